@@ -1,0 +1,9002 @@
+/* specdec.h - lossless speculative decoding of GGUF language models on CPUs, in one header. C99, C++11; MIT licence at the end.
+
+   DO THIS
+
+     In ONE C or C++ file, before other headers:
+
+         #define SPECDEC_IMPLEMENTATION
+         #include "specdec.h"
+
+     and build it with  cc -O2 -pthread  (no other flags, no libraries). Everywhere else just include it.
+
+         specdec_config config = {0};                    // zero means "the good default", everywhere
+         config.target.path = "model.gguf";
+         config.draft.path = "small-model.gguf";         // optional: same vocabulary
+         specdec_memory_needed(&config, &bytes);
+         specdec_init(&engine, &config, malloc(bytes), bytes);
+         specdec_prompt(engine, "Once upon a time", SPECDEC_WHOLE_STRING);
+         while (specdec_next(engine, &piece) == SPECDEC_OK)
+             fwrite(piece.bytes, 1, piece.length, stdout);
+         specdec_deinit(engine);
+
+   WHAT IT DOES
+
+     Runs a model of the architectures llama, qwen2 and qwen3 from a GGUF file or from memory. A cheap drafter guesses several
+     tokens as a tree; one pass over the model's weights verifies all of them; what the model itself would have written is kept.
+     The text is the one that plain decoding writes, byte for byte, greedy or sampled.
+
+   WHAT IT DOES NOT
+
+     No training, no GPU, no downloads, no templates evaluated, no mixture of experts, no images. Chat templates are recognised,
+     not run.
+
+   STEP BY STEP
+
+     1. Fill a specdec_config. 2. specdec_memory_needed says how many bytes. 3. Get them anywhere: malloc, a static array, huge
+     pages. 4. specdec_init. 5. specdec_prompt or specdec_chat. 6. specdec_next until it is not SPECDEC_OK. 7. Again from 5, or
+     specdec_rewind first. 8. specdec_deinit; then the block is yours again.
+     Lower doors: specdec_step (tokens), specdec_forward (logits), specdec_model_init (one model, many engines), and the plain
+     functions on arrays (specdec_sample_..., specdec_tree_..., specdec_verify_...), which need no engine.
+
+   MEMORY
+
+     None is allocated, ever. The block holds everything: the engine, thread stacks, the KV cache (pages of 64 tokens), buffers
+     for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays mapped or yours.
+
+   THREADS
+
+     config.threads of them, the caller's included. An engine is used by one thread at a time; specdec_cancel may come from any,
+     and from signal handlers. Engines are independent of each other. Models made by specdec_model_init are read-only.
+
+   DETERMINISM
+
+     The logits of a position are the same bits at every number of threads, step width, tree shape, drafter and instruction set.
+     Every sum has one order (see >>kernel); exp, log, sin and cos are ours; noise is a function of (seed, position, token).
+
+   ERRORS
+
+     Every call that can fail returns a specdec_result; a text says which tensor, key or token (specdec_last_error before there is
+     an engine, specdec_error_text afterwards). Nothing aborts. Files are checked byte by byte before they are believed. A failed
+     call leaves the engine as it was.
+
+   CONTENTS (search for the marker)
+
+     >>base >>os >>pool >>quant >>kernel >>op >>gguf >>text >>model >>kv >>forward >>sample >>tree >>verify >>draft >>engine
+     >>public */
+
+#ifndef SPECDEC__ISA
+
+/* strict -std=c99 hides POSIX; these must come before the first system header. */
+#if defined(SPECDEC_IMPLEMENTATION) && !defined(_GNU_SOURCE) && !defined(_DEFAULT_SOURCE)
+#define _DEFAULT_SOURCE 1
+#define _POSIX_C_SOURCE 200809L
+#endif
+
+#ifndef SPECDEC_H
+#define SPECDEC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Options: define before including the implementation. ---------------------------------------------------------------
+
+   SPECDEC_NO_THREADS  no pthreads; threads is always 1
+   SPECDEC_NO_FILES    no open/mmap; models come as memory (.data, .size)
+   SPECDEC_NO_CLOCK    no clock_gettime; all measured times are 0
+   SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; about 30 times slower on AVX-512
+   SPECDEC_FREESTANDING  the first three at once
+   SPECDEC_MAX_THREADS threads of an engine, at most; each costs 24 bytes of struct. 64 */
+
+#define SPECDEC_VERSION "0.1.0"
+
+#ifndef SPECDEC_MAX_THREADS
+#define SPECDEC_MAX_THREADS 64
+#endif
+
+/* ---- Results ----------------------------------------------------------------------------------------------------------- */
+
+#define SPECDEC_RESULTS(X) \
+    X(OK, "no error") \
+    X(DONE, "nothing more to write: end of text, a stop string, the token limit or the end of the context") \
+    X(ERROR_ARGUMENT, "an argument or a configuration value is out of range") \
+    X(ERROR_MEMORY, "the memory block is too small") \
+    X(ERROR_BUFFER, "the caller's buffer is too small; the needed count has been returned") \
+    X(ERROR_FILE, "a file cannot be opened, read or mapped") \
+    X(ERROR_FORMAT, "a file does not hold what its format promises") \
+    X(ERROR_UNSUPPORTED, "well-formed, but of a kind that is not supported") \
+    X(ERROR_MISMATCH, "target and draft do not belong together") \
+    X(ERROR_CONTEXT, "the text does not fit into the context") \
+    X(ERROR_CANCELLED, "cancelled by specdec_cancel") \
+    X(ERROR_SYSTEM, "the operating system refused a thread")
+
+typedef enum specdec_result {
+#define SPECDEC__RESULT(name, text) SPECDEC_##name,
+    SPECDEC_RESULTS(SPECDEC__RESULT)
+#undef SPECDEC__RESULT
+    SPECDEC_RESULT_COUNT
+} specdec_result;
+
+#define SPECDEC_ERROR_TEXT_SIZE 240
+
+/* What went wrong, in words: which tensor, which key, which token. Written only by calls that fail. */
+typedef struct specdec_error {
+    specdec_result code;
+    char text[SPECDEC_ERROR_TEXT_SIZE];
+} specdec_error;
+
+/* The constant text of a result: "the memory block is too small". */
+const char *specdec_result_text(specdec_result result);
+
+/* "0.1.0": of the implementation that was linked. */
+const char *specdec_version(void);
+
+/* ---- Sampling: from a row of logits to tokens. ------------------------------------------------------------------- */
+
+/* How tokens are chosen. {0} is greedy decoding. In llama.cpp's order: penalty, top-k, top-p, min-p, temperature. */
+typedef struct specdec_sampling {
+    float temperature;         /* 0: greedy, everything below but the penalty is then ignored */
+    int32_t top_k;             /* keep the k best; 0: off */
+    float top_p;               /* keep the fewest best that hold this probability (of what top_k left); 0 or 1: off */
+    float min_p;               /* keep those at least this probable, relative to the best; 0: off */
+    float repetition_penalty;  /* positive logits of recent tokens are divided by it, others multiplied; 0 or 1: off */
+    int32_t repetition_window; /* how many recent tokens that looks at; 0: 64, -1: all that are handed over */
+    uint64_t seed;             /* the text is a function of prompt, models and seed */
+} specdec_sampling;
+
+/* A token and what it is ranked by: a logit, or a logit with its noise. */
+typedef struct specdec_candidate {
+    int32_t token;
+    float logit;
+} specdec_candidate;
+
+/* What may be sampled at one position. */
+typedef struct specdec_candidates {
+    specdec_candidate *items; /* [vocab], the caller's memory; the first count are filled, in no promised order */
+    int count;
+    int greedy;               /* not zero: no noise, the best logit wins */
+} specdec_candidates;
+
+/* Turns logits[vocab] into candidates: penalised, filtered, shifted so that the best is 0, divided by the temperature.
+   recent[recent_count] is the text so far, newest last (ids outside the vocabulary are skipped). out->items must have
+   room for vocab items. NaN counts as -infinity; a row of nothing else gives token 0. At temperature 0 every token
+   stays. O(vocab), no memory. Errors: SPECDEC_ERROR_ARGUMENT. */
+specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_sampling *sampling, const float *logits,
+                                     int vocab, const int32_t *recent, int recent_count, specdec_error *error);
+
+/* The k best candidates by logit + Gumbel(seed, position, token), best first, into best[k] (its logit then holds that
+   sum); the first is a sample from the candidates' distribution, the first k are k samples without replacement, in draw
+   order. Target and draft that use the same seed and position choose alike (Daliri et al. 2024, arXiv 2408.07978).
+   Greedy candidates get no noise. Equal sums: the lower token. Returns how many there are: fewer than k when candidates
+   run out. */
+int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint64_t position, int k,
+                       specdec_candidate *best);
+
+/* The candidates' distribution, p[vocab], summing to 1; zero for tokens that are no candidates. Greedy: all on the
+   best. Errors: SPECDEC_ERROR_ARGUMENT. */
+specdec_result specdec_sample_distribution(const specdec_candidates *candidates, int vocab, float *p,
+                                           specdec_error *error);
+
+/* A source of uniform numbers that is a function of (seed, position, decision): start every position of the text with
+   decision 0. Independent of the noise in specdec_sample_top for the same seed. */
+typedef struct specdec_uniform {
+    uint64_t seed, position;
+    uint32_t decision; /* counts up by itself; below 2^31 */
+} specdec_uniform;
+
+/* The next number, strictly between 0 and 1. */
+double specdec_uniform_next(specdec_uniform *source);
+
+/* ---- Token trees: what is speculated. ---------------------------------------------------------------------------- */
+
+#define SPECDEC_TREE_MAX_NODES 1024 /* width n of a step, root included */
+#define SPECDEC_TREE_MAX_DEPTH 32   /* levels d, root included, of a tree that specdec_tree_best builds */
+#define SPECDEC_TREE_MAX_WIDTH 32   /* entries of an acceptance vector, so children a node of such a tree */
+
+/* A token tree in the caller's arrays. Node 0 is the root: the last committed token. Parents come before their
+   children, siblings in order of rank: the order in which their tokens were drawn. */
+typedef struct specdec_tree {
+    int32_t *parents; /* [capacity]; -1 for the root */
+    int32_t *ranks;   /* [capacity]; 0 for the root, then 1, 2, ... among the children of a node */
+    int capacity;
+    int n;            /* nodes, root included */
+} specdec_tree;
+
+/* An acceptance vector p[width]: p[k-1] is the probability that the k-th child of an accepted node is accepted and the
+   children before it are not. Not negative, sums to at most 1, often not monotone.
+
+   Functions that build a tree fail with SPECDEC_ERROR_BUFFER when its arrays are too short; tree->n is then the needed
+   count. Everything else they dislike is SPECDEC_ERROR_ARGUMENT. */
+
+/* Does the tree keep all that is said above? Errors: SPECDEC_ERROR_ARGUMENT, and which node breaks which rule. */
+specdec_result specdec_tree_check(const specdec_tree *tree, specdec_error *error);
+
+/* Levels of a valid tree, root included. depths may be NULL; depths[n] are distances from the root, whose own is 0. */
+int specdec_tree_depth(const specdec_tree *tree, int32_t *depths);
+
+/* chains chains of length nodes each below the root, level by level; (1, n - 1) is plain speculation, (0, 0) only the
+   root. */
+specdec_result specdec_tree_chains(specdec_tree *tree, int chains, int length, specdec_error *error);
+
+/* The tree of d levels in which every inner node has k children. */
+specdec_result specdec_tree_full(specdec_tree *tree, int k, int d, specdec_error *error);
+
+/* Expected tokens a step, the bonus token included: F(T) = the sum over nodes of the product of p[rank-1] on the path
+   from the root. Ranks past width count as never accepted. */
+specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const double *p, int width,
+                                  specdec_error *error);
+
+/* Bytes of memory that specdec_tree_best and specdec_tree_grid need; 0 when a number is out of its limits. */
+size_t specdec_tree_memory(int n, int d, int width);
+
+/* The tree with exactly n nodes and at most d levels that scores highest, level by level, and its score G(n,d) (may be
+   NULL): the exact dynamic programme of Sequoia (Chen et al. 2024, arXiv 2402.12374), O(n^2 d width) time. Errors also:
+   SPECDEC_ERROR_MEMORY; SPECDEC_ERROR_ARGUMENT when n nodes do not fit into d levels. */
+specdec_result specdec_tree_best(specdec_tree *tree, double *score, const double *p, int width, int n, int d,
+                                 void *memory, size_t bytes, specdec_error *error);
+
+/* Every score at once: grid[m * (d + 1) + l] becomes G(m,l) for m <= n, l <= d, and 0 where there is no such tree. */
+specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n, int d, void *memory, size_t bytes,
+                                 specdec_error *error);
+
+/* The (n,d) with the highest rate G(n,d) / (t(n) + d * draft_time) over a grid, for t(widths[i]) = times[i]; any one
+   unit of time. The first of equals wins: earlier in widths, then fewer levels. best_rate, in tokens a unit of time,
+   may be NULL. */
+specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, const double *grid, int n, int d,
+                                   const int32_t *widths, const double *times, int count, double draft_time,
+                                   specdec_error *error);
+
+/* The tree of the default family (at most 64 nodes; made by tools/specdec-tune) with the highest rate, which is
+   F(T) / (t(n) + d * draft_time), for a live acceptance vector, times[m] being t(m) for m = 1..n (times[0] unread);
+   the root alone, at the rate 1 / t(1), when nothing pays. Trees above n nodes or tree->capacity are left out. best_rate
+   may be NULL. Takes microseconds. */
+specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width, const double *times,
+                                 int n, double draft_time, specdec_error *error);
+
+/* Keeps the min(n, count) most probable of count candidate nodes (a tree in topological order, the root first).
+   probability is that of the path from the root, so never above the parent's; equals: the earlier. kept[n] becomes the
+   kept candidates, in order, the tree their shape. EAGLE-2 (Li et al. 2024, arXiv 2406.16858), OPT-Tree (Wang et al.
+   2024, arXiv 2406.17276). For the rejection rules a sibling's probability must not be above that of the sibling drawn
+   before it. */
+specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_t *parents, const float *probability,
+                                 int count, int n, specdec_error *error);
+
+/* ---- Verifiers: which child of a node is accepted. --------------------------------------------------------------- */
+
+/* The rules. All but greedy keep the target's distribution exactly, greedy keeps its most probable token. What the
+   first three ask for: children drawn from the draft's distribution as said, and a tree whose shape does not depend on
+   the drawn tokens (on probabilities it may). */
+typedef enum specdec_rule {
+    SPECDEC_RULE_SEQUOIA,   /* children without replacement (specdec_sample_top): Chen et al. 2024, arXiv 2402.12374 */
+    SPECDEC_RULE_SPECINFER, /* children with replacement: Miao et al. 2024, arXiv 2305.09781 */
+    SPECDEC_RULE_SPECTR,    /* children with replacement, k-sequential selection: Sun et al. 2023, arXiv 2310.15141 */
+    SPECDEC_RULE_TOP_K,     /* any children; the target draws and a child that equals its token is accepted */
+    SPECDEC_RULE_GREEDY,    /* any children; the target's most probable token, the lowest of equals */
+    SPECDEC_RULE_COUNT
+} specdec_rule;
+
+/* One decision: the distributions after a node and the node's children. Only the random source changes. */
+typedef struct specdec_choice {
+    const float *target;     /* [vocab], not negative; need not sum to 1 */
+    const float *draft;      /* [vocab], the same; may be NULL for the last two rules, or without children */
+    const int32_t *children; /* [child_count] tokens, in draw order */
+    int vocab;
+    int child_count;
+    specdec_uniform *random; /* at decision 0 of the position being decided; NULL is enough for the greedy rule */
+} specdec_choice;
+
+/* What became of it. */
+typedef struct specdec_verdict {
+    int child;     /* index of the accepted child; -1: none, token is then the bonus token */
+    int32_t token; /* the token at this position, either way */
+} specdec_verdict;
+
+/* Decides by a rule. Children that the draft could not have drawn, or drawn twice without replacement, are passed over.
+   A few passes over the vocabulary and one more for each rejected child (SpecTr: about 30); no memory. Errors:
+   SPECDEC_ERROR_ARGUMENT. */
+specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, specdec_verdict *verdict,
+                              specdec_error *error);
+
+/* Decides when the target's own token is known, from specdec_sample_top: the rule of coupled sampling and of greedy
+   decoding. */
+void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int child_count, int32_t token);
+
+/* Decides for one node of a tree, whose children hold children[child_count] in order of rank (a leaf has none). Must
+   set the verdict; anything but SPECDEC_OK ends the walk. */
+typedef specdec_result (*specdec_verify_node)(void *user_data, int node, const int32_t *children, int child_count,
+                                              specdec_verdict *verdict);
+
+/* Walks a tree from its root by asking verify at every node it reaches. tokens[tree->n]; a negative one marks a node
+   that the drafter left empty. accepted[tree->n] and path[tree->n] are the caller's: accepted[0 .. *accepted_count - 1]
+   becomes the text of this step, its last token being the bonus token, and path[0 .. *accepted_count - 2] the nodes
+   that hold the others; entries behind are scratch. Errors: SPECDEC_ERROR_ARGUMENT, and what verify returns. */
+specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accepted_count, const specdec_tree *tree,
+                                   const int32_t *tokens, specdec_verify_node verify, void *user_data,
+                                   specdec_error *error);
+
+/* ---- Engine: a model, perhaps a draft, and a text that grows. ------------------------------------------------------------ */
+
+typedef struct specdec specdec;             /* lives in the caller's memory block, as does all it needs */
+typedef struct specdec_model specdec_model; /* a prepared model that several engines share */
+
+/* Where a model comes from: the first of these that is set. */
+typedef struct specdec_source {
+    const specdec_model *model; /* prepared by specdec_model_init; must outlive the engine */
+    const void *data;           /* a whole GGUF in memory (flash, an array), size bytes; must outlive the engine */
+    size_t size;
+    const char *path;           /* a GGUF file; it is mapped, not read */
+} specdec_source;
+
+/* Called from the thread that called the library. Any may be NULL. */
+typedef struct specdec_hooks {
+    void *user_data;
+    /* done of total units of what: "repack" (matrices), "prefill" (tokens). */
+    void (*progress)(void *user_data, const char *what, int done, int total);
+} specdec_hooks;
+
+/* Where guesses come from. */
+typedef enum specdec_drafting {
+    SPECDEC_DRAFT_AUTO,  /* the draft model when there is one, otherwise none */
+    SPECDEC_DRAFT_OFF,   /* one token a step, even with a draft model */
+    SPECDEC_DRAFT_MODEL, /* the draft model */
+    SPECDEC_DRAFT_COUNT
+} specdec_drafting;
+
+/* Everything about an engine. {0} with a target is a good configuration. Texts must stay valid while the engine lives. */
+typedef struct specdec_config {
+    specdec_source target;
+    specdec_source draft;       /* optional; its vocabulary must be the target's */
+    int context;                /* tokens, prompt included; 0: the model's own, at most 4096 */
+    int threads;                /* 0: all processors */
+    int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
+    int weights_in_place;       /* not 0: matrices are not repacked into the block: slower, but needs no memory for them */
+    const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
+    const char *isa;            /* instruction set by name; NULL: the best this CPU has. All give the same bits */
+    specdec_sampling sampling;  /* {0}: greedy */
+    int max_tokens;             /* after each prompt; 0: as many as the context holds */
+    const char *stop[8];        /* strings that end the text and are not part of it; the first NULL ends the list */
+    const char *chat_format;    /* "zephyr", "chatml", "llama2", "llama3", "mistral", "gemma"; NULL: as the model says */
+    int show_special;           /* not 0: control tokens such as <|im_end|> are handed out as text */
+    specdec_drafting drafting;
+    int tree_size;              /* nodes of the token tree, root included, 2..64; 0: 8 */
+    int tree_depth;             /* its levels, root included; as deep as the size: a chain; 0: 5, or the size if that is less */
+    specdec_hooks hooks;
+    specdec_error error;        /* of the last call that failed before there was an engine */
+} specdec_config;
+
+/* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models.
+   Errors: FILE, FORMAT, UNSUPPORTED, MISMATCH, ARGUMENT; text in config->error. */
+specdec_result specdec_memory_needed(specdec_config *config, size_t *bytes);
+
+/* Makes an engine inside memory (any alignment), which stays its own until specdec_deinit; starts the threads, repacks the
+   weights. Nothing is allocated, then or later. Errors: those above, MEMORY, SYSTEM, CANCELLED; text in config->error. */
+specdec_result specdec_init(specdec **engine, specdec_config *config, void *memory, size_t bytes);
+
+/* Stops the threads and unmaps the files. NULL is allowed. */
+void specdec_deinit(specdec *engine);
+
+/* Text of the last error before there was an engine ("" if none), and of an engine's last failed call. */
+const char *specdec_last_error(const specdec_config *config);
+const char *specdec_error_text(const specdec *engine);
+
+#define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
+
+/* Appends text to what the model sees, the first time behind the token that begins texts, and runs the model over it.
+   Control tokens are not recognised in it. A failed call changes nothing. Errors: ARGUMENT (empty at the very beginning,
+   unless a token begins texts), CONTEXT (too long), CANCELLED. */
+specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
+
+/* The same with token ids. */
+specdec_result specdec_prompt_tokens(specdec *engine, const int32_t *tokens, size_t count);
+
+typedef enum specdec_role { SPECDEC_SYSTEM, SPECDEC_USER, SPECDEC_ASSISTANT } specdec_role;
+
+typedef struct specdec_message {
+    specdec_role role;
+    const char *text;
+    size_t length; /* or SPECDEC_WHOLE_STRING */
+} specdec_message;
+
+/* Appends messages in the model's chat format, and what makes the model answer. Control tokens are recognised, also inside
+   the messages: clean what comes from strangers. Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
+specdec_result specdec_chat(specdec *engine, const specdec_message *messages, size_t count);
+
+/* A piece of text: valid until the next call; whole UTF-8 characters, not terminated. */
+typedef struct specdec_text {
+    const char *bytes;
+    size_t length;
+} specdec_text;
+
+/* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a new
+   prompt may follow. A step verifies several tokens; they are handed out one by one. Errors: CANCELLED, ARGUMENT (nothing
+   was prompted). */
+specdec_result specdec_next(specdec *engine, specdec_text *piece);
+
+/* The same one door lower: one step, all its tokens. *tokens stays valid until the next call. */
+specdec_result specdec_step(specdec *engine, const int32_t **tokens, int *count);
+
+/* All tokens so far: prompts and answers. */
+void specdec_tokens(const specdec *engine, const int32_t **tokens, int *count);
+
+/* Forgets all but the first count tokens; what was computed for them stays. Errors: ARGUMENT. */
+specdec_result specdec_rewind(specdec *engine, int count);
+
+/* Makes the running (or next) prompt, step or init return SPECDEC_ERROR_CANCELLED within a layer's time. Callable from any
+   thread and from signal handlers. The text stays as it was before that call; going on is allowed. */
+void specdec_cancel(specdec *engine);
+
+/* What the engine has done since it was made. Seconds are 0 without a clock. */
+typedef struct specdec_stats {
+    int64_t prompt_tokens, tokens;      /* read, written */
+    int64_t steps;                      /* of writing; tokens / steps: tokens a step */
+    int64_t drafted, accepted;          /* nodes of the trees but their roots */
+    int64_t offered_by_rank[8], accepted_by_rank[8]; /* children of a reached node, by rank 1..8 */
+    double prompt_seconds, first_token_seconds;      /* reading; from the last prompt call to its first token */
+    double seconds, draft_seconds, verify_seconds;   /* writing in all, drafting, target forward */
+} specdec_stats;
+
+void specdec_get_stats(const specdec *engine, specdec_stats *stats);
+
+/* What an engine is made of. */
+typedef struct specdec_info {
+    const char *isa, *kv, *chat_format; /* chat_format is NULL when none was recognised */
+    int threads, context, vocabulary, layers, embedding;
+    size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
+    uint64_t products_per_token;                 /* multiply-adds in matrices */
+} specdec_info;
+
+void specdec_get_info(const specdec *engine, specdec_info *info);
+
+/* Text to ids. *count is how many there are, also when capacity is too small (BUFFER). special: control tokens in the text
+   are recognised; begin: the token that begins texts comes first, if the model wants one. */
+specdec_result specdec_tokenize(specdec *engine, const char *text, size_t length, int begin, int special, int32_t *tokens,
+                                size_t capacity, size_t *count);
+
+/* The bytes of one token; *length is how many, also when size is too small (BUFFER). */
+specdec_result specdec_token_text(specdec *engine, int32_t token, char *bytes, size_t size, size_t *length);
+
+/* Logits after the current text for any nodes: parents[i] < i, or -1 for children of the current text's last token.
+   logits[count * vocabulary]; nothing of the engine's text changes. For those who bring their own sampling, and for tests.
+   count is at most the larger of batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED. */
+specdec_result specdec_forward(specdec *engine, const int32_t *tokens, const int32_t *parents, int count, float *logits);
+
+/* A model prepared once for several engines: the same three steps. Only source, threads, weights_in_place, isa and hooks of the
+   config's target count. */
+specdec_result specdec_model_memory_needed(specdec_config *config, size_t *bytes);
+specdec_result specdec_model_init(specdec_model **model, specdec_config *config, void *memory, size_t bytes);
+void specdec_model_deinit(specdec_model *model);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* SPECDEC_H */
+
+#ifdef SPECDEC_IMPLEMENTATION
+#ifndef SPECDEC_IMPLEMENTED
+#define SPECDEC_IMPLEMENTED
+
+/* The name under which this file includes itself, once per instruction set. */
+#ifndef SPECDEC_FILE
+#define SPECDEC_FILE "specdec.h"
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ======================================================================================================================
+ * >>base (private): compiler facts, checked arithmetic, byte order, the bump arena, error text. May call: nothing.
+ * ====================================================================================================================== */
+
+#include <stdarg.h>
+#include <string.h>
+
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+#error "specdec.h: -ffast-math changes results; every promise of this file rests on IEEE arithmetic. Remove it."
+#endif
+#if defined(__FLT_EVAL_METHOD__) && (__FLT_EVAL_METHOD__ != 0)
+#error "specdec.h: floats are evaluated with excess precision here; on 32-bit x86 add -msse2 -mfpmath=sse."
+#endif
+#if !defined(__GNUC__)
+#error "specdec.h needs gcc or clang (vector attributes, atomics)."
+#endif
+
+#define SPECDEC__INLINE static inline __attribute__((always_inline, unused))
+#define SPECDEC__UNUSED __attribute__((unused))
+#define SPECDEC__COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define SPECDEC__STATIC_ASSERT(name, condition) typedef char specdec__static_assert_##name[(condition) ? 1 : -1] SPECDEC__UNUSED
+#define SPECDEC__CACHE_LINE 64
+
+/* Unrolls the loop that follows, whose count is a constant. */
+#if defined(__clang__)
+#define SPECDEC__UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define SPECDEC__UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* specdec__<isa>_<name> */
+#define SPECDEC__PASTE_NAMES(isa, name) specdec__##isa##_##name
+#define SPECDEC__PASTE(isa, name) SPECDEC__PASTE_NAMES(isa, name)
+
+SPECDEC__STATIC_ASSERT(byte_is_8_bits, (unsigned char)-1 == 255);
+SPECDEC__STATIC_ASSERT(float_is_32_bits, sizeof(float) == 4 && sizeof(double) == 8);
+SPECDEC__STATIC_ASSERT(int_is_32_bits, sizeof(int) == 4);
+
+/* A span of bytes that somebody else owns. */
+typedef struct specdec__bytes {
+    const unsigned char *data;
+    size_t size;
+} specdec__bytes;
+
+/* Sum and product that saturate at SIZE_MAX, so that a wrapped size can never look small. */
+SPECDEC__INLINE size_t specdec__size_add(size_t a, size_t b)
+{
+    return a > SIZE_MAX - b ? SIZE_MAX : a + b;
+}
+
+SPECDEC__INLINE size_t specdec__size_multiply(size_t a, size_t b)
+{
+    return b && a > SIZE_MAX / b ? SIZE_MAX : a * b;
+}
+
+SPECDEC__INLINE int specdec__min_int(int a, int b) { return a < b ? a : b; }
+SPECDEC__INLINE int specdec__max_int(int a, int b) { return a > b ? a : b; }
+
+/* Little-endian loads and stores, for any alignment and any host. */
+SPECDEC__INLINE uint16_t specdec__load_u16(const void *at)
+{
+    const unsigned char *b = (const unsigned char *)at;
+    return (uint16_t)(b[0] | (unsigned)b[1] << 8);
+}
+
+SPECDEC__INLINE uint32_t specdec__load_u32(const void *at)
+{
+    const unsigned char *b = (const unsigned char *)at;
+    return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+}
+
+SPECDEC__INLINE uint64_t specdec__load_u64(const void *at)
+{
+    return (uint64_t)specdec__load_u32(at) | (uint64_t)specdec__load_u32((const unsigned char *)at + 4) << 32;
+}
+
+SPECDEC__INLINE void specdec__store_u16(void *at, uint16_t value)
+{
+    unsigned char *b = (unsigned char *)at;
+    b[0] = (unsigned char)value;
+    b[1] = (unsigned char)(value >> 8);
+}
+
+SPECDEC__INLINE void specdec__store_u32(void *at, uint32_t value)
+{
+    specdec__store_u16(at, (uint16_t)value);
+    specdec__store_u16((unsigned char *)at + 2, (uint16_t)(value >> 16));
+}
+
+SPECDEC__INLINE float specdec__float_from_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+SPECDEC__INLINE uint32_t specdec__bits_from_float(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+SPECDEC__INLINE float specdec__load_f32(const void *at) { return specdec__float_from_bits(specdec__load_u32(at)); }
+
+/* A bump arena over the caller's block. With base == NULL it only counts: the same layout code that fills an engine
+   tells beforehand, byte for byte, how much it will need. */
+typedef struct specdec__arena {
+    unsigned char *base; /* NULL: count only */
+    size_t size;         /* bytes at base */
+    size_t used;         /* bytes taken so far; SIZE_MAX once a request could not be met */
+} specdec__arena;
+
+/* Room for count items of item_size bytes, aligned (a power of two), zeroed; NULL while counting or when full. */
+static SPECDEC__UNUSED void *specdec__arena_take(specdec__arena *arena, size_t count, size_t item_size, size_t align)
+{
+    size_t bytes = specdec__size_multiply(count, item_size);
+    size_t from = specdec__size_add(arena->used, align - 1) & ~(align - 1);
+    size_t end = specdec__size_add(from, bytes);
+
+    if (arena->used == SIZE_MAX || end == SIZE_MAX || (arena->base && end > arena->size)) {
+        arena->used = SIZE_MAX;
+        return NULL;
+    }
+    arena->used = end;
+    if (!arena->base)
+        return NULL;
+    memset(arena->base + from, 0, bytes);
+    return arena->base + from;
+}
+
+#define SPECDEC__TAKE(arena, type, count) \
+    ((type *)specdec__arena_take((arena), (size_t)(count), sizeof(type), SPECDEC__CACHE_LINE))
+
+/* Text of bounded length, built piece by piece; always terminated. */
+typedef struct specdec__writer {
+    char *text;
+    size_t size, used;
+} specdec__writer;
+
+static void specdec__write_bytes(specdec__writer *w, const char *bytes, size_t count)
+{
+    while (count-- && w->used + 1 < w->size) {
+        unsigned char c = (unsigned char)*bytes++;
+        w->text[w->used++] = (char)(c < 32 || c == 127 ? '?' : c);
+    }
+    if (w->size)
+        w->text[w->used] = 0;
+}
+
+static void specdec__write_number(specdec__writer *w, unsigned long long value, int negative)
+{
+    char digits[24];
+    size_t at = sizeof digits;
+
+    do
+        digits[--at] = (char)('0' + value % 10);
+    while (value /= 10);
+    if (negative)
+        digits[--at] = '-';
+    specdec__write_bytes(w, digits + at, sizeof digits - at);
+}
+
+/* The part of printf that error texts need: %s %.*s %d %u %zu %llu %%. Control bytes print as '?'. */
+static void specdec__write_format(specdec__writer *w, const char *format, va_list arguments)
+{
+    for (; *format; format++) {
+        const char *percent = strchr(format, '%');
+        size_t plain = percent ? (size_t)(percent - format) : strlen(format);
+
+        specdec__write_bytes(w, format, plain);
+        if (!percent)
+            return;
+        format = percent + 1;
+        if (*format == 's') {
+            const char *s = va_arg(arguments, const char *);
+            specdec__write_bytes(w, s, strlen(s));
+        } else if (*format == 'd') {
+            int value = va_arg(arguments, int);
+            specdec__write_number(w, value < 0 ? 0ull - (unsigned long long)value : (unsigned long long)value, value < 0);
+        } else if (*format == 'u') {
+            specdec__write_number(w, va_arg(arguments, unsigned), 0);
+        } else if (*format == 'z') {
+            specdec__write_number(w, va_arg(arguments, size_t), 0);
+            format++;
+        } else if (*format == 'l') {
+            specdec__write_number(w, va_arg(arguments, unsigned long long), 0);
+            format += 2;
+        } else if (*format == '.') {
+            int count = va_arg(arguments, int);
+            specdec__write_bytes(w, va_arg(arguments, const char *), (size_t)specdec__max_int(count, 0));
+            format += 2;
+        } else {
+            specdec__write_bytes(w, "%", 1);
+        }
+    }
+}
+
+/* Notes what went wrong and returns code, so that a check reads `return specdec__fail(...)`. error may be NULL. */
+static SPECDEC__UNUSED __attribute__((format(printf, 3, 4))) specdec_result
+specdec__fail(specdec_error *error, specdec_result code, const char *format, ...)
+{
+    if (error) {
+        specdec__writer w;
+        va_list arguments;
+
+        w.text = error->text;
+        w.size = sizeof error->text;
+        w.used = 0;
+        error->code = code;
+        va_start(arguments, format);
+        specdec__write_format(&w, format, arguments);
+        va_end(arguments);
+    }
+    return code;
+}
+
+/* ======================================================================================================================
+ * >>os (private): clock, file mapping, threads, atomics, parking; the only #ifdefs on operating systems. May call: >>base
+ * ====================================================================================================================== */
+
+#if defined(_WIN32) || defined(SPECDEC_FREESTANDING)
+#ifndef SPECDEC_NO_FILES
+#define SPECDEC_NO_FILES
+#endif
+#ifndef SPECDEC_NO_THREADS
+#define SPECDEC_NO_THREADS
+#endif
+#ifndef SPECDEC_NO_CLOCK
+#define SPECDEC_NO_CLOCK
+#endif
+#endif
+
+#ifndef SPECDEC_NO_FILES
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#endif
+#ifndef SPECDEC_NO_THREADS
+#include <limits.h>
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+#endif
+#ifndef SPECDEC_NO_CLOCK
+#include <time.h>
+#endif
+
+/* Atomics: the gcc/clang builtins, which C99 and C++11 share. */
+#define SPECDEC__LOAD(at) __atomic_load_n((at), __ATOMIC_ACQUIRE)
+#define SPECDEC__STORE(at, value) __atomic_store_n((at), (value), __ATOMIC_RELEASE)
+#define SPECDEC__ADD(at, value) __atomic_fetch_add((at), (value), __ATOMIC_ACQ_REL)
+
+/* Seconds since some fixed moment; 0 where there is no clock. */
+static SPECDEC__UNUSED double specdec__os_seconds(void)
+{
+#ifdef SPECDEC_NO_CLOCK
+    return 0;
+#else
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+#endif
+}
+
+/* Processors that this process may use, at least 1. */
+static SPECDEC__UNUSED int specdec__os_processors(void)
+{
+#ifdef SPECDEC_NO_THREADS
+    return 1;
+#else
+    long count = sysconf(_SC_NPROCESSORS_ONLN);
+
+    return count < 1 ? 1 : count > SPECDEC_MAX_THREADS ? SPECDEC_MAX_THREADS : (int)count;
+#endif
+}
+
+/* A whole file, mapped read-only. */
+static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const char *path, specdec_error *error)
+{
+#ifdef SPECDEC_NO_FILES
+    (void)out;
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without files: hand %s over as memory", path);
+#else
+    struct stat about;
+    void *data;
+    int file = open(path, O_RDONLY | O_CLOEXEC);
+
+    if (file < 0)
+        return specdec__fail(error, SPECDEC_ERROR_FILE, "cannot open %s: %s", path, strerror(errno));
+    if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) {
+        close(file);
+        return specdec__fail(error, SPECDEC_ERROR_FILE, "%s is not a regular file", path);
+    }
+    if (about.st_size <= 0 || (uint64_t)about.st_size > (uint64_t)(SIZE_MAX / 2)) {
+        close(file);
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is %s", path, about.st_size <= 0 ? "empty" : "too large to map");
+    }
+    data = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_SHARED, file, 0);
+    close(file);
+    if (data == MAP_FAILED)
+        return specdec__fail(error, SPECDEC_ERROR_FILE, "cannot map %s: %s", path, strerror(errno));
+    out->data = (const unsigned char *)data;
+    out->size = (size_t)about.st_size;
+    return SPECDEC_OK;
+#endif
+}
+
+static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
+{
+#ifndef SPECDEC_NO_FILES
+    if (file->data)
+        munmap((void *)(uintptr_t)file->data, file->size);
+#endif
+    file->data = NULL;
+    file->size = 0;
+}
+
+/* ======================================================================================================================
+ * >>pool (private): a team of threads that runs one function side by side, meets at barriers, shares out ranges and
+ *     watches the cancel flag. May call: >>base >>os
+ * ====================================================================================================================== */
+
+#define SPECDEC__SPINS 4000         /* looks at a flag before a waiting thread parks: some ten microseconds */
+#define SPECDEC__STACK (256 * 1024) /* bytes of each helper thread's stack, inside the caller's block */
+
+typedef void specdec__team_function(void *argument, int thread);
+
+/* Which helper a thread is. */
+typedef struct specdec__pool_seat {
+    struct specdec__pool *pool;
+    int thread;
+} specdec__pool_seat;
+
+typedef struct specdec__pool {
+    int threads;          /* the caller's included */
+    int *cancel;          /* the engine's flag, set from anywhere */
+    specdec__team_function *function;
+    void *argument;
+    unsigned run;         /* bumped to start a run */
+    int arrived;          /* threads at the barrier */
+    unsigned phase;       /* bumped when a barrier opens */
+    int stopped;          /* what the barrier saw in *cancel: the same for every thread */
+    int cursor;           /* next unclaimed item of the phase */
+    int quit;
+    int sleepers;         /* parked threads */
+#ifndef SPECDEC_NO_THREADS
+    pthread_mutex_t mutex;
+    pthread_cond_t wake;
+    pthread_t helper[SPECDEC_MAX_THREADS];
+    specdec__pool_seat seat[SPECDEC_MAX_THREADS];
+#endif
+} specdec__pool;
+
+SPECDEC__INLINE void specdec__pool_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+#ifndef SPECDEC_NO_THREADS
+/* Waits until *word differs from value: spins, then parks. */
+static void specdec__pool_wait(specdec__pool *pool, unsigned *word, unsigned value)
+{
+    int i;
+
+    for (i = 0; i < SPECDEC__SPINS; i++) {
+        if (SPECDEC__LOAD(word) != value)
+            return;
+        specdec__pool_relax();
+    }
+    pthread_mutex_lock(&pool->mutex);
+    __atomic_fetch_add(&pool->sleepers, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == value)
+        pthread_cond_wait(&pool->wake, &pool->mutex);
+    __atomic_fetch_sub(&pool->sleepers, 1, __ATOMIC_SEQ_CST);
+    pthread_mutex_unlock(&pool->mutex);
+}
+
+/* Changes a word that others wait for. */
+static void specdec__pool_signal(specdec__pool *pool, unsigned *word)
+{
+    __atomic_fetch_add(word, 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&pool->sleepers, __ATOMIC_SEQ_CST)) {
+        pthread_mutex_lock(&pool->mutex);
+        pthread_cond_broadcast(&pool->wake);
+        pthread_mutex_unlock(&pool->mutex);
+    }
+}
+#endif
+
+/* All threads of a run meet here; the next phase's cursor is at 0 when they leave. Returns 1 once cancelled: the same
+   answer for every thread, so that all leave together. */
+static int specdec__pool_barrier(specdec__pool *pool)
+{
+    if (pool->threads == 1) {
+        pool->stopped |= SPECDEC__LOAD(pool->cancel);
+        pool->cursor = 0;
+        return pool->stopped;
+    }
+#ifndef SPECDEC_NO_THREADS
+    {
+        unsigned phase = SPECDEC__LOAD(&pool->phase);
+
+        if (SPECDEC__ADD(&pool->arrived, 1) == pool->threads - 1) {
+            pool->arrived = 0;
+            pool->stopped |= SPECDEC__LOAD(pool->cancel);
+            pool->cursor = 0;
+            specdec__pool_signal(pool, &pool->phase);
+        } else {
+            specdec__pool_wait(pool, &pool->phase, phase);
+        }
+    }
+#endif
+    return pool->stopped;
+}
+
+/* Claims the next chunk of [0, count): returns its first item and sets *end, or returns count when all are taken.
+   Threads that run faster simply come back more often. */
+static int specdec__pool_claim(specdec__pool *pool, int count, int chunk, int *end)
+{
+    int from = pool->threads == 1 ? pool->cursor : SPECDEC__ADD(&pool->cursor, chunk);
+
+    if (pool->threads == 1)
+        pool->cursor += chunk;
+    if (from >= count)
+        return count;
+    *end = from + chunk < count ? from + chunk : count;
+    return from;
+}
+
+/* Runs function(argument, thread) on every thread of the team, the caller as thread 0; returns when all are done:
+   1 when the run was cancelled at a barrier. */
+static int specdec__pool_run(specdec__pool *pool, specdec__team_function *function, void *argument)
+{
+    pool->function = function;
+    pool->argument = argument;
+    pool->cursor = 0;
+    pool->stopped = 0;
+#ifndef SPECDEC_NO_THREADS
+    if (pool->threads > 1)
+        specdec__pool_signal(pool, &pool->run);
+#endif
+    function(argument, 0);
+    specdec__pool_barrier(pool);
+    return pool->stopped;
+}
+
+#ifndef SPECDEC_NO_THREADS
+static void *specdec__pool_helper(void *argument)
+{
+    specdec__pool_seat *seat = (specdec__pool_seat *)argument;
+    specdec__pool *pool = seat->pool;
+    unsigned run = 0;
+
+    for (;;) {
+        specdec__pool_wait(pool, &pool->run, run);
+        run++;
+        if (SPECDEC__LOAD(&pool->quit))
+            return NULL;
+        pool->function(pool->argument, seat->thread);
+        specdec__pool_barrier(pool);
+    }
+}
+#endif
+
+/* Stops and joins the helpers. */
+static void specdec__pool_deinit(specdec__pool *pool)
+{
+#ifndef SPECDEC_NO_THREADS
+    int i, helpers = pool->threads - 1;
+
+    if (helpers > 0) {
+        SPECDEC__STORE(&pool->quit, 1);
+        specdec__pool_signal(pool, &pool->run);
+        for (i = 0; i < helpers; i++)
+            pthread_join(pool->helper[i], NULL);
+    }
+    pthread_cond_destroy(&pool->wake);
+    pthread_mutex_destroy(&pool->mutex);
+#endif
+    pool->threads = 1;
+}
+
+/* Starts threads - 1 helpers whose stacks lie in the arena. While the arena only counts, nothing is started. */
+static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *cancel, specdec__arena *arena, specdec_error *error)
+{
+    unsigned char *stacks = NULL;
+
+#ifdef SPECDEC_NO_THREADS
+    threads = 1;
+#endif
+    if (threads > 1)
+        stacks = (unsigned char *)specdec__arena_take(arena, (size_t)(threads - 1), SPECDEC__STACK, 4096);
+    if (!arena->base)
+        return SPECDEC_OK;
+    memset(pool, 0, sizeof *pool);
+    pool->threads = 1;
+    pool->cancel = cancel;
+#ifndef SPECDEC_NO_THREADS
+    {
+        int i;
+
+        pthread_mutex_init(&pool->mutex, NULL);
+        pthread_cond_init(&pool->wake, NULL);
+        for (i = 0; i < threads - 1 && stacks; i++) {
+            pthread_attr_t attributes;
+            int failed;
+
+            pool->seat[i].pool = pool;
+            pool->seat[i].thread = i + 1;
+            pthread_attr_init(&attributes);
+            pthread_attr_setstack(&attributes, stacks + (size_t)i * SPECDEC__STACK, SPECDEC__STACK);
+            failed = pthread_create(&pool->helper[i], &attributes, specdec__pool_helper, &pool->seat[i]);
+            pthread_attr_destroy(&attributes);
+            if (failed) {
+                specdec__pool_deinit(pool);
+                return specdec__fail(error, SPECDEC_ERROR_SYSTEM, "cannot start thread %d of %d", i + 2, threads);
+            }
+            pool->threads = i + 2;
+        }
+    }
+#else
+    (void)stacks;
+    (void)error;
+#endif
+    return SPECDEC_OK;
+}
+
+/* ======================================================================================================================
+ * >>quant (private): GGUF block formats: sizes, decoding, encoding, repacking into tiles of 16 rows. May call: >>base
+ * ====================================================================================================================== */
+
+/* Numbers as they stand in files (ggml_type). Types that are not listed are not read. */
+enum {
+    SPECDEC__TYPE_F32 = 0, SPECDEC__TYPE_F16 = 1, SPECDEC__TYPE_Q4_0 = 2, SPECDEC__TYPE_Q4_1 = 3,
+    SPECDEC__TYPE_Q5_0 = 6, SPECDEC__TYPE_Q5_1 = 7, SPECDEC__TYPE_Q8_0 = 8, SPECDEC__TYPE_Q2_K = 10,
+    SPECDEC__TYPE_Q3_K = 11, SPECDEC__TYPE_Q4_K = 12, SPECDEC__TYPE_Q5_K = 13, SPECDEC__TYPE_Q6_K = 14,
+    SPECDEC__TYPE_IQ2_XXS = 16, SPECDEC__TYPE_IQ4_NL = 20, SPECDEC__TYPE_IQ4_XS = 23, SPECDEC__TYPE_BF16 = 30,
+    SPECDEC__TYPE_COUNT = 31
+};
+
+#define SPECDEC__QUANT_BLOCK 256    /* elements of the largest block */
+#define SPECDEC__QUANT_GRANULES 16  /* scales of a block, at most */
+#define SPECDEC__QUANT_BYTES 210    /* bytes of a quantised block, at most */
+#define SPECDEC__QUANT_ROWS 16      /* rows of a tile */
+#define SPECDEC__QUANT_FIELDS 4     /* fields of a block, at most */
+#define SPECDEC__QUANT_BITS32 32    /* unit of a field: a 32-bit word whose bits are transposed from 8x4 to 4x8 */
+
+/* One field of a block: count units of unit bytes each (or SPECDEC__QUANT_BITS32), kept together by the tiles. */
+typedef struct specdec__quant_field {
+    unsigned char unit, count; /* 1, 2, 4 or SPECDEC__QUANT_BITS32; 0 ends the list */
+} specdec__quant_field;
+
+/* What is known of a type. Element i of a block is exactly scale[i / granule] * code[i] + minimum[i / granule]; the
+   product never rounds, so it does not matter whether a compiler fuses it with the sum. */
+typedef struct specdec__quant_type {
+    uint32_t number;    /* SPECDEC__TYPE_... */
+    const char *name;   /* as everybody writes it: "Q4_0" */
+    uint16_t block;     /* elements of a block */
+    uint16_t bytes;     /* bytes of a block */
+    uint16_t granule;   /* elements that share a scale; 0 for plain floats */
+    uint16_t has_minimum;
+    specdec__quant_field fields[SPECDEC__QUANT_FIELDS];
+    /* block (bytes) -> codes (block), scale and minimum (block / granule each; minimum untouched without has_minimum).
+       NULL for plain floats. */
+    void (*decode)(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
+    /* values (block) -> block (bytes), to the smallest (weighted) squared error found. Defined for every input, but
+       what lies beyond the range of half floats comes back infinite or clamped. NULL when the type is only read. */
+    void (*encode)(const float *values, unsigned char *block);
+} specdec__quant_type;
+
+/* Half float to float: exact, subnormals and infinities included; a NaN keeps its payload. */
+SPECDEC__INLINE float specdec__float_from_f16(uint16_t half)
+{
+    uint32_t sign = (uint32_t)(half & 0x8000u) << 16, exponent = (half >> 10) & 31u, mantissa = half & 0x3FFu;
+
+    if (exponent == 0) {
+        float magnitude = (float)mantissa * (1.0f / 16777216.0f);
+        return sign ? -magnitude : magnitude;
+    }
+    return specdec__float_from_bits(sign | (exponent == 31 ? 255u : exponent + 112u) << 23 | mantissa << 13);
+}
+
+/* Float to half float, to nearest even; from 65520 on infinite, a NaN stays a NaN. */
+SPECDEC__INLINE uint16_t specdec__f16_from_float(float value)
+{
+    uint32_t bits = specdec__bits_from_float(value), sign = (bits >> 16) & 0x8000u;
+
+    bits &= 0x7FFFFFFFu;
+    if (bits > 0x7F800000u)
+        return (uint16_t)(sign | 0x7E00u | ((bits >> 13) & 0x3FFu));
+    if (bits >= 0x47800000u)
+        return (uint16_t)(sign | 0x7C00u);
+    if (bits < 0x33000000u)
+        return (uint16_t)sign;
+    if (bits < 0x38800000u) {
+        uint32_t shift = 126u - (bits >> 23), mantissa = (bits & 0x7FFFFFu) | 0x800000u;
+        return (uint16_t)(sign | (mantissa + (1u << (shift - 1)) - 1u + ((mantissa >> shift) & 1u)) >> shift);
+    }
+    return (uint16_t)(sign | (bits - 0x38000000u + 0xFFFu + ((bits >> 13) & 1u)) >> 13);
+}
+
+SPECDEC__INLINE float specdec__float_from_bf16(uint16_t brain)
+{
+    return specdec__float_from_bits((uint32_t)brain << 16);
+}
+
+/* Float to bfloat16, to nearest even; a NaN stays a NaN. */
+SPECDEC__INLINE uint16_t specdec__bf16_from_float(float value)
+{
+    uint32_t bits = specdec__bits_from_float(value);
+
+    if ((bits & 0x7FFFFFFFu) > 0x7F800000u)
+        return (uint16_t)(bits >> 16 | 0x40u);
+    return (uint16_t)((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
+}
+
+SPECDEC__INLINE float specdec__load_f16(const void *at) { return specdec__float_from_f16(specdec__load_u16(at)); }
+
+/* The 16 values of IQ4_NL and IQ4_XS. */
+static const int8_t specdec__quant_iq4_values[16] = {
+    -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+
+/* The 256 points of IQ2_XXS: 8 magnitudes a point, 2 bits each (0, 1, 2 for 8, 25, 43), the first one lowest. */
+static const uint16_t specdec__quant_iq2_xxs_grid[256] = {
+    0, 2, 5, 8, 10, 17, 20, 32, 34, 40, 42, 65, 68, 80, 88, 97,
+    100, 128, 130, 138, 162, 257, 260, 272, 277, 320, 388, 408, 512, 514, 546, 642,
+    1025, 1028, 1040, 1057, 1060, 1088, 1090, 1096, 1120, 1153, 1156, 1168, 1188, 1280, 1282, 1288,
+    1312, 1350, 1385, 1408, 1425, 1545, 1552, 1600, 1668, 1700, 2048, 2053, 2056, 2068, 2088, 2113,
+    2116, 2128, 2130, 2184, 2308, 2368, 2562, 2580, 4097, 4100, 4112, 4129, 4160, 4192, 4228, 4240,
+    4245, 4352, 4360, 4384, 4432, 4442, 4480, 4644, 4677, 5120, 5128, 5152, 5157, 5193, 5248, 5400,
+    5474, 5632, 5654, 6145, 6148, 6160, 6208, 6273, 6400, 6405, 6560, 6737, 8192, 8194, 8202, 8260,
+    8289, 8320, 8322, 8489, 8520, 8704, 8706, 9217, 9220, 9232, 9280, 9302, 9472, 9537, 9572, 9872,
+    10248, 10272, 10388, 10820, 16385, 16388, 16400, 16408, 16417, 16420, 16448, 16456, 16470, 16480, 16513, 16516,
+    16528, 16640, 16672, 16737, 16768, 16773, 16897, 16912, 16968, 16982, 17000, 17408, 17416, 17440, 17536, 17561,
+    17682, 17700, 17920, 18433, 18436, 18448, 18496, 18501, 18688, 18776, 18785, 18818, 19013, 19088, 20480, 20488,
+    20497, 20505, 20512, 20608, 20616, 20740, 20802, 20900, 21137, 21648, 21650, 21770, 22017, 22100, 22528, 22545,
+    22553, 22628, 22848, 23048, 24580, 24592, 24640, 24680, 24832, 24917, 25112, 25184, 25600, 25605, 25872, 25874,
+    25988, 26690, 32768, 32770, 32778, 32833, 32898, 33028, 33048, 33088, 33297, 33793, 33796, 33808, 33813, 33856,
+    33888, 34048, 34118, 34196, 34313, 34368, 34400, 34818, 35076, 35345, 36868, 36880, 36900, 36928, 37025, 37142,
+    37248, 37445, 37888, 37922, 37956, 38225, 39041, 39200, 40962, 41040, 41093, 41225, 41472, 42008, 43088, 43268};
+
+/* 32 nibbles from 16 bytes: the low ones first; code = nibble + offset. */
+SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int offset, int8_t *codes)
+{
+    int i;
+
+    for (i = 0; i < 16; i++) {
+        codes[i] = (int8_t)((packed[i] & 15) + offset);
+        codes[i + 16] = (int8_t)((packed[i] >> 4) + offset);
+    }
+}
+
+/* Q4_0: d f16, 16 bytes of nibbles. */
+static void specdec__quant_decode_q4_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    (void)minimum;
+    scale[0] = specdec__load_f16(block);
+    specdec__quant_nibbles(block + 2, -8, codes);
+}
+
+/* Q4_1: d f16, m f16, 16 bytes of nibbles. */
+static void specdec__quant_decode_q4_1(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    scale[0] = specdec__load_f16(block);
+    minimum[0] = specdec__load_f16(block + 2);
+    specdec__quant_nibbles(block + 4, 0, codes);
+}
+
+/* Q5_0: d f16, 32 high bits, 16 bytes of nibbles. */
+static void specdec__quant_decode_q5_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    uint32_t high = specdec__load_u32(block + 2);
+    int i;
+
+    (void)minimum;
+    scale[0] = specdec__load_f16(block);
+    specdec__quant_nibbles(block + 6, -16, codes);
+    for (i = 0; i < 32; i++)
+        codes[i] = (int8_t)(codes[i] + (int)((high >> i) & 1) * 16);
+}
+
+/* Q5_1: d f16, m f16, 32 high bits, 16 bytes of nibbles. */
+static void specdec__quant_decode_q5_1(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    uint32_t high = specdec__load_u32(block + 4);
+    int i;
+
+    scale[0] = specdec__load_f16(block);
+    minimum[0] = specdec__load_f16(block + 2);
+    specdec__quant_nibbles(block + 8, 0, codes);
+    for (i = 0; i < 32; i++)
+        codes[i] = (int8_t)(codes[i] + (int)((high >> i) & 1) * 16);
+}
+
+/* Q8_0: d f16, 32 signed bytes. */
+static void specdec__quant_decode_q8_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    (void)minimum;
+    scale[0] = specdec__load_f16(block);
+    memcpy(codes, block + 2, 32);
+}
+
+/* Two bits of element i (0..255) from 64 bytes, as Q2_K, Q3_K and Q6_K lay them: byte 32*(i/128) + i%32, bits
+   2*(i/32 % 4). */
+SPECDEC__INLINE int specdec__quant_crumb(const unsigned char *packed, int i)
+{
+    return packed[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+}
+
+/* Q2_K: 16 bytes of (scale, minimum) nibbles, 64 bytes of 2-bit codes, d f16, dmin f16. */
+static void specdec__quant_decode_q2_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    float d = specdec__load_f16(block + 80), dmin = specdec__load_f16(block + 82);
+    int i;
+
+    for (i = 0; i < 256; i++)
+        codes[i] = (int8_t)specdec__quant_crumb(block + 16, i);
+    for (i = 0; i < 16; i++) {
+        scale[i] = d * (float)(block[i] & 15);
+        minimum[i] = -(dmin * (float)(block[i] >> 4));
+    }
+}
+
+/* Q3_K: 32 bytes of high bits, 64 bytes of low bits, 12 bytes of 6-bit scales (minus 32), d f16. */
+static void specdec__quant_decode_q3_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const unsigned char *packed = block + 96;
+    float d = specdec__load_f16(block + 108);
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 256; i++)
+        codes[i] = (int8_t)(specdec__quant_crumb(block + 32, i) + (block[i % 32] >> (i / 32) & 1) * 4 - 4);
+    for (i = 0; i < 16; i++) {
+        int low = i < 8 ? packed[i] & 15 : packed[i - 8] >> 4;
+        int high = packed[8 + i % 4] >> (i / 4 * 2) & 3;
+        scale[i] = d * (float)(low + high * 16 - 32);
+    }
+}
+
+/* Scale and minimum (6 bits each) of group i (0..7) from the 12 bytes of Q4_K and Q5_K. */
+SPECDEC__INLINE void specdec__quant_scales_k(const unsigned char *packed, int i, int *scale, int *minimum)
+{
+    if (i < 4) {
+        *scale = packed[i] & 63;
+        *minimum = packed[i + 4] & 63;
+    } else {
+        *scale = (packed[i + 4] & 15) | (packed[i - 4] >> 6) << 4;
+        *minimum = packed[i + 4] >> 4 | (packed[i] >> 6) << 4;
+    }
+}
+
+/* Q4_K: d f16, dmin f16, 12 bytes of scales and minimums, 128 bytes of nibbles. */
+static void specdec__quant_decode_q4_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    float d = specdec__load_f16(block), dmin = specdec__load_f16(block + 2);
+    int i, s, m;
+
+    for (i = 0; i < 8; i++) {
+        specdec__quant_scales_k(block + 4, i, &s, &m);
+        scale[i] = d * (float)s;
+        minimum[i] = -(dmin * (float)m);
+    }
+    for (i = 0; i < 256; i++)
+        codes[i] = (int8_t)(block[16 + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15);
+}
+
+/* Q5_K: d f16, dmin f16, 12 bytes of scales and minimums, 32 bytes of high bits, 128 bytes of nibbles. */
+static void specdec__quant_decode_q5_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    float d = specdec__load_f16(block), dmin = specdec__load_f16(block + 2);
+    int i, s, m;
+
+    for (i = 0; i < 8; i++) {
+        specdec__quant_scales_k(block + 4, i, &s, &m);
+        scale[i] = d * (float)s;
+        minimum[i] = -(dmin * (float)m);
+    }
+    for (i = 0; i < 256; i++) {
+        int low = block[48 + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
+        codes[i] = (int8_t)(low + (block[16 + i % 32] >> (i / 32) & 1) * 16);
+    }
+}
+
+/* Q6_K: 128 bytes of nibbles, 64 bytes of 2 high bits, 16 signed scales, d f16. */
+static void specdec__quant_decode_q6_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    float d = specdec__load_f16(block + 208);
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 256; i++) {
+        int low = block[i / 128 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15;
+        codes[i] = (int8_t)(low + specdec__quant_crumb(block + 128, i) * 16 - 32);
+    }
+    for (i = 0; i < 16; i++)
+        scale[i] = d * (float)(int8_t)block[192 + i];
+}
+
+/* IQ4_NL: d f16, 16 bytes of nibbles that index the table. */
+static void specdec__quant_decode_iq4_nl(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    int i;
+
+    (void)minimum;
+    scale[0] = specdec__load_f16(block);
+    specdec__quant_nibbles(block + 2, 0, codes);
+    for (i = 0; i < 32; i++)
+        codes[i] = specdec__quant_iq4_values[codes[i]];
+}
+
+/* IQ4_XS: d f16, 2 high bits of 8 scales, their 4 low bits, 128 bytes of nibbles that index the table. */
+static void specdec__quant_decode_iq4_xs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    float d = specdec__load_f16(block);
+    unsigned high = specdec__load_u16(block + 2);
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 8; i++) {
+        int low = block[4 + i / 2] >> (i % 2 * 4) & 15;
+        scale[i] = d * (float)(low + (int)(high >> (2 * i) & 3) * 16 - 32);
+        specdec__quant_nibbles(block + 8 + 16 * i, 0, codes + 32 * i);
+    }
+    for (i = 0; i < 256; i++)
+        codes[i] = specdec__quant_iq4_values[codes[i]];
+}
+
+/* IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word of four 7-bit signs (the eighth
+   makes their number even) and a 4-bit scale on top. */
+static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    static const signed char magnitude[4] = {8, 25, 43, 0};
+    float d = specdec__load_f16(block);
+    int i, k;
+
+    (void)minimum;
+    for (i = 0; i < 32; i++) {
+        const unsigned char *group = block + 2 + i / 4 * 8;
+        unsigned point = specdec__quant_iq2_xxs_grid[group[i % 4]];
+        unsigned word = specdec__load_u32(group + 4), signs = word >> (i % 4 * 7) & 127, parity;
+
+        parity = signs ^ signs >> 4;
+        parity ^= parity >> 2;
+        signs |= ((parity ^ parity >> 1) & 1) << 7;
+        for (k = 0; k < 8; k++) {
+            int value = magnitude[point >> (2 * k) & 3];
+            codes[8 * i + k] = (int8_t)(signs >> k & 1 ? -value : value);
+        }
+        if (i % 4 == 0)
+            scale[i / 4] = d * (0.125f * (float)(2 * (word >> 28) + 1));
+    }
+}
+
+/* Encoders. Two compilers must write the same file, fused multiply-add or not: every product that is added to something
+   is exact in double (float times float, or a small integer), or comes from specdec__quant_product. */
+
+/* a * b, rounded, never fused with what the caller does next. */
+static SPECDEC__UNUSED __attribute__((noinline)) double specdec__quant_product(double a, double b)
+{
+    return a * b;
+}
+
+/* The integer nearest to value (to the even one at a tie) in [low, high], both below 2^50; low for a NaN. */
+SPECDEC__INLINE double specdec__quant_nearest(double value, double low, double high)
+{
+    value = value > low ? value : low;
+    value = value < high ? value : high;
+    return (value + 6755399441055744.0) - 6755399441055744.0;
+}
+
+SPECDEC__INLINE int specdec__quant_round(double value, int low, int high)
+{
+    return (int)specdec__quant_nearest(value, (double)low, (double)high);
+}
+
+SPECDEC__INLINE double specdec__quant_inverse(double value) { return value != 0 ? 1 / value : 0; }
+
+/* The value of largest magnitude, with its sign; NaNs do not count. */
+static float specdec__quant_peak(int count, const float *values)
+{
+    float peak = 0, magnitude = 0;
+    int i;
+
+    for (i = 0; i < count; i++) {
+        float m = values[i] < 0 ? -values[i] : values[i];
+        if (m > magnitude) {
+            magnitude = m;
+            peak = values[i];
+        }
+    }
+    return peak;
+}
+
+static void specdec__quant_encode_f32(const float *values, unsigned char *block)
+{
+    specdec__store_u32(block, specdec__bits_from_float(values[0]));
+}
+
+static void specdec__quant_encode_f16(const float *values, unsigned char *block)
+{
+    specdec__store_u16(block, specdec__f16_from_float(values[0]));
+}
+
+static void specdec__quant_encode_bf16(const float *values, unsigned char *block)
+{
+    specdec__store_u16(block, specdec__bf16_from_float(values[0]));
+}
+
+static void specdec__quant_encode_q8_0(const float *values, unsigned char *block)
+{
+    float peak = specdec__quant_peak(32, values);
+    uint16_t d = specdec__f16_from_float((peak < 0 ? -peak : peak) / 127);
+    double inverse = specdec__quant_inverse(specdec__float_from_f16(d));
+    int i;
+
+    specdec__store_u16(block, d);
+    for (i = 0; i < 32; i++)
+        block[2 + i] = (unsigned char)specdec__quant_round((double)values[i] * inverse, -127, 127);
+}
+
+/* Sums over a group that a least squares fit of values by codes needs. */
+typedef struct specdec__quant_sums {
+    double code_value, code_code, code; /* sum of weight * code * value, weight * code^2, weight * code */
+} specdec__quant_sums;
+
+SPECDEC__INLINE void specdec__quant_add(specdec__quant_sums *sums, double code, double weight, double weighted)
+{
+    sums->code_value += weighted * code;
+    sums->code_code += weight * (code * code);
+    sums->code += weight * code;
+}
+
+/* The sums for the codes in [low, high] nearest to (value - origin) * inverse, count (even) of them;
+   weighted[i] = weight * value, exactly. */
+SPECDEC__INLINE specdec__quant_sums specdec__quant_try(int count, double low, double high, double inverse, float origin,
+                                                       const float *values, const float *weights,
+                                                       const double *weighted)
+{
+    specdec__quant_sums even = {0, 0, 0}, odd = {0, 0, 0};
+    int i;
+
+    for (i = 0; i < count; i += 2) {
+        double a = specdec__quant_nearest((double)(values[i] - origin) * inverse, low, high);
+        double b = specdec__quant_nearest((double)(values[i + 1] - origin) * inverse, low, high);
+
+        specdec__quant_add(&even, a, (double)weights[i], weighted[i]);
+        specdec__quant_add(&odd, b, (double)weights[i + 1], weighted[i + 1]);
+    }
+    even.code_value += odd.code_value;
+    even.code_code += odd.code_code;
+    even.code += odd.code;
+    return even;
+}
+
+/* Codes that the value of largest magnitude is tried at, before rounding: near either end of the range. 5.1 and 3 of
+   Q4_0 are where values that were IQ2_XXS (8, 25, 43 times a scale) fall almost on whole codes. */
+static const float specdec__quant_peaks_q4_0[] = {-8.8f, -8.4f, -8, -7.6f, -7.2f, 6.2f, 6.6f, 7, 7.4f, 7.8f, 5.1f, 3};
+static const float specdec__quant_peaks_q6_k[] = {-32.8f, -32.4f, -32, -31.6f, -31.2f, 30.2f, 30.6f, 31, 31.4f, 31.8f};
+
+/* Scale s that minimises sum of weight * (value - s * code)^2 over codes in [low, high], of the tries at peaks (tries).
+   0 when all values are. */
+SPECDEC__INLINE float specdec__quant_fit_scale(int count, double low, double high, const float *peaks, size_t tries,
+                                               const float *values, const float *weights, const double *weighted)
+{
+    float peak = specdec__quant_peak(count, values);
+    double best = 0, scale = 0, inverse = specdec__quant_inverse(peak);
+    size_t t;
+
+    if (!(peak - peak == 0))
+        return peak;
+    for (t = 0; t < tries; t++) {
+        specdec__quant_sums s = specdec__quant_try(count, low, high, (double)peaks[t] * inverse, 0, values, weights,
+                                                   weighted);
+        double gain = s.code_code > 0 ? s.code_value * s.code_value / s.code_code : 0;
+
+        if (gain > best) {
+            best = gain;
+            scale = s.code_value / s.code_code;
+        }
+    }
+    return (float)scale;
+}
+
+static void specdec__quant_encode_q4_0(const float *values, unsigned char *block)
+{
+    float ones[32];
+    double weighted[32], inverse;
+    uint16_t d;
+    int i;
+
+    for (i = 0; i < 32; i++) {
+        ones[i] = 1;
+        weighted[i] = (double)values[i];
+    }
+    d = specdec__f16_from_float(specdec__quant_fit_scale(32, -8, 7, specdec__quant_peaks_q4_0,
+                                                         SPECDEC__COUNT(specdec__quant_peaks_q4_0), values, ones,
+                                                         weighted));
+    inverse = specdec__quant_inverse(specdec__float_from_f16(d));
+    specdec__store_u16(block, d);
+    for (i = 0; i < 16; i++) {
+        int low = specdec__quant_round((double)values[i] * inverse, -8, 7) + 8;
+        int high = specdec__quant_round((double)values[i + 16] * inverse, -8, 7) + 8;
+        block[2 + i] = (unsigned char)(low | high << 4);
+    }
+}
+
+/* Weights are squared values: what is large must be met best. */
+static void specdec__quant_encode_q6_k(const float *values, unsigned char *block)
+{
+    float scales[16], weights[16], d;
+    double weighted[16];
+    int i, g;
+
+    for (g = 0; g < 16; g++) {
+        const float *group = values + 16 * g;
+        for (i = 0; i < 16; i++) {
+            weights[i] = group[i] * group[i];
+            weighted[i] = (double)weights[i] * (double)group[i];
+        }
+        scales[g] = specdec__quant_fit_scale(16, -32, 31, specdec__quant_peaks_q6_k,
+                                             SPECDEC__COUNT(specdec__quant_peaks_q6_k), group, weights, weighted);
+    }
+    memset(block, 0, 210);
+    specdec__store_u16(block + 208, specdec__f16_from_float(specdec__quant_peak(16, scales) / -128));
+    d = specdec__load_f16(block + 208);
+    for (g = 0; g < 16; g++) {
+        int scale = specdec__quant_round((double)scales[g] * specdec__quant_inverse(d), -128, 127);
+        double inverse = specdec__quant_inverse((double)d * (double)scale);
+
+        block[192 + g] = (unsigned char)scale;
+        for (i = 16 * g; i < 16 * g + 16; i++) {
+            int code = specdec__quant_round((double)values[i] * inverse, -32, 31) + 32;
+            unsigned char *low = &block[i / 128 * 64 + i % 64], *high = &block[128 + i / 128 * 32 + i % 32];
+            *low = (unsigned char)(*low | (code & 15) << (i / 64 % 2 * 4));
+            *high = (unsigned char)(*high | (code >> 4) << (i / 32 % 4 * 2));
+        }
+    }
+}
+
+/* Scale s and minimum m, both >= 0, that minimise sum of weight * (value - (s * code - m))^2 over 32 values with codes
+   0..15. Weights are |value| plus 1.25 times their mean. */
+static void specdec__quant_fit_affine(const float *values, float *scale_out, float *minimum_out)
+{
+    float low = 0, high = values[0], weights[32];
+    double weighted[32], base = 0, sum = 0, value_sum = 0, best = -1;
+    int i, t;
+
+    for (i = 0; i < 32; i++) {
+        low = values[i] < low ? values[i] : low;
+        high = values[i] > high ? values[i] : high;
+        base += (double)(values[i] < 0 ? -values[i] : values[i]);
+    }
+    base = specdec__quant_product(base, 1.25 / 32);
+    *scale_out = 0;
+    *minimum_out = -low;
+    if (!(high > low) || !(base - base == 0))
+        return;
+    for (i = 0; i < 32; i++) {
+        weights[i] = (float)(base + (double)(values[i] < 0 ? -values[i] : values[i]));
+        weighted[i] = (double)weights[i] * (double)values[i];
+        sum += (double)weights[i];
+        value_sum += weighted[i];
+    }
+    for (t = -10; t <= 10; t += 2) {
+        double inverse = (double)(150 + t) / 10 / ((double)high - (double)low);
+        specdec__quant_sums s = specdec__quant_try(32, 0, 15, inverse, low, values, weights, weighted);
+        double all = specdec__quant_product(sum, s.code_code), rest = all - specdec__quant_product(s.code, s.code);
+        double scale = 0, minimum = -1, gain;
+
+        if (rest > 1e-9 * all) {
+            scale = (specdec__quant_product(sum, s.code_value) - specdec__quant_product(value_sum, s.code)) / rest;
+            minimum = (specdec__quant_product(scale, s.code) - value_sum) / sum;
+        }
+        if (minimum < 0 && s.code_code > 0) {
+            minimum = 0;
+            scale = s.code_value / s.code_code;
+        }
+        gain = specdec__quant_product(scale, s.code_value) - specdec__quant_product(minimum, value_sum);
+        if (gain > best && scale > 0 && minimum >= 0) {
+            best = gain;
+            *scale_out = (float)scale;
+            *minimum_out = (float)minimum;
+        }
+    }
+}
+
+/* Packs eight 6-bit scales and minimums into the 12 bytes of Q4_K. */
+static void specdec__quant_pack_scales_k(const int *scales, const int *minimums, unsigned char *packed)
+{
+    int i;
+
+    for (i = 0; i < 4; i++) {
+        packed[i] = (unsigned char)(scales[i] | (scales[i + 4] >> 4) << 6);
+        packed[i + 4] = (unsigned char)(minimums[i] | (minimums[i + 4] >> 4) << 6);
+        packed[i + 8] = (unsigned char)((scales[i + 4] & 15) | (minimums[i + 4] & 15) << 4);
+    }
+}
+
+static void specdec__quant_encode_q4_k(const float *values, unsigned char *block)
+{
+    float scales[8], minimums[8], d, dmin;
+    int i, g, scale[8], minimum[8];
+
+    for (g = 0; g < 8; g++)
+        specdec__quant_fit_affine(values + 32 * g, &scales[g], &minimums[g]);
+    memset(block, 0, 144);
+    specdec__store_u16(block, specdec__f16_from_float(specdec__quant_peak(8, scales) / 63));
+    specdec__store_u16(block + 2, specdec__f16_from_float(specdec__quant_peak(8, minimums) / 63));
+    d = specdec__load_f16(block);
+    dmin = specdec__load_f16(block + 2);
+    for (g = 0; g < 8; g++) {
+        double inverse;
+
+        scale[g] = specdec__quant_round((double)scales[g] * specdec__quant_inverse(d), 0, 63);
+        minimum[g] = specdec__quant_round((double)minimums[g] * specdec__quant_inverse(dmin), 0, 63);
+        inverse = specdec__quant_inverse((double)d * (double)scale[g]);
+        for (i = 32 * g; i < 32 * g + 32; i++) {
+            double above = (double)values[i] + (double)dmin * (double)minimum[g];
+            int code = specdec__quant_round(above * inverse, 0, 15);
+            unsigned char *at = &block[16 + i / 64 * 32 + i % 32];
+            *at = (unsigned char)(*at | code << (g % 2 * 4));
+        }
+    }
+    specdec__quant_pack_scales_k(scale, minimum, block + 4);
+}
+
+/* Every type that is read. Fields: see specdec__quant_interleave. */
+static const specdec__quant_type specdec__quant_types[] = {
+    /* number, name, block, bytes, granule, has_minimum, fields, decode, encode */
+    {SPECDEC__TYPE_F32, "F32", 1, 4, 0, 0, {{4, 1}}, NULL, specdec__quant_encode_f32},
+    {SPECDEC__TYPE_F16, "F16", 1, 2, 0, 0, {{2, 1}}, NULL, specdec__quant_encode_f16},
+    {SPECDEC__TYPE_BF16, "BF16", 1, 2, 0, 0, {{2, 1}}, NULL, specdec__quant_encode_bf16},
+    {SPECDEC__TYPE_Q4_0, "Q4_0", 32, 18, 32, 0, {{2, 1}, {4, 4}},
+     specdec__quant_decode_q4_0, specdec__quant_encode_q4_0},
+    {SPECDEC__TYPE_Q4_1, "Q4_1", 32, 20, 32, 1, {{2, 2}, {4, 4}}, specdec__quant_decode_q4_1, NULL},
+    {SPECDEC__TYPE_Q5_0, "Q5_0", 32, 22, 32, 0, {{2, 1}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}},
+     specdec__quant_decode_q5_0, NULL},
+    {SPECDEC__TYPE_Q5_1, "Q5_1", 32, 24, 32, 1, {{2, 2}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}},
+     specdec__quant_decode_q5_1, NULL},
+    {SPECDEC__TYPE_Q8_0, "Q8_0", 32, 34, 32, 0, {{2, 1}, {4, 8}},
+     specdec__quant_decode_q8_0, specdec__quant_encode_q8_0},
+    {SPECDEC__TYPE_Q2_K, "Q2_K", 256, 84, 16, 1, {{1, 16}, {4, 16}, {2, 2}}, specdec__quant_decode_q2_k, NULL},
+    {SPECDEC__TYPE_Q3_K, "Q3_K", 256, 110, 16, 0, {{4, 8}, {4, 16}, {1, 12}, {2, 1}}, specdec__quant_decode_q3_k, NULL},
+    {SPECDEC__TYPE_Q4_K, "Q4_K", 256, 144, 32, 1, {{2, 2}, {1, 12}, {4, 32}},
+     specdec__quant_decode_q4_k, specdec__quant_encode_q4_k},
+    {SPECDEC__TYPE_Q5_K, "Q5_K", 256, 176, 32, 1, {{2, 2}, {1, 12}, {4, 8}, {4, 32}}, specdec__quant_decode_q5_k, NULL},
+    {SPECDEC__TYPE_Q6_K, "Q6_K", 256, 210, 16, 0, {{4, 32}, {4, 16}, {1, 16}, {2, 1}},
+     specdec__quant_decode_q6_k, specdec__quant_encode_q6_k},
+    {SPECDEC__TYPE_IQ2_XXS, "IQ2_XXS", 256, 66, 32, 0, {{2, 1}, {4, 16}}, specdec__quant_decode_iq2_xxs, NULL},
+    {SPECDEC__TYPE_IQ4_NL, "IQ4_NL", 32, 18, 32, 0, {{2, 1}, {4, 4}}, specdec__quant_decode_iq4_nl, NULL},
+    {SPECDEC__TYPE_IQ4_XS, "IQ4_XS", 256, 136, 32, 0, {{2, 1}, {2, 1}, {1, 4}, {4, 32}},
+     specdec__quant_decode_iq4_xs, NULL},
+};
+
+/* The row of a type number, or NULL when it is not read. */
+static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find(uint32_t number)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__quant_types); i++)
+        if (specdec__quant_types[i].number == number)
+            return &specdec__quant_types[i];
+    return NULL;
+}
+
+/* Bytes of a tensor of so many elements in rows of row elements. SIZE_MAX when rows are no multiple of the block, or
+   the size does not fit; 0 for unknown types. */
+static SPECDEC__UNUSED size_t specdec__quant_bytes(uint32_t number, uint64_t elements, uint64_t row)
+{
+    const specdec__quant_type *type = specdec__quant_find(number);
+
+    if (!type)
+        return 0;
+    if (row % type->block || elements % type->block || elements / type->block > (uint64_t)(SIZE_MAX / type->bytes))
+        return SIZE_MAX;
+    return (size_t)(elements / type->block) * type->bytes;
+}
+
+/* One quantised block to floats, out (block). */
+static void specdec__quant_block_to_float(const specdec__quant_type *type, const unsigned char *block, float *out)
+{
+    int8_t codes[SPECDEC__QUANT_BLOCK];
+    float scale[SPECDEC__QUANT_GRANULES], minimum[SPECDEC__QUANT_GRANULES];
+    int i, k, granules = type->block / type->granule;
+
+    memset(minimum, 0, sizeof minimum);
+    type->decode(block, codes, scale, minimum);
+    for (i = 0; i < granules; i++) {
+        const int8_t *code = codes + i * type->granule;
+        float *to = out + i * type->granule;
+
+        if (type->has_minimum)
+            for (k = 0; k < type->granule; k++)
+                to[k] = scale[i] * (float)code[k] + minimum[i];
+        else
+            for (k = 0; k < type->granule; k++)
+                to[k] = scale[i] * (float)code[k];
+    }
+}
+
+/* A row of elements (a multiple of the block) of any type to floats, out (elements). */
+static SPECDEC__UNUSED void specdec__quant_to_float(const specdec__quant_type *type, const void *row, size_t elements,
+                                                    float *out)
+{
+    const unsigned char *at = (const unsigned char *)row;
+    size_t i;
+
+    if (type->number == SPECDEC__TYPE_F32)
+        for (i = 0; i < elements; i++)
+            out[i] = specdec__load_f32(at + 4 * i);
+    else if (type->number == SPECDEC__TYPE_F16)
+        for (i = 0; i < elements; i++)
+            out[i] = specdec__load_f16(at + 2 * i);
+    else if (type->number == SPECDEC__TYPE_BF16)
+        for (i = 0; i < elements; i++)
+            out[i] = specdec__float_from_bf16(specdec__load_u16(at + 2 * i));
+    else
+        for (i = 0; i < elements / type->block; i++)
+            specdec__quant_block_to_float(type, at + i * type->bytes, out + i * type->block);
+}
+
+/* A row of floats (elements, a multiple of the block) to a type that has encode. */
+static SPECDEC__UNUSED void specdec__quant_from_float(const specdec__quant_type *type, const float *values,
+                                                      size_t elements, void *row)
+{
+    unsigned char *at = (unsigned char *)row;
+    size_t i;
+
+    for (i = 0; i < elements / type->block; i++)
+        type->encode(values + i * type->block, at + i * type->bytes);
+}
+
+/* Bits 0, 4, 8 .. 28 of word, side by side; and back. */
+SPECDEC__INLINE uint32_t specdec__quant_gather_bits(uint32_t word)
+{
+    word &= 0x11111111u;
+    word = (word | word >> 3) & 0x03030303u;
+    word = (word | word >> 6) & 0x000F000Fu;
+    return (word | word >> 12) & 0xFFu;
+}
+
+SPECDEC__INLINE uint32_t specdec__quant_scatter_bits(uint32_t byte)
+{
+    byte = (byte | byte << 12) & 0x000F000Fu;
+    byte = (byte | byte << 6) & 0x03030303u;
+    return (byte | byte << 3) & 0x11111111u;
+}
+
+/* Bit 4*i + j of word goes to bit 8*j + i (i < 8, j < 4): byte j then holds the high bits of the elements 4*i + j, so
+   that a lane unpacks 4 neighbouring elements with one shift and one mask. */
+SPECDEC__INLINE uint32_t specdec__quant_transpose_bits(uint32_t word)
+{
+    return specdec__quant_gather_bits(word) | specdec__quant_gather_bits(word >> 1) << 8 |
+           specdec__quant_gather_bits(word >> 2) << 16 | specdec__quant_gather_bits(word >> 3) << 24;
+}
+
+SPECDEC__INLINE uint32_t specdec__quant_transpose_bits_back(uint32_t word)
+{
+    return specdec__quant_scatter_bits(word & 255) | specdec__quant_scatter_bits(word >> 8 & 255) << 1 |
+           specdec__quant_scatter_bits(word >> 16 & 255) << 2 | specdec__quant_scatter_bits(word >> 24) << 3;
+}
+
+/* Moves count units of one field, from_step and to_step bytes apart. With back, bit-transposed words are restored. */
+SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, const unsigned char *from,
+                                               size_t from_step, unsigned char *to, size_t to_step)
+{
+    int i;
+
+    if (unit == 4)
+        for (i = 0; i < count; i++)
+            memcpy(to + (size_t)i * to_step, from + (size_t)i * from_step, 4);
+    else if (unit == 2)
+        for (i = 0; i < count; i++)
+            memcpy(to + (size_t)i * to_step, from + (size_t)i * from_step, 2);
+    else if (unit == 1)
+        for (i = 0; i < count; i++)
+            to[(size_t)i * to_step] = from[(size_t)i * from_step];
+    else
+        for (i = 0; i < count; i++) {
+            uint32_t word = specdec__load_u32(from + (size_t)i * from_step);
+            specdec__store_u32(to + (size_t)i * to_step, back ? specdec__quant_transpose_bits_back(word)
+                                                              : specdec__quant_transpose_bits(word));
+        }
+}
+
+/* Repacks row_count (1..16) rows, row_bytes apart, of so many blocks each into one row of tiles: 16 * bytes for each
+   block, block after block. Inside a tile: for each field of the block in order, for each unit of the field, the units
+   of the 16 rows side by side; so SIMD lanes are rows. Rows that are missing are zero bytes. Only bits are permuted. */
+static SPECDEC__UNUSED void specdec__quant_interleave(const specdec__quant_type *type, const unsigned char *rows,
+                                                      size_t row_bytes, int row_count, size_t blocks,
+                                                      unsigned char *tile_out)
+{
+    size_t b;
+
+    for (b = 0; b < blocks; b++) {
+        const unsigned char *from = rows + b * type->bytes;
+        unsigned char *tile = tile_out + b * type->bytes * SPECDEC__QUANT_ROWS;
+        int f, row;
+
+        if (row_count < SPECDEC__QUANT_ROWS)
+            memset(tile, 0, (size_t)type->bytes * SPECDEC__QUANT_ROWS);
+        for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
+            int unit = type->fields[f].unit, count = type->fields[f].count;
+            size_t size = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
+
+            for (row = 0; row < row_count; row++)
+                specdec__quant_move_units(unit, count, 0, from + (size_t)row * row_bytes, size,
+                                          tile + (size_t)row * size, size * SPECDEC__QUANT_ROWS);
+            from += size * (size_t)count;
+            tile += size * (size_t)count * SPECDEC__QUANT_ROWS;
+        }
+    }
+}
+
+/* Takes one row's block (bytes) back out of the tile of that block. */
+static SPECDEC__UNUSED void specdec__quant_deinterleave_block(const specdec__quant_type *type,
+                                                              const unsigned char *tile, int row,
+                                                              unsigned char *block_out)
+{
+    int f;
+
+    for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
+        int unit = type->fields[f].unit, count = type->fields[f].count;
+        size_t size = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
+
+        specdec__quant_move_units(unit, count, 1, tile + (size_t)row * size, size * SPECDEC__QUANT_ROWS,
+                                  block_out, size);
+        block_out += size * (size_t)count;
+        tile += size * (size_t)count * SPECDEC__QUANT_ROWS;
+    }
+}
+
+/* ======================================================================================================================
+ * >>kernel (private): matrix tiles times columns and float loops: scalar reference, then one block per instruction set
+ *     with the same names, and one table to choose from. May call: >>base >>quant
+ *
+ * Canonical order (law 1). A weight matrix is stored in tiles of 16 rows, and vector lanes are rows, never parts of one
+ * sum. A column of activations is quantised in blocks of 32 values: x = scale * (code + offset), code in [-127, 127].
+ *     sum    = exact integer sum of weight code * (code + offset) over a granule (16 or 32 values)
+ *     result = fma(weight scale * scale, (float)sum, result)
+ *     result = fma(minimum, scale * (float)(sum of code + offset), result)       types with a minimum only
+ * granule after granule. Float weights: result = fma(weight, x, result), value after value.
+ * ====================================================================================================================== */
+
+#define SPECDEC__ROWS SPECDEC__QUANT_ROWS /* rows of a tile, lanes of a vector: 16 */
+#define SPECDEC__PANEL 256                /* values of each row that are unpacked at a time */
+#define SPECDEC__KEYS 64                  /* keys of an attention block, slots of a KV page */
+
+/* 16 rows x up to 256 values, unpacked for the inner loop. What codes and pair hold is private to an instruction set. */
+typedef struct specdec__panel {
+    union {
+        int8_t codes[SPECDEC__PANEL * SPECDEC__ROWS];  /* (value/4, row, 4) */
+        float values[SPECDEC__PANEL * SPECDEC__ROWS];  /* (value, row): float types */
+    } u;
+    int32_t pair[SPECDEC__PANEL / 16][SPECDEC__ROWS];  /* (granule, row) */
+    float scale[SPECDEC__PANEL / 16][SPECDEC__ROWS];   /* (granule, row) */
+    float minimum[SPECDEC__PANEL / 16][SPECDEC__ROWS]; /* (granule, row) */
+} specdec__panel;
+
+/* n columns of quantised activations, K values each; block = 32 values. */
+typedef struct specdec__columns {
+    int n;           /* columns */
+    int8_t *codes;   /* (block, column, 32) */
+    float *scale;    /* (block, column) */
+    int32_t *pair32; /* (block, column): offset in the low half, sum of 32 codes in the high half */
+    int32_t *pair16; /* (block, column, 2): the same for each half of the block */
+    float *sum32;    /* (block, column): scale * sum of (code + offset) */
+    float *sum16;    /* (block, column, 2) */
+    float *values;   /* (column, stride): the unquantised activations, for float weights */
+    int stride;      /* floats between columns of values */
+} specdec__columns;
+
+typedef void specdec__unpack_function(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel);
+typedef void specdec__dot_function(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column,
+                                   int count, float *sums);
+
+/* What an instruction set supplies. Every function gives the same bits in every table. */
+typedef struct specdec__kernels {
+    const char *name;
+    /* Unpacks blocks*32 values of 16 rows from a tile. */
+    specdec__unpack_function *unpack[SPECDEC__TYPE_COUNT];
+    /* Adds panel * columns to sums (column, row); [granule is 32][has a minimum]. */
+    specdec__dot_function *dot[2][2];
+    specdec__dot_function *dot_float;
+    /* Values [from, to) of x * weight / rms(x (length)); x and weight are padded with zeros to a multiple of 16. */
+    void (*norm)(const float *x, const float *weight, float epsilon, int length, int from, int to, float *out);
+    /* Blocks [from, to) of one row of values -> column c of columns. */
+    void (*quantise)(const float *row, int from, int to, int c, const specdec__columns *out);
+    void (*silu_multiply)(const float *gate, const float *up, int count, float *out);
+    /* out = x * cosine + partner * sine, elementwise, in place on x. */
+    void (*rotate)(float *x, const float *partner, const float *cosine, const float *sine, int count);
+    /* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64). */
+    void (*scores)(const float *queries, int dim, int count, const float *keys, float *scores);
+    /* scores (64), valid of them -> exp(score - max) in place, zeros beyond; returns the max and the sum. */
+    void (*softmax)(float *scores, int valid, float *max, float *sum);
+    /* sum over j < valid, in order, of weights (count <= 4, 64) * values (64, dim) -> out (count, dim). */
+    void (*weigh)(const float *weights, int count, const float *values, int valid, int dim, float *out);
+    /* out (count, stride) = sums (count, 16) [+ bias] [+ out]. */
+    void (*put)(const float *sums, int count, const float *bias, int add, float *out, size_t stride);
+    /* out = out * a + x * b. */
+    void (*merge)(float *out, float a, const float *x, float b, int count);
+    void (*f16_to_float)(const void *in, int count, float *out);
+    void (*float_to_f16)(const float *in, int count, void *out);
+} specdec__kernels;
+
+/* a*b + c rounded once, on every machine. Without fused hardware: the exact product in double, the sum rounded to odd
+   (Boldo and Melquiond 2008), then to float. */
+SPECDEC__INLINE float specdec__fma(float a, float b, float c)
+{
+#ifdef __FP_FAST_FMAF
+    return __builtin_fmaf(a, b, c);
+#else
+    double product = (double)a * (double)b, addend = (double)c, sum = product + addend;
+    double back = sum - product, error = (product - (sum - back)) + (addend - back);
+    uint64_t bits;
+
+    memcpy(&bits, &sum, sizeof bits);
+    if (error == error && error != 0 && !(bits & 1)) {
+        if ((error > 0) == (sum > 0))
+            bits++;
+        else
+            bits--;
+        memcpy(&sum, &bits, sizeof sum);
+    }
+    return (float)sum;
+#endif
+}
+
+/* 1/sqrt(x) for normal x > 0, by Newton's method in double: the same steps, so the same bits, everywhere. */
+static double specdec__inverse_root(double x)
+{
+    double y;
+    uint64_t bits;
+    int i;
+
+    memcpy(&bits, &x, sizeof bits);
+    bits = UINT64_C(0x5FE6EB50C7B537A9) - (bits >> 1);
+    memcpy(&y, &bits, sizeof y);
+    for (i = 0; i < 5; i++) {
+        double half = 0.5 * x * y;
+        half = half * y;
+        y = y * (1.5 - half);
+    }
+    return y;
+}
+
+/* --- scalar -------------------------------------------------------------------------------------------------------- */
+
+/* Generic unpacking: every type through its decode function. The oracle for the others, and their fallback. */
+static void specdec__unpack_codes(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    unsigned char block[SPECDEC__QUANT_BYTES];
+    int8_t codes[SPECDEC__QUANT_BLOCK];
+    int per = type->block, granules = per / type->granule, whole = blocks * 32 / per, row, i, j;
+
+    for (i = 0; i < whole; i++, tile += (size_t)type->bytes * SPECDEC__ROWS)
+        for (row = 0; row < SPECDEC__ROWS; row++) {
+            float scale[SPECDEC__QUANT_GRANULES], minimum[SPECDEC__QUANT_GRANULES];
+
+            specdec__quant_deinterleave_block(type, tile, row, block);
+            type->decode(block, codes, scale, minimum);
+            for (j = 0; j < per; j++)
+                panel->u.codes[((i * per + j) / 4 * SPECDEC__ROWS + row) * 4 + j % 4] = codes[j];
+            for (j = 0; j < granules; j++) {
+                panel->scale[i * granules + j][row] = scale[j];
+                if (type->has_minimum)
+                    panel->minimum[i * granules + j][row] = minimum[j];
+            }
+        }
+}
+
+SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column,
+                                         int count, float *sums, int granule, int has_minimum)
+{
+    int b, c, row, g, i;
+
+    for (c = 0; c < count; c++)
+        for (b = 0; b < blocks; b++) {
+            size_t at = (size_t)(block + b) * (size_t)x->n + (size_t)(column + c);
+            const int8_t *codes = x->codes + at * 32;
+            int offset = (int16_t)(x->pair32[at] & 0xFFFF);
+
+            for (g = 0; g < 32 / granule; g++)
+                for (row = 0; row < SPECDEC__ROWS; row++) {
+                    int from = b * 32 + g * granule, k = from / granule;
+                    float *sum = sums + c * SPECDEC__ROWS + row, scale = panel->scale[k][row] * x->scale[at];
+                    int32_t dot = 0;
+
+                    for (i = 0; i < granule; i++)
+                        dot += panel->u.codes[((from + i) / 4 * SPECDEC__ROWS + row) * 4 + i % 4] * (codes[g * granule + i] + offset);
+                    *sum = specdec__fma(scale, (float)dot, *sum);
+                    if (has_minimum)
+                        *sum = specdec__fma(panel->minimum[k][row], granule == 32 ? x->sum32[at] : x->sum16[at * 2 + (size_t)g], *sum);
+                }
+        }
+}
+
+/* The four integer dots of an instruction set, from its inline one. */
+#define SPECDEC__DOTS(isa, target) \
+    target static void specdec__##isa##_dot16(const specdec__panel *p, int blocks, const specdec__columns *x, int block, int column, int count, float *sums) \
+    { specdec__##isa##_dot(p, blocks, x, block, column, count, sums, 16, 0); } \
+    target static void specdec__##isa##_dot16m(const specdec__panel *p, int blocks, const specdec__columns *x, int block, int column, int count, float *sums) \
+    { specdec__##isa##_dot(p, blocks, x, block, column, count, sums, 16, 1); } \
+    target static void specdec__##isa##_dot32(const specdec__panel *p, int blocks, const specdec__columns *x, int block, int column, int count, float *sums) \
+    { specdec__##isa##_dot(p, blocks, x, block, column, count, sums, 32, 0); } \
+    target static void specdec__##isa##_dot32m(const specdec__panel *p, int blocks, const specdec__columns *x, int block, int column, int count, float *sums) \
+    { specdec__##isa##_dot(p, blocks, x, block, column, count, sums, 32, 1); }
+
+SPECDEC__DOTS(scalar, )
+
+/* Sixteen float lanes in plain C. */
+typedef struct specdec__scalar_v {
+    float lane[16];
+} specdec__scalar_v;
+
+#define SPECDEC__SCALAR_LANES(result, expression) \
+    do { \
+        int i; \
+        for (i = 0; i < 16; i++) \
+            (result).lane[i] = (expression); \
+    } while (0)
+
+SPECDEC__INLINE specdec__scalar_v specdec__scalar_load(const float *at) { specdec__scalar_v r; memcpy(&r, at, sizeof r); return r; }
+SPECDEC__INLINE void specdec__scalar_store(float *at, specdec__scalar_v a) { memcpy(at, &a, sizeof a); }
+SPECDEC__INLINE specdec__scalar_v specdec__scalar_set(float a) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a); return r; }
+SPECDEC__INLINE specdec__scalar_v specdec__scalar_add(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] + b.lane[i]); return r; }
+SPECDEC__INLINE specdec__scalar_v specdec__scalar_sub(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] - b.lane[i]); return r; }
+SPECDEC__INLINE specdec__scalar_v specdec__scalar_mul(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] * b.lane[i]); return r; }
+SPECDEC__INLINE specdec__scalar_v specdec__scalar_div(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] / b.lane[i]); return r; }
+SPECDEC__INLINE specdec__scalar_v specdec__scalar_madd(specdec__scalar_v a, specdec__scalar_v b, specdec__scalar_v c) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, specdec__fma(a.lane[i], b.lane[i], c.lane[i])); return r; }
+SPECDEC__INLINE specdec__scalar_v specdec__scalar_max(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]); return r; }
+SPECDEC__INLINE specdec__scalar_v specdec__scalar_min(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]); return r; }
+/* a * 2^n, where shifter is n + 1.5*2^23 as a float. */
+SPECDEC__INLINE specdec__scalar_v specdec__scalar_scale2(specdec__scalar_v a, specdec__scalar_v shifter)
+{
+    specdec__scalar_v r;
+    SPECDEC__SCALAR_LANES(r, specdec__float_from_bits(specdec__bits_from_float(a.lane[i]) + (specdec__bits_from_float(shifter.lane[i]) << 23)));
+    return r;
+}
+/* Low bytes of the bits of each lane. */
+SPECDEC__INLINE void specdec__scalar_store_low_bytes(int8_t *at, specdec__scalar_v a)
+{
+    int i;
+    for (i = 0; i < 16; i++)
+        at[i] = (int8_t)(uint8_t)specdec__bits_from_float(a.lane[i]);
+}
+/* The canonical tree: lanes i and i+8, then i+4, i+2, i+1. */
+SPECDEC__INLINE float specdec__scalar_sum(specdec__scalar_v a)
+{
+    int i, step;
+    for (step = 8; step; step /= 2)
+        for (i = 0; i < step; i++)
+            a.lane[i] = a.lane[i] + a.lane[i + step];
+    return a.lane[0];
+}
+SPECDEC__INLINE float specdec__scalar_highest(specdec__scalar_v a)
+{
+    int i;
+    for (i = 1; i < 16; i++)
+        a.lane[0] = a.lane[i] > a.lane[0] ? a.lane[i] : a.lane[0];
+    return a.lane[0];
+}
+SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
+{
+    int32_t sum = 0;
+    int i;
+    for (i = 0; i < 16; i++)
+        sum += codes[i];
+    return sum;
+}
+/* The bits of lane 0. */
+SPECDEC__INLINE int32_t specdec__scalar_first_bits(specdec__scalar_v a) { return (int32_t)specdec__bits_from_float(a.lane[0]); }
+SPECDEC__INLINE specdec__scalar_v specdec__scalar_load_bf16(const void *at) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, specdec__float_from_bf16(specdec__load_u16((const unsigned char *)at + i * 2))); return r; }
+SPECDEC__INLINE specdec__scalar_v specdec__scalar_load_f16(const void *at) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, specdec__load_f16((const unsigned char *)at + i * 2)); return r; }
+SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
+{
+    int i;
+    for (i = 0; i < 16; i++)
+        specdec__store_u16((unsigned char *)at + i * 2, specdec__f16_from_float(a.lane[i]));
+}
+
+#define SPECDEC__ISA scalar
+#define SPECDEC__TARGET
+#include SPECDEC_FILE
+
+/* --- AVX-512 with VNNI ---------------------------------------------------------------------------------------------- */
+
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
+#include <immintrin.h>
+#include <cpuid.h>
+
+/* gcc 12 sees uninitialised variables in its own avx512fintrin.h when it compiles C++ (GCC bug 105593). */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+#define SPECDEC__AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
+typedef __m512 specdec__avx512_v;
+
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load(const float *at) { return _mm512_loadu_ps(at); }
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store(float *at, __m512 a) { _mm512_storeu_ps(at, a); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_set(float a) { return _mm512_set1_ps(a); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_add(__m512 a, __m512 b) { return _mm512_add_ps(a, b); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_sub(__m512 a, __m512 b) { return _mm512_sub_ps(a, b); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_mul(__m512 a, __m512 b) { return _mm512_mul_ps(a, b); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_div(__m512 a, __m512 b) { return _mm512_div_ps(a, b); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_madd(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_max(__m512 a, __m512 b) { return _mm512_max_ps(a, b); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_min(__m512 a, __m512 b) { return _mm512_min_ps(a, b); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_scale2(__m512 a, __m512 shifter)
+{
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(shifter), 23)));
+}
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_low_bytes(int8_t *at, __m512 a)
+{
+    _mm_storeu_si128((__m128i *)(void *)at, _mm512_cvtepi32_epi8(_mm512_castps_si512(a)));
+}
+SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_sum(__m512 a)
+{
+    __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_add_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_highest(__m512 a)
+{
+    __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_max_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}
+SPECDEC__AVX512 SPECDEC__INLINE int32_t specdec__avx512_sum_codes(const int8_t *codes)
+{
+    __m128i high = _mm_set1_epi8((char)-128), v = _mm_loadu_si128((const __m128i *)(const void *)codes);
+    __m128i sums = _mm_sad_epu8(_mm_xor_si128(v, high), _mm_setzero_si128());
+    return _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 2) - 16 * 128;
+}
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_f16(const void *at) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)at)); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_bf16(const void *at)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)at)), 16));
+}
+SPECDEC__AVX512 SPECDEC__INLINE int32_t specdec__avx512_first_bits(__m512 a) { return _mm_cvtsi128_si32(_mm512_castsi512_si128(_mm512_castps_si512(a))); }
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_f16(void *at, __m512 a)
+{
+    _mm256_storeu_si256((__m256i *)at, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+/* codes become unsigned (code + 128); pair = sum of the granule's codes, and -128 above it, so that
+   dpwssd(pair, (offset, sum of activation codes)) corrects for both biases at once. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_finish(specdec__panel *panel, int first, int groups, int granule)
+{
+    const __m512i bias = _mm512_set1_epi8((char)-128), ones = _mm512_set1_epi8(1);
+    int per = granule / 4, g, i;
+
+    for (g = 0; g < groups / per; g++) {
+        int8_t *codes = panel->u.codes + (size_t)(first + g * per) * 64;
+        __m512i sum = _mm512_setzero_si512();
+
+        for (i = 0; i < per; i++) {
+            __m512i u = _mm512_xor_si512(_mm512_loadu_si512(codes + i * 64), bias);
+            _mm512_storeu_si512(codes + i * 64, u);
+            sum = _mm512_dpbusd_epi32(sum, u, ones);
+        }
+        sum = _mm512_sub_epi32(sum, _mm512_set1_epi32(granule * 128));
+        sum = _mm512_mask_blend_epi16(0xAAAAAAAA, sum, _mm512_set1_epi16(-128));
+        _mm512_storeu_si512(panel->pair[first / per + g], sum);
+    }
+}
+
+SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    specdec__unpack_codes(type, tile, blocks, panel);
+    specdec__avx512_finish(panel, 0, blocks * 8, type->granule);
+}
+
+/* Stores one granule of 32: eight vectors of unsigned codes (code + bias), and its pair. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put32(specdec__panel *panel, int block, const __m512i u[8], int bias)
+{
+    const __m512i ones = _mm512_set1_epi8(1), shift = _mm512_set1_epi8((char)(128 - bias));
+    __m512i sum = _mm512_setzero_si512(), more = sum;
+    int8_t *codes = panel->u.codes + (size_t)block * 512;
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i += 2) {
+        __m512i a = bias == 128 ? u[i] : _mm512_add_epi8(u[i], shift), b = bias == 128 ? u[i + 1] : _mm512_add_epi8(u[i + 1], shift);
+        _mm512_storeu_si512(codes + i * 64, a);
+        _mm512_storeu_si512(codes + i * 64 + 64, b);
+        sum = _mm512_dpbusd_epi32(sum, u[i], ones);
+        more = _mm512_dpbusd_epi32(more, u[i + 1], ones);
+    }
+    sum = _mm512_sub_epi32(_mm512_add_epi32(sum, more), _mm512_set1_epi32(32 * bias));
+    _mm512_storeu_si512(panel->pair[block], _mm512_mask_blend_epi16(0xAAAAAAAA, sum, _mm512_set1_epi16(-128)));
+}
+
+SPECDEC__AVX512 static void specdec__avx512_unpack_q4_0(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    const __m512i low = _mm512_set1_epi8(15);
+    int b, i;
+
+    (void)type;
+    for (b = 0; b < blocks; b++, tile += 288) {
+        __m512i u[8];
+
+        SPECDEC__UNROLL
+        for (i = 0; i < 4; i++) {
+            __m512i q = _mm512_loadu_si512(tile + 32 + i * 64);
+            _mm_prefetch((const char *)tile + 288 * 12 + i * 64, _MM_HINT_T0);
+            u[i] = _mm512_and_si512(q, low);
+            u[i + 4] = _mm512_and_si512(_mm512_srli_epi16(q, 4), low);
+        }
+        _mm_prefetch((const char *)tile + 288 * 12 + 256, _MM_HINT_T0);
+        specdec__avx512_put32(panel, b, u, 8);
+        _mm512_storeu_ps(panel->scale[b], _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)tile)));
+    }
+}
+
+SPECDEC__AVX512 static void specdec__avx512_unpack_q8_0(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    const __m512i sign = _mm512_set1_epi8((char)-128);
+    int b, i;
+
+    (void)type;
+    for (b = 0; b < blocks; b++, tile += 544) {
+        __m512i u[8];
+
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++) {
+            u[i] = _mm512_xor_si512(_mm512_loadu_si512(tile + 32 + i * 64), sign);
+            _mm_prefetch((const char *)tile + 544 * 8 + i * 64, _MM_HINT_T0);
+        }
+        _mm_prefetch((const char *)tile + 544 * 8 + 512, _MM_HINT_T0);
+        specdec__avx512_put32(panel, b, u, 128);
+        _mm512_storeu_ps(panel->scale[b], _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)tile)));
+    }
+}
+
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_dot4(__m512i sum, const __m512i *w, const int32_t *x)
+{
+    sum = _mm512_dpbusd_epi32(sum, w[0], _mm512_set1_epi32(x[0]));
+    sum = _mm512_dpbusd_epi32(sum, w[1], _mm512_set1_epi32(x[1]));
+    sum = _mm512_dpbusd_epi32(sum, w[2], _mm512_set1_epi32(x[2]));
+    return _mm512_dpbusd_epi32(sum, w[3], _mm512_set1_epi32(x[3]));
+}
+
+/* columns of them at once, sums in registers. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(const specdec__panel *panel, int blocks, const specdec__columns *x, size_t at,
+                                                                 float *sums, int granule, int has_minimum, int columns)
+{
+    __m512 acc[8];
+    int b, c, i;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++)
+        acc[c] = _mm512_loadu_ps(sums + c * 16);
+    for (b = 0; b < blocks; b++, at += (size_t)x->n) {
+        const int32_t *codes = (const int32_t *)(const void *)(x->codes + at * 32);
+        __m512i w[8];
+
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            w[i] = _mm512_loadu_si512(panel->u.codes + (size_t)b * 512 + i * 64);
+        if (granule == 32) {
+            __m512i pair = _mm512_loadu_si512(panel->pair[b]);
+            __m512 scale = _mm512_loadu_ps(panel->scale[b]);
+
+            SPECDEC__UNROLL
+            for (c = 0; c < columns; c++) {
+                __m512i low = _mm512_dpwssd_epi32(_mm512_setzero_si512(), pair, _mm512_set1_epi32(x->pair32[at + (size_t)c]));
+                __m512i high = specdec__avx512_dot4(_mm512_setzero_si512(), w + 4, codes + c * 8 + 4);
+
+                low = _mm512_add_epi32(specdec__avx512_dot4(low, w, codes + c * 8), high);
+                acc[c] = _mm512_fmadd_ps(_mm512_mul_ps(scale, _mm512_set1_ps(x->scale[at + (size_t)c])), _mm512_cvtepi32_ps(low), acc[c]);
+                if (has_minimum)
+                    acc[c] = _mm512_fmadd_ps(_mm512_loadu_ps(panel->minimum[b]), _mm512_set1_ps(x->sum32[at + (size_t)c]), acc[c]);
+            }
+        } else {
+            for (i = 0; i < 2; i++) {
+                __m512i pair = _mm512_loadu_si512(panel->pair[b * 2 + i]);
+                __m512 scale = _mm512_loadu_ps(panel->scale[b * 2 + i]);
+
+                SPECDEC__UNROLL
+                for (c = 0; c < columns; c++) {
+                    __m512i sum = _mm512_dpwssd_epi32(_mm512_setzero_si512(), pair, _mm512_set1_epi32(x->pair16[(at + (size_t)c) * 2 + (size_t)i]));
+
+                    sum = specdec__avx512_dot4(sum, w + i * 4, codes + c * 8 + i * 4);
+                    acc[c] = _mm512_fmadd_ps(_mm512_mul_ps(scale, _mm512_set1_ps(x->scale[at + (size_t)c])), _mm512_cvtepi32_ps(sum), acc[c]);
+                    if (has_minimum)
+                        acc[c] = _mm512_fmadd_ps(_mm512_loadu_ps(panel->minimum[b * 2 + i]), _mm512_set1_ps(x->sum16[(at + (size_t)c) * 2 + (size_t)i]), acc[c]);
+                }
+            }
+        }
+    }
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++)
+        _mm512_storeu_ps(sums + c * 16, acc[c]);
+}
+
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column,
+                                                         int count, float *sums, int granule, int has_minimum)
+{
+    size_t at = (size_t)block * (size_t)x->n + (size_t)column;
+
+    for (; count >= 8; count -= 8, at += 8, sums += 128)
+        specdec__avx512_dot_columns(panel, blocks, x, at, sums, granule, has_minimum, 8);
+    if (count & 4) {
+        specdec__avx512_dot_columns(panel, blocks, x, at, sums, granule, has_minimum, 4);
+        at += 4;
+        sums += 64;
+    }
+    if (count & 2) {
+        specdec__avx512_dot_columns(panel, blocks, x, at, sums, granule, has_minimum, 2);
+        at += 2;
+        sums += 32;
+    }
+    if (count & 1)
+        specdec__avx512_dot_columns(panel, blocks, x, at, sums, granule, has_minimum, 1);
+}
+
+SPECDEC__DOTS(avx512, SPECDEC__AVX512)
+
+#define SPECDEC__ISA avx512
+#define SPECDEC__TARGET SPECDEC__AVX512
+#include SPECDEC_FILE
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+#endif /* x86_64 */
+
+/* --- the tables ----------------------------------------------------------------------------------------------------- */
+
+#define SPECDEC__FLOAT_KERNELS(table, isa) \
+    do { \
+        (table)->name = #isa; \
+        (table)->unpack[SPECDEC__TYPE_F32] = specdec__##isa##_unpack_f32; \
+        (table)->unpack[SPECDEC__TYPE_F16] = specdec__##isa##_unpack_f16; \
+        (table)->unpack[SPECDEC__TYPE_BF16] = specdec__##isa##_unpack_bf16; \
+        (table)->dot[0][0] = specdec__##isa##_dot16; \
+        (table)->dot[0][1] = specdec__##isa##_dot16m; \
+        (table)->dot[1][0] = specdec__##isa##_dot32; \
+        (table)->dot[1][1] = specdec__##isa##_dot32m; \
+        (table)->dot_float = specdec__##isa##_dot_float; \
+        (table)->norm = specdec__##isa##_norm; \
+        (table)->quantise = specdec__##isa##_quantise; \
+        (table)->silu_multiply = specdec__##isa##_silu_multiply; \
+        (table)->rotate = specdec__##isa##_rotate; \
+        (table)->scores = specdec__##isa##_scores; \
+        (table)->softmax = specdec__##isa##_softmax; \
+        (table)->weigh = specdec__##isa##_weigh; \
+        (table)->put = specdec__##isa##_put; \
+        (table)->merge = specdec__##isa##_merge; \
+        (table)->f16_to_float = specdec__##isa##_f16_to_float; \
+        (table)->float_to_f16 = specdec__##isa##_float_to_f16; \
+    } while (0)
+
+static void specdec__kernels_all_types(specdec__kernels *table, specdec__unpack_function *unpack)
+{
+    int i;
+
+    for (i = 0; i < SPECDEC__TYPE_COUNT; i++)
+        if (specdec__quant_find((uint32_t)i))
+            table->unpack[i] = unpack;
+}
+
+static void specdec__kernels_scalar(specdec__kernels *table)
+{
+    specdec__kernels_all_types(table, specdec__unpack_codes);
+    SPECDEC__FLOAT_KERNELS(table, scalar);
+}
+
+static int specdec__cpu_always(void) { return 1; }
+
+#ifdef SPECDEC__AVX512
+static void specdec__kernels_avx512(specdec__kernels *table)
+{
+    specdec__kernels_all_types(table, specdec__avx512_unpack_any);
+    SPECDEC__FLOAT_KERNELS(table, avx512);
+    table->unpack[SPECDEC__TYPE_Q4_0] = specdec__avx512_unpack_q4_0;
+    table->unpack[SPECDEC__TYPE_Q8_0] = specdec__avx512_unpack_q8_0;
+}
+
+/* Registers of an x86 feature leaf, zeros where the leaf does not exist. */
+static void specdec__cpu_leaf(unsigned leaf, unsigned *ebx, unsigned *ecx)
+{
+    unsigned eax = 0, edx = 0;
+
+    *ebx = *ecx = 0;
+    if (!__get_cpuid_count(leaf, 0, &eax, ebx, ecx, &edx))
+        *ebx = *ecx = 0;
+}
+
+/* Which register files the operating system saves (XCR0). */
+static unsigned specdec__cpu_saved(void)
+{
+    unsigned ebx, ecx, low, high;
+
+    specdec__cpu_leaf(1, &ebx, &ecx);
+    if (!(ecx & 1u << 27))
+        return 0;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
+static int specdec__cpu_avx512(void)
+{
+    const unsigned wanted = 1u << 5 | 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* avx2, avx512 f dq bw vl */
+    unsigned ebx, ecx;
+
+    specdec__cpu_leaf(7, &ebx, &ecx);
+    return (specdec__cpu_saved() & 0xE6) == 0xE6 && (ebx & wanted) == wanted && (ecx & 1u << 11);
+}
+#endif
+
+/* Instruction sets from the plainest to the best. */
+static const struct specdec__isa {
+    const char *name;
+    int (*present)(void);
+    void (*fill)(specdec__kernels *table);
+} specdec__isas[] = {
+    {"scalar", specdec__cpu_always, specdec__kernels_scalar},
+#ifdef SPECDEC__AVX512
+    {"avx512", specdec__cpu_avx512, specdec__kernels_avx512},
+#endif
+};
+
+/* Fills the table for an instruction set by name, NULL for the best that this CPU has. */
+static specdec_result specdec__kernels_init(specdec__kernels *table, const char *name, specdec_error *error)
+{
+    int i;
+
+    for (i = (int)SPECDEC__COUNT(specdec__isas) - 1; i >= 0; i--)
+        if ((!name || strcmp(name, specdec__isas[i].name) == 0) && specdec__isas[i].present()) {
+            memset(table, 0, sizeof *table);
+            specdec__isas[i].fill(table);
+            return SPECDEC_OK;
+        }
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "this CPU or build has no instruction set \"%s\"", name);
+}
+
+/* ======================================================================================================================
+ * >>op (private): scalar functions of a float or a double that libm would give different bits for on every machine.
+ *     May call: >>base >>kernel
+ * ====================================================================================================================== */
+
+/* e^x within 1 ulp. Above 88.72: infinity; below -87.33, where results stop being normal floats: 0; NaN stays NaN. */
+static SPECDEC__UNUSED float specdec__exp(float x)
+{
+    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    float shifted, k, r, p;
+    uint32_t whole, half;
+
+    if (!(x <= 88.7228317f))
+        return x > 0.0f ? specdec__float_from_bits(0x7f800000u) : x;
+    if (x < -87.3365402f)
+        return 0.0f;
+    shifted = specdec__fma(x, 1.44269502f, magic);
+    k = shifted - magic;
+    r = specdec__fma(k, -0.693145752f, x);
+    r = specdec__fma(k, -1.42860677e-6f, r);
+    p = specdec__fma(0.00138144637f, r, 0.00836878084f);
+    p = specdec__fma(p, r, 0.0416683927f);
+    p = specdec__fma(p, r, 0.166665196f);
+    p = specdec__fma(p, r, 0.49999994f);
+    p = specdec__fma(p, r, 1.0f);
+    p = specdec__fma(p, r, 1.0f);
+    whole = specdec__bits_from_float(shifted) - specdec__bits_from_float(magic) + 256u; /* k + 256, in 130..384 */
+    half = whole >> 1;
+    return p * specdec__float_from_bits((half - 1u) << 23) * specdec__float_from_bits((whole - half - 1u) << 23);
+}
+
+/* Natural logarithm of a positive normal float, within 1 ulp. Anything else gives some value, never a trap. */
+static SPECDEC__UNUSED float specdec__log(float x)
+{
+    uint32_t bits = specdec__bits_from_float(x) - 0x3f3504f3u; /* sqrt(1/2) */
+    float exponent = (float)((int)((bits + 0x40000000u) >> 23) - 128);
+    float f = specdec__float_from_bits((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+    float square = f * f;
+    float p = specdec__fma(-0.076344952f, f, 0.12761575f);
+
+    p = specdec__fma(p, f, -0.131601825f);
+    p = specdec__fma(p, f, 0.142017588f);
+    p = specdec__fma(p, f, -0.166233569f);
+    p = specdec__fma(p, f, 0.200012267f);
+    p = specdec__fma(p, f, -0.250008196f);
+    p = specdec__fma(p, f, 0.333333313f);
+    p = specdec__fma(p, f, -0.5f);
+    p = specdec__fma(p, square, exponent * 1.42860677e-6f);
+    return specdec__fma(exponent, 0.693145752f, p + f);
+}
+
+/* Natural logarithm of a normal double > 0: halves into [sqrt(1/2), sqrt(2)), then the series of atanh. About 1e-15. */
+static double specdec__log_double(double x)
+{
+    int exponent = 0, i;
+    double z, square, power, sum = 0;
+
+    for (; x >= 1.4142135623730951; x *= 0.5)
+        exponent++;
+    for (; x < 0.7071067811865476; x *= 2)
+        exponent--;
+    z = (x - 1) / (x + 1);
+    square = z * z;
+    power = z;
+    for (i = 1; i < 40; i += 2) {
+        sum += power / i;
+        power *= square;
+    }
+    return 2 * sum + exponent * 0.6931471805599453;
+}
+
+/* e^x for |x| < 700, about 1e-15: a power of two times a Taylor series. */
+static double specdec__exp_double(double x)
+{
+    int k = (int)(x * 1.4426950408889634 + (x < 0 ? -0.5 : 0.5)), i;
+    double r = x - k * 0.6931471805599453, term = 1, sum = 1;
+
+    for (i = 1; i < 20; i++) {
+        term *= r / i;
+        sum += term;
+    }
+    for (; k > 0; k--)
+        sum *= 2;
+    for (; k < 0; k++)
+        sum *= 0.5;
+    return sum;
+}
+
+/* sin and cos of |x| < 2^30, to about 1e-15 for small x and 1e-9 at the end of that range. */
+static void specdec__sine_cosine(double x, float *sine, float *cosine)
+{
+    double turns = x * 0.6366197723675814, quarter = (turns + 6755399441055744.0) - 6755399441055744.0;
+    double r = (x - quarter * 1.5707963267341256) - quarter * 6.077100506506192e-11, square = r * r, s, c;
+    int64_t k = (int64_t)quarter;
+
+    s = r * (1 + square * (-1.0 / 6 + square * (1.0 / 120 + square * (-1.0 / 5040 + square * (1.0 / 362880 + square *
+        (-1.0 / 39916800 + square * (1.0 / 6227020800.0 - square / 1307674368000.0)))))));
+    c = 1 + square * (-0.5 + square * (1.0 / 24 + square * (-1.0 / 720 + square * (1.0 / 40320 + square *
+        (-1.0 / 3628800 + square * (1.0 / 479001600.0 - square / 87178291200.0))))));
+    *sine = (float)(k & 1 ? c : s);
+    *cosine = (float)(k & 1 ? s : c);
+    if (k & 2)
+        *sine = -*sine;
+    if ((k + 1) & 2)
+        *cosine = -*cosine;
+}
+
+/* ======================================================================================================================
+ * >>gguf (private): reads GGUF v2 and v3 in place, trusting nothing; format: ggml/docs/gguf.md. May call: >>base >>quant
+ * ====================================================================================================================== */
+
+enum {
+    SPECDEC__GGUF_U8, SPECDEC__GGUF_I8, SPECDEC__GGUF_U16, SPECDEC__GGUF_I16, SPECDEC__GGUF_U32, SPECDEC__GGUF_I32,
+    SPECDEC__GGUF_F32, SPECDEC__GGUF_BOOL, SPECDEC__GGUF_STRING, SPECDEC__GGUF_ARRAY, SPECDEC__GGUF_U64,
+    SPECDEC__GGUF_I64, SPECDEC__GGUF_F64, SPECDEC__GGUF_TYPES
+};
+
+static const unsigned char specdec__gguf_type_size[SPECDEC__GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+static const char *const specdec__gguf_type_name[SPECDEC__GGUF_TYPES] = {
+    "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
+
+#define SPECDEC__GGUF_INDEX 256          /* metadata pairs found without a scan */
+#define SPECDEC__GGUF_MAX_TENSORS 16384  /* far above any model; bounds the time that a hostile file can take */
+#define SPECDEC__GGUF_MAX_PAIRS 65536
+
+/* One metadata value. For an array, type is that of its items and items points at the first. */
+typedef struct specdec__gguf_value {
+    uint32_t type;
+    int is_array;
+    uint64_t count;             /* items of an array; bytes of a string; else 1 */
+    const unsigned char *items; /* bytes of the value */
+    size_t bytes;
+} specdec__gguf_value;
+
+typedef struct specdec__gguf_tensor {
+    specdec__bytes name;
+    uint32_t type;             /* GGML type number; checked by whoever uses the tensor */
+    int dimensions;            /* 1..4 */
+    uint64_t shape[4];         /* shape[0] is the row length, innermost; unused ones are 1 */
+    const unsigned char *data; /* inside the file */
+    size_t size;               /* bytes at data: exact for known types, 0 for unknown ones */
+} specdec__gguf_tensor;
+
+typedef struct specdec__gguf {
+    specdec__bytes file;
+    uint64_t pair_count, tensor_count;
+    size_t pairs_at, tensors_at, data_at, alignment;
+    size_t pair_at[SPECDEC__GGUF_INDEX]; /* offsets of the first pairs */
+} specdec__gguf;
+
+/* A place in the file that only moves forward; bad is set, for good, by the first read past the end. */
+typedef struct specdec__cursor {
+    const unsigned char *data;
+    size_t size, at;
+    int bad;
+} specdec__cursor;
+
+static const unsigned char *specdec__cursor_skip(specdec__cursor *c, uint64_t bytes)
+{
+    const unsigned char *from = c->data + c->at;
+
+    if (c->bad || bytes > c->size - c->at) {
+        c->bad = 1;
+        return NULL;
+    }
+    c->at += (size_t)bytes;
+    return from;
+}
+
+static uint32_t specdec__cursor_u32(specdec__cursor *c)
+{
+    const unsigned char *at = specdec__cursor_skip(c, 4);
+
+    return at ? specdec__load_u32(at) : 0;
+}
+
+static uint64_t specdec__cursor_u64(specdec__cursor *c)
+{
+    const unsigned char *at = specdec__cursor_skip(c, 8);
+
+    return at ? specdec__load_u64(at) : 0;
+}
+
+static specdec__bytes specdec__cursor_string(specdec__cursor *c)
+{
+    uint64_t size = specdec__cursor_u64(c);
+    specdec__bytes out;
+
+    out.data = specdec__cursor_skip(c, size);
+    out.size = out.data ? (size_t)size : 0;
+    return out;
+}
+
+/* Reads a value and moves past it; sets bad for unknown types, arrays of arrays and whatever reaches past the end. */
+static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
+{
+    specdec__gguf_value value;
+    size_t from;
+
+    memset(&value, 0, sizeof value);
+    value.type = specdec__cursor_u32(c);
+    value.count = 1;
+    if (value.type == SPECDEC__GGUF_ARRAY) {
+        value.is_array = 1;
+        value.type = specdec__cursor_u32(c);
+        value.count = specdec__cursor_u64(c);
+    }
+    if (c->bad || value.type >= SPECDEC__GGUF_TYPES || value.type == SPECDEC__GGUF_ARRAY) {
+        c->bad = 1;
+        return value;
+    }
+    from = c->at;
+    value.items = c->data + from;
+    if (value.type != SPECDEC__GGUF_STRING) {
+        size_t item = specdec__gguf_type_size[value.type];
+        specdec__cursor_skip(c, value.count > UINT64_MAX / item ? UINT64_MAX : value.count * item);
+    } else if (value.is_array) {
+        uint64_t i;
+        for (i = 0; i < value.count && !c->bad; i++)
+            specdec__cursor_string(c);
+    } else {
+        specdec__bytes text = specdec__cursor_string(c);
+        value.items = text.data;
+        value.count = text.size;
+        value.bytes = text.size;
+        return value;
+    }
+    value.bytes = c->at - from;
+    return value;
+}
+
+SPECDEC__INLINE int specdec__bytes_equal(specdec__bytes a, const char *text, size_t length)
+{
+    return a.size == length && memcmp(a.data, text, length) == 0;
+}
+
+/* Reads one tensor record. Returns an error text or NULL. */
+static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec__cursor *c, specdec__gguf_tensor *out)
+{
+    uint64_t elements = 1, offset;
+    uint32_t dimensions, i;
+    size_t room = gguf->data_at <= gguf->file.size ? gguf->file.size - gguf->data_at : 0;
+
+    memset(out, 0, sizeof *out);
+    out->name = specdec__cursor_string(c);
+    dimensions = specdec__cursor_u32(c);
+    if (c->bad)
+        return "is cut off";
+    if (dimensions < 1 || dimensions > 4)
+        return "has an impossible number of dimensions";
+    out->dimensions = (int)dimensions;
+    for (i = 0; i < 4; i++) {
+        out->shape[i] = i < dimensions ? specdec__cursor_u64(c) : 1;
+        if (!c->bad && (out->shape[i] < 1 || out->shape[i] > (1u << 30) || elements > ((uint64_t)1 << 42) / out->shape[i]))
+            return "has an impossible dimension";
+        elements *= c->bad ? 1 : out->shape[i];
+    }
+    out->type = specdec__cursor_u32(c);
+    offset = specdec__cursor_u64(c);
+    if (c->bad)
+        return "is cut off";
+    if (!gguf->data_at)
+        return NULL; /* first pass: where the data begins is not known yet */
+    if (offset % gguf->alignment)
+        return "is not aligned";
+    if (offset > room)
+        return "lies beyond the end of the file";
+    out->data = gguf->file.data + gguf->data_at + (size_t)offset;
+    out->size = specdec__quant_bytes(out->type, elements, out->shape[0]);
+    if (out->size == SIZE_MAX)
+        return "has rows that are no multiple of its block size";
+    if (out->size > room - (size_t)offset)
+        return "reaches beyond the end of the file";
+    return NULL;
+}
+
+static specdec__cursor specdec__gguf_cursor(const specdec__gguf *gguf, size_t at)
+{
+    specdec__cursor c;
+
+    c.data = gguf->file.data;
+    c.size = gguf->file.size;
+    c.at = at;
+    c.bad = 0;
+    return c;
+}
+
+/* Finds a metadata value by its key. Returns 1 when found. The file has been checked: nothing can fail. */
+static int specdec__gguf_find(const specdec__gguf *gguf, const char *key, specdec__gguf_value *out)
+{
+    size_t length = strlen(key);
+    specdec__cursor c = specdec__gguf_cursor(gguf, gguf->pairs_at);
+    uint64_t i;
+
+    for (i = 0; i < gguf->pair_count; i++) {
+        specdec__bytes name;
+
+        if (i < SPECDEC__GGUF_INDEX)
+            c.at = gguf->pair_at[i];
+        name = specdec__cursor_string(&c);
+        if (specdec__bytes_equal(name, key, length)) {
+            *out = specdec__cursor_value(&c);
+            return 1;
+        }
+        if (i >= SPECDEC__GGUF_INDEX - 1)
+            specdec__cursor_value(&c);
+    }
+    return 0;
+}
+
+static specdec_result specdec__gguf_wrong_type(const char *key, const char *wanted, const specdec__gguf_value *value,
+                                               specdec_error *error)
+{
+    return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s should be %s, the file has %s%s", key, wanted,
+                         value->is_array ? "an array of " : "", specdec__gguf_type_name[value->type]);
+}
+
+/* An integer of any width in [low, high]; *out keeps its value when the key is absent. */
+static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__gguf *gguf, const char *key, int64_t low, int64_t high,
+                                                int64_t *out, specdec_error *error)
+{
+    specdec__gguf_value v;
+    int64_t value;
+
+    if (!specdec__gguf_find(gguf, key, &v))
+        return SPECDEC_OK;
+    if (v.is_array)
+        return specdec__gguf_wrong_type(key, "an integer", &v, error);
+    switch (v.type) {
+    case SPECDEC__GGUF_U8: case SPECDEC__GGUF_BOOL: value = v.items[0]; break;
+    case SPECDEC__GGUF_I8: value = (int8_t)v.items[0]; break;
+    case SPECDEC__GGUF_U16: value = specdec__load_u16(v.items); break;
+    case SPECDEC__GGUF_I16: value = (int16_t)specdec__load_u16(v.items); break;
+    case SPECDEC__GGUF_U32: value = specdec__load_u32(v.items); break;
+    case SPECDEC__GGUF_I32: value = (int32_t)specdec__load_u32(v.items); break;
+    case SPECDEC__GGUF_I64: value = (int64_t)specdec__load_u64(v.items); break;
+    case SPECDEC__GGUF_U64:
+        value = specdec__load_u64(v.items) > (uint64_t)INT64_MAX ? INT64_MAX : (int64_t)specdec__load_u64(v.items);
+        break;
+    default: return specdec__gguf_wrong_type(key, "an integer", &v, error);
+    }
+    if (value < low || value > high)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
+    *out = value;
+    return SPECDEC_OK;
+}
+
+/* A finite f32; *out keeps its value when the key is absent. */
+static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__gguf *gguf, const char *key, float *out, specdec_error *error)
+{
+    specdec__gguf_value v;
+    float value;
+
+    if (!specdec__gguf_find(gguf, key, &v))
+        return SPECDEC_OK;
+    if (v.is_array || v.type != SPECDEC__GGUF_F32)
+        return specdec__gguf_wrong_type(key, "f32", &v, error);
+    value = specdec__load_f32(v.items);
+    if (!(value - value == 0))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is not finite", key);
+    *out = value;
+    return SPECDEC_OK;
+}
+
+/* A string; out->data is NULL when the key is absent. */
+static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gguf *gguf, const char *key, specdec__bytes *out,
+                                               specdec_error *error)
+{
+    specdec__gguf_value v;
+
+    out->data = NULL;
+    out->size = 0;
+    if (!specdec__gguf_find(gguf, key, &v))
+        return SPECDEC_OK;
+    if (v.is_array || v.type != SPECDEC__GGUF_STRING)
+        return specdec__gguf_wrong_type(key, "a string", &v, error);
+    out->data = v.items;
+    out->size = v.bytes;
+    return SPECDEC_OK;
+}
+
+/* An array with items of one type; out->items is NULL when the key is absent. Items are read with specdec__load_...,
+   strings one after the other with specdec__cursor_string over (items, bytes). */
+static SPECDEC__UNUSED specdec_result specdec__gguf_get_array(const specdec__gguf *gguf, const char *key, uint32_t type,
+                                              specdec__gguf_value *out, specdec_error *error)
+{
+    memset(out, 0, sizeof *out);
+    if (!specdec__gguf_find(gguf, key, out))
+        return SPECDEC_OK;
+    if (!out->is_array || out->type != type)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s should be an array of %s, the file has %s%s", key,
+                             specdec__gguf_type_name[type], out->is_array ? "an array of " : "",
+                             specdec__gguf_type_name[out->type]);
+    return SPECDEC_OK;
+}
+
+/* Walks the metadata pairs once: bounds and types. */
+static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cursor *c, specdec_error *error)
+{
+    uint64_t i;
+
+    for (i = 0; i < gguf->pair_count; i++) {
+        specdec__bytes key;
+
+        if (i < SPECDEC__GGUF_INDEX)
+            gguf->pair_at[i] = c->at;
+        key = specdec__cursor_string(c);
+        if (!c->bad)
+            specdec__cursor_value(c);
+        if (c->bad)
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "metadata pair %llu (%.*s) is cut off or of an unknown type",
+                                 (unsigned long long)i, (int)(key.size < 64 ? key.size : 64),
+                                 key.data ? (const char *)key.data : "");
+    }
+    return SPECDEC_OK;
+}
+
+/* Walks the tensor records once; called twice, before and after data_at is known. */
+static specdec_result specdec__gguf_check_tensors(specdec__gguf *gguf, specdec__cursor *c, specdec_error *error)
+{
+    specdec__gguf_tensor tensor;
+    uint64_t i;
+
+    for (i = 0; i < gguf->tensor_count; i++) {
+        const char *wrong = specdec__gguf_read_tensor(gguf, c, &tensor);
+
+        if (wrong)
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %llu (%.*s) %s", (unsigned long long)i,
+                                 (int)(tensor.name.size < 64 ? tensor.name.size : 64),
+                                 tensor.name.data ? (const char *)tensor.name.data : "", wrong);
+    }
+    return SPECDEC_OK;
+}
+
+/* Checks the whole structure of a GGUF file in memory; afterwards every offset in it may be trusted. */
+static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, specdec__bytes file, specdec_error *error)
+{
+    specdec__cursor c;
+    specdec_result result;
+    int64_t alignment = 32;
+    uint32_t version;
+
+    memset(gguf, 0, sizeof *gguf);
+    gguf->file = file;
+    c = specdec__gguf_cursor(gguf, 0);
+    if (file.size < 24 || memcmp(file.data, "GGUF", 4) != 0)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a GGUF file");
+    c.at = 4;
+    version = specdec__cursor_u32(&c);
+    if (version != 2 && version != 3)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "GGUF version %u (2 and 3 are read)", version);
+    gguf->tensor_count = specdec__cursor_u64(&c);
+    gguf->pair_count = specdec__cursor_u64(&c);
+    if (gguf->tensor_count > SPECDEC__GGUF_MAX_TENSORS || gguf->pair_count > SPECDEC__GGUF_MAX_PAIRS)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "impossible counts: %llu tensors, %llu metadata pairs",
+                             (unsigned long long)gguf->tensor_count, (unsigned long long)gguf->pair_count);
+    gguf->pairs_at = c.at;
+    result = specdec__gguf_check_pairs(gguf, &c, error);
+    if (result)
+        return result;
+    result = specdec__gguf_get_integer(gguf, "general.alignment", 1, 1 << 20, &alignment, error);
+    if (result)
+        return result;
+    if (alignment & (alignment - 1))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "general.alignment is no power of two");
+    gguf->alignment = (size_t)alignment;
+    gguf->tensors_at = c.at;
+    result = specdec__gguf_check_tensors(gguf, &c, error);
+    if (result)
+        return result;
+    gguf->data_at = specdec__size_add(c.at, gguf->alignment - 1) & ~(gguf->alignment - 1);
+    c.at = gguf->tensors_at;
+    return specdec__gguf_check_tensors(gguf, &c, error);
+}
+
+/* Finds a tensor by name. Returns 0 absent, 1 found, 2 when the name occurs twice. */
+static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, const char *name, specdec__gguf_tensor *out)
+{
+    specdec__cursor c = specdec__gguf_cursor(gguf, gguf->tensors_at);
+    specdec__gguf_tensor tensor;
+    size_t length = strlen(name);
+    uint64_t i;
+    int found = 0;
+
+    for (i = 0; i < gguf->tensor_count; i++) {
+        size_t record = c.at;
+        specdec__bytes at = specdec__cursor_string(&c);
+
+        if (!specdec__bytes_equal(at, name, length)) {
+            uint32_t dimensions = specdec__cursor_u32(&c);
+            c.at += (size_t)dimensions * 8 + 12;
+            continue;
+        }
+        if (found)
+            return 2;
+        found = 1;
+        c.at = record;
+        specdec__gguf_read_tensor(gguf, &c, &tensor);
+        *out = tensor;
+    }
+    return found;
+}
+
+/* ======================================================================================================================
+ * >>text (private): tokenizers, text out of tokens, stop strings, chat formats. May call: >>base >>gguf
+ * ====================================================================================================================== */
+
+/* The tokenizers, by tokenizer.ggml.model. */
+enum {
+    SPECDEC__VOCAB_SPM, /* "llama": sentencepiece BPE, best score first */
+    SPECDEC__VOCAB_BPE  /* "gpt2": byte-level BPE, lowest merge rank first */
+};
+
+/* Token types as tokenizer.ggml.token_type has them. */
+enum {
+    SPECDEC__TOKEN_UNDEFINED, SPECDEC__TOKEN_NORMAL, SPECDEC__TOKEN_UNKNOWN, SPECDEC__TOKEN_CONTROL,
+    SPECDEC__TOKEN_USER_DEFINED, SPECDEC__TOKEN_UNUSED, SPECDEC__TOKEN_BYTE
+};
+
+#define SPECDEC__VOCAB_MAX_TOKENS (1 << 24)
+#define SPECDEC__VOCAB_MAX_ENDS 16
+#define SPECDEC__TEXT_MAX_BYTES (1u << 30) /* a longer text is refused; places in a text are 32 bits wide */
+#define SPECDEC__TEXT_NONE UINT32_MAX
+#define SPECDEC__TEXT_BLOCK 16             /* symbols that are searched one by one for the best pair */
+
+/* How a byte-level BPE cuts text into words, by tokenizer.ggml.pre. */
+typedef struct specdec__vocab_words {
+    const char *name;
+    int modern;        /* 0: the GPT-2 expression, 1: the one of Llama 3 and Qwen 2 */
+    int digits;        /* modern: digits per word */
+    int whole_words;   /* a word that is a token is never built from merges */
+    int add_bos;       /* the default for add_bos_token */
+} specdec__vocab_words;
+
+static const specdec__vocab_words specdec__vocab_words_known[] = {
+    {"gpt-2", 0, 0, 0, 0},     {"llama-bpe", 1, 3, 1, 1}, {"llama3", 1, 3, 1, 1},
+    {"llama-v3", 1, 3, 1, 1},  {"qwen2", 1, 1, 0, 0},     {"deepseek-r1-qwen", 1, 1, 0, 0}};
+
+/* Tokens that end a text wherever they exist as control or user-defined tokens. */
+static const char *const specdec__vocab_end_texts[] = {
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>"};
+
+/* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are built. */
+typedef struct specdec__vocab {
+    int model;                    /* SPECDEC__VOCAB_... */
+    const specdec__vocab_words *words;
+    uint32_t count;               /* tokens */
+    uint32_t longest;             /* bytes of the longest token text */
+    int32_t bos, eos, eot, eom, unknown; /* ids, -1: none */
+    int add_bos, add_eos, add_space_prefix;
+    int cuts_at_space;            /* SPM: no token has U+2581 behind anything else: no merge crosses that border */
+    const unsigned char *texts;   /* the string array in the file */
+    size_t texts_size;
+    const unsigned char *scores;  /* (count) f32, SPM only */
+    const unsigned char *types;   /* (count) i32 or NULL */
+    uint32_t *text_at;            /* (count) offsets into texts */
+    uint32_t *slots;              /* (slot_mask + 1) open hash of id + 1; 0: empty */
+    uint32_t slot_mask;
+    uint32_t *merges;             /* (merge_count, 2) left and right id in order of rank; count: an unusable one */
+    uint32_t *merge_slots;        /* (merge_mask + 1) open hash of rank + 1 */
+    uint32_t merge_count, merge_mask;
+    uint32_t *specials;           /* (special_count) unknown, control and user-defined tokens, longest text first */
+    uint32_t special_count;
+    int32_t byte_token[256];      /* id that stands for one byte, -1: none */
+    int32_t ends[SPECDEC__VOCAB_MAX_ENDS];
+    int end_count;
+} specdec__vocab;
+
+/* The bytes of a token as the file has them. */
+static specdec__bytes specdec__vocab_text(const specdec__vocab *v, uint32_t id)
+{
+    const unsigned char *at = v->texts + v->text_at[id];
+    specdec__bytes out;
+
+    out.size = (size_t)specdec__load_u64(at);
+    out.data = at + 8;
+    return out;
+}
+
+/* The byte that a text <0x00> .. <0xFF> names, else -1. */
+static int specdec__vocab_byte_of(specdec__bytes text)
+{
+    int value = 0, i;
+
+    if (text.size != 6 || memcmp(text.data, "<0x", 3) != 0 || text.data[5] != '>')
+        return -1;
+    for (i = 3; i < 5; i++) {
+        int c = text.data[i];
+        int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+
+        if (digit < 0)
+            return -1;
+        value = value * 16 + digit;
+    }
+    return value;
+}
+
+/* SPECDEC__TOKEN_... of a token with this text; a file without types has them guessed from ids and texts. */
+static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec__bytes text)
+{
+    int32_t i = (int32_t)id;
+
+    if (v->types) {
+        uint32_t type = specdec__load_u32(v->types + (size_t)id * 4);
+        return type <= SPECDEC__TOKEN_BYTE ? (int)type : (int)SPECDEC__TOKEN_UNDEFINED;
+    }
+    if (i == v->bos || i == v->eos || i == v->eot || i == v->eom)
+        return SPECDEC__TOKEN_CONTROL;
+    if (i == v->unknown)
+        return SPECDEC__TOKEN_UNKNOWN;
+    if (v->model == SPECDEC__VOCAB_SPM && specdec__vocab_byte_of(text) >= 0)
+        return SPECDEC__TOKEN_BYTE;
+    return SPECDEC__TOKEN_NORMAL;
+}
+
+static int specdec__vocab_type(const specdec__vocab *v, uint32_t id)
+{
+    return specdec__vocab_type_of(v, id, specdec__vocab_text(v, id));
+}
+
+static int specdec__vocab_is_special(int type)
+{
+    return type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL || type == SPECDEC__TOKEN_USER_DEFINED;
+}
+
+/* Does this token end the text? Ids outside the vocabulary do not. */
+static SPECDEC__UNUSED int specdec__vocab_is_end(const specdec__vocab *v, int32_t id)
+{
+    int i;
+
+    for (i = 0; i < v->end_count; i++)
+        if (v->ends[i] == id)
+            return 1;
+    return 0;
+}
+
+/* --- characters --------------------------------------------------------------------------------------------------- */
+
+/* Classes of characters as the pre-tokenizers tell them apart: \p{L}, \p{N}, \s and the rest. */
+enum { SPECDEC__TEXT_OTHER, SPECDEC__TEXT_LETTER, SPECDEC__TEXT_NUMBER, SPECDEC__TEXT_SPACE, SPECDEC__TEXT_END };
+
+/* (first code point << 2 | class), each entry holding up to the next one */
+/* BEGIN unicode: written by tools/make-unicode.js, do not edit */
+/* Unicode 17.0 */
+static const uint32_t specdec__text_classes[] = {
+    0x0, 0x27, 0x38, 0x83, 0x84, 0xc2, 0xe8, 0x105, 0x16c, 0x185, 0x1ec, 0x217, 0x218, 0x283, 0x284, 0x2a9, 0x2ac,
+    0x2ca, 0x2d0, 0x2d5, 0x2d8, 0x2e6, 0x2e9, 0x2ec, 0x2f2, 0x2fc, 0x301, 0x35c, 0x361, 0x3dc, 0x3e1, 0xb08, 0xb19,
+    0xb48, 0xb81, 0xb94, 0xbb1, 0xbb4, 0xbb9, 0xbbc, 0xdc1, 0xdd4, 0xdd9, 0xde0, 0xde9, 0xdf8, 0xdfd, 0xe00, 0xe19,
+    0xe1c, 0xe21, 0xe2c, 0xe31, 0xe34, 0xe39, 0xe88, 0xe8d, 0xfd8, 0xfdd, 0x1208, 0x1229, 0x14c0, 0x14c5, 0x155c,
+    0x1565, 0x1568, 0x1581, 0x1624, 0x1741, 0x17ac, 0x17bd, 0x17cc, 0x1881, 0x192c, 0x1982, 0x19a8, 0x19b9, 0x19c0,
+    0x19c5, 0x1b50, 0x1b55, 0x1b58, 0x1b95, 0x1b9c, 0x1bb9, 0x1bc2, 0x1be9, 0x1bf4, 0x1bfd, 0x1c00, 0x1c41, 0x1c44,
+    0x1c49, 0x1cc0, 0x1d35, 0x1e98, 0x1ec5, 0x1ec8, 0x1f02, 0x1f29, 0x1fac, 0x1fd1, 0x1fd8, 0x1fe9, 0x1fec, 0x2001,
+    0x2058, 0x2069, 0x206c, 0x2091, 0x2094, 0x20a1, 0x20a4, 0x2101, 0x2164, 0x2181, 0x21ac, 0x21c1, 0x2220, 0x2225,
+    0x2240, 0x2281, 0x2328, 0x2411, 0x24e8, 0x24f5, 0x24f8, 0x2541, 0x2544, 0x2561, 0x2588, 0x259a, 0x25c0, 0x25c5,
+    0x2604, 0x2615, 0x2634, 0x263d, 0x2644, 0x264d, 0x26a4, 0x26a9, 0x26c4, 0x26c9, 0x26cc, 0x26d9, 0x26e8, 0x26f5,
+    0x26f8, 0x2739, 0x273c, 0x2771, 0x2778, 0x277d, 0x2788, 0x279a, 0x27c1, 0x27c8, 0x27d2, 0x27e8, 0x27f1, 0x27f4,
+    0x2815, 0x282c, 0x283d, 0x2844, 0x284d, 0x28a4, 0x28a9, 0x28c4, 0x28c9, 0x28d0, 0x28d5, 0x28dc, 0x28e1, 0x28e8,
+    0x2965, 0x2974, 0x2979, 0x297c, 0x299a, 0x29c0, 0x29c9, 0x29d4, 0x2a15, 0x2a38, 0x2a3d, 0x2a48, 0x2a4d, 0x2aa4,
+    0x2aa9, 0x2ac4, 0x2ac9, 0x2ad0, 0x2ad5, 0x2ae8, 0x2af5, 0x2af8, 0x2b41, 0x2b44, 0x2b81, 0x2b88, 0x2b9a, 0x2bc0,
+    0x2be5, 0x2be8, 0x2c15, 0x2c34, 0x2c3d, 0x2c44, 0x2c4d, 0x2ca4, 0x2ca9, 0x2cc4, 0x2cc9, 0x2cd0, 0x2cd5, 0x2ce8,
+    0x2cf5, 0x2cf8, 0x2d71, 0x2d78, 0x2d7d, 0x2d88, 0x2d9a, 0x2dc0, 0x2dc5, 0x2dca, 0x2de0, 0x2e0d, 0x2e10, 0x2e15,
+    0x2e2c, 0x2e39, 0x2e44, 0x2e49, 0x2e58, 0x2e65, 0x2e6c, 0x2e71, 0x2e74, 0x2e79, 0x2e80, 0x2e8d, 0x2e94, 0x2ea1,
+    0x2eac, 0x2eb9, 0x2ee8, 0x2f41, 0x2f44, 0x2f9a, 0x2fcc, 0x3015, 0x3034, 0x3039, 0x3044, 0x3049, 0x30a4, 0x30a9,
+    0x30e8, 0x30f5, 0x30f8, 0x3161, 0x316c, 0x3171, 0x3178, 0x3181, 0x3188, 0x319a, 0x31c0, 0x31e2, 0x31fc, 0x3201,
+    0x3204, 0x3215, 0x3234, 0x3239, 0x3244, 0x3249, 0x32a4, 0x32a9, 0x32d0, 0x32d5, 0x32e8, 0x32f5, 0x32f8, 0x3371,
+    0x337c, 0x3381, 0x3388, 0x339a, 0x33c0, 0x33c5, 0x33cc, 0x3411, 0x3434, 0x3439, 0x3444, 0x3449, 0x34ec, 0x34f5,
+    0x34f8, 0x3539, 0x353c, 0x3551, 0x355c, 0x3562, 0x357d, 0x3588, 0x359a, 0x35e4, 0x35e9, 0x3600, 0x3615, 0x365c,
+    0x3669, 0x36c8, 0x36cd, 0x36f0, 0x36f5, 0x36f8, 0x3701, 0x371c, 0x379a, 0x37c0, 0x3805, 0x38c4, 0x38c9, 0x38d0,
+    0x3901, 0x391c, 0x3942, 0x3968, 0x3a05, 0x3a0c, 0x3a11, 0x3a14, 0x3a19, 0x3a2c, 0x3a31, 0x3a90, 0x3a95, 0x3a98,
+    0x3a9d, 0x3ac4, 0x3ac9, 0x3ad0, 0x3af5, 0x3af8, 0x3b01, 0x3b14, 0x3b19, 0x3b1c, 0x3b42, 0x3b68, 0x3b71, 0x3b80,
+    0x3c01, 0x3c04, 0x3c82, 0x3cd0, 0x3d01, 0x3d20, 0x3d25, 0x3db4, 0x3e21, 0x3e34, 0x4001, 0x40ac, 0x40fd, 0x4102,
+    0x4128, 0x4141, 0x4158, 0x4169, 0x4178, 0x4185, 0x4188, 0x4195, 0x419c, 0x41b9, 0x41c4, 0x41d5, 0x4208, 0x4239,
+    0x423c, 0x4242, 0x4268, 0x4281, 0x4318, 0x431d, 0x4320, 0x4335, 0x4338, 0x4341, 0x43ec, 0x43f1, 0x4924, 0x4929,
+    0x4938, 0x4941, 0x495c, 0x4961, 0x4964, 0x4969, 0x4978, 0x4981, 0x4a24, 0x4a29, 0x4a38, 0x4a41, 0x4ac4, 0x4ac9,
+    0x4ad8, 0x4ae1, 0x4afc, 0x4b01, 0x4b04, 0x4b09, 0x4b18, 0x4b21, 0x4b5c, 0x4b61, 0x4c44, 0x4c49, 0x4c58, 0x4c61,
+    0x4d6c, 0x4da6, 0x4df4, 0x4e01, 0x4e40, 0x4e81, 0x4fd8, 0x4fe1, 0x4ff8, 0x5005, 0x59b4, 0x59bd, 0x5a03, 0x5a05,
+    0x5a6c, 0x5a81, 0x5bac, 0x5bba, 0x5bc5, 0x5be4, 0x5c01, 0x5c48, 0x5c7d, 0x5cc8, 0x5d01, 0x5d48, 0x5d81, 0x5db4,
+    0x5db9, 0x5dc4, 0x5e01, 0x5ed0, 0x5f5d, 0x5f60, 0x5f71, 0x5f74, 0x5f82, 0x5fa8, 0x5fc2, 0x5fe8, 0x6042, 0x6068,
+    0x6081, 0x61e4, 0x6201, 0x6214, 0x621d, 0x62a4, 0x62a9, 0x62ac, 0x62c1, 0x63d8, 0x6401, 0x647c, 0x651a, 0x6541,
+    0x65b8, 0x65c1, 0x65d4, 0x6601, 0x66b0, 0x66c1, 0x6728, 0x6742, 0x676c, 0x6801, 0x685c, 0x6881, 0x6954, 0x6a02,
+    0x6a28, 0x6a42, 0x6a68, 0x6a9d, 0x6aa0, 0x6c15, 0x6cd0, 0x6d15, 0x6d34, 0x6d42, 0x6d68, 0x6e0d, 0x6e84, 0x6eb9,
+    0x6ec2, 0x6ee9, 0x6f98, 0x7001, 0x7090, 0x7102, 0x7128, 0x7135, 0x7142, 0x7169, 0x71f8, 0x7201, 0x722c, 0x7241,
+    0x72ec, 0x72f5, 0x7300, 0x73a5, 0x73b4, 0x73b9, 0x73d0, 0x73d5, 0x73dc, 0x73e9, 0x73ec, 0x7401, 0x7700, 0x7801,
+    0x7c58, 0x7c61, 0x7c78, 0x7c81, 0x7d18, 0x7d21, 0x7d38, 0x7d41, 0x7d60, 0x7d65, 0x7d68, 0x7d6d, 0x7d70, 0x7d75,
+    0x7d78, 0x7d7d, 0x7df8, 0x7e01, 0x7ed4, 0x7ed9, 0x7ef4, 0x7ef9, 0x7efc, 0x7f09, 0x7f14, 0x7f19, 0x7f34, 0x7f41,
+    0x7f50, 0x7f59, 0x7f70, 0x7f81, 0x7fb4, 0x7fc9, 0x7fd4, 0x7fd9, 0x7ff4, 0x8003, 0x802c, 0x80a3, 0x80a8, 0x80bf,
+    0x80c0, 0x817f, 0x8180, 0x81c2, 0x81c5, 0x81c8, 0x81d2, 0x81e8, 0x81fd, 0x8202, 0x8228, 0x8241, 0x8274, 0x8409,
+    0x840c, 0x841d, 0x8420, 0x8429, 0x8450, 0x8455, 0x8458, 0x8465, 0x8478, 0x8491, 0x8494, 0x8499, 0x849c, 0x84a1,
+    0x84a4, 0x84a9, 0x84b8, 0x84bd, 0x84e8, 0x84f1, 0x8500, 0x8515, 0x8528, 0x8539, 0x853c, 0x8542, 0x860d, 0x8616,
+    0x8628, 0x9182, 0x9270, 0x93aa, 0x9400, 0x9dda, 0x9e50, 0xb001, 0xb394, 0xb3ad, 0xb3bc, 0xb3c9, 0xb3d0, 0xb3f6,
+    0xb3f8, 0xb401, 0xb498, 0xb49d, 0xb4a0, 0xb4b5, 0xb4b8, 0xb4c1, 0xb5a0, 0xb5bd, 0xb5c0, 0xb601, 0xb65c, 0xb681,
+    0xb69c, 0xb6a1, 0xb6bc, 0xb6c1, 0xb6dc, 0xb6e1, 0xb6fc, 0xb701, 0xb71c, 0xb721, 0xb73c, 0xb741, 0xb75c, 0xb761,
+    0xb77c, 0xb8bd, 0xb8c0, 0xc003, 0xc004, 0xc015, 0xc01e, 0xc020, 0xc086, 0xc0a8, 0xc0c5, 0xc0d8, 0xc0e2, 0xc0ed,
+    0xc0f4, 0xc105, 0xc25c, 0xc275, 0xc280, 0xc285, 0xc3ec, 0xc3f1, 0xc400, 0xc415, 0xc4c0, 0xc4c5, 0xc63c, 0xc64a,
+    0xc658, 0xc681, 0xc700, 0xc7c1, 0xc800, 0xc882, 0xc8a8, 0xc922, 0xc940, 0xc946, 0xc980, 0xca02, 0xca28, 0xcac6,
+    0xcb00, 0xd001, 0x13700, 0x13801, 0x29234, 0x29341, 0x293f8, 0x29401, 0x29834, 0x29841, 0x29882, 0x298a9, 0x298b0,
+    0x29901, 0x299bc, 0x299fd, 0x29a78, 0x29a81, 0x29b9a, 0x29bc0, 0x29c5d, 0x29c80, 0x29c89, 0x29e24, 0x29e2d, 0x29f74,
+    0x29fc5, 0x2a008, 0x2a00d, 0x2a018, 0x2a01d, 0x2a02c, 0x2a031, 0x2a08c, 0x2a0c2, 0x2a0d8, 0x2a101, 0x2a1d0, 0x2a209,
+    0x2a2d0, 0x2a342, 0x2a368, 0x2a3c9, 0x2a3e0, 0x2a3ed, 0x2a3f0, 0x2a3f5, 0x2a3fc, 0x2a402, 0x2a429, 0x2a498, 0x2a4c1,
+    0x2a51c, 0x2a581, 0x2a5f4, 0x2a611, 0x2a6cc, 0x2a73d, 0x2a742, 0x2a768, 0x2a781, 0x2a794, 0x2a799, 0x2a7c2, 0x2a7e9,
+    0x2a7fc, 0x2a801, 0x2a8a4, 0x2a901, 0x2a90c, 0x2a911, 0x2a930, 0x2a942, 0x2a968, 0x2a981, 0x2a9dc, 0x2a9e9, 0x2a9ec,
+    0x2a9f9, 0x2aac0, 0x2aac5, 0x2aac8, 0x2aad5, 0x2aadc, 0x2aae5, 0x2aaf8, 0x2ab01, 0x2ab04, 0x2ab09, 0x2ab0c, 0x2ab6d,
+    0x2ab78, 0x2ab81, 0x2abac, 0x2abc9, 0x2abd4, 0x2ac05, 0x2ac1c, 0x2ac25, 0x2ac3c, 0x2ac45, 0x2ac5c, 0x2ac81, 0x2ac9c,
+    0x2aca1, 0x2acbc, 0x2acc1, 0x2ad6c, 0x2ad71, 0x2ada8, 0x2adc1, 0x2af8c, 0x2afc2, 0x2afe8, 0x2b001, 0x35e90, 0x35ec1,
+    0x35f1c, 0x35f2d, 0x35ff0, 0x3e401, 0x3e9b8, 0x3e9c1, 0x3eb68, 0x3ec01, 0x3ec1c, 0x3ec4d, 0x3ec60, 0x3ec75, 0x3ec78,
+    0x3ec7d, 0x3eca4, 0x3eca9, 0x3ecdc, 0x3ece1, 0x3ecf4, 0x3ecf9, 0x3ecfc, 0x3ed01, 0x3ed08, 0x3ed0d, 0x3ed14, 0x3ed19,
+    0x3eec8, 0x3ef4d, 0x3f4f8, 0x3f541, 0x3f640, 0x3f649, 0x3f720, 0x3f7c1, 0x3f7f0, 0x3f9c1, 0x3f9d4, 0x3f9d9, 0x3fbf4,
+    0x3fc42, 0x3fc68, 0x3fc85, 0x3fcec, 0x3fd05, 0x3fd6c, 0x3fd99, 0x3fefc, 0x3ff09, 0x3ff20, 0x3ff29, 0x3ff40, 0x3ff49,
+    0x3ff60, 0x3ff69, 0x3ff74, 0x40001, 0x40030, 0x40035, 0x4009c, 0x400a1, 0x400ec, 0x400f1, 0x400f8, 0x400fd, 0x40138,
+    0x40141, 0x40178, 0x40201, 0x403ec, 0x4041e, 0x404d0, 0x40502, 0x405e4, 0x4062a, 0x40630, 0x40a01, 0x40a74, 0x40a81,
+    0x40b44, 0x40b86, 0x40bf0, 0x40c01, 0x40c82, 0x40c90, 0x40cb5, 0x40d06, 0x40d09, 0x40d2a, 0x40d2c, 0x40d41, 0x40dd8,
+    0x40e01, 0x40e78, 0x40e81, 0x40f10, 0x40f21, 0x40f40, 0x40f46, 0x40f58, 0x41001, 0x41278, 0x41282, 0x412a8, 0x412c1,
+    0x41350, 0x41361, 0x413f0, 0x41401, 0x414a0, 0x414c1, 0x41590, 0x415c1, 0x415ec, 0x415f1, 0x4162c, 0x41631, 0x4164c,
+    0x41651, 0x41658, 0x4165d, 0x41688, 0x4168d, 0x416c8, 0x416cd, 0x416e8, 0x416ed, 0x416f4, 0x41701, 0x417d0, 0x41801,
+    0x41cdc, 0x41d01, 0x41d58, 0x41d81, 0x41da0, 0x41e01, 0x41e18, 0x41e1d, 0x41ec4, 0x41ec9, 0x41eec, 0x42001, 0x42018,
+    0x42021, 0x42024, 0x42029, 0x420d8, 0x420dd, 0x420e4, 0x420f1, 0x420f4, 0x420fd, 0x42158, 0x42162, 0x42181, 0x421dc,
+    0x421e6, 0x42201, 0x4227c, 0x4229e, 0x422c0, 0x42381, 0x423cc, 0x423d1, 0x423d8, 0x423ee, 0x42401, 0x4245a, 0x42470,
+    0x42481, 0x424e8, 0x42501, 0x42568, 0x42601, 0x426e0, 0x426f2, 0x426f9, 0x42702, 0x42740, 0x4274a, 0x42801, 0x42804,
+    0x42841, 0x42850, 0x42855, 0x42860, 0x42865, 0x428d8, 0x42902, 0x42924, 0x42981, 0x429f6, 0x429fc, 0x42a01, 0x42a76,
+    0x42a80, 0x42b01, 0x42b20, 0x42b25, 0x42b94, 0x42bae, 0x42bc0, 0x42c01, 0x42cd8, 0x42d01, 0x42d58, 0x42d62, 0x42d81,
+    0x42dcc, 0x42de2, 0x42e01, 0x42e48, 0x42ea6, 0x42ec0, 0x43001, 0x43124, 0x43201, 0x432cc, 0x43301, 0x433cc, 0x433ea,
+    0x43401, 0x43490, 0x434c2, 0x434e8, 0x43502, 0x43529, 0x43598, 0x435bd, 0x43618, 0x43982, 0x439fc, 0x43a01, 0x43aa8,
+    0x43ac1, 0x43ac8, 0x43b09, 0x43b20, 0x43c01, 0x43c76, 0x43c9d, 0x43ca0, 0x43cc1, 0x43d18, 0x43d46, 0x43d54, 0x43dc1,
+    0x43e08, 0x43ec1, 0x43f16, 0x43f30, 0x43f81, 0x43fdc, 0x4400d, 0x440e0, 0x4414a, 0x441c0, 0x441c5, 0x441cc, 0x441d5,
+    0x441d8, 0x4420d, 0x442c0, 0x44341, 0x443a4, 0x443c2, 0x443e8, 0x4440d, 0x4449c, 0x444da, 0x44500, 0x44511, 0x44514,
+    0x4451d, 0x44520, 0x44541, 0x445cc, 0x445d9, 0x445dc, 0x4460d, 0x446cc, 0x44705, 0x44714, 0x44742, 0x44769, 0x4476c,
+    0x44771, 0x44774, 0x44786, 0x447d4, 0x44801, 0x44848, 0x4484d, 0x448b0, 0x448fd, 0x44904, 0x44a01, 0x44a1c, 0x44a21,
+    0x44a24, 0x44a29, 0x44a38, 0x44a3d, 0x44a78, 0x44a7d, 0x44aa4, 0x44ac1, 0x44b7c, 0x44bc2, 0x44be8, 0x44c15, 0x44c34,
+    0x44c3d, 0x44c44, 0x44c4d, 0x44ca4, 0x44ca9, 0x44cc4, 0x44cc9, 0x44cd0, 0x44cd5, 0x44ce8, 0x44cf5, 0x44cf8, 0x44d41,
+    0x44d44, 0x44d75, 0x44d88, 0x44e01, 0x44e28, 0x44e2d, 0x44e30, 0x44e39, 0x44e3c, 0x44e41, 0x44ed8, 0x44edd, 0x44ee0,
+    0x44f45, 0x44f48, 0x44f4d, 0x44f50, 0x45001, 0x450d4, 0x4511d, 0x4512c, 0x45142, 0x45168, 0x4517d, 0x45188, 0x45201,
+    0x452c0, 0x45311, 0x45318, 0x4531d, 0x45320, 0x45342, 0x45368, 0x45601, 0x456bc, 0x45761, 0x45770, 0x45801, 0x458c0,
+    0x45911, 0x45914, 0x45942, 0x45968, 0x45a01, 0x45aac, 0x45ae1, 0x45ae4, 0x45b02, 0x45b28, 0x45b42, 0x45b90, 0x45c01,
+    0x45c6c, 0x45cc2, 0x45cf0, 0x45d01, 0x45d1c, 0x46001, 0x460b0, 0x46281, 0x46382, 0x463cc, 0x463fd, 0x4641c, 0x46425,
+    0x46428, 0x46431, 0x46450, 0x46455, 0x4645c, 0x46461, 0x464c0, 0x464fd, 0x46500, 0x46505, 0x46508, 0x46542, 0x46568,
+    0x46681, 0x466a0, 0x466a9, 0x46744, 0x46785, 0x46788, 0x4678d, 0x46790, 0x46801, 0x46804, 0x4682d, 0x468cc, 0x468e9,
+    0x468ec, 0x46941, 0x46944, 0x46971, 0x46a28, 0x46a75, 0x46a78, 0x46ac1, 0x46be4, 0x46f01, 0x46f84, 0x46fc2, 0x46fe8,
+    0x47001, 0x47024, 0x47029, 0x470bc, 0x47101, 0x47104, 0x47142, 0x471b4, 0x471c9, 0x47240, 0x47401, 0x4741c, 0x47421,
+    0x47428, 0x4742d, 0x474c4, 0x47519, 0x4751c, 0x47542, 0x47568, 0x47581, 0x47598, 0x4759d, 0x475a4, 0x475a9, 0x47628,
+    0x47661, 0x47664, 0x47682, 0x476a8, 0x476c1, 0x47770, 0x47782, 0x477a8, 0x47b81, 0x47bcc, 0x47c09, 0x47c0c, 0x47c11,
+    0x47c44, 0x47c49, 0x47cd0, 0x47d42, 0x47d68, 0x47ec1, 0x47ec4, 0x47f02, 0x47f54, 0x48001, 0x48e68, 0x49002, 0x491bc,
+    0x49201, 0x49510, 0x4be41, 0x4bfc4, 0x4c001, 0x4d0c0, 0x4d105, 0x4d11c, 0x4d181, 0x50fec, 0x51001, 0x5191c, 0x58401,
+    0x58478, 0x584c2, 0x584e8, 0x5a001, 0x5a8e4, 0x5a901, 0x5a97c, 0x5a982, 0x5a9a8, 0x5a9c1, 0x5aafc, 0x5ab02, 0x5ab28,
+    0x5ab41, 0x5abb8, 0x5ac01, 0x5acc0, 0x5ad01, 0x5ad10, 0x5ad42, 0x5ad68, 0x5ad6e, 0x5ad88, 0x5ad8d, 0x5ade0, 0x5adf5,
+    0x5ae40, 0x5b501, 0x5b5b4, 0x5b5c2, 0x5b5e8, 0x5b901, 0x5ba02, 0x5ba5c, 0x5ba81, 0x5bae4, 0x5baed, 0x5bb50, 0x5bc01,
+    0x5bd2c, 0x5bd41, 0x5bd44, 0x5be4d, 0x5be80, 0x5bf81, 0x5bf88, 0x5bf8d, 0x5bf90, 0x5bfc9, 0x5bfd2, 0x5bfdc, 0x5c001,
+    0x63358, 0x633fd, 0x6347c, 0x63601, 0x637cc, 0x6bfc1, 0x6bfd0, 0x6bfd5, 0x6bff0, 0x6bff5, 0x6bffc, 0x6c001, 0x6c48c,
+    0x6c4c9, 0x6c4cc, 0x6c541, 0x6c54c, 0x6c555, 0x6c558, 0x6c591, 0x6c5a0, 0x6c5c1, 0x6cbf0, 0x6f001, 0x6f1ac, 0x6f1c1,
+    0x6f1f4, 0x6f201, 0x6f224, 0x6f241, 0x6f268, 0x733c2, 0x733e8, 0x74b02, 0x74b50, 0x74b82, 0x74bd0, 0x74d82, 0x74de4,
+    0x75001, 0x75154, 0x75159, 0x75274, 0x75279, 0x75280, 0x75289, 0x7528c, 0x75295, 0x7529c, 0x752a5, 0x752b4, 0x752b9,
+    0x752e8, 0x752ed, 0x752f0, 0x752f5, 0x75310, 0x75315, 0x75418, 0x7541d, 0x7542c, 0x75435, 0x75454, 0x75459, 0x75474,
+    0x75479, 0x754e8, 0x754ed, 0x754fc, 0x75501, 0x75514, 0x75519, 0x7551c, 0x75529, 0x75544, 0x75549, 0x75a98, 0x75aa1,
+    0x75b04, 0x75b09, 0x75b6c, 0x75b71, 0x75bec, 0x75bf1, 0x75c54, 0x75c59, 0x75cd4, 0x75cd9, 0x75d3c, 0x75d41, 0x75dbc,
+    0x75dc1, 0x75e24, 0x75e29, 0x75ea4, 0x75ea9, 0x75f0c, 0x75f11, 0x75f30, 0x75f3a, 0x76000, 0x77c01, 0x77c7c, 0x77c95,
+    0x77cac, 0x780c1, 0x781b8, 0x78401, 0x784b4, 0x784dd, 0x784f8, 0x78502, 0x78528, 0x78539, 0x7853c, 0x78a41, 0x78ab8,
+    0x78b01, 0x78bb0, 0x78bc2, 0x78be8, 0x79341, 0x793b0, 0x793c2, 0x793e8, 0x79741, 0x797b8, 0x797c1, 0x797c6, 0x797ec,
+    0x79b01, 0x79b7c, 0x79b81, 0x79b8c, 0x79b91, 0x79b98, 0x79b9d, 0x79bb8, 0x79bc1, 0x79bd4, 0x79bf9, 0x79c00, 0x79f81,
+    0x79f9c, 0x79fa1, 0x79fb0, 0x79fb5, 0x79fbc, 0x79fc1, 0x79ffc, 0x7a001, 0x7a314, 0x7a31e, 0x7a340, 0x7a401, 0x7a510,
+    0x7a52d, 0x7a530, 0x7a542, 0x7a568, 0x7b1c6, 0x7b2b0, 0x7b2b6, 0x7b2c0, 0x7b2c6, 0x7b2d4, 0x7b406, 0x7b4b8, 0x7b4be,
+    0x7b4f8, 0x7b801, 0x7b810, 0x7b815, 0x7b880, 0x7b885, 0x7b88c, 0x7b891, 0x7b894, 0x7b89d, 0x7b8a0, 0x7b8a5, 0x7b8cc,
+    0x7b8d1, 0x7b8e0, 0x7b8e5, 0x7b8e8, 0x7b8ed, 0x7b8f0, 0x7b909, 0x7b90c, 0x7b91d, 0x7b920, 0x7b925, 0x7b928, 0x7b92d,
+    0x7b930, 0x7b935, 0x7b940, 0x7b945, 0x7b94c, 0x7b951, 0x7b954, 0x7b95d, 0x7b960, 0x7b965, 0x7b968, 0x7b96d, 0x7b970,
+    0x7b975, 0x7b978, 0x7b97d, 0x7b980, 0x7b985, 0x7b98c, 0x7b991, 0x7b994, 0x7b99d, 0x7b9ac, 0x7b9b1, 0x7b9cc, 0x7b9d1,
+    0x7b9e0, 0x7b9e5, 0x7b9f4, 0x7b9f9, 0x7b9fc, 0x7ba01, 0x7ba28, 0x7ba2d, 0x7ba70, 0x7ba85, 0x7ba90, 0x7ba95, 0x7baa8,
+    0x7baad, 0x7baf0, 0x7c402, 0x7c434, 0x7efc2, 0x7efe8, 0x80001, 0xa9b80, 0xa9c01, 0xae078, 0xae081, 0xb3ab8, 0xb3ac1,
+    0xbaf84, 0xbafc1, 0xbb978, 0xbe001, 0xbe878, 0xc0001, 0xc4d2c, 0xc4d41, 0xcd1e8};
+/* END unicode */
+
+static int specdec__text_class(uint32_t code)
+{
+    size_t low = 0, high = SPECDEC__COUNT(specdec__text_classes);
+
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+
+        if (specdec__text_classes[middle] >> 2 <= code)
+            low = middle;
+        else
+            high = middle;
+    }
+    return (int)(specdec__text_classes[low] & 3);
+}
+
+/* Bytes of the UTF-8 sequence that begins at text, 1..4, or minus the bytes present when it is cut off but could still
+   become valid; 0 for a byte that begins nothing valid. length > 0. */
+static int specdec__text_sequence(const unsigned char *text, size_t length)
+{
+    unsigned first = text[0], low = 0x80, high = 0xbf;
+    int size = first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+    int i;
+
+    if (first == 0xe0)
+        low = 0xa0; /* shorter spellings exist */
+    else if (first == 0xed)
+        high = 0x9f; /* surrogates */
+    else if (first == 0xf0)
+        low = 0x90;
+    else if (first == 0xf4)
+        high = 0x8f; /* beyond U+10FFFF */
+    for (i = 1; i < size; i++) {
+        if ((size_t)i == length)
+            return -i;
+        if (text[i] < low || text[i] > high)
+            return 0;
+        low = 0x80;
+        high = 0xbf;
+    }
+    return size;
+}
+
+typedef struct specdec__text_character {
+    uint32_t code; /* U+FFFD for an invalid byte */
+    int size;      /* bytes; 0 at the end of the text */
+    int kind;      /* SPECDEC__TEXT_... */
+} specdec__text_character;
+
+static specdec__text_character specdec__text_character_at(const unsigned char *text, size_t length, size_t at)
+{
+    specdec__text_character c;
+
+    c.code = 0xfffd;
+    c.size = 0;
+    c.kind = SPECDEC__TEXT_END;
+    if (at >= length)
+        return c;
+    c.size = specdec__text_sequence(text + at, length - at);
+    text += at;
+    switch (c.size) {
+    case 1: c.code = text[0]; break;
+    case 2: c.code = (text[0] & 31u) << 6 | (text[1] & 63u); break;
+    case 3: c.code = (text[0] & 15u) << 12 | (text[1] & 63u) << 6 | (text[2] & 63u); break;
+    case 4: c.code = (text[0] & 7u) << 18 | (text[1] & 63u) << 12 | (text[2] & 63u) << 6 | (text[3] & 63u); break;
+    default: c.size = 1; break;
+    }
+    c.kind = specdec__text_class(c.code);
+    return c;
+}
+
+/* The character that byte-level BPE writes for a byte: printable Latin-1 for itself, the rest from U+0100 on. */
+static uint32_t specdec__text_byte_to_code(unsigned byte)
+{
+    if (byte <= 0x20)
+        return 0x100 + byte;
+    if (byte >= 0x7f && byte <= 0xa0)
+        return 0x121 + byte - 0x7f;
+    return byte == 0xad ? 0x143 : byte;
+}
+
+/* The inverse; -1 for a character that stands for no byte. */
+static int specdec__text_code_to_byte(uint32_t code)
+{
+    if (code >= 0x100 && code <= 0x120)
+        return (int)(code - 0x100);
+    if (code >= 0x121 && code <= 0x142)
+        return (int)(code - 0x121 + 0x7f);
+    if (code == 0x143)
+        return 0xad;
+    return code < 0x100 && specdec__text_byte_to_code(code) == code ? (int)code : -1;
+}
+
+/* Spells one byte of plain text as token texts have it: SPM writes U+2581 for a space, BPE its character for the byte.
+   Returns the bytes in out, 1..3. */
+SPECDEC__INLINE size_t specdec__text_spell(int model, unsigned char byte, unsigned char out[3])
+{
+    uint32_t code = byte;
+
+    if (model == SPECDEC__VOCAB_SPM) {
+        out[0] = byte == ' ' ? 0xe2 : byte;
+        out[1] = 0x96;
+        out[2] = 0x81;
+        return byte == ' ' ? 3 : 1;
+    }
+    code = specdec__text_byte_to_code(byte);
+    if (code < 0x80) {
+        out[0] = byte;
+        return 1;
+    }
+    out[0] = (unsigned char)(0xc0 | code >> 6);
+    out[1] = (unsigned char)(0x80 | (code & 63));
+    return 2;
+}
+
+/* --- vocabulary: looking up --------------------------------------------------------------------------------------- */
+
+SPECDEC__INLINE uint32_t specdec__vocab_hash_byte(uint32_t hash, unsigned char byte)
+{
+    return (hash ^ byte) * 16777619u;
+}
+
+SPECDEC__INLINE uint32_t specdec__vocab_hash_end(uint32_t hash)
+{
+    return (hash ^ hash >> 15) * 0x2c1b3c6du ^ hash >> 13;
+}
+
+static uint32_t specdec__vocab_hash(uint32_t hash, specdec__bytes part)
+{
+    size_t i;
+
+    for (i = 0; i < part.size; i++)
+        hash = specdec__vocab_hash_byte(hash, part.data[i]);
+    return hash;
+}
+
+/* The id of the token whose text is a, followed by b unless that is NULL, spelled as in the file; -1: none. */
+static int32_t specdec__vocab_find_spelled(const specdec__vocab *v, specdec__bytes a, const specdec__bytes *b)
+{
+    uint32_t hash = specdec__vocab_hash(0, a), slot;
+    size_t size = a.size + (b ? b->size : 0);
+
+    if (b)
+        hash = specdec__vocab_hash(hash, *b);
+    for (slot = specdec__vocab_hash_end(hash) & v->slot_mask; v->slots[slot]; slot = (slot + 1) & v->slot_mask) {
+        specdec__bytes text = specdec__vocab_text(v, v->slots[slot] - 1);
+
+        if (text.size == size && memcmp(text.data, a.data, a.size) == 0 &&
+            (!b || memcmp(text.data + a.size, b->data, b->size) == 0))
+            return (int32_t)(v->slots[slot] - 1);
+    }
+    return -1;
+}
+
+/* A stretch of plain text; the byte at place 0 is a space that is not there when prefix is 1. */
+typedef struct specdec__text_run {
+    const unsigned char *text;
+    size_t length; /* with the prefix */
+    size_t prefix; /* 0 or 1 */
+} specdec__text_run;
+
+SPECDEC__INLINE unsigned char specdec__text_run_byte(const specdec__text_run *run, size_t at)
+{
+    return at < run->prefix ? (unsigned char)' ' : run->text[at - run->prefix];
+}
+
+/* Are the bytes [from, from + length) of a run, spelled, this text? */
+static int specdec__text_run_equals(const specdec__text_run *run, size_t from, size_t length, int model,
+                                    specdec__bytes text)
+{
+    unsigned char spelled[3];
+    size_t i, at = 0;
+
+    for (i = from; i < from + length; i++) {
+        size_t size = specdec__text_spell(model, specdec__text_run_byte(run, i), spelled);
+
+        if (size > text.size - at || memcmp(text.data + at, spelled, size) != 0)
+            return 0;
+        at += size;
+    }
+    return at == text.size;
+}
+
+/* The id of the token that the bytes [from, from + length) of a run spell; -1: none. */
+static int32_t specdec__vocab_find(const specdec__vocab *v, const specdec__text_run *run, size_t from, size_t length)
+{
+    unsigned char spelled[3];
+    uint32_t hash = 0, slot;
+    size_t i;
+
+    if (length > v->longest)
+        return -1;
+    for (i = from; i < from + length; i++) {
+        size_t j, size = specdec__text_spell(v->model, specdec__text_run_byte(run, i), spelled);
+
+        for (j = 0; j < size; j++)
+            hash = specdec__vocab_hash_byte(hash, spelled[j]);
+    }
+    for (slot = specdec__vocab_hash_end(hash) & v->slot_mask; v->slots[slot]; slot = (slot + 1) & v->slot_mask) {
+        uint32_t id = v->slots[slot] - 1;
+
+        if (specdec__text_run_equals(run, from, length, v->model, specdec__vocab_text(v, id)))
+            return (int32_t)id;
+    }
+    return -1;
+}
+
+SPECDEC__INLINE uint32_t specdec__vocab_pair_hash(uint32_t left, uint32_t right)
+{
+    return specdec__vocab_hash_end(left * 0x9e3779b1u ^ right * 0x85ebca77u ^ right >> 9);
+}
+
+/* The rank of the merge (left, right), lower is earlier; SPECDEC__TEXT_NONE: there is none. */
+static uint32_t specdec__vocab_rank(const specdec__vocab *v, uint32_t left, uint32_t right)
+{
+    uint32_t slot = specdec__vocab_pair_hash(left, right) & v->merge_mask;
+
+    for (; v->merge_slots[slot]; slot = (slot + 1) & v->merge_mask) {
+        uint32_t rank = v->merge_slots[slot] - 1;
+
+        if (v->merges[2 * (size_t)rank] == left && v->merges[2 * (size_t)rank + 1] == right)
+            return rank;
+    }
+    return SPECDEC__TEXT_NONE;
+}
+
+/* --- vocabulary: reading ------------------------------------------------------------------------------------------ */
+
+/* What the file holds, checked, before the indexes are built. */
+typedef struct specdec__vocab_source {
+    specdec__gguf_value tokens, scores, types, merges;
+} specdec__vocab_source;
+
+/* An id in the vocabulary, or -1; *out keeps its value when the key is absent, and is dropped when it is a default that
+   a small vocabulary does not have. */
+static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specdec__gguf *gguf, const char *key,
+                                            int32_t *out, specdec_error *error)
+{
+    int64_t id = *out < (int64_t)v->count ? *out : -1;
+    specdec_result result = specdec__gguf_get_integer(gguf, key, INT64_MIN, INT64_MAX, &id, error);
+
+    if (result)
+        return result;
+    if (id == UINT32_MAX)
+        id = -1; /* some converters write "none" so */
+    if (id < -1 || id >= (int64_t)v->count)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is not a token of this vocabulary of %u", key, v->count);
+    *out = (int32_t)id;
+    return SPECDEC_OK;
+}
+
+static specdec_result specdec__vocab_get_flag(const specdec__gguf *gguf, const char *key, int *out,
+                                              specdec_error *error)
+{
+    int64_t value = *out;
+    specdec_result result = specdec__gguf_get_integer(gguf, key, 0, 1, &value, error);
+
+    *out = (int)value;
+    return result;
+}
+
+/* tokenizer.ggml.model and .pre, with the defaults that go with them. */
+static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
+{
+    specdec__bytes model, words;
+    specdec_result result = specdec__gguf_get_string(gguf, "tokenizer.ggml.model", &model, error);
+    size_t i;
+
+    if (!result)
+        result = specdec__gguf_get_string(gguf, "tokenizer.ggml.pre", &words, error);
+    if (result)
+        return result;
+    if (!model.data)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                             "the file has no vocabulary: tokenizer.ggml.model is missing");
+    v->bos = v->eos = v->eot = v->eom = v->unknown = -1;
+    if (specdec__bytes_equal(model, "llama", 5)) {
+        v->model = SPECDEC__VOCAB_SPM;
+        v->unknown = 0;
+        v->bos = 1;
+        v->eos = 2;
+        v->add_bos = v->add_space_prefix = 1;
+        return SPECDEC_OK;
+    }
+    if (!specdec__bytes_equal(model, "gpt2", 4))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.model is %.*s (llama and gpt2 are read)",
+                             (int)(model.size < 64 ? model.size : 64), (const char *)model.data);
+    v->model = SPECDEC__VOCAB_BPE;
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known) && !v->words; i++)
+        if (!words.data || specdec__bytes_equal(words, specdec__vocab_words_known[i].name,
+                                                strlen(specdec__vocab_words_known[i].name)))
+            v->words = &specdec__vocab_words_known[i];
+    if (!v->words)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "tokenizer.ggml.pre is %.*s (gpt-2, llama-bpe and qwen2 are read)",
+                             (int)(words.size < 64 ? words.size : 64), (const char *)words.data);
+    v->add_bos = v->words->add_bos;
+    return SPECDEC_OK;
+}
+
+/* Ids of special tokens and the flags. */
+static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
+{
+    specdec_result result = specdec__vocab_get_id(v, gguf, "tokenizer.ggml.bos_token_id", &v->bos, error);
+
+    if (!result)
+        result = specdec__vocab_get_id(v, gguf, "tokenizer.ggml.eos_token_id", &v->eos, error);
+    if (!result)
+        result = specdec__vocab_get_id(v, gguf, "tokenizer.ggml.eot_token_id", &v->eot, error);
+    if (!result)
+        result = specdec__vocab_get_id(v, gguf, "tokenizer.ggml.eom_token_id", &v->eom, error);
+    if (!result)
+        result = specdec__vocab_get_id(v, gguf, "tokenizer.ggml.unknown_token_id", &v->unknown, error);
+    if (!result)
+        result = specdec__vocab_get_flag(gguf, "tokenizer.ggml.add_bos_token", &v->add_bos, error);
+    if (!result)
+        result = specdec__vocab_get_flag(gguf, "tokenizer.ggml.add_eos_token", &v->add_eos, error);
+    if (!result)
+        result = specdec__vocab_get_flag(gguf, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix, error);
+    return result;
+}
+
+/* Scores (SPM), types and merges (BPE): there, of the right type and long enough. */
+static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specdec__gguf *gguf,
+                                                 specdec__vocab_source *source, specdec_error *error)
+{
+    specdec_result result;
+    uint32_t i;
+
+    result = specdec__gguf_get_array(gguf, "tokenizer.ggml.scores", SPECDEC__GGUF_F32, &source->scores, error);
+    if (!result && !(specdec__gguf_find(gguf, "tokenizer.ggml.token_type", &source->types) && source->types.is_array &&
+                     source->types.type == SPECDEC__GGUF_U32))
+        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.token_type", SPECDEC__GGUF_I32, &source->types, error);
+    if (!result)
+        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC__GGUF_STRING, &source->merges, error);
+    if (result)
+        return result;
+    if (source->types.items && source->types.count < v->count)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tokenizer.ggml.token_type has %llu items for %u tokens",
+                             (unsigned long long)source->types.count, v->count);
+    v->types = source->types.items;
+    if (v->model == SPECDEC__VOCAB_BPE) {
+        if (!source->merges.items || source->merges.count > SPECDEC__VOCAB_MAX_TOKENS)
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tokenizer.ggml.merges is %s",
+                                 source->merges.items ? "impossibly long" : "missing");
+        v->merge_count = (uint32_t)source->merges.count;
+        return SPECDEC_OK;
+    }
+    if (!source->scores.items || source->scores.count < v->count)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tokenizer.ggml.scores has %llu items for %u tokens",
+                             (unsigned long long)source->scores.count, v->count);
+    v->scores = source->scores.items;
+    for (i = 0; i < v->count; i++)
+        if ((specdec__load_u32(v->scores + (size_t)i * 4) & 0x7fffffffu) > 0x7f800000u)
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the score of token %u is not a number", i);
+    return SPECDEC_OK;
+}
+
+/* Does a text have U+2581 behind anything but U+2581? */
+static int specdec__vocab_space_inside(specdec__bytes text)
+{
+    size_t i;
+    int was_space = 1;
+
+    for (i = 0; i < text.size; i++) {
+        int is_space = i + 3 <= text.size && memcmp(text.data + i, "\xe2\x96\x81", 3) == 0;
+
+        if (is_space && !was_space)
+            return 1;
+        was_space = is_space;
+        i += is_space ? 2 : 0;
+    }
+    return 0;
+}
+
+/* The byte that a token stands for on its own, -1: none. SPM: <0x41>; BPE: the one character that spells it. */
+static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes text)
+{
+    specdec__text_character c;
+
+    if (v->model == SPECDEC__VOCAB_SPM)
+        return specdec__vocab_byte_of(text);
+    c = specdec__text_character_at(text.data, text.size, 0);
+    return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
+}
+
+/* One walk over all token texts: what can be known without indexes. */
+static void specdec__vocab_survey(specdec__vocab *v)
+{
+    specdec__cursor c;
+    uint32_t id;
+
+    memset(v->byte_token, 0xff, sizeof v->byte_token);
+    v->cuts_at_space = 1;
+    c.data = v->texts;
+    c.size = v->texts_size;
+    c.at = 0;
+    c.bad = 0;
+    for (id = 0; id < v->count; id++) {
+        specdec__bytes text = specdec__cursor_string(&c);
+        int byte = specdec__vocab_single_byte(v, text);
+
+        if (text.size > v->longest)
+            v->longest = (uint32_t)text.size;
+        if (byte >= 0 && v->byte_token[byte] < 0)
+            v->byte_token[byte] = (int32_t)id;
+        if (specdec__vocab_space_inside(text))
+            v->cuts_at_space = 0;
+        v->special_count += text.size && specdec__vocab_is_special(specdec__vocab_type_of(v, id, text));
+    }
+}
+
+/* The mask of a hash table that is at most three quarters full. */
+static uint32_t specdec__vocab_mask(uint32_t count)
+{
+    uint32_t size = 16;
+
+    while (size / 4 * 3 < count)
+        size *= 2;
+    return size - 1;
+}
+
+/* Takes the memory of all indexes. */
+static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *arena, specdec_error *error)
+{
+    v->slot_mask = specdec__vocab_mask(v->count);
+    v->text_at = SPECDEC__TAKE(arena, uint32_t, v->count);
+    v->slots = SPECDEC__TAKE(arena, uint32_t, v->slot_mask + 1);
+    v->specials = SPECDEC__TAKE(arena, uint32_t, v->special_count);
+    if (v->model == SPECDEC__VOCAB_BPE) {
+        v->merge_mask = specdec__vocab_mask(v->merge_count);
+        v->merges = SPECDEC__TAKE(arena, uint32_t, (size_t)v->merge_count * 2);
+        v->merge_slots = SPECDEC__TAKE(arena, uint32_t, v->merge_mask + 1);
+    }
+    if (arena->used == SIZE_MAX)
+        return specdec__fail(error, SPECDEC_ERROR_MEMORY, "no room for a vocabulary of %u tokens", v->count);
+    return SPECDEC_OK;
+}
+
+/* Fills text_at, the hash of plain tokens (the first of equal texts wins) and the unsorted list of special ones.
+   Unknown, control and byte tokens never come out of plain text, so the hash leaves them out. */
+static void specdec__vocab_index_tokens(specdec__vocab *v)
+{
+    specdec__cursor c;
+    uint32_t id, specials = 0;
+
+    c.data = v->texts;
+    c.size = v->texts_size;
+    c.at = 0;
+    c.bad = 0;
+    for (id = 0; id < v->count; id++) {
+        specdec__bytes text;
+        uint32_t slot;
+        int type;
+
+        v->text_at[id] = (uint32_t)c.at;
+        text = specdec__cursor_string(&c);
+        type = specdec__vocab_type_of(v, id, text);
+        if (text.size && specdec__vocab_is_special(type))
+            v->specials[specials++] = id;
+        if (!text.size || type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL ||
+            (type == SPECDEC__TOKEN_BYTE && v->model == SPECDEC__VOCAB_SPM) ||
+            specdec__vocab_find_spelled(v, text, NULL) >= 0)
+            continue;
+        slot = specdec__vocab_hash_end(specdec__vocab_hash(0, text)) & v->slot_mask;
+        while (v->slots[slot])
+            slot = (slot + 1) & v->slot_mask;
+        v->slots[slot] = id + 1;
+    }
+}
+
+/* Longest text first; of equal lengths the lower id (Shell's sort). */
+static void specdec__vocab_sort_specials(specdec__vocab *v)
+{
+    uint32_t gap, i;
+
+    for (gap = v->special_count / 2; gap; gap = gap == 2 ? 1 : (uint32_t)((uint64_t)gap * 5 / 11))
+        for (i = gap; i < v->special_count; i++) {
+            uint32_t id = v->specials[i], j = i;
+            size_t size = specdec__vocab_text(v, id).size;
+
+            for (; j >= gap; j -= gap) {
+                uint32_t other = v->specials[j - gap];
+                size_t other_size = specdec__vocab_text(v, other).size;
+
+                if (other_size > size || (other_size == size && other < id))
+                    break;
+                v->specials[j] = other;
+            }
+            v->specials[j] = id;
+        }
+}
+
+static void specdec__vocab_add_end(specdec__vocab *v, int32_t id)
+{
+    if (id >= 0 && !specdec__vocab_is_end(v, id) && v->end_count < SPECDEC__VOCAB_MAX_ENDS)
+        v->ends[v->end_count++] = id;
+}
+
+/* The tokens that end a text: those the file names and the well-known ones. */
+static void specdec__vocab_find_ends(specdec__vocab *v)
+{
+    uint32_t i;
+    size_t j;
+
+    specdec__vocab_add_end(v, v->eos);
+    specdec__vocab_add_end(v, v->eot);
+    specdec__vocab_add_end(v, v->eom);
+    for (i = 0; i < v->special_count; i++)
+        for (j = 0; j < SPECDEC__COUNT(specdec__vocab_end_texts); j++)
+            if (v->specials[i] != (uint32_t)v->unknown &&
+                specdec__bytes_equal(specdec__vocab_text(v, v->specials[i]), specdec__vocab_end_texts[j],
+                                     strlen(specdec__vocab_end_texts[j])))
+                specdec__vocab_add_end(v, (int32_t)v->specials[i]);
+}
+
+/* The merges, "left right" each, in order of rank. One that names no token is passed over; of equal ones the first
+   wins. */
+static void specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_value *merges)
+{
+    specdec__cursor c;
+    uint32_t rank;
+
+    c.data = merges->items;
+    c.size = merges->bytes;
+    c.at = 0;
+    c.bad = 0;
+    for (rank = 0; rank < v->merge_count; rank++) {
+        specdec__bytes text = specdec__cursor_string(&c), left = text, right = text;
+        const unsigned char *space = NULL;
+        uint32_t *pair = v->merges + 2 * (size_t)rank, slot;
+        int32_t a = -1, b = -1;
+
+        if (text.size > 1)
+            space = (const unsigned char *)memchr(text.data + 1, ' ', text.size - 1);
+        if (space) {
+            left.size = (size_t)(space - text.data);
+            right.data = space + 1;
+            right.size = text.size - left.size - 1;
+            a = specdec__vocab_find_spelled(v, left, NULL);
+            b = specdec__vocab_find_spelled(v, right, NULL);
+        }
+        pair[0] = pair[1] = v->count;
+        if (a < 0 || b < 0 || specdec__vocab_find_spelled(v, left, &right) < 0 ||
+            specdec__vocab_rank(v, (uint32_t)a, (uint32_t)b) != SPECDEC__TEXT_NONE)
+            continue;
+        pair[0] = (uint32_t)a;
+        pair[1] = (uint32_t)b;
+        slot = specdec__vocab_pair_hash(pair[0], pair[1]) & v->merge_mask;
+        while (v->merge_slots[slot])
+            slot = (slot + 1) & v->merge_mask;
+        v->merge_slots[slot] = rank + 1;
+    }
+}
+
+/* Reads and checks the vocabulary of a file and builds its indexes in the arena. The file must outlive v. While the
+   arena only counts, the same checks are made and the same bytes taken, but v cannot be used.
+   Errors: FORMAT, UNSUPPORTED (another tokenizer), MEMORY. */
+static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, const specdec__gguf *gguf,
+                                                          specdec__arena *arena, specdec_error *error)
+{
+    specdec__vocab_source source;
+    specdec_result result;
+
+    memset(v, 0, sizeof *v);
+    memset(&source, 0, sizeof source);
+    result = specdec__vocab_read_kind(v, gguf, error);
+    if (!result)
+        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.tokens", SPECDEC__GGUF_STRING, &source.tokens, error);
+    if (result)
+        return result;
+    if (!source.tokens.items || source.tokens.count < 1 || source.tokens.count > SPECDEC__VOCAB_MAX_TOKENS ||
+        source.tokens.bytes > UINT32_MAX)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tokenizer.ggml.tokens is %s",
+                             !source.tokens.items || source.tokens.count < 1 ? "missing or empty" : "impossibly long");
+    v->count = (uint32_t)source.tokens.count;
+    v->texts = source.tokens.items;
+    v->texts_size = source.tokens.bytes;
+    result = specdec__vocab_read_ids(v, gguf, error);
+    if (!result)
+        result = specdec__vocab_read_arrays(v, gguf, &source, error);
+    if (result)
+        return result;
+    specdec__vocab_survey(v);
+    result = specdec__vocab_take(v, arena, error);
+    if (result || !arena->base)
+        return result;
+    specdec__vocab_index_tokens(v);
+    specdec__vocab_sort_specials(v);
+    specdec__vocab_find_ends(v);
+    if (v->model == SPECDEC__VOCAB_BPE)
+        specdec__vocab_index_merges(v, &source.merges);
+    return SPECDEC_OK;
+}
+
+enum { SPECDEC__VOCAB_DIFFERENT, SPECDEC__VOCAB_PADDED, SPECDEC__VOCAB_SAME };
+
+/* Is a token there only to round up the vocabulary? */
+static int specdec__vocab_is_padding(const specdec__vocab *v, uint32_t id)
+{
+    static const char *const begins[] = {"[PAD",   "<pad",    "[unused",    "<unused",
+                                         "<dummy", "<|dummy", "<|reserved", "<extra_id"};
+    specdec__bytes text = specdec__vocab_text(v, id);
+    size_t i;
+
+    if (!text.size || specdec__vocab_type(v, id) == SPECDEC__TOKEN_UNUSED)
+        return 1;
+    for (i = 0; i < SPECDEC__COUNT(begins); i++)
+        if (text.size >= strlen(begins[i]) && memcmp(text.data, begins[i], strlen(begins[i])) == 0)
+            return 1;
+    return 0;
+}
+
+/* May a draft with vocabulary a serve a target with vocabulary b? SAME: equal tokenizers, texts and counts. PADDED: the
+   longer one only has unused tokens behind the end of the shorter one, whose count is then *first_different. DIFFERENT:
+   *first_different is the first id that differs (0 when the tokenizers are of different kinds). */
+static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const specdec__vocab *b,
+                                                  uint32_t *first_different)
+{
+    const specdec__vocab *longer = a->count > b->count ? a : b;
+    uint32_t id, shared = a->count < b->count ? a->count : b->count;
+
+    *first_different = 0;
+    if (a->model != b->model)
+        return SPECDEC__VOCAB_DIFFERENT;
+    for (id = 0; id < longer->count; id++) {
+        *first_different = id;
+        if (id < shared) {
+            specdec__bytes text = specdec__vocab_text(a, id), other = specdec__vocab_text(b, id);
+            if (!specdec__bytes_equal(text, (const char *)other.data, other.size))
+                return SPECDEC__VOCAB_DIFFERENT;
+        } else if (!specdec__vocab_is_padding(longer, id)) {
+            return SPECDEC__VOCAB_DIFFERENT;
+        }
+    }
+    *first_different = shared;
+    return a->count == b->count ? SPECDEC__VOCAB_SAME : SPECDEC__VOCAB_PADDED;
+}
+
+/* --- tokenizing: words -------------------------------------------------------------------------------------------- */
+
+/* Where a run of at most limit characters of one kind ends that begins at a place. */
+static size_t specdec__text_skip(const unsigned char *text, size_t length, size_t at, int kind, size_t limit)
+{
+    while (limit--) {
+        specdec__text_character c = specdec__text_character_at(text, length, at);
+
+        if (c.kind != kind)
+            break;
+        at += (size_t)c.size;
+    }
+    return at;
+}
+
+/* 's 't 'm 'd 're 've 'll at the beginning of a text: its bytes, 0 when there is none. fold: upper case, too. */
+static size_t specdec__text_contraction(const unsigned char *text, size_t length, int fold)
+{
+    int a = length > 1 && text[0] == '\'' ? text[1] : 0, b = length > 2 ? text[2] : 0;
+
+    if (fold) {
+        a |= 32;
+        b |= 32;
+    }
+    if (a == 's' || a == 't' || a == 'm' || a == 'd')
+        return 2;
+    return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 3 : 0;
+}
+
+/* \s+(?!\S)|\s+ at the beginning of a text: white space that leaves its last character to what follows. */
+static size_t specdec__text_white(const unsigned char *text, size_t length)
+{
+    size_t at = 0, last = 0;
+
+    for (;;) {
+        specdec__text_character c = specdec__text_character_at(text, length, at);
+
+        if (c.kind != SPECDEC__TEXT_SPACE)
+            return at == length || !last ? at : last;
+        last = at;
+        at += (size_t)c.size;
+    }
+}
+
+/* The first word of a text (length > 0), in bytes, by
+   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ (GPT-2). */
+static size_t specdec__text_word_gpt2(const unsigned char *text, size_t length)
+{
+    size_t contraction = specdec__text_contraction(text, length, 0), from = text[0] == ' ';
+    specdec__text_character c;
+
+    if (contraction)
+        return contraction;
+    c = specdec__text_character_at(text, length, from);
+    if (c.kind == SPECDEC__TEXT_SPACE || c.kind == SPECDEC__TEXT_END)
+        return specdec__text_white(text, length);
+    return specdec__text_skip(text, length, from, c.kind, SIZE_MAX);
+}
+
+/* The same by (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|
+   \s*[\r\n]+|\s+(?!\S)|\s+ (Llama 3: digits 3, Qwen 2: digits 1). */
+static size_t specdec__text_word_modern(const unsigned char *text, size_t length, int digits)
+{
+    size_t contraction = specdec__text_contraction(text, length, 1), from = text[0] == ' ', end;
+    specdec__text_character c = specdec__text_character_at(text, length, 0), next;
+
+    if (contraction)
+        return contraction;
+    if (c.kind == SPECDEC__TEXT_LETTER)
+        return specdec__text_skip(text, length, 0, SPECDEC__TEXT_LETTER, SIZE_MAX);
+    if (c.kind == SPECDEC__TEXT_NUMBER)
+        return specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, (size_t)digits);
+    next = specdec__text_character_at(text, length, (size_t)c.size);
+    if (c.code != '\r' && c.code != '\n' && next.kind == SPECDEC__TEXT_LETTER)
+        return specdec__text_skip(text, length, (size_t)c.size, SPECDEC__TEXT_LETTER, SIZE_MAX);
+    end = specdec__text_skip(text, length, from, SPECDEC__TEXT_OTHER, SIZE_MAX);
+    if (end > from) {
+        while (end < length && (text[end] == '\r' || text[end] == '\n'))
+            end++;
+        return end;
+    }
+    for (end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX); end; end--)
+        if (text[end - 1] == '\r' || text[end - 1] == '\n')
+            return end;
+    return specdec__text_white(text, length);
+}
+
+/* Bytes of the first stretch of a text (length > 0) that can be merged on its own. */
+static size_t specdec__text_stretch(const specdec__vocab *v, const unsigned char *text, size_t length)
+{
+    size_t at = 0;
+    int was_space = 1;
+
+    if (v->model == SPECDEC__VOCAB_BPE)
+        return v->words->modern ? specdec__text_word_modern(text, length, v->words->digits)
+                                : specdec__text_word_gpt2(text, length);
+    if (!v->cuts_at_space)
+        return length;
+    while (at < length) {
+        size_t size = text[at] == ' ' ? 1 : length - at >= 3 && memcmp(text + at, "\xe2\x96\x81", 3) == 0 ? 3 : 0;
+
+        if (size && !was_space)
+            break;
+        was_space = size > 0;
+        at += size ? size : 1;
+    }
+    return at;
+}
+
+/* --- tokenizing: merges ------------------------------------------------------------------------------------------- */
+
+/* Where tokens go; count runs on when there is no more room. */
+typedef struct specdec__text_sink {
+    int32_t *tokens;
+    size_t capacity, count;
+    int after_unknown; /* the last token was the unknown one: SPM melts a row of them into one */
+} specdec__text_sink;
+
+static void specdec__text_emit(specdec__text_sink *sink, int32_t id)
+{
+    if (sink->count < sink->capacity)
+        sink->tokens[sink->count] = id;
+    sink->count++;
+    sink->after_unknown = 0;
+}
+
+/* The state of merging one run of n bytes; a symbol is named by the place of its first byte. 12.5 bytes per byte. */
+typedef struct specdec__text_merger {
+    const specdec__vocab *v;
+    specdec__text_run run;
+    uint32_t *span;  /* (n) bytes of a symbol, at its first and at its last byte */
+    uint32_t *token; /* (n) id of a symbol, or none */
+    uint32_t *key;   /* (n) urgency of merging a symbol with the next one: lower is sooner; none at other places */
+    uint32_t *best;  /* (2 blocks) tournament of places: the best of each block from [blocks] on, of all in [1] */
+    size_t blocks;
+} specdec__text_merger;
+
+/* A score as a key: higher scores give lower keys, never SPECDEC__TEXT_NONE. */
+static uint32_t specdec__text_score_key(const specdec__vocab *v, uint32_t id)
+{
+    uint32_t bits = specdec__load_u32(v->scores + (size_t)id * 4);
+
+    if (bits == 0x80000000u)
+        bits = 0; /* -0 equals 0 */
+    return bits >> 31 ? bits : 0x7fffffffu - bits;
+}
+
+/* The key of merging the symbol at a place with the one behind it. */
+static uint32_t specdec__text_pair_key(const specdec__text_merger *m, size_t at)
+{
+    size_t next = at + m->span[at];
+    int32_t id;
+
+    if (next >= m->run.length)
+        return SPECDEC__TEXT_NONE;
+    if (m->v->model == SPECDEC__VOCAB_BPE) {
+        if (m->token[at] == SPECDEC__TEXT_NONE || m->token[next] == SPECDEC__TEXT_NONE)
+            return SPECDEC__TEXT_NONE;
+        return specdec__vocab_rank(m->v, m->token[at], m->token[next]);
+    }
+    id = specdec__vocab_find(m->v, &m->run, at, (size_t)m->span[at] + m->span[next]);
+    return id < 0 ? SPECDEC__TEXT_NONE : specdec__text_score_key(m->v, (uint32_t)id);
+}
+
+/* The place with the lower key; of equal ones the left. */
+SPECDEC__INLINE uint32_t specdec__text_better(const specdec__text_merger *m, uint32_t a, uint32_t b)
+{
+    if (m->key[a] != m->key[b])
+        return m->key[a] < m->key[b] ? a : b;
+    return a < b ? a : b;
+}
+
+/* Finds the best place of a block anew. */
+static void specdec__text_refresh_block(specdec__text_merger *m, size_t block)
+{
+    size_t at = block * SPECDEC__TEXT_BLOCK, end = at + SPECDEC__TEXT_BLOCK;
+    uint32_t best = (uint32_t)at;
+
+    for (end = end < m->run.length ? end : m->run.length; at < end; at++)
+        best = specdec__text_better(m, best, (uint32_t)at);
+    m->best[m->blocks + block] = best;
+}
+
+static void specdec__text_set_key(specdec__text_merger *m, size_t at, uint32_t key)
+{
+    size_t node = m->blocks + at / SPECDEC__TEXT_BLOCK;
+
+    m->key[at] = key;
+    specdec__text_refresh_block(m, at / SPECDEC__TEXT_BLOCK);
+    for (node /= 2; node; node /= 2)
+        m->best[node] = specdec__text_better(m, m->best[2 * node], m->best[2 * node + 1]);
+}
+
+/* Lays out the first symbols: characters for SPM, bytes for BPE. */
+static void specdec__text_first_symbols(specdec__text_merger *m)
+{
+    size_t n = m->run.length, at, size = 1, node;
+
+    for (at = 0; at < n; at += size) {
+        unsigned char byte = specdec__text_run_byte(&m->run, at);
+        int32_t id;
+
+        if (m->v->model == SPECDEC__VOCAB_BPE) {
+            id = m->v->byte_token[byte];
+        } else {
+            if (byte >= 0x80) {
+                int sequence = specdec__text_sequence(m->run.text + at - m->run.prefix, n - at);
+                size = sequence > 0 ? (size_t)sequence : 1;
+            } else {
+                size = 1;
+            }
+            id = specdec__vocab_find(m->v, &m->run, at, size);
+        }
+        for (node = at; node < at + size; node++)
+            m->key[node] = SPECDEC__TEXT_NONE;
+        m->span[at] = m->span[at + size - 1] = (uint32_t)size;
+        m->token[at] = id < 0 ? SPECDEC__TEXT_NONE : (uint32_t)id;
+    }
+    for (at = 0; at < n; at += m->span[at])
+        m->key[at] = specdec__text_pair_key(m, at);
+    for (node = 0; node < m->blocks; node++)
+        specdec__text_refresh_block(m, node);
+    for (node = m->blocks - 1; node; node--)
+        m->best[node] = specdec__text_better(m, m->best[2 * node], m->best[2 * node + 1]);
+}
+
+/* Merges the most urgent pair until there is none. */
+static void specdec__text_merge(specdec__text_merger *m)
+{
+    uint32_t at;
+
+    while (at = m->best[1], m->key[at] != SPECDEC__TEXT_NONE) {
+        size_t next = at + m->span[at], size = (size_t)m->span[at] + m->span[next];
+
+        m->span[at] = m->span[at + size - 1] = (uint32_t)size;
+        m->token[at] = (uint32_t)specdec__vocab_find(m->v, &m->run, at, size);
+        specdec__text_set_key(m, next, SPECDEC__TEXT_NONE);
+        specdec__text_set_key(m, at, specdec__text_pair_key(m, at));
+        if (at) {
+            size_t before = at - m->span[at - 1];
+            specdec__text_set_key(m, before, specdec__text_pair_key(m, before));
+        }
+    }
+}
+
+/* A symbol that is no token: its bytes where the vocabulary has them all, else the unknown token, else nothing. */
+static void specdec__text_emit_bytes(const specdec__text_merger *m, size_t at, specdec__text_sink *sink)
+{
+    unsigned char spelled[3];
+    size_t i, j, size, known = 1, bpe = m->v->model == SPECDEC__VOCAB_BPE;
+    int pass;
+
+    for (pass = 0; pass < 2 && known; pass++)
+        for (i = at; i < at + m->span[at]; i++) {
+            spelled[0] = specdec__text_run_byte(&m->run, i);
+            size = bpe ? 1 : specdec__text_spell(m->v->model, spelled[0], spelled);
+            for (j = 0; j < size; j++)
+                if (m->v->byte_token[spelled[j]] < 0)
+                    known = 0;
+                else if (pass)
+                    specdec__text_emit(sink, m->v->byte_token[spelled[j]]);
+        }
+    if (known || m->v->unknown < 0 || sink->after_unknown)
+        return;
+    specdec__text_emit(sink, m->v->unknown);
+    sink->after_unknown = 1;
+}
+
+/* Scratch bytes that merging a run of n bytes takes. */
+static size_t specdec__text_merge_bytes(size_t n)
+{
+    return specdec__size_multiply(specdec__size_add(specdec__size_multiply(n, 3), (n / SPECDEC__TEXT_BLOCK + 1) * 2),
+                                  sizeof(uint32_t));
+}
+
+/* Tokens of one run. scratch is aligned for uint32_t. */
+static specdec_result specdec__text_tokenize_run(const specdec__vocab *v, const specdec__text_run *run,
+                                                 specdec__text_sink *sink, uint32_t *scratch, size_t scratch_size,
+                                                 specdec_error *error)
+{
+    specdec__text_merger m;
+    size_t at, n = run->length;
+
+    if (v->words && v->words->whole_words) {
+        int32_t id = specdec__vocab_find(v, run, 0, n);
+
+        if (id >= 0) {
+            specdec__text_emit(sink, id);
+            return SPECDEC_OK;
+        }
+    }
+    if (specdec__text_merge_bytes(n) > scratch_size)
+        return specdec__fail(error, SPECDEC_ERROR_MEMORY,
+                             "a word of %zu bytes needs %zu bytes of scratch, %zu are left",
+                             n, specdec__text_merge_bytes(n), scratch_size);
+    m.v = v;
+    m.run = *run;
+    m.span = scratch;
+    m.token = scratch + n;
+    m.key = scratch + 2 * n;
+    m.best = scratch + 3 * n;
+    m.blocks = (n + SPECDEC__TEXT_BLOCK - 1) / SPECDEC__TEXT_BLOCK;
+    specdec__text_first_symbols(&m);
+    specdec__text_merge(&m);
+    for (at = 0; at < n; at += m.span[at])
+        if (m.token[at] != SPECDEC__TEXT_NONE)
+            specdec__text_emit(sink, (int32_t)m.token[at]);
+        else
+            specdec__text_emit_bytes(&m, at, sink);
+    return SPECDEC_OK;
+}
+
+/* --- tokenizing: texts -------------------------------------------------------------------------------------------- */
+
+enum {
+    SPECDEC__TOKENIZE_ADD_BOS = 1,      /* the token that begins a text, if the model wants one (add_bos_token) */
+    SPECDEC__TOKENIZE_ADD_EOS = 2,      /* likewise add_eos_token */
+    SPECDEC__TOKENIZE_PARSE_SPECIAL = 4 /* control tokens written in the text become tokens, as user-defined ones do */
+};
+
+/* Text up to end in which special tokens from the given one on (in order of specials) are still to be looked for. */
+typedef struct specdec__text_frame {
+    uint32_t end, special;
+} specdec__text_frame;
+
+/* Scratch bytes with which specdec__tokenize can take any text of so many bytes: about 13 per byte. Less is enough when
+   the longest word (BPE), or text up to the next space (SPM), is shorter than the text. */
+static SPECDEC__UNUSED size_t specdec__tokenize_scratch(const specdec__vocab *v, size_t length)
+{
+    size_t frames = (v->special_count < length ? v->special_count : length) + 1;
+
+    return specdec__size_add(specdec__size_add(specdec__text_merge_bytes(specdec__size_add(length, 1)),
+                                               specdec__size_multiply(frames, sizeof(specdec__text_frame))),
+                             3 * sizeof(uint32_t)); /* for alignment */
+}
+
+/* Tokens of a text without special tokens; prefix: 1 to put a space before it. */
+static specdec_result specdec__text_tokenize_plain(const specdec__vocab *v, const unsigned char *text, size_t length,
+                                                   size_t prefix, specdec__text_sink *sink, uint32_t *scratch,
+                                                   size_t scratch_size, specdec_error *error)
+{
+    while (length) {
+        specdec__text_run run;
+        size_t size = specdec__text_stretch(v, text, length);
+        specdec_result result;
+
+        run.text = text;
+        run.prefix = prefix;
+        run.length = size + prefix;
+        result = specdec__text_tokenize_run(v, &run, sink, scratch, scratch_size, error);
+        if (result)
+            return result;
+        text += size;
+        length -= size;
+        prefix = 0;
+    }
+    return SPECDEC_OK;
+}
+
+/* The first place in [from, end) of a text where a token's text stands; end when there is none. */
+static size_t specdec__text_search(const unsigned char *text, size_t from, size_t end, specdec__bytes what)
+{
+    while (end - from >= what.size) {
+        const unsigned char *at = (const unsigned char *)memchr(text + from, what.data[0], end - from - what.size + 1);
+
+        if (!at)
+            return end;
+        from = (size_t)(at - text);
+        if (memcmp(at, what.data, what.size) == 0)
+            return from;
+        from++;
+    }
+    return end;
+}
+
+/* Cuts a text at special tokens, the longest anywhere in it first, then the next longest in what is left, and tokenizes
+   the rest. frames grow from the beginning of scratch; runs are merged in what lies behind them. */
+static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, const unsigned char *text, size_t length,
+                                                   int flags, specdec__text_sink *sink, uint32_t *scratch, size_t words,
+                                                   specdec_error *error)
+{
+    specdec__text_frame *frames = (specdec__text_frame *)(void *)scratch;
+    size_t depth = 1, at = 0, room = words * sizeof(uint32_t) / sizeof *frames;
+    int after_special = 1;
+
+    if (!room)
+        return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the scratch memory is too small");
+    frames[0].end = (uint32_t)length;
+    frames[0].special = 0;
+    while (depth) {
+        specdec__text_frame *frame = &frames[depth - 1];
+
+        if (at == frame->end) {
+            depth--;
+        } else if (frame->special == v->special_count) {
+            size_t prefix = v->model == SPECDEC__VOCAB_SPM && v->add_space_prefix && after_special;
+            specdec_result result =
+                specdec__text_tokenize_plain(v, text + at, frame->end - at, prefix, sink, scratch + 2 * depth,
+                                             (room - depth) * sizeof *frames, error);
+            if (result)
+                return result;
+            at = frame->end;
+            after_special = 0;
+        } else {
+            uint32_t id = v->specials[frame->special];
+            specdec__bytes what = specdec__vocab_text(v, id);
+            int wanted = (flags & SPECDEC__TOKENIZE_PARSE_SPECIAL) ||
+                         specdec__vocab_type(v, id) == SPECDEC__TOKEN_USER_DEFINED;
+            size_t found = wanted ? specdec__text_search(text, at, frame->end, what) : frame->end;
+
+            if (found == frame->end) {
+                frame->special++;
+            } else if (found == at) {
+                specdec__text_emit(sink, (int32_t)id);
+                at += what.size;
+                after_special = 1;
+            } else if (depth == room) {
+                return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the scratch memory is too small");
+            } else {
+                frames[depth].end = (uint32_t)found;
+                frames[depth++].special = frame->special + 1;
+            }
+        }
+    }
+    return SPECDEC_OK;
+}
+
+/* Tokens of a text, which may hold any bytes. flags: SPECDEC__TOKENIZE_... *count is the number of tokens, at most 4
+   per byte and 5 more, even when that is above capacity (BUFFER; the first capacity ones are written). scratch: see
+   specdec__tokenize_scratch; MEMORY when it is too small. Time grows as n log n. Follows sentencepiece (Kudo and
+   Richardson 2018) and byte-level BPE (Radford et al. 2019) as llama.cpp has them; bytes that are no UTF-8 count as
+   characters that are neither letter, number nor space. */
+static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v, const char *text, size_t length,
+                                                        int flags, int32_t *tokens, size_t capacity, size_t *count,
+                                                        void *scratch, size_t scratch_size, specdec_error *error)
+{
+    size_t skip = (size_t)(0 - (uintptr_t)scratch) & (sizeof(uint32_t) - 1);
+    size_t words = scratch && scratch_size > skip ? (scratch_size - skip) / sizeof(uint32_t) : 0;
+    uint32_t *aligned = words ? (uint32_t *)(void *)((unsigned char *)scratch + skip) : NULL;
+    specdec__text_sink sink;
+    specdec_result result = SPECDEC_OK;
+
+    sink.tokens = tokens;
+    sink.capacity = capacity;
+    sink.count = 0;
+    sink.after_unknown = 0;
+    *count = 0;
+    if (length > SPECDEC__TEXT_MAX_BYTES)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
+    if ((flags & SPECDEC__TOKENIZE_ADD_BOS) && v->add_bos && v->bos >= 0)
+        specdec__text_emit(&sink, v->bos);
+    if (length)
+        result = specdec__text_tokenize_parts(v, (const unsigned char *)text, length, flags, &sink, aligned, words,
+                                              error);
+    if (result)
+        return result;
+    if ((flags & SPECDEC__TOKENIZE_ADD_EOS) && v->add_eos && v->eos >= 0)
+        specdec__text_emit(&sink, v->eos);
+    *count = sink.count;
+    if (sink.count > capacity)
+        return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the text has %zu tokens, there is room for %zu", sink.count,
+                             capacity);
+    return SPECDEC_OK;
+}
+
+/* --- text out of tokens ------------------------------------------------------------------------------------------- */
+
+/* The plain bytes that a token's text spells: the inverse of specdec__text_spell. Returns their number; out may be
+   NULL. */
+static size_t specdec__text_unspell(int model, specdec__bytes text, unsigned char *out)
+{
+    size_t at = 0, count = 0;
+
+    while (at < text.size) {
+        size_t size = 1, i;
+        int byte = -1;
+
+        if (model == SPECDEC__VOCAB_SPM) {
+            if (text.size - at >= 3 && memcmp(text.data + at, "\xe2\x96\x81", 3) == 0) {
+                byte = ' ';
+                size = 3;
+            }
+        } else {
+            specdec__text_character c = specdec__text_character_at(text.data, text.size, at);
+            byte = specdec__text_code_to_byte(c.code);
+            size = (size_t)c.size;
+        }
+        for (i = 0; i < (byte < 0 ? size : 1); i++, count++)
+            if (out)
+                out[count] = byte < 0 ? text.data[at + i] : (unsigned char)byte;
+        at += size;
+    }
+    return count;
+}
+
+/* The bytes of one token: spaces and bytes as plain text has them; nothing for unknown and control tokens unless
+   show_special is set. *needed is their number, never above v->longest; out is untouched when that is more than size
+   (BUFFER). Error: ARGUMENT for an id outside the vocabulary. */
+static SPECDEC__UNUSED specdec_result specdec__token_bytes(const specdec__vocab *v, int32_t id, int show_special,
+                                                           unsigned char *out, size_t size, size_t *needed,
+                                                           specdec_error *error)
+{
+    specdec__bytes text;
+    int type, byte;
+
+    *needed = 0;
+    if (id < 0 || (uint32_t)id >= v->count)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "token %d is not in the vocabulary of %u", (int)id,
+                             v->count);
+    text = specdec__vocab_text(v, (uint32_t)id);
+    type = specdec__vocab_type(v, (uint32_t)id);
+    byte = type == SPECDEC__TOKEN_BYTE ? specdec__vocab_byte_of(text) : -1;
+    if (specdec__vocab_is_special(type))
+        *needed = type == SPECDEC__TOKEN_USER_DEFINED || show_special ? text.size : 0;
+    else
+        *needed = byte >= 0 ? 1 : specdec__text_unspell(v->model, text, NULL);
+    if (*needed > size)
+        return specdec__fail(error, SPECDEC_ERROR_BUFFER, "token %d has %zu bytes, there is room for %zu", (int)id,
+                             *needed,
+                             size);
+    if (!*needed)
+        return SPECDEC_OK;
+    if (byte >= 0)
+        out[0] = (unsigned char)byte;
+    else if (specdec__vocab_is_special(type))
+        memcpy(out, text.data, text.size);
+    else
+        specdec__text_unspell(v->model, text, out);
+    return SPECDEC_OK;
+}
+
+/* Text coming out token by token, never ending inside a UTF-8 character. */
+typedef struct specdec__text_stream {
+    unsigned char held[3]; /* the beginning of a character that is not complete yet */
+    int held_count;
+    int drop_space;        /* the next plain token begins a text: SPM put a space before it */
+    int show_special;
+} specdec__text_stream;
+
+/* previous: the token before the first one that will be pushed, -1 at the beginning of a text. */
+static SPECDEC__UNUSED void specdec__text_stream_begin(specdec__text_stream *stream, const specdec__vocab *v,
+                                                       int32_t previous, int show_special)
+{
+    memset(stream, 0, sizeof *stream);
+    stream->show_special = show_special;
+    stream->drop_space = previous < 0 || (uint32_t)previous >= v->count ||
+                         specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)previous));
+}
+
+/* Bytes at the end of a text that could be the beginning of a character, 0..3. */
+static size_t specdec__text_incomplete(const unsigned char *text, size_t length)
+{
+    size_t back;
+
+    for (back = 1; back <= 3 && back <= length; back++)
+        if (specdec__text_sequence(text + length - back, back) < 0)
+            return back;
+    return 0;
+}
+
+/* Adds a token. out gets *written bytes that are ready; v->longest + 3 bytes of room are always enough. Bytes that
+   cannot become valid UTF-8 pass as they are. Errors as specdec__token_bytes; a failed call changes nothing. */
+static SPECDEC__UNUSED specdec_result specdec__text_stream_push(specdec__text_stream *stream, const specdec__vocab *v,
+                                                                int32_t id, unsigned char *out, size_t size,
+                                                                size_t *written, specdec_error *error)
+{
+    size_t held = (size_t)stream->held_count, count, incomplete;
+    specdec_result result;
+    int type;
+
+    *written = 0;
+    if (size < held)
+        return specdec__fail(error, SPECDEC_ERROR_BUFFER, "%zu bytes are ready, there is room for %zu", held, size);
+    result = specdec__token_bytes(v, id, stream->show_special, out + held, size - held, &count, error);
+    if (result)
+        return result;
+    type = specdec__vocab_type(v, (uint32_t)id);
+    if (stream->drop_space && v->model == SPECDEC__VOCAB_SPM && v->add_space_prefix && count && out[held] == ' ' &&
+        !specdec__vocab_is_special(type) && type != SPECDEC__TOKEN_BYTE)
+        memmove(out + held, out + held + 1, --count);
+    stream->drop_space = specdec__vocab_is_special(type);
+    memcpy(out, stream->held, held);
+    count += held;
+    incomplete = specdec__text_incomplete(out, count);
+    memcpy(stream->held, out + count - incomplete, incomplete);
+    stream->held_count = (int)incomplete;
+    *written = count - incomplete;
+    return SPECDEC_OK;
+}
+
+/* Hands out what is held back, at most 3 bytes. Returns their number. */
+static SPECDEC__UNUSED size_t specdec__text_stream_end(specdec__text_stream *stream, unsigned char out[3])
+{
+    size_t count = (size_t)stream->held_count;
+
+    memcpy(out, stream->held, count);
+    stream->held_count = 0;
+    return count;
+}
+
+/* --- stop strings ------------------------------------------------------------------------------------------------- */
+
+#define SPECDEC__STOP_MAX 8         /* stop strings */
+#define SPECDEC__STOP_MAX_BYTES 256 /* bytes of one */
+
+/* Looks for stop strings in bytes that come piece by piece; zero is the beginning. What is held back is always the
+   beginning of a stop string, so its length and that string's number say all. */
+typedef struct specdec__stop_scan {
+    specdec__bytes strings[SPECDEC__STOP_MAX]; /* the caller's memory */
+    int count;
+    int held_of;  /* the string of which the beginning is held back */
+    size_t held;  /* bytes held back */
+    int stopped;
+} specdec__stop_scan;
+
+/* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty, too long, or one too many. */
+static SPECDEC__UNUSED specdec_result specdec__stop_add(specdec__stop_scan *scan, const char *string, size_t length,
+                                                        specdec_error *error)
+{
+    if (scan->count >= SPECDEC__STOP_MAX || length < 1 || length > SPECDEC__STOP_MAX_BYTES)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d stop strings of 1 to %d bytes",
+                             SPECDEC__STOP_MAX, SPECDEC__STOP_MAX_BYTES);
+    scan->strings[scan->count].data = (const unsigned char *)string;
+    scan->strings[scan->count++].size = length;
+    return SPECDEC_OK;
+}
+
+/* Is the beginning, length bytes, of a string the end of what is held back followed by next? */
+static int specdec__stop_fits(const specdec__stop_scan *scan, specdec__bytes string, size_t length, unsigned char next)
+{
+    if (string.data[length - 1] != next)
+        return 0;
+    return length == 1 ||
+           memcmp(string.data, scan->strings[scan->held_of].data + scan->held - (length - 1), length - 1) == 0;
+}
+
+/* Takes one byte. Returns how many of the bytes held so far plus this one are no part of a stop string. */
+static size_t specdec__stop_byte(specdec__stop_scan *scan, unsigned char next)
+{
+    size_t longest = 0, all = scan->held + 1, length;
+    int i, of = 0;
+
+    for (i = 0; i < scan->count; i++) {
+        specdec__bytes string = scan->strings[i];
+
+        if (string.size > all || !specdec__stop_fits(scan, string, string.size, next) || string.size <= longest)
+            continue;
+        longest = string.size;
+        scan->stopped = 1;
+    }
+    for (i = 0; i < scan->count && !scan->stopped; i++)
+        for (length = all < scan->strings[i].size ? all : scan->strings[i].size - 1; length > longest; length--)
+            if (specdec__stop_fits(scan, scan->strings[i], length, next)) {
+                longest = length;
+                of = i;
+            }
+    length = all - longest;
+    if (longest && !scan->stopped) {
+        scan->held_of = of;
+        scan->held = longest;
+    } else {
+        scan->held = 0;
+    }
+    return length;
+}
+
+/* Takes bytes and hands out those that surely come before any stop string: *written of them, some of which may be from
+   earlier calls; size must be at least length + SPECDEC__STOP_MAX_BYTES (BUFFER). After a stop string scan->stopped is
+   set, everything before it has been handed out and nothing more is. out and bytes must not overlap. */
+static SPECDEC__UNUSED specdec_result specdec__stop_push(specdec__stop_scan *scan, const unsigned char *bytes,
+                                                         size_t length, unsigned char *out, size_t size,
+                                                         size_t *written, specdec_error *error)
+{
+    size_t i;
+
+    *written = 0;
+    if (size < specdec__size_add(length, SPECDEC__STOP_MAX_BYTES))
+        return specdec__fail(error, SPECDEC_ERROR_BUFFER, "%zu bytes need room for %zu", length,
+                             specdec__size_add(length, SPECDEC__STOP_MAX_BYTES));
+    for (i = 0; i < length && !scan->stopped; i++) {
+        const unsigned char *held = scan->strings[scan->held_of].data;
+        size_t held_count = scan->held, free_count = specdec__stop_byte(scan, bytes[i]);
+        size_t from_held = free_count < held_count ? free_count : held_count;
+
+        if (from_held)
+            memcpy(out + *written, held, from_held);
+        *written += from_held;
+        if (free_count > held_count)
+            out[(*written)++] = bytes[i];
+    }
+    return SPECDEC_OK;
+}
+
+/* Hands out what is held back when the text ends without a stop string. out: SPECDEC__STOP_MAX_BYTES of room. Returns
+   the number of bytes. */
+static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsigned char *out)
+{
+    size_t count = scan->held;
+
+    if (count)
+        memcpy(out, scan->strings[scan->held_of].data, count);
+    scan->held = 0;
+    return count;
+}
+
+/* --- chat formats ------------------------------------------------------------------------------------------------- */
+
+enum { SPECDEC__CHAT_SYSTEM, SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT, SPECDEC__CHAT_ROLES };
+
+typedef struct specdec__chat_message {
+    int role;         /* SPECDEC__CHAT_... */
+    const char *text;
+    size_t length;
+} specdec__chat_message;
+
+/* A chat format is recognised by what its template contains; the template itself is never run. The token that begins a
+   text is left to specdec__tokenize; special tokens are written as text, so PARSE_SPECIAL belongs to it. */
+typedef struct specdec__chat_format {
+    const char *name;
+    const char *has[2], *lacks;          /* in the template; NULL: does not matter */
+    int trims;                           /* white space around messages is dropped */
+    const char *opening;                 /* before system messages, and before user ones that follow no system one */
+    const char *reopening;               /* before every opening but the first */
+    const char *before[SPECDEC__CHAT_ROLES], *after[SPECDEC__CHAT_ROLES];
+    const char *generate;                /* what makes the model answer */
+} specdec__chat_format;
+
+static const specdec__chat_format specdec__chat_formats[] = {
+    {"zephyr", {"<|user|>", "eos_token"}, "<|end|>", 0, "", "",
+     {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"</s>\n", "</s>\n", "</s>\n"}, "<|assistant|>\n"},
+    {"chatml", {"<|im_start|>", NULL}, NULL, 0, "", "",
+     {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
+     {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}, "<|im_start|>assistant\n"},
+    {"llama3", {"<|start_header_id|>", "<|end_header_id|>"}, NULL, 1, "", "",
+     {"<|start_header_id|>system<|end_header_id|>\n\n", "<|start_header_id|>user<|end_header_id|>\n\n",
+      "<|start_header_id|>assistant<|end_header_id|>\n\n"},
+     {"<|eot_id|>", "<|eot_id|>", "<|eot_id|>"}, "<|start_header_id|>assistant<|end_header_id|>\n\n"},
+    {"llama2", {"[INST]", "<<SYS>>"}, NULL, 1, "[INST] ", "<s>",
+     {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
+    {"mistral", {"[INST]", NULL}, NULL, 0, "[INST] ", "", {"", "", ""}, {"\n\n", " [/INST]", "</s>"}, ""},
+    {"gemma", {"<start_of_turn>", NULL}, NULL, 1, "<start_of_turn>user\n", "",
+     {"", "", "<start_of_turn>model\n"}, {"\n\n", "<end_of_turn>\n", "<end_of_turn>\n"}, "<start_of_turn>model\n"}};
+
+/* Does a text contain a string? */
+static int specdec__chat_contains(const char *text, size_t length, const char *what)
+{
+    size_t size = strlen(what), i;
+
+    for (i = 0; i + size <= length; i++)
+        if (memcmp(text + i, what, size) == 0)
+            return 1;
+    return 0;
+}
+
+/* The chat format of this name, or the one that a template (tokenizer.chat_template) is recognised as; NULL: none. */
+static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char *name_or_template, size_t length)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__chat_formats); i++)
+        if (strlen(specdec__chat_formats[i].name) == length &&
+            memcmp(specdec__chat_formats[i].name, name_or_template, length) == 0)
+            return &specdec__chat_formats[i];
+    for (i = 0; i < SPECDEC__COUNT(specdec__chat_formats); i++) {
+        const specdec__chat_format *format = &specdec__chat_formats[i];
+
+        if (specdec__chat_contains(name_or_template, length, format->has[0]) &&
+            (!format->has[1] || specdec__chat_contains(name_or_template, length, format->has[1])) &&
+            (!format->lacks || !specdec__chat_contains(name_or_template, length, format->lacks)))
+            return format;
+    }
+    return NULL;
+}
+
+/* Appends bytes while there is room and counts them in any case. */
+static void specdec__chat_append(char *out, size_t size, size_t *needed, const char *text, size_t length)
+{
+    if (length && *needed <= size && length <= size - *needed)
+        memcpy(out + *needed, text, length);
+    *needed = specdec__size_add(*needed, length);
+}
+
+static specdec__bytes specdec__chat_trim(const specdec__chat_message *message, int trims)
+{
+    const char *text = message->text;
+    size_t length = message->length;
+    specdec__bytes out;
+
+    while (trims && length && memchr(" \t\r\n\v\f", text[length - 1], 6))
+        length--;
+    for (; trims && length && memchr(" \t\r\n\v\f", text[0], 6); length--)
+        text++;
+    out.data = (const unsigned char *)text;
+    out.size = length;
+    return out;
+}
+
+/* Writes a conversation as the model was trained to read it; add_generation_prompt ends it with what makes the model
+   answer. *needed is its length; no terminating zero is written. Errors: ARGUMENT; BUFFER when that is above size. */
+static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat_format *format,
+                                                           const specdec__chat_message *messages, size_t count,
+                                                           int add_generation_prompt, char *out, size_t size,
+                                                           size_t *needed, specdec_error *error)
+{
+    size_t i, openings = 0;
+    int previous = SPECDEC__CHAT_ASSISTANT;
+
+    *needed = 0;
+    for (i = 0; i < count; i++) {
+        int role = messages[i].role;
+        specdec__bytes text = specdec__chat_trim(&messages[i], format->trims);
+
+        if (role < 0 || role >= SPECDEC__CHAT_ROLES)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %zu has an unknown role", i);
+        if (role != SPECDEC__CHAT_ASSISTANT && previous != SPECDEC__CHAT_SYSTEM) {
+            if (openings++)
+                specdec__chat_append(out, size, needed, format->reopening, strlen(format->reopening));
+            specdec__chat_append(out, size, needed, format->opening, strlen(format->opening));
+        }
+        specdec__chat_append(out, size, needed, format->before[role], strlen(format->before[role]));
+        specdec__chat_append(out, size, needed, (const char *)text.data, text.size);
+        specdec__chat_append(out, size, needed, format->after[role], strlen(format->after[role]));
+        previous = role;
+    }
+    if (add_generation_prompt)
+        specdec__chat_append(out, size, needed, format->generate, strlen(format->generate));
+    if (*needed > size)
+        return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the conversation has %zu bytes, there is room for %zu",
+                             *needed,
+                             size);
+    return SPECDEC_OK;
+}
+
+/* ======================================================================================================================
+ * >>model (private): a GGUF's tensors, checked and bound by tables, and repacked into tiles of 16 rows.
+ *     May call: >>base >>os >>pool >>quant >>op >>gguf >>text
+ * ====================================================================================================================== */
+
+#define SPECDEC__MAX_DIMENSION (1 << 20) /* of embedding, feed-forward and head counts times sizes */
+
+/* A weight matrix: y (rows) = W (rows, columns) * x (columns). */
+typedef struct specdec__matrix {
+    const specdec__quant_type *type;
+    int rows, columns;
+    const unsigned char *file;  /* (row, block): as it lies in the file */
+    const unsigned char *tiles; /* (row/16, block, ...) repacked; NULL: taken from the file tile by tile */
+    size_t row_bytes;
+} specdec__matrix;
+
+enum { SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN, SPECDEC__MATRICES };
+enum {
+    SPECDEC__ATTENTION_NORM, SPECDEC__FFN_NORM, SPECDEC__Q_NORM, SPECDEC__K_NORM, SPECDEC__Q_BIAS, SPECDEC__K_BIAS,
+    SPECDEC__V_BIAS, SPECDEC__O_BIAS, SPECDEC__VECTORS
+};
+
+typedef struct specdec__layer {
+    specdec__matrix matrix[SPECDEC__MATRICES];
+    const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
+} specdec__layer;
+
+/* What differs between architectures. */
+typedef struct specdec__architecture {
+    const char *name;
+    int rotates_halves; /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
+    unsigned vectors;   /* bits of the optional vectors that must be there */
+} specdec__architecture;
+
+#define SPECDEC__BIT(i) (1u << (i))
+
+static const specdec__architecture specdec__architectures[] = {
+    {"llama", 0, 0},
+    {"qwen2", 1, SPECDEC__BIT(SPECDEC__Q_BIAS) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS)},
+    {"qwen3", 1, SPECDEC__BIT(SPECDEC__Q_NORM) | SPECDEC__BIT(SPECDEC__K_NORM)},
+};
+
+typedef struct specdec__model {
+    specdec__gguf gguf;
+    specdec__bytes mapped; /* to be unmapped at the end; empty when the caller lent memory */
+    specdec__vocab vocab;
+    const specdec__architecture *architecture;
+    int layers, embedding, feed_forward, heads, kv_heads, head_dim, rope_dim, context, vocab_size;
+    float epsilon, rope_base, rope_scale /* of cosine and sine: YaRN's attention factor */;
+    double *rope_frequency; /* (rope_dim / 2) radians a position */
+    specdec__layer *layer;
+    specdec__matrix token_embedding, output;
+    const float *output_norm;
+    specdec__bytes chat_template;
+    size_t weight_bytes;      /* bytes of all matrices that a step reads */
+    size_t tile_bytes;        /* the same, repacked: rows padded to 16 */
+    uint64_t weight_products; /* multiply-adds a token */
+} specdec__model;
+
+/* Dimensions that a tensor's shape is checked against. */
+enum { SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_KV, SPECDEC__DIM_FF, SPECDEC__DIM_HEAD, SPECDEC__DIM_COUNT };
+
+static const struct { const char *suffix; unsigned char rows, columns; } specdec__matrix_table[SPECDEC__MATRICES] = {
+    {"attn_q.weight", SPECDEC__DIM_Q, SPECDEC__DIM_E}, {"attn_k.weight", SPECDEC__DIM_KV, SPECDEC__DIM_E},
+    {"attn_v.weight", SPECDEC__DIM_KV, SPECDEC__DIM_E}, {"attn_output.weight", SPECDEC__DIM_E, SPECDEC__DIM_Q},
+    {"ffn_gate.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E}, {"ffn_up.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
+    {"ffn_down.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF}};
+
+static const struct { const char *suffix; unsigned char size, always; } specdec__vector_table[SPECDEC__VECTORS] = {
+    {"attn_norm.weight", SPECDEC__DIM_E, 1}, {"ffn_norm.weight", SPECDEC__DIM_E, 1},
+    {"attn_q_norm.weight", SPECDEC__DIM_HEAD, 0}, {"attn_k_norm.weight", SPECDEC__DIM_HEAD, 0},
+    {"attn_q.bias", SPECDEC__DIM_Q, 0}, {"attn_k.bias", SPECDEC__DIM_KV, 0}, {"attn_v.bias", SPECDEC__DIM_KV, 0},
+    {"attn_output.bias", SPECDEC__DIM_E, 0}};
+
+SPECDEC__INLINE int specdec__round_up(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
+
+/* "llama" + ".block_count" and the like, in a buffer of the caller's. */
+static const char *specdec__model_key(const specdec__model *model, const char *suffix, char *buffer, size_t size)
+{
+    specdec__writer w;
+
+    w.text = buffer;
+    w.size = size;
+    w.used = 0;
+    specdec__write_bytes(&w, model->architecture->name, strlen(model->architecture->name));
+    specdec__write_bytes(&w, suffix, strlen(suffix));
+    return buffer;
+}
+
+/* A required or (fallback >= 0) optional count from the metadata. */
+static specdec_result specdec__model_count(const specdec__model *model, const char *suffix, int low, int high, int fallback, int *out,
+                                           specdec_error *error)
+{
+    char key[96];
+    int64_t value = -1;
+    specdec_result result = specdec__gguf_get_integer(&model->gguf, specdec__model_key(model, suffix, key, sizeof key), low, high,
+                                                      &value, error);
+
+    if (result)
+        return result;
+    if (value < 0 && fallback < 0)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
+    *out = value < 0 ? fallback : (int)value;
+    return SPECDEC_OK;
+}
+
+static specdec_result specdec__model_float(const specdec__model *model, const char *suffix, float *out, specdec_error *error)
+{
+    char key[96];
+
+    return specdec__gguf_get_float(&model->gguf, specdec__model_key(model, suffix, key, sizeof key), out, error);
+}
+
+static specdec_result specdec__model_shape(specdec__model *m, specdec_error *error)
+{
+    const int most = SPECDEC__MAX_DIMENSION;
+    int value_dim = 0;
+    specdec_result r;
+
+    if ((r = specdec__model_count(m, ".block_count", 1, 1 << 20, -1, &m->layers, error)) != SPECDEC_OK ||
+        (r = specdec__model_count(m, ".embedding_length", 1, most, -1, &m->embedding, error)) != SPECDEC_OK ||
+        (r = specdec__model_count(m, ".feed_forward_length", 1, most, -1, &m->feed_forward, error)) != SPECDEC_OK ||
+        (r = specdec__model_count(m, ".context_length", 1, 1 << 30, 2048, &m->context, error)) != SPECDEC_OK ||
+        (r = specdec__model_count(m, ".attention.head_count", 1, 4096, -1, &m->heads, error)) != SPECDEC_OK ||
+        (r = specdec__model_count(m, ".attention.head_count_kv", 1, 4096, m->heads, &m->kv_heads, error)) != SPECDEC_OK ||
+        (r = specdec__model_count(m, ".attention.key_length", 1, 4096, m->embedding / m->heads, &m->head_dim, error)) != SPECDEC_OK ||
+        (r = specdec__model_count(m, ".attention.value_length", 1, 4096, m->head_dim, &value_dim, error)) != SPECDEC_OK ||
+        (r = specdec__model_count(m, ".rope.dimension_count", 1, 4096, m->head_dim, &m->rope_dim, error)) != SPECDEC_OK)
+        return r;
+    if (m->heads % m->kv_heads)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%d heads cannot share %d kv heads", m->heads, m->kv_heads);
+    if (m->head_dim < 2 || m->head_dim > 1024 || value_dim != m->head_dim)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads of %d keys and %d values (2..1024 and equal are read)",
+                             m->head_dim, value_dim);
+    if (m->rope_dim > m->head_dim || m->rope_dim % 2)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "rope.dimension_count %d for heads of %d", m->rope_dim, m->head_dim);
+    if (m->heads * m->head_dim > most)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%d heads of %d are too many", m->heads, m->head_dim);
+    if (m->layers > (int)m->gguf.tensor_count)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors", m->layers,
+                             (int)m->gguf.tensor_count);
+    m->epsilon = 1e-5f;
+    m->rope_base = 10000.0f;
+    if ((r = specdec__model_float(m, ".attention.layer_norm_rms_epsilon", &m->epsilon, error)) != SPECDEC_OK ||
+        (r = specdec__model_float(m, ".rope.freq_base", &m->rope_base, error)) != SPECDEC_OK)
+        return r;
+    if (!(m->epsilon >= 0 && m->epsilon < 1) || !(m->rope_base >= 1 && m->rope_base < 1e12f))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "layer_norm_rms_epsilon or rope.freq_base is out of range");
+    return SPECDEC_OK;
+}
+
+static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required, specdec__gguf_tensor *out,
+                                          int *found, specdec_error *error)
+{
+    *found = specdec__gguf_find_tensor(&m->gguf, name, out);
+    if (*found == 2)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s occurs twice", name);
+    if (!*found && required)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is missing", name);
+    return SPECDEC_OK;
+}
+
+/* Binds a matrix of exactly (rows, columns); *found tells whether an optional one is there. */
+static specdec_result specdec__model_matrix(const specdec__model *m, const char *name, int rows, int columns, int required,
+                                            specdec__matrix *out, int *found, specdec_error *error)
+{
+    specdec__gguf_tensor t;
+    specdec_result result = specdec__model_find(m, name, required, &t, found, error);
+
+    if (result || !*found)
+        return result;
+    out->type = specdec__quant_find(t.type);
+    if (!out->type)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s is of type %u, which is not read", name, t.type);
+    if (t.dimensions != 2 || t.shape[0] != (uint64_t)columns || t.shape[1] != (uint64_t)rows)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu, it should be %d x %d", name,
+                             (unsigned long long)t.shape[0], (unsigned long long)t.shape[1], columns, rows);
+    if (columns % 32)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s has rows of %d values, no multiple of 32", name, columns);
+    out->rows = rows;
+    out->columns = columns;
+    out->file = t.data;
+    out->tiles = NULL;
+    out->row_bytes = t.size / (size_t)rows;
+    return SPECDEC_OK;
+}
+
+/* A vector of exactly size values, copied into the arena and padded to a multiple of 16; NULL when absent. */
+static specdec_result specdec__model_vector(const specdec__model *m, const char *name, int size, int required, specdec__arena *arena,
+                                            const float **out, specdec_error *error)
+{
+    specdec__gguf_tensor t;
+    const specdec__quant_type *type;
+    float *values;
+    int found;
+    specdec_result result = specdec__model_find(m, name, required, &t, &found, error);
+
+    if (result || !found)
+        return result;
+    type = specdec__quant_find(t.type);
+    if (!type || type->granule)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be F32, F16 or BF16", name);
+    if (t.shape[0] != (uint64_t)size || t.shape[1] != 1 || t.shape[2] != 1 || t.shape[3] != 1)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s has %llu values, it should have %d", name,
+                             (unsigned long long)t.shape[0], size);
+    values = SPECDEC__TAKE(arena, float, specdec__round_up(size, 16));
+    if (values)
+        specdec__quant_to_float(type, t.data, (size_t)size, values);
+    *out = values;
+    return SPECDEC_OK;
+}
+
+static void specdec__model_tensor_name(char *name, size_t size, int layer, const char *suffix)
+{
+    specdec__writer w;
+
+    w.text = name;
+    w.size = size;
+    w.used = 0;
+    specdec__write_bytes(&w, "blk.", 4);
+    specdec__write_number(&w, (unsigned long long)layer, 0);
+    specdec__write_bytes(&w, ".", 1);
+    specdec__write_bytes(&w, suffix, strlen(suffix));
+}
+
+SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix) { return matrix->row_bytes * SPECDEC__ROWS; }
+SPECDEC__INLINE int specdec__matrix_tiles(const specdec__matrix *matrix) { return (matrix->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS; }
+
+static void specdec__model_count_weights(specdec__model *m, const specdec__matrix *matrix)
+{
+    m->weight_bytes += matrix->row_bytes * (size_t)matrix->rows;
+    m->weight_products += (uint64_t)matrix->rows * (uint64_t)matrix->columns;
+    m->tile_bytes += specdec__matrix_tile_bytes(matrix) * (size_t)specdec__matrix_tiles(matrix);
+}
+
+static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
+{
+    specdec__layer scratch, *layer = m->layer ? &m->layer[index] : &scratch;
+    int size[SPECDEC__DIM_COUNT], i, found;
+    specdec_result result;
+    char name[64];
+
+    size[SPECDEC__DIM_E] = m->embedding;
+    size[SPECDEC__DIM_Q] = m->heads * m->head_dim;
+    size[SPECDEC__DIM_KV] = m->kv_heads * m->head_dim;
+    size[SPECDEC__DIM_FF] = m->feed_forward;
+    size[SPECDEC__DIM_HEAD] = m->head_dim;
+    memset(layer, 0, sizeof *layer);
+    for (i = 0; i < SPECDEC__MATRICES; i++) {
+        specdec__model_tensor_name(name, sizeof name, index, specdec__matrix_table[i].suffix);
+        result = specdec__model_matrix(m, name, size[specdec__matrix_table[i].rows], size[specdec__matrix_table[i].columns], 1,
+                                       &layer->matrix[i], &found, error);
+        if (result)
+            return result;
+        specdec__model_count_weights(m, &layer->matrix[i]);
+    }
+    for (i = 0; i < SPECDEC__VECTORS; i++) {
+        int required = specdec__vector_table[i].always || (m->architecture->vectors & SPECDEC__BIT(i));
+
+        specdec__model_tensor_name(name, sizeof name, index, specdec__vector_table[i].suffix);
+        result = specdec__model_vector(m, name, size[specdec__vector_table[i].size], required, arena, &layer->vector[i], error);
+        if (result)
+            return result;
+    }
+    return SPECDEC_OK;
+}
+
+/* YaRN (Peng et al. 2023, 2309.00071): the dimension at which a rotation makes `turns` turns over the original context. */
+static double specdec__yarn_dimension(const specdec__model *m, double turns, double original)
+{
+    return m->rope_dim * specdec__log_double(original / (turns * 6.283185307179586)) / (2 * specdec__log_double(m->rope_base));
+}
+
+static void specdec__model_yarn(specdec__model *m, double factor, double original, double fast, double slow)
+{
+    double low = specdec__yarn_dimension(m, fast, original), high = specdec__yarn_dimension(m, slow, original);
+    int i, first = (int)(low < 0 ? 0 : low), last = (int)high < high ? (int)high + 1 : (int)high;
+
+    last = specdec__min_int(last, m->rope_dim - 1);
+    for (i = 0; i < m->rope_dim / 2; i++) {
+        double ramp = (i - first) / (last > first ? (double)(last - first) : 0.001);
+
+        ramp = 1 - (ramp < 0 ? 0 : ramp > 1 ? 1 : ramp); /* share of the unscaled frequency */
+        m->rope_frequency[i] = m->rope_frequency[i] * ramp + m->rope_frequency[i] / factor * (1 - ramp);
+    }
+}
+
+/* Radians a position for every pair: base, scaling (none, linear, YaRN) and per-pair factors (Llama 3). */
+static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    char key[96];
+    float factor = 0, linear = 0, attention = 1, fast = 32, slow = 1;
+    const float *factors = NULL;
+    int original = m->context, i, yarn;
+    specdec__bytes kind;
+    specdec_result r;
+
+    if ((r = specdec__gguf_get_string(&m->gguf, specdec__model_key(m, ".rope.scaling.type", key, sizeof key), &kind, error)) != SPECDEC_OK ||
+        (r = specdec__model_float(m, ".rope.scaling.factor", &factor, error)) != SPECDEC_OK ||
+        (r = specdec__model_float(m, ".rope.scale_linear", &linear, error)) != SPECDEC_OK ||
+        (r = specdec__model_float(m, ".rope.scaling.attn_factor", &attention, error)) != SPECDEC_OK ||
+        (r = specdec__model_float(m, ".rope.scaling.yarn_beta_fast", &fast, error)) != SPECDEC_OK ||
+        (r = specdec__model_float(m, ".rope.scaling.yarn_beta_slow", &slow, error)) != SPECDEC_OK ||
+        (r = specdec__model_count(m, ".rope.scaling.original_context_length", 1, 1 << 30, m->context, &original, error)) != SPECDEC_OK ||
+        (r = specdec__model_vector(m, "rope_freqs.weight", m->rope_dim / 2, 0, arena, &factors, error)) != SPECDEC_OK)
+        return r;
+    yarn = specdec__bytes_equal(kind, "yarn", 4);
+    if (kind.data && !yarn && !specdec__bytes_equal(kind, "linear", 6) && !specdec__bytes_equal(kind, "none", 4))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "RoPE scaling \"%.*s\" (none, linear and yarn are known)",
+                             (int)(kind.size < 32 ? kind.size : 32), (const char *)kind.data);
+    if (factor <= 0)
+        factor = linear > 0 ? linear : 1;
+    if (!(factor >= 1e-3f && factor <= 1e6f) || !(attention > 0 && attention < 1e3f) || !(fast > 0 && slow > 0))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "RoPE scaling values are out of range");
+    m->rope_frequency = SPECDEC__TAKE(arena, double, m->rope_dim / 2);
+    m->rope_scale = attention;
+    if (!m->rope_frequency)
+        return SPECDEC_OK;
+    for (i = 0; i < m->rope_dim / 2; i++) {
+        double frequency = specdec__exp_double(-2.0 * i / m->rope_dim * specdec__log_double(m->rope_base));
+
+        m->rope_frequency[i] = factors && factors[i] > 0 ? frequency / (double)factors[i] : frequency;
+        if (!yarn && kind.data && specdec__bytes_equal(kind, "none", 4) == 0)
+            m->rope_frequency[i] /= (double)factor;
+        else if (!kind.data)
+            m->rope_frequency[i] /= (double)factor;
+    }
+    if (yarn) {
+        specdec__model_yarn(m, factor, original, fast, slow);
+        m->rope_scale = (float)(attention * (1 + 0.1 * specdec__log_double(factor)));
+    }
+    return SPECDEC_OK;
+}
+
+static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    int i, found;
+    specdec_result r = specdec__model_rope(m, arena, error);
+
+    if (r)
+        return r;
+    m->layer = SPECDEC__TAKE(arena, specdec__layer, m->layers);
+    for (i = 0; i < m->layers; i++)
+        if ((r = specdec__model_layer(m, i, arena, error)) != SPECDEC_OK)
+            return r;
+    m->vocab_size = (int)m->vocab.count;
+    if ((r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, 1, &m->token_embedding, &found, error)) != SPECDEC_OK ||
+        (r = specdec__model_vector(m, "output_norm.weight", m->embedding, 1, arena, &m->output_norm, error)) != SPECDEC_OK ||
+        (r = specdec__model_matrix(m, "output.weight", m->vocab_size, m->embedding, 0, &m->output, &found, error)) != SPECDEC_OK)
+        return r;
+    if (!found)
+        m->output = m->token_embedding;
+    specdec__model_count_weights(m, &m->output);
+    return SPECDEC_OK;
+}
+
+/* Every matrix of a step, by number: layers * SPECDEC__MATRICES of them and the output head. */
+static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
+{
+    return i < m->layers * SPECDEC__MATRICES ? &m->layer[i / SPECDEC__MATRICES].matrix[i % SPECDEC__MATRICES] : &m->output;
+}
+
+typedef struct specdec__repack {
+    specdec__model *model;
+    specdec__pool *pool;
+    unsigned char *tiles;
+    const specdec_hooks *hooks;
+} specdec__repack;
+
+static void specdec__model_repack_worker(void *argument, int thread)
+{
+    specdec__repack *job = (specdec__repack *)argument;
+    specdec__model *m = job->model;
+    unsigned char *out = job->tiles;
+    int count = m->layers * SPECDEC__MATRICES + 1, i;
+
+    for (i = 0; i < count; i++) {
+        specdec__matrix *matrix = specdec__model_matrix_at(m, i);
+        size_t tile_bytes = specdec__matrix_tile_bytes(matrix);
+        int tiles = specdec__matrix_tiles(matrix), from, end = 0, t;
+
+        while ((from = specdec__pool_claim(job->pool, tiles, 8, &end)) < tiles)
+            for (t = from; t < end; t++)
+                specdec__quant_interleave(matrix->type, matrix->file + (size_t)t * tile_bytes, matrix->row_bytes,
+                                          specdec__min_int(SPECDEC__ROWS, matrix->rows - t * SPECDEC__ROWS),
+                                          (size_t)matrix->columns / matrix->type->block, out + (size_t)t * tile_bytes);
+        if (specdec__pool_barrier(job->pool))
+            return;
+        if (thread == 0) {
+            matrix->tiles = out;
+            if (job->hooks->progress)
+                job->hooks->progress(job->hooks->user_data, "repack", i + 1, count);
+        }
+        out += tile_bytes * (size_t)tiles;
+    }
+}
+
+/* Rewrites all matrices of a step into tiles: as many bytes as in the file, plus padding to 16 rows. */
+static specdec_result specdec__model_repack(specdec__model *m, specdec__arena *arena, specdec__pool *pool, const specdec_hooks *hooks,
+                                            specdec_error *error)
+{
+    specdec__repack job;
+
+    job.tiles = (unsigned char *)specdec__arena_take(arena, m->tile_bytes, 1, 4096);
+    if (!job.tiles)
+        return SPECDEC_OK;
+    job.model = m;
+    job.pool = pool;
+    job.hooks = hooks;
+    if (specdec__pool_run(pool, specdec__model_repack_worker, &job))
+        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled while repacking");
+    return SPECDEC_OK;
+}
+
+/* Opens and binds a model from a path or from memory. While the arena counts, *model is complete but for what lies in the
+   arena, and the mapping stays the caller's to release with specdec__model_deinit. */
+static specdec_result specdec__model_init(specdec__model *m, const specdec_source *source, specdec__arena *arena, specdec_error *error)
+{
+    specdec_result result;
+    specdec__bytes file, name;
+    size_t i;
+
+    memset(m, 0, sizeof *m);
+    file.data = (const unsigned char *)source->data;
+    file.size = source->size;
+    if (!file.data) {
+        if (!source->path)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a model needs a path or data");
+        result = specdec__os_map(&file, source->path, error);
+        if (result)
+            return result;
+        m->mapped = file;
+    }
+    if ((result = specdec__gguf_open(&m->gguf, file, error)) != SPECDEC_OK ||
+        (result = specdec__gguf_get_string(&m->gguf, "general.architecture", &name, error)) != SPECDEC_OK)
+        return result;
+    for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
+        if (specdec__bytes_equal(name, specdec__architectures[i].name, strlen(specdec__architectures[i].name)))
+            m->architecture = &specdec__architectures[i];
+    if (!m->architecture)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "architecture \"%.*s\" is not known",
+                             (int)(name.size < 64 ? name.size : 64), name.data ? (const char *)name.data : "");
+    if ((result = specdec__model_shape(m, error)) != SPECDEC_OK ||
+        (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
+        (result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error)) != SPECDEC_OK)
+        return result;
+    return specdec__model_bind(m, arena, error);
+}
+
+static void specdec__model_deinit(specdec__model *m)
+{
+    specdec__os_unmap(&m->mapped);
+}
+
+/* ======================================================================================================================
+ * >>kv (private): pages of 64 slots, and views: ordered lists of segments. May call: >>base >>quant >>kernel
+ *
+ * A page holds 64 slots of every layer and kv head: keys transposed, (dim, 64), so that the lanes of a score are keys and
+ * its sum runs over dimensions in order, wherever a key lies; values as rows, (64, dim). Keys are stored rotated.
+ * ====================================================================================================================== */
+
+/* How keys and values are stored. Elements are f32, f16, or 8-bit codes with one f16 scale for 32 dimensions. */
+typedef struct specdec__kv_type {
+    const char *name;
+    int multiple;                    /* dim is padded to a multiple of this */
+    int bytes_per_32;                /* bytes of 32 elements, scales included */
+} specdec__kv_type;
+
+enum { SPECDEC__KV_F16, SPECDEC__KV_F32, SPECDEC__KV_Q8_0, SPECDEC__KV_TYPES };
+static const specdec__kv_type specdec__kv_types[SPECDEC__KV_TYPES] = {{"f16", 16, 64}, {"f32", 16, 128}, {"q8_0", 32, 34}};
+
+typedef struct specdec__segment {
+    int page, from, length; /* slots [from, from + length) of a page */
+    int start;              /* logical position of the first */
+} specdec__segment;
+
+/* What a query attends to, in logical order. Reserved slots follow the last segment: first the rest of its page, then
+   spare pages. */
+typedef struct specdec__view {
+    specdec__segment *segments; /* capacity of them; those past count name spare pages */
+    int count, spare, capacity;
+    int length; /* committed tokens */
+} specdec__view;
+
+typedef struct specdec__kv {
+    int type, layers, kv_heads, dim /* padded head size */;
+    size_t half_bytes;   /* keys, or values, of one page, layer and head */
+    size_t page_bytes;
+    unsigned char *pages;
+    int page_count, free_count;
+    int *free_pages;
+} specdec__kv;
+
+static int specdec__kv_find_type(const char *name)
+{
+    int i;
+
+    for (i = 0; i < SPECDEC__KV_TYPES; i++)
+        if (strcmp(specdec__kv_types[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+static void specdec__kv_init(specdec__kv *kv, int type, int layers, int kv_heads, int head_dim, int page_count, specdec__arena *arena)
+{
+    int i;
+
+    memset(kv, 0, sizeof *kv);
+    kv->type = type;
+    kv->layers = layers;
+    kv->kv_heads = kv_heads;
+    kv->dim = specdec__round_up(head_dim, specdec__kv_types[type].multiple);
+    kv->half_bytes = (size_t)kv->dim * SPECDEC__KEYS / 32 * (size_t)specdec__kv_types[type].bytes_per_32;
+    kv->page_bytes = specdec__size_multiply(2 * kv->half_bytes, (size_t)layers * (size_t)kv_heads);
+    kv->page_count = page_count;
+    kv->pages = (unsigned char *)specdec__arena_take(arena, (size_t)page_count, kv->page_bytes, SPECDEC__CACHE_LINE);
+    kv->free_pages = SPECDEC__TAKE(arena, int, page_count);
+    for (i = 0; kv->free_pages && i < page_count; i++)
+        kv->free_pages[kv->free_count++] = page_count - 1 - i;
+}
+
+static void specdec__view_init(specdec__view *view, int capacity, specdec__arena *arena)
+{
+    memset(view, 0, sizeof *view);
+    view->segments = SPECDEC__TAKE(arena, specdec__segment, capacity);
+    view->capacity = capacity;
+}
+
+SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, int page, int layer, int head)
+{
+    return kv->pages + (size_t)page * kv->page_bytes + ((size_t)layer * (size_t)kv->kv_heads + (size_t)head) * 2 * kv->half_bytes;
+}
+
+SPECDEC__INLINE unsigned char *specdec__kv_values(const specdec__kv *kv, int page, int layer, int head)
+{
+    return specdec__kv_keys(kv, page, layer, head) + kv->half_bytes;
+}
+
+/* The slot (page * 64 + place) of reserved node i. */
+static int specdec__view_reserved_slot(const specdec__view *view, int i)
+{
+    int room = 0;
+
+    if (view->count) {
+        const specdec__segment *last = &view->segments[view->count - 1];
+
+        room = SPECDEC__KEYS - last->from - last->length;
+        if (i < room)
+            return last->page * SPECDEC__KEYS + last->from + last->length + i;
+    }
+    i -= room;
+    return view->segments[view->count + i / SPECDEC__KEYS].page * SPECDEC__KEYS + i % SPECDEC__KEYS;
+}
+
+/* Makes room for n nodes behind the committed tokens. Returns 0 when pages run out. */
+static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
+{
+    const specdec__segment *last = view->count ? &view->segments[view->count - 1] : NULL;
+    int room = last ? SPECDEC__KEYS - last->from - last->length : 0;
+    int pages = n > room ? (n - room + SPECDEC__KEYS - 1) / SPECDEC__KEYS : 0;
+
+    while (view->spare < pages) {
+        specdec__segment *segment;
+
+        if (!kv->free_count || view->count + view->spare >= view->capacity)
+            return 0;
+        segment = &view->segments[view->count + view->spare++];
+        segment->page = kv->free_pages[--kv->free_count];
+        segment->from = segment->length = segment->start = 0;
+    }
+    return 1;
+}
+
+/* Copies one slot to another, all layers and heads: a column of the keys, a row of the values. */
+static void specdec__kv_copy_slot(specdec__kv *kv, int from, int to)
+{
+    const int dim = kv->dim, a = from % SPECDEC__KEYS, b = to % SPECDEC__KEYS;
+    const size_t size = kv->type == SPECDEC__KV_F32 ? 4 : kv->type == SPECDEC__KV_F16 ? 2 : 1;
+    int layer, head, d;
+
+    for (layer = 0; layer < kv->layers; layer++)
+        for (head = 0; head < kv->kv_heads; head++) {
+            const unsigned char *k = specdec__kv_keys(kv, from / SPECDEC__KEYS, layer, head), *v = k + kv->half_bytes;
+            unsigned char *k_to = specdec__kv_keys(kv, to / SPECDEC__KEYS, layer, head), *v_to = k_to + kv->half_bytes;
+
+            for (d = 0; d < dim; d++)
+                memcpy(k_to + ((size_t)d * SPECDEC__KEYS + (size_t)b) * size, k + ((size_t)d * SPECDEC__KEYS + (size_t)a) * size, size);
+            memcpy(v_to + (size_t)b * (size_t)dim * size, v + (size_t)a * (size_t)dim * size, (size_t)dim * size);
+            if (kv->type == SPECDEC__KV_Q8_0) {
+                const size_t codes = (size_t)dim * SPECDEC__KEYS, scales = (size_t)dim / 32;
+
+                for (d = 0; d < (int)scales; d++)
+                    memcpy(k_to + codes + ((size_t)d * SPECDEC__KEYS + (size_t)b) * 2, k + codes + ((size_t)d * SPECDEC__KEYS + (size_t)a) * 2, 2);
+                memcpy(v_to + codes + (size_t)b * scales * 2, v + codes + (size_t)a * scales * 2, scales * 2);
+            }
+        }
+}
+
+/* Keeps the reserved nodes path[0] < path[1] < ... as the next committed tokens and forgets the others. */
+static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int *path, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        if (path[i] != i)
+            specdec__kv_copy_slot(kv, specdec__view_reserved_slot(view, path[i]), specdec__view_reserved_slot(view, i));
+    while (count > 0) {
+        specdec__segment *last = view->count ? &view->segments[view->count - 1] : NULL;
+        int room = last ? SPECDEC__KEYS - last->from - last->length : 0;
+        int taken = specdec__min_int(count, room);
+
+        if (!taken) { /* the first spare page becomes a segment */
+            last = &view->segments[view->count++];
+            view->spare--;
+            last->start = view->length;
+            taken = specdec__min_int(count, SPECDEC__KEYS);
+        }
+        last->length += taken;
+        view->length += taken;
+        count -= taken;
+    }
+}
+
+/* Forgets all tokens from logical position length on, and returns pages that nothing uses. */
+static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int length)
+{
+    while (view->spare)
+        kv->free_pages[kv->free_count++] = view->segments[view->count + --view->spare].page;
+    while (view->count && view->segments[view->count - 1].start >= length)
+        kv->free_pages[kv->free_count++] = view->segments[--view->count].page;
+    if (view->count) {
+        specdec__segment *last = &view->segments[view->count - 1];
+
+        last->length = specdec__min_int(last->length, length - last->start);
+        view->length = last->start + last->length;
+    } else {
+        view->length = 0;
+    }
+}
+
+/* The slots of logical positions [from, from + count), all committed. */
+static void specdec__view_slots(const specdec__view *view, int from, int count, int *slots)
+{
+    int low = 0, high = view->count - 1, i = 0;
+
+    while (low < high) { /* the last segment that starts at or before from */
+        int middle = (low + high + 1) / 2;
+
+        if (view->segments[middle].start <= from)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    for (; i < count; low++) {
+        const specdec__segment *s = &view->segments[low];
+        int at = from + i - s->start;
+
+        for (; i < count && at < s->length; i++, at++)
+            slots[i] = s->page * SPECDEC__KEYS + s->from + at;
+    }
+}
+
+/* Rounds one vector of 32 to codes and a scale, as Q8_0 does. */
+static float specdec__kv_quantise32(const float *x, int8_t *codes)
+{
+    float highest = 0, scale, inverse;
+    int i;
+
+    for (i = 0; i < 32; i++) {
+        float size = x[i] < 0 ? -x[i] : x[i];
+        highest = size > highest ? size : highest;
+    }
+    scale = highest / 127.0f;
+    inverse = scale > 1e-30f && scale < 1e30f ? 1.0f / scale : 0;
+    for (i = 0; i < 32; i++)
+        codes[i] = (int8_t)(uint8_t)specdec__bits_from_float(specdec__fma(x[i], inverse, 12582912.0f));
+    return inverse > 0 ? scale : 0;
+}
+
+/* Stores one key and one value (dim floats each, rotated, padded with zeros) of a layer and head. */
+static void specdec__kv_store(specdec__kv *kv, int slot, int layer, int head, const float *key, const float *value)
+{
+    unsigned char *k = specdec__kv_keys(kv, slot / SPECDEC__KEYS, layer, head), *v = k + kv->half_bytes;
+    const int dim = kv->dim, at = slot % SPECDEC__KEYS;
+    const size_t codes = (size_t)dim * SPECDEC__KEYS;
+    int8_t row[32];
+    int d, i;
+
+    switch (kv->type) {
+    case SPECDEC__KV_F32:
+        for (d = 0; d < dim; d++)
+            memcpy(k + ((size_t)d * SPECDEC__KEYS + (size_t)at) * 4, key + d, 4);
+        memcpy(v + (size_t)at * (size_t)dim * 4, value, (size_t)dim * 4);
+        break;
+    case SPECDEC__KV_F16:
+        for (d = 0; d < dim; d++) {
+            specdec__store_u16(k + ((size_t)d * SPECDEC__KEYS + (size_t)at) * 2, specdec__f16_from_float(key[d]));
+            specdec__store_u16(v + ((size_t)at * (size_t)dim + (size_t)d) * 2, specdec__f16_from_float(value[d]));
+        }
+        break;
+    default:
+        for (d = 0; d < dim; d += 32) {
+            float scale = specdec__kv_quantise32(key + d, row);
+
+            for (i = 0; i < 32; i++)
+                k[(size_t)(d + i) * SPECDEC__KEYS + (size_t)at] = (unsigned char)row[i];
+            specdec__store_u16(k + codes + ((size_t)(d / 32) * SPECDEC__KEYS + (size_t)at) * 2, specdec__f16_from_float(scale));
+            scale = specdec__kv_quantise32(value + d, row);
+            memcpy(v + (size_t)at * (size_t)dim + (size_t)d, row, 32);
+            specdec__store_u16(v + codes + ((size_t)at * (size_t)(dim / 32) + (size_t)(d / 32)) * 2, specdec__f16_from_float(scale));
+        }
+        break;
+    }
+}
+
+/* The keys (dim, 64), or values (64, dim), of a page as floats: in place for f32, else converted into buffer. */
+static const float *specdec__kv_floats(const specdec__kv *kv, const specdec__kernels *kernels, const unsigned char *half, int keys, float *buffer)
+{
+    const int dim = kv->dim, count = dim * SPECDEC__KEYS;
+    float scales[SPECDEC__KEYS * 32];
+    int i, j;
+
+    if (kv->type == SPECDEC__KV_F32)
+        return (const float *)(const void *)half;
+    if (kv->type == SPECDEC__KV_F16) {
+        kernels->f16_to_float(half, count, buffer);
+        return buffer;
+    }
+    kernels->f16_to_float(half + count, count / 32, scales);
+    for (i = 0; i < count; i += 32)
+        for (j = 0; j < 32; j++) {
+            int scale = keys ? i / SPECDEC__KEYS / 32 * SPECDEC__KEYS + (i + j) % SPECDEC__KEYS : i / 32;
+
+            buffer[i + j] = scales[scale] * (float)(int8_t)half[i + j];
+        }
+    return buffer;
+}
+
+/* ======================================================================================================================
+ * >>forward (private): one function for prefill, one token, a tree, several views. It knows no speculation: nodes in,
+ *     rows of logits out. May call: >>base >>pool >>quant >>kernel >>op >>model >>kv
+ * ====================================================================================================================== */
+
+#define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; wider steps take several */
+
+/* The nodes of a step, in topological order. The first `done` of them have been run by an earlier call, since which no
+   view has changed: only their keys and values are looked at. */
+typedef struct specdec__batch {
+    int n, done;
+    const int32_t *tokens;         /* (n) */
+    const int32_t *parents;        /* (n): an earlier node of the same view, or -1: the view's end */
+    specdec__view *const *views;   /* (n) */
+    const unsigned char *wanted;   /* (n): rows of logits to compute; NULL: all that are run */
+} specdec__batch;
+
+/* Buffers of one thread. */
+typedef struct specdec__scratch {
+    specdec__panel *panel;
+    unsigned char *tile;       /* 16 rows x 256 values, repacked when weights stay in the file */
+    float *sums;               /* (2, 64 columns, 16 rows) */
+    float *keys, *values;      /* two pages as floats: (2, dim, 64), (2, 64, dim) */
+    int page[2];               /* which pages of the unit at work those are; -1: none */
+    float *gathered;           /* (64, dim): values of a block that lies in several pages */
+    float *queries;            /* (4, dim) */
+    float *scores;             /* (4, 64) */
+    float *out;                /* (4, dim) */
+    float *partner;            /* (dim) */
+} specdec__scratch;
+
+/* A model with its KV cache and everything a step needs. */
+typedef struct specdec__context {
+    const specdec__model *model;
+    const specdec__kernels *kernels;
+    specdec__pool *pool;
+    specdec__kv kv;
+    specdec__view view;        /* the main stream */
+    int most;                  /* nodes of a step, at most */
+    int most_rows;             /* rows of logits of a step, at most */
+    specdec__scratch *scratch; /* (threads) */
+    int e, q, kv_width, ff;    /* strides of the rows below: sizes padded to 32 */
+    float *x;                  /* (most, e): residual stream */
+    float *h;                  /* (most, max(e, q)): what the next matrix reads */
+    float *hidden;             /* (most, ff): gated feed-forward */
+    float *queries;            /* (most, q) */
+    float *keys, *values;      /* (most, kv_width) */
+    float *cosine, *sine;      /* (most, dim) */
+    float *highest, *total;    /* (most, heads): running softmax state */
+    float *rotated;            /* (most, heads, dim): queries, rotated, over the root of the head size */
+    float *attended;           /* (most, heads, dim): running weighted sum of values */
+    specdec__columns columns;
+    int *slots, *position, *trunk; /* (most) by node */
+    int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
+    float *logits;             /* (most_rows, vocab) */
+    /* the step under way */
+    const specdec__batch *batch;
+    int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i */
+} specdec__context;
+
+static void specdec__context_scratch(specdec__context *c, int threads, specdec__arena *arena)
+{
+    specdec__scratch unused, *s;
+    int i;
+
+    c->scratch = SPECDEC__TAKE(arena, specdec__scratch, threads);
+    for (i = 0; i < threads; i++) {
+        s = c->scratch ? &c->scratch[i] : &unused;
+        s->panel = SPECDEC__TAKE(arena, specdec__panel, 1);
+        s->tile = SPECDEC__TAKE(arena, unsigned char, SPECDEC__PANEL * SPECDEC__ROWS * 4);
+        s->sums = SPECDEC__TAKE(arena, float, 2 * SPECDEC__COLUMNS * SPECDEC__ROWS);
+        s->keys = SPECDEC__TAKE(arena, float, 2 * c->kv.dim * SPECDEC__KEYS);
+        s->values = SPECDEC__TAKE(arena, float, 2 * c->kv.dim * SPECDEC__KEYS);
+        s->gathered = SPECDEC__TAKE(arena, float, c->kv.dim * SPECDEC__KEYS);
+        s->queries = SPECDEC__TAKE(arena, float, 4 * c->kv.dim);
+        s->scores = SPECDEC__TAKE(arena, float, 4 * SPECDEC__KEYS);
+        s->out = SPECDEC__TAKE(arena, float, 4 * c->kv.dim);
+        s->partner = SPECDEC__TAKE(arena, float, c->kv.dim);
+    }
+}
+
+/* Lays out a context for `length` tokens, steps of `most` nodes and most_rows rows of logits. */
+static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__kernels *kernels, specdec__pool *pool,
+                                  int threads, int kv_type, int length, int most, int most_rows, specdec__arena *arena)
+{
+    size_t n = (size_t)most, widest;
+    int pages = (length + SPECDEC__KEYS - 1) / SPECDEC__KEYS + (most + SPECDEC__KEYS - 1) / SPECDEC__KEYS + 1;
+
+    memset(c, 0, sizeof *c);
+    c->model = model;
+    c->kernels = kernels;
+    c->pool = pool;
+    c->most = most;
+    c->most_rows = most_rows;
+    specdec__kv_init(&c->kv, kv_type, model->layers, model->kv_heads, model->head_dim, pages, arena);
+    specdec__view_init(&c->view, pages, arena);
+    specdec__context_scratch(c, threads, arena);
+    c->e = specdec__round_up(model->embedding, 32);
+    c->q = specdec__round_up(model->heads * model->head_dim, 32);
+    c->kv_width = specdec__round_up(model->kv_heads * model->head_dim, 32);
+    c->ff = specdec__round_up(model->feed_forward, 32);
+    widest = (size_t)specdec__max_int(specdec__max_int(c->e, c->q), c->ff);
+    c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
+    c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(c->e, c->q));
+    c->hidden = SPECDEC__TAKE(arena, float, n * (size_t)c->ff);
+    c->queries = SPECDEC__TAKE(arena, float, n * (size_t)c->q);
+    c->keys = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
+    c->values = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
+    c->cosine = SPECDEC__TAKE(arena, float, n * (size_t)c->kv.dim);
+    c->sine = SPECDEC__TAKE(arena, float, n * (size_t)c->kv.dim);
+    c->highest = SPECDEC__TAKE(arena, float, n * (size_t)model->heads);
+    c->total = SPECDEC__TAKE(arena, float, n * (size_t)model->heads);
+    c->rotated = SPECDEC__TAKE(arena, float, n * (size_t)model->heads * (size_t)c->kv.dim);
+    c->attended = SPECDEC__TAKE(arena, float, n * (size_t)model->heads * (size_t)c->kv.dim);
+    c->columns.codes = SPECDEC__TAKE(arena, int8_t, n * widest);
+    c->columns.scale = SPECDEC__TAKE(arena, float, n * (widest / 32));
+    c->columns.pair32 = SPECDEC__TAKE(arena, int32_t, n * (widest / 32));
+    c->columns.pair16 = SPECDEC__TAKE(arena, int32_t, n * (widest / 16));
+    c->columns.sum32 = SPECDEC__TAKE(arena, float, n * (widest / 32));
+    c->columns.sum16 = SPECDEC__TAKE(arena, float, n * (widest / 16));
+    c->slots = SPECDEC__TAKE(arena, int, n);
+    c->position = SPECDEC__TAKE(arena, int, n);
+    c->trunk = SPECDEC__TAKE(arena, int, n);
+    c->rows = SPECDEC__TAKE(arena, int, n);
+    c->logits = SPECDEC__TAKE(arena, float, (size_t)most_rows * (size_t)model->vocab_size);
+}
+
+/* --- matrices ------------------------------------------------------------------------------------------------------- */
+
+/* sums (count, 16) = one tile of 16 rows times columns [column, column + count). */
+static void specdec__forward_tile(const specdec__context *c, const specdec__matrix *matrix, int tile, int column, int count,
+                                  specdec__scratch *scratch, float *sums)
+{
+    const specdec__quant_type *type = matrix->type;
+    specdec__unpack_function *unpack = c->kernels->unpack[type->number];
+    specdec__dot_function *dot = type->granule ? c->kernels->dot[type->granule == 32][type->has_minimum] : c->kernels->dot_float;
+    const unsigned char *at = matrix->tiles ? matrix->tiles + (size_t)tile * specdec__matrix_tile_bytes(matrix)
+                                            : matrix->file + (size_t)tile * specdec__matrix_tile_bytes(matrix);
+    int from;
+
+    memset(sums, 0, (size_t)count * SPECDEC__ROWS * sizeof *sums);
+    for (from = 0; from < matrix->columns; from += SPECDEC__PANEL) {
+        int values = specdec__min_int(SPECDEC__PANEL, matrix->columns - from);
+        size_t bytes = (size_t)(values / type->block) * type->bytes;
+
+        if (matrix->tiles) {
+            unpack(type, at, values / 32, scratch->panel);
+            at += bytes * SPECDEC__ROWS;
+        } else {
+            specdec__quant_interleave(type, at, matrix->row_bytes, specdec__min_int(SPECDEC__ROWS, matrix->rows - tile * SPECDEC__ROWS),
+                                      (size_t)(values / type->block), scratch->tile);
+            unpack(type, scratch->tile, values / 32, scratch->panel);
+            at += bytes;
+        }
+        dot(scratch->panel, values / 32, &c->columns, from / 32, column, count, sums);
+    }
+}
+
+/* Where the rows of a matrix go: out (n, stride) = sums + bias, or out += sums. */
+typedef struct specdec__target {
+    const specdec__matrix *matrix;
+    const float *bias;
+    float *out;
+    size_t stride;
+    int add;
+} specdec__target;
+
+static void specdec__forward_put(const specdec__context *c, const specdec__target *t, int tile, int column, int count, const float *sums)
+{
+    int rows = t->matrix->rows - tile * SPECDEC__ROWS, i;
+    const float *bias = t->bias ? t->bias + tile * SPECDEC__ROWS : NULL;
+    float *out = t->out + (size_t)column * t->stride + (size_t)tile * SPECDEC__ROWS, last[SPECDEC__ROWS];
+
+    if (rows >= SPECDEC__ROWS) {
+        c->kernels->put(sums, count, bias, t->add, out, t->stride);
+        return;
+    }
+    for (i = 0; i < count; i++, sums += SPECDEC__ROWS, out += t->stride) { /* the last, partial tile */
+        memcpy(last, out, (size_t)rows * sizeof *out);
+        c->kernels->put(sums, 1, bias, t->add, last, 0);
+        memcpy(out, last, (size_t)rows * sizeof *out);
+    }
+}
+
+SPECDEC__INLINE int specdec__forward_chunk(const specdec__context *c, int items)
+{
+    return specdec__max_int(1, items / (c->pool->threads * 8));
+}
+
+/* Several matrices over the same columns, their tiles shared out among the threads. */
+static void specdec__forward_multiply(specdec__context *c, int thread, const specdec__target *targets, int count)
+{
+    specdec__scratch *scratch = &c->scratch[thread];
+    int tiles = 0, passes = (c->columns.n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS, i, from, end = 0, chunk;
+
+    for (i = 0; i < count; i++)
+        tiles += specdec__matrix_tiles(targets[i].matrix);
+    chunk = specdec__forward_chunk(c, tiles);
+    while ((from = specdec__pool_claim(c->pool, tiles * passes, chunk, &end)) < tiles * passes)
+        for (; from < end; from++) {
+            const specdec__target *t = targets;
+            int column = from / tiles * SPECDEC__COLUMNS, tile = from % tiles;
+            int columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);
+
+            for (; tile >= specdec__matrix_tiles(t->matrix); t++)
+                tile -= specdec__matrix_tiles(t->matrix);
+            specdec__forward_tile(c, t->matrix, tile, column, columns, scratch, scratch->sums);
+            specdec__forward_put(c, t, tile, column, columns, scratch->sums);
+        }
+}
+
+/* hidden (n, ff) = silu(gate * x) * (up * x). */
+static void specdec__forward_gate_up(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__matrix *gate = &layer->matrix[SPECDEC__GATE], *up = &layer->matrix[SPECDEC__UP];
+    specdec__scratch *scratch = &c->scratch[thread];
+    float *sums = scratch->sums, *more = sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
+    int tiles = specdec__matrix_tiles(gate), passes = (c->columns.n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS, from, end = 0, i;
+    specdec__target target;
+
+    memset(&target, 0, sizeof target);
+    target.matrix = gate;
+    target.out = c->hidden;
+    target.stride = (size_t)c->ff;
+    while ((from = specdec__pool_claim(c->pool, tiles * passes, specdec__forward_chunk(c, tiles), &end)) < tiles * passes)
+        for (; from < end; from++) {
+            int column = from / tiles * SPECDEC__COLUMNS, tile = from % tiles;
+            int columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);
+
+            specdec__forward_tile(c, gate, tile, column, columns, scratch, sums);
+            specdec__forward_tile(c, up, tile, column, columns, scratch, more);
+            for (i = 0; i < columns; i++)
+                c->kernels->silu_multiply(sums + i * SPECDEC__ROWS, more + i * SPECDEC__ROWS, SPECDEC__ROWS, sums + i * SPECDEC__ROWS);
+            specdec__forward_put(c, &target, tile, column, columns, sums);
+        }
+}
+
+/* values (n, width) -> columns; the blocks of each row are shared out among the threads. With a weight, values are first
+   made from x: rows[i] of it (or i) over its root mean square, times weight. */
+static void specdec__forward_quantise(specdec__context *c, int thread, float *values, int n, int width, const float *weight, const int *rows)
+{
+    int blocks = width / 32, from = blocks * thread / c->pool->threads, to = blocks * (thread + 1) / c->pool->threads, i;
+    specdec__columns columns = c->columns;
+
+    columns.n = n;
+    columns.stride = width;
+    columns.values = values;
+    for (i = 0; i < n; i++) {
+        float *row = values + (size_t)i * (size_t)width;
+
+        if (weight)
+            c->kernels->norm(c->x + (size_t)(rows ? rows[i] : i) * (size_t)width, weight, c->model->epsilon, width, from * 32, to * 32, row);
+        c->kernels->quantise(row, from, to, i, &columns);
+    }
+    if (thread == 0)
+        c->columns = columns;
+}
+
+/* --- attention ------------------------------------------------------------------------------------------------------ */
+
+/* cosine and sine (dim) of a row's position, laid out so that x * cosine + partner * sine rotates. */
+static void specdec__forward_angles(specdec__context *c, int row)
+{
+    const specdec__model *m = c->model;
+    float *cosine = c->cosine + (size_t)row * (size_t)c->kv.dim, *sine = c->sine + (size_t)row * (size_t)c->kv.dim;
+    int half = m->rope_dim / 2, i;
+
+    for (i = m->rope_dim; i < c->kv.dim; i++) {
+        cosine[i] = 1;
+        sine[i] = 0;
+    }
+    for (i = 0; i < half; i++) {
+        int a = m->architecture->rotates_halves ? i : 2 * i, b = m->architecture->rotates_halves ? i + half : 2 * i + 1;
+        float s, k;
+
+        specdec__sine_cosine((double)c->position[c->first + row] * m->rope_frequency[i], &s, &k);
+        cosine[a] = cosine[b] = k * m->rope_scale;
+        sine[b] = s * m->rope_scale;
+        sine[a] = -sine[b];
+    }
+}
+
+/* One head of one row of the projection: optional norm, rotation; out is padded to dim with zeros. */
+static void specdec__forward_head(const specdec__context *c, int row, const float *from, const float *norm, float *partner, float *out)
+{
+    const specdec__model *m = c->model;
+    int dim = c->kv.dim, half = m->rope_dim / 2, i;
+
+    memcpy(out, from, (size_t)m->head_dim * sizeof *out);
+    for (i = m->head_dim; i < dim; i++)
+        out[i] = 0;
+    if (norm) {
+        int padded = specdec__round_up(m->head_dim, 16);
+
+        c->kernels->norm(out, norm, m->epsilon, m->head_dim, 0, padded, out);
+    }
+    memset(partner, 0, (size_t)dim * sizeof *partner);
+    if (m->architecture->rotates_halves) {
+        memcpy(partner, out + half, (size_t)half * sizeof *out);
+        memcpy(partner + half, out, (size_t)half * sizeof *out);
+    } else {
+        for (i = 0; i < m->rope_dim; i += 2) {
+            partner[i] = out[i + 1];
+            partner[i + 1] = out[i];
+        }
+    }
+    c->kernels->rotate(out, partner, c->cosine + (size_t)row * (size_t)dim, c->sine + (size_t)row * (size_t)dim, dim);
+}
+
+/* Stores key and value of one row and kv head, and rotates the queries that share it. */
+static void specdec__forward_rotate(specdec__context *c, int thread, int layer, int row, int head)
+{
+    const specdec__model *m = c->model;
+    const specdec__layer *l = &m->layer[layer];
+    const size_t dim = (size_t)c->kv.dim, size = (size_t)m->head_dim;
+    const float scale = (float)specdec__inverse_root((double)m->head_dim);
+    int group = m->heads / m->kv_heads, i;
+    specdec__scratch *s = &c->scratch[thread];
+
+    specdec__forward_head(c, row, c->keys + (size_t)row * (size_t)c->kv_width + (size_t)head * size, l->vector[SPECDEC__K_NORM],
+                          s->partner, s->queries);
+    memset(s->out, 0, dim * sizeof *s->out);
+    memcpy(s->out, c->values + (size_t)row * (size_t)c->kv_width + (size_t)head * size, size * sizeof *s->out);
+    specdec__kv_store(&c->kv, c->slots[c->first + row], layer, head, s->queries, s->out);
+    for (i = head * group; i < (head + 1) * group; i++) {
+        float *out = c->rotated + ((size_t)row * (size_t)m->heads + (size_t)i) * dim;
+
+        specdec__forward_head(c, row, c->queries + (size_t)row * (size_t)c->q + (size_t)i * size, l->vector[SPECDEC__Q_NORM], s->partner, out);
+        c->kernels->merge(out, scale, out, 0, c->kv.dim);
+    }
+}
+
+/* The slots of keys [64*block, 64*block + count) that a node sees: committed ones, then its ancestors and itself. */
+static void specdec__forward_slots(const specdec__context *c, int node, int block, int count, int *slots)
+{
+    const specdec__view *view = c->batch->views[node];
+    int from = block * SPECDEC__KEYS, committed = specdec__min_int(count, specdec__max_int(view->length - from, 0));
+    int at = node;
+
+    if (committed)
+        specdec__view_slots(view, from, committed, slots);
+    for (; at >= 0 && c->position[at] >= from + committed; at = c->batch->parents[at])
+        if (c->position[at] < from + count)
+            slots[c->position[at] - from] = c->slots[at];
+}
+
+/* Folds a block's result into the running state of one query. */
+static void specdec__forward_merge(const specdec__context *c, size_t query, int first, float max, float sum, const float *out)
+{
+    float *state = c->attended + query * (size_t)c->kv.dim, highest, a, b;
+
+    if (first) {
+        c->highest[query] = max;
+        c->total[query] = sum;
+        memcpy(state, out, (size_t)c->kv.dim * sizeof *out);
+        return;
+    }
+    highest = c->highest[query] > max ? c->highest[query] : max;
+    a = specdec__exp(c->highest[query] - highest);
+    b = specdec__exp(max - highest);
+    c->highest[query] = highest;
+    c->total[query] = specdec__fma(c->total[query], a, sum * b);
+    c->kernels->merge(state, a, out, b, c->kv.dim);
+}
+
+/* Keys and values of a page as floats. */
+static void specdec__forward_page(const specdec__context *c, specdec__scratch *s, int page, int layer, int head, const float **keys,
+                                  const float **values)
+{
+    const size_t size = (size_t)c->kv.dim * SPECDEC__KEYS;
+    const unsigned char *k = specdec__kv_keys(&c->kv, page, layer, head);
+    float *k_buffer = s->keys + (size_t)(page & 1) * size, *v_buffer = s->values + (size_t)(page & 1) * size;
+
+    if (s->page[page & 1] == page) {
+        *keys = k_buffer;
+        *values = v_buffer;
+        return;
+    }
+    *keys = specdec__kv_floats(&c->kv, c->kernels, k, 1, k_buffer);
+    *values = specdec__kv_floats(&c->kv, c->kernels, k + c->kv.half_bytes, 0, v_buffer);
+    if (*keys == k_buffer)
+        s->page[page & 1] = page;
+}
+
+/* A unit of attention: query heads [from, to) of one kv head, all nodes. */
+typedef struct specdec__unit {
+    int layer, head, from, to;
+} specdec__unit;
+
+/* Softmax, weighted sum and merge of up to four queries whose scores are in s->scores. */
+static void specdec__forward_fold(specdec__context *c, specdec__scratch *s, const size_t *query, const int *valid, int count, int block,
+                                  const float *values)
+{
+    float max[4], sum[4];
+    int i, equal = 1;
+
+    for (i = 0; i < count; i++) {
+        c->kernels->softmax(s->scores + i * SPECDEC__KEYS, valid[i], &max[i], &sum[i]);
+        equal &= valid[i] == valid[0];
+    }
+    if (equal)
+        c->kernels->weigh(s->scores, count, values, valid[0], c->kv.dim, s->out);
+    else
+        for (i = 0; i < count; i++)
+            c->kernels->weigh(s->scores + i * SPECDEC__KEYS, 1, values, valid[i], c->kv.dim, s->out + i * c->kv.dim);
+    for (i = 0; i < count; i++)
+        specdec__forward_merge(c, query[i], block == 0, max[i], sum[i], s->out + i * c->kv.dim);
+}
+
+/* Nodes [first, last) over a block of keys that are the first slots of one page. */
+static void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int first, int last, int block, int page)
+{
+    const size_t dim = (size_t)c->kv.dim, heads = (size_t)c->model->heads;
+    int group = u->to - u->from, queries = (last - first) * group, at, i;
+    const float *keys, *values;
+
+    specdec__forward_page(c, s, page, u->layer, u->head, &keys, &values);
+    for (at = 0; at < queries; at += 4) {
+        int count = specdec__min_int(4, queries - at), valid[4];
+        size_t query[4];
+
+        for (i = 0; i < count; i++) {
+            int node = first + (at + i) / group;
+
+            query[i] = (size_t)(node - c->first) * heads + (size_t)(u->from + (at + i) % group);
+            valid[i] = specdec__min_int(SPECDEC__KEYS, c->position[node] + 1 - block * SPECDEC__KEYS);
+            memcpy(s->queries + (size_t)i * dim, c->rotated + query[i] * dim, dim * sizeof(float));
+        }
+        c->kernels->scores(s->queries, c->kv.dim, count, keys, s->scores);
+        specdec__forward_fold(c, s, query, valid, count, block, values);
+    }
+}
+
+/* One node over a block whose keys lie anywhere: scores page by page, then put into logical order. */
+static void specdec__forward_gathered(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int node, int block, const int *slots,
+                                      int valid_keys)
+{
+    const size_t dim = (size_t)c->kv.dim, heads = (size_t)c->model->heads;
+    int at, i, j, done;
+
+    for (at = u->from; at < u->to; at += 4) {
+        int count = specdec__min_int(4, u->to - at), valid[4];
+        float logical[4][SPECDEC__KEYS];
+        size_t query[4];
+
+        for (i = 0; i < count; i++) {
+            query[i] = (size_t)(node - c->first) * heads + (size_t)(at + i);
+            valid[i] = valid_keys;
+            memcpy(s->queries + (size_t)i * dim, c->rotated + query[i] * dim, dim * sizeof(float));
+        }
+        for (done = 0; done < valid_keys; ) {
+            int page = slots[done] / SPECDEC__KEYS;
+            const float *keys, *values;
+
+            specdec__forward_page(c, s, page, u->layer, u->head, &keys, &values);
+            c->kernels->scores(s->queries, c->kv.dim, count, keys, s->scores);
+            for (j = done; j < valid_keys && slots[j] / SPECDEC__KEYS == page; j++) {
+                for (i = 0; i < count; i++)
+                    logical[i][j] = s->scores[i * SPECDEC__KEYS + slots[j] % SPECDEC__KEYS];
+                memcpy(s->gathered + (size_t)j * dim, values + (size_t)(slots[j] % SPECDEC__KEYS) * dim, dim * sizeof(float));
+            }
+            done = j;
+        }
+        for (i = 0; i < count; i++)
+            memcpy(s->scores + i * SPECDEC__KEYS, logical[i], (size_t)valid_keys * sizeof(float));
+        specdec__forward_fold(c, s, query, valid, count, block, s->gathered);
+    }
+}
+
+/* How many nodes from `node` on see the same slots of a block, the later ones perhaps more of them. */
+static int specdec__forward_sharing(const specdec__context *c, int node, int block)
+{
+    const specdec__view *view = c->batch->views[node];
+    int committed = (block + 1) * SPECDEC__KEYS <= view->length, last = node + 1;
+
+    while (last < c->first + c->n && c->batch->views[last] == view && (committed || (c->trunk[node] && c->trunk[last])))
+        last++;
+    return last - node;
+}
+
+static void specdec__forward_attend(specdec__context *c, int thread, const specdec__unit *u)
+{
+    specdec__scratch *s = &c->scratch[thread];
+    int blocks = 0, block, node, i, d, head, slots[SPECDEC__KEYS];
+    const int size = c->model->head_dim;
+
+    s->page[0] = s->page[1] = -1;
+    for (node = c->first; node < c->first + c->n; node++)
+        blocks = specdec__max_int(blocks, c->position[node] / SPECDEC__KEYS + 1);
+    for (block = 0; block < blocks; block++)
+        for (node = c->first; node < c->first + c->n; ) {
+            int valid = specdec__min_int(SPECDEC__KEYS, c->position[node] + 1 - block * SPECDEC__KEYS), share, aligned;
+
+            if (valid <= 0) {
+                node++;
+                continue;
+            }
+            share = specdec__forward_sharing(c, node, block);
+            valid = specdec__min_int(SPECDEC__KEYS, c->position[node + share - 1] + 1 - block * SPECDEC__KEYS);
+            specdec__forward_slots(c, node + share - 1, block, valid, slots);
+            aligned = slots[0] % SPECDEC__KEYS == 0;
+            for (i = 1; i < valid; i++)
+                aligned &= slots[i] == slots[0] + i;
+            if (aligned)
+                specdec__forward_aligned(c, s, u, node, node + share, block, slots[0] / SPECDEC__KEYS);
+            else
+                for (i = node; i < node + share; i++)
+                    specdec__forward_gathered(c, s, u, i, block, slots, specdec__min_int(valid, c->position[i] + 1 - block * SPECDEC__KEYS));
+            node += share;
+        }
+    for (i = 0; i < c->n; i++)
+        for (head = u->from; head < u->to; head++) {
+            size_t query = (size_t)i * (size_t)c->model->heads + (size_t)head;
+            const float *from = c->attended + query * (size_t)c->kv.dim, inverse = 1.0f / c->total[query];
+            float *to = c->h + (size_t)i * (size_t)c->q + (size_t)head * (size_t)size;
+
+            for (d = 0; d < size; d++)
+                to[d] = from[d] * inverse;
+        }
+}
+
+/* Attention of a layer: units of (kv head, part of its query heads), as many parts as the threads need. */
+static void specdec__forward_attention(specdec__context *c, int thread, int layer)
+{
+    const specdec__model *m = c->model;
+    int group = m->heads / m->kv_heads, parts = 1, from, end = 0;
+
+    while (m->kv_heads * parts < c->pool->threads && parts < group)
+        do
+            parts++;
+        while (group % parts);
+    while ((from = specdec__pool_claim(c->pool, m->kv_heads * parts, 1, &end)) < m->kv_heads * parts) {
+        specdec__unit unit;
+
+        unit.layer = layer;
+        unit.head = from / parts;
+        unit.from = unit.head * group + from % parts * (group / parts);
+        unit.to = unit.from + group / parts;
+        specdec__forward_attend(c, thread, &unit);
+    }
+}
+
+/* --- the step ------------------------------------------------------------------------------------------------------- */
+
+static specdec__target specdec__forward_target(const specdec__layer *layer, int matrix, int bias, float *out, int stride, int add)
+{
+    specdec__target t;
+
+    t.matrix = &layer->matrix[matrix];
+    t.bias = bias >= 0 ? layer->vector[bias] : NULL;
+    t.out = out;
+    t.stride = (size_t)stride;
+    t.add = add;
+    return t;
+}
+
+/* One layer on one thread. Returns 1 when cancelled. */
+static int specdec__forward_layer(specdec__context *c, int thread, int index)
+{
+    const specdec__layer *layer = &c->model->layer[index];
+    specdec__target t[3];
+    int from, end = 0;
+
+    specdec__forward_quantise(c, thread, c->h, c->n, c->e, layer->vector[SPECDEC__ATTENTION_NORM], NULL);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    t[0] = specdec__forward_target(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries, c->q, 0);
+    t[1] = specdec__forward_target(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys, c->kv_width, 0);
+    t[2] = specdec__forward_target(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values, c->kv_width, 0);
+    specdec__forward_multiply(c, thread, t, 3);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    while ((from = specdec__pool_claim(c->pool, c->n * c->model->kv_heads, 1, &end)) < c->n * c->model->kv_heads)
+        specdec__forward_rotate(c, thread, index, from / c->model->kv_heads, from % c->model->kv_heads);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    specdec__forward_attention(c, thread, index);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    specdec__forward_quantise(c, thread, c->h, c->n, c->q, NULL, NULL);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    t[0] = specdec__forward_target(layer, SPECDEC__O, SPECDEC__O_BIAS, c->x, c->e, 1);
+    specdec__forward_multiply(c, thread, t, 1);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    specdec__forward_quantise(c, thread, c->h, c->n, c->e, layer->vector[SPECDEC__FFN_NORM], NULL);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    specdec__forward_gate_up(c, thread, layer);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    specdec__forward_quantise(c, thread, c->hidden, c->n, c->ff, NULL, NULL);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    t[0] = specdec__forward_target(layer, SPECDEC__DOWN, -1, c->x, c->e, 1);
+    specdec__forward_multiply(c, thread, t, 1);
+    return specdec__pool_barrier(c->pool);
+}
+
+static void specdec__forward_worker(void *argument, int thread)
+{
+    specdec__context *c = (specdec__context *)argument;
+    const specdec__model *m = c->model;
+    specdec__target t;
+    int i;
+
+    for (i = thread; i < c->n; i += c->pool->threads) {
+        const specdec__matrix *table = &m->token_embedding;
+
+        specdec__quant_to_float(table->type, table->file + (size_t)c->batch->tokens[c->first + i] * table->row_bytes, (size_t)m->embedding,
+                                c->x + (size_t)i * (size_t)c->e);
+        specdec__forward_angles(c, i);
+    }
+    if (specdec__pool_barrier(c->pool))
+        return;
+    for (i = 0; i < m->layers; i++)
+        if (specdec__forward_layer(c, thread, i))
+            return;
+    if (!c->row_count)
+        return;
+    specdec__forward_quantise(c, thread, c->h, c->row_count, c->e, m->output_norm, c->rows);
+    if (specdec__pool_barrier(c->pool))
+        return;
+    t.matrix = &m->output;
+    t.bias = NULL;
+    t.out = c->logits;
+    t.stride = (size_t)m->vocab_size;
+    t.add = 0;
+    specdec__forward_multiply(c, thread, &t, 1);
+}
+
+/* Checks a batch and works out positions, slots, trunk and rows. */
+static specdec_result specdec__forward_prepare(specdec__context *c, const specdec__batch *batch, specdec_error *error)
+{
+    int i, j;
+
+    if (batch->n - batch->done < 1 || batch->n > c->most)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a step of %d nodes, the engine was made for 1..%d", batch->n, c->most);
+    c->row_count = 0;
+    for (i = batch->done; i < batch->n; i++) {
+        int parent = batch->parents[i], local = 0, previous = -1;
+        specdec__view *view = batch->views[i];
+
+        if (batch->tokens[i] < 0 || batch->tokens[i] >= c->model->vocab_size)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d", (int)batch->tokens[i], c->model->vocab_size);
+        if (parent < -1 || parent >= i || (parent >= 0 && batch->views[parent] != view))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, parent);
+        for (j = 0; j < i; j++)
+            if (batch->views[j] == view) {
+                local++;
+                previous = j;
+            }
+        if (!specdec__view_reserve(view, &c->kv, local + 1))
+            return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "no room in the KV cache for %d more tokens", batch->n);
+        c->slots[i] = specdec__view_reserved_slot(view, local);
+        c->position[i] = parent < 0 ? view->length : c->position[parent] + 1;
+        c->trunk[i] = parent == previous && (parent < 0 || c->trunk[parent]);
+        if (batch->wanted == NULL || batch->wanted[i])
+            c->rows[c->row_count++] = i - batch->done;
+    }
+    if (c->row_count > c->most_rows)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d rows of logits, the engine was made for %d", c->row_count, c->most_rows);
+    c->batch = batch;
+    c->first = batch->done;
+    c->n = batch->n - batch->done;
+    return SPECDEC_OK;
+}
+
+/* Runs a batch: logits (wanted rows, vocab) lie in c->logits, keys and values in reserved slots of the views until they
+   are committed or overwritten by the next step. */
+static specdec_result specdec__forward(specdec__context *c, const specdec__batch *batch, specdec_error *error)
+{
+    specdec_result result = specdec__forward_prepare(c, batch, error);
+
+    if (result)
+        return result;
+    if (specdec__pool_run(c->pool, specdec__forward_worker, c))
+        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    return SPECDEC_OK;
+}
+
+/*
+ * >>sample (private): a row of logits becomes a set of candidates, the candidates become tokens or a distribution;
+ * noise that is a function of (seed, position, token). May call: >>base >>op
+ * ====================================================================================================================== */
+
+#define SPECDEC__SAMPLE_WINDOW     64 /* repetition_window when the caller leaves it 0 */
+#define SPECDEC__SAMPLE_NUCLEUS    64 /* candidates sorted first when looking for a top-p set; then 8 times more */
+#define SPECDEC__SAMPLE_GUMBEL_MAX 22.1808f       /* no Gumbel value is above: 32 ln 2, and a little for rounding */
+#define SPECDEC__SAMPLE_LARGEST    3.40282347e38f /* the largest float */
+
+/* A bijection of 64-bit numbers whose output bits each depend on every input bit (the finaliser of SplitMix64,
+   Steele, Lea and Flood 2014, with Stafford's constants). */
+SPECDEC__INLINE uint64_t specdec__sample_mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* What seed and position contribute to the noise; the same for every token of a row. */
+SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t position)
+{
+    uint64_t key = specdec__sample_mix(seed + 0x9e3779b97f4a7c15u);
+
+    return specdec__sample_mix(key ^ specdec__sample_mix(position * 0xd1342543de82ef95u + 0x632be59bd9b4e019u));
+}
+
+SPECDEC__INLINE uint64_t specdec__sample_noise_at(uint64_t row, uint32_t token)
+{
+    return specdec__sample_mix(row + (uint64_t)token * 0x9e3779b97f4a7c15u);
+}
+
+/* 32 random bits, the same on every machine. Token ids are below 2^31; the upper half serves uniform numbers. */
+static SPECDEC__UNUSED uint32_t specdec__noise(uint64_t seed, uint64_t position, uint32_t token)
+{
+    return (uint32_t)(specdec__sample_noise_at(specdec__sample_noise_row(seed, position), token) >> 32);
+}
+
+/* -log(-log(u)) with u = (bits + 1) / (2^32 + 1): in [-3.1, SPECDEC__SAMPLE_GUMBEL_MAX]. Works on 1 - u near 1. */
+static float specdec__sample_gumbel_from(uint32_t bits)
+{
+    const float unit = 2.32830644e-10f; /* 2^-32 */
+    float u, complement, wait;
+
+    if (bits < 0x80000000u)
+        return -specdec__log(-specdec__log((float)(bits + 1) * unit));
+    complement = (float)(~bits + 1) * unit;
+    u = 1.0f - complement;
+    wait = u < 1.0f ? -specdec__log(u) * (complement / (1.0f - u)) : complement;
+    return -specdec__log(wait);
+}
+
+/* Noise with the standard Gumbel distribution, for one token. */
+static SPECDEC__UNUSED float specdec__gumbel(uint64_t seed, uint64_t position, uint32_t token)
+{
+    return specdec__sample_gumbel_from(specdec__noise(seed, position, token));
+}
+
+double specdec_uniform_next(specdec_uniform *source)
+{
+    uint64_t row = specdec__sample_noise_row(source->seed, source->position);
+    uint64_t bits = specdec__sample_noise_at(row, 0x80000000u | source->decision++);
+
+    return ((double)(bits >> 12) + 0.5) * (1.0 / 4503599627370496.0); /* 2^52 */
+}
+
+/* Order of candidates: the higher logit first, then the lower token. */
+SPECDEC__INLINE int specdec__sample_before(specdec_candidate a, specdec_candidate b)
+{
+    return a.logit > b.logit || (!(a.logit < b.logit) && a.token < b.token);
+}
+
+/* Sinks items[at] in a heap of count items whose root comes last in the order. */
+static void specdec__sample_sink(specdec_candidate *items, int count, int at)
+{
+    specdec_candidate moving = items[at];
+
+    while (at < count / 2) {
+        int child = 2 * at + 1;
+
+        if (child + 1 < count && specdec__sample_before(items[child], items[child + 1]))
+            child++;
+        if (!specdec__sample_before(moving, items[child]))
+            break;
+        items[at] = items[child];
+        at = child;
+    }
+    items[at] = moving;
+}
+
+/* Brings the best k of count items to the front, sorted; 0 < k <= count. O(count) for small k. */
+static void specdec__sample_select(specdec_candidate *items, int count, int k)
+{
+    specdec_candidate moving;
+    int i;
+
+    for (i = k / 2 - 1; i >= 0; i--)
+        specdec__sample_sink(items, k, i);
+    for (i = k; i < count; i++) {
+        if (specdec__sample_before(items[i], items[0])) {
+            moving = items[i];
+            items[i] = items[0];
+            items[0] = moving;
+            specdec__sample_sink(items, k, 0);
+        }
+    }
+    for (i = k - 1; i > 0; i--) {
+        moving = items[i];
+        items[i] = items[0];
+        items[0] = moving;
+        specdec__sample_sink(items, i, 0);
+    }
+}
+
+/* A logit that compares: NaN becomes -infinity, +infinity the largest float. */
+SPECDEC__INLINE float specdec__sample_clean(float logit)
+{
+    if (!(logit >= -SPECDEC__SAMPLE_LARGEST))
+        return specdec__float_from_bits(0xff800000u);
+    return logit > SPECDEC__SAMPLE_LARGEST ? SPECDEC__SAMPLE_LARGEST : logit;
+}
+
+static specdec_result specdec__sample_check(const specdec_sampling *sampling, specdec_error *error)
+{
+    if (!(sampling->temperature >= 0.0f && sampling->temperature <= 1e6f))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "temperature must be 0 (greedy) or a number up to 1000000");
+    if (sampling->top_k < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "top_k is %d; it must be 0 (off) or more",
+                             (int)sampling->top_k);
+    if (!(sampling->top_p >= 0.0f && sampling->top_p <= 1.0f))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "top_p must be within 0 (off) and 1 (off)");
+    if (!(sampling->min_p >= 0.0f && sampling->min_p <= 1.0f))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "min_p must be within 0 (off) and 1");
+    if (!(sampling->repetition_penalty >= 0.0f && sampling->repetition_penalty <= 1e6f))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "repetition_penalty must be 0 or 1 (off) or a number up to 1000000");
+    if (sampling->repetition_window < -1)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "repetition_window is %d; it must be -1 (all), 0 (%d) or more",
+                             (int)sampling->repetition_window, SPECDEC__SAMPLE_WINDOW);
+    return SPECDEC_OK;
+}
+
+/* Copies the row into items[vocab], items[i] being token i, and makes tokens of the window less likely. */
+static void specdec__sample_penalise(specdec_candidate *items, const specdec_sampling *sampling, const float *logits,
+                                     int vocab, const int32_t *recent, int recent_count)
+{
+    int window = sampling->repetition_window ? sampling->repetition_window : SPECDEC__SAMPLE_WINDOW;
+    float penalty = sampling->repetition_penalty;
+    int i;
+
+    for (i = 0; i < vocab; i++) {
+        items[i].token = i;
+        items[i].logit = specdec__sample_clean(logits[i]);
+    }
+    if (!(penalty > 0.0f) || !(penalty < 1.0f || penalty > 1.0f))
+        return;
+    for (i = window < 0 ? 0 : specdec__max_int(recent_count - window, 0); i < recent_count; i++) {
+        int32_t token = recent[i];
+
+        if (token >= 0 && token < vocab) {
+            float logit = specdec__sample_clean(logits[token]); /* the row's value, so that repeats count once */
+
+            items[token].logit = specdec__sample_clean(logit > 0.0f ? logit / penalty : logit * penalty);
+        }
+    }
+}
+
+/* Drops candidates of probability zero and shifts the rest so that the best logit is 0. Returns how many stay, >= 1. */
+static int specdec__sample_shift(specdec_candidate *items, int vocab)
+{
+    float best = specdec__float_from_bits(0xff800000u);
+    int i, count = 0;
+
+    for (i = 0; i < vocab; i++)
+        best = items[i].logit > best ? items[i].logit : best;
+    for (i = 0; i < vocab; i++) {
+        float logit = items[i].logit - best;
+
+        if (logit >= -SPECDEC__SAMPLE_LARGEST) {
+            items[count].token = items[i].token;
+            items[count++].logit = logit;
+        }
+    }
+    if (count == 0) {
+        items[0].token = 0; /* nothing in the row is a number above -infinity */
+        items[0].logit = 0.0f;
+        count = 1;
+    }
+    return count;
+}
+
+/* Keeps the fewest best candidates that hold top_p of the probability; leaves them sorted. Returns how many. */
+static int specdec__sample_nucleus(specdec_candidate *items, int count, float top_p, int sorted)
+{
+    int i = 0, ready = sorted ? count : specdec__min_int(SPECDEC__SAMPLE_NUCLEUS, count);
+    double total = 0.0, reached = 0.0;
+
+    for (i = 0; i < count; i++)
+        total += (double)specdec__exp(items[i].logit);
+    total *= (double)top_p;
+    if (!sorted)
+        specdec__sample_select(items, count, ready);
+    for (i = 0;; ready = ready > count / 8 ? count : ready * 8) {
+        for (; i < ready; i++) {
+            reached += (double)specdec__exp(items[i].logit);
+            if (reached >= total)
+                return i + 1;
+        }
+        if (ready == count)
+            return count;
+        specdec__sample_select(items + ready, count - ready,
+                               specdec__min_int(ready > count / 8 ? count : ready * 7, count - ready));
+    }
+}
+
+specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_sampling *sampling, const float *logits,
+                                     int vocab, const int32_t *recent, int recent_count, specdec_error *error)
+{
+    specdec_candidate *items = out ? out->items : NULL;
+    int i, count, kept, sorted = 0;
+    specdec_result result;
+
+    if (!items || !sampling || !logits || vocab < 1 || recent_count < 0 || (recent_count && !recent))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "sampling needs candidates, settings and a row of at least one logit");
+    result = specdec__sample_check(sampling, error);
+    if (result)
+        return result;
+    specdec__sample_penalise(items, sampling, logits, vocab, recent, recent_count);
+    count = specdec__sample_shift(items, vocab);
+    out->greedy = !(sampling->temperature > 0.0f);
+    out->count = count;
+    if (out->greedy)
+        return SPECDEC_OK;
+    if (sampling->top_k > 0 && sampling->top_k < count) {
+        count = sampling->top_k;
+        specdec__sample_select(items, out->count, count);
+        sorted = 1;
+    }
+    if (sampling->top_p > 0.0f && sampling->top_p < 1.0f)
+        count = specdec__sample_nucleus(items, count, sampling->top_p, sorted);
+    if (sampling->min_p > 0.0f) {
+        float least = specdec__log(sampling->min_p);
+
+        for (i = 0, kept = 0; i < count; i++)
+            if (items[i].logit >= least)
+                items[kept++] = items[i];
+        count = kept;
+    }
+    for (i = 0; i < count; i++)
+        items[i].logit = items[i].logit / sampling->temperature;
+    out->count = count;
+    return SPECDEC_OK;
+}
+
+/* Puts a candidate into the sorted list best[held] of at most k; the last one falls out. Returns how many are held. */
+static int specdec__sample_insert(specdec_candidate *best, int held, int k, specdec_candidate candidate)
+{
+    int at = held < k ? held : k - 1;
+
+    if (held == k && !specdec__sample_before(candidate, best[k - 1]))
+        return held;
+    for (; at > 0 && specdec__sample_before(candidate, best[at - 1]); at--)
+        best[at] = best[at - 1];
+    best[at] = candidate;
+    return held < k ? held + 1 : held;
+}
+
+/* The most noise that these bits can give: ln 2 (rounded up to 710/1024, so that the product is exact) for each leading
+   one and one more. */
+SPECDEC__INLINE float specdec__sample_gumbel_limit(uint32_t bits)
+{
+    return (float)((__builtin_clz(~bits | 1u) + 1) * 710) * 0.0009765625f;
+}
+
+/* The k best candidates once Gumbel noise is added. Exact: passed over are only those that no noise, or none as large
+   as their leading bits allow, lifts to the k-th best. */
+static int specdec__sample_perturbed(const specdec_candidates *candidates, uint64_t row, int k, specdec_candidate *best)
+{
+    float worst = specdec__float_from_bits(0xff800000u);
+    int i, held = 0;
+
+    for (i = 0; i < candidates->count; i++) {
+        specdec_candidate candidate = candidates->items[i];
+        uint32_t bits;
+
+        if (candidate.logit + SPECDEC__SAMPLE_GUMBEL_MAX < worst)
+            continue;
+        bits = (uint32_t)(specdec__sample_noise_at(row, (uint32_t)candidate.token) >> 32);
+        if (candidate.logit + specdec__sample_gumbel_limit(bits) < worst)
+            continue;
+        candidate.logit = candidate.logit + specdec__sample_gumbel_from(bits);
+        held = specdec__sample_insert(best, held, k, candidate);
+        if (held == k)
+            worst = best[k - 1].logit;
+    }
+    return held;
+}
+
+int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint64_t position, int k,
+                       specdec_candidate *best)
+{
+    int i, held = 0;
+
+    if (!candidates || !best || k < 1)
+        return 0;
+    if (!candidates->greedy)
+        return specdec__sample_perturbed(candidates, specdec__sample_noise_row(seed, position), k, best);
+    for (i = 0; i < candidates->count; i++)
+        if (held < k || candidates->items[i].logit >= best[k - 1].logit)
+            held = specdec__sample_insert(best, held, k, candidates->items[i]);
+    return held;
+}
+
+/* The one token that (seed, position) chooses among the candidates; with greedy candidates the best one. */
+static SPECDEC__UNUSED int32_t specdec__sample_coupled(const specdec_candidates *candidates, uint64_t seed,
+                                                       uint64_t position)
+{
+    specdec_candidate best;
+
+    best.token = 0;
+    specdec_sample_top(candidates, seed, position, 1, &best);
+    return best.token;
+}
+
+/* The k best tokens of a row, best first, without scratch: what a filter at temperature 0 and no penalty would give,
+   but for the shift of the logits. Returns how many. */
+static SPECDEC__UNUSED int specdec__sample_greedy(const float *logits, int vocab, int k, specdec_candidate *best)
+{
+    int i, held = 0;
+
+    for (i = 0; i < vocab && k > 0; i++) {
+        specdec_candidate candidate;
+
+        candidate.token = i;
+        candidate.logit = logits[i];
+        if (held == k && !(candidate.logit > best[k - 1].logit))
+            continue;
+        candidate.logit = specdec__sample_clean(candidate.logit);
+        held = specdec__sample_insert(best, held, k, candidate);
+    }
+    return held;
+}
+
+specdec_result specdec_sample_distribution(const specdec_candidates *candidates, int vocab, float *p,
+                                           specdec_error *error)
+{
+    double total = 0.0;
+    int i;
+
+    if (!candidates || !candidates->items || candidates->count < 1 || !p || vocab < 1)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "a distribution needs candidates and room for at least one token");
+    for (i = 0; i < candidates->count; i++)
+        if (candidates->items[i].token < 0 || candidates->items[i].token >= vocab)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "candidate token %d is outside of a vocabulary of %d",
+                                 (int)candidates->items[i].token, vocab);
+    memset(p, 0, (size_t)vocab * sizeof *p);
+    if (candidates->greedy) {
+        p[specdec__sample_coupled(candidates, 0, 0)] = 1.0f;
+        return SPECDEC_OK;
+    }
+    for (i = 0; i < candidates->count; i++) {
+        float weight = specdec__exp(candidates->items[i].logit);
+
+        p[candidates->items[i].token] = weight;
+        total += (double)weight;
+    }
+    for (i = 0; i < candidates->count; i++)
+        p[candidates->items[i].token] = (float)((double)p[candidates->items[i].token] / total);
+    return SPECDEC_OK;
+}
+
+/* ======================================================================================================================
+ * >>tree (private): token trees as arrays: shapes, scores, the best tree for an acceptance vector, growth from live
+ * probabilities, the default family. May call: >>base
+ * ====================================================================================================================== */
+
+#define SPECDEC__TREE_NONE (-1e300) /* the score of a tree that does not exist */
+#define SPECDEC__TREE_TIE  1e-12    /* the relative gain below which two scores count as equal */
+
+/* Node i becomes a child of parent, one rank after its last sibling; parents come first, siblings in order of rank. */
+SPECDEC__INLINE void specdec__tree_put(specdec_tree *tree, int i, int parent, int rank)
+{
+    tree->parents[i] = parent;
+    tree->ranks[i] = rank;
+}
+
+/* Room for n nodes? Then sets tree->n. On SPECDEC_ERROR_BUFFER tree->n holds the needed count, too. */
+static specdec_result specdec__tree_reserve(specdec_tree *tree, size_t n, specdec_error *error)
+{
+    if (!tree || !tree->parents || !tree->ranks)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree needs its arrays of parents and ranks");
+    if (n < 1 || n > SPECDEC_TREE_MAX_NODES)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree of %zu nodes is asked for; it has 1 to %d", n,
+                             SPECDEC_TREE_MAX_NODES);
+    tree->n = (int)n;
+    if (tree->capacity < (int)n)
+        return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the tree needs %zu nodes, its arrays hold %d", n,
+                             tree->capacity);
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_tree_check(const specdec_tree *tree, specdec_error *error)
+{
+    int i, sibling;
+
+    if (!tree || !tree->parents || !tree->ranks)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree needs its arrays of parents and ranks");
+    if (tree->n < 1 || tree->n > SPECDEC_TREE_MAX_NODES || tree->n > tree->capacity)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "the tree has %d nodes; allowed are 1 to %d, its arrays hold %d", tree->n,
+                             SPECDEC_TREE_MAX_NODES, tree->capacity);
+    if (tree->parents[0] != -1 || tree->ranks[0] != 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "node 0 is the root: its parent must be -1 and its rank 0");
+    for (i = 1; i < tree->n; i++) {
+        if (tree->parents[i] < 0 || tree->parents[i] >= i)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                                 "the parent of node %d is %d; it must be a node before it", i, (int)tree->parents[i]);
+        for (sibling = i - 1; sibling > 0 && tree->parents[sibling] != tree->parents[i]; sibling--)
+            continue;
+        if (tree->ranks[i] != (sibling > 0 ? tree->ranks[sibling] : 0) + 1)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                                 "the rank of node %d is %d; siblings must count 1, 2, ... in order", i,
+                                 (int)tree->ranks[i]);
+    }
+    return SPECDEC_OK;
+}
+
+int specdec_tree_depth(const specdec_tree *tree, int32_t *depths)
+{
+    int i, d = 0;
+
+    for (i = 0; i < tree->n; i++) {
+        int at, depth = 0;
+
+        for (at = i; tree->parents[at] >= 0; at = tree->parents[at])
+            depth++;
+        if (depths)
+            depths[i] = depth;
+        d = specdec__max_int(d, depth + 1);
+    }
+    return d;
+}
+
+specdec_result specdec_tree_chains(specdec_tree *tree, int chains, int length, specdec_error *error)
+{
+    size_t n = specdec__size_add(
+        1, specdec__size_multiply((size_t)specdec__max_int(chains, 0), (size_t)specdec__max_int(length, 0)));
+    specdec_result result;
+    int i;
+
+    if (chains < 0 || length < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d chains of %d nodes: both must be 0 or more", chains,
+                             length);
+    result = specdec__tree_reserve(tree, n, error);
+    if (result)
+        return result;
+    specdec__tree_put(tree, 0, -1, 0);
+    for (i = 1; i < tree->n; i++)
+        specdec__tree_put(tree, i, i <= chains ? 0 : i - chains, i <= chains ? i : 1);
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_tree_full(specdec_tree *tree, int k, int d, specdec_error *error)
+{
+    size_t n = 1, level = 1;
+    specdec_result result;
+    int i;
+
+    if (k < 1 || d < 1)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "a full tree needs at least 1 child a node and 1 level, not %d and %d", k, d);
+    for (i = 1; i < d && n <= SPECDEC_TREE_MAX_NODES; i++) {
+        level = specdec__size_multiply(level, (size_t)k);
+        n = specdec__size_add(n, level);
+    }
+    result = specdec__tree_reserve(tree, n, error);
+    if (result)
+        return result;
+    specdec__tree_put(tree, 0, -1, 0);
+    for (i = 1; i < tree->n; i++)
+        specdec__tree_put(tree, i, (i - 1) / k, (i - 1) % k + 1);
+    return SPECDEC_OK;
+}
+
+/* Is p[width] an acceptance vector? */
+static specdec_result specdec__tree_check_acceptance(const double *p, int width, specdec_error *error)
+{
+    double sum = 0.0;
+    int k;
+
+    if (!p || width < 1 || width > SPECDEC_TREE_MAX_WIDTH)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an acceptance vector of %d entries; it has 1 to %d",
+                             p ? width : 0, SPECDEC_TREE_MAX_WIDTH);
+    for (k = 0; k < width; k++) {
+        if (!(p[k] >= 0.0 && p[k] <= 1.0 + 1e-6))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                                 "entry %d of the acceptance vector is not within 0 and 1", k + 1);
+        sum += p[k];
+    }
+    if (sum > 1.0 + 1e-6)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the acceptance vector sums to more than 1");
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const double *p, int width,
+                                  specdec_error *error)
+{
+    specdec_result result = specdec_tree_check(tree, error);
+    int i, at;
+
+    if (!result)
+        result = specdec__tree_check_acceptance(p, width, error);
+    if (result)
+        return result;
+    for (*score = 0.0, i = 0; i < tree->n; i++) {
+        double f = 1.0;
+
+        for (at = i; at > 0 && f > 0.0; at = tree->parents[at])
+            f *= tree->ranks[at] <= width ? p[tree->ranks[at] - 1] : 0.0;
+        *score += f;
+    }
+    return SPECDEC_OK;
+}
+
+/* The dynamic programme's tables; one row holds the subtree sizes 0..n. */
+typedef struct specdec__tree_tables {
+    const double *p;
+    int width, n, d;
+    size_t stride;   /* n + 1 */
+    double *best;    /* [d + 1][stride]: the best score of a tree with m nodes and at most l levels */
+    double *rows;    /* [width + 1][stride]: for one l: the same, with exactly b children of the root */
+    double *weights; /* [stride]: what a b-th child with a subtree of j nodes adds */
+    int32_t *sizes;  /* [n]: nodes below and including each node of the tree being written */
+} specdec__tree_tables;
+
+static specdec_result specdec__tree_lay_out(specdec__tree_tables *tables, specdec__arena *arena)
+{
+    tables->stride = (size_t)tables->n + 1;
+    tables->best = SPECDEC__TAKE(arena, double, ((size_t)tables->d + 1) * tables->stride);
+    tables->rows = SPECDEC__TAKE(arena, double, ((size_t)tables->width + 1) * tables->stride);
+    tables->weights = SPECDEC__TAKE(arena, double, tables->stride);
+    tables->sizes = SPECDEC__TAKE(arena, int32_t, tables->n);
+    return arena->used == SIZE_MAX ? SPECDEC_ERROR_MEMORY : SPECDEC_OK;
+}
+
+size_t specdec_tree_memory(int n, int d, int width)
+{
+    specdec__tree_tables tables;
+    specdec__arena arena;
+
+    if (n < 1 || n > SPECDEC_TREE_MAX_NODES || d < 1 || d > SPECDEC_TREE_MAX_DEPTH || width < 1 ||
+        width > SPECDEC_TREE_MAX_WIDTH)
+        return 0;
+    memset(&arena, 0, sizeof arena);
+    tables.n = n;
+    tables.d = d;
+    tables.width = width;
+    specdec__tree_lay_out(&tables, &arena);
+    return arena.used + sizeof(double) - 1;
+}
+
+/* Fills weights[1..]: p times the best score of j nodes in l - 1 levels. Returns the largest j that exists, at most
+   most. */
+static int specdec__tree_weigh(double *weights, const double *below, double p, int most)
+{
+    int j;
+
+    for (j = 1; j <= most && below[j] > 0.0; j++)
+        weights[j] = p * below[j];
+    return j - 1;
+}
+
+/* Fills rows[b][m] for m <= most, where the children's subtrees score below[]:
+   T[m][l][b] = max_y T[y][l][b-1] + p_b * best[m-y][l-1] (Chen et al. 2024, arXiv 2402.12374, section 4.1). */
+static void specdec__tree_fill_rows(const specdec__tree_tables *tables, const double *below, int most)
+{
+    int b, m, y, j;
+
+    for (m = 0; m <= most; m++)
+        tables->rows[m] = m == 1 ? 1.0 : SPECDEC__TREE_NONE;
+    for (b = 1; b <= tables->width; b++) {
+        const double *before = tables->rows + (size_t)(b - 1) * tables->stride;
+        double *row = tables->rows + (size_t)b * tables->stride;
+        int largest = specdec__tree_weigh(tables->weights, below, tables->p[b - 1], most - 1);
+
+        for (m = 0; m <= most; m++)
+            row[m] = SPECDEC__TREE_NONE;
+        for (y = b; y < most; y++) {
+            const double *weights = tables->weights;
+            double *out = row + y, base = before[y];
+            int last = specdec__min_int(largest, most - y);
+
+            if (base < 0.0)
+                continue;
+            for (j = 1; j <= last; j++) {
+                double score = base + weights[j];
+                out[j] = score > out[j] ? score : out[j];
+            }
+        }
+    }
+}
+
+/* Fills best[l][m] for every l <= d and m <= n. */
+static void specdec__tree_fill(const specdec__tree_tables *tables)
+{
+    int b, l, m;
+
+    for (m = 0; m <= tables->n; m++)
+        tables->best[m] = SPECDEC__TREE_NONE;
+    for (l = 1; l <= tables->d; l++) {
+        double *best = tables->best + (size_t)l * tables->stride;
+
+        specdec__tree_fill_rows(tables, best - tables->stride, tables->n);
+        memcpy(best, tables->rows, tables->stride * sizeof *best);
+        for (b = 1; b <= tables->width; b++) {
+            const double *row = tables->rows + (size_t)b * tables->stride;
+
+            for (m = 1; m <= tables->n; m++)
+                best[m] = row[m] > best[m] ? row[m] : best[m];
+        }
+    }
+}
+
+/* Checks the arguments, lays out the tables in memory and fills them. */
+static specdec_result specdec__tree_solve(specdec__tree_tables *tables, const double *p, int width, int n, int d,
+                                          void *memory, size_t bytes, specdec_error *error)
+{
+    specdec_result result = specdec__tree_check_acceptance(p, width, error);
+    size_t needed = specdec_tree_memory(n, d, width), skip = (size_t)(0u - (uintptr_t)memory) % sizeof(double);
+    specdec__arena arena;
+
+    if (result)
+        return result;
+    if (needed == 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "a tree of %d nodes and %d levels is asked for; allowed are 1 to %d and 1 to %d", n, d,
+                             SPECDEC_TREE_MAX_NODES, SPECDEC_TREE_MAX_DEPTH);
+    if (!memory || bytes < needed)
+        return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the best tree needs %zu bytes of memory, not %zu", needed,
+                             memory ? bytes : (size_t)0);
+    tables->p = p;
+    tables->width = width;
+    tables->n = n;
+    tables->d = d;
+    arena.base = (unsigned char *)memory + skip;
+    arena.size = bytes - skip;
+    arena.used = 0;
+    if (specdec__tree_lay_out(tables, &arena))
+        return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the best tree needs %zu bytes of memory", needed);
+    specdec__tree_fill(tables);
+    return SPECDEC_OK;
+}
+
+/* Splits the m nodes of a subtree between its root and the root's children, given the rows of its level: writes the
+   children's sizes, in order of rank, and returns how many there are. */
+static int specdec__tree_split(const specdec__tree_tables *tables, const double *below, int m, int32_t *sizes)
+{
+    int b = 0, k, y, children;
+
+    for (k = 1; k <= tables->width; k++)
+        if (tables->rows[(size_t)k * tables->stride + (size_t)m] > tables->rows[(size_t)b * tables->stride + (size_t)m])
+            b = k;
+    children = b;
+    for (; b > 0; b--) {
+        const double *before = tables->rows + (size_t)(b - 1) * tables->stride;
+        int largest = specdec__tree_weigh(tables->weights, below, tables->p[b - 1], m - 1), chosen = 0;
+        double best = 0.0;
+
+        for (y = specdec__max_int(b, m - largest); y < m; y++) {
+            if (before[y] + tables->weights[m - y] > best) {
+                best = before[y] + tables->weights[m - y];
+                chosen = y;
+            }
+        }
+        sizes[b - 1] = m - chosen;
+        m = chosen;
+    }
+    return children;
+}
+
+/* Writes one best tree, level by level, from filled tables. */
+static void specdec__tree_write(const specdec__tree_tables *tables, specdec_tree *tree)
+{
+    int from = 0, end = 1, next = 1, l, i, k, most;
+
+    specdec__tree_put(tree, 0, -1, 0);
+    tables->sizes[0] = tables->n;
+    for (l = tables->d; from < end; l--, from = end, end = next) {
+        const double *below = tables->best + (size_t)(l - 1) * tables->stride;
+
+        for (most = 1, i = from; i < end; i++)
+            most = specdec__max_int(most, tables->sizes[i]);
+        specdec__tree_fill_rows(tables, below, most);
+        for (i = from; i < end; i++) {
+            int children = specdec__tree_split(tables, below, tables->sizes[i], tables->sizes + next);
+
+            for (k = 1; k <= children; k++)
+                specdec__tree_put(tree, next++, i, k);
+        }
+    }
+}
+
+specdec_result specdec_tree_best(specdec_tree *tree, double *score, const double *p, int width, int n, int d,
+                                 void *memory, size_t bytes, specdec_error *error)
+{
+    specdec__tree_tables tables;
+    specdec_result result = specdec__tree_solve(&tables, p, width, n, d, memory, bytes, error);
+
+    if (result)
+        return result;
+    if (tables.best[(size_t)d * tables.stride + (size_t)n] < 0.0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "no tree has %d nodes in %d levels with at most %d children a node", n, d, width);
+    result = specdec__tree_reserve(tree, (size_t)n, error);
+    if (result)
+        return result;
+    if (score)
+        *score = tables.best[(size_t)d * tables.stride + (size_t)n];
+    specdec__tree_write(&tables, tree);
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n, int d, void *memory, size_t bytes,
+                                 specdec_error *error)
+{
+    specdec__tree_tables tables;
+    specdec_result result;
+    int l, m;
+
+    if (!grid)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the grid of scores needs an array to go to");
+    result = specdec__tree_solve(&tables, p, width, n, d, memory, bytes, error);
+    if (result)
+        return result;
+    for (m = 0; m <= n; m++) {
+        for (l = 0; l <= d; l++) {
+            double score = tables.best[(size_t)l * tables.stride + (size_t)m];
+
+            grid[(size_t)m * ((size_t)d + 1) + (size_t)l] = score > 0.0 ? score : 0.0;
+        }
+    }
+    return SPECDEC_OK;
+}
+
+/* A cost that a rate can be divided by. */
+SPECDEC__INLINE int specdec__tree_is_cost(double cost)
+{
+    return cost > 0.0 && cost <= 1e30;
+}
+
+specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, const double *grid, int n, int d,
+                                   const int32_t *widths, const double *times, int count, double draft_time,
+                                   specdec_error *error)
+{
+    double best = 0.0;
+    int i, l;
+
+    if (!best_n || !best_d || !grid || !widths || !times || n < 1 || d < 1 || count < 1)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "choosing a tree needs a grid of scores and at least one width with its time");
+    if (!(draft_time >= 0.0 && draft_time <= 1e30))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the time of a draft pass must be 0 or more");
+    for (i = 0; i < count; i++) {
+        if (widths[i] < 1 || widths[i] > n || !specdec__tree_is_cost(times[i]))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                                 "width %d must be within 1 and %d and its time positive", (int)widths[i], n);
+        for (l = 1; l <= d; l++) {
+            double rate = grid[(size_t)widths[i] * ((size_t)d + 1) + (size_t)l] / (times[i] + l * draft_time);
+
+            if (rate > best + best * SPECDEC__TREE_TIE) {
+                best = rate;
+                *best_n = widths[i];
+                *best_d = l;
+            }
+        }
+    }
+    if (!(best > 0.0))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "no tree has any of these widths in %d levels", d);
+    if (best_rate)
+        *best_rate = best;
+    return SPECDEC_OK;
+}
+
+/* Does candidate a come before b: more probable, or as probable and earlier? */
+SPECDEC__INLINE int specdec__tree_before(const float *probability, int32_t a, int32_t b)
+{
+    return probability[a] > probability[b] || (!(probability[a] < probability[b]) && a < b);
+}
+
+/* Sinks heap[at] in a heap of count candidates. The root is the last in the order of probability or, when that is NULL,
+   the one with the highest index. */
+static void specdec__tree_sink(int32_t *heap, const float *probability, int count, int at)
+{
+    int32_t moving = heap[at];
+
+    while (at < count / 2) {
+        int child = 2 * at + 1;
+
+        if (child + 1 < count && (probability ? specdec__tree_before(probability, heap[child], heap[child + 1])
+                                              : heap[child] < heap[child + 1]))
+            child++;
+        if (!(probability ? specdec__tree_before(probability, moving, heap[child]) : moving < heap[child]))
+            break;
+        heap[at] = heap[child];
+        at = child;
+    }
+    heap[at] = moving;
+}
+
+/* Sorts candidates by index: children come behind their parents again. */
+static void specdec__tree_sort(int32_t *kept, int count)
+{
+    int i;
+
+    for (i = count / 2 - 1; i >= 0; i--)
+        specdec__tree_sink(kept, NULL, count, i);
+    for (i = count - 1; i > 0; i--) {
+        int32_t moving = kept[0];
+
+        kept[0] = kept[i];
+        kept[i] = moving;
+        specdec__tree_sink(kept, NULL, i, 0);
+    }
+}
+
+/* Where candidate stands in the sorted list kept[count]. */
+static int specdec__tree_find(const int32_t *kept, int count, int32_t candidate)
+{
+    int low = 0, high = count - 1;
+
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+
+        if (kept[middle] < candidate)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Are these candidates a tree whose probabilities do not rise from parent to child? */
+static specdec_result specdec__tree_check_candidates(const int32_t *parents, const float *probability, int count,
+                                                     specdec_error *error)
+{
+    int i;
+
+    if (!parents || !probability || count < 1 || parents[0] != -1)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "growing a tree needs candidates, the first of them the root, with parent -1");
+    for (i = 0; i < count; i++) {
+        if (i > 0 && (parents[i] < 0 || parents[i] >= i))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                                 "the parent of candidate %d is %d; it must be a candidate before it", i,
+                                 (int)parents[i]);
+        if (!(probability[i] >= 0.0f) || (i > 0 && probability[i] > probability[parents[i]]))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                                 "the probability of candidate %d is negative or above its parent's", i);
+    }
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_t *parents, const float *probability,
+                                 int count, int n, specdec_error *error)
+{
+    specdec_result result = specdec__tree_check_candidates(parents, probability, count, error);
+    int i, sibling;
+
+    if (!result)
+        result = specdec__tree_reserve(
+            tree, (size_t)specdec__min_int(specdec__max_int(n, 0), specdec__max_int(count, 0)), error);
+    if (result)
+        return result;
+    if (!kept)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "growing a tree needs room for the candidates that are kept");
+    n = tree->n;
+    for (i = 0; i < n; i++)
+        kept[i] = i;
+    for (i = n / 2 - 1; i >= 0; i--)
+        specdec__tree_sink(kept, probability, n, i);
+    for (i = n; i < count; i++) {
+        if (specdec__tree_before(probability, i, kept[0])) {
+            kept[0] = i;
+            specdec__tree_sink(kept, probability, n, 0);
+        }
+    }
+    specdec__tree_sort(kept, n);
+    specdec__tree_put(tree, 0, -1, 0);
+    for (i = 1; i < n; i++) {
+        int parent = specdec__tree_find(kept, n, parents[kept[i]]);
+
+        for (sibling = i - 1; sibling > 0 && tree->parents[sibling] != parent; sibling--)
+            continue;
+        specdec__tree_put(tree, i, parent, sibling > 0 ? tree->ranks[sibling] + 1 : 1);
+    }
+    return SPECDEC_OK;
+}
+
+/* The default family: a tree a row. children holds the number of children of each node, level by level, as a digit in
+   base 36; nodes behind its end have none. */
+typedef struct specdec__tree_default {
+    unsigned char n, d;
+    const char *children;
+} specdec__tree_default;
+
+#define SPECDEC__TREE_DEFAULT_NODES 64 /* no tree of the family has more */
+
+static const specdec__tree_default specdec__tree_defaults[] = {
+    /* BEGIN GENERATED TREES */
+    {2, 2, "1"},
+    {4, 2, "3"},
+    {4, 3, "21"},
+    {4, 4, "111"},
+    {8, 2, "7"},
+    {8, 3, "421"},
+    {8, 4, "32101"},
+    {8, 5, "2211001"},
+    {8, 3, "3211"},
+    {8, 7, "2101111"},
+    {8, 8, "1111111"},
+    {8, 4, "221101"},
+    {8, 6, "2111011"},
+    {16, 3, "83211"},
+    {16, 3, "84111"},
+    {16, 5, "531100210101"},
+    {16, 6, "431102101010001"},
+    {16, 4, "53110021011"},
+    {16, 3, "651111"},
+    {16, 8, "321021110101011"},
+    {16, 5, "32102112111"},
+    {16, 4, "4311021111"},
+    {16, 11, "221201100111111"},
+    {16, 7, "221211111110001"},
+    {16, 16, "111111111111111"},
+    {16, 10, "221211100011111"},
+    {16, 6, "22121121111"},
+    {16, 13, "221100111111111"},
+    {32, 3, "885322111"},
+    {32, 4, "87321111031100001001"},
+    {32, 5, "85211110031100101000210101"},
+    {32, 4, "8621111104111001011"},
+    {32, 6, "64111003110110210101021111"},
+    {32, 4, "86211110041110010111"},
+    {32, 8, "43110311112101010211111010011"},
+    {32, 6, "4411131101103101011210111"},
+    {32, 4, "752111105111110111"},
+    {32, 11, "2212112111211112111111000000111"},
+    {32, 7, "3311210112111021111211111"},
+    {32, 5, "5411104111111311011011"},
+    {32, 16, "2212112111211111000101011111111"},
+    {32, 10, "2212112111211112111111100000101"},
+    {32, 7, "3311310102101121111211111"},
+    {32, 16, "2212112111211111000011011111111"},
+    {32, 12, "2212112111211112011111000001111"},
+    {64, 4, "8885433224321000032100000210001"},
+    {64, 3, "888887655"},
+    {64, 4, "88643221173211110311000210010010101"},
+    {64, 5, "884221111721111102100101011104111000101100010011"},
+    {64, 4, "885322211832111113110021010101011"},
+    {64, 7, "86211110052111021111031100101001001003111111112101010101"},
+    {64, 5, "883211111621111002101011100511110101110101111"},
+    {64, 4, "88532211183221111311002101010111"},
+    {64, 8, "65211104111010110311011111131111110110210101010102111111"},
+    {64, 6, "7621111052111021111041110101101001104111111110111"},
+    {64, 5, "87211111062111102111110521110211110111111"},
+    {64, 12, "331131111210101121111021111121111112111111121111111110000000001"},
+    {64, 8, "4411141111113110110110311111111311111111112101010101011"},
+    {64, 6, "66211105111101011151111111111114111011101110111"},
+    {64, 16, "221211211121111211111211111121111111211111111100000110110001111"},
+    {64, 11, "221211211121111211111211111121111111211111111211111101"},
+    {64, 8, "3311311113111111311111111311111111113111111111111"},
+    {64, 16, "221211211121111211111211111121111111211111111100001010110001111"},
+    {64, 11, "2212112111211112111112111111211111112111111111110111111"},
+    /* END GENERATED TREES */
+};
+
+/* Children of the next node in a row's children; moves on. */
+SPECDEC__INLINE int specdec__tree_digit(const char **at)
+{
+    char digit = **at;
+
+    if (!digit)
+        return 0;
+    ++*at;
+    return digit <= '9' ? digit - '0' : digit - 'a' + 10;
+}
+
+/* The score of a tree of the family. */
+static double specdec__tree_score_default(const specdec__tree_default *shape, const double *p, int width)
+{
+    double f[SPECDEC__TREE_DEFAULT_NODES], score = 0.0;
+    const char *at = shape->children;
+    int i, k, next = 1;
+
+    f[0] = 1.0;
+    for (i = 0; i < shape->n; i++) {
+        int children = specdec__tree_digit(&at);
+
+        score += f[i];
+        for (k = 0; k < children && next < shape->n; k++)
+            f[next++] = k < width ? f[i] * p[k] : 0.0;
+    }
+    return score;
+}
+
+/* Writes a tree of the family. */
+static void specdec__tree_write_default(const specdec__tree_default *shape, specdec_tree *tree)
+{
+    const char *at = shape->children;
+    int i, k, next = 1;
+
+    specdec__tree_put(tree, 0, -1, 0);
+    for (i = 0; i < shape->n; i++) {
+        int children = specdec__tree_digit(&at);
+
+        for (k = 0; k < children && next < shape->n; k++)
+            specdec__tree_put(tree, next++, i, k + 1);
+    }
+}
+
+specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width, const double *times,
+                                 int n, double draft_time, specdec_error *error)
+{
+    static const specdec__tree_default alone = {1, 1, ""};
+    const specdec__tree_default *best = &alone;
+    specdec_result result = specdec__tree_check_acceptance(p, width, error);
+    double rate, highest;
+    size_t i;
+
+    if (result)
+        return result;
+    if (!times || n < 1 || !(draft_time >= 0.0 && draft_time <= 1e30))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "picking a tree needs the times of steps of 1 to n nodes and of a draft pass");
+    for (i = 1; i <= (size_t)n; i++)
+        if (!specdec__tree_is_cost(times[i]))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the time of a step of %d nodes is not positive",
+                                 (int)i);
+    highest = 1.0 / times[1];
+    for (i = 0; i < SPECDEC__COUNT(specdec__tree_defaults); i++) {
+        const specdec__tree_default *shape = &specdec__tree_defaults[i];
+
+        if (shape->n > n || (tree && shape->n > tree->capacity))
+            continue;
+        rate = specdec__tree_score_default(shape, p, width) / (times[shape->n] + shape->d * draft_time);
+        if (rate > highest + highest * SPECDEC__TREE_TIE) {
+            highest = rate;
+            best = shape;
+        }
+    }
+    result = specdec__tree_reserve(tree, best->n, error);
+    if (result)
+        return result;
+    specdec__tree_write_default(best, tree);
+    if (best_rate)
+        *best_rate = highest;
+    return SPECDEC_OK;
+}
+
+/* ======================================================================================================================
+ * >>verify (private): the acceptance rules, one small function each, and the walk down a token tree.
+ * May call: >>base >>sample >>tree
+ * ====================================================================================================================== */
+
+/* What is left of target P and draft Q after some children were rejected. Nothing is ever written back: the residual of
+   token x is max(P[x] - draft_share * Q[x] - uniform_share, 0), since max(max(a - b, 0) - c, 0) = max(a - b - c, 0) for
+   b, c >= 0. */
+typedef struct specdec__verify_state {
+    const specdec_choice *choice;
+    float share_high, share_low; /* their sum is draft_share: products with a float are then exact in double */
+    double draft_share;
+    double uniform_share;
+    double target_total; /* sum of the residuals */
+    double draft_total;  /* sum of the draft's weights that are left */
+    int excluded;        /* children before this one are used up, if the draft draws without replacement */
+    int uniform_from;    /* children from here on are uniform draws, Q being used up; INT32_MAX: none */
+} specdec__verify_state;
+
+/* The residual of one token, unnormalised. */
+SPECDEC__INLINE double specdec__verify_residual(const specdec__verify_state *state, int token)
+{
+    double q = state->choice->draft ? (double)state->choice->draft[token] : 0.0;
+    double rest = (double)state->choice->target[token] - (double)state->share_high * q;
+
+    rest = rest - (double)state->share_low * q;
+    rest = rest - state->uniform_share;
+    return rest > 0.0 ? rest : 0.0;
+}
+
+/* Was child i rejected by a draft that could have drawn it? */
+SPECDEC__INLINE int specdec__verify_used(const specdec__verify_state *state, int i)
+{
+    return i >= state->uniform_from || state->choice->draft[state->choice->children[i]] > 0.0f;
+}
+
+/* The smallest used-up token that is not below from; vocab when there is none. */
+static int specdec__verify_next_used(const specdec__verify_state *state, int from)
+{
+    int i, next = state->choice->vocab;
+
+    for (i = 0; i < state->excluded; i++) {
+        int token = state->choice->children[i];
+
+        if (token >= from && token < next && specdec__verify_used(state, i))
+            next = token;
+    }
+    return next;
+}
+
+/* Sums the residuals and the draft's weights over the tokens that are left. */
+static void specdec__verify_sum(specdec__verify_state *state)
+{
+    const float *draft = state->choice->draft;
+    int from, end, token, left = 0;
+
+    state->target_total = 0.0;
+    state->draft_total = 0.0;
+    for (from = 0; from < state->choice->vocab; from = end + 1) {
+        end = specdec__verify_next_used(state, from);
+        left += end - from;
+        for (token = from; token < end; token++)
+            state->target_total += specdec__verify_residual(state, token);
+        for (token = from; draft && token < end; token++)
+            state->draft_total += (double)draft[token];
+    }
+    if (state->uniform_from < INT32_MAX)
+        state->draft_total = left;
+}
+
+/* Draws a token from the residual. */
+static int32_t specdec__verify_draw(const specdec__verify_state *state, double uniform)
+{
+    double wanted = uniform * state->target_total, reached = 0.0;
+    int from, end, token;
+    int32_t last = 0;
+
+    for (from = 0; from < state->choice->vocab; from = end + 1) {
+        end = specdec__verify_next_used(state, from);
+        for (token = from; token < end; token++) {
+            double rest = specdec__verify_residual(state, token);
+
+            if (rest > 0.0) {
+                reached += rest;
+                last = token;
+                if (reached > wanted)
+                    return last;
+            }
+        }
+    }
+    return last;
+}
+
+/* Back to the whole of P and Q. */
+static void specdec__verify_start(specdec__verify_state *state, const specdec_choice *choice)
+{
+    memset(state, 0, sizeof *state);
+    state->choice = choice;
+    state->uniform_from = INT32_MAX;
+    specdec__verify_sum(state);
+}
+
+/* Takes what the draft offered out of the residual: R <- max(R - D, 0), unnormalised. */
+static void specdec__verify_subtract(specdec__verify_state *state)
+{
+    if (state->uniform_from < INT32_MAX) {
+        state->uniform_share += state->target_total / state->draft_total;
+        return;
+    }
+    state->draft_share += state->target_total / state->draft_total;
+    state->share_high = (float)state->draft_share;
+    state->share_low = (float)(state->draft_share - (double)state->share_high);
+}
+
+/* No child is accepted: the bonus token comes from the residual, or from P when nothing is left of that. */
+static void specdec__verify_bonus(specdec__verify_state *state, specdec_verdict *verdict)
+{
+    if (!(state->target_total > 0.0))
+        specdec__verify_start(state, state->choice);
+    verdict->child = -1;
+    verdict->token = specdec__verify_draw(state, specdec_uniform_next(state->choice->random));
+}
+
+/* Accepts a child with probability min(1, R[x] / D[x]), where D[x] = weight / draft_total. */
+static int specdec__verify_accept(const specdec__verify_state *state, int32_t token, double weight)
+{
+    double uniform = specdec_uniform_next(state->choice->random);
+
+    return uniform * weight * state->target_total < specdec__verify_residual(state, token) * state->draft_total;
+}
+
+static void specdec__verify_take(specdec_verdict *verdict, int child, int32_t token)
+{
+    verdict->child = child;
+    verdict->token = token;
+}
+
+/* Sequoia's rule for children drawn without replacement: Chen et al. 2024, arXiv 2402.12374, algorithm 1. Children that
+   the draft could not have drawn are passed over. */
+static void specdec__verify_sequoia(const specdec_choice *choice, specdec_verdict *verdict)
+{
+    specdec__verify_state state;
+    int i;
+
+    specdec__verify_start(&state, choice);
+    for (i = 0; i < choice->child_count && state.target_total > 0.0; i++) {
+        int32_t token = choice->children[i];
+        double weight = state.uniform_from < INT32_MAX ? 1.0 : (double)choice->draft[token];
+
+        if (!(weight > 0.0) || specdec__verify_next_used(&state, token) == token)
+            continue;
+        if (specdec__verify_accept(&state, token, weight)) {
+            specdec__verify_take(verdict, i, token);
+            return;
+        }
+        specdec__verify_subtract(&state);
+        state.excluded = i + 1;
+        specdec__verify_sum(&state);
+        if (!(state.draft_total > 0.0) && state.uniform_from == INT32_MAX) {
+            state.uniform_from = i + 1;
+            specdec__verify_sum(&state);
+        }
+    }
+    specdec__verify_bonus(&state, verdict);
+}
+
+/* SpecInfer's rule for children drawn with replacement: Miao et al. 2024, arXiv 2305.09781. */
+static void specdec__verify_specinfer(const specdec_choice *choice, specdec_verdict *verdict)
+{
+    specdec__verify_state state;
+    int i;
+
+    specdec__verify_start(&state, choice);
+    for (i = 0; i < choice->child_count && state.target_total > 0.0; i++) {
+        int32_t token = choice->children[i];
+        double weight = (double)choice->draft[token];
+
+        if (!(weight > 0.0))
+            continue;
+        if (specdec__verify_accept(&state, token, weight)) {
+            specdec__verify_take(verdict, i, token);
+            return;
+        }
+        specdec__verify_subtract(&state);
+        specdec__verify_sum(&state);
+    }
+    specdec__verify_bonus(&state, verdict);
+}
+
+/* One minus the probability that none of k draws is accepted, each being accepted with probability beta. */
+static double specdec__verify_any(double beta, int k)
+{
+    double none = 1.0;
+    int i;
+
+    for (i = 0; i < k; i++)
+        none *= 1.0 - beta;
+    return 1.0 - none;
+}
+
+/* The probability that k-sequential selection with divisor rho accepts a given draw. */
+static double specdec__verify_spectr_beta(const specdec__verify_state *state, double rho)
+{
+    double sum = 0.0;
+    int token;
+
+    for (token = 0; token < state->choice->vocab; token++) {
+        double p = (double)state->choice->target[token] / (rho * state->target_total);
+        double q = (double)state->choice->draft[token] / state->draft_total;
+
+        sum += p < q ? p : q;
+    }
+    return sum > 1.0 ? 1.0 : sum;
+}
+
+/* The least rho in [1, k] for which the residual is a distribution, from above: every larger one is lossless, too. */
+static double specdec__verify_spectr_rho(const specdec__verify_state *state, int k)
+{
+    double low = 1.0, high = k;
+    int i;
+
+    for (i = 0; i < 30 && high - low > 1e-9; i++) {
+        double rho = 0.5 * low + 0.5 * high;
+        double beta = specdec__verify_spectr_beta(state, rho);
+
+        if (specdec__verify_any(beta, k) > rho * beta)
+            low = rho;
+        else
+            high = rho;
+    }
+    return high;
+}
+
+/* A token from SpecTr's residual P - min(Q, P/rho) * share, all normalised. */
+static int32_t specdec__verify_spectr_draw(const specdec__verify_state *state, double rho, double share)
+{
+    double total = 0.0, wanted = 2.0; /* the first pass sums, the second stops at the wanted place */
+    int pass, token;
+    int32_t last = 0;
+
+    for (pass = 0; pass < 2; pass++) {
+        double reached = 0.0;
+
+        for (token = 0; token < state->choice->vocab; token++) {
+            double p = (double)state->choice->target[token] / state->target_total;
+            double q = (double)state->choice->draft[token] / state->draft_total;
+            double taken = (p / rho < q ? p / rho : q) * share;
+
+            if (p > taken) {
+                reached += p - taken;
+                last = token;
+                if (reached > wanted)
+                    return last;
+            }
+        }
+        total = reached;
+        if (!(total > 0.0))
+            break;
+        wanted = pass ? wanted : total * specdec_uniform_next(state->choice->random);
+    }
+    return total > 0.0 ? last : specdec__verify_draw(state, specdec_uniform_next(state->choice->random));
+}
+
+/* SpecTr's k-sequential selection, for children drawn with replacement: Sun et al. 2023, arXiv 2310.15141. */
+static void specdec__verify_spectr(const specdec_choice *choice, specdec_verdict *verdict)
+{
+    specdec__verify_state state;
+    double rho, beta;
+    int i;
+
+    specdec__verify_start(&state, choice);
+    if (choice->child_count == 0) {
+        specdec__verify_bonus(&state, verdict);
+        return;
+    }
+    rho = specdec__verify_spectr_rho(&state, choice->child_count);
+    for (i = 0; i < choice->child_count; i++) {
+        int32_t token = choice->children[i];
+        double p = (double)choice->target[token] * state.draft_total;
+        double q = (double)choice->draft[token] * state.target_total;
+
+        if (q > 0.0 && specdec_uniform_next(choice->random) * rho * q < p) {
+            specdec__verify_take(verdict, i, token);
+            return;
+        }
+    }
+    beta = specdec__verify_spectr_beta(&state, rho);
+    verdict->child = -1;
+    verdict->token = specdec__verify_spectr_draw(
+        &state, rho, beta > 0.0 ? specdec__verify_any(beta, choice->child_count) / beta : 0.0);
+}
+
+void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int child_count, int32_t token)
+{
+    int i;
+
+    specdec__verify_take(verdict, -1, token);
+    for (i = 0; i < child_count && verdict->child < 0; i++)
+        if (children[i] == token)
+            verdict->child = i;
+}
+
+/* The target draws for itself; a child that equals its token is accepted. */
+static void specdec__verify_top_k(const specdec_choice *choice, specdec_verdict *verdict)
+{
+    specdec__verify_state state;
+    specdec_choice target = *choice;
+
+    target.draft = NULL;
+    target.child_count = 0;
+    specdec__verify_start(&state, &target);
+    specdec_verify_match(verdict, choice->children, choice->child_count,
+                         specdec__verify_draw(&state, specdec_uniform_next(choice->random)));
+}
+
+/* The target's most probable token; of equals the lowest. */
+static void specdec__verify_greedy(const specdec_choice *choice, specdec_verdict *verdict)
+{
+    int token, best = 0;
+
+    for (token = 1; token < choice->vocab; token++)
+        if (choice->target[token] > choice->target[best])
+            best = token;
+    specdec_verify_match(verdict, choice->children, choice->child_count, best);
+}
+
+/* A row a rule; the order is that of specdec_rule. */
+static const struct specdec__verify_rule {
+    void (*verify)(const specdec_choice *choice, specdec_verdict *verdict);
+    int needs_draft, needs_random;
+} specdec__verify_rules[SPECDEC_RULE_COUNT] = {
+    {specdec__verify_sequoia, 1, 1},   /* SPECDEC_RULE_SEQUOIA */
+    {specdec__verify_specinfer, 1, 1}, /* SPECDEC_RULE_SPECINFER */
+    {specdec__verify_spectr, 1, 1},    /* SPECDEC_RULE_SPECTR */
+    {specdec__verify_top_k, 0, 1},     /* SPECDEC_RULE_TOP_K */
+    {specdec__verify_greedy, 0, 0},    /* SPECDEC_RULE_GREEDY */
+};
+
+/* Is weights[vocab] something that can be normalised? */
+static specdec_result specdec__verify_check_weights(const float *weights, int vocab, const char *whose,
+                                                    specdec_error *error)
+{
+    double sum = 0.0;
+    int token;
+
+    for (token = 0; token < vocab; token++) {
+        if (!(weights[token] >= 0.0f && weights[token] <= 1e30f))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                                 "the %s's probability of token %d is not a number of at least 0", whose, token);
+        sum += (double)weights[token];
+    }
+    if (!(sum > 0.0))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the %s's probabilities are all 0", whose);
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, specdec_verdict *verdict,
+                              specdec_error *error)
+{
+    specdec_result result;
+    int i;
+
+    if ((int)rule < 0 || (int)rule >= SPECDEC_RULE_COUNT || !choice || !verdict)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "verifying needs one of the %d rules, a choice and a verdict", (int)SPECDEC_RULE_COUNT);
+    if (!choice->target || choice->vocab < 1 || choice->child_count < 0 || (choice->child_count && !choice->children))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "verifying needs the target's probabilities of at least one token, and the children");
+    if (!choice->random && specdec__verify_rules[rule].needs_random)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this rule needs a source of uniform numbers");
+    for (i = 0; i < choice->child_count; i++)
+        if (choice->children[i] < 0 || choice->children[i] >= choice->vocab)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "child %d is token %d, outside of a vocabulary of %d",
+                                 i, (int)choice->children[i], choice->vocab);
+    result = specdec__verify_check_weights(choice->target, choice->vocab, "target", error);
+    if (!result && specdec__verify_rules[rule].needs_draft && choice->child_count) {
+        if (!choice->draft)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this rule needs the draft's probabilities");
+        result = specdec__verify_check_weights(choice->draft, choice->vocab, "draft", error);
+    }
+    if (!result)
+        specdec__verify_rules[rule].verify(choice, verdict);
+    return result;
+}
+
+/* Gathers the children of a node that hold a token: their nodes and tokens, in order of rank. Returns how many. */
+static int specdec__verify_gather(const specdec_tree *tree, const int32_t *tokens, int node, int32_t *nodes,
+                                  int32_t *children)
+{
+    int i, count = 0;
+
+    for (i = node + 1; i < tree->n; i++) {
+        if (tree->parents[i] == node && tokens[i] >= 0) {
+            nodes[count] = i;
+            children[count++] = tokens[i];
+        }
+    }
+    return count;
+}
+
+specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accepted_count, const specdec_tree *tree,
+                                   const int32_t *tokens, specdec_verify_node verify, void *user_data,
+                                   specdec_error *error)
+{
+    specdec_result result = specdec_tree_check(tree, error);
+    int node = 0, depth = 0;
+
+    if (result)
+        return result;
+    if (!path || !accepted || !accepted_count || !tokens || !verify)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "walking a tree needs its tokens, a rule, and room for the path and the text");
+    for (;;) {
+        int count = specdec__verify_gather(tree, tokens, node, path + depth, accepted + depth);
+        specdec_verdict verdict;
+
+        specdec__verify_take(&verdict, -1, -1);
+        result = verify(user_data, node, accepted + depth, count, &verdict);
+        if (result)
+            return result;
+        if (verdict.child >= count)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "child %d of node %d was accepted; it has %d",
+                                 verdict.child, node, count);
+        accepted[depth] = verdict.child < 0 ? verdict.token : accepted[depth + verdict.child];
+        if (verdict.child < 0)
+            break;
+        node = path[depth + verdict.child];
+        path[depth++] = node;
+    }
+    *accepted_count = depth + 1;
+    return SPECDEC_OK;
+}
+
+/* ======================================================================================================================
+ * >>draft (private): drafters fill a token tree and never see a verifier. A drafter is a row of functions.
+ *     May call: >>base >>text >>model >>kv >>forward >>sample >>tree
+ * ====================================================================================================================== */
+
+#define SPECDEC__MAX_CHILDREN 32 /* of a node */
+
+/* How tokens are chosen, by target and draft alike: candidates of a row and the noise of its position. */
+typedef struct specdec__chooser {
+    const specdec_sampling *sampling;
+    specdec_candidate *items; /* (vocab) */
+} specdec__chooser;
+
+/* The text and the tree that a drafter works on. */
+typedef struct specdec__proposal {
+    int32_t *text;            /* (count + depth of the tree): tokens so far; drafters may write behind them */
+    int count;                /* the root is text[count - 1] */
+    const specdec_tree *tree; /* level by level */
+    const int32_t *depth;     /* (n): root 0 */
+    int32_t *tokens;          /* (n): to be filled; -1 where nothing is proposed */
+} specdec__proposal;
+
+typedef struct specdec__drafter specdec__drafter;
+
+/* A kind of drafter. */
+typedef struct specdec__drafter_kind {
+    const char *name;
+    /* Fills proposal->tokens from node 1 on. */
+    specdec_result (*fill)(specdec__drafter *drafter, const specdec__proposal *proposal, specdec_error *error);
+    /* path (count): nodes of the last proposal, without the root, that were accepted. */
+    void (*commit)(specdec__drafter *drafter, const int32_t *path, int count);
+    /* Only the first `length` tokens of the text are still valid. */
+    void (*truncate)(specdec__drafter *drafter, int length);
+} specdec__drafter_kind;
+
+struct specdec__drafter {
+    const specdec__drafter_kind *kind;
+    specdec__chooser chooser;
+    int vocab;                 /* tokens that may be proposed: those that target and draft share */
+    /* the model drafter */
+    specdec__context *context;
+    specdec__view **views;     /* (most): all the one view */
+    unsigned char *wanted;     /* (most) */
+    int32_t *node;             /* (most): batch place of a tree node that the draft model ran, or -1 */
+    int32_t *tokens, *parents; /* (most): its batch */
+};
+
+/* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The first is
+   what plain decoding writes. */
+static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent, int recent_count,
+                           int k, specdec_candidate *best)
+{
+    const specdec_sampling *s = chooser->sampling;
+    specdec_candidates candidates;
+
+    if (!(s->temperature > 0) && !(s->repetition_penalty > 0 && (s->repetition_penalty < 1 || s->repetition_penalty > 1)))
+        return specdec__sample_greedy(logits, vocab, k, best);
+    candidates.items = chooser->items;
+    if (specdec_sample_filter(&candidates, s, logits, vocab, recent, recent_count, NULL))
+        return 0;
+    return specdec_sample_top(&candidates, s->seed, (uint64_t)recent_count, k, best);
+}
+
+/* Writes the tokens on the path from the root (excluded) to a node behind the text. Returns the length of text and path. */
+static int specdec__proposal_path(const specdec__proposal *p, int node)
+{
+    int length = p->count + p->depth[node], at;
+
+    for (at = node; at > 0; at = p->tree->parents[at])
+        p->text[p->count + p->depth[at] - 1] = p->tokens[at];
+    return length;
+}
+
+/* Runs committed text through the draft model, so that its cache holds all of it; the last token's logits are row 0. */
+static specdec_result specdec__draft_catch_up(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+{
+    specdec__context *c = d->context;
+    specdec__batch batch;
+    int i;
+
+    if (c->view.length >= p->count)
+        specdec__view_truncate(&c->view, &c->kv, p->count - 1);
+    while (c->view.length < p->count) {
+        int n = specdec__min_int(c->most, p->count - c->view.length);
+        specdec_result result;
+
+        memset(d->wanted, 0, (size_t)n);
+        d->wanted[n - 1] = (unsigned char)(c->view.length + n == p->count);
+        for (i = 0; i < n; i++) {
+            d->parents[i] = i - 1;
+            d->node[i] = i;
+        }
+        batch.n = n;
+        batch.done = 0;
+        batch.tokens = p->text + c->view.length;
+        batch.parents = d->parents;
+        batch.views = d->views;
+        batch.wanted = d->wanted;
+        result = specdec__forward(c, &batch, error);
+        if (result)
+            return result;
+        specdec__view_commit(&c->view, &c->kv, d->node, n);
+    }
+    return SPECDEC_OK;
+}
+
+/* Chooses the children of a node from a row of logits. */
+static void specdec__draft_children(specdec__drafter *d, const specdec__proposal *p, int node, const float *logits)
+{
+    specdec_candidate best[SPECDEC__MAX_CHILDREN];
+    int first = 0, count = 0, i, length = specdec__proposal_path(p, node), found;
+
+    for (i = node + 1; i < p->tree->n; i++)
+        if (p->tree->parents[i] == node) {
+            first = count ? first : i;
+            count++;
+        }
+    found = specdec__choose(&d->chooser, logits, d->vocab, p->text, length, specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
+    for (i = first; count; i++)
+        if (p->tree->parents[i] == node) {
+            int rank = p->tree->ranks[i];
+
+            p->tokens[i] = rank <= found ? best[rank - 1].token : -1;
+            count--;
+        }
+}
+
+SPECDEC__INLINE int specdec__tree_has_children(const specdec_tree *tree, int node)
+{
+    int i;
+
+    for (i = node + 1; i < tree->n; i++)
+        if (tree->parents[i] == node)
+            return 1;
+    return 0;
+}
+
+/* The model drafter: one forward a level, all nodes of the level that have children in one step. */
+static specdec_result specdec__draft_model_fill(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+{
+    const specdec_tree *tree = p->tree;
+    const float *logits = d->context->logits;
+    specdec_result result = specdec__draft_catch_up(d, p, error);
+    specdec__batch batch;
+    int from, to, i, row;
+
+    if (result)
+        return result;
+    for (i = 0; i < tree->n; i++) {
+        d->node[i] = -1;
+        if (i)
+            p->tokens[i] = -1;
+    }
+    specdec__draft_children(d, p, 0, logits);
+    batch.n = 0;
+    batch.tokens = d->tokens;
+    batch.parents = d->parents;
+    batch.views = d->views;
+    batch.wanted = NULL;
+    for (from = 1; from < tree->n; from = to) {
+        batch.done = batch.n;
+        for (to = from; to < tree->n && p->depth[to] == p->depth[from]; to++) {
+            if (p->tokens[to] < 0 || !specdec__tree_has_children(tree, to))
+                continue;
+            d->tokens[batch.n] = p->tokens[to];
+            d->parents[batch.n] = tree->parents[to] ? d->node[tree->parents[to]] : -1;
+            d->node[to] = batch.n++;
+        }
+        if (batch.n == batch.done)
+            continue;
+        result = specdec__forward(d->context, &batch, error);
+        if (result)
+            return result;
+        for (i = from, row = 0; i < to; i++)
+            if (d->node[i] >= 0)
+                specdec__draft_children(d, p, i, logits + (size_t)row++ * (size_t)d->context->model->vocab_size);
+    }
+    return SPECDEC_OK;
+}
+
+static void specdec__draft_model_commit(specdec__drafter *d, const int32_t *path, int count)
+{
+    int kept[SPECDEC_TREE_MAX_DEPTH], i;
+
+    for (i = 0; i < count && i < SPECDEC_TREE_MAX_DEPTH && d->node[path[i]] >= 0; i++)
+        kept[i] = d->node[path[i]];
+    specdec__view_commit(&d->context->view, &d->context->kv, kept, i);
+}
+
+static void specdec__draft_model_truncate(specdec__drafter *d, int length)
+{
+    if (d->context->view.length > length)
+        specdec__view_truncate(&d->context->view, &d->context->kv, length);
+}
+
+static const specdec__drafter_kind specdec__draft_model = {
+    "draft", specdec__draft_model_fill, specdec__draft_model_commit, specdec__draft_model_truncate};
+
+static void specdec__draft_model_init(specdec__drafter *d, specdec__context *context, const specdec_sampling *sampling, int vocab,
+                                     specdec__arena *arena)
+{
+    int i, most = context->most;
+
+    memset(d, 0, sizeof *d);
+    d->kind = &specdec__draft_model;
+    d->vocab = vocab;
+    d->chooser.sampling = sampling;
+    d->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, context->model->vocab_size);
+    d->context = context;
+    d->views = SPECDEC__TAKE(arena, specdec__view *, most);
+    d->wanted = SPECDEC__TAKE(arena, unsigned char, most);
+    d->node = SPECDEC__TAKE(arena, int32_t, most);
+    d->tokens = SPECDEC__TAKE(arena, int32_t, most);
+    d->parents = SPECDEC__TAKE(arena, int32_t, most);
+    for (i = 0; d->views && i < most; i++)
+        d->views[i] = &context->view;
+}
+
+/* ======================================================================================================================
+ * >>engine (private): layout of the block, prefill, the step: draft, forward, verify, commit.
+ *     May call: every section above
+ * ====================================================================================================================== */
+
+struct specdec_model {
+    specdec__model model;
+    unsigned char *block; /* where it lives */
+};
+
+#define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
+#define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt's text, at most, for each token of the context */
+#define SPECDEC__CHAT_BATCH 64    /* messages of one specdec_chat */
+#define SPECDEC__MAX_TREE 64      /* nodes of the engine's trees */
+
+struct specdec {
+    specdec_config config;       /* the caller's, defaults filled in */
+    specdec_error error;
+    int cancel;                  /* set by specdec_cancel */
+    specdec__pool pool;
+    specdec__kernels kernels;
+    specdec__model own_target, own_draft;
+    const specdec__model *target_model, *draft_model; /* draft: NULL when there is none */
+    specdec__context target, draft;
+    specdec__drafter drafter;
+    const specdec__drafter_kind *drafting; /* NULL: plain decoding */
+    specdec__chooser chooser;
+    const specdec__chat_format *chat;
+    size_t memory_bytes;
+
+    int context;                 /* tokens, at most */
+    int32_t *text;               /* (context + tree depth) */
+    int count;                   /* tokens of it */
+    int row_ready;               /* row 0 of the target's logits belongs to the last token */
+    int handed_out;              /* tokens that next or step has handed out, or that were prompted */
+    int answer_from;             /* where the answer to the last prompt begins */
+    int finished;                /* the answer has ended */
+
+    specdec_tree tree;
+    int32_t *tree_depth, *tree_tokens;
+    int32_t *batch_tokens, *batch_parents; /* (most) */
+    int *path;                             /* (most) */
+    specdec__view **views;
+    unsigned char *wanted;
+    int32_t *place;                        /* (tree): batch place of a tree node, or -1 */
+
+    specdec__text_stream stream;
+    specdec__stop_scan stop;
+    unsigned char *token_text, *piece;     /* (text room), (text room + stop room) */
+    size_t text_room;
+    void *scratch;                         /* of the tokenizer */
+    size_t scratch_bytes;
+    char *chat_text;                       /* (chat_bytes) a rendered conversation */
+    size_t chat_bytes;
+
+    specdec_stats stats;
+    double prompted_at;                    /* clock of the last prompt call; 0: its first token is out */
+};
+
+/* --- layout --------------------------------------------------------------------------------------------------------- */
+
+/* Fills in the defaults and refuses what is out of range. */
+static specdec_result specdec__engine_config(specdec_config *c, specdec_error *error)
+{
+    int kv = specdec__kv_find_type(c->kv ? c->kv : "f16");
+
+    if (kv < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "kv type \"%s\" (f16, f32 and q8_0 are known)", c->kv);
+    c->kv = specdec__kv_types[kv].name;
+    if (c->threads < 0 || c->threads > SPECDEC_MAX_THREADS)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d threads (0 to %d are possible)", c->threads, SPECDEC_MAX_THREADS);
+    if (c->context < 0 || c->context > 1 << 24)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a context of %d tokens", c->context);
+    if (c->batch < 0 || c->batch > 512)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a batch of %d tokens (1 to 512 are possible)", c->batch);
+    if (c->max_tokens < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d tokens", c->max_tokens);
+    if ((int)c->drafting < 0 || c->drafting >= SPECDEC_DRAFT_COUNT)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting %d is not known", (int)c->drafting);
+    if (c->tree_size < 0 || c->tree_size == 1 || c->tree_size > SPECDEC__MAX_TREE)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree of %d nodes (2 to %d are possible)", c->tree_size, SPECDEC__MAX_TREE);
+    if (c->tree_depth < 0 || c->tree_depth == 1 || c->tree_depth > SPECDEC_TREE_MAX_DEPTH)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree of %d levels (2 to %d are possible)", c->tree_depth, SPECDEC_TREE_MAX_DEPTH);
+    c->threads = c->threads ? c->threads : specdec__os_processors();
+#ifdef SPECDEC_NO_THREADS
+    c->threads = 1;
+#endif
+    c->batch = c->batch ? c->batch : 64;
+    c->tree_size = c->tree_size ? c->tree_size : 8;
+    c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : 5, c->tree_size);
+    return specdec__sample_check(&c->sampling, error);
+}
+
+static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
+
+/* The model of a source: the caller's prepared one, or own, opened and bound. */
+static specdec_result specdec__engine_model(const specdec_source *source, specdec__model *own, const specdec__model **out,
+                                            specdec__arena *arena, specdec_error *error)
+{
+    *out = source->model ? &source->model->model : own;
+    return source->model ? SPECDEC_OK : specdec__model_init(own, source, arena, error);
+}
+
+static specdec_result specdec__engine_compare(const specdec__model *target, const specdec__model *draft, specdec_error *error)
+{
+    uint32_t different = 0;
+
+    if (specdec__vocab_compare(&target->vocab, &draft->vocab, &different) == SPECDEC__VOCAB_DIFFERENT)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
+                             "the draft model has another vocabulary: %d tokens, the target %d; they first differ at token %u",
+                             draft->vocab_size, target->vocab_size, different);
+    return SPECDEC_OK;
+}
+
+/* A tree of the configured size and depth: a chain, or the best one for a middling acceptance. */
+static specdec_result specdec__engine_tree(specdec *e, specdec__arena *arena, specdec_error *error)
+{
+    static const double acceptance[] = {0.62, 0.13, 0.06, 0.03, 0.02, 0.015, 0.01, 0.008};
+    const int size = e->config.tree_size, depth = e->config.tree_depth, width = (int)SPECDEC__COUNT(acceptance);
+    size_t bytes = specdec_tree_memory(size, depth, width);
+    specdec_result result;
+    void *memory;
+
+    memset(&e->tree, 0, sizeof e->tree);
+    e->tree.capacity = size;
+    e->tree.parents = SPECDEC__TAKE(arena, int32_t, size);
+    e->tree.ranks = SPECDEC__TAKE(arena, int32_t, size);
+    e->tree_depth = SPECDEC__TAKE(arena, int32_t, size);
+    e->tree_tokens = SPECDEC__TAKE(arena, int32_t, size);
+    e->place = SPECDEC__TAKE(arena, int32_t, size);
+    memory = specdec__arena_take(arena, bytes, 1, SPECDEC__CACHE_LINE);
+    if (!arena->base || arena->used == SIZE_MAX)
+        return SPECDEC_OK;
+    result = depth == size ? specdec_tree_chains(&e->tree, 1, size - 1, error)
+                           : specdec_tree_best(&e->tree, NULL, acceptance, width, size, depth, memory, bytes, error);
+    if (!result)
+        specdec_tree_depth(&e->tree, e->tree_depth);
+    return result;
+}
+
+/* Text buffers: a prompt of more bytes than its context could ever hold is refused before it is looked at. */
+static void specdec__engine_text(specdec *e, specdec__arena *arena)
+{
+    const specdec__vocab *vocab = &e->target_model->vocab;
+
+    e->text_room = (size_t)vocab->longest + SPECDEC__TEXT_ROOM;
+    e->token_text = SPECDEC__TAKE(arena, unsigned char, e->text_room);
+    e->piece = SPECDEC__TAKE(arena, unsigned char, 2 * e->text_room + SPECDEC__STOP_MAX_BYTES);
+    e->chat_bytes = specdec__size_multiply((size_t)e->context, SPECDEC__PROMPT_BYTES);
+    e->chat_text = SPECDEC__TAKE(arena, char, e->chat_bytes);
+    e->scratch_bytes = specdec__tokenize_scratch(vocab, e->chat_bytes);
+    e->scratch = specdec__arena_take(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
+}
+
+/* Lays the whole engine out in an arena: the one place that knows what an engine needs. */
+static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, specdec_error *error)
+{
+    specdec_config *c = &e->config;
+    int kv = specdec__kv_find_type(c->kv), drafts, most, i;
+    specdec_result r;
+
+    if ((r = specdec__pool_init(&e->pool, c->threads, &e->cancel, arena, error)) != SPECDEC_OK ||
+        (r = specdec__engine_model(&c->target, &e->own_target, &e->target_model, arena, error)) != SPECDEC_OK)
+        return r;
+    drafts = c->drafting != SPECDEC_DRAFT_OFF && specdec__source_given(&c->draft);
+    if (c->drafting == SPECDEC_DRAFT_MODEL && !drafts)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting with a model needs a draft model");
+    e->context = c->context ? c->context : specdec__min_int(e->target_model->context, 4096);
+    most = specdec__max_int(c->batch, c->tree_size);
+    specdec__context_init(&e->target, e->target_model, &e->kernels, &e->pool, c->threads, kv, e->context + c->tree_depth, most, most, arena);
+    if (drafts) {
+        if ((r = specdec__engine_model(&c->draft, &e->own_draft, &e->draft_model, arena, error)) != SPECDEC_OK ||
+            (arena->base && (r = specdec__engine_compare(e->target_model, e->draft_model, error)) != SPECDEC_OK))
+            return r;
+        specdec__context_init(&e->draft, e->draft_model, &e->kernels, &e->pool, c->threads, kv, e->context + c->tree_depth, most, c->tree_size, arena);
+        specdec__draft_model_init(&e->drafter, &e->draft, &e->config.sampling, specdec__min_int(e->target_model->vocab_size, e->draft_model->vocab_size), arena);
+        e->drafting = e->drafter.kind;
+    }
+    e->chooser.sampling = &e->config.sampling;
+    e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
+    e->text = SPECDEC__TAKE(arena, int32_t, e->context + c->tree_depth + 1);
+    e->batch_tokens = SPECDEC__TAKE(arena, int32_t, most);
+    e->batch_parents = SPECDEC__TAKE(arena, int32_t, most);
+    e->path = SPECDEC__TAKE(arena, int, most);
+    e->wanted = SPECDEC__TAKE(arena, unsigned char, most);
+    e->views = SPECDEC__TAKE(arena, specdec__view *, most);
+    for (i = 0; e->views && i < most; i++)
+        e->views[i] = &e->target.view;
+    specdec__engine_text(e, arena);
+    return specdec__engine_tree(e, arena, error);
+}
+
+/* Repacked weights, behind everything else. */
+static specdec_result specdec__engine_repack(specdec *e, specdec__arena *arena, specdec_error *error)
+{
+    specdec_result r = SPECDEC_OK;
+
+    if (e->config.weights_in_place)
+        return r;
+    if (!e->config.target.model)
+        r = specdec__model_repack(&e->own_target, arena, &e->pool, &e->config.hooks, error);
+    if (!r && e->draft_model && !e->config.draft.model)
+        r = specdec__model_repack(&e->own_draft, arena, &e->pool, &e->config.hooks, error);
+    return r;
+}
+
+static specdec_result specdec__engine_start(specdec *e, specdec_error *error)
+{
+    const specdec_config *c = &e->config;
+    int i;
+
+    for (i = 0; i < (int)SPECDEC__COUNT(c->stop) && c->stop[i]; i++) {
+        specdec_result r = specdec__stop_add(&e->stop, c->stop[i], strlen(c->stop[i]), error);
+
+        if (r)
+            return r;
+    }
+    if (c->chat_format) {
+        e->chat = specdec__chat_find(c->chat_format, strlen(c->chat_format));
+        if (!e->chat)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", c->chat_format);
+    } else if (e->target_model->chat_template.data) {
+        e->chat = specdec__chat_find((const char *)e->target_model->chat_template.data, e->target_model->chat_template.size);
+    }
+    specdec__text_stream_begin(&e->stream, &e->target_model->vocab, -1, c->show_special);
+    return SPECDEC_OK;
+}
+
+/* --- prefill --------------------------------------------------------------------------------------------------------- */
+
+/* Runs text[view length, count) through the target, the last token's logits into row 0. */
+static specdec_result specdec__engine_prefill(specdec *e)
+{
+    specdec__context *c = &e->target;
+    int from = c->view.length, total = e->count - from, i;
+
+    while (c->view.length < e->count) {
+        int n = specdec__min_int(e->config.batch, e->count - c->view.length);
+        specdec__batch batch;
+        specdec_result result;
+
+        memset(e->wanted, 0, (size_t)n);
+        e->wanted[n - 1] = (unsigned char)(c->view.length + n == e->count);
+        for (i = 0; i < n; i++) {
+            e->batch_parents[i] = i - 1;
+            e->path[i] = i;
+        }
+        batch.n = n;
+        batch.done = 0;
+        batch.tokens = e->text + c->view.length;
+        batch.parents = e->batch_parents;
+        batch.views = e->views;
+        batch.wanted = e->wanted;
+        result = specdec__forward(c, &batch, &e->error);
+        if (result)
+            return result;
+        specdec__view_commit(&c->view, &c->kv, e->path, n);
+        if (e->config.hooks.progress && total > 1)
+            e->config.hooks.progress(e->config.hooks.user_data, "prefill", c->view.length - from, total);
+    }
+    e->row_ready = 1;
+    return SPECDEC_OK;
+}
+
+/* Keeps the first count tokens of the text and what was computed for them. */
+static void specdec__engine_truncate(specdec *e, int count)
+{
+    if (count == e->count)
+        return;
+    e->count = count;
+    e->row_ready = 0;
+    e->handed_out = specdec__min_int(e->handed_out, count);
+    specdec__view_truncate(&e->target.view, &e->target.kv, specdec__min_int(e->target.view.length, specdec__max_int(count - 1, 0)));
+    if (e->drafting)
+        e->drafting->truncate(&e->drafter, count);
+}
+
+/* Appends tokens to the text and runs them. On failure the text is as it was. */
+static specdec_result specdec__engine_prompt(specdec *e, const int32_t *tokens, size_t count)
+{
+    int before, i;
+    double start = specdec__os_seconds();
+    specdec_result result;
+
+    if (!count && !e->count)
+        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "the prompt is empty");
+    for (i = 0; i < (int)count; i++)
+        if (tokens[i] < 0 || tokens[i] >= e->target_model->vocab_size)
+            return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d", (int)tokens[i], e->target_model->vocab_size);
+    specdec__engine_truncate(e, e->handed_out); /* tokens behind a limit or a stop string */
+    before = e->count;
+    if (count >= (size_t)(e->context - before))
+        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d", count,
+                             specdec__max_int(e->context - before - 1, 0));
+    memmove(e->text + before, tokens, count * sizeof *tokens);
+    e->count += (int)count;
+    result = specdec__engine_prefill(e);
+    if (result) {
+        specdec__engine_truncate(e, before);
+        return result;
+    }
+    e->handed_out = e->answer_from = e->count;
+    e->finished = 0;
+    e->stop.stopped = 0;
+    e->stop.held = 0;
+    specdec__text_stream_begin(&e->stream, &e->target_model->vocab, e->text[e->count - 1], e->config.show_special);
+    e->stats.prompt_tokens += (int64_t)count;
+    e->stats.prompt_seconds += specdec__os_seconds() - start;
+    e->prompted_at = start;
+    return SPECDEC_OK;
+}
+
+/* --- the step -------------------------------------------------------------------------------------------------------- */
+
+/* The tree's filled nodes become a batch for the target. */
+static void specdec__engine_batch(specdec *e, specdec__batch *batch)
+{
+    int i;
+
+    batch->n = 0;
+    for (i = 0; i < e->tree.n; i++) {
+        int parent = e->tree.parents[i];
+
+        e->place[i] = -1;
+        if (i && (e->tree_tokens[i] < 0 || e->place[parent] < 0))
+            continue;
+        e->place[i] = batch->n;
+        e->batch_tokens[batch->n] = e->tree_tokens[i];
+        e->batch_parents[batch->n++] = i ? e->place[parent] : -1;
+    }
+    batch->done = 0;
+    batch->tokens = e->batch_tokens;
+    batch->parents = e->batch_parents;
+    batch->views = e->views;
+    batch->wanted = NULL;
+}
+
+/* The child of a node that holds a token; -1: none. Counts what was offered and accepted. */
+static int specdec__engine_child(specdec *e, int node, int32_t token)
+{
+    int i, found = -1;
+
+    for (i = node + 1; i < e->tree.n; i++)
+        if (e->tree.parents[i] == node && e->place[i] >= 0) {
+            int rank = specdec__min_int(e->tree.ranks[i], (int)SPECDEC__COUNT(e->stats.offered_by_rank)) - 1;
+
+            e->stats.offered_by_rank[rank]++;
+            if (e->tree_tokens[i] == token && found < 0) {
+                e->stats.accepted_by_rank[rank]++;
+                found = i;
+            }
+        }
+    return found;
+}
+
+/* Walks down the tree: at every node the target's own token; on while a child holds it. Appends the tokens to the text and
+   leaves the accepted nodes, root first, in tree_path. Returns their number. */
+static int specdec__engine_verify(specdec *e, int32_t *tree_path)
+{
+    int node = 0, length = 0, vocab = e->target_model->vocab_size;
+
+    for (;;) {
+        specdec_candidate best;
+
+        tree_path[length++] = node;
+        if (!specdec__choose(&e->chooser, e->target.logits + (size_t)e->place[node] * (size_t)vocab, vocab, e->text, e->count, 1, &best))
+            best.token = 0;
+        e->text[e->count++] = best.token;
+        if (specdec__vocab_is_end(&e->target_model->vocab, best.token))
+            return length;
+        node = specdec__engine_child(e, node, best.token);
+        if (node < 0)
+            return length;
+    }
+}
+
+/* One step of speculation, or a plain one: the tree then is its root. */
+static specdec_result specdec__engine_speculate(specdec *e, int drafts)
+{
+    double start = specdec__os_seconds(), drafted, verified;
+    int32_t path[SPECDEC__MAX_TREE];
+    int size = e->tree.n, length, i, before = e->count;
+    specdec__batch batch;
+    specdec_result result = SPECDEC_OK;
+
+    e->tree.n = drafts ? size : 1;
+    e->tree_tokens[0] = e->text[e->count - 1];
+    if (drafts) {
+        specdec__proposal proposal;
+
+        proposal.text = e->text;
+        proposal.count = e->count;
+        proposal.tree = &e->tree;
+        proposal.depth = e->tree_depth;
+        proposal.tokens = e->tree_tokens;
+        result = e->drafting->fill(&e->drafter, &proposal, &e->error);
+    }
+    drafted = specdec__os_seconds();
+    if (!result) {
+        specdec__engine_batch(e, &batch);
+        result = specdec__forward(&e->target, &batch, &e->error);
+    }
+    verified = specdec__os_seconds();
+    if (!result) {
+        e->stats.drafted += batch.n - 1;
+        length = specdec__engine_verify(e, path);
+        e->stats.accepted += length - 1;
+        for (i = 0; i < length; i++)
+            e->path[i] = e->place[path[i]];
+        specdec__view_commit(&e->target.view, &e->target.kv, e->path, length);
+        if (drafts)
+            e->drafting->commit(&e->drafter, path + 1, length - 1);
+        e->stats.draft_seconds += drafted - start;
+        e->stats.verify_seconds += verified - drafted;
+        e->stats.tokens += e->count - before;
+    }
+    e->tree.n = size;
+    return result;
+}
+
+/* Makes at least one more token. */
+static specdec_result specdec__engine_step(specdec *e)
+{
+    double start = specdec__os_seconds();
+    specdec_result result = SPECDEC_OK;
+
+    if (!e->row_ready && e->target.view.length < e->count - 1)
+        result = specdec__engine_prefill(e); /* after a rewind or a cancelled prompt */
+    if (result)
+        return result;
+    if (e->row_ready) {
+        specdec_candidate best;
+
+        if (!specdec__choose(&e->chooser, e->target.logits, e->target_model->vocab_size, e->text, e->count, 1, &best))
+            best.token = 0;
+        e->text[e->count++] = best.token;
+        e->row_ready = 0;
+        e->stats.tokens++;
+    } else {
+        result = specdec__engine_speculate(e, e->drafting && e->context - e->count > e->config.tree_depth);
+        if (result)
+            return result;
+    }
+    e->stats.steps++;
+    if (e->prompted_at > 0) {
+        e->stats.first_token_seconds = specdec__os_seconds() - e->prompted_at;
+        e->prompted_at = 0;
+    }
+    e->stats.seconds += specdec__os_seconds() - start;
+    return SPECDEC_OK;
+}
+
+/* Whether the answer ends with what has been handed out. */
+static int specdec__engine_ended(const specdec *e)
+{
+    int limit = e->config.max_tokens;
+
+    return e->finished || e->stop.stopped || e->handed_out >= e->context || (limit && e->handed_out - e->answer_from >= limit) ||
+           (e->handed_out > e->answer_from && specdec__vocab_is_end(&e->target_model->vocab, e->text[e->handed_out - 1]));
+}
+
+/* A pending cancellation ends one call. */
+static specdec_result specdec__engine_uncancel(specdec *e, specdec_result result)
+{
+    if (result == SPECDEC_ERROR_CANCELLED)
+        SPECDEC__STORE(&e->cancel, 0);
+    return result;
+}
+
+/* ======================================================================================================================
+ * >>public (private): bodies of the API. May call: every section above
+ * ====================================================================================================================== */
+
+const char *specdec_result_text(specdec_result result)
+{
+    static const char *const texts[SPECDEC_RESULT_COUNT] = {
+#define SPECDEC__RESULT(name, text) text,
+        SPECDEC_RESULTS(SPECDEC__RESULT)
+#undef SPECDEC__RESULT
+    };
+
+    return (unsigned)result < SPECDEC_RESULT_COUNT ? texts[result] : "unknown result";
+}
+
+const char *specdec_version(void) { return SPECDEC_VERSION; }
+
+const char *specdec_last_error(const specdec_config *config) { return config ? config->error.text : ""; }
+const char *specdec_error_text(const specdec *engine) { return engine ? engine->error.text : ""; }
+
+/* Bytes of a block whose layout used `used`: whatever the block's own alignment is. */
+static size_t specdec__block_bytes(size_t used) { return specdec__size_add(used, SPECDEC__CACHE_LINE - 1); }
+
+/* An arena over a block, from its first aligned byte; it is full exactly when the block is below specdec__block_bytes. */
+static specdec__arena specdec__block_arena(void *memory, size_t bytes)
+{
+    specdec__arena arena;
+    size_t skip = (size_t)(-(uintptr_t)memory & (SPECDEC__CACHE_LINE - 1));
+
+    arena.base = (unsigned char *)memory + skip;
+    arena.size = bytes < SPECDEC__CACHE_LINE - 1 ? 0 : bytes - (SPECDEC__CACHE_LINE - 1);
+    arena.used = 0;
+    return arena;
+}
+
+static specdec_result specdec__too_small(size_t bytes, size_t needed, specdec_error *error)
+{
+    return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the block has %zu bytes, %zu are needed", bytes, needed);
+}
+
+specdec_result specdec_memory_needed(specdec_config *config, size_t *bytes)
+{
+    specdec__arena arena = {NULL, 0, 0};
+    specdec engine;
+    specdec_result result;
+
+    memset(&engine, 0, sizeof engine);
+    engine.config = *config;
+    config->error.text[0] = 0;
+    SPECDEC__TAKE(&arena, specdec, 1);
+    if ((result = specdec__engine_config(&engine.config, &config->error)) == SPECDEC_OK &&
+        (result = specdec__kernels_init(&engine.kernels, config->isa, &config->error)) == SPECDEC_OK &&
+        (result = specdec__engine_layout(&engine, &arena, &config->error)) == SPECDEC_OK &&
+        (result = specdec__engine_repack(&engine, &arena, &config->error)) == SPECDEC_OK) {
+        *bytes = specdec__block_bytes(arena.used);
+        if (*bytes == SIZE_MAX)
+            result = specdec__fail(&config->error, SPECDEC_ERROR_ARGUMENT, "the configuration needs more than all memory");
+    }
+    specdec__model_deinit(&engine.own_target);
+    specdec__model_deinit(&engine.own_draft);
+    return result;
+}
+
+specdec_result specdec_init(specdec **engine, specdec_config *config, void *memory, size_t bytes)
+{
+    specdec__arena arena;
+    specdec *e;
+    size_t needed;
+    specdec_result result = specdec_memory_needed(config, &needed);
+
+    *engine = NULL;
+    if (result)
+        return result;
+    if (!memory || bytes < needed)
+        return specdec__too_small(memory ? bytes : 0, needed, &config->error);
+    arena = specdec__block_arena(memory, needed);
+    e = SPECDEC__TAKE(&arena, specdec, 1);
+    e->config = *config;
+    e->memory_bytes = needed;
+    if ((result = specdec__engine_config(&e->config, &config->error)) == SPECDEC_OK &&
+        (result = specdec__kernels_init(&e->kernels, config->isa, &config->error)) == SPECDEC_OK &&
+        (result = specdec__engine_layout(e, &arena, &config->error)) == SPECDEC_OK &&
+        (result = specdec__engine_repack(e, &arena, &config->error)) == SPECDEC_OK &&
+        (result = specdec__engine_start(e, &config->error)) == SPECDEC_OK && arena.used == SIZE_MAX)
+        result = specdec__too_small(bytes, needed, &config->error); /* a file changed in between */
+    if (result) {
+        specdec_deinit(e);
+        return result;
+    }
+    *engine = e;
+    return SPECDEC_OK;
+}
+
+void specdec_deinit(specdec *engine)
+{
+    if (!engine)
+        return;
+    specdec__pool_deinit(&engine->pool);
+    specdec__model_deinit(&engine->own_target);
+    specdec__model_deinit(&engine->own_draft);
+}
+
+specdec_result specdec_tokenize(specdec *e, const char *text, size_t length, int begin, int special, int32_t *tokens, size_t capacity,
+                                size_t *count)
+{
+    length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
+    *count = 0;
+    if (length > e->chat_bytes)
+        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "a text of %zu bytes; with this context, %zu are the most", length, e->chat_bytes);
+    return specdec__tokenize(&e->target_model->vocab, text, length,
+                             (begin ? SPECDEC__TOKENIZE_ADD_BOS : 0) | (special ? SPECDEC__TOKENIZE_PARSE_SPECIAL : 0), tokens, capacity,
+                             count, e->scratch, e->scratch_bytes, &e->error);
+}
+
+/* Text straight into the engine's own token buffer, behind what is there. */
+static specdec_result specdec__prompt_text(specdec *e, const char *text, size_t length, int special)
+{
+    size_t count, room;
+    specdec_result result;
+
+    specdec__engine_truncate(e, e->handed_out);
+    room = (size_t)(e->context - e->count);
+    result = specdec_tokenize(e, text, length, e->count == 0, special, e->text + e->count, room, &count);
+    if (result == SPECDEC_ERROR_BUFFER)
+        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d", count,
+                             specdec__max_int((int)room - 1, 0));
+    if (result)
+        return result;
+    return specdec__engine_uncancel(e, specdec__engine_prompt(e, e->text + e->count, count));
+}
+
+specdec_result specdec_prompt(specdec *e, const char *text, size_t length)
+{
+    return specdec__prompt_text(e, text, length, 0);
+}
+
+specdec_result specdec_prompt_tokens(specdec *e, const int32_t *tokens, size_t count)
+{
+    return specdec__engine_uncancel(e, specdec__engine_prompt(e, tokens, count));
+}
+
+specdec_result specdec_chat(specdec *e, const specdec_message *messages, size_t count)
+{
+    specdec__chat_message list[SPECDEC__CHAT_BATCH];
+    size_t needed, i;
+    specdec_result result;
+
+    if (!e->chat)
+        return specdec__fail(&e->error, SPECDEC_ERROR_UNSUPPORTED, "the model names no chat format that is known; choose one");
+    if (!count || count > SPECDEC__COUNT(list))
+        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "%zu messages (1 to %d at a time)", count, (int)SPECDEC__COUNT(list));
+    for (i = 0; i < count; i++) {
+        list[i].role = (int)messages[i].role;
+        list[i].text = messages[i].text;
+        list[i].length = messages[i].length == SPECDEC_WHOLE_STRING ? strlen(messages[i].text) : messages[i].length;
+    }
+    result = specdec__chat_render(e->chat, list, count, 1, e->chat_text, e->chat_bytes, &needed, &e->error);
+    if (result == SPECDEC_ERROR_BUFFER)
+        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "a conversation of %zu bytes; with this context, %zu are the most", needed, e->chat_bytes);
+    return result ? result : specdec__prompt_text(e, e->chat_text, needed, 1);
+}
+
+/* Makes sure that there is a token to hand out. */
+static specdec_result specdec__next_token(specdec *e)
+{
+    specdec_result result;
+
+    if (!e->count)
+        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "nothing was prompted");
+    if (specdec__engine_ended(e)) {
+        e->finished = 1;
+        return SPECDEC_DONE;
+    }
+    if (e->handed_out < e->count)
+        return SPECDEC_OK;
+    result = specdec__engine_uncancel(e, specdec__engine_step(e));
+    return result;
+}
+
+specdec_result specdec_step(specdec *e, const int32_t **tokens, int *count)
+{
+    specdec_result result = specdec__next_token(e);
+    int from = e->handed_out;
+
+    *tokens = e->text + from;
+    *count = 0;
+    if (result)
+        return result;
+    while (e->handed_out < e->count && !specdec__engine_ended(e))
+        e->handed_out++;
+    *count = e->handed_out - from;
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_next(specdec *e, specdec_text *piece)
+{
+    size_t written = 0, more;
+    specdec_result result = SPECDEC_OK;
+
+    piece->bytes = (const char *)e->piece;
+    piece->length = 0;
+    while (!written) {
+        int was_finished = e->finished;
+        unsigned char rest[3];
+
+        result = specdec__next_token(e);
+        if (result == SPECDEC_DONE && !was_finished && !e->stop.stopped) { /* what was held back */
+            more = specdec__text_stream_end(&e->stream, rest);
+            specdec__stop_push(&e->stop, rest, more, e->piece, 2 * e->text_room, &written, &e->error);
+            if (!e->stop.stopped)
+                written += specdec__stop_end(&e->stop, e->piece + written);
+        }
+        if (result)
+            break;
+        result = specdec__text_stream_push(&e->stream, &e->target_model->vocab, e->text[e->handed_out], e->token_text, e->text_room, &more, &e->error);
+        if (result)
+            break;
+        e->handed_out++;
+        result = specdec__stop_push(&e->stop, e->token_text, more, e->piece, 2 * e->text_room + SPECDEC__STOP_MAX_BYTES, &written, &e->error);
+        if (result)
+            break;
+    }
+    piece->length = written;
+    return result;
+}
+
+void specdec_tokens(const specdec *e, const int32_t **tokens, int *count)
+{
+    *tokens = e->text;
+    *count = e->handed_out;
+}
+
+specdec_result specdec_rewind(specdec *e, int count)
+{
+    if (count < 0 || count > e->handed_out)
+        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "cannot keep %d of %d tokens", count, e->handed_out);
+    specdec__engine_truncate(e, count);
+    e->answer_from = count;
+    e->finished = 0;
+    e->stop.stopped = 0;
+    e->stop.held = 0;
+    specdec__text_stream_begin(&e->stream, &e->target_model->vocab, count ? e->text[count - 1] : -1, e->config.show_special);
+    return SPECDEC_OK;
+}
+
+void specdec_cancel(specdec *e)
+{
+    SPECDEC__STORE(&e->cancel, 1);
+}
+
+void specdec_get_stats(const specdec *e, specdec_stats *stats)
+{
+    *stats = e->stats;
+}
+
+void specdec_get_info(const specdec *e, specdec_info *info)
+{
+    const specdec__model *m = e->target_model;
+
+    memset(info, 0, sizeof *info);
+    info->isa = e->kernels.name;
+    info->kv = e->config.kv;
+    info->chat_format = e->chat ? e->chat->name : NULL;
+    info->threads = e->pool.threads;
+    info->context = e->context;
+    info->vocabulary = m->vocab_size;
+    info->layers = m->layers;
+    info->embedding = m->embedding;
+    info->memory_bytes = e->memory_bytes;
+    info->weight_bytes = m->weight_bytes;
+    info->kv_bytes = (size_t)e->target.kv.page_count * e->target.kv.page_bytes + (size_t)e->draft.kv.page_count * e->draft.kv.page_bytes;
+    info->products_per_token = m->weight_products;
+}
+
+specdec_result specdec_token_text(specdec *e, int32_t token, char *bytes, size_t size, size_t *length)
+{
+    return specdec__token_bytes(&e->target_model->vocab, token, 1, (unsigned char *)bytes, size, length, &e->error);
+}
+
+specdec_result specdec_forward(specdec *e, const int32_t *tokens, const int32_t *parents, int count, float *logits)
+{
+    int root, i, vocab = e->target_model->vocab_size;
+    specdec__batch batch;
+    specdec_result result;
+
+    specdec__engine_truncate(e, e->handed_out);
+    root = e->count > 0 && e->target.view.length == e->count - 1;
+    if (e->target.view.length < e->count - root) {
+        result = specdec__engine_uncancel(e, specdec__engine_prefill(e));
+        if (result)
+            return result;
+    }
+    if (count < 1 || count + root > e->target.most)
+        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "%d nodes (1 to %d are possible)", count, e->target.most - root);
+    if (root) {
+        e->batch_tokens[0] = e->text[e->count - 1];
+        e->batch_parents[0] = -1;
+    }
+    for (i = 0; i < count; i++) {
+        if (parents[i] < -1 || parents[i] >= i)
+            return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, (int)parents[i]);
+        e->batch_tokens[root + i] = tokens[i];
+        e->batch_parents[root + i] = parents[i] < 0 ? root - 1 : parents[i] + root;
+    }
+    batch.n = count + root;
+    batch.done = 0;
+    batch.tokens = e->batch_tokens;
+    batch.parents = e->batch_parents;
+    batch.views = e->views;
+    batch.wanted = NULL;
+    result = specdec__engine_uncancel(e, specdec__forward(&e->target, &batch, &e->error));
+    if (result)
+        return result;
+    e->row_ready = 0; /* row 0 is overwritten */
+    memcpy(logits, e->target.logits + (size_t)root * (size_t)vocab, (size_t)count * (size_t)vocab * sizeof *logits);
+    if (!root && e->count) /* the last token had been run: let it be run again when the text goes on */
+        specdec__view_truncate(&e->target.view, &e->target.kv, e->count - 1);
+    return SPECDEC_OK;
+}
+
+/* --- a prepared model ------------------------------------------------------------------------------------------------ */
+
+static specdec_result specdec__model_layout(specdec_config *config, specdec__model *m, specdec__pool *pool, specdec__arena *arena)
+{
+    int threads = config->threads ? config->threads : specdec__os_processors();
+    specdec_result result = specdec__model_init(m, &config->target, arena, &config->error);
+
+    if (!result)
+        result = specdec__pool_init(pool, specdec__min_int(threads, SPECDEC_MAX_THREADS), &pool->quit, arena, &config->error); /* nothing cancels it */
+    if (!result && !config->weights_in_place)
+        result = specdec__model_repack(m, arena, pool, &config->hooks, &config->error);
+    if (arena->base)
+        specdec__pool_deinit(pool);
+    return result;
+}
+
+specdec_result specdec_model_memory_needed(specdec_config *config, size_t *bytes)
+{
+    specdec__arena arena = {NULL, 0, 0};
+    specdec__pool pool;
+    specdec_model model;
+    specdec_result result;
+
+    memset(&model, 0, sizeof model);
+    config->error.text[0] = 0;
+    SPECDEC__TAKE(&arena, specdec_model, 1);
+    result = specdec__model_layout(config, &model.model, &pool, &arena);
+    *bytes = specdec__block_bytes(arena.used);
+    specdec__model_deinit(&model.model);
+    return result;
+}
+
+specdec_result specdec_model_init(specdec_model **model, specdec_config *config, void *memory, size_t bytes)
+{
+    specdec__arena arena;
+    specdec__pool pool;
+    size_t needed;
+    specdec_result result = specdec_model_memory_needed(config, &needed);
+    specdec_model *m;
+
+    *model = NULL;
+    if (result)
+        return result;
+    if (!memory || bytes < needed)
+        return specdec__too_small(memory ? bytes : 0, needed, &config->error);
+    arena = specdec__block_arena(memory, needed);
+    m = SPECDEC__TAKE(&arena, specdec_model, 1);
+    result = specdec__model_layout(config, &m->model, &pool, &arena);
+    if (!result && arena.used == SIZE_MAX)
+        result = specdec__too_small(bytes, needed, &config->error);
+    if (result) {
+        specdec__model_deinit(&m->model);
+        return result;
+    }
+    *model = m;
+    return SPECDEC_OK;
+}
+
+void specdec_model_deinit(specdec_model *model)
+{
+    if (model)
+        specdec__model_deinit(&model->model);
+}
+
+#ifdef __cplusplus
+}
+#endif
+#endif /* SPECDEC_IMPLEMENTED */
+#endif /* SPECDEC_IMPLEMENTATION */
+
+#else /* SPECDEC__ISA: this file is including itself */
+
+/* ======================================================================================================================
+ * Float loops over 16 lanes, written once: specdec.h includes itself here once per instruction set (SPECDEC__ISA), and
+ * V and X stand for its vector type and its operations. Lanes are separate rows, keys or dimensions; where they are parts
+ * of one sum (norm, softmax), 16 strided partials meet in one fixed tree, so every instruction set gives the same bits.
+ * ====================================================================================================================== */
+
+#define V SPECDEC__PASTE(SPECDEC__ISA, v)
+#define X(name) SPECDEC__PASTE(SPECDEC__ISA, name)
+#define SPECDEC__LANE SPECDEC__TARGET static
+#define SPECDEC__LANE_INLINE SPECDEC__TARGET SPECDEC__INLINE
+
+/* e^x for x <= 88, about 1 ulp; below -87 the result stays at e^-87. Cody-Waite reduction and a degree-6 polynomial. */
+SPECDEC__LANE_INLINE V X(exp)(V x)
+{
+    const V magic = X(set)(12582912.0f);
+    V shifter, n, r, p;
+
+    x = X(min)(X(max)(x, X(set)(-87.0f)), X(set)(88.0f));
+    shifter = X(madd)(x, X(set)(1.44269504f), magic);
+    n = X(sub)(shifter, magic);
+    r = X(madd)(n, X(set)(-0.693145752f), x);
+    r = X(madd)(n, X(set)(-1.42860677e-6f), r);
+    p = X(madd)(X(set)(1.3981999e-3f), r, X(set)(8.3333333e-3f));
+    p = X(madd)(p, r, X(set)(4.1666668e-2f));
+    p = X(madd)(p, r, X(set)(1.6666667e-1f));
+    p = X(madd)(p, r, X(set)(0.5f));
+    p = X(madd)(p, r, X(set)(1.0f));
+    p = X(madd)(p, r, X(set)(1.0f));
+    return X(scale2)(p, shifter);
+}
+
+SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)
+{
+    V sum = X(set)(0), scale;
+    int i;
+
+    for (i = 0; i < length; i += 16)
+        sum = X(madd)(X(load)(x + i), X(load)(x + i), sum);
+    scale = X(set)((float)specdec__inverse_root((double)X(sum)(sum) / (double)length + (double)epsilon));
+    for (i = from; i < to; i += 16)
+        X(store)(out + i, X(mul)(X(mul)(X(load)(x + i), scale), X(load)(weight + i)));
+}
+
+/* 32 values in a window [low, high] that contains 0: x = scale * (code + offset), code in [-127, 127]. */
+SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const specdec__columns *out)
+{
+    const V magic = X(set)(12582912.0f);
+    int b;
+
+    for (b = from; b < to; b++) {
+        size_t at = (size_t)b * (size_t)out->n + (size_t)c;
+        int8_t *codes = out->codes + at * 32;
+        V x0 = X(load)(row + b * 32), x1 = X(load)(row + b * 32 + 16), inverses, base;
+        float high = X(highest)(X(max)(X(max)(x0, x1), X(set)(0)));
+        float low = X(highest)(X(max)(X(max)(X(sub)(X(set)(0), x0), X(sub)(X(set)(0), x1)), X(set)(0)));
+        float scale = (high + low) * (1.0f / 253.0f), inverse = scale > 0 ? 1.0f / scale : 0;
+        int32_t lowest, offset, half0, half1;
+
+        inverse = inverse < 1e38f ? inverse : 0; /* a window too small to divide by is all zeros */
+        inverses = X(set)(inverse);
+        lowest = X(first_bits)(X(madd)(X(set)(-low), inverses, magic)) - 0x4B400000;
+        offset = specdec__max_int(specdec__min_int(lowest, 0), -254) + 127;
+        base = X(set)(12582912.0f + (float)offset);
+        /* The low byte of (x/scale rounded, plus magic) - (magic + offset), brought back to magic: an exact integer sum. */
+        X(store_low_bytes)(codes, X(add)(X(sub)(X(madd)(x0, inverses, magic), base), magic));
+        X(store_low_bytes)(codes + 16, X(add)(X(sub)(X(madd)(x1, inverses, magic), base), magic));
+        half0 = X(sum_codes)(codes);
+        half1 = X(sum_codes)(codes + 16);
+        out->scale[at] = scale;
+        out->pair16[at * 2] = (int32_t)((uint32_t)half0 << 16 | (uint16_t)offset);
+        out->pair16[at * 2 + 1] = (int32_t)((uint32_t)half1 << 16 | (uint16_t)offset);
+        out->pair32[at] = (int32_t)((uint32_t)(half0 + half1) << 16 | (uint16_t)offset);
+        out->sum16[at * 2] = scale * (float)(half0 + 16 * offset);
+        out->sum16[at * 2 + 1] = scale * (float)(half1 + 16 * offset);
+        out->sum32[at] = scale * (float)(half0 + half1 + 32 * offset);
+    }
+}
+
+SPECDEC__LANE void X(silu_multiply)(const float *gate, const float *up, int count, float *out)
+{
+    int i;
+
+    for (i = 0; i < count; i += 16) {
+        V g = X(load)(gate + i), e = X(exp)(X(sub)(X(set)(0), g));
+        X(store)(out + i, X(mul)(X(div)(g, X(add)(X(set)(1), e)), X(load)(up + i)));
+    }
+}
+
+SPECDEC__LANE void X(rotate)(float *x, const float *partner, const float *cosine, const float *sine, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i += 16)
+        X(store)(x + i, X(madd)(X(load)(x + i), X(load)(cosine + i), X(mul)(X(load)(partner + i), X(load)(sine + i))));
+}
+
+SPECDEC__LANE void X(unpack_f32)(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    int i;
+
+    (void)type;
+    for (i = 0; i < blocks * 32 * SPECDEC__ROWS; i++)
+        panel->u.values[i] = specdec__load_f32(tile + i * 4);
+}
+
+SPECDEC__LANE void X(unpack_f16)(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    int i;
+
+    (void)type;
+    for (i = 0; i < blocks * 32 * SPECDEC__ROWS; i += 16)
+        X(store)(panel->u.values + i, X(load_f16)(tile + i * 2));
+}
+
+SPECDEC__LANE void X(unpack_bf16)(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    int i;
+
+    (void)type;
+    for (i = 0; i < blocks * 32 * SPECDEC__ROWS; i += 16)
+        X(store)(panel->u.values + i, X(load_bf16)(tile + i * 2));
+}
+
+/* sums (column, row) += values (value, row) * x (column, value), columns of them at once. */
+SPECDEC__LANE_INLINE void X(dot_float_columns)(const float *values, int count, const float *x, int stride, float *sums, int columns)
+{
+    V acc[4];
+    int i, c;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++)
+        acc[c] = X(load)(sums + c * 16);
+    for (i = 0; i < count; i++) {
+        V w = X(load)(values + i * 16);
+
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            acc[c] = X(madd)(w, X(set)(x[c * stride + i]), acc[c]);
+    }
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++)
+        X(store)(sums + c * 16, acc[c]);
+}
+
+SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, int count, float *sums)
+{
+    const float *values = x->values + (size_t)column * (size_t)x->stride + (size_t)block * 32;
+
+    for (; count >= 4; count -= 4, values += 4 * (size_t)x->stride, sums += 64)
+        X(dot_float_columns)(panel->u.values, blocks * 32, values, x->stride, sums, 4);
+    for (; count; count--, values += x->stride, sums += 16)
+        X(dot_float_columns)(panel->u.values, blocks * 32, values, x->stride, sums, 1);
+}
+
+/* scores (query, key) = sum over dimensions, in order, of query * key; lanes are keys. */
+SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const float *keys, float *scores, int count)
+{
+    V acc[4][4];
+    int c, d, i;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++)
+        SPECDEC__UNROLL
+        for (i = 0; i < 4; i++)
+            acc[c][i] = X(set)(0);
+    for (d = 0; d < dim; d++, keys += SPECDEC__KEYS) {
+        V k0 = X(load)(keys), k1 = X(load)(keys + 16), k2 = X(load)(keys + 32), k3 = X(load)(keys + 48);
+
+        SPECDEC__UNROLL
+        for (c = 0; c < count; c++) {
+            V q = X(set)(queries[c * dim + d]);
+            acc[c][0] = X(madd)(q, k0, acc[c][0]);
+            acc[c][1] = X(madd)(q, k1, acc[c][1]);
+            acc[c][2] = X(madd)(q, k2, acc[c][2]);
+            acc[c][3] = X(madd)(q, k3, acc[c][3]);
+        }
+    }
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++)
+        SPECDEC__UNROLL
+        for (i = 0; i < 4; i++)
+            X(store)(scores + c * SPECDEC__KEYS + i * 16, acc[c][i]);
+}
+
+SPECDEC__LANE void X(scores)(const float *queries, int dim, int count, const float *keys, float *scores)
+{
+    switch (count) {
+    case 4: X(scores_queries)(queries, dim, keys, scores, 4); break;
+    case 3: X(scores_queries)(queries, dim, keys, scores, 3); break;
+    case 2: X(scores_queries)(queries, dim, keys, scores, 2); break;
+    default: X(scores_queries)(queries, dim, keys, scores, 1); break;
+    }
+}
+
+SPECDEC__LANE void X(softmax)(float *scores, int valid, float *max, float *sum)
+{
+    V highest, total = X(set)(0);
+    int i;
+
+    for (i = valid; i < SPECDEC__KEYS; i++)
+        scores[i] = -3.0e38f;
+    highest = X(max)(X(max)(X(load)(scores), X(load)(scores + 16)), X(max)(X(load)(scores + 32), X(load)(scores + 48)));
+    *max = X(highest)(highest);
+    highest = X(set)(*max);
+    for (i = 0; i < SPECDEC__KEYS; i += 16)
+        X(store)(scores + i, X(exp)(X(sub)(X(load)(scores + i), highest)));
+    for (i = valid; i < SPECDEC__KEYS; i++)
+        scores[i] = 0;
+    for (i = 0; i < SPECDEC__KEYS; i += 16)
+        total = X(add)(total, X(load)(scores + i));
+    *sum = X(sum)(total);
+}
+
+/* out (query, 16*chunks) = sum over keys, in order, of weight * value; lanes are dimensions. */
+SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *values, int valid, int dim, float *out,
+                                         int count, int chunks)
+{
+    V acc[4][4];
+    int c, i, j;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++)
+        SPECDEC__UNROLL
+        for (i = 0; i < chunks; i++)
+            acc[c][i] = X(set)(0);
+    for (j = 0; j < valid; j++) {
+        const float *row = values + j * dim;
+        V v[4];
+
+        SPECDEC__UNROLL
+        for (i = 0; i < chunks; i++)
+            v[i] = X(load)(row + i * 16);
+        SPECDEC__UNROLL
+        for (c = 0; c < count; c++) {
+            V w = X(set)(weights[c * SPECDEC__KEYS + j]);
+
+            SPECDEC__UNROLL
+            for (i = 0; i < chunks; i++)
+                acc[c][i] = X(madd)(w, v[i], acc[c][i]);
+        }
+    }
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++)
+        SPECDEC__UNROLL
+        for (i = 0; i < chunks; i++)
+            X(store)(out + c * dim + i * 16, acc[c][i]);
+}
+
+SPECDEC__LANE void X(weigh)(const float *weights, int count, const float *values, int valid, int dim, float *out)
+{
+    int d = 0, c;
+
+    for (; d + 64 <= dim; d += 64) {
+        if (count == 4)
+            X(weigh_chunk)(weights, values + d, valid, dim, out + d, 4, 4);
+        else
+            for (c = 0; c < count; c++)
+                X(weigh_chunk)(weights + c * SPECDEC__KEYS, values + d, valid, dim, out + c * dim + d, 1, 4);
+    }
+    for (; d < dim; d += 16)
+        for (c = 0; c < count; c++)
+            X(weigh_chunk)(weights + c * SPECDEC__KEYS, values + d, valid, dim, out + c * dim + d, 1, 1);
+}
+
+SPECDEC__LANE void X(merge)(float *out, float a, const float *x, float b, int count)
+{
+    V va = X(set)(a), vb = X(set)(b);
+    int i;
+
+    for (i = 0; i < count; i += 16)
+        X(store)(out + i, X(madd)(X(load)(x + i), vb, X(mul)(X(load)(out + i), va)));
+}
+
+SPECDEC__LANE void X(put)(const float *sums, int count, const float *bias, int add, float *out, size_t stride)
+{
+    V b = bias ? X(load)(bias) : X(set)(0);
+    int c;
+
+    for (c = 0; c < count; c++, sums += SPECDEC__ROWS, out += stride) {
+        V y = X(load)(sums);
+
+        if (bias)
+            y = X(add)(y, b);
+        X(store)(out, add ? X(add)(y, X(load)(out)) : y);
+    }
+}
+
+SPECDEC__LANE void X(f16_to_float)(const void *in, int count, float *out)
+{
+    int i;
+
+    for (i = 0; i < count; i += 16)
+        X(store)(out + i, X(load_f16)((const unsigned char *)in + i * 2));
+}
+
+SPECDEC__LANE void X(float_to_f16)(const float *in, int count, void *out)
+{
+    int i;
+
+    for (i = 0; i < count; i += 16)
+        X(store_f16)((unsigned char *)out + i * 2, X(load)(in + i));
+}
+
+#undef V
+#undef X
+#undef SPECDEC__LANE
+#undef SPECDEC__LANE_INLINE
+#undef SPECDEC__ISA
+#undef SPECDEC__TARGET
+
+#endif /* SPECDEC__ISA */
+
+/* MIT License
+
+   Copyright (c) 2026 The specdec.h founders
+
+   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated documentation
+   files (the "Software"), to deal in the Software without restriction, including without limitation the rights to use, copy,
+   modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and to permit persons to whom the Software
+   is furnished to do so, subject to the following conditions:
+
+   The above copyright notice and this permission notice shall be included in all copies or substantial portions of the Software.
+
+   THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE
+   WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT
+   HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+   OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE. */

@@ -1,0 +1,1088 @@
+/* test_text.c - promises of >>text: tokenizers equal those of llama.cpp, no text is lost, nothing breaks them. */
+#define SPECDEC_IMPLEMENTATION
+#include "specdec.h"
+#include "check.h"
+
+#define SEPARATOR "\n__ggml_vocab_test__\n"
+#define SPACE "\xe2\x96\x81"
+
+/* --- small vocabularies, written as GGUF files in memory --- */
+
+typedef struct recipe {
+    const char *model, *pre;
+    const char *const *tokens; /* behind the 256 byte tokens */
+    const int *types;
+    int count;
+    const char *const *merges;
+    int merge_count;
+    int token_count, score_count, type_count; /* what the arrays hold: -1 for all, -2 to leave the key out */
+    int score_type;
+    const char *id_key;
+    int64_t id;
+    int no_space_prefix;
+} recipe;
+
+typedef struct builder {
+    unsigned char data[1 << 16];
+    size_t size;
+    unsigned pairs;
+} builder;
+
+static void put_u32(builder *b, uint32_t value)
+{
+    specdec__store_u32(b->data + b->size, value);
+    b->size += 4;
+}
+
+static void put_u64(builder *b, uint64_t value)
+{
+    put_u32(b, (uint32_t)value);
+    put_u32(b, (uint32_t)(value >> 32));
+}
+
+static void put_string(builder *b, const char *text)
+{
+    put_u64(b, strlen(text));
+    memcpy(b->data + b->size, text, strlen(text));
+    b->size += strlen(text);
+}
+
+static void put_key(builder *b, const char *key, uint32_t type)
+{
+    put_string(b, key);
+    put_u32(b, type);
+    b->pairs++;
+}
+
+static void put_array(builder *b, const char *key, uint32_t type, int count)
+{
+    put_key(b, key, SPECDEC__GGUF_ARRAY);
+    put_u32(b, type);
+    put_u64(b, (uint64_t)count);
+}
+
+/* The text of token id: SPM <unk> <s> </s> <0x00>..., BPE the 256 characters; then the recipe's. */
+static const char *token_text(const recipe *r, int id, char buffer[16])
+{
+    static const char *const first[] = {"<unk>", "<s>", "</s>"};
+    int spm = strcmp(r->model, "llama") == 0, bytes = spm ? 3 : 0;
+
+    if (id >= bytes + 256)
+        return r->tokens[id - bytes - 256];
+    if (spm && id < 3)
+        return first[id];
+    if (spm) {
+        snprintf(buffer, 16, "<0x%02X>", (unsigned)(id - 3));
+    } else {
+        uint32_t code = specdec__text_byte_to_code((unsigned)id);
+        size_t at = 0;
+        if (code >= 0x80)
+            buffer[at++] = (char)(0xc0 | code >> 6);
+        buffer[at++] = (char)(code < 0x80 ? code : 0x80 | (code & 63));
+        buffer[at] = 0;
+    }
+    return buffer;
+}
+
+static void build(builder *b, const recipe *r)
+{
+    int spm = strcmp(r->model, "llama") == 0, extra = spm ? 259 : 256, all = extra + r->count, i;
+    char buffer[16];
+
+    memset(b, 0, sizeof *b);
+    memcpy(b->data, "GGUF\3\0\0\0", 8);
+    b->size = 24;
+    put_key(b, "tokenizer.ggml.model", SPECDEC__GGUF_STRING);
+    put_string(b, r->model);
+    if (r->pre) {
+        put_key(b, "tokenizer.ggml.pre", SPECDEC__GGUF_STRING);
+        put_string(b, r->pre);
+    }
+    if (r->token_count != -2) {
+        int count = r->token_count < 0 ? all : r->token_count;
+        put_array(b, "tokenizer.ggml.tokens", SPECDEC__GGUF_STRING, count);
+        for (i = 0; i < count; i++)
+            put_string(b, token_text(r, i, buffer));
+    }
+    if (r->score_count != -2) {
+        int count = r->score_count < 0 ? all : r->score_count;
+        put_array(b, "tokenizer.ggml.scores", (uint32_t)r->score_type, count);
+        for (i = 0; i < count; i++)
+            put_u32(b, specdec__bits_from_float(i < extra ? 0.0f : (float)(12 - (i - extra))));
+    }
+    if (r->type_count != -2) {
+        int count = r->type_count < 0 ? all : r->type_count;
+        put_array(b, "tokenizer.ggml.token_type", SPECDEC__GGUF_I32, count);
+        for (i = 0; i < count; i++)
+            put_u32(b, (uint32_t)(i >= extra ? r->types[i - extra] : !spm ? 1 : i == 0 ? 2 : i < 3 ? 3 : 6));
+    }
+    if (r->merges) {
+        put_array(b, "tokenizer.ggml.merges", SPECDEC__GGUF_STRING, r->merge_count);
+        for (i = 0; i < r->merge_count; i++)
+            put_string(b, r->merges[i]);
+    }
+    if (r->id_key) {
+        put_key(b, r->id_key, SPECDEC__GGUF_I64);
+        put_u64(b, (uint64_t)r->id);
+    }
+    if (r->no_space_prefix) {
+        put_key(b, "tokenizer.ggml.add_space_prefix", SPECDEC__GGUF_BOOL);
+        b->data[b->size++] = 0;
+    }
+    specdec__store_u32(b->data + 16, b->pairs);
+}
+
+static const char *const spm_tokens[] = {SPACE, "a", "b", "c", "ab", "abc", "bc", SPACE "a", SPACE SPACE, "\xc3\xa9",
+                                         "aa", "aaaa",
+                                         "<|im_end|>", "<tool>", "<tool>x", "a"};
+static const int spm_types[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 4, 3, 1};
+static const recipe spm_recipe = {"llama", NULL, spm_tokens, spm_types, 16, NULL, 0, -1, -1, -1, SPECDEC__GGUF_F32,
+                                  NULL, 0, 0};
+
+static const char *const uncut_tokens[] = {SPACE, "a", "b", "c", "a" SPACE, "ab", SPACE "b", "b" SPACE "b", SPACE SPACE,
+                                           " "};
+static const int uncut_types[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 5};
+static const recipe uncut_recipe = {"llama", NULL, uncut_tokens, uncut_types, 10, NULL, 0, -1, -1, -1,
+                                    SPECDEC__GGUF_F32, NULL, 0, 0};
+
+static const char *const bpe_tokens[] = {"ab", "abc", "bc", "\304\240a", "\xc4\xa0\xc4\xa0", "aa", "<|endoftext|>",
+                                         "<tool>",
+                                         "<tool>x", "[PAD1]", "whole"};
+static const int bpe_types[] = {1, 1, 1, 1, 1, 1, 3, 4, 3, 4, 1};
+static const char *const bpe_merges[] = {"b c", "a b", "a bc", "\xc4\xa0 a", "\xc4\xa0 \xc4\xa0", "a a", "nospace",
+                                         "x nothing",
+                                         "a b", "", " "};
+static const recipe bpe_recipe = {"gpt2", "gpt-2", bpe_tokens, bpe_types, 11, bpe_merges, 11, -1, -2, -1,
+                                  SPECDEC__GGUF_F32, NULL, 0, 0};
+
+/* --- a vocabulary and its memory --- */
+
+typedef struct subject {
+    specdec__gguf gguf;
+    specdec__vocab v;
+    void *memory;
+    size_t bytes;
+    specdec_error error;
+} subject;
+
+/* Counts, allocates exactly that (64-aligned), builds. The file must outlive the subject. */
+static specdec_result open_bytes(subject *s, const unsigned char *data, size_t size)
+{
+    specdec__arena arena;
+    specdec__bytes file;
+    specdec_result counted, built;
+
+    memset(s, 0, sizeof *s);
+    memset(&arena, 0, sizeof arena);
+    file.data = data;
+    file.size = size;
+    counted = specdec__gguf_open(&s->gguf, file, &s->error);
+    if (!counted)
+        counted = specdec__vocab_init(&s->v, &s->gguf, &arena, &s->error);
+    if (counted)
+        return counted;
+    s->bytes = arena.used;
+    s->memory = malloc(s->bytes + 64);
+    arena.base = (unsigned char *)s->memory + (64 - (uintptr_t)s->memory % 64) % 64;
+    arena.size = s->bytes;
+    arena.used = 0;
+    built = specdec__vocab_init(&s->v, &s->gguf, &arena, &s->error);
+    CHECK_EQUAL_INT(built, SPECDEC_OK);
+    CHECK(arena.used == s->bytes);
+    return built;
+}
+
+static void close_subject(subject *s)
+{
+    free(s->memory);
+    s->memory = NULL;
+}
+
+static specdec_result open_recipe(subject *s, builder *b, const recipe *r)
+{
+    build(b, r);
+    return open_bytes(s, b->data, b->size);
+}
+
+/* Tokenizes with exactly the scratch that is promised to be enough. Returns the count; the caller frees *tokens. */
+static size_t tokenize(const subject *s, const char *text, size_t length, int flags, int32_t **tokens)
+{
+    size_t scratch_size = specdec__tokenize_scratch(&s->v, length), count = 0, capacity = 4 * length + 8;
+    void *scratch = malloc(scratch_size);
+
+    *tokens = (int32_t *)malloc(capacity * sizeof **tokens);
+    CHECK_EQUAL_INT(specdec__tokenize(&s->v, text, length, flags, *tokens, capacity, &count, scratch, scratch_size,
+                                      NULL), SPECDEC_OK);
+    CHECK(count <= capacity);
+    free(scratch);
+    return count;
+}
+
+/* Are these the tokens of a text? ids: count numbers. */
+static int gives(const subject *s, const char *text, int flags, const int *ids, size_t count)
+{
+    int32_t *tokens;
+    size_t i, got = tokenize(s, text, strlen(text), flags, &tokens);
+    int same = got == count;
+
+    for (i = 0; i < count && same; i++)
+        same = tokens[i] == ids[i];
+    if (!same) {
+        fprintf(stderr, "'%s' gave", text);
+        for (i = 0; i < got; i++)
+            fprintf(stderr, " %d", (int)tokens[i]);
+        fprintf(stderr, "\n");
+    }
+    free(tokens);
+    return same;
+}
+
+/* Text of tokens through a stream. Returns its length; the caller frees *text. */
+static size_t detokenize(const subject *s, const int32_t *tokens, size_t count, int32_t previous, int show, char **text)
+{
+    specdec__text_stream stream;
+    size_t room = s->v.longest + 3, used = 0, i;
+    unsigned char *out = (unsigned char *)malloc((count + 1) * room);
+
+    specdec__text_stream_begin(&stream, &s->v, previous, show);
+    for (i = 0; i < count; i++) {
+        size_t written;
+        CHECK_EQUAL_INT(specdec__text_stream_push(&stream, &s->v, tokens[i], out + used, room, &written, NULL),
+                        SPECDEC_OK);
+        used += written;
+    }
+    used += specdec__text_stream_end(&stream, out + used);
+    *text = (char *)out;
+    return used;
+}
+
+static uint32_t random_state = 1;
+
+static unsigned random_below(unsigned n)
+{
+    random_state = random_state * 1664525u + 1013904223u;
+    return (random_state >> 8) % n;
+}
+
+/* Text from a pool that meets many rules, or any bytes. */
+static size_t random_text(char *out, size_t pieces, int any_bytes)
+{
+    static const char *const pool[] = {"a", "b", "c", "a", "ab", " ", " ", "  ", "\n", "\r\n", "\t", "'s", "'LL", "1",
+                                       "23", "\xc3\xa9",
+                                       "\xe4\xb8\xad", "\xf0\x9f\x98\x80", "!", "..", "\xc2\xa0", "The", "ing",
+                                       "\xc2\xbd", "<", "tool>", "x"};
+    size_t used = 0;
+
+    while (pieces--) {
+        if (any_bytes) {
+            out[used++] = (char)(random_below(3) ? random_below(256) : 'a' + random_below(3));
+        } else {
+            const char *piece = pool[random_below(SPECDEC__COUNT(pool))];
+            memcpy(out + used, piece, strlen(piece));
+            used += strlen(piece);
+        }
+    }
+    return used;
+}
+
+/* --- another tokenizer: the definition, slow and plain --- */
+
+/* Merges [0, n) by looking through all pairs each time. starts: n + 1 places. Returns the number of symbols. */
+static size_t slow_merge(const specdec__vocab *v, const specdec__text_run *run, size_t *starts, int32_t *ids)
+{
+    size_t n = 0, at = 0, i, best;
+
+    while (at < run->length) {
+        size_t size = 1;
+        if (v->model == SPECDEC__VOCAB_SPM && at >= run->prefix) {
+            int sequence = specdec__text_sequence(run->text + at - run->prefix, run->length - at);
+            size = sequence > 0 ? (size_t)sequence : 1;
+        }
+        starts[n] = at;
+        ids[n++] = specdec__vocab_find(v, run, at, size);
+        at += size;
+    }
+    starts[n] = at;
+    for (;;) {
+        double best_value = 0;
+        int32_t best_id = -1;
+
+        for (i = 0, best = n; i + 1 < n; i++) {
+            int32_t id = specdec__vocab_find(v, run, starts[i], starts[i + 2] - starts[i]);
+            double value;
+            if (id < 0)
+                continue;
+            if (v->model == SPECDEC__VOCAB_BPE) {
+                uint32_t rank = ids[i] < 0 || ids[i + 1] < 0 ? UINT32_MAX : specdec__vocab_rank(v, (uint32_t)ids[i],
+                                                                                                (uint32_t)ids[i + 1]);
+                if (rank == UINT32_MAX)
+                    continue;
+                value = -(double)rank;
+            } else {
+                value = (double)specdec__load_f32(v->scores + (size_t)id * 4);
+            }
+            if (best == n || value > best_value) {
+                best = i;
+                best_value = value;
+                best_id = id;
+            }
+        }
+        if (best == n)
+            return n;
+        ids[best] = best_id;
+        for (i = best + 1; i + 1 < n; i++)
+            ids[i] = ids[i + 1];
+        for (i = best + 1; i < n; i++)
+            starts[i] = starts[i + 1];
+        n--;
+    }
+}
+
+/* Compares one text without special tokens; SPM is merged whole here, never cut at spaces. */
+static int agrees_with_slow(const subject *s, const char *text, size_t length)
+{
+    const specdec__vocab *v = &s->v;
+    size_t *starts = (size_t *)malloc((length + 2) * sizeof *starts), at = 0, same = 1, count, done = 0;
+    int32_t *ids = (int32_t *)malloc((length + 2) * sizeof *ids), *tokens;
+
+    count = tokenize(s, text, length, 0, &tokens);
+    while (at < length && same) {
+        specdec__text_run run;
+        size_t n, i;
+
+        run.text = (const unsigned char *)text + at;
+        run.prefix = v->model == SPECDEC__VOCAB_SPM && v->add_space_prefix;
+        run.length = (v->model == SPECDEC__VOCAB_SPM ? length : specdec__text_stretch(v, run.text,
+                                                                                      length - at)) + run.prefix;
+        if (v->words && v->words->whole_words && specdec__vocab_find(v, &run, 0, run.length) >= 0) {
+            same = done < count && tokens[done++] == specdec__vocab_find(v, &run, 0, run.length);
+            at += run.length;
+            continue;
+        }
+        n = slow_merge(v, &run, starts, ids);
+        for (i = 0; i < n && same; i++) {
+            size_t j;
+            if (ids[i] >= 0) {
+                same = done < count && tokens[done++] == ids[i];
+                continue;
+            }
+            for (j = starts[i]; j < starts[i + 1] && same; j++)
+                same = done < count && tokens[done++] == v->byte_token[specdec__text_run_byte(&run, j)];
+        }
+        at += run.length - run.prefix;
+    }
+    same = same && done == count;
+    free(starts);
+    free(ids);
+    free(tokens);
+    return (int)same;
+}
+
+/* --- promises about files kept beside the checkout --- */
+
+static void run_cases(const subject *s, const char *path)
+{
+    char name[1200];
+    size_t size, cases = 0;
+    char *in, *out, *at, *line;
+
+    snprintf(name, sizeof name, "%s.inp", path);
+    in = (char *)check_read_file(name, &size);
+    snprintf(name, sizeof name, "%s.out", path);
+    out = (char *)check_read_file(name, &size);
+    if (!in || !out) {
+        SKIP("no .inp and .out");
+        free(in);
+        free(out);
+        return;
+    }
+    for (at = in, line = out; *at; cases++) {
+        char *next = strstr(at, SEPARATOR), *end;
+        size_t length = next ? (size_t)(next - at) : strlen(at), count, i;
+        int32_t *tokens;
+        int same = 1;
+
+        count = tokenize(s, at, length, 0, &tokens);
+        for (i = 0; i < count; i++, line = end)
+            same = strtol(line, &end, 10) == tokens[i] && end != line && memchr(line, '\n',
+                                                                                (size_t)(end - line)) == NULL && same;
+        CHECK(same && *line == '\n');
+        if (!same || *line != '\n')
+            fprintf(stderr, "%s: case %zu differs\n", path, cases);
+        line = strchr(line, '\n') ? strchr(line, '\n') + 1 : line;
+        free(tokens);
+        at = next ? next + strlen(SEPARATOR) : at + length;
+    }
+    printf("%s: %zu cases\n", path, cases);
+    free(in);
+    free(out);
+}
+
+static void check_round_trip(const subject *s)
+{
+    char text[2048], *back;
+    int i;
+
+    for (i = 0; i < 400; i++) {
+        size_t length = random_text(text, random_below(60), i % 2), got;
+        int32_t *tokens;
+        size_t count = tokenize(s, text, length, i % 4 < 2 ? SPECDEC__TOKENIZE_ADD_BOS : 0, &tokens);
+
+        got = detokenize(s, tokens, count, -1, 0, &back);
+        CHECK(got == length && memcmp(back, text, length) == 0);
+        free(tokens);
+        free(back);
+    }
+}
+
+static void check_long_inputs(const subject *s, const char *name)
+{
+    static const char *const units[] = {"a", " ", "\n", "ab", "1", "\xe4\xb8\xad", "\xff", "<|",
+                                        "the quick brown fox, "};
+    size_t length = 100000, u;
+    char *text = (char *)malloc(length + 32);
+    double slowest = 0;
+
+    for (u = 0; u < SPECDEC__COUNT(units); u++) {
+        size_t used = 0;
+        double seconds = specdec__os_seconds();
+        int32_t *tokens;
+        size_t count;
+        char *back;
+
+        for (; used < length; used += strlen(units[u]))
+            memcpy(text + used, units[u], strlen(units[u]));
+        count = tokenize(s, text, used, SPECDEC__TOKENIZE_PARSE_SPECIAL, &tokens);
+        seconds = specdec__os_seconds() - seconds;
+        slowest = seconds > slowest ? seconds : slowest;
+        CHECK(detokenize(s, tokens, count, -1, 0, &back) == used && memcmp(back, text, used) == 0);
+        free(back);
+        free(tokens);
+    }
+    printf("%s: 100 KB of one unit: slowest %.3f s\n", name, slowest);
+    CHECK(slowest < 5);
+    free(text);
+}
+
+static void test_shared(void)
+{
+    static const char *const files[] = {"vocab/ggml-vocab-gpt-2.gguf", "vocab/ggml-vocab-llama-bpe.gguf",
+                                        "vocab/ggml-vocab-llama-spm.gguf", "vocab/ggml-vocab-qwen2.gguf"};
+    char path[1024], text[1024];
+    size_t i;
+    int j;
+
+    for (i = 0; i < SPECDEC__COUNT(files); i++) {
+        size_t size;
+        unsigned char *data;
+        subject s;
+
+        TEST("tokens equal those of llama.cpp");
+        data = check_read_file(check_shared(path, sizeof path, files[i]), &size);
+        if (!data) {
+            SKIP(path);
+            continue;
+        }
+        CHECK_EQUAL_INT(open_bytes(&s, data, size), SPECDEC_OK);
+        if (s.memory) {
+            printf("%s: %u tokens, %zu bytes of indexes\n", path, s.v.count, s.bytes);
+            CHECK(s.bytes < 8u << 20);
+            run_cases(&s, path);
+            TEST("no text is lost: detokenize(tokenize(x)) == x");
+            check_round_trip(&s);
+            TEST("merging gives what its definition gives");
+            for (j = 0; j < 300; j++)
+                CHECK(agrees_with_slow(&s, text, random_text(text, random_below(40), j % 3 == 0)));
+            TEST("long inputs take no long time");
+            check_long_inputs(&s, path);
+        }
+        close_subject(&s);
+        free(data);
+    }
+}
+
+/* --- promises about small vocabularies --- */
+
+#define GIVES(s, text, flags, ...) \
+    do { \
+        static const int expected[] = {__VA_ARGS__}; \
+        CHECK(gives((s), (text), (flags), expected + 1, SPECDEC__COUNT(expected) - 1)); \
+    } while (0)
+
+static void test_small_spm(void)
+{
+    static builder b;
+    recipe r = spm_recipe;
+    subject s;
+
+    TEST("SPM merges by score, falls back to bytes, puts a space in front");
+    CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+    GIVES(&s, "", SPECDEC__TOKENIZE_ADD_BOS, 0, 1);
+    GIVES(&s, "a", 0, 0, 259 + 7);
+    GIVES(&s, "a", SPECDEC__TOKENIZE_ADD_BOS, 0, 1, 259 + 7);
+    GIVES(&s, "abc", 0, 0, 259, 259 + 5);
+    GIVES(&s, " a", 0, 0, 259, 259 + 7);
+    GIVES(&s, "  a", 0, 0, 259 + 8, 259 + 7);
+    GIVES(&s, "\xc3\xa9\xc3", 0, 0, 259, 259 + 9, 3 + 0xc3);
+    GIVES(&s, "z", 0, 0, 259, 3 + 'z');
+    TEST("control tokens are parsed on demand, user-defined ones always, the longest first");
+    GIVES(&s, "c<|im_end|>c", SPECDEC__TOKENIZE_PARSE_SPECIAL, 0, 259, 262, 271, 259, 262);
+    GIVES(&s, "<tool>x", SPECDEC__TOKENIZE_PARSE_SPECIAL, 0, 273);
+    GIVES(&s, "<tool>c", 0, 0, 272, 259, 262);
+    GIVES(&s, "c<s>", 0, 0, 259, 262, 3 + '<', 3 + 's', 3 + '>');
+    GIVES(&s, "c<s>", SPECDEC__TOKENIZE_PARSE_SPECIAL, 0, 259, 262, 1);
+    TEST("of equal texts the first token wins");
+    CHECK_EQUAL_INT(s.v.count, 259 + 16);
+    GIVES(&s, "ba", 0, 0, 259, 261, 260);
+    TEST("end tokens: those the file names and the well-known ones");
+    CHECK(specdec__vocab_is_end(&s.v, 2) && specdec__vocab_is_end(&s.v, 271) && !specdec__vocab_is_end(&s.v, 1));
+    CHECK(!specdec__vocab_is_end(&s.v, -1) && !specdec__vocab_is_end(&s.v, 1 << 30));
+    close_subject(&s);
+
+    TEST("add_space_prefix false is honoured");
+    r.no_space_prefix = 1;
+    CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+    GIVES(&s, "abc", 0, 0, 264);
+    close_subject(&s);
+
+    TEST("a vocabulary without types still has bytes and control tokens");
+    r = spm_recipe;
+    r.type_count = -2;
+    CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+    GIVES(&s, "z</s>", SPECDEC__TOKENIZE_PARSE_SPECIAL, 0, 259, 3 + 'z', 2);
+    close_subject(&s);
+}
+
+static void test_small_bpe(void)
+{
+    static builder b;
+    recipe r = bpe_recipe;
+    subject s;
+
+    TEST("BPE merges by rank, leftmost first; merges that name no token are passed over");
+    CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+    GIVES(&s, "abc", 0, 0, 257);
+    GIVES(&s, "aaab", 0, 0, 261, 256);
+    GIVES(&s, "a ab", 0, 0, 'a', ' ', 256);
+    GIVES(&s, "whole", 0, 0, 'w', 'h', 'o', 'l', 'e');
+    GIVES(&s, "\xff", 0, 0, 0xff);
+    GIVES(&s, "b<|endoftext|>", SPECDEC__TOKENIZE_PARSE_SPECIAL | SPECDEC__TOKENIZE_ADD_BOS, 0, 'b', 262);
+    GIVES(&s, "<tool>x", 0, 0, 263, 'x');
+    GIVES(&s, "<tool>x", SPECDEC__TOKENIZE_PARSE_SPECIAL, 0, 264);
+    CHECK(specdec__vocab_is_end(&s.v, 262));
+    close_subject(&s);
+
+    TEST("llama-bpe takes a whole word when it is a token");
+    r.pre = "llama3";
+    CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+    CHECK_EQUAL_INT(s.v.add_bos, 1);
+    GIVES(&s, "whole", 0, 0, 266);
+    close_subject(&s);
+
+    TEST("a gpt2 vocabulary without .pre is taken for GPT-2");
+    r.pre = NULL;
+    CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+    CHECK(s.v.words && strcmp(s.v.words->name, "gpt-2") == 0);
+    close_subject(&s);
+}
+
+static specdec_result outcome(const recipe *r, const char *in_text)
+{
+    static builder b;
+    subject s;
+    specdec_result result = open_recipe(&s, &b, r);
+
+    CHECK(!result || s.error.code == result);
+    if (result && in_text && !strstr(s.error.text, in_text))
+        fprintf(stderr, "'%s' is not in '%s'\n", in_text, s.error.text);
+    CHECK(!result || !in_text || strstr(s.error.text, in_text) != NULL);
+    close_subject(&s);
+    return result;
+}
+
+static void test_bad_files(void)
+{
+    recipe r;
+
+    TEST("what a vocabulary promises and does not hold is refused with a text that names it");
+    r = spm_recipe, r.model = "bert", r.token_count = 3;
+    CHECK_EQUAL_INT(outcome(&r, "bert"), SPECDEC_ERROR_UNSUPPORTED);
+    r = bpe_recipe, r.pre = "tekken";
+    CHECK_EQUAL_INT(outcome(&r, "tekken"), SPECDEC_ERROR_UNSUPPORTED);
+    r = spm_recipe, r.token_count = -2;
+    CHECK_EQUAL_INT(outcome(&r, "tokens"), SPECDEC_ERROR_FORMAT);
+    r = spm_recipe, r.token_count = 0;
+    CHECK_EQUAL_INT(outcome(&r, "tokens"), SPECDEC_ERROR_FORMAT);
+    r = spm_recipe, r.score_count = 100;
+    CHECK_EQUAL_INT(outcome(&r, "scores"), SPECDEC_ERROR_FORMAT);
+    r = spm_recipe, r.score_count = -2;
+    CHECK_EQUAL_INT(outcome(&r, "scores"), SPECDEC_ERROR_FORMAT);
+    r = spm_recipe, r.score_type = SPECDEC__GGUF_I32;
+    CHECK_EQUAL_INT(outcome(&r, "scores"), SPECDEC_ERROR_FORMAT);
+    r = spm_recipe, r.type_count = 258;
+    CHECK_EQUAL_INT(outcome(&r, "token_type"), SPECDEC_ERROR_FORMAT);
+    r = bpe_recipe, r.merges = NULL;
+    CHECK_EQUAL_INT(outcome(&r, "merges"), SPECDEC_ERROR_FORMAT);
+    r = spm_recipe, r.id_key = "tokenizer.ggml.eos_token_id", r.id = 259 + 16;
+    CHECK_EQUAL_INT(outcome(&r, "eos_token_id"), SPECDEC_ERROR_FORMAT);
+    r.id = -7;
+    CHECK_EQUAL_INT(outcome(&r, "eos_token_id"), SPECDEC_ERROR_FORMAT);
+    TEST("an id of -1 or 2^32 - 1 means none");
+    r.id = UINT32_MAX;
+    CHECK_EQUAL_INT(outcome(&r, NULL), SPECDEC_OK);
+    r.id = -1;
+    CHECK_EQUAL_INT(outcome(&r, NULL), SPECDEC_OK);
+    TEST("a vocabulary of one token works");
+    r = spm_recipe, r.token_count = 1;
+    CHECK_EQUAL_INT(outcome(&r, NULL), SPECDEC_OK);
+    r = bpe_recipe, r.token_count = 1;
+    CHECK_EQUAL_INT(outcome(&r, NULL), SPECDEC_OK);
+}
+
+/* Everything that can be asked of a vocabulary, on some text. */
+static void exercise(const subject *s)
+{
+    char text[512];
+    size_t length = random_text(text, random_below(40), (int)random_below(2)), count, size, i;
+    int32_t tokens[64];
+    unsigned char scratch[4096], out[64];
+    int flags = (int)random_below(8);
+
+    specdec__tokenize(&s->v, text, length, flags, tokens, random_below(65), &count, scratch, random_below(4097), NULL);
+    for (i = 0; i < 20; i++)
+        specdec__token_bytes(&s->v, (int32_t)random_below(s->v.count + 2) - 1, (int)random_below(2), out,
+                             random_below(65), &size, NULL);
+}
+
+static void test_mutations(void)
+{
+    static builder b, mutant;
+    const recipe *recipes[2];
+    int which, i, j, opened = 0;
+
+    TEST("no damaged vocabulary crashes or reaches out of bounds");
+    recipes[0] = &spm_recipe;
+    recipes[1] = &bpe_recipe;
+    for (which = 0; which < 2; which++) {
+        build(&b, recipes[which]);
+        for (i = 0; i < 6000; i++) {
+            subject s;
+            unsigned char *exact;
+
+            mutant = b;
+            for (j = (int)random_below(4) + 1; j; j--) {
+                size_t at = random_below((unsigned)b.size);
+                unsigned bit = 1u << random_below(8);
+                mutant.data[at] = (unsigned char)(random_below(2) ? random_below(256) : mutant.data[at] ^ bit);
+            }
+            if (random_below(8) == 0)
+                mutant.size = random_below((unsigned)b.size);
+            exact = (unsigned char *)malloc(mutant.size + 1);
+            memcpy(exact, mutant.data, mutant.size);
+            if (!open_bytes(&s, exact, mutant.size)) {
+                opened++;
+                exercise(&s);
+            }
+            close_subject(&s);
+            free(exact);
+        }
+    }
+    printf("mutations: %d of 12000 still opened\n", opened);
+    CHECK(opened > 1000 && opened < 12000);
+}
+
+static void test_limits(void)
+{
+    static builder b;
+    const recipe *recipes[2];
+    const char *text = "<tool>xab abc<|im_end|>aaaa a<tool>";
+    size_t length = strlen(text), capacity, scratch_size;
+    int which;
+
+    recipes[0] = &spm_recipe;
+    recipes[1] = &bpe_recipe;
+    for (which = 0; which < 2; which++) {
+        subject s;
+        int32_t *all, tokens[64];
+        size_t count, wanted, enough = 0;
+
+        TEST("the needed count comes back however little room there is");
+        CHECK_EQUAL_INT(open_recipe(&s, &b, recipes[which]), SPECDEC_OK);
+        wanted = tokenize(&s, text, length, SPECDEC__TOKENIZE_PARSE_SPECIAL, &all);
+        for (capacity = 0; capacity < 64; capacity++) {
+            char scratch[1024];
+            specdec_result result = specdec__tokenize(&s.v, text, length, SPECDEC__TOKENIZE_PARSE_SPECIAL,
+                                                      capacity ? tokens : NULL,
+                                                      capacity, &count, scratch, sizeof scratch, NULL);
+            CHECK(result == (capacity < wanted ? SPECDEC_ERROR_BUFFER : SPECDEC_OK) && count == wanted);
+            CHECK(memcmp(tokens, all, (capacity < wanted ? capacity : wanted) * sizeof *tokens) == 0);
+        }
+        TEST("too little scratch is an error, never a wrong result");
+        for (scratch_size = 0; scratch_size <= specdec__tokenize_scratch(&s.v, length); scratch_size++) {
+            char *scratch = (char *)malloc(scratch_size + 1);
+            specdec_result result = specdec__tokenize(&s.v, text, length, SPECDEC__TOKENIZE_PARSE_SPECIAL, tokens, 64,
+                                                      &count,
+                                                      scratch + scratch_size % 2, scratch_size - scratch_size % 2,
+                                                      NULL);
+            CHECK(result == SPECDEC_ERROR_MEMORY || (!result && count == wanted && !memcmp(tokens, all,
+                                                                                           count * sizeof *tokens)));
+            enough += !result;
+            free(scratch);
+        }
+        CHECK(enough > 0);
+        CHECK_EQUAL_INT(specdec__tokenize(&s.v, text, length, 0, tokens, 64, &count, NULL, 0, NULL),
+                        SPECDEC_ERROR_MEMORY);
+        TEST("ids outside the vocabulary are refused");
+        CHECK_EQUAL_INT(specdec__token_bytes(&s.v, -1, 0, NULL, 0, &count, NULL), SPECDEC_ERROR_ARGUMENT);
+        CHECK_EQUAL_INT(specdec__token_bytes(&s.v, (int32_t)s.v.count, 0, NULL, 0, &count, NULL),
+                        SPECDEC_ERROR_ARGUMENT);
+        TEST("no memory for the indexes is an error");
+        {
+            specdec__arena arena;
+            specdec__vocab v;
+            arena.base = (unsigned char *)s.memory;
+            arena.size = s.bytes - 1;
+            arena.used = 0;
+            CHECK_EQUAL_INT(specdec__vocab_init(&v, &s.gguf, &arena, NULL), SPECDEC_ERROR_MEMORY);
+        }
+        free(all);
+        close_subject(&s);
+    }
+}
+
+static void test_small_properties(void)
+{
+    static builder b;
+    const recipe *recipes[3];
+    char text[512];
+    int which, i;
+
+    recipes[0] = &spm_recipe;
+    recipes[1] = &bpe_recipe;
+    recipes[2] = &uncut_recipe; /* merges may cross spaces */
+    for (which = 0; which < 3; which++) {
+        subject s;
+
+        CHECK_EQUAL_INT(open_recipe(&s, &b, recipes[which]), SPECDEC_OK);
+        TEST("no text is lost: detokenize(tokenize(x)) == x");
+        check_round_trip(&s);
+        TEST("merging gives what its definition gives");
+        for (i = 0; i < 500; i++) {
+            size_t length = random_text(text, random_below(50), i % 3 == 0);
+            if (!specdec__chat_contains(text, length, "<tool>")) /* the definition knows no special tokens */
+                CHECK(agrees_with_slow(&s, text, length));
+        }
+        close_subject(&s);
+    }
+}
+
+/* Writes a code point as UTF-8 without asking whether it may be. Returns the bytes. */
+static size_t put_code(unsigned char *out, uint32_t code, size_t size)
+{
+    static const unsigned char first[] = {0, 0, 0xc0, 0xe0, 0xf0};
+    size_t i;
+
+    for (i = size - 1; i; i--, code >>= 6)
+        out[i] = (unsigned char)(0x80 | (code & 63));
+    out[0] = (unsigned char)(first[size] | code);
+    return size;
+}
+
+static void test_characters(void)
+{
+    unsigned char text[8];
+    uint32_t code, wrong = 0;
+    size_t size, cut;
+    int byte;
+
+    TEST("every character is read whole, and its beginnings are known as such");
+    for (code = 0; code < 0x110000; code++) {
+        specdec__text_character c;
+
+        size = put_code(text, code, code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4);
+        c = specdec__text_character_at(text, size, 0);
+        if (code >= 0xd800 && code < 0xe000) {
+            wrong += c.code != 0xfffd || c.size != 1;
+            continue;
+        }
+        wrong += c.code != code || (size_t)c.size != size;
+        for (cut = 1; cut < size; cut++)
+            wrong += specdec__text_sequence(text, cut) != -(int)cut || specdec__text_incomplete(text, cut) != cut;
+        wrong += specdec__text_incomplete(text, size) != 0;
+    }
+    CHECK_EQUAL_INT(wrong, 0);
+    TEST("longer spellings and what lies beyond U+10FFFF are no characters");
+    for (code = 0, wrong = 0; code < 0x10000; code++) {
+        wrong += code < 0x80 && specdec__text_sequence(text, put_code(text, code, 2)) != 0;
+        wrong += code < 0x800 && specdec__text_sequence(text, put_code(text, code, 3)) != 0;
+        wrong += specdec__text_sequence(text, put_code(text, code, 4)) != 0;
+        wrong += specdec__text_sequence(text, put_code(text, 0x110000 + code, 4)) != 0;
+    }
+    CHECK_EQUAL_INT(wrong, 0);
+    TEST("every byte has its own character in byte-level BPE");
+    for (byte = 0; byte < 256; byte++)
+        CHECK_EQUAL_INT(specdec__text_code_to_byte(specdec__text_byte_to_code((unsigned)byte)), byte);
+    CHECK(specdec__text_code_to_byte(0x20) == -1 && specdec__text_code_to_byte(0x144) == -1);
+    TEST("letters, numbers and white space are Unicode's");
+    CHECK(specdec__text_class('a') == SPECDEC__TEXT_LETTER && specdec__text_class(0x4e2d) == SPECDEC__TEXT_LETTER);
+    CHECK(specdec__text_class('7') == SPECDEC__TEXT_NUMBER && specdec__text_class(0xbd) == SPECDEC__TEXT_NUMBER);
+    CHECK(specdec__text_class(0x85) == SPECDEC__TEXT_SPACE && specdec__text_class(0x3000) == SPECDEC__TEXT_SPACE);
+    CHECK(specdec__text_class(0x301) == SPECDEC__TEXT_OTHER && specdec__text_class(0xfeff) == SPECDEC__TEXT_OTHER);
+    CHECK(specdec__text_class(0x10ffff) == SPECDEC__TEXT_OTHER && specdec__text_class(0) == SPECDEC__TEXT_OTHER);
+}
+
+/* Cuts a text into words and joins them with bars. */
+static int cuts(const char *pre, const char *text, const char *wanted)
+{
+    specdec__vocab v;
+    char out[256];
+    size_t used = 0, at = 0, length = strlen(text), i;
+
+    memset(&v, 0, sizeof v);
+    v.model = SPECDEC__VOCAB_BPE;
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
+        if (strcmp(specdec__vocab_words_known[i].name, pre) == 0)
+            v.words = &specdec__vocab_words_known[i];
+    while (at < length) {
+        size_t size = specdec__text_stretch(&v, (const unsigned char *)text + at, length - at);
+        memcpy(out + used, text + at, size);
+        used += size;
+        out[used++] = '|';
+        at += size;
+    }
+    out[used] = 0;
+    if (strcmp(out, wanted) != 0)
+        fprintf(stderr, "%s: '%s'\n", pre, out);
+    return strcmp(out, wanted) == 0;
+}
+
+static void test_words(void)
+{
+    TEST("words are cut as the published expressions cut them");
+    CHECK(cuts("gpt-2", "I'll we'LL 12345 a!? b  \n c", "I|'ll| we|'|LL| 12345| a|!?| b|  \n| c|"));
+    CHECK(cuts("llama-bpe", "I'll we'LL 12345 a!?\n b  \n c", "I|'ll| we|'LL| |123|45| a|!?\n| b|  \n| c|"));
+    CHECK(cuts("qwen2", "x1234 \r\n\t(a)\n\n  ", "x|1|2|3|4| \r\n|\t|(a|)\n\n|  |"));
+    CHECK(cuts("qwen2", "\ta\xc2\xa0" "b  c\xcc\x81 \xff" "d", "\ta|\xc2\xa0" "b| | c|\xcc\x81| \xff|d|"));
+    CHECK(cuts("gpt-2", "' 's' 'sx", "'| '|s|'| '|sx|"));
+    CHECK(cuts("llama3", "   ", "   |") && cuts("gpt-2", " ", " |") && cuts("gpt-2", "\n\n", "\n\n|"));
+}
+
+static void test_stream(void)
+{
+    static builder b;
+    subject s;
+    const int32_t smile[] = {3 + 0xf0, 3 + 0x9f, 3 + 0x98, 3 + 0x80}, broken[] = {3 + 0xf0, 3 + 0x9f, 260, 3 + 0xe2,
+                                                                                  3 + 0x82};
+    const int32_t start[] = {1, 266, 266};
+    specdec__text_stream stream;
+    unsigned char out[64];
+    char *text;
+    size_t written, i;
+
+    CHECK_EQUAL_INT(open_recipe(&s, &b, &spm_recipe), SPECDEC_OK);
+    TEST("a stream never ends inside a character");
+    specdec__text_stream_begin(&stream, &s.v, 260, 0);
+    for (i = 0; i < 4; i++) {
+        CHECK_EQUAL_INT(specdec__text_stream_push(&stream, &s.v, smile[i], out, sizeof out, &written, NULL),
+                        SPECDEC_OK);
+        CHECK_EQUAL_INT(written, i < 3 ? 0 : 4);
+    }
+    CHECK(memcmp(out, "\xf0\x9f\x98\x80", 4) == 0);
+    TEST("bytes that cannot become valid pass as they are");
+    CHECK(detokenize(&s, broken, 5, -1, 0, &text) == 5 && memcmp(text, "\xf0\x9f" "a\xe2\x82", 5) == 0);
+    free(text);
+    TEST("the space that SPM puts in front is taken away at the beginning only");
+    CHECK(detokenize(&s, start, 3, -1, 0, &text) == 3 && memcmp(text, "a a", 3) == 0);
+    free(text);
+    CHECK(detokenize(&s, start + 1, 2, 260, 0, &text) == 4 && memcmp(text, " a a", 4) == 0);
+    free(text);
+    TEST("control tokens show only on demand");
+    CHECK(detokenize(&s, start, 3, -1, 1, &text) == 6 && memcmp(text, "<s>a a", 6) == 0);
+    free(text);
+    TEST("a failed push changes nothing");
+    specdec__text_stream_begin(&stream, &s.v, 260, 0);
+    CHECK_EQUAL_INT(specdec__text_stream_push(&stream, &s.v, smile[0], out, 64, &written, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__text_stream_push(&stream, &s.v, 260, out, 1, &written, NULL), SPECDEC_ERROR_BUFFER);
+    CHECK_EQUAL_INT(specdec__text_stream_push(&stream, &s.v, 1 << 20, out, 64, &written, NULL), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec__text_stream_end(&stream, out), 1);
+    CHECK_EQUAL_INT(out[0], 0xf0);
+    close_subject(&s);
+}
+
+/* Sends a text through in random pieces. Returns the bytes handed out, ended or not. */
+static size_t scan_text(const char *const *stops, int count, const char *text, size_t length, char *out, int *stopped)
+{
+    specdec__stop_scan scan;
+    size_t at = 0, used = 0;
+    int i;
+
+    memset(&scan, 0, sizeof scan);
+    for (i = 0; i < count; i++)
+        CHECK_EQUAL_INT(specdec__stop_add(&scan, stops[i], strlen(stops[i]), NULL), SPECDEC_OK);
+    while (at < length) {
+        size_t piece = random_below(4) + 1, written;
+        piece = piece < length - at ? piece : length - at;
+        CHECK_EQUAL_INT(specdec__stop_push(&scan, (const unsigned char *)text + at, piece, (unsigned char *)out + used,
+                                           piece + SPECDEC__STOP_MAX_BYTES, &written, NULL), SPECDEC_OK);
+        used += written;
+        at += piece;
+    }
+    *stopped = scan.stopped;
+    return used + specdec__stop_end(&scan, (unsigned char *)out + used);
+}
+
+static void test_stop(void)
+{
+    static const char *const stops[] = {"ba", "abab", "abac", "c", "aabb", "<|im_end|>"};
+    char text[64], out[1024];
+    specdec__stop_scan scan;
+    unsigned char byte;
+    size_t written;
+    int i, stopped;
+
+    TEST("text is cut exactly before the stop string that is complete first, whatever the pieces");
+    for (i = 0; i < 20000; i++) {
+        size_t length = random_below(30), end, cut, got, j;
+        int first = (int)random_below(6), count = 1 + (int)random_below((unsigned)(6 - first)), k, found = 0;
+
+        for (j = 0; j < length; j++)
+            text[j] = (char)('a' + random_below(random_below(3) + 1));
+        for (end = 1, cut = length; end <= length && !found; end++)
+            for (k = first; k < first + count; k++) {
+                size_t size = strlen(stops[k]);
+                if (size <= end && memcmp(text + end - size, stops[k], size) == 0 && (!found || end - size < cut)) {
+                    cut = end - size;
+                    found = 1;
+                }
+            }
+        got = scan_text(stops + first, count, text, length, out, &stopped);
+        CHECK(got == cut && memcmp(out, text, cut) == 0 && stopped == found);
+    }
+    TEST("unusable stop strings and buffers are refused");
+    memset(&scan, 0, sizeof scan);
+    CHECK_EQUAL_INT(specdec__stop_add(&scan, "", 0, NULL), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec__stop_add(&scan, text, SPECDEC__STOP_MAX_BYTES + 1, NULL), SPECDEC_ERROR_ARGUMENT);
+    for (i = 0; i < SPECDEC__STOP_MAX; i++)
+        CHECK_EQUAL_INT(specdec__stop_add(&scan, "x", 1, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__stop_add(&scan, "x", 1, NULL), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec__stop_push(&scan, (const unsigned char *)"y", 1, &byte, 1, &written, NULL),
+                    SPECDEC_ERROR_BUFFER);
+}
+
+static void render(const char *format_name, const char *wanted, int with_system)
+{
+    static const specdec__chat_message messages[] = {{SPECDEC__CHAT_SYSTEM, "Be kind.", 8},
+                                                     {SPECDEC__CHAT_USER, " Hi", 3},
+                                                     {SPECDEC__CHAT_ASSISTANT, "Hello", 5}, {SPECDEC__CHAT_USER, "Bye",
+                                                                                             3}};
+    const specdec__chat_format *format = specdec__chat_find(format_name, strlen(format_name));
+    char out[512];
+    size_t needed = 0, again, from = with_system ? 0 : 1;
+
+    CHECK(format != NULL);
+    if (!format)
+        return;
+    CHECK_EQUAL_INT(specdec__chat_render(format, messages + from, 4 - from, 1, out, sizeof out, &needed, NULL),
+                    SPECDEC_OK);
+    CHECK(needed == strlen(wanted) && memcmp(out, wanted, needed) == 0);
+    if (needed != strlen(wanted) || memcmp(out, wanted, needed) != 0)
+        fprintf(stderr, "%s: %.*s\n", format_name, (int)needed, out);
+    CHECK_EQUAL_INT(specdec__chat_render(format, messages + from, 4 - from, 1, NULL, 0, &again, NULL),
+                    SPECDEC_ERROR_BUFFER);
+    CHECK(again == needed);
+    CHECK_EQUAL_INT(specdec__chat_render(format, messages + from, 4 - from, 1, out, needed - 1, &again, NULL),
+                    SPECDEC_ERROR_BUFFER);
+}
+
+static void test_chat(void)
+{
+    static const char *const templates[][2] = {
+        {"zephyr", "{% if message['role'] == 'user' %}{{ '<|user|>\n' + message['content'] + eos_token }}"},
+        {"chatml", "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"},
+        {"llama3", "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim"},
+        {"llama2", "{{ '<<SYS>>\n' + system_message + '\n<</SYS>>\n\n' %}{{ bos_token + '[INST] ' + content"},
+        {"mistral", "{{ bos_token }}{{ '[INST] ' + message['content'] + ' [/INST]' }}"},
+        {"gemma", "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}"}};
+    specdec__chat_message bad = {7, "x", 1};
+    char out[8];
+    size_t i, needed;
+
+    TEST("chat formats write what the models were trained on");
+    render("zephyr", "<|system|>\nBe kind.</s>\n<|user|>\n Hi</s>\n<|assistant|>\nHello</s>\n<|user|>\nBye</s>\n"
+                     "<|assistant|>\n", 1);
+    render("chatml", "<|im_start|>user\n Hi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
+                     "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n", 0);
+    render("llama3", "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
+                     "<|start_header_id|>assistant<|end_header_id|>\n\n"
+                     "Hello<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nBye<|eot_id|>"
+                     "<|start_header_id|>assistant"
+                     "<|end_header_id|>\n\n", 0);
+    render("llama2", "[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Hello </s><s>[INST] Bye [/INST]", 1);
+    render("mistral", "[INST]  Hi [/INST]Hello</s>[INST] Bye [/INST]", 0);
+    render("gemma", "<start_of_turn>user\nBe kind.\n\nHi<end_of_turn>\n<start_of_turn>model\nHello<end_of_turn>\n"
+                    "<start_of_turn>user\nBye<end_of_turn>\n<start_of_turn>model\n", 1);
+    TEST("templates are recognised, never run");
+    for (i = 0; i < SPECDEC__COUNT(templates); i++) {
+        const specdec__chat_format *format = specdec__chat_find(templates[i][1], strlen(templates[i][1]));
+        CHECK(format && strcmp(format->name, templates[i][0]) == 0);
+    }
+    CHECK(specdec__chat_find("{{ something else }}", 20) == NULL);
+    CHECK(specdec__chat_find("'<|user|>' + '<|end|>' + eos_token", 34) == NULL);
+    CHECK(specdec__chat_find("", 0) == NULL);
+    TEST("an unknown role is refused");
+    CHECK_EQUAL_INT(specdec__chat_render(&specdec__chat_formats[0], &bad, 1, 0, out, sizeof out, &needed, NULL),
+                    SPECDEC_ERROR_ARGUMENT);
+}
+
+static void test_compare(void)
+{
+    static builder b[3];
+    static const char *changed[16];
+    recipe shorter = bpe_recipe, other = spm_recipe;
+    subject a, c, d;
+    uint32_t first;
+
+    TEST("vocabularies compare as same, padded, or different from a certain id on");
+    CHECK_EQUAL_INT(open_recipe(&a, &b[0], &bpe_recipe), SPECDEC_OK);
+    shorter.count = 9; /* [PAD1] and whole are missing */
+    CHECK_EQUAL_INT(open_recipe(&c, &b[1], &shorter), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__vocab_compare(&a.v, &a.v, &first), SPECDEC__VOCAB_SAME);
+    CHECK_EQUAL_INT(specdec__vocab_compare(&a.v, &c.v, &first), SPECDEC__VOCAB_DIFFERENT);
+    CHECK_EQUAL_INT(first, 256 + 10);
+    close_subject(&a);
+    shorter.count = 10;
+    CHECK_EQUAL_INT(open_recipe(&a, &b[0], &shorter), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__vocab_compare(&a.v, &c.v, &first), SPECDEC__VOCAB_PADDED);
+    CHECK_EQUAL_INT(specdec__vocab_compare(&c.v, &a.v, &first), SPECDEC__VOCAB_PADDED);
+    CHECK_EQUAL_INT(first, 256 + 9);
+    CHECK_EQUAL_INT(open_recipe(&d, &b[2], &other), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__vocab_compare(&a.v, &d.v, &first), SPECDEC__VOCAB_DIFFERENT);
+    close_subject(&d);
+    memcpy(changed, bpe_tokens, sizeof bpe_tokens);
+    changed[3] = "other";
+    shorter.tokens = changed;
+    CHECK_EQUAL_INT(open_recipe(&d, &b[2], &shorter), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__vocab_compare(&a.v, &d.v, &first), SPECDEC__VOCAB_DIFFERENT);
+    CHECK_EQUAL_INT(first, 259);
+    close_subject(&a);
+    close_subject(&c);
+    close_subject(&d);
+}
+
+int main(void)
+{
+    test_characters();
+    test_words();
+    test_small_spm();
+    test_small_bpe();
+    test_small_properties();
+    test_bad_files();
+    test_limits();
+    test_mutations();
+    test_stream();
+    test_stop();
+    test_chat();
+    test_compare();
+    test_shared();
+    return check_report("test_text");
+}

@@ -1,0 +1,535 @@
+/* specdec-quantize: rewrites a GGUF model in another number format.
+
+   specdec-quantize IN.gguf OUT.gguf TYPE
+
+   Reads any type that specdec.h reads, writes GGUF v3. Metadata pairs are copied byte for byte, except
+   general.file_type (set) and general.quantization_version (added when absent). One-dimensional tensors and those whose
+   name does not end in "weight" become F32; a tensor that has its type already is copied. The matrices of Q4_0 and
+   Q4_K_M follow llama.cpp:
+     Q4_0    Q4_0, but the output matrix (or the embedding that serves as one) Q6_K
+     Q4_K_M  Q4_K, but Q6_K for the output matrix, and for attn_v and ffn_down in the first and the last eighth of the
+             layers and in every third layer between
+   Rows that are no multiple of 256 fall back from Q4_K and Q6_K to Q8_0, those that are no multiple of 32 to F16, with
+   a note. Memory: the mapped input, one row of floats a thread and a few MB of output. */
+
+#define SPECDEC_IMPLEMENTATION
+#include "specdec.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { EXIT_FAILED = 1, EXIT_USAGE = 2, CHUNK_BYTES = 8 << 20 };
+
+typedef struct output_type {
+    const char *name;
+    uint32_t type, output_type; /* of most matrices, of the output matrix */
+    uint32_t file_type;         /* general.file_type */
+} output_type;
+
+static const output_type output_types[] = {
+    {"Q8_0", SPECDEC__TYPE_Q8_0, SPECDEC__TYPE_Q8_0, 7},
+    {"Q4_0", SPECDEC__TYPE_Q4_0, SPECDEC__TYPE_Q6_K, 2},
+    {"Q4_K_M", SPECDEC__TYPE_Q4_K, SPECDEC__TYPE_Q6_K, 15},
+    {"F16", SPECDEC__TYPE_F16, SPECDEC__TYPE_F16, 1},
+    {"F32", SPECDEC__TYPE_F32, SPECDEC__TYPE_F32, 0},
+};
+
+/* One tensor: where it comes from, what becomes of it. */
+typedef struct job {
+    specdec__gguf_tensor tensor;
+    const specdec__quant_type *from, *to;
+    uint64_t rows;
+    size_t from_row, to_row; /* bytes of a row */
+    size_t size;             /* bytes of the result */
+} job;
+
+typedef struct options {
+    const char *input, *output;
+    const output_type *type;
+    int threads;
+} options;
+
+typedef struct tool {
+    options given;
+    specdec__bytes file;
+    specdec__gguf gguf;
+    job *jobs;
+    int64_t layers;
+    int has_output; /* the model has an output matrix of its own */
+    FILE *out;
+    char *part;     /* name of the unfinished file */
+    float *floats;  /* (threads, longest row) */
+    size_t floats_a_thread;
+    unsigned char *chunk; /* converted rows */
+    size_t chunk_size;
+    uint64_t written; /* bytes of the output so far */
+    uint64_t bytes_done, bytes_all; /* for the progress bar */
+} tool;
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int number)
+{
+    (void)number;
+    interrupted = 1;
+}
+
+/* Says what went wrong. Returns 0, so that a check reads `return failed(...)`. */
+static int failed(const char *what, specdec__bytes name, const char *why)
+{
+    fprintf(stderr, "specdec-quantize: %s%.*s%s\n", what, (int)name.size, (const char *)name.data, why);
+    return 0;
+}
+
+static int failed_text(const char *what, const char *why)
+{
+    fprintf(stderr, "specdec-quantize: %s%s\n", what, why);
+    return 0;
+}
+
+static void usage(FILE *out)
+{
+    fputs("usage: specdec-quantize [-t THREADS] IN.gguf OUT.gguf TYPE\n"
+          "Rewrites a GGUF model in another number format.\n"
+          "  TYPE         Q8_0, Q4_0, Q4_K_M, F16 or F32 (upper or lower case)\n"
+          "  -t THREADS   threads, 1 to 64 (default: all processors)\n"
+          "  -h, --help   this text\n"
+          "Vectors become F32. The output matrix of Q4_0 and Q4_K_M is Q6_K; Q4_K_M keeps attn_v and ffn_down of\n"
+          "some layers in Q6_K. Rows that do not fit into blocks fall back to Q8_0 or F16, with a note.\n"
+          "OUT.gguf is written as OUT.gguf.part and renamed when complete.\n"
+          "Exit status: 0 done, 1 failed, 2 wrong usage.\n", out);
+}
+
+static int equal_ignoring_case(const char *a, const char *b)
+{
+    for (; *a && *b; a++, b++) {
+        int x = *a >= 'a' && *a <= 'z' ? *a - 32 : *a, y = *b >= 'a' && *b <= 'z' ? *b - 32 : *b;
+        if (x != y)
+            return 0;
+    }
+    return *a == *b;
+}
+
+/* Fills options from the command line. Returns 1 to go on, 0 when the program is done with *status. */
+static int read_options(options *o, int argc, char **argv, int *status)
+{
+    const char *words[3] = {NULL, NULL, NULL};
+    int i, count = 0, plain = 0;
+    size_t k;
+
+    o->threads = specdec__os_processors();
+    *status = EXIT_USAGE;
+    for (i = 1; i < argc; i++) {
+        if (!plain && (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))) {
+            usage(stdout);
+            *status = 0;
+            return 0;
+        } else if (!plain && !strcmp(argv[i], "--")) {
+            plain = 1;
+        } else if (!plain && !strcmp(argv[i], "-t")) {
+            char *end = NULL;
+            long threads = i + 1 < argc ? strtol(argv[++i], &end, 10) : 0;
+            if (!end || end == argv[i] || *end || threads < 1 || threads > SPECDEC_MAX_THREADS)
+                return failed_text("-t needs a number from 1 to 64", "");
+            o->threads = (int)threads;
+        } else if (!plain && argv[i][0] == '-' && argv[i][1]) {
+            return failed_text("unknown option ", argv[i]);
+        } else if (count < 3) {
+            words[count++] = argv[i];
+        } else {
+            return failed_text("too many arguments: ", argv[i]);
+        }
+    }
+    if (count < 3) {
+        usage(stderr);
+        return 0;
+    }
+    o->input = words[0];
+    o->output = words[1];
+    o->type = NULL;
+    for (k = 0; k < SPECDEC__COUNT(output_types); k++)
+        if (equal_ignoring_case(words[2], output_types[k].name))
+            o->type = &output_types[k];
+    return o->type ? 1 : failed_text("TYPE must be Q8_0, Q4_0, Q4_K_M, F16 or F32, not ", words[2]);
+}
+
+static int ends_with(specdec__bytes name, const char *end)
+{
+    size_t length = strlen(end);
+
+    return name.size >= length && memcmp(name.data + name.size - length, end, length) == 0;
+}
+
+/* Layer number of a name like "blk.12.attn_v.weight", -1 when there is none. */
+static int64_t layer_of(specdec__bytes name)
+{
+    int64_t layer = 0;
+    size_t i;
+
+    if (name.size < 5 || memcmp(name.data, "blk.", 4) != 0)
+        return -1;
+    for (i = 4; i < name.size && name.data[i] >= '0' && name.data[i] <= '9' && layer < 1000000; i++)
+        layer = layer * 10 + (name.data[i] - '0');
+    return i > 4 ? layer : -1;
+}
+
+/* Whether Q4_K_M spends more bits on attn_v and ffn_down of layer i of n. */
+static int wants_more_bits(int64_t i, int64_t n)
+{
+    return i >= 0 && (i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2);
+}
+
+/* The type that a tensor should get, were its rows long enough. */
+static uint32_t wanted_type(const tool *t, const specdec__gguf_tensor *tensor)
+{
+    const output_type *type = t->given.type;
+    specdec__bytes name = tensor->name;
+
+    if (tensor->dimensions < 2 || !ends_with(name, "weight"))
+        return SPECDEC__TYPE_F32;
+    if (specdec__bytes_equal(name, "output.weight", 13) ||
+        (!t->has_output && specdec__bytes_equal(name, "token_embd.weight", 17)))
+        return type->output_type;
+    if (type->type == SPECDEC__TYPE_Q4_K && wants_more_bits(layer_of(name), t->layers) &&
+        (ends_with(name, ".attn_v.weight") || ends_with(name, ".ffn_down.weight")))
+        return SPECDEC__TYPE_Q6_K;
+    return type->type;
+}
+
+/* Decides what becomes of one tensor. */
+static int plan_tensor(tool *t, job *j)
+{
+    const specdec__gguf_tensor *tensor = &j->tensor;
+    uint64_t row = tensor->shape[0], elements = row * tensor->shape[1] * tensor->shape[2] * tensor->shape[3];
+    uint32_t wanted = wanted_type(t, tensor), type = wanted;
+
+    j->from = specdec__quant_find(tensor->type);
+    if (!j->from) {
+        fprintf(stderr, "specdec-quantize: %.*s has type %u, which is not read\n", (int)tensor->name.size,
+                (const char *)tensor->name.data, (unsigned)tensor->type);
+        return 0;
+    }
+    if ((type == SPECDEC__TYPE_Q4_K || type == SPECDEC__TYPE_Q6_K) && row % 256)
+        type = SPECDEC__TYPE_Q8_0;
+    if ((type == SPECDEC__TYPE_Q4_0 || type == SPECDEC__TYPE_Q8_0) && row % 32)
+        type = SPECDEC__TYPE_F16;
+    j->to = specdec__quant_find(type);
+    if (type != wanted)
+        fprintf(stderr, "note: %.*s: rows of %llu do not fit %s, written as %s\n", (int)tensor->name.size,
+                (const char *)tensor->name.data, (unsigned long long)row, specdec__quant_find(wanted)->name,
+                j->to->name);
+    j->rows = elements / row;
+    j->from_row = specdec__quant_bytes(j->from->number, row, row);
+    j->to_row = specdec__quant_bytes(type, row, row);
+    j->size = specdec__quant_bytes(type, elements, row);
+    if (j->size == SIZE_MAX)
+        return failed("", tensor->name, " would be too large");
+    return 1;
+}
+
+/* Opens the input and plans every tensor. */
+static int plan(tool *t)
+{
+    specdec_error error;
+    specdec__gguf_tensor unused;
+    specdec__bytes architecture;
+    specdec__cursor c;
+    char key[96];
+    uint64_t i, longest = 1;
+
+    error.text[0] = 0;
+    if (specdec__os_map(&t->file, t->given.input, &error) || specdec__gguf_open(&t->gguf, t->file, &error) ||
+        specdec__gguf_get_string(&t->gguf, "general.architecture", &architecture, &error))
+        return failed_text("", error.text);
+    snprintf(key, sizeof key, "%.*s.block_count", (int)(architecture.size < 64 ? architecture.size : 64),
+             architecture.data ? (const char *)architecture.data : "");
+    if (specdec__gguf_get_integer(&t->gguf, key, 0, 1000000, &t->layers, &error))
+        return failed_text("", error.text);
+    t->has_output = specdec__gguf_find_tensor(&t->gguf, "output.weight", &unused) != 0;
+    t->jobs = (job *)calloc((size_t)t->gguf.tensor_count + 1, sizeof(job));
+    if (!t->jobs)
+        return failed_text("out of memory", "");
+    c = specdec__gguf_cursor(&t->gguf, t->gguf.tensors_at);
+    for (i = 0; i < t->gguf.tensor_count; i++) {
+        specdec__gguf_read_tensor(&t->gguf, &c, &t->jobs[i].tensor);
+        if (!plan_tensor(t, &t->jobs[i]))
+            return 0;
+        longest = t->jobs[i].tensor.shape[0] > longest ? t->jobs[i].tensor.shape[0] : longest;
+        t->bytes_all += t->jobs[i].size;
+    }
+    t->floats_a_thread = (size_t)longest;
+    t->chunk_size = (size_t)CHUNK_BYTES > (size_t)longest * 4 ? (size_t)CHUNK_BYTES : (size_t)longest * 4;
+    t->floats = (float *)malloc(specdec__size_multiply((size_t)t->given.threads * 4, (size_t)longest));
+    t->chunk = (unsigned char *)malloc(t->chunk_size);
+    return t->floats && t->chunk ? 1 : failed_text("out of memory", "");
+}
+
+static void put(tool *t, const void *bytes, size_t count)
+{
+    fwrite(bytes, 1, count, t->out);
+    t->written += count;
+}
+
+static void put_u32(tool *t, uint32_t value)
+{
+    unsigned char bytes[4];
+
+    specdec__store_u32(bytes, value);
+    put(t, bytes, 4);
+}
+
+static void put_u64(tool *t, uint64_t value)
+{
+    put_u32(t, (uint32_t)value);
+    put_u32(t, (uint32_t)(value >> 32));
+}
+
+static void put_string(tool *t, specdec__bytes text)
+{
+    put_u64(t, text.size);
+    put(t, text.data, text.size);
+}
+
+static void put_pair_u32(tool *t, const char *key, uint32_t value)
+{
+    put_u64(t, strlen(key));
+    put(t, key, strlen(key));
+    put_u32(t, SPECDEC__GGUF_U32);
+    put_u32(t, value);
+}
+
+/* Zeros up to the next multiple of the alignment. */
+static void put_padding(tool *t)
+{
+    while (t->written % t->gguf.alignment)
+        put(t, "", 1);
+}
+
+/* Copies the pairs but general.file_type, or with count_only counts them. */
+static uint64_t copy_pairs(tool *t, int count_only)
+{
+    specdec__cursor c = specdec__gguf_cursor(&t->gguf, t->gguf.pairs_at);
+    uint64_t i, count = 0;
+
+    for (i = 0; i < t->gguf.pair_count; i++) {
+        size_t from = c.at;
+        specdec__bytes key = specdec__cursor_string(&c);
+
+        specdec__cursor_value(&c);
+        if (specdec__bytes_equal(key, "general.file_type", 17))
+            continue;
+        count++;
+        if (!count_only)
+            put(t, t->file.data + from, c.at - from);
+    }
+    return count;
+}
+
+/* Everything before the tensor data. */
+static void write_head(tool *t)
+{
+    specdec__gguf_value unused;
+    int add_version = !specdec__gguf_find(&t->gguf, "general.quantization_version", &unused);
+    uint64_t i, offset = 0, alignment = t->gguf.alignment;
+    int k;
+
+    put(t, "GGUF", 4);
+    put_u32(t, 3);
+    put_u64(t, t->gguf.tensor_count);
+    put_u64(t, copy_pairs(t, 1) + 1 + (uint64_t)add_version);
+    copy_pairs(t, 0);
+    put_pair_u32(t, "general.file_type", t->given.type->file_type);
+    if (add_version)
+        put_pair_u32(t, "general.quantization_version", 2);
+    for (i = 0; i < t->gguf.tensor_count; i++) {
+        const job *j = &t->jobs[i];
+
+        put_string(t, j->tensor.name);
+        put_u32(t, (uint32_t)j->tensor.dimensions);
+        for (k = 0; k < j->tensor.dimensions; k++)
+            put_u64(t, j->tensor.shape[k]);
+        put_u32(t, j->to->number);
+        put_u64(t, offset);
+        offset += (j->size + alignment - 1) / alignment * alignment;
+    }
+    put_padding(t);
+}
+
+static void show_progress(const tool *t, specdec__bytes name)
+{
+    int percent = t->bytes_all ? (int)(t->bytes_done * 100 / t->bytes_all) : 100, i;
+
+    if (!isatty(2))
+        return;
+    fputs("\r[", stderr);
+    for (i = 0; i < 30; i++)
+        fputc(i < percent * 30 / 100 ? '#' : ' ', stderr);
+    fprintf(stderr, "] %3d%% %-32.*s", percent, (int)(name.size < 32 ? name.size : 32), (const char *)name.data);
+    if (t->bytes_done == t->bytes_all)
+        fprintf(stderr, "\r%*s\r", 70, "");
+    fflush(stderr);
+}
+
+/* A share of the rows of a chunk. */
+typedef struct share {
+    const job *of;
+    uint64_t first, count;
+    float *floats;
+    unsigned char *out;
+    int bad; /* a value that the type cannot hold */
+} share;
+
+/* Converts the rows of one share. */
+static void *convert_rows(void *user)
+{
+    share *s = (share *)user;
+    const job *j = s->of;
+    size_t row = (size_t)j->tensor.shape[0], k;
+    uint64_t i;
+
+    for (i = 0; i < s->count && !interrupted; i++) {
+        specdec__quant_to_float(j->from, j->tensor.data + (size_t)(s->first + i) * j->from_row, row, s->floats);
+        if (j->to->number != SPECDEC__TYPE_F32)
+            for (k = 0; k < row; k++)
+                s->bad |= !(s->floats[k] >= -65504.0f && s->floats[k] <= 65504.0f);
+        specdec__quant_from_float(j->to, s->floats, row, s->out + (size_t)i * j->to_row);
+    }
+    return NULL;
+}
+
+/* Converts rows [first, first + count) into the chunk, on all threads. A thread that cannot be had is done without. */
+static int convert_chunk(tool *t, const job *j, uint64_t first, uint64_t count)
+{
+    share shares[SPECDEC_MAX_THREADS];
+    pthread_t threads[SPECDEC_MAX_THREADS];
+    int i, n = t->given.threads, started[SPECDEC_MAX_THREADS], bad = 0;
+
+    for (i = 0; i < n; i++) {
+        uint64_t from = count * (uint64_t)i / (uint64_t)n, to = count * (uint64_t)(i + 1) / (uint64_t)n;
+        shares[i].of = j;
+        shares[i].first = first + from;
+        shares[i].count = to - from;
+        shares[i].floats = t->floats + (size_t)i * t->floats_a_thread;
+        shares[i].out = t->chunk + (size_t)from * j->to_row;
+        shares[i].bad = 0;
+        started[i] = i + 1 < n && shares[i].count && !pthread_create(&threads[i], NULL, convert_rows, &shares[i]);
+    }
+    for (i = n - 1; i >= 0; i--)
+        if (!started[i])
+            convert_rows(&shares[i]);
+    for (i = 0; i < n; i++) {
+        if (started[i])
+            pthread_join(threads[i], NULL);
+        bad |= shares[i].bad;
+    }
+    return !bad;
+}
+
+/* Writes the data of one tensor. */
+static int write_tensor(tool *t, const job *j)
+{
+    uint64_t step = t->chunk_size / j->to_row, first;
+
+    if (j->from == j->to) {
+        put(t, j->tensor.data, j->size);
+        t->bytes_done += j->size;
+    } else {
+        for (first = 0; first < j->rows && !interrupted && !ferror(t->out); first += step) {
+            uint64_t count = j->rows - first < step ? j->rows - first : step;
+            show_progress(t, j->tensor.name);
+            if (!convert_chunk(t, j, first, count))
+                return failed("", j->tensor.name, " holds values that are infinite, no numbers or beyond half floats");
+            put(t, t->chunk, (size_t)count * j->to_row);
+            t->bytes_done += count * j->to_row;
+        }
+    }
+    put_padding(t);
+    show_progress(t, j->tensor.name);
+    return 1;
+}
+
+/* Writes the whole output file under the name t->part. */
+static int write_part(tool *t)
+{
+    uint64_t i;
+    int ok = 1;
+
+    t->out = fopen(t->part, "wb");
+    if (!t->out)
+        return failed_text("cannot create ", t->part);
+    write_head(t);
+    for (i = 0; i < t->gguf.tensor_count && ok && !interrupted && !ferror(t->out); i++)
+        ok = write_tensor(t, &t->jobs[i]);
+    if (ok && interrupted)
+        ok = failed_text("interrupted", "");
+    if (ok && (ferror(t->out) || fflush(t->out) != 0))
+        ok = failed_text(t->part, ": cannot be written (disk full?)");
+    if (fclose(t->out) != 0 && ok)
+        ok = failed_text(t->part, ": cannot be written (disk full?)");
+    return ok;
+}
+
+/* Refuses outputs that would destroy something: the input itself, a device, a folder. Files are replaced. */
+static int check_output(const tool *t)
+{
+    struct stat in, out;
+
+    if (stat(t->part, &out) == 0 && !S_ISREG(out.st_mode))
+        return failed_text(t->part, ": exists and is not a regular file");
+    if (stat(t->given.output, &out) != 0)
+        return 1;
+    if (!S_ISREG(out.st_mode))
+        return failed_text(t->given.output, ": exists and is not a regular file");
+    if (stat(t->given.input, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+        return failed_text("input and output are the same file: ", t->given.output);
+    return 1;
+}
+
+/* The whole job after the options. Returns 1 when the output is complete. */
+static int run(tool *t)
+{
+    double start = specdec__os_seconds();
+    size_t length = strlen(t->given.output);
+
+    t->part = (char *)malloc(length + 6);
+    if (!t->part)
+        return failed_text("out of memory", "");
+    memcpy(t->part, t->given.output, length);
+    memcpy(t->part + length, ".part", 6);
+    if (!check_output(t) || !plan(t))
+        return 0;
+    if (!write_part(t)) {
+        remove(t->part);
+        return 0;
+    }
+    if (rename(t->part, t->given.output) != 0) {
+        remove(t->part);
+        return failed_text("cannot rename the finished file to ", t->given.output);
+    }
+    printf("%s: %s, %llu tensors, %.1f MB of weights, %.1f s\n", t->given.output, t->given.type->name,
+           (unsigned long long)t->gguf.tensor_count, (double)t->bytes_all / 1e6, specdec__os_seconds() - start);
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    tool t;
+    int status;
+
+    memset(&t, 0, sizeof t);
+    if (!read_options(&t.given, argc, argv, &status))
+        return status;
+    signal(SIGINT, on_signal);
+    signal(SIGTERM, on_signal);
+    status = run(&t) ? 0 : EXIT_FAILED;
+    specdec__os_unmap(&t.file);
+    free(t.jobs);
+    free(t.floats);
+    free(t.chunk);
+    free(t.part);
+    return status;
+}
