@@ -2085,14 +2085,16 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
 /* --- AVX-512 with VNNI ---------------------------------------------------------------------------------------------- */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
-#include <immintrin.h>
-#include <cpuid.h>
-
 /* gcc 12 sees uninitialised variables in its own avx512fintrin.h when it compiles C++ (GCC bug 105593). */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <cpuid.h>
+#include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
 #endif
 
 #define SPECDEC__AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
@@ -2324,9 +2326,6 @@ SPECDEC__DOTS(avx512, SPECDEC__AVX512)
 #define SPECDEC__ISA avx512
 #define SPECDEC__TARGET SPECDEC__AVX512
 #include SPECDEC_FILE
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
 #endif /* x86_64 */
 
 /* --- the tables ----------------------------------------------------------------------------------------------------- */
