@@ -479,6 +479,14 @@ void specdec_model_deinit(specdec_model *model);
 #ifndef SPECDEC_IMPLEMENTED
 #define SPECDEC_IMPLEMENTED
 
+/* No compiler may fuse a product with a sum of its own accord: that would change bits. */
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT OFF
+#elif defined(__GNUC__)
+#pragma GCC push_options
+#pragma GCC optimize("fp-contract=off")
+#endif
+
 /* The name under which this file includes itself, once per instruction set. */
 #ifndef SPECDEC_FILE
 #define SPECDEC_FILE "specdec.h"
@@ -589,6 +597,12 @@ SPECDEC__INLINE uint32_t specdec__bits_from_float(float value)
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
     return bits;
+}
+
+/* a * b, for sums that no compiler may fuse it with, whatever its flags. */
+static SPECDEC__UNUSED __attribute__((noinline)) double specdec__product(double a, double b)
+{
+    return a * b;
 }
 
 SPECDEC__INLINE float specdec__load_f32(const void *at) { return specdec__float_from_bits(specdec__load_u32(at)); }
@@ -1351,13 +1365,7 @@ static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *co
 }
 
 /* Encoders. Two compilers must write the same file, fused multiply-add or not: every product that is added to something
-   is exact in double (float times float, or a small integer), or comes from specdec__quant_product. */
-
-/* a * b, rounded, never fused with what the caller does next. */
-static SPECDEC__UNUSED __attribute__((noinline)) double specdec__quant_product(double a, double b)
-{
-    return a * b;
-}
+   is exact in double (float times float, or a small integer), or comes from specdec__product. */
 
 /* The integer nearest to value (to the even one at a tie) in [low, high], both below 2^50; low for a NaN. */
 SPECDEC__INLINE double specdec__quant_nearest(double value, double low, double high)
@@ -1549,7 +1557,7 @@ static void specdec__quant_fit_affine(const float *values, float *scale_out, flo
         high = values[i] > high ? values[i] : high;
         base += (double)(values[i] < 0 ? -values[i] : values[i]);
     }
-    base = specdec__quant_product(base, 1.25 / 32);
+    base = specdec__product(base, 1.25 / 32);
     *scale_out = 0;
     *minimum_out = -low;
     if (!(high > low) || !(base - base == 0))
@@ -1563,18 +1571,18 @@ static void specdec__quant_fit_affine(const float *values, float *scale_out, flo
     for (t = -10; t <= 10; t += 2) {
         double inverse = (double)(150 + t) / 10 / ((double)high - (double)low);
         specdec__quant_sums s = specdec__quant_try(32, 0, 15, inverse, low, values, weights, weighted);
-        double all = specdec__quant_product(sum, s.code_code), rest = all - specdec__quant_product(s.code, s.code);
+        double all = specdec__product(sum, s.code_code), rest = all - specdec__product(s.code, s.code);
         double scale = 0, minimum = -1, gain;
 
         if (rest > 1e-9 * all) {
-            scale = (specdec__quant_product(sum, s.code_value) - specdec__quant_product(value_sum, s.code)) / rest;
-            minimum = (specdec__quant_product(scale, s.code) - value_sum) / sum;
+            scale = (specdec__product(sum, s.code_value) - specdec__product(value_sum, s.code)) / rest;
+            minimum = (specdec__product(scale, s.code) - value_sum) / sum;
         }
         if (minimum < 0 && s.code_code > 0) {
             minimum = 0;
             scale = s.code_value / s.code_code;
         }
-        gain = specdec__quant_product(scale, s.code_value) - specdec__quant_product(minimum, value_sum);
+        gain = specdec__product(scale, s.code_value) - specdec__product(minimum, value_sum);
         if (gain > best && scale > 0 && minimum >= 0) {
             best = gain;
             *scale_out = (float)scale;
@@ -1906,7 +1914,7 @@ typedef struct specdec__kernels {
    (Boldo and Melquiond 2008), then to float. */
 SPECDEC__INLINE float specdec__fma(float a, float b, float c)
 {
-#ifdef __FP_FAST_FMAF
+#if defined(__FP_FAST_FMAF) || defined(__aarch64__) || defined(__FMA__)
     return __builtin_fmaf(a, b, c);
 #else
     double product = (double)a * (double)b, addend = (double)c, sum = product + addend;
@@ -1936,9 +1944,7 @@ static double specdec__inverse_root(double x)
     bits = UINT64_C(0x5FE6EB50C7B537A9) - (bits >> 1);
     memcpy(&y, &bits, sizeof y);
     for (i = 0; i < 5; i++) {
-        double half = 0.5 * x * y;
-        half = half * y;
-        y = y * (1.5 - half);
+        y = y * (1.5 - specdec__product(0.5 * x * y, y));
     }
     return y;
 }
@@ -2054,9 +2060,10 @@ SPECDEC__INLINE float specdec__scalar_sum(specdec__scalar_v a)
 }
 SPECDEC__INLINE float specdec__scalar_highest(specdec__scalar_v a)
 {
-    int i;
-    for (i = 1; i < 16; i++)
-        a.lane[0] = a.lane[i] > a.lane[0] ? a.lane[i] : a.lane[0];
+    int i, step;
+    for (step = 8; step; step /= 2)
+        for (i = 0; i < step; i++)
+            a.lane[i] = a.lane[i] > a.lane[i + step] ? a.lane[i] : a.lane[i + step];
     return a.lane[0];
 }
 SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
@@ -2108,11 +2115,11 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_sub(__m512 a, __m512 b) {
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_mul(__m512 a, __m512 b) { return _mm512_mul_ps(a, b); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_div(__m512 a, __m512 b) { return _mm512_div_ps(a, b); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_madd(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_max(__m512 a, __m512 b) { return _mm512_max_ps(a, b); }
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_min(__m512 a, __m512 b) { return _mm512_min_ps(a, b); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_max(__m512 a, __m512 b) { return _mm512_maskz_max_ps((__mmask16)-1, a, b); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_min(__m512 a, __m512 b) { return _mm512_maskz_min_ps((__mmask16)-1, a, b); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_scale2(__m512 a, __m512 shifter)
 {
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(shifter), 23)));
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_maskz_slli_epi32((__mmask16)-1, _mm512_castps_si512(shifter), 23)));
 }
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_low_bytes(int8_t *at, __m512 a)
 {
@@ -2120,14 +2127,14 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_low_bytes(int8_t *at,
 }
 SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_sum(__m512 a)
 {
-    __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_maskz_extractf32x8_ps((__mmask8)-1, a, 1));
     __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
     c = _mm_add_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
 SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_highest(__m512 a)
 {
-    __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
+    __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_maskz_extractf32x8_ps((__mmask8)-1, a, 1));
     __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
@@ -2138,15 +2145,15 @@ SPECDEC__AVX512 SPECDEC__INLINE int32_t specdec__avx512_sum_codes(const int8_t *
     __m128i sums = _mm_sad_epu8(_mm_xor_si128(v, high), _mm_setzero_si128());
     return _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 2) - 16 * 128;
 }
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_f16(const void *at) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)at)); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_f16(const void *at) { return _mm512_maskz_cvtph_ps((__mmask16)-1, _mm256_loadu_si256((const __m256i *)at)); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_bf16(const void *at)
 {
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)at)), 16));
+    return _mm512_castsi512_ps(_mm512_maskz_slli_epi32((__mmask16)-1, _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)at)), 16));
 }
 SPECDEC__AVX512 SPECDEC__INLINE int32_t specdec__avx512_first_bits(__m512 a) { return _mm_cvtsi128_si32(_mm512_castsi512_si128(_mm512_castps_si512(a))); }
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_f16(void *at, __m512 a)
 {
-    _mm256_storeu_si256((__m256i *)at, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm256_storeu_si256((__m256i *)at, _mm512_maskz_cvtps_ph((__mmask16)-1, a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
 /* codes become unsigned (code + 128); pair = sum of the granule's codes, and -128 above it, so that
@@ -2215,7 +2222,7 @@ SPECDEC__AVX512 static void specdec__avx512_unpack_q4_0(const specdec__quant_typ
         }
         _mm_prefetch((const char *)tile + 288 * 12 + 256, _MM_HINT_T0);
         specdec__avx512_put32(panel, b, u, 8);
-        _mm512_storeu_ps(panel->scale[b], _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)tile)));
+        _mm512_storeu_ps(panel->scale[b], _mm512_maskz_cvtph_ps((__mmask16)-1, _mm256_loadu_si256((const __m256i *)(const void *)tile)));
     }
 }
 
@@ -2235,7 +2242,7 @@ SPECDEC__AVX512 static void specdec__avx512_unpack_q8_0(const specdec__quant_typ
         }
         _mm_prefetch((const char *)tile + 544 * 8 + 512, _MM_HINT_T0);
         specdec__avx512_put32(panel, b, u, 128);
-        _mm512_storeu_ps(panel->scale[b], _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)tile)));
+        _mm512_storeu_ps(panel->scale[b], _mm512_maskz_cvtph_ps((__mmask16)-1, _mm256_loadu_si256((const __m256i *)(const void *)tile)));
     }
 }
 
@@ -2435,7 +2442,7 @@ static specdec_result specdec__kernels_init(specdec__kernels *table, const char 
             specdec__isas[i].fill(table);
             return SPECDEC_OK;
         }
-    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "this CPU or build has no instruction set \"%s\"", name);
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "this CPU or build has no instruction set \"%s\"", name ? name : "scalar");
 }
 
 /* ======================================================================================================================
@@ -2506,14 +2513,14 @@ static double specdec__log_double(double x)
         sum += power / i;
         power *= square;
     }
-    return 2 * sum + exponent * 0.6931471805599453;
+    return 2 * sum + specdec__product(exponent, 0.6931471805599453);
 }
 
 /* e^x for |x| < 700, about 1e-15: a power of two times a Taylor series. */
 static double specdec__exp_double(double x)
 {
-    int k = (int)(x * 1.4426950408889634 + (x < 0 ? -0.5 : 0.5)), i;
-    double r = x - k * 0.6931471805599453, term = 1, sum = 1;
+    int k = (int)(specdec__product(x, 1.4426950408889634) + (x < 0 ? -0.5 : 0.5)), i;
+    double r = x - specdec__product(k, 0.6931471805599453), term = 1, sum = 1;
 
     for (i = 1; i < 20; i++) {
         term *= r / i;
@@ -2526,17 +2533,30 @@ static double specdec__exp_double(double x)
     return sum;
 }
 
+/* Horner's rule with every product rounded: sum of coefficient[i] * x^i. */
+static double specdec__polynomial(const double *coefficient, int count, double x)
+{
+    double sum = coefficient[count - 1];
+    int i;
+
+    for (i = count - 2; i >= 0; i--)
+        sum = coefficient[i] + specdec__product(sum, x);
+    return sum;
+}
+
 /* sin and cos of |x| < 2^30, to about 1e-15 for small x and 1e-9 at the end of that range. */
 static void specdec__sine_cosine(double x, float *sine, float *cosine)
 {
-    double turns = x * 0.6366197723675814, quarter = (turns + 6755399441055744.0) - 6755399441055744.0;
-    double r = (x - quarter * 1.5707963267341256) - quarter * 6.077100506506192e-11, square = r * r, s, c;
+    static const double sines[] = {1.0, -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800, 1.0 / 6227020800.0,
+                                   -1.0 / 1307674368000.0};
+    static const double cosines[] = {1.0, -1.0 / 2, 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800, 1.0 / 479001600.0,
+                                     -1.0 / 87178291200.0};
+    double quarter = (specdec__product(x, 0.6366197723675814) + 6755399441055744.0) - 6755399441055744.0;
+    double r = (x - specdec__product(quarter, 1.5707963267341256)) - specdec__product(quarter, 6.077100506506192e-11);
+    double s = r * specdec__polynomial(sines, (int)SPECDEC__COUNT(sines), r * r);
+    double c = specdec__polynomial(cosines, (int)SPECDEC__COUNT(cosines), r * r);
     int64_t k = (int64_t)quarter;
 
-    s = r * (1 + square * (-1.0 / 6 + square * (1.0 / 120 + square * (-1.0 / 5040 + square * (1.0 / 362880 + square *
-        (-1.0 / 39916800 + square * (1.0 / 6227020800.0 - square / 1307674368000.0)))))));
-    c = 1 + square * (-0.5 + square * (1.0 / 24 + square * (-1.0 / 720 + square * (1.0 / 40320 + square *
-        (-1.0 / 3628800 + square * (1.0 / 479001600.0 - square / 87178291200.0))))));
     *sine = (float)(k & 1 ? c : s);
     *cosine = (float)(k & 1 ? s : c);
     if (k & 2)
@@ -4960,7 +4980,7 @@ static void specdec__model_yarn(specdec__model *m, double factor, double origina
         double ramp = (i - first) / (last > first ? (double)(last - first) : 0.001);
 
         ramp = 1 - (ramp < 0 ? 0 : ramp > 1 ? 1 : ramp); /* share of the unscaled frequency */
-        m->rope_frequency[i] = m->rope_frequency[i] * ramp + m->rope_frequency[i] / factor * (1 - ramp);
+        m->rope_frequency[i] = specdec__product(m->rope_frequency[i], ramp) + specdec__product(m->rope_frequency[i] / factor, 1 - ramp);
     }
 }
 
@@ -5006,7 +5026,7 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     }
     if (yarn) {
         specdec__model_yarn(m, factor, original, fast, slow);
-        m->rope_scale = (float)(attention * (1 + 0.1 * specdec__log_double(factor)));
+        m->rope_scale = (float)specdec__product(attention, 1 + specdec__product(0.1, specdec__log_double(factor)));
     }
     return SPECDEC_OK;
 }
@@ -8666,6 +8686,11 @@ void specdec_model_deinit(specdec_model *model)
 
 #ifdef __cplusplus
 }
+#endif
+#if defined(__clang__)
+#pragma STDC FP_CONTRACT DEFAULT
+#elif defined(__GNUC__)
+#pragma GCC pop_options
 #endif
 #endif /* SPECDEC_IMPLEMENTED */
 #endif /* SPECDEC_IMPLEMENTATION */
