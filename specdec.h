@@ -368,11 +368,12 @@ typedef struct specdec_config {
 } specdec_config;
 
 /* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models.
-   Errors: FILE, FORMAT, UNSUPPORTED, MISMATCH, ARGUMENT; text in config->error. */
+   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT; text in config->error. */
 specdec_result specdec_memory_needed(specdec_config *config, size_t *bytes);
 
 /* Makes an engine inside memory (any alignment), which stays its own until specdec_deinit; starts the threads, repacks the
-   weights. Nothing is allocated, then or later. Errors: those above, MEMORY, SYSTEM, CANCELLED; text in config->error. */
+   weights. Nothing is allocated, then or later. Errors: those above, MEMORY, MISMATCH (and which token), SYSTEM; text in
+   config->error. */
 specdec_result specdec_init(specdec **engine, specdec_config *config, void *memory, size_t bytes);
 
 /* Stops the threads and unmaps the files. NULL is allowed. */
@@ -424,7 +425,7 @@ void specdec_tokens(const specdec *engine, const int32_t **tokens, int *count);
 /* Forgets all but the first count tokens; what was computed for them stays. Errors: ARGUMENT. */
 specdec_result specdec_rewind(specdec *engine, int count);
 
-/* Makes the running (or next) prompt, step or init return SPECDEC_ERROR_CANCELLED within a layer's time. Callable from any
+/* Makes the running (or next) prompt or step return SPECDEC_ERROR_CANCELLED within a layer's time. Callable from any
    thread and from signal handlers. The text stays as it was before that call; going on is allowed. */
 void specdec_cancel(specdec *engine);
 
@@ -460,7 +461,7 @@ specdec_result specdec_token_text(specdec *engine, int32_t token, char *bytes, s
 
 /* Logits after the current text for any nodes: parents[i] < i, or -1 for children of the current text's last token.
    logits[count * vocabulary]; nothing of the engine's text changes. For those who bring their own sampling, and for tests.
-   count is at most the larger of batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED. */
+   At most as many nodes as the larger of batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED. */
 specdec_result specdec_forward(specdec *engine, const int32_t *tokens, const int32_t *parents, int count, float *logits);
 
 /* A model prepared once for several engines: the same three steps. Only source, threads, weights_in_place, isa and hooks of the
@@ -899,14 +900,13 @@ static void specdec__pool_signal(specdec__pool *pool, unsigned *word)
 }
 #endif
 
-/* All threads of a run meet here; the next phase's cursor is at 0 when they leave. Returns 1 once cancelled: the same
-   answer for every thread, so that all leave together. */
-static int specdec__pool_barrier(specdec__pool *pool)
+/* All threads of a run meet here; the next phase's cursor is at 0 when they leave. */
+static void specdec__pool_meet(specdec__pool *pool)
 {
     if (pool->threads == 1) {
         pool->stopped |= SPECDEC__LOAD(pool->cancel);
         pool->cursor = 0;
-        return pool->stopped;
+        return;
     }
 #ifndef SPECDEC_NO_THREADS
     {
@@ -922,6 +922,12 @@ static int specdec__pool_barrier(specdec__pool *pool)
         }
     }
 #endif
+}
+
+/* The same within a run. Returns 1 once cancelled: the same answer for every thread, so that all leave together. */
+static int specdec__pool_barrier(specdec__pool *pool)
+{
+    specdec__pool_meet(pool);
     return pool->stopped;
 }
 
@@ -952,7 +958,7 @@ static int specdec__pool_run(specdec__pool *pool, specdec__team_function *functi
         specdec__pool_signal(pool, &pool->run);
 #endif
     function(argument, 0);
-    specdec__pool_barrier(pool);
+    specdec__pool_meet(pool);
     return pool->stopped;
 }
 
@@ -969,17 +975,19 @@ static void *specdec__pool_helper(void *argument)
         if (SPECDEC__LOAD(&pool->quit))
             return NULL;
         pool->function(pool->argument, seat->thread);
-        specdec__pool_barrier(pool);
+        specdec__pool_meet(pool);
     }
 }
 #endif
 
-/* Stops and joins the helpers. */
+/* Stops and joins the helpers. A zeroed pool, or one that has been stopped, is left alone. */
 static void specdec__pool_deinit(specdec__pool *pool)
 {
 #ifndef SPECDEC_NO_THREADS
     int i, helpers = pool->threads - 1;
 
+    if (!pool->threads)
+        return;
     if (helpers > 0) {
         SPECDEC__STORE(&pool->quit, 1);
         specdec__pool_signal(pool, &pool->run);
@@ -989,7 +997,7 @@ static void specdec__pool_deinit(specdec__pool *pool)
     pthread_cond_destroy(&pool->wake);
     pthread_mutex_destroy(&pool->mutex);
 #endif
-    pool->threads = 1;
+    pool->threads = 0;
 }
 
 /* Starts threads - 1 helpers whose stacks lie in the arena. While the arena only counts, nothing is started. */
@@ -7702,12 +7710,15 @@ static specdec_result specdec__draft_catch_up(specdec__drafter *d, const specdec
         memset(d->wanted, 0, (size_t)n);
         d->wanted[n - 1] = (unsigned char)(c->view.length + n == p->count);
         for (i = 0; i < n; i++) {
+            int32_t token = p->text[c->view.length + i];
+
+            d->tokens[i] = token < c->model->vocab_size ? token : 0; /* the target's padding, which the draft lacks */
             d->parents[i] = i - 1;
             d->node[i] = i;
         }
         batch.n = n;
         batch.done = 0;
-        batch.tokens = p->text + c->view.length;
+        batch.tokens = d->tokens;
         batch.parents = d->parents;
         batch.views = d->views;
         batch.wanted = d->wanted;
@@ -7999,7 +8010,7 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
     if (c->drafting == SPECDEC_DRAFT_MODEL && !drafts)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting with a model needs a draft model");
     e->context = c->context ? c->context : specdec__min_int(e->target_model->context, 4096);
-    most = specdec__max_int(c->batch, c->tree_size);
+    most = specdec__max_int(c->batch, c->tree_size) + 1; /* and the root that specdec_forward puts before them */
     specdec__context_init(&e->target, e->target_model, &e->kernels, &e->pool, c->threads, kv, e->context + c->tree_depth, most, most, arena);
     if (drafts) {
         if ((r = specdec__engine_model(&c->draft, &e->own_draft, &e->draft_model, arena, error)) != SPECDEC_OK ||
@@ -8579,28 +8590,40 @@ specdec_result specdec_token_text(specdec *e, int32_t token, char *bytes, size_t
     return specdec__token_bytes(&e->target_model->vocab, token, 1, (unsigned char *)bytes, size, length, &e->error);
 }
 
-specdec_result specdec_forward(specdec *e, const int32_t *tokens, const int32_t *parents, int count, float *logits)
+/* Makes the last token the root again: its keys and values, and row 0 of the logits, are forgotten. */
+static specdec_result specdec__forward_root(specdec *e)
 {
-    int root, i, vocab = e->target_model->vocab_size;
-    specdec__batch batch;
-    specdec_result result;
-
     specdec__engine_truncate(e, e->handed_out);
-    root = e->count > 0 && e->target.view.length == e->count - 1;
-    if (e->target.view.length < e->count - root) {
-        result = specdec__engine_uncancel(e, specdec__engine_prefill(e));
+    if (e->target.view.length < e->count - 1) {
+        specdec_result result = specdec__engine_uncancel(e, specdec__engine_prefill(e));
+
         if (result)
             return result;
     }
-    if (count < 1 || count + root > e->target.most)
-        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "%d nodes (1 to %d are possible)", count, e->target.most - root);
+    if (e->target.view.length == e->count && e->count)
+        specdec__view_truncate(&e->target.view, &e->target.kv, e->count - 1);
+    e->row_ready = 0;
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_forward(specdec *e, const int32_t *tokens, const int32_t *parents, int count, float *logits)
+{
+    int root = e->handed_out > 0, i, vocab = e->target_model->vocab_size;
+    specdec__batch batch;
+    specdec_result result;
+
+    if (count < 1 || count > e->target.most - 1)
+        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "%d nodes (1 to %d are possible)", count, e->target.most - 1);
+    for (i = 0; i < count; i++)
+        if (parents[i] < -1 || parents[i] >= i)
+            return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, (int)parents[i]);
+    if ((result = specdec__forward_root(e)) != SPECDEC_OK)
+        return result;
     if (root) {
         e->batch_tokens[0] = e->text[e->count - 1];
         e->batch_parents[0] = -1;
     }
     for (i = 0; i < count; i++) {
-        if (parents[i] < -1 || parents[i] >= i)
-            return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, (int)parents[i]);
         e->batch_tokens[root + i] = tokens[i];
         e->batch_parents[root + i] = parents[i] < 0 ? root - 1 : parents[i] + root;
     }
@@ -8611,13 +8634,9 @@ specdec_result specdec_forward(specdec *e, const int32_t *tokens, const int32_t 
     batch.views = e->views;
     batch.wanted = NULL;
     result = specdec__engine_uncancel(e, specdec__forward(&e->target, &batch, &e->error));
-    if (result)
-        return result;
-    e->row_ready = 0; /* row 0 is overwritten */
-    memcpy(logits, e->target.logits + (size_t)root * (size_t)vocab, (size_t)count * (size_t)vocab * sizeof *logits);
-    if (!root && e->count) /* the last token had been run: let it be run again when the text goes on */
-        specdec__view_truncate(&e->target.view, &e->target.kv, e->count - 1);
-    return SPECDEC_OK;
+    if (!result)
+        memcpy(logits, e->target.logits + (size_t)root * (size_t)vocab, (size_t)count * (size_t)vocab * sizeof *logits);
+    return result;
 }
 
 /* --- a prepared model ------------------------------------------------------------------------------------------------ */
@@ -8625,14 +8644,15 @@ specdec_result specdec_forward(specdec *e, const int32_t *tokens, const int32_t 
 static specdec_result specdec__model_layout(specdec_config *config, specdec__model *m, specdec__pool *pool, specdec__arena *arena)
 {
     int threads = config->threads ? config->threads : specdec__os_processors();
-    specdec_result result = specdec__model_init(m, &config->target, arena, &config->error);
+    specdec_result result;
 
+    memset(pool, 0, sizeof *pool);
+    result = specdec__model_init(m, &config->target, arena, &config->error);
     if (!result)
         result = specdec__pool_init(pool, specdec__min_int(threads, SPECDEC_MAX_THREADS), &pool->quit, arena, &config->error); /* nothing cancels it */
     if (!result && !config->weights_in_place)
         result = specdec__model_repack(m, arena, pool, &config->hooks, &config->error);
-    if (arena->base)
-        specdec__pool_deinit(pool);
+    specdec__pool_deinit(pool);
     return result;
 }
 
