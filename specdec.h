@@ -2100,7 +2100,7 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
 /* --- AVX-512 with VNNI ---------------------------------------------------------------------------------------------- */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
-/* gcc 12 sees uninitialised variables in its own avx512fintrin.h when it compiles C++ (GCC bug 105593). */
+/* gcc 12 sees uninitialised variables in its own AVX-512 header when it compiles C++ (GCC bug 105593). */
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
@@ -2123,11 +2123,11 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_sub(__m512 a, __m512 b) {
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_mul(__m512 a, __m512 b) { return _mm512_mul_ps(a, b); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_div(__m512 a, __m512 b) { return _mm512_div_ps(a, b); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_madd(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_max(__m512 a, __m512 b) { return _mm512_maskz_max_ps((__mmask16)-1, a, b); }
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_min(__m512 a, __m512 b) { return _mm512_maskz_min_ps((__mmask16)-1, a, b); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_max(__m512 a, __m512 b) { return _mm512_max_ps(a, b); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_min(__m512 a, __m512 b) { return _mm512_min_ps(a, b); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_scale2(__m512 a, __m512 shifter)
 {
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_maskz_slli_epi32((__mmask16)-1, _mm512_castps_si512(shifter), 23)));
+    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(shifter), 23)));
 }
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_low_bytes(int8_t *at, __m512 a)
 {
@@ -2135,14 +2135,14 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_low_bytes(int8_t *at,
 }
 SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_sum(__m512 a)
 {
-    __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_maskz_extractf32x8_ps((__mmask8)-1, a, 1));
+    __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
     __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
     c = _mm_add_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
 SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_highest(__m512 a)
 {
-    __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_maskz_extractf32x8_ps((__mmask8)-1, a, 1));
+    __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
     __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
@@ -2153,104 +2153,398 @@ SPECDEC__AVX512 SPECDEC__INLINE int32_t specdec__avx512_sum_codes(const int8_t *
     __m128i sums = _mm_sad_epu8(_mm_xor_si128(v, high), _mm_setzero_si128());
     return _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 2) - 16 * 128;
 }
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_f16(const void *at) { return _mm512_maskz_cvtph_ps((__mmask16)-1, _mm256_loadu_si256((const __m256i *)at)); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_f16(const void *at) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)at)); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_bf16(const void *at)
 {
-    return _mm512_castsi512_ps(_mm512_maskz_slli_epi32((__mmask16)-1, _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)at)), 16));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)at)), 16));
 }
 SPECDEC__AVX512 SPECDEC__INLINE int32_t specdec__avx512_first_bits(__m512 a) { return _mm_cvtsi128_si32(_mm512_castsi512_si128(_mm512_castps_si512(a))); }
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_f16(void *at, __m512 a)
 {
-    _mm256_storeu_si256((__m256i *)at, _mm512_maskz_cvtps_ph((__mmask16)-1, a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm256_storeu_si256((__m256i *)at, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* codes become unsigned (code + 128); pair = sum of the granule's codes, and -128 above it, so that
-   dpwssd(pair, (offset, sum of activation codes)) corrects for both biases at once. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_finish(specdec__panel *panel, int first, int groups, int granule)
+/* Sixty-four bytes of a tile; asks for those that follow SPECDEC__AHEAD bytes later. */
+#define SPECDEC__AHEAD 3456
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_fetch(const unsigned char *at)
 {
-    const __m512i bias = _mm512_set1_epi8((char)-128), ones = _mm512_set1_epi8(1);
-    int per = granule / 4, g, i;
+    _mm_prefetch((const char *)at + SPECDEC__AHEAD, _MM_HINT_T0);
+    return _mm512_loadu_si512(at);
+}
 
-    for (g = 0; g < groups / per; g++) {
-        int8_t *codes = panel->u.codes + (size_t)(first + g * per) * 64;
-        __m512i sum = _mm512_setzero_si512();
+/* Sixteen half floats, or sixteen bytes, to floats. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves(const unsigned char *at)
+{
+    _mm_prefetch((const char *)at + SPECDEC__AHEAD, _MM_HINT_T0);
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)at));
+}
 
-        for (i = 0; i < per; i++) {
-            __m512i u = _mm512_xor_si512(_mm512_loadu_si512(codes + i * 64), bias);
-            _mm512_storeu_si512(codes + i * 64, u);
-            sum = _mm512_dpbusd_epi32(sum, u, ones);
-        }
-        sum = _mm512_sub_epi32(sum, _mm512_set1_epi32(granule * 128));
-        sum = _mm512_mask_blend_epi16(0xAAAAAAAA, sum, _mm512_set1_epi16(-128));
-        _mm512_storeu_si512(panel->pair[first / per + g], sum);
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_bytes(const int8_t *at)
+{
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at)));
+}
+
+/* a << n (-3..4), or a >> -n, in 16-bit lanes: what crosses a byte is for the caller to mask. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_shift(__m512i a, int n)
+{
+    switch (n) {
+    case 4: return _mm512_slli_epi16(a, 4);
+    case 3: return _mm512_slli_epi16(a, 3);
+    case 2: return _mm512_slli_epi16(a, 2);
+    case 1: return _mm512_slli_epi16(a, 1);
+    case -1: return _mm512_srli_epi16(a, 1);
+    case -2: return _mm512_srli_epi16(a, 2);
+    case -3: return _mm512_srli_epi16(a, 3);
+    default: return a;
     }
 }
 
-SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_and(__m512i a, int mask)
 {
-    specdec__unpack_codes(type, tile, blocks, panel);
-    specdec__avx512_finish(panel, 0, blocks * 8, type->granule);
+    return _mm512_and_si512(a, _mm512_set1_epi8((char)mask));
 }
 
-/* Stores one granule of 32: eight vectors of unsigned codes (code + bias), and its pair. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put32(specdec__panel *panel, int block, const __m512i u[8], int bias)
+/* The bits of mask from a, the others from b. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_select(int mask, __m512i a, __m512i b)
 {
-    const __m512i ones = _mm512_set1_epi8(1), shift = _mm512_set1_epi8((char)(128 - bias));
-    __m512i sum = _mm512_setzero_si512(), more = sum;
-    int8_t *codes = panel->u.codes + (size_t)block * 512;
+    return _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)mask), a, b, 0xCA);
+}
+
+/* The pair of a granule from the sum of its codes: that sum in the low half, -bias in the high half, so that
+   dpwssd(pair, (offset, sum of activation codes)) is what offset and bias add to a dot of unsigned codes. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_pair(specdec__panel *panel, int granule, __m512i sum, int bias)
+{
+    _mm512_storeu_si512(panel->pair[granule], _mm512_mask_blend_epi16(0xAAAAAAAA, sum, _mm512_set1_epi16((short)-bias)));
+}
+
+/* Stores a granule: count vectors (4 or 8) of unsigned codes, code + bias <= highest, and its pair. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_codes(specdec__panel *panel, int granule, const __m512i *u, int count, int bias, int highest)
+{
+    const __m512i ones = _mm512_set1_epi8(1);
+    int8_t *codes = panel->u.codes + (size_t)granule * (size_t)count * 64;
+    __m512i sum = _mm512_set1_epi32(-4 * count * bias);
     int i;
 
     SPECDEC__UNROLL
-    for (i = 0; i < 8; i += 2) {
-        __m512i a = bias == 128 ? u[i] : _mm512_add_epi8(u[i], shift), b = bias == 128 ? u[i + 1] : _mm512_add_epi8(u[i + 1], shift);
-        _mm512_storeu_si512(codes + i * 64, a);
-        _mm512_storeu_si512(codes + i * 64 + 64, b);
-        sum = _mm512_dpbusd_epi32(sum, u[i], ones);
-        more = _mm512_dpbusd_epi32(more, u[i + 1], ones);
-    }
-    sum = _mm512_sub_epi32(_mm512_add_epi32(sum, more), _mm512_set1_epi32(32 * bias));
-    _mm512_storeu_si512(panel->pair[block], _mm512_mask_blend_epi16(0xAAAAAAAA, sum, _mm512_set1_epi16(-128)));
-}
-
-SPECDEC__AVX512 static void specdec__avx512_unpack_q4_0(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
-{
-    const __m512i low = _mm512_set1_epi8(15);
-    int b, i;
-
-    (void)type;
-    for (b = 0; b < blocks; b++, tile += 288) {
-        __m512i u[8];
+    for (i = 0; i < count; i++)
+        _mm512_storeu_si512(codes + i * 64, u[i]);
+    if (highest * count <= 255) {
+        __m512i bytes = u[0];
 
         SPECDEC__UNROLL
-        for (i = 0; i < 4; i++) {
-            __m512i q = _mm512_loadu_si512(tile + 32 + i * 64);
-            _mm_prefetch((const char *)tile + 288 * 12 + i * 64, _MM_HINT_T0);
-            u[i] = _mm512_and_si512(q, low);
-            u[i + 4] = _mm512_and_si512(_mm512_srli_epi16(q, 4), low);
+        for (i = 1; i < count; i++)
+            bytes = _mm512_add_epi8(bytes, u[i]);
+        sum = _mm512_dpbusd_epi32(sum, bytes, ones);
+    } else {
+        __m512i more = _mm512_setzero_si512();
+
+        SPECDEC__UNROLL
+        for (i = 0; i < count; i += 2) {
+            sum = _mm512_dpbusd_epi32(sum, u[i], ones);
+            more = _mm512_dpbusd_epi32(more, u[i + 1], ones);
         }
-        _mm_prefetch((const char *)tile + 288 * 12 + 256, _MM_HINT_T0);
-        specdec__avx512_put32(panel, b, u, 8);
-        _mm512_storeu_ps(panel->scale[b], _mm512_maskz_cvtph_ps((__mmask16)-1, _mm256_loadu_si256((const __m256i *)(const void *)tile)));
+        sum = _mm512_add_epi32(sum, more);
+    }
+    specdec__avx512_put_pair(panel, granule, sum, bias);
+}
+
+/* Eight vectors of nibbles from four: the low ones first. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_nibbles(const unsigned char *at, __m512i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        __m512i q = specdec__avx512_fetch(at + i * 64);
+        u[i] = specdec__avx512_and(q, 15);
+        u[i + 4] = specdec__avx512_and(_mm512_srli_epi16(q, 4), 15);
     }
 }
 
-SPECDEC__AVX512 static void specdec__avx512_unpack_q8_0(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
+/* The values of IQ4_NL and IQ4_XS, plus 128, in place of nibbles. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_iq4(__m512i u[8])
 {
-    const __m512i sign = _mm512_set1_epi8((char)-128);
+    const __m512i table = _mm512_xor_si512(_mm512_set1_epi8((char)-128), _mm512_broadcast_i32x4(
+        _mm_loadu_si128((const __m128i *)(const void *)specdec__quant_iq4_values)));
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = _mm512_shuffle_epi8(table, u[i]);
+}
+
+/* Blocks of 32: (scale), (scale, minimum), five bits, the values of a table. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_nibbles(const unsigned char *tile, int blocks, specdec__panel *panel, int bias,
+                                                                    int has_minimum, int has_fifth, int has_table)
+{
+    const int halves = has_minimum ? 64 : 32, bits = has_fifth ? 64 : 0;
+    int b, i;
+
+    for (b = 0; b < blocks; b++, tile += halves + bits + 256) {
+        __m512i u[8];
+
+        _mm512_storeu_ps(panel->scale[b], specdec__avx512_halves(tile));
+        if (has_minimum)
+            _mm512_storeu_ps(panel->minimum[b], specdec__avx512_halves(tile + 32));
+        specdec__avx512_nibbles(tile + halves + bits, u);
+        if (has_fifth) {
+            __m512i high = specdec__avx512_fetch(tile + halves);
+
+            SPECDEC__UNROLL
+            for (i = 0; i < 8; i++)
+                u[i] = _mm512_or_si512(u[i], specdec__avx512_and(specdec__avx512_shift(high, 4 - i), 16));
+        }
+        if (has_table)
+            specdec__avx512_iq4(u);
+        specdec__avx512_put_codes(panel, b, u, 8, bias, has_table ? 255 : has_fifth ? 31 : 15);
+    }
+}
+
+#define SPECDEC__AVX512_UNPACK(name) \
+    SPECDEC__AVX512 static void specdec__avx512_unpack_##name(const specdec__quant_type *type, const unsigned char *tile, int blocks, \
+                                                              specdec__panel *panel)
+
+SPECDEC__AVX512_UNPACK(q4_0) { (void)type; specdec__avx512_unpack_nibbles(tile, blocks, panel, 8, 0, 0, 0); }
+SPECDEC__AVX512_UNPACK(q4_1) { (void)type; specdec__avx512_unpack_nibbles(tile, blocks, panel, 0, 1, 0, 0); }
+SPECDEC__AVX512_UNPACK(q5_0) { (void)type; specdec__avx512_unpack_nibbles(tile, blocks, panel, 16, 0, 1, 0); }
+SPECDEC__AVX512_UNPACK(q5_1) { (void)type; specdec__avx512_unpack_nibbles(tile, blocks, panel, 0, 1, 1, 0); }
+SPECDEC__AVX512_UNPACK(iq4_nl) { (void)type; specdec__avx512_unpack_nibbles(tile, blocks, panel, 128, 0, 0, 1); }
+
+SPECDEC__AVX512_UNPACK(q8_0)
+{
     int b, i;
 
     (void)type;
     for (b = 0; b < blocks; b++, tile += 544) {
         __m512i u[8];
 
+        _mm512_storeu_ps(panel->scale[b], specdec__avx512_halves(tile));
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = _mm512_xor_si512(specdec__avx512_fetch(tile + 32 + i * 64), _mm512_set1_epi8((char)-128));
+        specdec__avx512_put_codes(panel, b, u, 8, 128, 255);
+    }
+}
+
+/* Scales and minimums of Q4_K and Q5_K: 12 bytes of 16 rows. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_k(const unsigned char *tile, specdec__panel *panel)
+{
+    const __m512i a = specdec__avx512_fetch(tile + 64), b = specdec__avx512_fetch(tile + 128), c = specdec__avx512_fetch(tile + 192);
+    const __m512 d = specdec__avx512_halves(tile), m = _mm512_sub_ps(_mm512_set1_ps(-0.0f), specdec__avx512_halves(tile + 32));
+    int8_t scales[128], minimums[128];
+    int i;
+
+    _mm512_storeu_si512(scales, specdec__avx512_and(a, 63));
+    _mm512_storeu_si512(scales + 64, specdec__avx512_and(specdec__avx512_select(15, c, _mm512_srli_epi16(a, 2)), 63));
+    _mm512_storeu_si512(minimums, specdec__avx512_and(b, 63));
+    _mm512_storeu_si512(minimums + 64, specdec__avx512_and(specdec__avx512_select(15, _mm512_srli_epi16(c, 4), _mm512_srli_epi16(b, 2)), 63));
+    for (i = 0; i < 8; i++) {
+        _mm512_storeu_ps(panel->scale[i], _mm512_mul_ps(d, specdec__avx512_bytes(scales + i * 16)));
+        _mm512_storeu_ps(panel->minimum[i], _mm512_mul_ps(m, specdec__avx512_bytes(minimums + i * 16)));
+    }
+}
+
+/* Q4_K, and with has_fifth Q5_K. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_k(const unsigned char *tile, specdec__panel *panel, int has_fifth)
+{
+    const unsigned char *nibbles = tile + 256 + (has_fifth ? 512 : 0);
+    int g, i;
+
+    specdec__avx512_scales_k(tile, panel);
+    for (g = 0; g < 8; g += 2, nibbles += 512) {
+        __m512i low[8], high[8];
+
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++) {
-            u[i] = _mm512_xor_si512(_mm512_loadu_si512(tile + 32 + i * 64), sign);
-            _mm_prefetch((const char *)tile + 544 * 8 + i * 64, _MM_HINT_T0);
+            __m512i q = specdec__avx512_fetch(nibbles + i * 64);
+
+            low[i] = specdec__avx512_and(q, 15);
+            high[i] = specdec__avx512_and(_mm512_srli_epi16(q, 4), 15);
+            if (has_fifth) {
+                __m512i bits = _mm512_srl_epi16(_mm512_loadu_si512(tile + 256 + i * 64), _mm_cvtsi32_si128(g));
+
+                low[i] = _mm512_or_si512(low[i], _mm512_slli_epi16(specdec__avx512_and(bits, 1), 4));
+                high[i] = _mm512_or_si512(high[i], _mm512_slli_epi16(specdec__avx512_and(bits, 2), 3));
+            }
         }
-        _mm_prefetch((const char *)tile + 544 * 8 + 512, _MM_HINT_T0);
-        specdec__avx512_put32(panel, b, u, 128);
-        _mm512_storeu_ps(panel->scale[b], _mm512_maskz_cvtph_ps((__mmask16)-1, _mm256_loadu_si256((const __m256i *)(const void *)tile)));
+        specdec__avx512_put_codes(panel, g, low, 8, 0, has_fifth ? 31 : 15);
+        specdec__avx512_put_codes(panel, g + 1, high, 8, 0, has_fifth ? 31 : 15);
+    }
+}
+
+SPECDEC__AVX512_UNPACK(q4_k) { (void)type; (void)blocks; specdec__avx512_unpack_k(tile, panel, 0); }
+SPECDEC__AVX512_UNPACK(q5_k) { (void)type; (void)blocks; specdec__avx512_unpack_k(tile, panel, 1); }
+
+SPECDEC__AVX512_UNPACK(q6_k)
+{
+    const __m512 d = specdec__avx512_halves(tile + 3328);
+    int g, s, i;
+
+    (void)type;
+    (void)blocks;
+    for (g = 0; g < 16; g++)
+        _mm512_storeu_ps(panel->scale[g], _mm512_mul_ps(d, specdec__avx512_bytes((const int8_t *)tile + 3072 + g * 16)));
+    for (g = 0; g < 16; g += 8, tile += 1024) { /* 128 elements: four runs of 32 share their 2-bit vectors */
+        SPECDEC__UNROLL
+        for (s = 0; s < 4; s++) {
+            __m512i u[8];
+
+            SPECDEC__UNROLL
+            for (i = 0; i < 8; i++) {
+                const unsigned char *at = tile + (s % 2 * 8 + i) * 64;
+                __m512i low = s < 2 ? specdec__avx512_fetch(at) : _mm512_srli_epi16(_mm512_loadu_si512(at), 4);
+                __m512i high = _mm512_loadu_si512(tile + 2048 - g * 64 + i * 64);
+
+                u[i] = specdec__avx512_and(specdec__avx512_select(15, low, specdec__avx512_shift(high, 4 - 2 * s)), 63);
+            }
+            specdec__avx512_put_codes(panel, g + s * 2, u, 4, 32, 63);
+            specdec__avx512_put_codes(panel, g + s * 2 + 1, u + 4, 4, 32, 63);
+        }
+    }
+}
+
+SPECDEC__AVX512_UNPACK(iq4_xs)
+{
+    const __m512 d = specdec__avx512_halves(tile);
+    const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(tile + 32)));
+    int g;
+
+    (void)type;
+    (void)blocks;
+    for (g = 0; g < 8; g++) {
+        __m512i low = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(tile + 64 + g / 2 * 16)));
+        __m512i top = _mm512_and_si512(_mm512_srl_epi32(high, _mm_cvtsi32_si128(2 * g)), _mm512_set1_epi32(3)), u[8];
+
+        low = _mm512_and_si512(_mm512_srl_epi32(low, _mm_cvtsi32_si128(g % 2 * 4)), _mm512_set1_epi32(15));
+        low = _mm512_sub_epi32(_mm512_or_si512(low, _mm512_slli_epi32(top, 4)), _mm512_set1_epi32(32));
+        _mm512_storeu_ps(panel->scale[g], _mm512_mul_ps(d, _mm512_cvtepi32_ps(low)));
+        specdec__avx512_nibbles(tile + 128 + g * 256, u);
+        specdec__avx512_iq4(u);
+        specdec__avx512_put_codes(panel, g, u, 8, 128, 255);
+    }
+}
+
+/* 256 crumbs of 2 bits; with has_third, the third bits of Q3_K come from hmask. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_crumbs(const unsigned char *crumbs, const unsigned char *hmask, specdec__panel *panel, int has_third)
+{
+    int s, i;
+
+    for (s = 0; s < 8; s++) { /* runs of 32 elements */
+        __m512i u[8];
+
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++) {
+            __m512i q = specdec__avx512_fetch(crumbs + (s / 4 * 8 + i) * 64);
+
+            u[i] = specdec__avx512_and(_mm512_srl_epi16(q, _mm_cvtsi32_si128(s % 4 * 2)), 3);
+            if (has_third) {
+                __m512i third = _mm512_srl_epi16(_mm512_loadu_si512(hmask + i * 64), _mm_cvtsi32_si128(s));
+                u[i] = _mm512_or_si512(u[i], _mm512_slli_epi16(specdec__avx512_and(third, 1), 2));
+            }
+        }
+        specdec__avx512_put_codes(panel, s * 2, u, 4, has_third ? 4 : 0, 7);
+        specdec__avx512_put_codes(panel, s * 2 + 1, u + 4, 4, has_third ? 4 : 0, 7);
+    }
+}
+
+SPECDEC__AVX512_UNPACK(q2_k)
+{
+    const __m512 d = specdec__avx512_halves(tile + 1280), m = _mm512_sub_ps(_mm512_set1_ps(-0.0f), specdec__avx512_halves(tile + 1312));
+    int g;
+
+    (void)type;
+    (void)blocks;
+    for (g = 0; g < 16; g++) {
+        __m512i both = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(tile + g * 16)));
+
+        _mm512_storeu_ps(panel->scale[g], _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_and_si512(both, _mm512_set1_epi32(15)))));
+        _mm512_storeu_ps(panel->minimum[g], _mm512_mul_ps(m, _mm512_cvtepi32_ps(_mm512_srli_epi32(both, 4))));
+    }
+    specdec__avx512_crumbs(tile + 256, NULL, panel, 0);
+}
+
+SPECDEC__AVX512_UNPACK(q3_k)
+{
+    const __m512 d = specdec__avx512_halves(tile + 1728);
+    const __m512i high = specdec__avx512_fetch(tile + 1664);
+    int8_t scales[256];
+    int g;
+
+    (void)type;
+    (void)blocks;
+    for (g = 0; g < 4; g++) { /* four scales at once */
+        __m512i low = _mm512_srl_epi16(_mm512_loadu_si512(tile + 1536 + g % 2 * 64), _mm_cvtsi32_si128(g / 2 * 4));
+        __m512i top = _mm512_slli_epi16(specdec__avx512_and(_mm512_srl_epi16(high, _mm_cvtsi32_si128(2 * g)), 3), 4);
+
+        _mm512_storeu_si512(scales + g * 64, _mm512_sub_epi8(specdec__avx512_select(15, low, top), _mm512_set1_epi8(32)));
+    }
+    for (g = 0; g < 16; g++)
+        _mm512_storeu_ps(panel->scale[g], _mm512_mul_ps(d, specdec__avx512_bytes(scales + g * 16)));
+    specdec__avx512_crumbs(tile + 512, tile, panel, 1);
+}
+
+/* Sixteen bits for each of 32 bytes of IQ2_XXS, in 16-bit lanes. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_grid(__m512i index)
+{
+    const uint16_t *grid = specdec__quant_iq2_xxs_grid;
+    __m512i found = _mm512_permutex2var_epi16(_mm512_loadu_si512(grid), index, _mm512_loadu_si512(grid + 32));
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 1; i < 4; i++) {
+        __m512i part = _mm512_permutex2var_epi16(_mm512_loadu_si512(grid + i * 64), index, _mm512_loadu_si512(grid + i * 64 + 32));
+        found = _mm512_mask_mov_epi16(found, _mm512_cmpeq_epi16_mask(_mm512_srli_epi16(index, 6), _mm512_set1_epi16((short)i)), part);
+    }
+    return found;
+}
+
+/* Four times seven sign bits to four bytes, the eighth making their number even. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_signs(__m512i word)
+{
+    const __m512i parity = _mm512_broadcast_i32x4(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+    __m512i signs = _mm512_and_si512(word, _mm512_set1_epi32(0x7F));
+
+    signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 1), _mm512_set1_epi32(0x7F00)));
+    signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 2), _mm512_set1_epi32(0x7F0000)));
+    signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 3), _mm512_set1_epi32(0x7F000000)));
+    return _mm512_or_si512(signs, _mm512_shuffle_epi8(parity, specdec__avx512_and(_mm512_xor_si512(signs, _mm512_srli_epi16(signs, 4)), 15)));
+}
+
+/* Magnitude indices (8 bits: four times two) and signs (4 bits) of 32-bit lanes to four codes + 128. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_points(__m512i magnitudes, __m512i signs)
+{
+    const __m512i table = _mm512_broadcast_i32x4(_mm_setr_epi8(-120, -103, -85, -128, 120, 103, 85, -128, 0, 0, 0, 0, 0, 0, 0, 0));
+
+    magnitudes = _mm512_or_si512(magnitudes, _mm512_slli_epi32(magnitudes, 12));
+    magnitudes = _mm512_or_si512(magnitudes, _mm512_slli_epi32(magnitudes, 6));
+    signs = _mm512_or_si512(signs, _mm512_slli_epi32(signs, 14));
+    signs = _mm512_slli_epi32(_mm512_or_si512(signs, _mm512_slli_epi32(signs, 7)), 2);
+    return _mm512_shuffle_epi8(table, _mm512_or_si512(specdec__avx512_and(magnitudes, 3), specdec__avx512_and(signs, 4)));
+}
+
+SPECDEC__AVX512_UNPACK(iq2_xxs)
+{
+    const __m512i byte = _mm512_set1_epi32(255), nibble = _mm512_set1_epi32(15), bytes = _mm512_set1_epi16(255);
+    const __m512 d = specdec__avx512_halves(tile);
+    int g, i;
+
+    (void)type;
+    (void)blocks;
+    for (g = 0; g < 8; g++) {
+        __m512i index = specdec__avx512_fetch(tile + 32 + g * 128), word = specdec__avx512_fetch(tile + 32 + g * 128 + 64), u[8];
+        __m512i even = specdec__avx512_grid(_mm512_and_si512(index, bytes)), odd = specdec__avx512_grid(_mm512_srli_epi16(index, 8));
+        __m512i signs = specdec__avx512_signs(word), scale;
+
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++) {
+            __m512i points = _mm512_srli_epi32(i / 2 % 2 ? odd : even, (unsigned)(i / 4 * 16 + i % 2 * 8));
+            __m512i sign = _mm512_srli_epi32(signs, (unsigned)(i * 4));
+
+            u[i] = specdec__avx512_points(_mm512_and_si512(points, byte), _mm512_and_si512(sign, nibble));
+        }
+        specdec__avx512_put_codes(panel, g, u, 8, 128, 255);
+        scale = _mm512_or_si512(_mm512_slli_epi32(_mm512_srli_epi32(word, 28), 1), _mm512_set1_epi32(1));
+        _mm512_storeu_ps(panel->scale[g], _mm512_mul_ps(d, _mm512_mul_ps(_mm512_set1_ps(0.125f), _mm512_cvtepi32_ps(scale))));
     }
 }
 
@@ -2369,6 +2663,60 @@ SPECDEC__DOTS(avx512, SPECDEC__AVX512)
         (table)->float_to_f16 = specdec__##isa##_float_to_f16; \
     } while (0)
 
+/* Where every integer type has its own unpacking. */
+#define SPECDEC__INTEGER_KERNELS(table, isa) \
+    do { \
+        (table)->unpack[SPECDEC__TYPE_Q4_0] = specdec__##isa##_unpack_q4_0; \
+        (table)->unpack[SPECDEC__TYPE_Q4_1] = specdec__##isa##_unpack_q4_1; \
+        (table)->unpack[SPECDEC__TYPE_Q5_0] = specdec__##isa##_unpack_q5_0; \
+        (table)->unpack[SPECDEC__TYPE_Q5_1] = specdec__##isa##_unpack_q5_1; \
+        (table)->unpack[SPECDEC__TYPE_Q8_0] = specdec__##isa##_unpack_q8_0; \
+        (table)->unpack[SPECDEC__TYPE_Q2_K] = specdec__##isa##_unpack_q2_k; \
+        (table)->unpack[SPECDEC__TYPE_Q3_K] = specdec__##isa##_unpack_q3_k; \
+        (table)->unpack[SPECDEC__TYPE_Q4_K] = specdec__##isa##_unpack_q4_k; \
+        (table)->unpack[SPECDEC__TYPE_Q5_K] = specdec__##isa##_unpack_q5_k; \
+        (table)->unpack[SPECDEC__TYPE_Q6_K] = specdec__##isa##_unpack_q6_k; \
+        (table)->unpack[SPECDEC__TYPE_IQ2_XXS] = specdec__##isa##_unpack_iq2_xxs; \
+        (table)->unpack[SPECDEC__TYPE_IQ4_NL] = specdec__##isa##_unpack_iq4_nl; \
+        (table)->unpack[SPECDEC__TYPE_IQ4_XS] = specdec__##isa##_unpack_iq4_xs; \
+    } while (0)
+
+/* Where every integer type has its own unpacking. */
+#define SPECDEC__INTEGER_KERNELS(table, isa) \
+    do { \
+        (table)->unpack[SPECDEC__TYPE_Q4_0] = specdec__##isa##_unpack_q4_0; \
+        (table)->unpack[SPECDEC__TYPE_Q4_1] = specdec__##isa##_unpack_q4_1; \
+        (table)->unpack[SPECDEC__TYPE_Q5_0] = specdec__##isa##_unpack_q5_0; \
+        (table)->unpack[SPECDEC__TYPE_Q5_1] = specdec__##isa##_unpack_q5_1; \
+        (table)->unpack[SPECDEC__TYPE_Q8_0] = specdec__##isa##_unpack_q8_0; \
+        (table)->unpack[SPECDEC__TYPE_Q2_K] = specdec__##isa##_unpack_q2_k; \
+        (table)->unpack[SPECDEC__TYPE_Q3_K] = specdec__##isa##_unpack_q3_k; \
+        (table)->unpack[SPECDEC__TYPE_Q4_K] = specdec__##isa##_unpack_q4_k; \
+        (table)->unpack[SPECDEC__TYPE_Q5_K] = specdec__##isa##_unpack_q5_k; \
+        (table)->unpack[SPECDEC__TYPE_Q6_K] = specdec__##isa##_unpack_q6_k; \
+        (table)->unpack[SPECDEC__TYPE_IQ2_XXS] = specdec__##isa##_unpack_iq2_xxs; \
+        (table)->unpack[SPECDEC__TYPE_IQ4_NL] = specdec__##isa##_unpack_iq4_nl; \
+        (table)->unpack[SPECDEC__TYPE_IQ4_XS] = specdec__##isa##_unpack_iq4_xs; \
+    } while (0)
+
+/* Where every integer type has its own unpacking. */
+#define SPECDEC__INTEGER_KERNELS(table, isa) \
+    do { \
+        (table)->unpack[SPECDEC__TYPE_Q4_0] = specdec__##isa##_unpack_q4_0; \
+        (table)->unpack[SPECDEC__TYPE_Q4_1] = specdec__##isa##_unpack_q4_1; \
+        (table)->unpack[SPECDEC__TYPE_Q5_0] = specdec__##isa##_unpack_q5_0; \
+        (table)->unpack[SPECDEC__TYPE_Q5_1] = specdec__##isa##_unpack_q5_1; \
+        (table)->unpack[SPECDEC__TYPE_Q8_0] = specdec__##isa##_unpack_q8_0; \
+        (table)->unpack[SPECDEC__TYPE_Q2_K] = specdec__##isa##_unpack_q2_k; \
+        (table)->unpack[SPECDEC__TYPE_Q3_K] = specdec__##isa##_unpack_q3_k; \
+        (table)->unpack[SPECDEC__TYPE_Q4_K] = specdec__##isa##_unpack_q4_k; \
+        (table)->unpack[SPECDEC__TYPE_Q5_K] = specdec__##isa##_unpack_q5_k; \
+        (table)->unpack[SPECDEC__TYPE_Q6_K] = specdec__##isa##_unpack_q6_k; \
+        (table)->unpack[SPECDEC__TYPE_IQ2_XXS] = specdec__##isa##_unpack_iq2_xxs; \
+        (table)->unpack[SPECDEC__TYPE_IQ4_NL] = specdec__##isa##_unpack_iq4_nl; \
+        (table)->unpack[SPECDEC__TYPE_IQ4_XS] = specdec__##isa##_unpack_iq4_xs; \
+    } while (0)
+
 static void specdec__kernels_all_types(specdec__kernels *table, specdec__unpack_function *unpack)
 {
     int i;
@@ -2389,10 +2737,8 @@ static int specdec__cpu_always(void) { return 1; }
 #ifdef SPECDEC__AVX512
 static void specdec__kernels_avx512(specdec__kernels *table)
 {
-    specdec__kernels_all_types(table, specdec__avx512_unpack_any);
     SPECDEC__FLOAT_KERNELS(table, avx512);
-    table->unpack[SPECDEC__TYPE_Q4_0] = specdec__avx512_unpack_q4_0;
-    table->unpack[SPECDEC__TYPE_Q8_0] = specdec__avx512_unpack_q8_0;
+    SPECDEC__INTEGER_KERNELS(table, avx512);
 }
 
 /* Registers of an x86 feature leaf, zeros where the leaf does not exist. */
