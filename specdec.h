@@ -61,7 +61,7 @@
 
    CONTENTS (search for the marker)
 
-     >>base >>os >>pool >>quant >>kernel >>op >>gguf >>text >>model >>kv >>forward >>sample >>tree >>verify >>draft >>engine
+     >>base >>os >>pool >>quant >>kernel >>op >>gguf >>text >>model >>kv >>forward >>sample >>tree >>verify >>ngram >>draft >>engine
      >>public */
 
 #ifndef SPECDEC__ISA
@@ -250,8 +250,8 @@ specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, 
                                    specdec_error *error);
 
 /* The tree of the default family (at most 64 nodes; made by tools/specdec-tune) with the highest rate, which is
-   F(T) / (t(n) + d * draft_time), for a live acceptance vector, times[m] being t(m) for m = 1..n (times[0] unread);
-   the root alone, at the rate 1 / t(1), when nothing pays. Trees above n nodes or tree->capacity are left out. best_rate
+   F(T) / (t(n) + d * draft_time), for a live acceptance vector, times[m] being t(m) for m = 1..n (times[0] unread); the
+   root alone, at the rate 1 / t(1), when nothing pays. Trees above n nodes or tree->capacity are left out. best_rate
    may be NULL. Takes microseconds. */
 specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width, const double *times,
                                  int n, double draft_time, specdec_error *error);
@@ -6471,7 +6471,7 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
     return SPECDEC_OK;
 }
 
-/*
+/* ======================================================================================================================
  * >>sample (private): a row of logits becomes a set of candidates, the candidates become tokens or a distribution;
  * noise that is a function of (seed, position, token). May call: >>base >>op
  * ====================================================================================================================== */
@@ -7965,6 +7965,376 @@ specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accept
     }
     *accepted_count = depth + 1;
     return SPECDEC_OK;
+}
+
+/* ======================================================================================================================
+ * >>ngram (private): an index of every run of up to context + 1 tokens in a text, and trees of likely continuations
+ * grown from it. May call: >>base >>tree
+ * ====================================================================================================================== */
+
+#define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of context, at most */
+#define SPECDEC__NGRAM_WIDTH       8   /* continuations considered a node */
+#define SPECDEC__NGRAM_SCAN        512 /* distinct continuations of a context looked at, newest first */
+
+/* A run of tokens that occurs in the text. Indices of runs; -1: none. Run 0 is the empty one. */
+typedef struct specdec__ngram_run {
+    int32_t token;  /* its last token */
+    int32_t parent; /* the run without its last token */
+    int32_t suffix; /* the run without its first token */
+    int32_t depth;  /* tokens */
+    int32_t count;  /* occurrences */
+    int32_t total;  /* occurrences that have a token after them */
+    int32_t kinds;  /* different tokens after them */
+    int32_t child;  /* the newest run that is one token longer */
+    int32_t sibling;
+    int32_t chain; /* next in the hash bucket */
+} specdec__ngram_run;
+
+/* A node that the tree may get. */
+typedef struct specdec__ngram_offer {
+    float probability; /* of the path from the root */
+    int32_t token, parent, depth;
+    int32_t run;   /* the longest run that ends here and may be continued */
+    int32_t order; /* of making; settles equal probabilities */
+} specdec__ngram_offer;
+
+/* The index of text[from .. length). Its runs are made and removed in stack order, so a rewind leaves no trace. */
+typedef struct specdec__ngram {
+    specdec__ngram_run *runs;                       /* [capacity] */
+    int32_t *buckets;                               /* [bucket_count], a power of two */
+    specdec__ngram_offer *offers;                   /* [max_nodes * SPECDEC__NGRAM_WIDTH], a heap */
+    int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run that is the text's last k tokens */
+    int context, max_nodes, capacity, count, offer_count, offer_order;
+    uint32_t bucket_count;
+    int from, length;
+} specdec__ngram;
+
+/* Forgets everything; the text now starts at from. */
+static void specdec__ngram_reset(specdec__ngram *index, int from)
+{
+    uint32_t i;
+    int k;
+
+    for (i = 0; i < index->bucket_count; i++)
+        index->buckets[i] = -1;
+    memset(&index->runs[0], 0, sizeof index->runs[0]);
+    index->runs[0].token = index->runs[0].parent = index->runs[0].child = index->runs[0].sibling =
+        index->runs[0].chain = -1;
+    index->count = 1;
+    index->from = index->length = from;
+    for (k = 1; k <= SPECDEC__NGRAM_CONTEXT_MAX; k++)
+        index->active[k] = -1;
+    index->active[0] = 0;
+}
+
+/* Takes the index's memory from an arena: capacity runs (48 bytes each, context + 1 a token of text at most), contexts
+   of 1 to SPECDEC__NGRAM_CONTEXT_MAX tokens, trees of up to max_nodes. An arena that only counts fills nothing. */
+static SPECDEC__UNUSED specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__arena *arena, int capacity,
+                                                             int context, int max_nodes, specdec_error *error)
+{
+    if (context < 1 || context > SPECDEC__NGRAM_CONTEXT_MAX || max_nodes < 1 || max_nodes > SPECDEC_TREE_MAX_NODES)
+        return specdec__fail(
+            error, SPECDEC_ERROR_ARGUMENT,
+            "an n-gram index of %d tokens of context for trees of %d nodes; allowed are 1 to %d and 1 to %d", context,
+            max_nodes, SPECDEC__NGRAM_CONTEXT_MAX, SPECDEC_TREE_MAX_NODES);
+    if (capacity < 16 * (context + 1) || capacity > 1 << 28)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an n-gram index of %d runs; allowed are %d to %d",
+                             capacity, 16 * (context + 1), 1 << 28);
+    memset(index, 0, sizeof *index);
+    index->capacity = capacity;
+    index->context = context;
+    index->max_nodes = max_nodes;
+    for (index->bucket_count = 16; index->bucket_count < (uint32_t)capacity; index->bucket_count *= 2)
+        continue;
+    index->runs = SPECDEC__TAKE(arena, specdec__ngram_run, capacity);
+    index->buckets = SPECDEC__TAKE(arena, int32_t, index->bucket_count);
+    index->offers = SPECDEC__TAKE(arena, specdec__ngram_offer, (size_t)max_nodes * SPECDEC__NGRAM_WIDTH);
+    if (arena->used == SIZE_MAX)
+        return specdec__fail(error, SPECDEC_ERROR_MEMORY, "no memory left for an n-gram index of %d runs", capacity);
+    if (index->offers)
+        specdec__ngram_reset(index, 0);
+    return SPECDEC_OK;
+}
+
+/* The bucket of the run that continues parent by token. */
+SPECDEC__INLINE int32_t *specdec__ngram_bucket(const specdec__ngram *index, int32_t parent, int32_t token)
+{
+    uint64_t key = ((uint64_t)(uint32_t)parent << 32 | (uint32_t)token) * 0x9e3779b97f4a7c15u;
+
+    return &index->buckets[(uint32_t)(key >> 32) & (index->bucket_count - 1)];
+}
+
+/* The run that continues parent by token, or -1. */
+static int32_t specdec__ngram_find(const specdec__ngram *index, int32_t parent, int32_t token)
+{
+    int32_t run = *specdec__ngram_bucket(index, parent, token);
+
+    while (run >= 0 && (index->runs[run].parent != parent || index->runs[run].token != token))
+        run = index->runs[run].chain;
+    return run;
+}
+
+/* Adds the run that continues parent by token; there is room. */
+static int32_t specdec__ngram_add(specdec__ngram *index, int32_t parent, int32_t token, int32_t suffix)
+{
+    int32_t *bucket = specdec__ngram_bucket(index, parent, token), at = index->count++;
+    specdec__ngram_run *run = &index->runs[at];
+
+    memset(run, 0, sizeof *run);
+    run->token = token;
+    run->parent = parent;
+    run->suffix = suffix;
+    run->depth = index->runs[parent].depth + 1;
+    run->child = -1;
+    run->sibling = index->runs[parent].child;
+    run->chain = *bucket;
+    *bucket = at;
+    index->runs[parent].child = at;
+    index->runs[parent].kinds++;
+    return at;
+}
+
+/* Removes the newest run. */
+static void specdec__ngram_pop(specdec__ngram *index)
+{
+    const specdec__ngram_run *run = &index->runs[--index->count];
+
+    *specdec__ngram_bucket(index, run->parent, run->token) = run->chain;
+    index->runs[run->parent].child = run->sibling;
+    index->runs[run->parent].kinds--;
+}
+
+/* Counts token as what follows the indexed text. */
+static void specdec__ngram_insert(specdec__ngram *index, int32_t token)
+{
+    int32_t longer[SPECDEC__NGRAM_CONTEXT_MAX + 2], suffix = 0;
+    int k, reached = 0;
+
+    longer[0] = 0;
+    for (k = 0; k <= index->context && index->active[k] >= 0; k++) {
+        int32_t run = specdec__ngram_find(index, index->active[k], token);
+
+        if (run < 0)
+            run = specdec__ngram_add(index, index->active[k], token, suffix);
+        index->runs[run].count++;
+        index->runs[index->active[k]].total++;
+        suffix = longer[k + 1] = run;
+        reached = k + 1;
+    }
+    for (k = 1; k <= index->context; k++)
+        index->active[k] = k <= reached ? longer[k] : -1;
+    index->length++;
+}
+
+/* Indexes text[index->length .. length). When no room is left, the older part of the text is forgotten. */
+static SPECDEC__UNUSED void specdec__ngram_extend(specdec__ngram *index, const int32_t *text, int length)
+{
+    while (index->length < length) {
+        if (index->capacity - index->count <= index->context) {
+            int end = index->length, from = end - index->capacity / (2 * (index->context + 1));
+
+            specdec__ngram_reset(index, from);
+            while (index->length < end)
+                specdec__ngram_insert(index, text[index->length]);
+        }
+        specdec__ngram_insert(index, text[index->length]);
+    }
+}
+
+/* The run text[from .. end), or -1. */
+static int32_t specdec__ngram_locate(const specdec__ngram *index, const int32_t *text, int from, int end)
+{
+    int32_t run = 0;
+
+    for (; from < end && run >= 0; from++)
+        run = specdec__ngram_find(index, run, text[from]);
+    return run;
+}
+
+/* Takes the last token out of the counts. */
+static void specdec__ngram_remove(specdec__ngram *index, const int32_t *text)
+{
+    int end = index->length, k;
+
+    for (k = 1; k <= index->context + 1 && end - k >= index->from; k++) {
+        int32_t run = specdec__ngram_locate(index, text, end - k, end);
+
+        if (run > 0) { /* a caller's changed text may not be here */
+            index->runs[run].count--;
+            index->runs[index->runs[run].parent].total--;
+        }
+    }
+    while (index->count > 1 && index->runs[index->count - 1].count <= 0)
+        specdec__ngram_pop(index);
+    index->length--;
+}
+
+/* Goes back to text[0 .. length). text still holds the tokens that are taken back; the caller drops them afterwards. */
+static SPECDEC__UNUSED void specdec__ngram_rewind(specdec__ngram *index, const int32_t *text, int length)
+{
+    int k;
+
+    length = specdec__max_int(length, 0);
+    if (length < index->from) {
+        specdec__ngram_reset(index, specdec__max_int(length - index->capacity / (2 * (index->context + 1)), 0));
+        specdec__ngram_extend(index, text, length);
+        return;
+    }
+    while (index->length > length)
+        specdec__ngram_remove(index, text);
+    for (k = 1; k <= index->context; k++)
+        index->active[k] = length - k >= index->from ? specdec__ngram_locate(index, text, length - k, length) : -1;
+}
+
+/* The longest suffix of a run that is short enough to be continued and ever was; 0 when none is. */
+static int32_t specdec__ngram_settle(const specdec__ngram *index, int32_t run)
+{
+    while (run > 0 && (index->runs[run].depth > index->context || index->runs[run].total <= 0))
+        run = index->runs[run].suffix;
+    return specdec__max_int(run, 0);
+}
+
+/* Adds probability to the offer of this token in best[held], or makes one, if it is among the best. Returns how
+   many there are. */
+static int specdec__ngram_note(specdec__ngram_offer *best, int held, int32_t token, int32_t run, float probability)
+{
+    specdec__ngram_offer offer;
+    int at = 0;
+
+    memset(&offer, 0, sizeof offer);
+    while (at < held && best[at].token != token)
+        at++;
+    if (at < held) {
+        offer = best[at];
+        offer.probability = offer.probability + probability;
+    } else {
+        if (held == SPECDEC__NGRAM_WIDTH && !(probability > best[held - 1].probability))
+            return held;
+        offer.token = token;
+        offer.run = run;
+        offer.probability = probability;
+        at = held < SPECDEC__NGRAM_WIDTH ? held++ : held - 1;
+    }
+    for (; at > 0 && offer.probability > best[at - 1].probability; at--)
+        best[at] = best[at - 1];
+    best[at] = offer;
+    return held;
+}
+
+/* The likeliest tokens after a run: each context predicts by its counts and leaves the share kinds / (total + kinds) to
+   the next shorter one (Witten and Bell 1991; PPM method C). Returns how many are in best[SPECDEC__NGRAM_WIDTH], best
+   first. */
+static int specdec__ngram_continue(const specdec__ngram *index, int32_t run, float probability,
+                                   specdec__ngram_offer *best)
+{
+    int held = 0;
+
+    for (; run > 0; run = index->runs[run].suffix) {
+        float sum = (float)index->runs[run].total + (float)index->runs[run].kinds;
+        int32_t child = index->runs[run].child;
+        int scanned;
+
+        if (index->runs[run].total <= 0)
+            continue;
+        for (scanned = 0; child >= 0 && scanned < SPECDEC__NGRAM_SCAN; scanned++, child = index->runs[child].sibling)
+            if (index->runs[child].count > 0)
+                held = specdec__ngram_note(best, held, index->runs[child].token, child,
+                                           probability * (float)index->runs[child].count / sum);
+        probability = probability * (float)index->runs[run].kinds / sum;
+    }
+    return held;
+}
+
+SPECDEC__INLINE int specdec__ngram_before(specdec__ngram_offer a, specdec__ngram_offer b)
+{
+    return a.probability > b.probability || (!(a.probability < b.probability) && a.order < b.order);
+}
+
+/* Puts an offer on the heap. */
+static void specdec__ngram_push(specdec__ngram *index, specdec__ngram_offer offer)
+{
+    int at = index->offer_count++;
+
+    offer.order = index->offer_order++;
+    for (; at > 0 && specdec__ngram_before(offer, index->offers[(at - 1) / 2]); at = (at - 1) / 2)
+        index->offers[at] = index->offers[(at - 1) / 2];
+    index->offers[at] = offer;
+}
+
+/* Takes the best offer off the heap. */
+static specdec__ngram_offer specdec__ngram_take(specdec__ngram *index)
+{
+    specdec__ngram_offer best = index->offers[0], moving = index->offers[--index->offer_count];
+    int at = 0;
+
+    while (2 * at + 1 < index->offer_count) {
+        int child = 2 * at + 1;
+
+        if (child + 1 < index->offer_count && specdec__ngram_before(index->offers[child + 1], index->offers[child]))
+            child++;
+        if (!specdec__ngram_before(index->offers[child], moving))
+            break;
+        index->offers[at] = index->offers[child];
+        at = child;
+    }
+    index->offers[at] = moving;
+    return best;
+}
+
+/* Offers what may follow a node of the tree, where that is likelier than least. */
+static void specdec__ngram_offer_children(specdec__ngram *index, int node, specdec__ngram_offer from, float least)
+{
+    specdec__ngram_offer best[SPECDEC__NGRAM_WIDTH];
+    int i, held = specdec__ngram_continue(index, from.run, from.probability, best);
+
+    for (i = 0; i < held && best[i].probability > least; i++) {
+        best[i].run = specdec__ngram_settle(index, best[i].run);
+        best[i].parent = node;
+        best[i].depth = from.depth + 1;
+        specdec__ngram_push(index, best[i]);
+    }
+}
+
+/* Grows the tree of the at most n likeliest continuations of the indexed text (root included, which stands for its last
+   token), of at most d levels, each likelier than least, after contexts of one token or more. tokens[n] and
+   probability[n] (of the path from the root, an estimate) go with it; tokens[0] is the caller's. SuffixDecoding (Oliaro
+   et al. 2024, arXiv 2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
+static SPECDEC__UNUSED specdec_result specdec__ngram_propose(specdec__ngram *index, specdec_tree *tree, int32_t *tokens,
+                                                             float *probability, int n, int d, float least,
+                                                             specdec_error *error)
+{
+    specdec__ngram_offer offer;
+    int k, sibling;
+
+    if (!tree || !tree->parents || !tree->ranks || !tokens || !probability || n < 1 || n > index->max_nodes || d < 1 ||
+        !(least >= 0.0f))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an n-gram tree has 1 to %d nodes and at least 1 level",
+                             index->max_nodes);
+    if (n > tree->capacity)
+        return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the tree needs %d nodes, its arrays hold %d", n,
+                             tree->capacity);
+    memset(&offer, 0, sizeof offer);
+    for (k = index->context; k > 0 && index->active[k] < 0; k--)
+        continue;
+    offer.run = specdec__ngram_settle(index, index->active[k]);
+    offer.probability = 1.0f;
+    offer.parent = -1;
+    index->offer_count = index->offer_order = 0;
+    for (tree->n = 0;; offer = specdec__ngram_take(index)) {
+        int node = tree->n++;
+
+        for (sibling = node - 1; sibling > 0 && tree->parents[sibling] != offer.parent; sibling--)
+            continue;
+        tree->parents[node] = offer.parent;
+        tree->ranks[node] = node == 0 ? 0 : sibling > 0 ? tree->ranks[sibling] + 1 : 1;
+        probability[node] = offer.probability;
+        if (node > 0)
+            tokens[node] = offer.token;
+        if (offer.depth + 1 < d)
+            specdec__ngram_offer_children(index, node, offer, least);
+        if (tree->n == n || index->offer_count == 0)
+            return SPECDEC_OK;
+    }
 }
 
 /* ======================================================================================================================

@@ -1,0 +1,434 @@
+/* test_sample.c - noise, filters and sampling keep their promises. */
+#define SPECDEC_IMPLEMENTATION
+#include "specdec.h"
+#include "check.h"
+#include "statistics.h"
+#include <time.h>
+
+#define LARGE 131072
+
+static uint64_t state = 7;
+
+static double uniform(void)
+{
+    return statistics_random(&state);
+}
+
+static void test_noise(void)
+{
+    long counts[256], pairs[256], flips = 0, total = 0, i, n = statistics_draws();
+    double even[256], x;
+    int axis, b;
+
+    TEST("noise is the same number everywhere");
+    CHECK_EQUAL_INT(specdec__noise(0, 0, 0), 2237031616u);
+    CHECK_EQUAL_INT(specdec__noise(1, 2, 3), 997310745u);
+    CHECK_EQUAL_INT(specdec__noise(UINT64_MAX, UINT64_MAX, UINT32_MAX), 1558142428u);
+
+    TEST("noise is uniform, and independent between neighbouring tokens, positions and seeds");
+    for (b = 0; b < 256; b++)
+        even[b] = 1.0 / 256;
+    for (axis = 0; axis < 3; axis++) {
+        memset(counts, 0, sizeof counts);
+        memset(pairs, 0, sizeof pairs);
+        flips = total = 0;
+        for (i = 0; i < n; i++) {
+            uint64_t seed = axis == 2 ? (uint64_t)i : 5, position = axis == 1 ? (uint64_t)i : 9;
+            uint32_t token = axis == 0 ? (uint32_t)i : 11;
+            uint32_t a = specdec__noise(seed, position, token);
+            uint32_t c = specdec__noise(seed + (axis == 2), position + (axis == 1), token + (axis == 0));
+
+            counts[a >> 24]++;
+            pairs[(a >> 28) << 4 | c >> 28]++;
+            flips += __builtin_popcount(a ^ c);
+            total += 32;
+        }
+        CHECK(statistics_p_value(counts, even, 256) > 1e-6);
+        CHECK(statistics_p_value(pairs, even, 256) > 1e-6);
+        x = ((double)flips - (double)total / 2) / sqrt((double)total / 4);
+        CHECK(fabs(x) < 5);
+    }
+}
+
+static void test_gumbel(void)
+{
+    static const double edges[15] = {-2, -1.5, -1, -.5, 0, .5, 1, 1.5, 2, 2.5, 3, 4, 5, 7, 9};
+    long counts[16], i, n = statistics_draws();
+    double p[16], below = 0;
+    uint64_t digest = 0;
+    int b, at, wrong = 0, loose = 0;
+
+    TEST("a Gumbel value is bounded, monotone in its bits up to rounding, and within float accuracy of the double "
+         "value");
+    CHECK(specdec__sample_gumbel_from(UINT32_MAX) <= SPECDEC__SAMPLE_GUMBEL_MAX);
+    CHECK(specdec__sample_gumbel_from(UINT32_MAX) > 22.18f);
+    CHECK(specdec__sample_gumbel_from(0) > -3.1001f && specdec__sample_gumbel_from(0) < -3.0f);
+    for (i = 0; i < 400000; i++) {
+        uint32_t bits = (uint32_t)(specdec__sample_mix((uint64_t)i) >> 32),
+                 fold = i & 1 ? bits >> (i >> 1 & 31) : ~(bits >> (i >> 1 & 31));
+        double u = ((double)fold + 1) / 4294967297.0;
+        double exact = -log(-(fold < 0x80000000u ? log(u) : log1p(-((4294967296.0 - (double)fold) / 4294967297.0))));
+        double off = fabs((double)specdec__sample_gumbel_from(fold) - exact);
+
+        wrong += off > 4e-7 * (fabs(exact) > 1 ? fabs(exact) : 1);
+        loose += specdec__sample_gumbel_from(fold) > specdec__sample_gumbel_limit(fold);
+    }
+    CHECK_EQUAL_INT(wrong, 0);
+    CHECK_EQUAL_INT(loose, 0);
+    for (b = 0; b < 32; b++) {
+        uint32_t top = b ? ~(uint32_t)0 << (32 - b) : 0, most = top | (b < 31 ? 0x7fffffffu >> b : 0);
+        CHECK(specdec__sample_gumbel_from(most) <= specdec__sample_gumbel_limit(most));
+    }
+
+    TEST("Gumbel noise has the same bits on every machine");
+    for (i = 0; i < 100000; i++)
+        digest =
+            specdec__sample_mix(digest ^ specdec__bits_from_float(specdec__gumbel(1, (uint64_t)i, (uint32_t)i * 77u)));
+    CHECK_EQUAL_INT(digest >> 32, 3297546629u);
+
+    TEST("Gumbel noise has the Gumbel distribution");
+    memset(counts, 0, sizeof counts);
+    for (b = 0; b < 16; b++) {
+        double upto = b < 15 ? exp(-exp(-edges[b])) : 1;
+
+        p[b] = upto - below;
+        below = upto;
+    }
+    for (i = 0; i < n; i++) {
+        double g = (double)specdec__gumbel(3, (uint64_t)(i / 1000), (uint32_t)(i % 1000));
+
+        for (at = 0; at < 15 && g > edges[at]; at++)
+            continue;
+        counts[at]++;
+    }
+    CHECK(statistics_p_value(counts, p, 16) > 1e-6);
+}
+
+/* The filter again, by sorting everything in double; keep[] becomes 1 for what stays. Returns how many. */
+static int naive_filter(int *keep, double *logit, const specdec_sampling *s, const float *row, int vocab,
+                        const int32_t *recent, int recent_count)
+{
+    static int order[512];
+    int i, j, count = 0, window = s->repetition_window ? s->repetition_window : 64;
+    double sum = 0, reached = 0, best;
+
+    for (i = 0; i < vocab; i++) {
+        logit[i] = isnan(row[i]) ? -INFINITY : (double)row[i];
+        for (j = window < 0 || window > recent_count ? 0 : recent_count - window; j < recent_count; j++) {
+            if (recent[j] == i && s->repetition_penalty > 0 && logit[i] > -INFINITY) {
+                float value = (float)logit[i];
+                logit[i] = (double)(value > 0 ? value / s->repetition_penalty : value * s->repetition_penalty);
+                break;
+            }
+        }
+        keep[i] = 0;
+        if (logit[i] > -INFINITY)
+            order[count++] = i;
+    }
+    for (i = 1; i < count; i++) {
+        int moving = order[i];
+        for (j = i; j > 0 && logit[order[j - 1]] < logit[moving]; j--)
+            order[j] = order[j - 1];
+        order[j] = moving;
+    }
+    best = logit[order[0]];
+    if (s->top_k && s->top_k < count)
+        count = s->top_k;
+    for (i = 0; i < count; i++)
+        sum += exp(logit[order[i]] - best);
+    if (s->top_p > 0 && s->top_p < 1) {
+        for (i = 0; i < count; i++) {
+            reached += exp(logit[order[i]] - best);
+            if (fabs(reached - (double)s->top_p * sum) < 1e-5 * sum)
+                return -1; /* too close to call in float */
+            if (reached >= (double)s->top_p * sum)
+                count = i + 1;
+        }
+    }
+    for (i = 0; i < count; i++) {
+        if (s->min_p > 0 && fabs(logit[order[i]] - best - log((double)s->min_p)) < 1e-5)
+            return -1;
+        if (s->min_p > 0 && logit[order[i]] - best < log((double)s->min_p))
+            count = i;
+    }
+    for (i = 0; i < count; i++)
+        keep[order[i]] = 1;
+    return count;
+}
+
+static void random_row(float *row, int vocab, int kind)
+{
+    int i;
+
+    for (i = 0; i < vocab; i++) {
+        row[i] = (float)((uniform() - .5) * (kind == 0 ? 20 : kind == 1 ? 2 : 200));
+        if (kind == 3)
+            row[i] = (float)(int)(uniform() * 4);
+        if (kind == 4 && uniform() < .3)
+            row[i] = uniform() < .5 ? NAN : -INFINITY;
+    }
+}
+
+static void test_filter(void)
+{
+    static float row[300];
+    static specdec_candidate items[300];
+    static int keep[300];
+    static double logit[300];
+    specdec_candidates c;
+    int round, i, wrong = 0, compared = 0;
+
+    TEST("the filters keep exactly what sorting the whole row would keep");
+    memset(&c, 0, sizeof c);
+    c.items = items;
+    for (round = 0; round < 20000; round++) {
+        int vocab = 1 + (int)(uniform() * 299), expected, recent_count = (int)(uniform() * 100);
+        int32_t recent[100];
+        specdec_sampling s;
+
+        memset(&s, 0, sizeof s);
+        s.temperature = (float)(.1 + 2 * uniform());
+        s.top_k = uniform() < .5 ? 0 : 1 + (int)(uniform() * 60);
+        s.top_p = uniform() < .5 ? 0 : (float)uniform();
+        s.min_p = uniform() < .5 ? 0 : (float)(uniform() * .3);
+        s.repetition_penalty = uniform() < .5 ? 0 : (float)(.7 + uniform());
+        s.repetition_window = uniform() < .3 ? 0 : uniform() < .5 ? -1 : 1 + (int)(uniform() * 90);
+        random_row(row, vocab, round % 5);
+        for (i = 0; i < recent_count; i++)
+            recent[i] = (int32_t)(uniform() * (vocab + 2)) - 1;
+        expected = naive_filter(keep, logit, &s, row, vocab, recent, recent_count);
+        for (i = 0; i < vocab && !(row[i] > -INFINITY); i++)
+            continue;
+        if (expected < 0 || i == vocab)
+            continue;
+        compared++;
+        if (specdec_sample_filter(&c, &s, row, vocab, recent, recent_count, NULL) || c.count != expected)
+            wrong++;
+        for (i = 0; i < c.count; i++)
+            wrong += !keep[items[i].token];
+    }
+    CHECK_EQUAL_INT(wrong, 0);
+    CHECK(compared > 15000);
+}
+
+static void test_exact_skip(void)
+{
+    static float row[2000];
+    static specdec_candidate items[2000];
+    specdec_candidates c;
+    int round, i, j, wrong = 0;
+
+    TEST("skipping hopeless tokens changes no sample: the k best are those of a full evaluation, in order");
+    memset(&c, 0, sizeof c);
+    c.items = items;
+    for (round = 0; round < 600; round++) {
+        int vocab = 1 + (int)(uniform() * 1999), k = 1 + round % 9, held;
+        specdec_sampling s;
+        specdec_candidate best[9];
+        uint64_t position = (uint64_t)round;
+
+        memset(&s, 0, sizeof s);
+        s.temperature = (float)pow(10, -6 + 8 * uniform());
+        random_row(row, vocab, round % 5);
+        specdec_sample_filter(&c, &s, row, vocab, NULL, 0, NULL);
+        held = specdec_sample_top(&c, 42, position, k, best);
+        wrong += held != (k < c.count ? k : c.count);
+        for (j = 0; j < held; j++) {
+            int better = 0, exact = 0;
+
+            for (i = 0; i < c.count; i++) {
+                specdec_candidate one = items[i];
+
+                one.logit += specdec__gumbel(42, position, (uint32_t)one.token);
+                better += specdec__sample_before(one, best[j]);
+                exact += one.token == best[j].token && !(one.logit < best[j].logit) && !(one.logit > best[j].logit);
+            }
+            wrong += better != j || exact != 1;
+        }
+        wrong += held && specdec__sample_coupled(&c, 42, position) != best[0].token;
+    }
+    CHECK_EQUAL_INT(wrong, 0);
+}
+
+static void test_distribution(void)
+{
+    float row[6] = {1.0f, -.5f, 2.0f, .3f, -1.0f, 1.5f}, p[6], total = 0;
+    specdec_candidate items[6], best[3];
+    specdec_candidates c;
+    specdec_sampling s;
+    long first[6], ordered[216], i, n = statistics_draws();
+    double p1[6], p3[216];
+    int a, b, d;
+
+    TEST("the first of the k best is a sample from the distribution; all k are samples without replacement");
+    memset(&s, 0, sizeof s);
+    s.temperature = .8f;
+    memset(&c, 0, sizeof c);
+    c.items = items;
+    CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, row, 6, NULL, 0, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_sample_distribution(&c, 6, p, NULL), SPECDEC_OK);
+    for (a = 0; a < 6; a++) {
+        total += p[a];
+        p1[a] = (double)p[a];
+        CHECK(fabs((double)(p[a] / p[0]) - exp(((double)row[a] - (double)row[0]) / .8)) < 1e-4);
+    }
+    CHECK(fabs((double)total - 1) < 1e-6);
+    for (i = 0; i < 216; i++) {
+        a = (int)i / 36, b = (int)i / 6 % 6, d = (int)i % 6;
+        p3[i] = a == b || b == d || a == d ? 0 : p1[a] * p1[b] / (1 - p1[a]) * p1[d] / (1 - p1[a] - p1[b]);
+    }
+    memset(first, 0, sizeof first);
+    memset(ordered, 0, sizeof ordered);
+    for (i = 0; i < n; i++) {
+        specdec_sample_top(&c, 1, (uint64_t)i, 3, best);
+        first[best[0].token]++;
+        ordered[best[0].token * 36 + best[1].token * 6 + best[2].token]++;
+    }
+    CHECK(statistics_p_value(first, p1, 6) > 1e-6);
+    CHECK(statistics_p_value(ordered, p3, 216) > 1e-6);
+}
+
+static void test_edges(void)
+{
+    float ties[5] = {1, 3, 3, 3, 2}, bad[4] = {NAN, NAN, -INFINITY, NAN}, mixed[4] = {NAN, INFINITY, 1, INFINITY}, p[5];
+    specdec_candidate items[5], best[8];
+    specdec_candidates c;
+    specdec_sampling s;
+    specdec_error error;
+    int32_t recent[2] = {1, 1};
+    int i;
+
+    memset(&s, 0, sizeof s);
+    memset(&c, 0, sizeof c);
+    c.items = items;
+    TEST("greedy takes the lowest of equal tokens, in order");
+    CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, ties, 5, NULL, 0, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_sample_top(&c, 0, 0, 8, best), 5);
+    CHECK(best[0].token == 1 && best[1].token == 2 && best[2].token == 3 && best[3].token == 4 && best[4].token == 0);
+    CHECK_EQUAL_INT(specdec__sample_greedy(ties, 5, 3, best), 3);
+    CHECK(best[0].token == 1 && best[1].token == 2 && best[2].token == 3);
+    CHECK_EQUAL_INT(specdec_sample_distribution(&c, 5, p, NULL), SPECDEC_OK);
+    CHECK(p[1] == 1 && p[0] == 0 && p[2] == 0);
+
+    TEST("the repetition penalty counts a token once, and holds for greedy decoding too");
+    s.repetition_penalty = 1.25f;
+    CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, ties, 5, recent, 2, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__sample_coupled(&c, 0, 0), 2);
+    CHECK(fabs((double)items[1].logit - (3 / 1.25 - 3)) < 1e-6);
+
+    TEST("NaN counts as -infinity, infinity as the largest number, and a row of nothing gives token 0");
+    CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, bad, 4, NULL, 0, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__sample_coupled(&c, 0, 0), 0);
+    CHECK_EQUAL_INT(specdec__sample_greedy(bad, 4, 1, best), 1);
+    CHECK_EQUAL_INT(best[0].token, 0);
+    s.temperature = 1;
+    CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, bad, 4, NULL, 0, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__sample_coupled(&c, 0, 0), 0);
+    CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, mixed, 4, NULL, 0, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(c.count, 3);
+    i = specdec__sample_coupled(&c, 0, 0);
+    CHECK(i == 1 || i == 3);
+    CHECK_EQUAL_INT(specdec__sample_greedy(mixed, 4, 1, best), 1);
+    CHECK_EQUAL_INT(best[0].token, 1);
+
+    TEST("settings out of range are errors that say which");
+#define REFUSED(field, value, word) \
+    do { \
+        specdec_sampling wrong = s; \
+        wrong.field = (value); \
+        error.text[0] = 0; \
+        CHECK_EQUAL_INT(specdec_sample_filter(&c, &wrong, ties, 5, NULL, 0, &error), SPECDEC_ERROR_ARGUMENT); \
+        CHECK(strstr(error.text, word) != NULL); \
+    } while (0)
+    REFUSED(temperature, -1.0f, "temperature");
+    REFUSED(temperature, NAN, "temperature");
+    REFUSED(top_k, -1, "top_k");
+    REFUSED(top_p, 1.5f, "top_p");
+    REFUSED(min_p, NAN, "min_p");
+    REFUSED(repetition_penalty, -2.0f, "repetition_penalty");
+    REFUSED(repetition_window, -2, "repetition_window");
+    CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, ties, 0, NULL, 0, NULL), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, NULL, 5, NULL, 0, NULL), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, ties, 5, NULL, 3, NULL), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_sample_filter(NULL, &s, ties, 5, NULL, 0, NULL), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_sample_distribution(&c, 2, p, NULL), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_sample_top(&c, 0, 0, 0, best), 0);
+}
+
+static void test_uniform(void)
+{
+    long counts[100], i, n = statistics_draws();
+    double p[100];
+    specdec_uniform a, b;
+
+    TEST("uniform numbers are uniform, strictly inside (0,1), and a function of seed, position and decision");
+    memset(counts, 0, sizeof counts);
+    for (i = 0; i < 100; i++)
+        p[i] = .01;
+    for (i = 0; i < n; i++) {
+        double u;
+
+        a.seed = 8;
+        a.position = (uint64_t)i / 7;
+        a.decision = (uint32_t)(i % 7);
+        b = a;
+        u = specdec_uniform_next(&a);
+        CHECK(u > 0 && u < 1 && u <= specdec_uniform_next(&b) && a.decision == b.decision);
+        counts[(int)(u * 100)]++;
+    }
+    CHECK(statistics_p_value(counts, p, 100) > 1e-6);
+}
+
+static double seconds(void)
+{
+    return (double)clock() / CLOCKS_PER_SEC;
+}
+
+/* Prints what a row of 131072 logits costs; a promise only of not being absurd. */
+static void test_speed(void)
+{
+    static float row[LARGE];
+    static specdec_candidate items[LARGE];
+    static const char *const names[5] = {"no filter", "top-k 40", "top-p 0.95", "min-p 0.05", "greedy"};
+    specdec_candidates c;
+    int kind, i;
+
+    TEST("a row of 131072 tokens is filtered and sampled in milliseconds");
+    memset(&c, 0, sizeof c);
+    c.items = items;
+    for (i = 0; i < LARGE; i++)
+        row[i] = (float)(3 * sqrt(-2 * log(uniform())) * cos(6.2831853 * uniform()));
+    for (kind = 0; kind < 5; kind++) {
+        specdec_sampling s;
+        specdec_candidate best[8];
+        double start = seconds(), middle, end;
+
+        memset(&s, 0, sizeof s);
+        s.temperature = kind == 4 ? 0.0f : .8f;
+        s.top_k = kind == 1 ? 40 : 0;
+        s.top_p = kind == 2 ? .95f : 0;
+        s.min_p = kind == 3 ? .05f : 0;
+        for (i = 0; i < 20; i++)
+            specdec_sample_filter(&c, &s, row, LARGE, NULL, 0, NULL);
+        middle = seconds();
+        for (i = 0; i < 20; i++)
+            specdec_sample_top(&c, 1, (uint64_t)i, 1 + i % 8, best);
+        end = seconds();
+        printf("  %-10s filter %.3f ms, sample %.3f ms, %d candidates\n", names[kind], (middle - start) * 50,
+               (end - middle) * 50, c.count);
+        CHECK(end - start < 4);
+    }
+}
+
+int main(void)
+{
+    test_noise();
+    test_gumbel();
+    test_filter();
+    test_exact_skip();
+    test_distribution();
+    test_edges();
+    test_uniform();
+    test_speed();
+    return check_report("test_sample");
+}
