@@ -139,7 +139,7 @@ static void program_help(const program_flag *flags, const char *usage, const cha
         }
     }
     printf("  %-23s %s\n  %-23s %s\n", "--help", "this text", "--version", "version of specdec.h");
-    printf("\n%s%sExit status: 0 done, 1 failed, 2 wrong usage.\n", ending, *ending ? "\n" : "");
+    printf("\n%sExit status: 0 done, 1 failed, 2 wrong usage.\n", ending);
 }
 
 /* Standard streams that were closed must not be lent to the files that the program opens: writing to them fails instead. */
