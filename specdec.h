@@ -61,7 +61,7 @@
 
    CONTENTS (search for the marker)
 
-     >>base >>os >>pool >>quant >>kernel >>op >>gguf >>text >>model >>kv >>forward >>sample >>tree >>verify >>ngram >>draft >>engine
+     >>base >>os >>pool >>quant >>kernel >>op >>gguf >>text >>model >>kv >>forward >>sample >>tree >>verify >>ngram >>draft >>tune >>engine
      >>public */
 
 #ifndef SPECDEC__ISA
@@ -339,11 +339,23 @@ typedef struct specdec_hooks {
 
 /* Where guesses come from. */
 typedef enum specdec_drafting {
-    SPECDEC_DRAFT_AUTO,  /* the draft model when there is one, otherwise none */
+    SPECDEC_DRAFT_AUTO,  /* draft model and n-grams, at every step in the tree that pays best by what was measured, or none */
     SPECDEC_DRAFT_OFF,   /* one token a step, even with a draft model */
-    SPECDEC_DRAFT_MODEL, /* the draft model */
+    SPECDEC_DRAFT_MODEL, /* the draft model, always the same tree */
+    SPECDEC_DRAFT_NGRAM, /* what followed the same tokens before, in prompt and answer; no model, no training */
     SPECDEC_DRAFT_COUNT
 } specdec_drafting;
+
+/* How guesses are accepted. All are lossless: coupled gives the very text of plain decoding with the same seed, the others,
+   for comparison, texts of the same distribution, from the draft model alone. At temperature 0 they are one and the same. */
+typedef enum specdec_verifier {
+    SPECDEC_VERIFY_COUPLED,
+    SPECDEC_VERIFY_SEQUOIA,
+    SPECDEC_VERIFY_SPECINFER,
+    SPECDEC_VERIFY_SPECTR,
+    SPECDEC_VERIFY_TOP_K,
+    SPECDEC_VERIFY_COUNT
+} specdec_verifier;
 
 /* Everything about an engine. {0} with a target is a good configuration. Texts must stay valid while the engine lives. */
 typedef struct specdec_config {
@@ -361,8 +373,9 @@ typedef struct specdec_config {
     const char *chat_format;    /* "zephyr", "chatml", "llama2", "llama3", "mistral", "gemma"; NULL: as the model says */
     int show_special;           /* not 0: control tokens such as <|im_end|> are handed out as text */
     specdec_drafting drafting;
-    int tree_size;              /* nodes of the token tree, root included, 2..64; 0: 8 */
-    int tree_depth;             /* its levels, root included; as deep as the size: a chain; 0: 5, or the size if that is less */
+    specdec_verifier verifier;
+    int tree_size;              /* nodes of the token tree, root included, 2..64; 0: 8 (auto: up to 32) */
+    int tree_depth;             /* its levels, root included; as deep as the size: a chain; 0: 5 (auto: up to 12), or the size */
     specdec_hooks hooks;
     specdec_error error;        /* of the last call that failed before there was an engine */
 } specdec_config;
@@ -437,6 +450,8 @@ typedef struct specdec_stats {
     int64_t offered_by_rank[8], accepted_by_rank[8]; /* children of a reached node, by rank 1..8 */
     double prompt_seconds, first_token_seconds;      /* reading; from the last prompt call to its first token */
     double seconds, draft_seconds, verify_seconds;   /* writing in all, drafting, target forward */
+    int64_t steps_by_width[7];          /* steps of 1, 2, 3..4, 5..8, 9..16, 17..32, 33..64 nodes */
+    int64_t steps_model, steps_ngram;   /* steps whose tree had nodes of that drafter */
 } specdec_stats;
 
 void specdec_get_stats(const specdec *engine, specdec_stats *stats);
@@ -8342,6 +8357,7 @@ static SPECDEC__UNUSED specdec_result specdec__ngram_propose(specdec__ngram *ind
  *     May call: >>base >>text >>model >>kv >>forward >>sample >>tree
  * ====================================================================================================================== */
 
+#define SPECDEC__MAX_TREE 64     /* nodes of the engine's trees */
 #define SPECDEC__MAX_CHILDREN 32 /* of a node */
 
 /* How tokens are chosen, by target and draft alike: candidates of a row and the noise of its position. */
@@ -8357,6 +8373,8 @@ typedef struct specdec__proposal {
     const specdec_tree *tree; /* level by level */
     const int32_t *depth;     /* (n): root 0 */
     int32_t *tokens;          /* (n): to be filled; -1 where nothing is proposed */
+    specdec_rule rule;        /* children are drawn as this rule wants them; SPECDEC_RULE_COUNT: as coupled sampling does */
+    float *distributions;     /* (n, vocab): for the rules that ask for it, what the children of a node were drawn from */
 } specdec__proposal;
 
 typedef struct specdec__drafter specdec__drafter;
@@ -8376,6 +8394,7 @@ struct specdec__drafter {
     const specdec__drafter_kind *kind;
     specdec__chooser chooser;
     int vocab;                 /* tokens that may be proposed: those that target and draft share */
+    int vocab_rows;            /* floats of a row of proposal->distributions: the target's vocabulary */
     /* the model drafter */
     specdec__context *context;
     specdec__view **views;     /* (most): all the one view */
@@ -8446,6 +8465,31 @@ static specdec_result specdec__draft_catch_up(specdec__drafter *d, const specdec
     return SPECDEC_OK;
 }
 
+/* Draws count children for a rejection rule, and notes the distribution they come from. Returns how many there are. */
+static int specdec__draft_draw(specdec__drafter *d, const specdec__proposal *p, int node, const float *logits, int length, int count,
+                               specdec_candidate *best)
+{
+    const specdec_sampling *s = d->chooser.sampling;
+    float *q = p->distributions + (size_t)node * (size_t)d->vocab_rows;
+    uint64_t seed = s->seed ^ 0x6a09e667f3bcc909u; /* the draft's noise must not be the target's */
+    specdec_candidates candidates;
+    int i;
+
+    candidates.items = d->chooser.items;
+    if (specdec_sample_filter(&candidates, s, logits, d->vocab, p->text, length, NULL) ||
+        specdec_sample_distribution(&candidates, d->vocab, q, NULL))
+        return 0;
+    if (p->rule == SPECDEC_RULE_SEQUOIA)
+        return specdec_sample_top(&candidates, seed, (uint64_t)length, count, best);
+    if (p->rule == SPECDEC_RULE_TOP_K) {
+        candidates.greedy = 1;
+        return specdec_sample_top(&candidates, seed, (uint64_t)length, count, best);
+    }
+    for (i = 0; i < count; i++)
+        specdec_sample_top(&candidates, seed + (uint64_t)(i + 1) * 0x9e3779b97f4a7c15u, (uint64_t)length, 1, &best[i]);
+    return count;
+}
+
 /* Chooses the children of a node from a row of logits. */
 static void specdec__draft_children(specdec__drafter *d, const specdec__proposal *p, int node, const float *logits)
 {
@@ -8457,7 +8501,9 @@ static void specdec__draft_children(specdec__drafter *d, const specdec__proposal
             first = count ? first : i;
             count++;
         }
-    found = specdec__choose(&d->chooser, logits, d->vocab, p->text, length, specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
+    found = specdec__min_int(count, SPECDEC__MAX_CHILDREN);
+    found = p->rule == SPECDEC_RULE_COUNT ? specdec__choose(&d->chooser, logits, d->vocab, p->text, length, found, best)
+                                          : specdec__draft_draw(d, p, node, logits, length, found, best);
     for (i = first; count; i++)
         if (p->tree->parents[i] == node) {
             int rank = p->tree->ranks[i];
@@ -8539,13 +8585,14 @@ static const specdec__drafter_kind specdec__draft_model = {
     "draft", specdec__draft_model_fill, specdec__draft_model_commit, specdec__draft_model_truncate};
 
 static void specdec__draft_model_init(specdec__drafter *d, specdec__context *context, const specdec_sampling *sampling, int vocab,
-                                     specdec__arena *arena)
+                                     int vocab_rows, specdec__arena *arena)
 {
     int i, most = context->most;
 
     memset(d, 0, sizeof *d);
     d->kind = &specdec__draft_model;
     d->vocab = vocab;
+    d->vocab_rows = vocab_rows;
     d->chooser.sampling = sampling;
     d->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, context->model->vocab_size);
     d->context = context;
@@ -8556,6 +8603,150 @@ static void specdec__draft_model_init(specdec__drafter *d, specdec__context *con
     d->parents = SPECDEC__TAKE(arena, int32_t, most);
     for (i = 0; d->views && i < most; i++)
         d->views[i] = &context->view;
+}
+
+/* ======================================================================================================================
+ * >>tune (private): what steps cost and how guesses fare, measured while running; which tree pays best now.
+ *     May call: >>base >>tree >>ngram
+ * ====================================================================================================================== */
+
+#define SPECDEC__TUNE_RANKS 8   /* acceptance is told apart for that many ranks */
+#define SPECDEC__TUNE_BINS 10   /* and for n-gram nodes by tenths of their predicted probability */
+#define SPECDEC__TUNE_MEMORY 0.985 /* what a step leaves of the weight of older ones */
+
+typedef struct specdec__tune {
+    double seconds[SPECDEC__MAX_TREE + 1]; /* of a target step, by width; 0: not seen yet */
+    double level_seconds;                  /* of drafting, a level; 0: not seen yet */
+    double offered[SPECDEC__TUNE_RANKS], accepted[SPECDEC__TUNE_RANKS]; /* children of the draft model, by rank */
+    double predicted[SPECDEC__TUNE_BINS], came[SPECDEC__TUNE_BINS];     /* nodes of the n-gram drafter */
+    int idle, patience;                    /* steps since the draft model was asked, and how many to wait */
+} specdec__tune;
+
+static void specdec__tune_init(specdec__tune *tune)
+{
+    int i;
+
+    memset(tune, 0, sizeof *tune);
+    for (i = 0; i < SPECDEC__TUNE_RANKS; i++) { /* a modest guess, worth a few observations */
+        tune->offered[i] = 4;
+        tune->accepted[i] = i ? 0.6 : 1.8;
+    }
+    for (i = 0; i < SPECDEC__TUNE_BINS; i++) {
+        tune->predicted[i] = 3;
+        tune->came[i] = 3 * 0.8 * (i + 0.5) / SPECDEC__TUNE_BINS;
+    }
+    tune->patience = 16;
+}
+
+/* A measured time into a running mean; one outlier moves it little. */
+static void specdec__tune_mean(double *mean, double seconds)
+{
+    if (!(*mean > 0))
+        *mean = seconds;
+    else
+        *mean += 0.15 * ((seconds < 2 * *mean ? seconds : 2 * *mean) - *mean);
+}
+
+/* times[1..most]: seen widths as they are, others on the line between their neighbours; past the last one, a tenth of a
+   step for each node, or the slope seen so far if that is steeper. Never falling. */
+static void specdec__tune_times(const specdec__tune *tune, double *times, int most)
+{
+    int n, known = 1, next;
+    double slope;
+
+    times[0] = 0;
+    times[1] = tune->seconds[1];
+    for (n = 2; n <= most; n++) {
+        for (next = n; next <= SPECDEC__MAX_TREE && !(tune->seconds[next] > 0); next++)
+            continue;
+        if (next <= SPECDEC__MAX_TREE) {
+            times[n] = times[n - 1] + (tune->seconds[next] - times[n - 1]) / (next - n + 1);
+        } else {
+            slope = known > 1 ? (times[known] - times[1]) / (known - 1) : 0;
+            times[n] = times[n - 1] + (slope > 0.1 * times[1] || known > 8 ? slope : 0.1 * times[1]);
+        }
+        if (tune->seconds[n] > 0)
+            known = n;
+        if (times[n] < times[n - 1])
+            times[n] = times[n - 1];
+    }
+}
+
+/* The acceptance vector of the draft model: p[k] = accepted at rank k + 1, the ranks before it having failed. */
+static void specdec__tune_acceptance(const specdec__tune *tune, double *p)
+{
+    double left = 0.999;
+    int i;
+
+    for (i = 0; i < SPECDEC__TUNE_RANKS; i++) {
+        p[i] = left * tune->accepted[i] / tune->offered[i];
+        left -= p[i];
+    }
+}
+
+SPECDEC__INLINE int specdec__tune_bin(float probability)
+{
+    return specdec__max_int(0, specdec__min_int(SPECDEC__TUNE_BINS - 1, (int)(probability * SPECDEC__TUNE_BINS)));
+}
+
+/* How probable it is that an n-gram node of this predicted probability is accepted. */
+static double specdec__tune_calibrated(const specdec__tune *tune, float probability)
+{
+    int bin = specdec__tune_bin(probability);
+
+    return tune->came[bin] / tune->predicted[bin];
+}
+
+/* Older observations lose weight. */
+static void specdec__tune_fade(specdec__tune *tune)
+{
+    int i;
+
+    for (i = 0; i < SPECDEC__TUNE_RANKS; i++)
+        if (tune->offered[i] > 2) {
+            tune->offered[i] *= SPECDEC__TUNE_MEMORY;
+            tune->accepted[i] *= SPECDEC__TUNE_MEMORY;
+        }
+    for (i = 0; i < SPECDEC__TUNE_BINS; i++)
+        if (tune->predicted[i] > 2) {
+            tune->predicted[i] *= SPECDEC__TUNE_MEMORY;
+            tune->came[i] *= SPECDEC__TUNE_MEMORY;
+        }
+}
+
+/* How many of count n-gram nodes, likeliest first and the root among them, pay best; 1: none. *rate: tokens a second. */
+static int specdec__tune_ngram(const specdec__tune *tune, const double *times, const float *probability, int count, double *rate)
+{
+    double expected = 1;
+    int n, best = 1;
+
+    *rate = 1 / times[1];
+    for (n = 2; n <= count; n++) {
+        expected += specdec__tune_calibrated(tune, probability[n - 1]);
+        if (expected / times[n] > *rate * 1.01) {
+            *rate = expected / times[n];
+            best = n;
+        }
+    }
+    return best;
+}
+
+/* The draft model's tree for this step, after others offered `rate` tokens a second. A model that does not pay is asked
+   again now and then, for one guess, so seldom that asking costs about a hundredth. */
+static void specdec__tune_model(specdec__tune *tune, specdec_tree *tree, const double *times, int most, double rate)
+{
+    double p[SPECDEC__TUNE_RANKS], found = 0, level = tune->level_seconds > 0 ? tune->level_seconds : 0.1 * times[1];
+
+    specdec__tune_acceptance(tune, p);
+    if (specdec_tree_pick(tree, &found, p, SPECDEC__TUNE_RANKS, times, most, level, NULL) || tree->n < 2 || !(found > rate * 1.02)) {
+        tree->n = 1;
+        if (++tune->idle < tune->patience)
+            return;
+        specdec_tree_chains(tree, 1, 1, NULL);
+        found = (times[2] - times[1] + 3 * level) / times[1];
+        tune->patience = specdec__max_int(16, specdec__min_int(1024, (int)(100 * found)));
+    }
+    tune->idle = 0;
 }
 
 /* ======================================================================================================================
@@ -8571,7 +8762,6 @@ struct specdec_model {
 #define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
 #define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt's text, at most, for each token of the context */
 #define SPECDEC__CHAT_BATCH 64    /* messages of one specdec_chat */
-#define SPECDEC__MAX_TREE 64      /* nodes of the engine's trees */
 
 struct specdec {
     specdec_config config;       /* the caller's, defaults filled in */
