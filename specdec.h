@@ -8759,6 +8759,7 @@ struct specdec_model {
     unsigned char *block; /* where it lives */
 };
 
+#define SPECDEC__NGRAM_TOKENS 4   /* the longest context of the n-gram drafter */
 #define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
 #define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt's text, at most, for each token of the context */
 #define SPECDEC__CHAT_BATCH 64    /* messages of one specdec_chat */
@@ -8773,7 +8774,13 @@ struct specdec {
     const specdec__model *target_model, *draft_model; /* draft: NULL when there is none */
     specdec__context target, draft;
     specdec__drafter drafter;
-    const specdec__drafter_kind *drafting; /* NULL: plain decoding */
+    const specdec__drafter_kind *drafting; /* the draft model's; NULL without one */
+    specdec__ngram ngram;
+    int uses_ngram;
+    specdec__tune tune;
+    specdec_rule rule;           /* SPECDEC_RULE_COUNT: coupled or greedy */
+    float *distributions;        /* (tree, vocab) of the draft, for the other rules */
+    float *target_distribution;  /* (vocab) */
     specdec__chooser chooser;
     const specdec__chat_format *chat;
     size_t memory_bytes;
@@ -8786,13 +8793,17 @@ struct specdec {
     int answer_from;             /* where the answer to the last prompt begins */
     int finished;                /* the answer has ended */
 
-    specdec_tree tree;
-    int32_t *tree_depth, *tree_tokens;
+    specdec_tree shape;                    /* the draft model's tree when it is always the same */
+    specdec_tree tree, guess;              /* of this step; of the n-gram drafter */
+    int32_t *tree_depth, *tree_tokens, *guess_tokens;
+    float *guess_probability;
+    signed char *tree_bin;                 /* (tree): -1 for the draft model's nodes, else the n-gram bin */
     int32_t *batch_tokens, *batch_parents; /* (most) */
     int *path;                             /* (most) */
     specdec__view **views;
     unsigned char *wanted;
     int32_t *place;                        /* (tree): batch place of a tree node, or -1 */
+    int drafted_nodes;                     /* nodes of the tree before n-grams were added; 1: the draft model was not asked */
 
     specdec__text_stream stream;
     specdec__stop_scan stop;
@@ -8827,6 +8838,8 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d tokens", c->max_tokens);
     if ((int)c->drafting < 0 || c->drafting >= SPECDEC_DRAFT_COUNT)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting %d is not known", (int)c->drafting);
+    if ((int)c->verifier < 0 || c->verifier >= SPECDEC_VERIFY_COUNT)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "verifier %d is not known", (int)c->verifier);
     if (c->tree_size < 0 || c->tree_size == 1 || c->tree_size > SPECDEC__MAX_TREE)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree of %d nodes (2 to %d are possible)", c->tree_size, SPECDEC__MAX_TREE);
     if (c->tree_depth < 0 || c->tree_depth == 1 || c->tree_depth > SPECDEC_TREE_MAX_DEPTH)
@@ -8836,8 +8849,8 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     c->threads = 1;
 #endif
     c->batch = c->batch ? c->batch : 64;
-    c->tree_size = c->tree_size ? c->tree_size : 8;
-    c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : 5, c->tree_size);
+    c->tree_size = c->tree_size ? c->tree_size : c->drafting == SPECDEC_DRAFT_MODEL ? 8 : 32;
+    c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : c->drafting == SPECDEC_DRAFT_MODEL ? 5 : 12, c->tree_size);
     return specdec__sample_check(&c->sampling, error);
 }
 
@@ -8862,30 +8875,50 @@ static specdec_result specdec__engine_compare(const specdec__model *target, cons
     return SPECDEC_OK;
 }
 
-/* A tree of the configured size and depth: a chain, or the best one for a middling acceptance. */
+static void specdec__engine_take_tree(specdec_tree *tree, int size, specdec__arena *arena)
+{
+    memset(tree, 0, sizeof *tree);
+    tree->capacity = size;
+    tree->parents = SPECDEC__TAKE(arena, int32_t, size);
+    tree->ranks = SPECDEC__TAKE(arena, int32_t, size);
+}
+
+/* Trees, and the fixed one: a chain, or the best of its size and depth for a middling acceptance. */
 static specdec_result specdec__engine_tree(specdec *e, specdec__arena *arena, specdec_error *error)
 {
     static const double acceptance[] = {0.62, 0.13, 0.06, 0.03, 0.02, 0.015, 0.01, 0.008};
     const int size = e->config.tree_size, depth = e->config.tree_depth, width = (int)SPECDEC__COUNT(acceptance);
     size_t bytes = specdec_tree_memory(size, depth, width);
-    specdec_result result;
-    void *memory;
+    void *memory = specdec__arena_take(arena, bytes, 1, SPECDEC__CACHE_LINE);
 
-    memset(&e->tree, 0, sizeof e->tree);
-    e->tree.capacity = size;
-    e->tree.parents = SPECDEC__TAKE(arena, int32_t, size);
-    e->tree.ranks = SPECDEC__TAKE(arena, int32_t, size);
+    specdec__engine_take_tree(&e->shape, size, arena);
+    specdec__engine_take_tree(&e->tree, size, arena);
+    specdec__engine_take_tree(&e->guess, size, arena);
     e->tree_depth = SPECDEC__TAKE(arena, int32_t, size);
     e->tree_tokens = SPECDEC__TAKE(arena, int32_t, size);
+    e->tree_bin = SPECDEC__TAKE(arena, signed char, size);
+    e->guess_tokens = SPECDEC__TAKE(arena, int32_t, size);
+    e->guess_probability = SPECDEC__TAKE(arena, float, size);
     e->place = SPECDEC__TAKE(arena, int32_t, size);
-    memory = specdec__arena_take(arena, bytes, 1, SPECDEC__CACHE_LINE);
+    specdec__tune_init(&e->tune);
     if (!arena->base || arena->used == SIZE_MAX)
         return SPECDEC_OK;
-    result = depth == size ? specdec_tree_chains(&e->tree, 1, size - 1, error)
-                           : specdec_tree_best(&e->tree, NULL, acceptance, width, size, depth, memory, bytes, error);
-    if (!result)
-        specdec_tree_depth(&e->tree, e->tree_depth);
-    return result;
+    return depth == size ? specdec_tree_chains(&e->shape, 1, size - 1, error)
+                         : specdec_tree_best(&e->shape, NULL, acceptance, width, size, depth, memory, bytes, error);
+}
+
+/* What the rejection rules need: the draft's distributions and one of the target. */
+static void specdec__engine_rule(specdec *e, specdec__arena *arena)
+{
+    static const specdec_rule rules[SPECDEC_VERIFY_COUNT] = {SPECDEC_RULE_COUNT, SPECDEC_RULE_SEQUOIA, SPECDEC_RULE_SPECINFER,
+                                                             SPECDEC_RULE_SPECTR, SPECDEC_RULE_TOP_K};
+    const size_t vocab = (size_t)e->target_model->vocab_size;
+
+    e->rule = e->config.sampling.temperature > 0 ? rules[e->config.verifier] : SPECDEC_RULE_COUNT;
+    if (e->rule == SPECDEC_RULE_COUNT || !e->drafting)
+        return;
+    e->distributions = SPECDEC__TAKE(arena, float, (size_t)e->config.tree_size * vocab);
+    e->target_distribution = SPECDEC__TAKE(arena, float, vocab);
 }
 
 /* Text buffers: a prompt of more bytes than its context could ever hold is refused before it is looked at. */
@@ -8912,7 +8945,7 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
     if ((r = specdec__pool_init(&e->pool, c->threads, &e->cancel, arena, error)) != SPECDEC_OK ||
         (r = specdec__engine_model(&c->target, &e->own_target, &e->target_model, arena, error)) != SPECDEC_OK)
         return r;
-    drafts = c->drafting != SPECDEC_DRAFT_OFF && specdec__source_given(&c->draft);
+    drafts = (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL) && specdec__source_given(&c->draft);
     if (c->drafting == SPECDEC_DRAFT_MODEL && !drafts)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting with a model needs a draft model");
     e->context = c->context ? c->context : specdec__min_int(e->target_model->context, 4096);
@@ -8923,9 +8956,15 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
             (arena->base && (r = specdec__engine_compare(e->target_model, e->draft_model, error)) != SPECDEC_OK))
             return r;
         specdec__context_init(&e->draft, e->draft_model, &e->kernels, &e->pool, c->threads, kv, e->context + c->tree_depth, most, c->tree_size, arena);
-        specdec__draft_model_init(&e->drafter, &e->draft, &e->config.sampling, specdec__min_int(e->target_model->vocab_size, e->draft_model->vocab_size), arena);
+        specdec__draft_model_init(&e->drafter, &e->draft, &e->config.sampling, specdec__min_int(e->target_model->vocab_size, e->draft_model->vocab_size),
+                                  e->target_model->vocab_size, arena);
         e->drafting = e->drafter.kind;
     }
+    specdec__engine_rule(e, arena);
+    e->uses_ngram = c->drafting == SPECDEC_DRAFT_NGRAM || (c->drafting == SPECDEC_DRAFT_AUTO && e->rule == SPECDEC_RULE_COUNT);
+    if (e->uses_ngram && (r = specdec__ngram_lay_out(&e->ngram, arena, specdec__max_int(e->context, 64) * (SPECDEC__NGRAM_TOKENS + 1),
+                                                     SPECDEC__NGRAM_TOKENS, c->tree_size, error)) != SPECDEC_OK)
+        return r;
     e->chooser.sampling = &e->config.sampling;
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
     e->text = SPECDEC__TAKE(arena, int32_t, e->context + c->tree_depth + 1);
@@ -9017,6 +9056,8 @@ static void specdec__engine_truncate(specdec *e, int count)
 {
     if (count == e->count)
         return;
+    if (e->uses_ngram && e->ngram.length > count)
+        specdec__ngram_rewind(&e->ngram, e->text, count);
     e->count = count;
     e->row_ready = 0;
     e->handed_out = specdec__min_int(e->handed_out, count);
@@ -9085,87 +9126,248 @@ static void specdec__engine_batch(specdec *e, specdec__batch *batch)
     batch->wanted = NULL;
 }
 
-/* The child of a node that holds a token; -1: none. Counts what was offered and accepted. */
-static int specdec__engine_child(specdec *e, int node, int32_t token)
+/* Notes how the children of a reached node fared; child: the accepted one, or -1. */
+static void specdec__engine_note(specdec *e, int node, int child)
 {
-    int i, found = -1;
+    int i, failed = 0;
 
     for (i = node + 1; i < e->tree.n; i++)
         if (e->tree.parents[i] == node && e->place[i] >= 0) {
             int rank = specdec__min_int(e->tree.ranks[i], (int)SPECDEC__COUNT(e->stats.offered_by_rank)) - 1;
 
             e->stats.offered_by_rank[rank]++;
-            if (e->tree_tokens[i] == token && found < 0) {
-                e->stats.accepted_by_rank[rank]++;
-                found = i;
+            e->stats.accepted_by_rank[rank] += i == child;
+            if (e->tree_bin[i] < 0 && !failed) { /* the draft model's: later ranks count when the earlier ones have failed */
+                e->tune.offered[rank]++;
+                e->tune.accepted[rank] += i == child;
+                failed = i == child;
             }
         }
-    return found;
 }
 
-/* Walks down the tree: at every node the target's own token; on while a child holds it. Appends the tokens to the text and
-   leaves the accepted nodes, root first, in tree_path. Returns their number. */
-static int specdec__engine_verify(specdec *e, int32_t *tree_path)
+/* The child of a node that holds a token; -1: none. */
+static int specdec__engine_child(const specdec *e, int node, int32_t token)
 {
-    int node = 0, length = 0, vocab = e->target_model->vocab_size;
+    int i;
+
+    for (i = node + 1; i < e->tree.n; i++)
+        if (e->tree.parents[i] == node && e->place[i] >= 0 && e->tree_tokens[i] == token)
+            return i;
+    return -1;
+}
+
+/* The token at a node's position and the child that holds it, or -1: coupled, greedy, or by a rejection rule. */
+static int32_t specdec__engine_decide(specdec *e, int node, int *child)
+{
+    const int vocab = e->target_model->vocab_size;
+    const float *logits = e->target.logits + (size_t)e->place[node] * (size_t)vocab;
+    int32_t children[SPECDEC__MAX_TREE];
+    int nodes[SPECDEC__MAX_TREE], count = 0, i;
+    specdec_candidates candidates;
+    specdec_uniform uniform;
+    specdec_verdict verdict;
+    specdec_choice choice;
+    specdec_candidate best;
+
+    if (e->rule == SPECDEC_RULE_COUNT) {
+        best.token = 0;
+        specdec__choose(&e->chooser, logits, vocab, e->text, e->count, 1, &best);
+        *child = specdec__engine_child(e, node, best.token);
+        return best.token;
+    }
+    for (i = node + 1; i < e->tree.n; i++)
+        if (e->tree.parents[i] == node && e->place[i] >= 0) {
+            nodes[count] = i;
+            children[count++] = e->tree_tokens[i];
+        }
+    candidates.items = e->chooser.items;
+    specdec_sample_filter(&candidates, &e->config.sampling, logits, vocab, e->text, e->count, NULL);
+    specdec_sample_distribution(&candidates, vocab, e->target_distribution, NULL);
+    uniform.seed = e->config.sampling.seed;
+    uniform.position = (uint64_t)e->count;
+    uniform.decision = 0;
+    choice.target = e->target_distribution;
+    choice.draft = count ? e->distributions + (size_t)node * (size_t)vocab : NULL;
+    choice.children = children;
+    choice.vocab = vocab;
+    choice.child_count = count;
+    choice.random = &uniform;
+    verdict.child = -1;
+    verdict.token = 0;
+    specdec_verify(count ? e->rule : SPECDEC_RULE_TOP_K, &choice, &verdict, NULL);
+    *child = verdict.child < 0 ? -1 : nodes[verdict.child];
+    return verdict.token;
+}
+
+/* Walks down the tree as long as a child is accepted. Appends the tokens to the text and leaves the accepted nodes, root
+   first, in path. Returns their number. */
+static int specdec__engine_verify(specdec *e, int32_t *path)
+{
+    int node = 0, length = 0;
 
     for (;;) {
-        specdec_candidate best;
+        int child;
+        int32_t token = specdec__engine_decide(e, node, &child);
 
-        tree_path[length++] = node;
-        if (!specdec__choose(&e->chooser, e->target.logits + (size_t)e->place[node] * (size_t)vocab, vocab, e->text, e->count, 1, &best))
-            best.token = 0;
-        e->text[e->count++] = best.token;
-        if (specdec__vocab_is_end(&e->target_model->vocab, best.token))
+        path[length++] = node;
+        specdec__engine_note(e, node, child);
+        e->text[e->count++] = token;
+        if (child < 0 || specdec__vocab_is_end(&e->target_model->vocab, token))
             return length;
-        node = specdec__engine_child(e, node, best.token);
-        if (node < 0)
-            return length;
+        node = child;
     }
 }
 
-/* One step of speculation, or a plain one: the tree then is its root. */
-static specdec_result specdec__engine_speculate(specdec *e, int drafts)
+/* Adds the n-gram drafter's first `count` guesses to the tree; those that are there already are not doubled. */
+static void specdec__engine_merge(specdec *e, int count)
 {
-    double start = specdec__os_seconds(), drafted, verified;
-    int32_t path[SPECDEC__MAX_TREE];
-    int size = e->tree.n, length, i, before = e->count;
-    specdec__batch batch;
+    int32_t at[SPECDEC__MAX_TREE];
+    int i, j, siblings;
+
+    at[0] = 0;
+    for (i = 1; i < count; i++) {
+        int parent = at[e->guess.parents[i]];
+
+        at[i] = -1;
+        for (j = parent + 1, siblings = 0; parent >= 0 && j < e->tree.n; j++)
+            if (e->tree.parents[j] == parent) {
+                siblings++;
+                at[i] = e->tree_tokens[j] == e->guess_tokens[i] ? j : at[i];
+            }
+        if (parent < 0 || at[i] >= 0 || e->tree.n >= e->tree.capacity)
+            continue;
+        j = e->tree.n++;
+        at[i] = j;
+        e->tree.parents[j] = parent;
+        e->tree.ranks[j] = siblings + 1;
+        e->tree_depth[j] = e->tree_depth[parent] + 1;
+        e->tree_tokens[j] = e->guess_tokens[i];
+        e->tree_bin[j] = (signed char)specdec__tune_bin(e->guess_probability[i]);
+    }
+}
+
+/* Asks the n-gram drafter. Returns how many of its nodes, root included, are worth verifying, and the rate they promise. */
+static int specdec__engine_guess(specdec *e, const double *times, int most, double *rate)
+{
+    *rate = times[1] > 0 ? 1 / times[1] : 0;
+    if (!e->uses_ngram || most < 2)
+        return 1;
+    specdec__ngram_extend(&e->ngram, e->text, e->count);
+    if (specdec__ngram_propose(&e->ngram, &e->guess, e->guess_tokens, e->guess_probability, most, e->config.tree_depth, 0.02f, NULL))
+        return 1;
+    return specdec__tune_ngram(&e->tune, times, e->guess_probability, e->guess.n, rate);
+}
+
+/* Decides what this step speculates on: the draft model's shape into e->tree, and how many n-gram nodes on top. */
+static int specdec__engine_plan(specdec *e)
+{
+    double times[SPECDEC__MAX_TREE + 1], rate;
+    int room = e->context - e->count, most = room > e->config.tree_depth ? e->config.tree_size : 1, guesses;
+
+    e->tree.n = 1;
+    e->tree.parents[0] = -1;
+    e->tree.ranks[0] = 0;
+    e->tree_bin[0] = -1;
+    if (most < 2 || e->config.drafting == SPECDEC_DRAFT_OFF)
+        return 1;
+    if (e->config.drafting == SPECDEC_DRAFT_MODEL) {
+        memcpy(e->tree.parents, e->shape.parents, (size_t)e->shape.n * sizeof *e->tree.parents);
+        memcpy(e->tree.ranks, e->shape.ranks, (size_t)e->shape.n * sizeof *e->tree.ranks);
+        e->tree.n = e->shape.n;
+        return 1;
+    }
+    if (!(e->tune.seconds[1] > 0))
+        return 1; /* the first step tells what plain decoding costs */
+    specdec__tune_times(&e->tune, times, most);
+    guesses = specdec__engine_guess(e, times, most, &rate);
+    if (e->drafting)
+        specdec__tune_model(&e->tune, &e->tree, times, most, rate);
+    return guesses;
+}
+
+/* Fills the planned tree: the draft model, then n-grams. */
+static specdec_result specdec__engine_draft(specdec *e)
+{
+    int guesses = specdec__engine_plan(e), levels;
+    double start = specdec__os_seconds();
     specdec_result result = SPECDEC_OK;
 
-    e->tree.n = drafts ? size : 1;
+    levels = specdec_tree_depth(&e->tree, e->tree_depth);
     e->tree_tokens[0] = e->text[e->count - 1];
-    if (drafts) {
+    if (e->tree.n > 1) {
         specdec__proposal proposal;
 
+        memset(e->tree_bin, -1, (size_t)e->tree.n);
         proposal.text = e->text;
         proposal.count = e->count;
         proposal.tree = &e->tree;
         proposal.depth = e->tree_depth;
         proposal.tokens = e->tree_tokens;
+        proposal.rule = e->rule;
+        proposal.distributions = e->distributions;
         result = e->drafting->fill(&e->drafter, &proposal, &e->error);
+        if (!result)
+            specdec__tune_mean(&e->tune.level_seconds, (specdec__os_seconds() - start) / levels);
+        e->stats.steps_model++;
     }
-    drafted = specdec__os_seconds();
-    if (!result) {
-        specdec__engine_batch(e, &batch);
-        result = specdec__forward(&e->target, &batch, &e->error);
-    }
-    verified = specdec__os_seconds();
-    if (!result) {
-        e->stats.drafted += batch.n - 1;
-        length = specdec__engine_verify(e, path);
-        e->stats.accepted += length - 1;
-        for (i = 0; i < length; i++)
-            e->path[i] = e->place[path[i]];
-        specdec__view_commit(&e->target.view, &e->target.kv, e->path, length);
-        if (drafts)
-            e->drafting->commit(&e->drafter, path + 1, length - 1);
-        e->stats.draft_seconds += drafted - start;
-        e->stats.verify_seconds += verified - drafted;
-        e->stats.tokens += e->count - before;
-    }
-    e->tree.n = size;
+    e->drafted_nodes = e->tree.n;
+    if (guesses > 1)
+        specdec__engine_merge(e, guesses);
+    e->stats.steps_ngram += e->tree.n > e->drafted_nodes;
     return result;
+}
+
+/* What the step has taught. */
+static void specdec__engine_learn(specdec *e, int width, double seconds, const int32_t *path, int length)
+{
+    int i, at = 1;
+
+    specdec__tune_mean(&e->tune.seconds[width], seconds > 0 ? seconds : 1 + 0.1 * (width - 1));
+    for (i = e->drafted_nodes; i < e->tree.n; i++) {
+        while (at < length && path[at] < i)
+            at++;
+        e->tune.predicted[e->tree_bin[i]]++;
+        e->tune.came[e->tree_bin[i]] += at < length && path[at] == i;
+    }
+    specdec__tune_fade(&e->tune);
+    for (i = 0; 1 << i < width; i++)
+        continue;
+    e->stats.steps_by_width[i]++;
+}
+
+/* One step of speculation, or a plain one: the tree then is its root. */
+static specdec_result specdec__engine_speculate(specdec *e)
+{
+    double start = specdec__os_seconds(), drafted, verified;
+    int32_t path[SPECDEC__MAX_TREE];
+    int length, i, before = e->count;
+    specdec__batch batch;
+    specdec_result result = specdec__engine_draft(e);
+
+    drafted = specdec__os_seconds();
+    if (result)
+        return result;
+    specdec__engine_batch(e, &batch);
+    result = specdec__forward(&e->target, &batch, &e->error);
+    if (result)
+        return result;
+    verified = specdec__os_seconds();
+    length = specdec__engine_verify(e, path);
+    for (i = 0; i < length; i++)
+        e->path[i] = e->place[path[i]];
+    specdec__view_commit(&e->target.view, &e->target.kv, e->path, length);
+    if (e->drafted_nodes > 1) {
+        for (i = 1; i < length && path[i] < e->drafted_nodes; i++)
+            continue;
+        e->drafting->commit(&e->drafter, path + 1, i - 1);
+    }
+    specdec__engine_learn(e, batch.n, verified - drafted, path, length);
+    e->stats.drafted += batch.n - 1;
+    e->stats.accepted += length - 1;
+    e->stats.draft_seconds += drafted - start;
+    e->stats.verify_seconds += verified - drafted;
+    e->stats.tokens += e->count - before;
+    return SPECDEC_OK;
 }
 
 /* Makes at least one more token. */
@@ -9187,7 +9389,7 @@ static specdec_result specdec__engine_step(specdec *e)
         e->row_ready = 0;
         e->stats.tokens++;
     } else {
-        result = specdec__engine_speculate(e, e->drafting && e->context - e->count > e->config.tree_depth);
+        result = specdec__engine_speculate(e);
         if (result)
             return result;
     }
