@@ -35,8 +35,9 @@ $(BUILD)/%: examples/%.c $(HEADERS) | $(BUILD)
 $(BUILD)/%: tools/%.c $(HEADERS) | $(BUILD)
 	$(COMPILE) -o $@ $< $(LDFLAGS)
 
+# Tests compare with the C library's mathematics; the header itself needs no library.
 $(BUILD)/%: tests/%.c $(HEADERS) | $(BUILD)
-	$(COMPILE) -o $@ $< $(LDFLAGS)
+	$(COMPILE) -o $@ $< $(LDFLAGS) -lm
 
 # The model that embedded carries in itself, and the memory that it declares for it.
 EMBEDDED_MODEL = examples/models/tiny-stories-draft-q8_0.gguf
