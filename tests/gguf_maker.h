@@ -1,0 +1,531 @@
+/* gguf_maker.h - writes tiny GGUF models into memory, for tests: random weights of any shape and type, a small vocabulary that
+   can spell every byte, and a note of where every count, length, dimension and offset lies, for those who want to break it.
+   The same recipe gives the same bytes on every machine. Include behind specdec.h's implementation. */
+#ifndef GGUF_MAKER_H
+#define GGUF_MAKER_H
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What to make. {0} is a llama with two layers; zero means the default in brackets. */
+typedef struct maker_recipe {
+    const char *architecture; /* "llama", "qwen2" or "qwen3" [llama] */
+    int layers, embedding, feed_forward, heads, kv_heads; /* [2, 64, 96, 4, 2] */
+    int head_dim;             /* [embedding / heads] */
+    int rope_dim;             /* [head_dim] */
+    int vocab;                /* tokens, at least 260 [301] */
+    int context;              /* [512] */
+    int types[4];             /* of matrices, in turn: GGML type + 1, so that 0 ends the list [F32] */
+    int embedding_type;       /* + 1 [the first of types] */
+    int output_type;          /* + 1; 0: tied to the embedding */
+    int vector_type;          /* + 1 [F32] */
+    int alignment;            /* [32] */
+    int version;              /* [3] */
+    uint32_t seed;
+    float noise;              /* float weights move by this share, from another stream: a draft that often agrees */
+    float gain;               /* of the weights [1] */
+    int may_end;              /* not 0: the end token is as likely as any other; else it hardly ever comes */
+} maker_recipe;
+
+typedef struct maker_buffer {
+    unsigned char *data;
+    size_t size, capacity;
+} maker_buffer;
+
+typedef struct maker_pair {
+    char key[80];
+    uint32_t type;      /* as in the file; 9: value begins with item type and count */
+    maker_buffer value;
+} maker_pair;
+
+typedef struct maker_tensor {
+    char name[64];
+    int dimensions;
+    uint64_t shape[4];
+    uint32_t type;
+    maker_buffer data;
+} maker_tensor;
+
+/* A number in the finished file: what it is, where, how wide. */
+typedef struct maker_field {
+    const char *what;
+    size_t at;
+    int width;
+} maker_field;
+
+#define MAKER_MOST 256
+#define MAKER_FIELDS 4096
+
+typedef struct maker {
+    maker_pair pair[MAKER_MOST];
+    maker_tensor tensor[MAKER_MOST];
+    int pairs, tensors, fields;
+    int alignment, version;
+    maker_field field[MAKER_FIELDS];
+    maker_buffer file; /* of maker_write */
+} maker;
+
+static inline void maker_put(maker_buffer *b, const void *bytes, size_t count)
+{
+    if (b->size + count > b->capacity) {
+        b->capacity = (b->size + count) * 2 + 64;
+        b->data = (unsigned char *)realloc(b->data, b->capacity);
+        if (!b->data)
+            abort();
+    }
+    if (count)
+        memcpy(b->data + b->size, bytes, count);
+    b->size += count;
+}
+
+static inline void maker_put_number(maker_buffer *b, uint64_t value, int width)
+{
+    unsigned char bytes[8];
+    int i;
+
+    for (i = 0; i < width; i++)
+        bytes[i] = (unsigned char)(value >> (8 * i));
+    maker_put(b, bytes, (size_t)width);
+}
+
+static inline void maker_put_float(maker_buffer *b, float value)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &value, 4);
+    maker_put_number(b, bits, 4);
+}
+
+static inline void maker_put_string(maker_buffer *b, const char *text, size_t length)
+{
+    maker_put_number(b, length, 8);
+    maker_put(b, text, length);
+}
+
+/* --- pairs ---------------------------------------------------------------------------------------------------------- */
+
+static inline maker_pair *maker_find_pair(maker *m, const char *key)
+{
+    int i;
+
+    for (i = 0; i < m->pairs; i++)
+        if (strcmp(m->pair[i].key, key) == 0)
+            return &m->pair[i];
+    return NULL;
+}
+
+/* The pair of this key, emptied; a new one when there is none. */
+static inline maker_pair *maker_pair_of(maker *m, const char *key, uint32_t type)
+{
+    maker_pair *p = maker_find_pair(m, key);
+
+    if (!p) {
+        if (m->pairs == MAKER_MOST)
+            abort();
+        p = &m->pair[m->pairs++];
+        snprintf(p->key, sizeof p->key, "%s", key);
+    }
+    p->type = type;
+    p->value.size = 0;
+    return p;
+}
+
+static inline void maker_u32(maker *m, const char *key, uint32_t value) { maker_put_number(&maker_pair_of(m, key, 4)->value, value, 4); }
+static inline void maker_u64(maker *m, const char *key, uint64_t value) { maker_put_number(&maker_pair_of(m, key, 10)->value, value, 8); }
+static inline void maker_f32(maker *m, const char *key, float value) { maker_put_float(&maker_pair_of(m, key, 6)->value, value); }
+static inline void maker_bool(maker *m, const char *key, int value) { maker_put_number(&maker_pair_of(m, key, 7)->value, (uint64_t)value, 1); }
+static inline void maker_text(maker *m, const char *key, const char *text) { maker_put_string(&maker_pair_of(m, key, 8)->value, text, strlen(text)); }
+
+/* An empty array; its items are put behind. */
+static inline maker_buffer *maker_array(maker *m, const char *key, uint32_t type, uint64_t count)
+{
+    maker_buffer *b = &maker_pair_of(m, key, 9)->value;
+
+    maker_put_number(b, type, 4);
+    maker_put_number(b, count, 8);
+    return b;
+}
+
+static inline void maker_remove_pair(maker *m, const char *key)
+{
+    maker_pair *p = maker_find_pair(m, key);
+
+    if (p) {
+        free(p->value.data);
+        memmove(p, p + 1, (size_t)(m->pair + --m->pairs - p) * sizeof *p);
+        memset(&m->pair[m->pairs], 0, sizeof *p);
+    }
+}
+
+/* "llama" + suffix; static memory. */
+static inline const char *maker_key(const maker_recipe *r, const char *suffix)
+{
+    static char key[80];
+
+    snprintf(key, sizeof key, "%s%s", r->architecture ? r->architecture : "llama", suffix);
+    return key;
+}
+
+/* --- tensors -------------------------------------------------------------------------------------------------------- */
+
+static inline uint32_t maker_random(uint64_t *state)
+{
+    uint64_t z = (*state += UINT64_C(0x9E3779B97F4A7C15));
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
+    return (uint32_t)((z ^ (z >> 31)) >> 16);
+}
+
+/* Uniform in [-1, 1). */
+static inline float maker_uniform(uint64_t *state) { return (float)((int32_t)(maker_random(state) >> 8) - (1 << 23)) / (float)(1 << 23); }
+
+static inline maker_tensor *maker_find_tensor(maker *m, const char *name)
+{
+    int i;
+
+    for (i = 0; i < m->tensors; i++)
+        if (strcmp(m->tensor[i].name, name) == 0)
+            return &m->tensor[i];
+    return NULL;
+}
+
+static inline maker_tensor *maker_add_tensor(maker *m, const char *name, uint32_t type, uint64_t columns, uint64_t rows)
+{
+    maker_tensor *t;
+
+    if (m->tensors == MAKER_MOST)
+        abort();
+    t = &m->tensor[m->tensors++];
+    memset(t, 0, sizeof *t);
+    snprintf(t->name, sizeof t->name, "%s", name);
+    t->type = type;
+    t->dimensions = rows ? 2 : 1;
+    t->shape[0] = columns;
+    t->shape[1] = rows;
+    return t;
+}
+
+/* Where a block has its scale and its minimum, by type; the size of its codes times scales; the minimum that centres them. */
+typedef struct maker_block {
+    uint32_t type;
+    int values, bytes, scale_at, minimum_at;
+    float size, minimum;
+} maker_block;
+
+static const maker_block maker_blocks[] = {
+    {2, 32, 18, 0, -1, 4.6f, 0},     {3, 32, 20, 0, 2, 4.6f, -7.5f},    {6, 32, 22, 0, -1, 9.2f, 0},
+    {7, 32, 24, 0, 2, 9.2f, -15.5f}, {8, 32, 34, 0, -1, 74, 0},         {10, 256, 84, 80, 82, 12, 1.5f},
+    {11, 256, 110, 108, -1, 43, 0},  {12, 256, 144, 0, 2, 220, 7.5f},   {13, 256, 176, 0, 2, 440, 15.5f},
+    {14, 256, 210, 208, -1, 1370, 0}, {16, 256, 66, 0, -1, 55, 0},      {20, 32, 18, 0, -1, 70, 0},
+    {23, 256, 136, 0, -1, 1300, 0}};
+
+#define MAKER_BLOCKS ((int)(sizeof maker_blocks / sizeof maker_blocks[0]))
+
+/* One row of a matrix: values of a root mean square of about `size`; zero for `size` 0. */
+static inline void maker_row(maker_buffer *b, uint32_t type, int columns, float size, float noise, uint64_t *state, uint64_t *other)
+{
+    int i, j;
+
+    for (i = 0; i < MAKER_BLOCKS && maker_blocks[i].type != type; i++)
+        ;
+    if (i == MAKER_BLOCKS) { /* a float type */
+        for (i = 0; i < columns; i++) {
+            float value = 1.732f * size * (maker_uniform(state) + noise * maker_uniform(other));
+
+            if (type == 0)
+                maker_put_float(b, value);
+            else
+                maker_put_number(b, type == 1 ? specdec__f16_from_float(value) : specdec__bf16_from_float(value), 2);
+        }
+        return;
+    }
+    {
+        const maker_block *k = &maker_blocks[i];
+        unsigned char block[256];
+
+        for (i = 0; i < columns / k->values; i++) {
+            float scale = size / k->size * (1 + 0.5f * maker_uniform(state));
+
+            for (j = 0; j < k->bytes; j++)
+                block[j] = (unsigned char)maker_random(state);
+            specdec__store_u16(block + k->scale_at, specdec__f16_from_float(scale));
+            if (k->minimum_at >= 0)
+                specdec__store_u16(block + k->minimum_at, specdec__f16_from_float(scale * k->minimum));
+            maker_put(b, block, (size_t)k->bytes);
+        }
+    }
+}
+
+/* size: root mean square of a row's values; row zero_row is all zeros (-1: none). */
+static inline void maker_matrix(maker *m, const maker_recipe *r, const char *name, int type, int columns, int rows, float size, int zero_row)
+{
+    maker_tensor *t = maker_add_tensor(m, name, (uint32_t)type, (uint64_t)columns, (uint64_t)rows);
+    uint64_t state = r->seed * UINT64_C(0x1234567) + (uint64_t)m->tensors, other = ~state;
+    int i;
+
+    for (i = 0; i < rows; i++)
+        maker_row(&t->data, t->type, columns, i == zero_row ? 0 : r->gain * size, r->noise, &state, &other);
+}
+
+/* Values around middle. */
+static inline void maker_vector(maker *m, const maker_recipe *r, const char *name, int count, float middle, float spread)
+{
+    maker_tensor *t = maker_add_tensor(m, name, r->vector_type ? (uint32_t)r->vector_type - 1 : 0, (uint64_t)count, 0);
+    uint64_t state = r->seed * UINT64_C(0x7654321) + (uint64_t)m->tensors;
+    int i;
+
+    for (i = 0; i < count; i++) {
+        float value = middle + spread * maker_uniform(&state);
+
+        if (t->type == 0)
+            maker_put_float(&t->data, value);
+        else
+            maker_put_number(&t->data, t->type == 1 ? specdec__f16_from_float(value) : specdec__bf16_from_float(value), 2);
+    }
+}
+
+/* --- a whole model -------------------------------------------------------------------------------------------------- */
+
+/* The text of token id: three control tokens, 256 bytes, then words of letters, half of them behind a space. */
+static inline int maker_token(int id, char *text, size_t size)
+{
+    static const char *const control[] = {"<unk>", "<s>", "</s>"};
+    int at = 0, n;
+    char word[16];
+
+    if (id < 3)
+        return snprintf(text, size, "%s", control[id]);
+    if (id < 259)
+        return snprintf(text, size, "<0x%02X>", (unsigned)(id - 3));
+    if (id == 259)
+        return snprintf(text, size, "\xe2\x96\x81");
+    n = (id - 260) / 2 + 1;
+    for (; n > 0; n = (n - 1) / 26)
+        word[at++] = (char)('a' + (n - 1) % 26);
+    word[at] = 0;
+    return snprintf(text, size, "%s%s", (id - 260) % 2 ? "" : "\xe2\x96\x81", word);
+}
+
+static inline void maker_vocab(maker *m, int vocab)
+{
+    maker_buffer *b;
+    char text[64];
+    int i;
+
+    maker_text(m, "tokenizer.ggml.model", "llama");
+    b = maker_array(m, "tokenizer.ggml.tokens", 8, (uint64_t)vocab);
+    for (i = 0; i < vocab; i++) {
+        int length = maker_token(i, text, sizeof text);
+        maker_put_string(b, text, (size_t)length);
+    }
+    b = maker_array(m, "tokenizer.ggml.scores", 6, (uint64_t)vocab);
+    for (i = 0; i < vocab; i++)
+        maker_put_float(b, (float)-i);
+    b = maker_array(m, "tokenizer.ggml.token_type", 5, (uint64_t)vocab);
+    for (i = 0; i < vocab; i++)
+        maker_put_number(b, i == 0 ? 2 : i < 3 ? 3 : i < 259 ? 6 : 1, 4);
+    maker_u32(m, "tokenizer.ggml.unknown_token_id", 0);
+    maker_u32(m, "tokenizer.ggml.bos_token_id", 1);
+    maker_u32(m, "tokenizer.ggml.eos_token_id", 2);
+    maker_bool(m, "tokenizer.ggml.add_bos_token", 1);
+}
+
+static inline void maker_defaults(maker_recipe *r)
+{
+    r->architecture = r->architecture ? r->architecture : "llama";
+    r->layers = r->layers ? r->layers : 2;
+    r->embedding = r->embedding ? r->embedding : 64;
+    r->feed_forward = r->feed_forward ? r->feed_forward : 96;
+    r->heads = r->heads ? r->heads : 4;
+    r->kv_heads = r->kv_heads ? r->kv_heads : 2;
+    r->head_dim = r->head_dim ? r->head_dim : r->embedding / r->heads;
+    r->rope_dim = r->rope_dim ? r->rope_dim : r->head_dim;
+    r->vocab = r->vocab ? r->vocab : 301;
+    r->context = r->context ? r->context : 512;
+    r->types[0] = r->types[0] ? r->types[0] : 1;
+    r->embedding_type = r->embedding_type ? r->embedding_type : r->types[0];
+    r->gain = r->gain > 0 ? r->gain : 1;
+}
+
+/* Lists the pairs and tensors of a model; they may be changed before maker_write. */
+static inline void maker_begin(maker *m, const maker_recipe *recipe)
+{
+    static const char *const matrix[] = {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"};
+    maker_recipe r = *recipe;
+    int type_count = 0, i, j, made = 0;
+    char name[64];
+
+    maker_defaults(&r);
+    memset(m, 0, sizeof *m);
+    m->alignment = r.alignment ? r.alignment : 32;
+    m->version = r.version ? r.version : 3;
+    while (type_count < 4 && r.types[type_count])
+        type_count++;
+    maker_text(m, "general.architecture", r.architecture);
+    if (r.alignment)
+        maker_u32(m, "general.alignment", (uint32_t)r.alignment);
+    maker_u32(m, maker_key(&r, ".block_count"), (uint32_t)r.layers);
+    maker_u32(m, maker_key(&r, ".embedding_length"), (uint32_t)r.embedding);
+    maker_u32(m, maker_key(&r, ".feed_forward_length"), (uint32_t)r.feed_forward);
+    maker_u32(m, maker_key(&r, ".context_length"), (uint32_t)r.context);
+    maker_u32(m, maker_key(&r, ".attention.head_count"), (uint32_t)r.heads);
+    maker_u32(m, maker_key(&r, ".attention.head_count_kv"), (uint32_t)r.kv_heads);
+    maker_u32(m, maker_key(&r, ".attention.key_length"), (uint32_t)r.head_dim);
+    maker_u32(m, maker_key(&r, ".attention.value_length"), (uint32_t)r.head_dim);
+    maker_u32(m, maker_key(&r, ".rope.dimension_count"), (uint32_t)r.rope_dim);
+    maker_f32(m, maker_key(&r, ".attention.layer_norm_rms_epsilon"), 1e-5f);
+    maker_f32(m, maker_key(&r, ".rope.freq_base"), 10000.0f);
+    maker_vocab(m, r.vocab);
+
+    maker_matrix(m, &r, "token_embd.weight", r.embedding_type - 1, r.embedding, r.vocab, 0.5f, r.may_end ? -1 : 2);
+    for (i = 0; i < r.layers; i++) {
+        const int q = r.heads * r.head_dim, kv = r.kv_heads * r.head_dim;
+        const int rows[] = {q, kv, kv, r.embedding, r.feed_forward, r.feed_forward, r.embedding};
+        const int columns[] = {r.embedding, r.embedding, r.embedding, q, r.embedding, r.embedding, r.feed_forward};
+
+        for (j = 0; j < 7; j++) {
+            snprintf(name, sizeof name, "blk.%d.%s.weight", i, matrix[j]);
+            maker_matrix(m, &r, name, r.types[made % type_count] - 1, columns[j], rows[j],
+                         (float)specdec__inverse_root(columns[j]), -1);
+            made++;
+        }
+        snprintf(name, sizeof name, "blk.%d.attn_norm.weight", i);
+        maker_vector(m, &r, name, r.embedding, 1, 0.3f);
+        snprintf(name, sizeof name, "blk.%d.ffn_norm.weight", i);
+        maker_vector(m, &r, name, r.embedding, 1, 0.3f);
+        if (strcmp(r.architecture, "qwen2") == 0)
+            for (j = 0; j < 3; j++) {
+                snprintf(name, sizeof name, "blk.%d.%s.bias", i, matrix[j]);
+                maker_vector(m, &r, name, rows[j], 0, 0.5f);
+            }
+        if (strcmp(r.architecture, "qwen3") == 0)
+            for (j = 0; j < 2; j++) {
+                snprintf(name, sizeof name, "blk.%d.%s_norm.weight", i, matrix[j]);
+                maker_vector(m, &r, name, r.head_dim, 1, 0.3f);
+            }
+    }
+    maker_vector(m, &r, "output_norm.weight", r.embedding, 1, 0.3f);
+    if (r.output_type)
+        maker_matrix(m, &r, "output.weight", r.output_type - 1, r.embedding, r.vocab, 3 * (float)specdec__inverse_root(r.embedding),
+                     r.may_end ? -1 : 2);
+}
+
+static inline void maker_note(maker *m, const char *what, int width)
+{
+    if (m->fields < MAKER_FIELDS) {
+        m->field[m->fields].what = what;
+        m->field[m->fields].at = m->file.size;
+        m->field[m->fields++].width = width;
+    }
+}
+
+/* Writes a pair and notes its lengths, types and counts; of string arrays the first and the last length. */
+static inline void maker_write_pair(maker *m, const maker_pair *p)
+{
+    maker_buffer *f = &m->file;
+    size_t at, start;
+
+    maker_note(m, "key length", 8);
+    maker_put_string(f, p->key, strlen(p->key));
+    maker_note(m, "value type", 4);
+    maker_put_number(f, p->type, 4);
+    start = f->size;
+    if (p->type == 9) {
+        maker_note(m, "array type", 4);
+        f->size += 4;
+        maker_note(m, "array count", 8);
+        f->size += 8;
+        if (specdec__load_u32(p->value.data) == 8) {
+            size_t last = 12;
+
+            for (at = 12; at < p->value.size; at += 8 + (size_t)specdec__load_u64(p->value.data + at))
+                last = at;
+            f->size = start + 12;
+            maker_note(m, "string length", 8);
+            f->size = start + last;
+            maker_note(m, "last string length", 8);
+        }
+    } else {
+        maker_note(m, p->type == 8 ? "string length" : "value", p->type == 8 ? 8 : (int)p->value.size);
+    }
+    f->size = start;
+    maker_put(f, p->value.data, p->value.size);
+}
+
+/* The finished file, in m->file; valid until maker_free. Tensors begin at multiples of the alignment. */
+static inline maker_buffer *maker_write(maker *m)
+{
+    maker_buffer *f = &m->file;
+    const size_t align = (size_t)m->alignment;
+    size_t offset = 0;
+    int i, j;
+
+    f->size = 0;
+    m->fields = 0;
+    maker_put(f, "GGUF", 4);
+    maker_note(m, "version", 4);
+    maker_put_number(f, (uint64_t)m->version, 4);
+    maker_note(m, "tensor count", 8);
+    maker_put_number(f, (uint64_t)m->tensors, 8);
+    maker_note(m, "pair count", 8);
+    maker_put_number(f, (uint64_t)m->pairs, 8);
+    for (i = 0; i < m->pairs; i++)
+        maker_write_pair(m, &m->pair[i]);
+    for (i = 0; i < m->tensors; i++) {
+        const maker_tensor *t = &m->tensor[i];
+
+        maker_note(m, "tensor name length", 8);
+        maker_put_string(f, t->name, strlen(t->name));
+        maker_note(m, "dimensions", 4);
+        maker_put_number(f, (uint64_t)t->dimensions, 4);
+        for (j = 0; j < t->dimensions; j++) {
+            maker_note(m, "dimension", 8);
+            maker_put_number(f, t->shape[j], 8);
+        }
+        maker_note(m, "tensor type", 4);
+        maker_put_number(f, t->type, 4);
+        maker_note(m, "tensor offset", 8);
+        maker_put_number(f, offset, 8);
+        offset += (t->data.size + align - 1) / align * align;
+    }
+    for (i = 0; i < m->tensors; i++) {
+        while (f->size % align)
+            maker_put_number(f, 0, 1);
+        maker_put(f, m->tensor[i].data.data, m->tensor[i].data.size);
+    }
+    return f;
+}
+
+static inline void maker_free(maker *m)
+{
+    int i;
+
+    for (i = 0; i < m->pairs; i++)
+        free(m->pair[i].value.data);
+    for (i = 0; i < m->tensors; i++)
+        free(m->tensor[i].data.data);
+    free(m->file.data);
+    memset(m, 0, sizeof *m);
+}
+
+/* A finished model in memory that the caller frees. */
+static inline unsigned char *maker_model(const maker_recipe *recipe, size_t *size)
+{
+    maker *m = (maker *)malloc(sizeof *m);
+    unsigned char *data;
+
+    if (!m)
+        abort();
+    maker_begin(m, recipe);
+    maker_write(m);
+    *size = m->file.size;
+    data = (unsigned char *)malloc(*size);
+    if (!data)
+        abort();
+    memcpy(data, m->file.data, *size);
+    maker_free(m);
+    free(m);
+    return data;
+}
+#endif

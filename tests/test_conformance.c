@@ -1,0 +1,472 @@
+/* test_conformance.c - the same bits, and the right ones: logits of models of every type against exact ones, and against
+   each other at every width, thread count, tree shape, placement in the cache, weight layout and instruction set.
+   cc -O2 -pthread -I.. test_conformance.c; SPECDEC_QUICK=1 shortens, SPECDEC_FULL=1 runs every combination. */
+#define SPECDEC_IMPLEMENTATION
+#include "../specdec.h"
+#include "check.h"
+#include "gguf_maker.h"
+#include <math.h>
+
+#define NODES 128   /* of a step */
+#define ROOM 512    /* tokens of a context */
+
+enum { CHAIN, TREE, SCATTERED, SHAPES };
+
+/* One way to compute the rows. */
+typedef struct way {
+    const struct specdec__isa *isa;
+    int threads, width, kv, repacked, shape;
+} way;
+
+static int quick, full;
+
+/* A model opened on the heap. */
+typedef struct subject {
+    const unsigned char *data;
+    size_t size;
+    const char *name;
+    const int32_t *tokens;
+    int count;
+} subject;
+
+/* The next batch: `width` tokens of the text, in a tree among siblings and their children that have other tokens. */
+static int batch_of(const subject *s, const way *w, int from, int width, int vocab, int32_t *tokens, int32_t *parents, int *path)
+{
+    int n = 0, j;
+
+    for (j = 0; j < width; j++) {
+        int parent = j ? path[j - 1] : -1;
+
+        if (w->shape != CHAIN && n + 2 * (width - j) < NODES) {
+            tokens[n] = (s->tokens[from + j] + 17) % vocab;
+            parents[n++] = parent;
+            if (j % 2 && n + 2 * (width - j) < NODES) {
+                tokens[n] = 5;
+                parents[n] = n - 1;
+                n++;
+            }
+        }
+        tokens[n] = s->tokens[from + j];
+        parents[n] = parent;
+        path[j] = n++;
+    }
+    return n;
+}
+
+/* Rows of logits (count, vocab) into rows. Returns 0 when the model cannot be run. */
+static int run(const subject *s, const way *w, specdec__model *m, float *rows)
+{
+    static int32_t tokens[NODES], parents[NODES];
+    static specdec__view *views[NODES];
+    specdec_hooks hooks = {0, 0};
+    specdec_source source = {NULL, NULL, 0, NULL};
+    specdec_error error = {SPECDEC_OK, ""};
+    specdec__kernels kernels;
+    specdec__pool pool;
+    specdec__context c;
+    specdec__arena arena = {NULL, 0, 0};
+    int cancel = 0, path[NODES], i, j, pass, good = 1, width, n;
+
+    source.data = s->data;
+    source.size = s->size;
+    if (specdec__kernels_init(&kernels, w->isa->name, &error))
+        return 0;
+    for (pass = 0; pass < 2 && good; pass++) { /* count, then lay out */
+        if (pass) {
+            arena.size = arena.used;
+            arena.base = (unsigned char *)aligned_alloc(4096, (arena.used + 4095) / 4096 * 4096);
+            arena.used = 0;
+        }
+        good = !specdec__pool_init(&pool, w->threads, &cancel, &arena, &error) && !specdec__model_init(m, &source, &arena, &error) &&
+               (!w->repacked || !specdec__model_repack(m, &arena, &pool, &hooks, &error));
+        if (good)
+            specdec__context_init(&c, m, &kernels, &pool, w->threads, w->kv, ROOM, NODES, NODES, &arena);
+    }
+    if (!good || arena.used == SIZE_MAX) {
+        fprintf(stderr, "%s: %s\n", s->name, error.text);
+        return 0;
+    }
+    for (i = 0; i < NODES; i++)
+        views[i] = &c.view;
+    for (i = 0; i < s->count && good; i += width) {
+        specdec__batch batch;
+
+        width = specdec__min_int(w->width, s->count - i);
+        memset(&batch, 0, sizeof batch);
+        batch.tokens = tokens;
+        batch.parents = parents;
+        batch.views = views;
+        if (w->shape == SCATTERED && i % 48 < width) { /* other tokens come and go first, so that pages are handed out in another order */
+            for (j = 0; j < 70; j++) {
+                tokens[j] = j;
+                parents[j] = j - 1;
+                path[j] = j;
+            }
+            batch.n = 70;
+            good = !specdec__forward(&c, &batch, &error);
+            specdec__view_commit(&c.view, &c.kv, path, i % 2 ? 70 : 3);
+            specdec__view_truncate(&c.view, &c.kv, i);
+        }
+        batch.n = n = batch_of(s, w, i, width, m->vocab_size, tokens, parents, path);
+        if (n > 3 && w->shape == TREE) { /* level by level, as drafters do: the first half alone, then the rest */
+            batch.n = n / 2;
+            good = good && !specdec__forward(&c, &batch, &error);
+            for (j = 0; j < width && path[j] < n / 2; j++)
+                memcpy(rows + (size_t)(i + j) * (size_t)m->vocab_size, c.logits + (size_t)path[j] * (size_t)m->vocab_size, (size_t)m->vocab_size * 4);
+            batch.done = n / 2;
+            batch.n = n;
+        } else {
+            j = 0;
+        }
+        good = good && !specdec__forward(&c, &batch, &error);
+        for (; j < width; j++)
+            memcpy(rows + (size_t)(i + j) * (size_t)m->vocab_size, c.logits + (size_t)(path[j] - batch.done) * (size_t)m->vocab_size, (size_t)m->vocab_size * 4);
+        specdec__view_commit(&c.view, &c.kv, path, width);
+    }
+    if (!good)
+        fprintf(stderr, "%s: %s\n", s->name, error.text);
+    specdec__pool_deinit(&pool);
+    free(arena.base);
+    return good;
+}
+
+static int same_rows(const subject *s, const way *w, const float *expected, float *rows, int vocab)
+{
+    specdec__model model;
+    size_t i, count = (size_t)s->count * (size_t)vocab;
+
+    if (!run(s, w, &model, rows))
+        return 0;
+    for (i = 0; i < count; i++)
+        if (memcmp(&rows[i], &expected[i], 4) != 0) {
+            fprintf(stderr, "%s: isa %s threads %d width %d kv %s repacked %d shape %d: row %d logit %d is %a, not %a\n", s->name,
+                    w->isa->name, w->threads, w->width, specdec__kv_types[w->kv].name, w->repacked, w->shape, (int)(i / (size_t)vocab),
+                    (int)(i % (size_t)vocab), (double)rows[i], (double)expected[i]);
+            return 0;
+        }
+    return 1;
+}
+
+/* The scalar rows, with weights in place, in one go as wide as fits: the reference. NULL when they cannot be computed. */
+static float *reference(const subject *s, int kv, int *vocab)
+{
+    specdec__model model;
+    way w;
+    float *rows = (float *)malloc((size_t)s->count * 4096 * 4);
+
+    memset(&w, 0, sizeof w);
+    w.isa = &specdec__isas[0];
+    w.threads = 1;
+    w.width = 48;
+    w.kv = kv;
+    if (!run(s, &w, &model, rows)) {
+        free(rows);
+        return NULL;
+    }
+    *vocab = model.vocab_size;
+    return rows;
+}
+
+/* Every combination in full runs; else every stride-th of them, scalar ones (slow) more seldom. */
+static void check_ways(const subject *s, int kv, const float *expected, int vocab, int stride)
+{
+    static const int widths[] = {1, 2, 3, 5, 8, 16, 48};
+    float *rows = (float *)malloc((size_t)s->count * (size_t)vocab * 4);
+    static unsigned turn;
+    size_t isa, i;
+    way w;
+
+    memset(&w, 0, sizeof w);
+    w.kv = kv;
+    for (isa = 0; isa < SPECDEC__COUNT(specdec__isas); isa++) {
+        w.isa = &specdec__isas[isa];
+        if (!w.isa->present())
+            continue;
+        for (i = 0; i < SPECDEC__COUNT(widths); i++)
+            for (w.threads = 1; w.threads <= 2; w.threads++)
+                for (w.shape = 0; w.shape < SHAPES; w.shape++)
+                    for (w.repacked = 0; w.repacked < 2; w.repacked++) {
+                        w.width = widths[i];
+                        if (!full && turn++ % (unsigned)(isa ? stride : 12 * stride))
+                            continue;
+                        CHECK(same_rows(s, &w, expected, rows, vocab));
+                    }
+    }
+    free(rows);
+}
+
+/* --- the models of ../shared/conformance ---------------------------------------------------------------------------- */
+
+static double row_kl(const float *exact, const float *ours, int vocab)
+{
+    double high_a = -1e300, high_b = -1e300, sum_a = 0, sum_b = 0, kl = 0;
+    int i;
+
+    for (i = 0; i < vocab; i++) {
+        high_a = fmax(high_a, (double)exact[i]);
+        high_b = fmax(high_b, (double)ours[i]);
+    }
+    for (i = 0; i < vocab; i++) {
+        sum_a += exp((double)exact[i] - high_a);
+        sum_b += exp((double)ours[i] - high_b);
+    }
+    for (i = 0; i < vocab; i++) {
+        double a = (double)exact[i] - high_a - log(sum_a), b = (double)ours[i] - high_b - log(sum_b);
+        kl += exp(a) * (a - b);
+    }
+    return kl;
+}
+
+static void check_case(const char *name, double peer, const int32_t *tokens, int count)
+{
+    char path[512], file[128];
+    size_t size = 0, exact_size = 0;
+    unsigned char *data, *exact;
+    subject s;
+    float *expected;
+    double kl = 0, limit = strstr(name, "-f32") ? 1e-9 : strstr(name, "f16") ? 3e-6 : 1.05 * peer;
+    int vocab = 0, i;
+
+    snprintf(file, sizeof file, "conformance/%s.gguf", name);
+    data = check_read_file(check_shared(path, sizeof path, file), &size);
+    snprintf(file, sizeof file, "conformance/%s.f32", name);
+    exact = check_read_file(check_shared(path, sizeof path, file), &exact_size);
+    CHECK(data && exact);
+    if (!data || !exact)
+        return;
+    s.data = data;
+    s.size = size;
+    s.name = name;
+    s.tokens = tokens;
+    s.count = count;
+    TEST("mean KL of every conformance model is no more than five percent above the peer's");
+    expected = reference(&s, SPECDEC__KV_F32, &vocab);
+    CHECK(expected != NULL);
+    if (expected) {
+        CHECK_EQUAL_INT(exact_size, (size_t)count * (size_t)vocab * 4);
+        for (i = 0; i < count && exact_size == (size_t)count * (size_t)vocab * 4; i++)
+            kl += row_kl((const float *)(const void *)exact + (size_t)i * (size_t)vocab, expected + (size_t)i * (size_t)vocab, vocab) / count;
+        if (!(kl <= limit))
+            fprintf(stderr, "%s: mean KL %.3g, the limit is %.3g\n", name, kl, limit);
+        CHECK(kl <= limit);
+        printf("  %-14s mean KL %.3e of %.3e\n", name, kl, limit);
+        TEST("a conformance model's logits are the same bits whatever the width, threads, tree, layout and instruction set");
+        check_ways(&s, SPECDEC__KV_F32, expected, vocab, quick ? 40 : 11);
+        free(expected);
+    }
+    free(data);
+    free(exact);
+}
+
+static void test_shared(void)
+{
+    char path[512], *line, *text;
+    int32_t tokens[64];
+    size_t size = 0;
+    int count = 0, taken = 0;
+
+    TEST("conformance");
+    text = (char *)check_read_file(check_shared(path, sizeof path, "conformance/tokens.txt"), &size);
+    if (!text) {
+        SKIP("no shared conformance models");
+        return;
+    }
+    for (line = text; count < 64 && sscanf(line, "%d%n", &tokens[count], &taken) == 1; line += taken)
+        count++;
+    free(text);
+    text = (char *)check_read_file(check_shared(path, sizeof path, "conformance/peer_error.jsonl"), &size);
+    CHECK(text != NULL);
+    for (line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        char name[64];
+        double kl;
+
+        if (sscanf(line, "{\"case\": \"%63[^\"]\", \"mean_kl\": %lf", name, &kl) == 2)
+            check_case(name, kl, tokens, count);
+    }
+    free(text);
+}
+
+/* --- generated models ------------------------------------------------------------------------------------------------ */
+
+static const int all_types[] = {0, 1, 30, 8, 2, 3, 6, 7, 20, 10, 11, 12, 13, 14, 16, 23};
+
+static void check_recipe(const maker_recipe *recipe, const char *name, int kv, int count, int stride)
+{
+    static int32_t tokens[256];
+    subject s;
+    unsigned char *data;
+    float *expected;
+    uint64_t state = 7;
+    int vocab = 0, i;
+    float spread = 0;
+
+    s.data = data = maker_model(recipe, &s.size);
+    s.name = name;
+    s.tokens = tokens;
+    s.count = count;
+    for (i = 0; i < count; i++)
+        tokens[i] = (int32_t)(maker_random(&state) % 260);
+    expected = reference(&s, kv, &vocab);
+    CHECK(expected != NULL);
+    if (expected) {
+        for (i = 0; i < vocab; i++) {
+            float last = expected[(size_t)(count - 1) * (size_t)vocab + (size_t)i];
+            CHECK(last > -1e4f && last < 1e4f);
+            spread = last > spread ? last : spread;
+        }
+        CHECK(spread > 0.01f);
+        check_ways(&s, kv, expected, vocab, stride);
+        free(expected);
+    }
+    free(data);
+}
+
+static void test_types(void)
+{
+    size_t i;
+    char name[64];
+
+    for (i = 0; i < SPECDEC__COUNT(all_types); i++) {
+        const specdec__quant_type *type = specdec__quant_find((uint32_t)all_types[i]);
+        maker_recipe r;
+        int kv;
+
+        for (kv = 0; kv < SPECDEC__KV_TYPES; kv++) {
+            TEST("weights of every type give the same bits in every way, with every cache type");
+            memset(&r, 0, sizeof r);
+            r.seed = 100 + (uint32_t)i;
+            r.types[0] = all_types[i] + 1;
+            r.output_type = i % 2 ? all_types[i] + 1 : 0;
+            r.architecture = i % 3 == 0 ? "llama" : i % 3 == 1 ? "qwen2" : "qwen3";
+            if (type->block == 256) {
+                r.layers = 1;
+                r.embedding = r.feed_forward = 256;
+                r.heads = 16;
+                r.kv_heads = 1;
+                r.head_dim = 48;
+            }
+            snprintf(name, sizeof name, "%s-type-%d", r.architecture, all_types[i]);
+            check_recipe(&r, name, kv, type->block == 256 ? 70 : 150, quick ? 60 : type->block == 256 ? 21 : 13);
+        }
+    }
+}
+
+static void test_shapes(void)
+{
+    static const struct { const char *architecture; int embedding, feed_forward, heads, kv_heads, head_dim, rope_dim, vocab, alignment, version; } shape[] = {
+        {"llama", 96, 160, 2, 1, 48, 0, 303, 0, 2},     {"qwen2", 64, 32, 4, 2, 80, 0, 511, 64, 3},
+        {"qwen3", 64, 96, 16, 1, 16, 0, 260, 1, 3},     {"llama", 32, 64, 32, 4, 2, 0, 299, 8, 3},
+        {"llama", 96, 96, 3, 3, 32, 20, 777, 4096, 2},  {"qwen3", 32, 320, 2, 2, 80, 64, 401, 2, 3},
+        {"qwen2", 64, 64, 32, 32, 18, 0, 301, 0, 3},    {"llama", 64, 64, 14, 7, 144, 0, 353, 0, 3},
+        {"qwen3", 32, 32, 2, 1, 1024, 0, 301, 0, 3},    {"llama", 64, 96, 12, 2, 24, 8, 1025, 32, 3}};
+    static const int mixture[] = {8, 2, 30, 6, 20, 0, 1, 7, 3, 8};
+    char name[64];
+    size_t i;
+
+    TEST("models of odd shapes give the same bits in every way");
+    for (i = 0; i < SPECDEC__COUNT(shape); i++) {
+        maker_recipe r;
+
+        memset(&r, 0, sizeof r);
+        r.seed = 900 + (uint32_t)i;
+        r.architecture = shape[i].architecture;
+        r.embedding = shape[i].embedding;
+        r.feed_forward = shape[i].feed_forward;
+        r.heads = shape[i].heads;
+        r.kv_heads = shape[i].kv_heads;
+        r.head_dim = shape[i].head_dim;
+        r.rope_dim = shape[i].rope_dim;
+        r.vocab = shape[i].vocab;
+        r.alignment = shape[i].alignment;
+        r.version = shape[i].version;
+        r.types[0] = mixture[i] + 1;
+        r.types[1] = mixture[(i + 1) % 10] + 1;
+        r.types[2] = mixture[(i + 2) % 10] + 1;
+        r.output_type = i % 2 ? mixture[(i + 3) % 10] + 1 : 0;
+        r.vector_type = (int)(i % 3) == 2 ? 31 : (int)(i % 3) + 1;
+        snprintf(name, sizeof name, "shape-%d", (int)i);
+        check_recipe(&r, name, (int)(i % SPECDEC__KV_TYPES), 140, quick ? 60 : 17);
+    }
+}
+
+/* Two streams in the steps of one context: each gives what it gives alone. */
+static void test_views(void)
+{
+    enum { COUNT = 100 };
+    static int32_t tokens[2][COUNT], batch_tokens[8], parents[8];
+    specdec_error error = {SPECDEC_OK, ""};
+    specdec_source source = {NULL, NULL, 0, NULL};
+    specdec__kernels kernels;
+    specdec__pool pool;
+    specdec__context c;
+    specdec__view other, *views[8];
+    specdec__arena arena = {NULL, 0, 0};
+    specdec__model m;
+    maker_recipe r;
+    subject s[2];
+    unsigned char *data;
+    float *expected[2];
+    uint64_t state = 3;
+    int cancel = 0, vocab = 0, i, j, good = 1;
+
+    TEST("streams that share steps give the same bits as alone");
+    memset(&r, 0, sizeof r);
+    r.types[0] = 9;
+    data = maker_model(&r, &s[0].size);
+    s[0].data = data;
+    s[0].name = "views";
+    s[0].count = COUNT;
+    s[1] = s[0];
+    for (i = 0; i < 2; i++) {
+        for (j = 0; j < COUNT; j++)
+            tokens[i][j] = (int32_t)(maker_random(&state) % 301);
+        s[i].tokens = tokens[i];
+        expected[i] = reference(&s[i], SPECDEC__KV_F16, &vocab);
+    }
+    source.data = data;
+    source.size = s[0].size;
+    arena.size = (size_t)64 << 20;
+    arena.base = (unsigned char *)malloc(arena.size);
+    good = !specdec__kernels_init(&kernels, NULL, &error) && !specdec__pool_init(&pool, 2, &cancel, &arena, &error) &&
+           !specdec__model_init(&m, &source, &arena, &error);
+    CHECK(good);
+    specdec__context_init(&c, &m, &kernels, &pool, 2, SPECDEC__KV_F16, 1024, 8, 8, &arena);
+    specdec__view_init(&other, 16, &arena);
+    for (j = 0; j + 4 <= COUNT && good; j += 4) { /* node 2i of view 0, 2i + 1 of view 1 */
+        specdec__batch batch;
+        static const int path[] = {0, 1, 2, 3};
+
+        for (i = 0; i < 8; i++) {
+            views[i] = i % 2 ? &other : &c.view;
+            batch_tokens[i] = tokens[i % 2][j + i / 2];
+            parents[i] = i < 2 ? -1 : i - 2;
+        }
+        memset(&batch, 0, sizeof batch);
+        batch.n = 8;
+        batch.tokens = batch_tokens;
+        batch.parents = parents;
+        batch.views = views;
+        CHECK_EQUAL_INT(specdec__forward(&c, &batch, &error), SPECDEC_OK);
+        for (i = 0; i < 8; i++)
+            good &= memcmp(c.logits + (size_t)i * (size_t)vocab, expected[i % 2] + (size_t)(j + i / 2) * (size_t)vocab, (size_t)vocab * 4) == 0;
+        CHECK(good);
+        specdec__view_commit(&c.view, &c.kv, path, 4);
+        specdec__view_commit(&other, &c.kv, path, 4);
+    }
+    specdec__pool_deinit(&pool);
+    free(arena.base);
+    free(expected[0]);
+    free(expected[1]);
+    free(data);
+}
+
+int main(void)
+{
+    quick = getenv("SPECDEC_QUICK") != NULL;
+    full = getenv("SPECDEC_FULL") != NULL;
+    test_views();
+    test_types();
+    test_shapes();
+    test_shared();
+    return check_report("test_conformance");
+}

@@ -1,0 +1,1173 @@
+/* test_engine.c - the promises of the engine: the text never depends on drafts, trees, threads, batches, cancellations or
+   history; memory is what was asked for; a failed call changes nothing.
+   cc -O2 -pthread test_engine.c, run from the repository's root; SPECDEC_QUICK=1 shortens. */
+#define SPECDEC_IMPLEMENTATION
+#include "../specdec.h"
+#include "check.h"
+#include "gguf_maker.h"
+
+#define MOST 2048 /* bytes and tokens of an answer here, at most */
+
+static int quick;
+
+/* --- engines and their answers --------------------------------------------------------------------------------------- */
+
+typedef struct session {
+    specdec *engine;
+    specdec_config config;
+    void *block;
+    size_t bytes;
+} session;
+
+static specdec_result open_session(session *s, const specdec_config *config)
+{
+    specdec_result r;
+
+    memset(s, 0, sizeof *s);
+    s->config = *config;
+    r = specdec_memory_needed(&s->config, &s->bytes);
+    if (!r) {
+        s->block = malloc(s->bytes);
+        memset(s->block, 0xA5, s->bytes);
+        r = specdec_init(&s->engine, &s->config, s->block, s->bytes);
+    }
+    if (r)
+        fprintf(stderr, "open: %s\n", specdec_last_error(&s->config));
+    return r;
+}
+
+static void close_session(session *s)
+{
+    specdec_deinit(s->engine);
+    if (s->block)
+        memset(s->block, 0x5A, s->bytes);
+    free(s->block);
+    memset(s, 0, sizeof *s);
+}
+
+/* What was written: all tokens of the engine, the bytes handed out. */
+typedef struct answer {
+    int32_t tokens[MOST];
+    int count;
+    char text[8 * MOST];
+    size_t length;
+    int cancelled; /* calls that returned so */
+} answer;
+
+static void take_tokens(specdec *e, answer *a)
+{
+    const int32_t *tokens;
+
+    specdec_tokens(e, &tokens, &a->count);
+    if (a->count > MOST)
+        abort();
+    memcpy(a->tokens, tokens, (size_t)a->count * sizeof *tokens);
+}
+
+static int token_count(specdec *e)
+{
+    const int32_t *tokens;
+    int count;
+
+    specdec_tokens(e, &tokens, &count);
+    return count;
+}
+
+/* Reads on until the answer ends; cancelled calls are repeated and must have changed nothing. */
+static specdec_result read_on(specdec *e, answer *a)
+{
+    specdec_text piece;
+    specdec_result r;
+
+    do {
+        r = specdec_next(e, &piece);
+        if (r == SPECDEC_OK)
+            CHECK(piece.length > 0);
+        if (r == SPECDEC_ERROR_CANCELLED) {
+            a->cancelled++;
+            CHECK_EQUAL_INT(piece.length, 0);
+            continue;
+        }
+        if (r != SPECDEC_OK && r != SPECDEC_DONE)
+            fprintf(stderr, "next: %s\n", specdec_error_text(e));
+        if (a->length + piece.length > sizeof a->text)
+            abort();
+        memcpy(a->text + a->length, piece.bytes, piece.length);
+        a->length += piece.length;
+    } while (r == SPECDEC_OK || r == SPECDEC_ERROR_CANCELLED);
+    take_tokens(e, a);
+    return r;
+}
+
+static int same_answer(const answer *a, const answer *b)
+{
+    int i;
+
+    for (i = 0; i < a->count && i < b->count && a->tokens[i] == b->tokens[i]; i++)
+        ;
+    if (a->count != b->count || i < a->count) {
+        fprintf(stderr, "tokens differ at %d (of %d and %d)\n", i, a->count, b->count);
+        return 0;
+    }
+    if (a->length != b->length || memcmp(a->text, b->text, a->length) != 0) {
+        fprintf(stderr, "texts differ: %d and %d bytes\n", (int)a->length, (int)b->length);
+        return 0;
+    }
+    return 1;
+}
+
+/* The whole of a conversation of one prompt. */
+static int answer_to(const specdec_config *config, const char *prompt, answer *a)
+{
+    session s;
+    int good = 0;
+
+    memset(a, 0, sizeof *a);
+    if (!open_session(&s, config)) {
+        specdec_result r = specdec_prompt(s.engine, prompt, SPECDEC_WHOLE_STRING);
+
+        if (r)
+            fprintf(stderr, "prompt: %s\n", specdec_error_text(s.engine));
+        good = !r && read_on(s.engine, a) == SPECDEC_DONE;
+    }
+    close_session(&s);
+    return good;
+}
+
+/* --- models ----------------------------------------------------------------------------------------------------------- */
+
+typedef struct model_file {
+    unsigned char *data;
+    size_t size;
+} model_file;
+
+enum { PLAIN, NOISY, FOREIGN, QUANTISED, MODELS };
+static model_file models[MODELS];
+
+static void make_models(void)
+{
+    maker_recipe r;
+
+    memset(&r, 0, sizeof r);
+    r.seed = 11;
+    r.output_type = 1;
+    r.may_end = 0;
+    models[PLAIN].data = maker_model(&r, &models[PLAIN].size);
+    r.noise = 0.25f;
+    models[NOISY].data = maker_model(&r, &models[NOISY].size);
+    memset(&r, 0, sizeof r);
+    r.seed = 12;
+    r.architecture = "qwen3";
+    r.embedding = 32;
+    r.layers = 1;
+    models[FOREIGN].data = maker_model(&r, &models[FOREIGN].size);
+    memset(&r, 0, sizeof r);
+    r.seed = 13;
+    r.architecture = "qwen2";
+    r.types[0] = 9;
+    r.types[1] = 3;
+    r.may_end = 1;
+    models[QUANTISED].data = maker_model(&r, &models[QUANTISED].size);
+}
+
+static specdec_source source_of(int model)
+{
+    specdec_source s = {NULL, NULL, 0, NULL};
+
+    s.data = models[model].data;
+    s.size = models[model].size;
+    return s;
+}
+
+static specdec_config config_of(int target, int draft)
+{
+    specdec_config c;
+
+    memset(&c, 0, sizeof c);
+    c.target = source_of(target);
+    if (draft >= 0)
+        c.draft = source_of(draft);
+    c.threads = 1;
+    c.context = 256;
+    c.max_tokens = 100;
+    return c;
+}
+
+/* --- lossless --------------------------------------------------------------------------------------------------------- */
+
+static const specdec_sampling samplings[] = {
+    {0, 0, 0, 0, 0, 0, 0},          {0, 0, 0, 0, 1.3f, 0, 0},        {0.8f, 0, 0, 0, 0, 0, 1},    {0.8f, 0, 0, 0, 0, 0, 2},
+    {1.5f, 20, 0, 0, 0, 0, 3},      {0.7f, 0, 0.9f, 0, 1.1f, 32, 4}, {1.0f, 0, 0, 0.1f, 1.1f, -1, 5}, {1.0f, 40, 0.95f, 0.05f, 0.9f, 8, 6}};
+static const int trees[][2] = {{0, 0}, {2, 2}, {5, 5}, {8, 3}, {16, 4}, {32, 32}, {64, 6}, {3, 2}, {64, 2}};
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
+
+/* One target and one draft: drafting must not show. */
+static void check_lossless(const specdec_config *base, const char *prompt, int turns)
+{
+    static const int threads[] = {1, 2, 4}, batches[] = {1, 3, 64};
+    static answer expected, got;
+    int s, t, turn = 0;
+
+    for (s = 0; s < COUNT(samplings); s++) {
+        specdec_config plain = *base;
+
+        plain.sampling = samplings[s];
+        plain.drafting = SPECDEC_DRAFT_OFF;
+        CHECK(answer_to(&plain, prompt, &expected));
+        CHECK(expected.count > 1);
+        for (t = 0; t < COUNT(trees); t++, turn++) {
+            specdec_config c = *base;
+
+            if (turn % turns)
+                continue;
+            c.sampling = samplings[s];
+            c.tree_size = trees[t][0];
+            c.tree_depth = trees[t][1];
+            c.threads = threads[turn % 3];
+            c.batch = batches[turn / 3 % 3];
+            c.weights_in_place = turn & 1;
+            CHECK(answer_to(&c, prompt, &got));
+            CHECK(same_answer(&expected, &got));
+        }
+    }
+}
+
+static void test_lossless(void)
+{
+    static const int pairs[][2] = {{PLAIN, PLAIN}, {PLAIN, NOISY}, {PLAIN, FOREIGN}, {QUANTISED, NOISY}, {FOREIGN, FOREIGN}, {QUANTISED, QUANTISED}};
+    static const char *const kv[] = {"f16", "f32", "q8_0"};
+    int i;
+
+    TEST("text with a draft is the text without, byte for byte: random models");
+    for (i = 0; i < COUNT(pairs); i++) {
+        specdec_config c = config_of(pairs[i][0], pairs[i][1]);
+
+        c.kv = kv[i % 3];
+        check_lossless(&c, "once upon a time there was", quick ? 11 : 2);
+    }
+}
+
+static void test_examples(void)
+{
+    static const char target[] = "examples/models/tiny-stories-target-q8_0.gguf", draft[] = "examples/models/tiny-stories-draft-q8_0.gguf";
+    size_t size;
+    unsigned char *data = check_read_file(target, &size);
+    specdec_config c;
+    session s;
+    answer a;
+    specdec_stats stats;
+
+    TEST("text with a draft is the text without, byte for byte: the pair in examples/models");
+    free(data);
+    if (!data) {
+        SKIP("examples/models is not here");
+        return;
+    }
+    memset(&c, 0, sizeof c);
+    c.target.path = target;
+    c.draft.path = draft;
+    c.threads = 1;
+    c.max_tokens = quick ? 20 : 80;
+    check_lossless(&c, "Once upon a time", quick ? 17 : 7);
+    TEST("a good draft makes steps of several tokens");
+    CHECK(!open_session(&s, &c));
+    memset(&a, 0, sizeof a);
+    CHECK(!specdec_prompt(s.engine, "Once upon a time", SPECDEC_WHOLE_STRING));
+    read_on(s.engine, &a);
+    specdec_get_stats(s.engine, &stats);
+    CHECK(stats.tokens > stats.steps && stats.accepted > 0 && stats.drafted >= stats.accepted);
+    close_session(&s);
+}
+
+static void test_perfect_draft(void)
+{
+    specdec_config c = config_of(PLAIN, PLAIN);
+    session s;
+    answer a;
+    specdec_stats stats;
+
+    TEST("a draft that is the target is always right, greedy and sampled");
+    for (c.sampling.temperature = 0; c.sampling.temperature < 1; c.sampling.temperature += 0.9f) {
+        c.tree_size = c.tree_depth = 5;
+        memset(&a, 0, sizeof a);
+        CHECK(!open_session(&s, &c));
+        CHECK(!specdec_prompt(s.engine, "abc", SPECDEC_WHOLE_STRING));
+        read_on(s.engine, &a);
+        specdec_get_stats(s.engine, &stats);
+        CHECK_EQUAL_INT(stats.accepted, stats.drafted);
+        CHECK(stats.steps <= 1 + (stats.tokens + 4) / 5);
+        CHECK_EQUAL_INT(stats.offered_by_rank[0], stats.accepted_by_rank[0]);
+        close_session(&s);
+    }
+}
+
+/* A target whose vocabulary is padded may be prompted with, and may write, tokens that the draft does not have. */
+static void test_padding(void)
+{
+    static const char unused[] = "tokenizer.ggml.token_type";
+    maker_recipe r;
+    maker *m = (maker *)malloc(sizeof *m);
+    specdec_config c;
+    session s[2];
+    static answer a[2];
+    int i, k;
+    int32_t prompt[20];
+
+    TEST("tokens that only a padded target knows do not stop the draft");
+    memset(&r, 0, sizeof r);
+    r.seed = 11;
+    r.vocab = 330;
+    maker_begin(m, &r);
+    for (i = 301; i < 330; i++)
+        specdec__store_u32(maker_find_pair(m, unused)->value.data + 12 + 4 * i, 5);
+    maker_write(m);
+    c = config_of(PLAIN, PLAIN);
+    c.target.data = m->file.data;
+    c.target.size = m->file.size;
+    for (i = 0; i < 20; i++)
+        prompt[i] = 5 + i * 17;
+    for (k = 0; k < 2; k++) {
+        c.drafting = k ? SPECDEC_DRAFT_AUTO : SPECDEC_DRAFT_OFF;
+        memset(&a[k], 0, sizeof a[k]);
+        if (!open_session(&s[k], &c)) {
+            CHECK_EQUAL_INT(specdec_prompt_tokens(s[k].engine, prompt, 20), SPECDEC_OK);
+            CHECK_EQUAL_INT(read_on(s[k].engine, &a[k]), SPECDEC_DONE);
+        } else {
+            CHECK(!"padded vocabularies belong together");
+        }
+        close_session(&s[k]);
+    }
+    CHECK(same_answer(&a[0], &a[1]));
+    maker_free(m);
+    free(m);
+}
+
+/* --- doors ------------------------------------------------------------------------------------------------------------- */
+
+static void test_step(void)
+{
+    specdec_config c = config_of(PLAIN, NOISY);
+    static answer a, b;
+    session s;
+    const int32_t *tokens;
+    int count, steps = 0, i;
+    specdec_result r;
+
+    TEST("specdec_step gives the tokens that specdec_next spells");
+    CHECK(answer_to(&c, "hello", &a));
+    CHECK(!open_session(&s, &c));
+    CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
+    b.count = token_count(s.engine);
+    take_tokens(s.engine, &b);
+    while ((r = specdec_step(s.engine, &tokens, &count)) == SPECDEC_OK) {
+        CHECK(count >= 1);
+        for (i = 0; i < count; i++)
+            b.tokens[b.count++] = tokens[i];
+        steps++;
+    }
+    CHECK_EQUAL_INT(r, SPECDEC_DONE);
+    CHECK_EQUAL_INT(count, 0);
+    CHECK(b.count == a.count && memcmp(a.tokens, b.tokens, (size_t)a.count * sizeof *a.tokens) == 0);
+    CHECK(steps < 100);
+    CHECK_EQUAL_INT(specdec_step(s.engine, &tokens, &count), SPECDEC_DONE);
+    close_session(&s);
+}
+
+static void test_rewind(void)
+{
+    specdec_config c = config_of(PLAIN, NOISY);
+    static answer a, b;
+    session s;
+    int turn, sampled;
+    uint64_t random = 5;
+
+    TEST("going on after a rewind gives what a fresh engine gives");
+    for (sampled = 0; sampled < 2; sampled++) {
+        c.sampling.temperature = sampled ? 0.9f : 0;
+        c.tree_size = sampled ? 12 : 6;
+        c.max_tokens = 150;
+        CHECK(answer_to(&c, "hello", &a));
+        c.max_tokens = 0;
+        CHECK(!open_session(&s, &c));
+        CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
+        for (turn = 0; turn < (quick ? 15 : 80); turn++) {
+            int at = token_count(s.engine), goal = at + 1 + (int)(maker_random(&random) % 30), keep;
+            specdec_text piece;
+
+            goal = goal < a.count ? goal : a.count;
+            while (token_count(s.engine) < goal)
+                CHECK(!specdec_next(s.engine, &piece));
+            take_tokens(s.engine, &b);
+            CHECK(memcmp(a.tokens, b.tokens, (size_t)(b.count < a.count ? b.count : a.count) * sizeof *a.tokens) == 0);
+            keep = 1 + (int)(maker_random(&random) % (uint32_t)b.count);
+            if (turn % 4 == 3)
+                keep = b.count;
+            CHECK(!specdec_rewind(s.engine, keep));
+            CHECK_EQUAL_INT(token_count(s.engine), keep);
+        }
+        CHECK(!specdec_rewind(s.engine, 0));
+        CHECK_EQUAL_INT(token_count(s.engine), 0);
+        memset(&b, 0, sizeof b);
+        CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
+        CHECK_EQUAL_INT(read_on(s.engine, &b), SPECDEC_DONE);
+        CHECK(memcmp(a.text, b.text, a.length) == 0);
+        close_session(&s);
+    }
+}
+
+static void test_prompts(void)
+{
+    specdec_config c = config_of(PLAIN, NOISY);
+    static answer a, b;
+    session s;
+    int32_t prompt[90];
+    int cut, i, batch;
+
+    TEST("a prompt in two calls equals a prompt in one");
+    for (i = 0; i < 90; i++)
+        prompt[i] = 3 + i * 7 % 290;
+    c.max_tokens = 30;
+    for (cut = 0; cut <= 90; cut += quick ? 45 : 9)
+        for (batch = 1; batch < 100; batch += 31) {
+            c.batch = batch;
+            CHECK(!open_session(&s, &c));
+            if (cut)
+                CHECK(!specdec_prompt_tokens(s.engine, prompt, (size_t)cut));
+            CHECK_EQUAL_INT(specdec_prompt_tokens(s.engine, prompt + cut, (size_t)(90 - cut)), SPECDEC_OK);
+            memset(&b, 0, sizeof b);
+            CHECK_EQUAL_INT(read_on(s.engine, &b), SPECDEC_DONE);
+            if (!a.count)
+                a = b;
+            CHECK(same_answer(&a, &b));
+            close_session(&s);
+        }
+
+    TEST("a prompt behind an answer equals one prompt of both");
+    c.max_tokens = 20;
+    CHECK(!open_session(&s, &c));
+    memset(&a, 0, sizeof a);
+    memset(&b, 0, sizeof b);
+    CHECK(!specdec_prompt_tokens(s.engine, prompt, 50));
+    read_on(s.engine, &a); /* tokens behind the limit have been speculated: they must go */
+    CHECK_EQUAL_INT(a.count, 70);
+    CHECK(!specdec_prompt_tokens(s.engine, prompt + 50, 40));
+    a.length = 0;
+    read_on(s.engine, &a);
+    CHECK_EQUAL_INT(a.count, 130);
+    CHECK(!specdec_rewind(s.engine, 0));
+    CHECK(!specdec_prompt_tokens(s.engine, a.tokens, 110));
+    read_on(s.engine, &b);
+    CHECK(same_answer(&a, &b));
+    close_session(&s);
+}
+
+/* --- cancelling ------------------------------------------------------------------------------------------------------- */
+
+typedef struct pest {
+    specdec *engine;
+    int stop, calls;
+    long longest; /* nanoseconds between calls */
+} pest;
+
+static void *pester(void *argument)
+{
+    pest *p = (pest *)argument;
+    uint64_t random = 77;
+
+    while (!SPECDEC__LOAD(&p->stop)) {
+        struct timespec t;
+
+        t.tv_sec = 0;
+        t.tv_nsec = (long)(maker_random(&random) % (uint32_t)p->longest);
+        nanosleep(&t, NULL);
+        specdec_cancel(p->engine);
+        p->calls++;
+    }
+    return NULL;
+}
+
+static specdec_result prompt_until_done(specdec *e, const int32_t *tokens, size_t count, answer *a)
+{
+    int before = token_count(e);
+    specdec_result r;
+
+    while ((r = specdec_prompt_tokens(e, tokens, count)) == SPECDEC_ERROR_CANCELLED) {
+        a->cancelled++;
+        CHECK_EQUAL_INT(token_count(e), before);
+    }
+    return r;
+}
+
+static void test_cancel(void)
+{
+    static answer a, b;
+    int32_t prompt[60];
+    int turn, i, cancelled = 0;
+    specdec_config c = config_of(PLAIN, NOISY);
+
+    TEST("cancellations at any moment, of prompts, steps and forwards, leave no trace in the text");
+    for (i = 0; i < 60; i++)
+        prompt[i] = 4 + i * 5 % 280;
+    c.batch = 7;
+    c.tree_size = 12;
+    for (turn = 0; turn < (quick ? 4 : 24); turn++) {
+        session s;
+        pest p;
+        pthread_t thread;
+        static float logits[301];
+        static const int32_t node = 9, parent = -1;
+
+        c.threads = 1 + turn % 3;
+        c.sampling.temperature = turn % 2 ? 0.8f : 0;
+        c.drafting = turn % 4 == 3 ? SPECDEC_DRAFT_OFF : SPECDEC_DRAFT_AUTO;
+        CHECK(!open_session(&s, &c));
+        memset(&a, 0, sizeof a);
+        CHECK(!specdec_prompt_tokens(s.engine, prompt, 30));
+        read_on(s.engine, &a);
+        CHECK(!specdec_prompt_tokens(s.engine, prompt + 30, 30));
+        read_on(s.engine, &a);
+        CHECK_EQUAL_INT(a.cancelled, 0);
+
+        CHECK(!specdec_rewind(s.engine, 0));
+        memset(&b, 0, sizeof b);
+        p.engine = s.engine;
+        p.stop = p.calls = 0;
+        p.longest = turn % 3 ? 400000 : 4000000;
+        pthread_create(&thread, NULL, pester, &p);
+        CHECK(!prompt_until_done(s.engine, prompt, 30, &b));
+        while (turn % 2 && specdec_forward(s.engine, &node, &parent, 1, logits) == SPECDEC_ERROR_CANCELLED)
+            b.cancelled++;
+        read_on(s.engine, &b);
+        CHECK(!prompt_until_done(s.engine, prompt + 30, 30, &b));
+        read_on(s.engine, &b);
+        SPECDEC__STORE(&p.stop, 1);
+        pthread_join(thread, NULL);
+        CHECK(same_answer(&a, &b));
+        cancelled += b.cancelled;
+        close_session(&s);
+    }
+    printf("  cancelled %d calls\n", cancelled);
+    CHECK(cancelled >= (quick ? 4 : 100));
+}
+
+/* The same from one thread: the cancellation is pending when the call begins. */
+static void test_cancel_pending(void)
+{
+    static answer a, b;
+    static float logits[301 * 2], again[301 * 2];
+    static const int32_t nodes[] = {9, 50}, parents[] = {-1, 0};
+    specdec_config c = config_of(PLAIN, NOISY);
+    session s;
+    specdec_text piece;
+    specdec_result r;
+    int turn = 0, before;
+
+    TEST("a pending cancellation ends the next call that computes, and nothing else");
+    c.max_tokens = 60;
+    CHECK(answer_to(&c, "hello", &a));
+    CHECK(!open_session(&s, &c));
+    memset(&b, 0, sizeof b);
+    specdec_cancel(s.engine);
+    CHECK_EQUAL_INT(specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING), SPECDEC_ERROR_CANCELLED);
+    CHECK(specdec_error_text(s.engine)[0] != 0);
+    CHECK_EQUAL_INT(token_count(s.engine), 0);
+    CHECK_EQUAL_INT(specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_forward(s.engine, nodes, parents, 2, logits), SPECDEC_OK);
+    specdec_cancel(s.engine);
+    CHECK_EQUAL_INT(specdec_forward(s.engine, nodes, parents, 2, again), SPECDEC_ERROR_CANCELLED);
+    for (;;) {
+        before = token_count(s.engine);
+        if (turn++ % 2)
+            specdec_cancel(s.engine);
+        r = specdec_next(s.engine, &piece);
+        if (r == SPECDEC_ERROR_CANCELLED) {
+            CHECK(token_count(s.engine) >= before);
+            continue;
+        }
+        memcpy(b.text + b.length, piece.bytes, piece.length);
+        b.length += piece.length;
+        if (r)
+            break;
+        if (turn % 7 == 0)
+            specdec_forward(s.engine, nodes, parents, 2, again); /* cancelled or not */
+    }
+    CHECK_EQUAL_INT(r, SPECDEC_DONE);
+    take_tokens(s.engine, &b);
+    CHECK(same_answer(&a, &b));
+    close_session(&s);
+
+    TEST("a cancelled forward right behind a prompt does not spoil its row");
+    CHECK(!open_session(&s, &c));
+    memset(&b, 0, sizeof b);
+    CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
+    {
+        pest p;
+        pthread_t thread;
+        int i;
+
+        p.engine = s.engine;
+        p.stop = p.calls = 0;
+        p.longest = 300000;
+        pthread_create(&thread, NULL, pester, &p);
+        for (i = 0; i < (quick ? 100 : 1000); i++)
+            if (specdec_forward(s.engine, nodes, parents, 2, again) == SPECDEC_OK)
+                CHECK(memcmp(logits, again, sizeof logits) == 0);
+            else if (i % 2)
+                break;
+        SPECDEC__STORE(&p.stop, 1);
+        pthread_join(thread, NULL);
+    }
+    read_on(s.engine, &b);
+    CHECK(same_answer(&a, &b));
+    close_session(&s);
+}
+
+/* Row 0 is overwritten, and then the run is cancelled: the worst moment, reached for certain by a hook of the test. */
+static void test_cancel_worst(void)
+{
+    static answer a, b;
+    static float logits[301];
+    static const int32_t node = 9, parent = -1;
+    specdec_config c = config_of(PLAIN, -1);
+    session s;
+    specdec__batch batch;
+    int32_t none = -1;
+
+    TEST("a forward that is cancelled after it has overwritten the row of the last token");
+    c.max_tokens = 20;
+    CHECK(answer_to(&c, "hello", &a));
+    CHECK(!open_session(&s, &c));
+    CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
+    specdec_cancel(s.engine);
+    CHECK_EQUAL_INT(specdec_forward(s.engine, &node, &parent, 1, logits), SPECDEC_ERROR_CANCELLED);
+    /* what the workers of that call may have done before its last barrier: */
+    memset(&batch, 0, sizeof batch);
+    batch.n = 1;
+    batch.tokens = &node;
+    batch.parents = &none;
+    batch.views = s.engine->views;
+    CHECK(!specdec__forward(&s.engine->target, &batch, NULL));
+    memset(&b, 0, sizeof b);
+    read_on(s.engine, &b);
+    CHECK(same_answer(&a, &b));
+    close_session(&s);
+}
+
+/* --- forward ---------------------------------------------------------------------------------------------------------- */
+
+static void test_forward(void)
+{
+    static answer a, b;
+    static float chain[8 * 301], tree[16 * 301], one[301];
+    specdec_config c = config_of(PLAIN, NOISY);
+    session s;
+    specdec_text piece;
+    int32_t tokens[16], parents[16];
+    int i;
+
+    TEST("specdec_forward gives the rows of any tree, and changes nothing in the text");
+    CHECK(answer_to(&c, "hello", &a));
+    CHECK(!open_session(&s, &c));
+    memset(&b, 0, sizeof b);
+    for (i = 0; i < 8; i++) {
+        tokens[i] = 20 + 3 * i;
+        parents[i] = i - 1;
+    }
+    CHECK(!specdec_forward(s.engine, tokens, parents, 8, chain)); /* nothing prompted yet */
+    CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
+    CHECK(!specdec_forward(s.engine, tokens, parents, 8, chain));
+    for (i = 0; i < 8; i++) { /* node 2i: a stranger, 2i + 1: the chain */
+        tokens[8 + i] = 20 + 3 * i;
+        parents[i] = i - 1;
+    }
+    for (i = 0; i < 8; i++) {
+        int32_t t[16], p[16];
+        int j, n = 0, last = -1;
+
+        for (j = 0; j <= i; j++) {
+            t[n] = 100 + j;
+            p[n++] = last;
+            t[n] = 20 + 3 * j;
+            p[n] = last;
+            last = n++;
+        }
+        CHECK(!specdec_forward(s.engine, t, p, n, tree));
+        CHECK(memcmp(tree + (size_t)last * 301, chain + (size_t)i * 301, 301 * 4) == 0);
+        if (i == 3) { /* in the middle of an answer */
+            CHECK(!specdec_next(s.engine, &piece));
+            memcpy(b.text, piece.bytes, piece.length);
+            b.length = piece.length;
+            CHECK(!specdec_forward(s.engine, t, p, 1, one));
+            break;
+        }
+    }
+    CHECK_EQUAL_INT(specdec_forward(s.engine, tokens, parents, 0, one), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_forward(s.engine, tokens, parents, 100000, one), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_forward(s.engine, tokens, parents, 0x7FFFFFFF, one), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_forward(s.engine, tokens, parents, -1, one), SPECDEC_ERROR_ARGUMENT);
+    tokens[0] = 301;
+    CHECK_EQUAL_INT(specdec_forward(s.engine, tokens, parents, 1, one), SPECDEC_ERROR_ARGUMENT);
+    tokens[0] = 20;
+    parents[0] = 0;
+    CHECK_EQUAL_INT(specdec_forward(s.engine, tokens, parents, 1, one), SPECDEC_ERROR_ARGUMENT);
+    read_on(s.engine, &b);
+    CHECK(same_answer(&a, &b));
+    close_session(&s);
+}
+
+/* --- hooks, limits, stop strings -------------------------------------------------------------------------------------- */
+
+typedef struct watcher {
+    specdec **engine;
+    int repacks, prefills, last, wrong, cancel_at;
+} watcher;
+
+static void watch(void *user_data, const char *what, int done, int total)
+{
+    watcher *w = (watcher *)user_data;
+    int prefill = strcmp(what, "prefill") == 0;
+
+    if (!prefill && strcmp(what, "repack") != 0)
+        w->wrong++;
+    w->repacks += !prefill;
+    w->prefills += prefill;
+    if (done <= 0 || done > total || (w->prefills + w->repacks > 1 && done <= w->last && w->last > 0))
+        w->wrong++;
+    w->last = done == total ? 0 : done;
+    if (prefill && done >= w->cancel_at && w->cancel_at > 0)
+        specdec_cancel(*w->engine);
+}
+
+static void test_progress(void)
+{
+    specdec_config c = config_of(PLAIN, NOISY);
+    static answer a, b;
+    session s;
+    watcher w;
+    int32_t prompt[100];
+    int i;
+
+    TEST("progress is told in growing steps up to the total, and may cancel");
+    for (i = 0; i < 100; i++)
+        prompt[i] = 5 + i;
+    memset(&w, 0, sizeof w);
+    c.batch = 16;
+    c.threads = 2;
+    c.hooks.user_data = &w;
+    c.hooks.progress = watch;
+    CHECK(!open_session(&s, &c));
+    w.engine = &s.engine;
+    CHECK_EQUAL_INT(w.repacks, 30);
+    CHECK(!specdec_prompt_tokens(s.engine, prompt, 100));
+    CHECK_EQUAL_INT(w.prefills, 7);
+    CHECK_EQUAL_INT(w.wrong, 0);
+    read_on(s.engine, &a);
+    CHECK(!specdec_rewind(s.engine, 0));
+    w.cancel_at = 48;
+    CHECK_EQUAL_INT(specdec_prompt_tokens(s.engine, prompt, 100), SPECDEC_ERROR_CANCELLED);
+    CHECK_EQUAL_INT(w.prefills, 10);
+    w.cancel_at = 0;
+    w.last = 0;
+    CHECK_EQUAL_INT(specdec_prompt_tokens(s.engine, prompt, 100), SPECDEC_OK);
+    CHECK_EQUAL_INT(w.prefills, 17);
+    read_on(s.engine, &b);
+    CHECK(same_answer(&a, &b));
+    close_session(&s);
+}
+
+static void test_limits(void)
+{
+    static answer a, b;
+    int limit, drafting;
+
+    for (drafting = 0; drafting < 2; drafting++) {
+        specdec_config c = config_of(PLAIN, NOISY);
+
+        c.drafting = drafting ? SPECDEC_DRAFT_AUTO : SPECDEC_DRAFT_OFF;
+        TEST("max_tokens is kept exactly, and the text is the beginning of the longer one");
+        CHECK(answer_to(&c, "hello", &a));
+        for (limit = 1; limit < 20; limit++) {
+            c.max_tokens = limit;
+            CHECK(answer_to(&c, "hello", &b));
+            CHECK_EQUAL_INT(b.count, a.count - 100 + limit);
+            CHECK(memcmp(a.tokens, b.tokens, (size_t)b.count * 4) == 0);
+        }
+        TEST("the end of the context ends the answer, not before and not behind");
+        for (limit = 12; limit < 80; limit += 9) {
+            session s;
+
+            c.max_tokens = 0;
+            c.context = limit;
+            CHECK(answer_to(&c, "hello", &b));
+            CHECK_EQUAL_INT(b.count, limit);
+            CHECK(memcmp(a.tokens, b.tokens, (size_t)limit * 4) == 0);
+            CHECK(!open_session(&s, &c));
+            CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
+            memset(&b, 0, sizeof b);
+            read_on(s.engine, &b);
+            CHECK_EQUAL_INT(specdec_prompt(s.engine, "more", SPECDEC_WHOLE_STRING), SPECDEC_ERROR_CONTEXT);
+            CHECK(specdec_error_text(s.engine)[0] != 0);
+            CHECK_EQUAL_INT(token_count(s.engine), limit);
+            CHECK(!specdec_rewind(s.engine, limit / 2));
+            memset(&b, 0, sizeof b);
+            read_on(s.engine, &b);
+            CHECK(b.count == limit && memcmp(a.tokens, b.tokens, (size_t)limit * 4) == 0);
+            close_session(&s);
+        }
+    }
+}
+
+/* The first place of a string in bytes, or -1. */
+static long find(const char *bytes, size_t length, const char *string, size_t size)
+{
+    size_t i;
+
+    for (i = 0; i + size <= length; i++)
+        if (memcmp(bytes + i, string, size) == 0)
+            return (long)i;
+    return -1;
+}
+
+static void test_stop(void)
+{
+    specdec_config c = config_of(PLAIN, NOISY);
+    static answer a, b;
+    char stop[32], other[32];
+    size_t from, size;
+
+    TEST("stop strings end the text before them, also across tokens; half-finished ones are handed out");
+    CHECK(answer_to(&c, "hello", &a));
+    for (from = 0; from + 12 < a.length && from < 150; from += quick ? 17 : 3)
+        for (size = 1; size < 12; size += 4) {
+            long first;
+
+            memcpy(stop, a.text + from, size);
+            stop[size] = 0;
+            if (memchr(stop, 0, size))
+                continue;
+            c.stop[0] = stop;
+            first = find(a.text, a.length, stop, size);
+            CHECK(answer_to(&c, "hello", &b));
+            CHECK_EQUAL_INT(b.length, first);
+            CHECK(memcmp(a.text, b.text, b.length) == 0);
+            memcpy(other, stop, size); /* one that nearly matches */
+            other[size] = '\x01';
+            other[size + 1] = 0;
+            if (find(a.text, a.length, other, size + 1) < 0) {
+                c.stop[0] = other;
+                CHECK(answer_to(&c, "hello", &b));
+                CHECK(same_answer(&a, &b));
+                c.stop[1] = stop;
+                CHECK(answer_to(&c, "hello", &b));
+                CHECK_EQUAL_INT(b.length, first);
+                c.stop[1] = NULL;
+            }
+        }
+}
+
+static void test_chat(void)
+{
+    static answer a, b;
+    specdec_config c = config_of(PLAIN, NOISY);
+    specdec_message list[2] = {{SPECDEC_SYSTEM, "be kind", SPECDEC_WHOLE_STRING}, {SPECDEC_USER, "hello there", 5}};
+    static const char *const formats[] = {"zephyr", "chatml", "llama2", "llama3", "mistral", "gemma"};
+    session s;
+    int i;
+
+    TEST("chat: unknown formats are errors, known ones run and lose nothing to drafts");
+    CHECK(!open_session(&s, &c));
+    CHECK_EQUAL_INT(specdec_chat(s.engine, list, 2), SPECDEC_ERROR_UNSUPPORTED);
+    close_session(&s);
+    c.chat_format = "nonsense";
+    CHECK(open_session(&s, &c) == SPECDEC_ERROR_ARGUMENT);
+    close_session(&s);
+    for (i = 0; i < COUNT(formats); i++) {
+        int k;
+
+        c.chat_format = formats[i];
+        for (k = 0; k < 2; k++) {
+            answer *into = k ? &b : &a;
+
+            memset(into, 0, sizeof *into);
+            c.drafting = k ? SPECDEC_DRAFT_AUTO : SPECDEC_DRAFT_OFF;
+            c.max_tokens = 30;
+            c.context = 400;
+            CHECK(!open_session(&s, &c));
+            CHECK_EQUAL_INT(specdec_chat(s.engine, list, 2), SPECDEC_OK);
+            read_on(s.engine, into);
+            CHECK_EQUAL_INT(specdec_chat(s.engine, list + 1, 1), SPECDEC_OK);
+            read_on(s.engine, into);
+            CHECK_EQUAL_INT(specdec_chat(s.engine, list, 0), SPECDEC_ERROR_ARGUMENT);
+            CHECK_EQUAL_INT(specdec_chat(s.engine, list, 1000), SPECDEC_ERROR_ARGUMENT);
+            close_session(&s);
+        }
+        CHECK(same_answer(&a, &b));
+    }
+}
+
+/* --- failures ---------------------------------------------------------------------------------------------------------- */
+
+static void test_failures(void)
+{
+    static answer a, b;
+    specdec_config c = config_of(PLAIN, NOISY);
+    session s;
+    int32_t tokens[300] = {0}, bad;
+    size_t count;
+    const int32_t *out;
+    int n, turn = 0;
+    char text[64];
+    specdec_text piece;
+    specdec_result r;
+    static char large[20000];
+
+    TEST("a failed call changes nothing, and says what is wrong");
+    memset(large, 'x', sizeof large - 1);
+    CHECK(answer_to(&c, "hello", &a));
+    CHECK(!open_session(&s, &c));
+    CHECK_EQUAL_INT(specdec_next(s.engine, &piece), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_step(s.engine, &out, &n), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_prompt_tokens(s.engine, tokens, 0), SPECDEC_ERROR_ARGUMENT);
+    CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
+    memset(&b, 0, sizeof b);
+    do {
+        int before = token_count(s.engine);
+
+        bad = turn % 2 ? -1 : 301;
+        switch (turn++ % 9) {
+        case 0: CHECK_EQUAL_INT(specdec_prompt_tokens(s.engine, &bad, 1), SPECDEC_ERROR_ARGUMENT); break;
+        case 1: CHECK_EQUAL_INT(specdec_prompt_tokens(s.engine, tokens, 300), SPECDEC_ERROR_CONTEXT); break;
+        case 2: CHECK_EQUAL_INT(specdec_prompt(s.engine, large, SPECDEC_WHOLE_STRING), SPECDEC_ERROR_CONTEXT); break;
+        case 3: CHECK_EQUAL_INT(specdec_prompt(s.engine, large, 1000), SPECDEC_ERROR_CONTEXT); break;
+        case 4: CHECK_EQUAL_INT(specdec_rewind(s.engine, before + 1), SPECDEC_ERROR_ARGUMENT); break;
+        case 5: CHECK_EQUAL_INT(specdec_rewind(s.engine, -1), SPECDEC_ERROR_ARGUMENT); break;
+        case 6: CHECK_EQUAL_INT(specdec_tokenize(s.engine, "some words", SPECDEC_WHOLE_STRING, 1, 1, tokens, 2, &count), SPECDEC_ERROR_BUFFER);
+                CHECK(count > 2); break;
+        case 7: CHECK_EQUAL_INT(specdec_token_text(s.engine, 290, text, 0, &count), SPECDEC_ERROR_BUFFER);
+                CHECK(count >= 1); break;
+        case 8: CHECK(specdec_token_text(s.engine, 301, text, sizeof text, &count) != SPECDEC_OK);
+                CHECK(specdec_token_text(s.engine, -1, text, sizeof text, &count) != SPECDEC_OK); break;
+        }
+        CHECK(specdec_error_text(s.engine)[0] != 0);
+        CHECK_EQUAL_INT(token_count(s.engine), before);
+        r = specdec_next(s.engine, &piece);
+        memcpy(b.text + b.length, piece.bytes, piece.length);
+        b.length += piece.length;
+    } while (!r);
+    take_tokens(s.engine, &b);
+    CHECK(same_answer(&a, &b));
+    close_session(&s);
+
+    TEST("specdec_deinit(NULL) is allowed, and init that fails leaves NULL");
+    s.engine = (specdec *)(void *)text;
+    CHECK_EQUAL_INT(specdec_init(&s.engine, &c, large, sizeof large), SPECDEC_ERROR_MEMORY);
+    CHECK(s.engine == NULL && specdec_last_error(&c)[0] != 0);
+    CHECK_EQUAL_INT(specdec_init(&s.engine, &c, NULL, 1u << 30), SPECDEC_ERROR_MEMORY);
+    specdec_deinit(s.engine);
+    specdec_deinit(NULL);
+    specdec_model_deinit(NULL);
+    CHECK(specdec_error_text(NULL)[0] == 0 && specdec_last_error(NULL)[0] == 0);
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------------------ */
+
+/* size bytes between two pages that nobody may touch; at the end: they end where the second page begins. */
+static unsigned char *guarded(size_t size, int at_end, unsigned char **mapping, size_t *length)
+{
+    const size_t page = 4096, body = (size + page - 1) / page * page;
+    unsigned char *base = (unsigned char *)mmap(NULL, body + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (base == (unsigned char *)MAP_FAILED || mprotect(base + page, body, PROT_READ | PROT_WRITE))
+        abort();
+    memset(base + page, 0xA5, body);
+    *mapping = base;
+    *length = body + 2 * page;
+    return base + page + (at_end ? body - size : 0);
+}
+
+static void check_guarded(const specdec_config *config, const answer *expected, int at_end)
+{
+    specdec_config c = *config;
+    unsigned char *mapping, *block;
+    size_t bytes = 0, length;
+    specdec *engine;
+    static answer a;
+
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes), SPECDEC_OK);
+    block = guarded(bytes, at_end, &mapping, &length);
+    CHECK_EQUAL_INT(specdec_init(&engine, &c, block, bytes - 1), SPECDEC_ERROR_MEMORY);
+    CHECK(engine == NULL && specdec_last_error(&c)[0] != 0);
+    CHECK_EQUAL_INT(specdec_init(&engine, &c, block, bytes), SPECDEC_OK);
+    if (engine) {
+        specdec_info info;
+
+        specdec_get_info(engine, &info);
+        CHECK_EQUAL_INT(info.memory_bytes, bytes);
+        memset(&a, 0, sizeof a);
+        CHECK_EQUAL_INT(specdec_prompt(engine, "hello", SPECDEC_WHOLE_STRING), SPECDEC_OK);
+        CHECK_EQUAL_INT(read_on(engine, &a), SPECDEC_DONE);
+        CHECK(same_answer(expected, &a));
+        specdec_deinit(engine);
+    }
+    munmap(mapping, length);
+}
+
+static void test_memory(void)
+{
+    static answer a;
+    int turn, shift;
+    specdec_config c = config_of(PLAIN, NOISY);
+    size_t bytes;
+    unsigned char *block;
+
+    for (turn = 0; turn < (quick ? 4 : 24); turn++) {
+        TEST("exactly the reported bytes are enough, between guard pages, at either end; one less is refused");
+        c = config_of(turn % 3 == 2 ? QUANTISED : PLAIN, turn % 4 == 3 ? -1 : turn % 4);
+        c.threads = 1 + turn % 4;
+        c.batch = 1 + turn * 11;
+        c.tree_size = 2 + turn;
+        c.tree_depth = 2 + turn % 3;
+        c.context = 130 + 7 * turn;
+        c.kv = turn % 3 == 0 ? "f16" : turn % 3 == 1 ? "f32" : "q8_0";
+        c.weights_in_place = turn / 2 % 2;
+        CHECK(answer_to(&c, "hello", &a));
+        check_guarded(&c, &a, 0);
+        check_guarded(&c, &a, 1);
+    }
+    TEST("a block may begin anywhere");
+    c = config_of(PLAIN, NOISY);
+    c.threads = 2;
+    c.max_tokens = 5;
+    CHECK(answer_to(&c, "hello", &a));
+    CHECK(!specdec_memory_needed(&c, &bytes));
+    block = (unsigned char *)malloc(bytes + 64);
+    for (shift = 0; shift < 64; shift += quick ? 21 : 1) {
+        static answer b;
+        specdec *engine;
+
+        memset(&b, 0, sizeof b);
+        CHECK_EQUAL_INT(specdec_init(&engine, &c, block + shift, bytes), SPECDEC_OK);
+        CHECK(!specdec_prompt(engine, "hello", SPECDEC_WHOLE_STRING));
+        read_on(engine, &b);
+        CHECK(same_answer(&a, &b));
+        specdec_deinit(engine);
+    }
+    free(block);
+}
+
+/* --- several engines ---------------------------------------------------------------------------------------------------- */
+
+typedef struct user {
+    specdec_config config;
+    answer got;
+    int good;
+} user;
+
+static void *use(void *argument)
+{
+    user *u = (user *)argument;
+
+    u->good = answer_to(&u->config, "hello", &u->got);
+    return NULL;
+}
+
+static void test_sharing(void)
+{
+    enum { USERS = 4 };
+    static user users[USERS];
+    static answer expected[USERS];
+    specdec_config prepare[2];
+    specdec_model *model[2];
+    unsigned char *mapping[2];
+    size_t length[2], bytes;
+    pthread_t thread[USERS];
+    int i, round;
+
+    TEST("engines in several threads share prepared models");
+    for (round = 0; round < (quick ? 1 : 5); round++) {
+        for (i = 0; i < 2; i++) {
+            unsigned char *block;
+
+            prepare[i] = config_of(i ? NOISY : PLAIN, -1);
+            prepare[i].threads = 1 + round % 3;
+            prepare[i].weights_in_place = round == 3;
+            CHECK(!specdec_model_memory_needed(&prepare[i], &bytes));
+            block = guarded(bytes, round % 2, &mapping[i], &length[i]);
+            CHECK_EQUAL_INT(specdec_model_init(&model[i], &prepare[i], block, bytes - 1), SPECDEC_ERROR_MEMORY);
+            CHECK(model[i] == NULL);
+            CHECK_EQUAL_INT(specdec_model_init(&model[i], &prepare[i], block, bytes), SPECDEC_OK);
+        }
+        for (i = 0; i < USERS; i++) {
+            users[i].config = config_of(PLAIN, NOISY);
+            users[i].config.threads = 1 + i % 2;
+            users[i].config.sampling.temperature = i % 2 ? 0.8f : 0;
+            users[i].config.sampling.seed = (uint64_t)i;
+            CHECK(answer_to(&users[i].config, "hello", &expected[i]));
+            memset(&users[i].config.target, 0, sizeof users[i].config.target);
+            users[i].config.target.model = model[0];
+            if (i != 2) {
+                memset(&users[i].config.draft, 0, sizeof users[i].config.draft);
+                users[i].config.draft.model = model[i == 3 ? 0 : 1];
+            }
+        }
+        for (i = 0; i < USERS; i++)
+            pthread_create(&thread[i], NULL, use, &users[i]);
+        for (i = 0; i < USERS; i++) {
+            pthread_join(thread[i], NULL);
+            CHECK(users[i].good);
+            CHECK(same_answer(&expected[i], &users[i].got));
+        }
+        for (i = 0; i < 2; i++) {
+            specdec_model_deinit(model[i]);
+            munmap(mapping[i], length[i]);
+        }
+    }
+}
+
+static void test_threads(void)
+{
+    static answer a, b;
+    specdec_config c = config_of(PLAIN, NOISY);
+
+    TEST("any number of threads gives the same text");
+    c.max_tokens = quick ? 5 : 12;
+    CHECK(answer_to(&c, "hello", &a));
+    for (c.threads = 2; c.threads <= 16; c.threads += quick ? 7 : 1) {
+        CHECK(answer_to(&c, "hello", &b));
+        CHECK(same_answer(&a, &b));
+    }
+    c.threads = 0;
+    CHECK(answer_to(&c, "hello", &b));
+    CHECK(same_answer(&a, &b));
+}
+
+int main(void)
+{
+    int i;
+
+    quick = getenv("SPECDEC_QUICK") != NULL;
+    make_models();
+    test_lossless();
+    test_perfect_draft();
+    test_padding();
+    test_step();
+    test_rewind();
+    test_prompts();
+    test_forward();
+    test_cancel();
+    test_cancel_pending();
+    test_cancel_worst();
+    test_progress();
+    test_limits();
+    test_stop();
+    test_chat();
+    test_failures();
+    test_memory();
+    test_sharing();
+    test_threads();
+    test_examples();
+    for (i = 0; i < MODELS; i++)
+        free(models[i].data);
+    return check_report("test_engine");
+}

@@ -1,0 +1,292 @@
+/* test_pool.c - the worker pool: barriers, shared-out ranges, cancelling, parking. Meant to run under -fsanitize=thread, too.
+   cc -O2 -pthread test_pool.c; SPECDEC_QUICK=1 shortens. */
+#define SPECDEC_IMPLEMENTATION
+#include "../specdec.h"
+#include "check.h"
+
+#define MOST_THREADS 16
+#define ITEMS 1000
+#define PHASES 20
+
+static int quick;
+
+typedef struct job {
+    specdec__pool *pool;
+    int items, chunk, phases;
+    int cancel_at;                       /* phase in which thread 0 cancels; -1: none */
+    int seen[PHASES][ITEMS];             /* plain ints: a second claim of an item is a race that a sanitizer sees */
+    int entered[PHASES];                 /* atomic: threads that reached the end of a phase */
+    int early;                           /* atomic: threads that left a barrier before all had come */
+    int left_at[MOST_THREADS];           /* phase at which a thread saw the cancellation; phases: never */
+    int *cancel;
+} job;
+
+static void worker(void *argument, int thread)
+{
+    job *j = (job *)argument;
+    int phase, from, end = 0, i;
+
+    for (phase = 0; phase < j->phases; phase++) {
+        while ((from = specdec__pool_claim(j->pool, j->items, j->chunk, &end)) < j->items)
+            for (i = from; i < end; i++)
+                j->seen[phase][i]++;
+        if (phase == j->cancel_at && thread == 0)
+            SPECDEC__STORE(j->cancel, 1);
+        SPECDEC__ADD(&j->entered[phase], 1);
+        if (specdec__pool_barrier(j->pool)) {
+            j->left_at[thread] = phase;
+            return;
+        }
+        if (SPECDEC__LOAD(&j->entered[phase]) != j->pool->threads)
+            SPECDEC__ADD(&j->early, 1);
+    }
+    j->left_at[thread] = phase;
+}
+
+static void pause_for(long nanoseconds)
+{
+    struct timespec t;
+
+    t.tv_sec = 0;
+    t.tv_nsec = nanoseconds;
+    nanosleep(&t, NULL);
+}
+
+/* A pool whose stacks lie in a block of its own; the block is returned. */
+static void *start(specdec__pool *pool, int threads, int *cancel)
+{
+    specdec__arena arena = {NULL, 0, 0};
+    specdec_error error;
+
+    CHECK_EQUAL_INT(specdec__pool_init(pool, threads, cancel, &arena, &error), SPECDEC_OK);
+    arena.size = arena.used + 1;
+    arena.used = 0;
+    arena.base = (unsigned char *)aligned_alloc(4096, (arena.size + 4095) / 4096 * 4096);
+    CHECK_EQUAL_INT(specdec__pool_init(pool, threads, cancel, &arena, &error), SPECDEC_OK);
+    CHECK_EQUAL_INT(pool->threads, threads);
+    return arena.base;
+}
+
+static job *new_job(specdec__pool *pool, int *cancel, int items, int chunk, int phases)
+{
+    job *j = (job *)calloc(1, sizeof *j);
+
+    j->pool = pool;
+    j->cancel = cancel;
+    j->items = items;
+    j->chunk = chunk;
+    j->phases = phases;
+    j->cancel_at = -1;
+    return j;
+}
+
+static void test_claims(void)
+{
+    static const int items[] = {0, 1, 2, 7, 64, 999, 1000}, chunks[] = {1, 3, 8, 5000};
+    int threads, i, k, c, phase, run;
+
+    for (threads = 1; threads <= MOST_THREADS; threads += threads < 4 ? 1 : 4) {
+        specdec__pool pool;
+        int cancel = 0;
+        void *block = start(&pool, threads, &cancel);
+
+        for (c = 0; c < 4; c++)
+            for (k = 0; k < 7; k++)
+                for (run = 0; run < (quick ? 1 : 2); run++) {
+                    job *j = new_job(&pool, &cancel, items[k], chunks[c], quick || threads > 2 ? 3 : PHASES);
+                    int wrong = 0;
+
+                    TEST("every item of every phase is claimed exactly once");
+                    CHECK_EQUAL_INT(specdec__pool_run(&pool, worker, j), 0);
+                    for (phase = 0; phase < j->phases; phase++)
+                        for (i = 0; i < ITEMS; i++)
+                            wrong += j->seen[phase][i] != (i < items[k]);
+                    CHECK_EQUAL_INT(wrong, 0);
+                    TEST("nobody leaves a barrier before everybody has come");
+                    CHECK_EQUAL_INT(j->early, 0);
+                    free(j);
+                }
+        specdec__pool_deinit(&pool);
+        free(block);
+    }
+}
+
+static void test_cancel(void)
+{
+    int threads, round, i;
+
+    TEST("a cancelled run ends at the same barrier on every thread, and the next run is whole again");
+    for (threads = 1; threads <= 9; threads += threads < 3 ? 1 : 3) {
+        specdec__pool pool;
+        int cancel = 0;
+        void *block = start(&pool, threads, &cancel);
+
+        for (round = 0; round < (quick ? 10 : 60); round++) {
+            job *j = new_job(&pool, &cancel, 50, 1, PHASES);
+
+            j->cancel_at = round % PHASES;
+            CHECK_EQUAL_INT(specdec__pool_run(&pool, worker, j), 1);
+            CHECK_EQUAL_INT(j->left_at[0], j->cancel_at);
+            for (i = 1; i < threads; i++)
+                CHECK_EQUAL_INT(j->left_at[i], j->left_at[0]);
+            SPECDEC__STORE(&cancel, 0);
+            j->cancel_at = -1;
+            memset(j->seen, 0, sizeof j->seen);
+            memset(j->entered, 0, sizeof j->entered);
+            CHECK_EQUAL_INT(specdec__pool_run(&pool, worker, j), 0);
+            for (i = 0; i < threads; i++)
+                CHECK_EQUAL_INT(j->left_at[i], PHASES);
+            free(j);
+        }
+        specdec__pool_deinit(&pool);
+        free(block);
+    }
+}
+
+/* Sets a flag again and again at odd moments until told to stop. */
+typedef struct pest {
+    int *cancel, stop;
+} pest;
+
+static void *pester(void *argument)
+{
+    pest *p = (pest *)argument;
+    unsigned turn = 1;
+
+    while (!SPECDEC__LOAD(&p->stop)) {
+        turn = turn * 1664525u + 1013904223u;
+        pause_for((long)(turn >> 16 & 65535));
+        SPECDEC__STORE(p->cancel, 1);
+    }
+    return NULL;
+}
+
+static void test_cancel_from_outside(void)
+{
+    int round, i, cancelled = 0;
+    specdec__pool pool;
+    int cancel = 0;
+    void *block = start(&pool, 3, &cancel);
+    pthread_t thread;
+    pest p;
+
+    TEST("a flag set from another thread at any moment gives every thread the same answer");
+    p.cancel = &cancel;
+    p.stop = 0;
+    pthread_create(&thread, NULL, pester, &p);
+    for (round = 0; round < (quick ? 300 : 2000); round++) {
+        job *j = new_job(&pool, &cancel, 8, 1, 5);
+        int result = specdec__pool_run(&pool, worker, j);
+
+        cancelled += result;
+        for (i = 1; i < 3; i++)
+            CHECK_EQUAL_INT(j->left_at[i], j->left_at[0]);
+        CHECK(result || j->left_at[0] == j->phases);
+        if (result)
+            SPECDEC__STORE(&cancel, 0);
+        free(j);
+    }
+    SPECDEC__STORE(&p.stop, 1);
+    pthread_join(thread, NULL);
+    CHECK(cancelled > 0);
+    specdec__pool_deinit(&pool);
+    free(block);
+}
+
+static void count_run(void *argument, int thread)
+{
+    SPECDEC__ADD(&((int *)argument)[thread], 1);
+}
+
+static void test_runs(void)
+{
+    int threads, i;
+
+    for (threads = 1; threads <= 4; threads++) {
+        specdec__pool pool;
+        int cancel = 0, runs[MOST_THREADS] = {0}, many = quick ? 2000 : 6000;
+        void *block = start(&pool, threads, &cancel);
+
+        TEST("many short runs: every thread takes part in each exactly once");
+        for (i = 0; i < many; i++)
+            CHECK(!specdec__pool_run(&pool, count_run, runs));
+        for (i = 0; i < threads; i++)
+            CHECK_EQUAL_INT(runs[i], many);
+        TEST("threads that have parked come back");
+        for (i = 0; i < (quick ? 20 : 100); i++) {
+            pause_for(i % 2 ? 2000000 : 100000);
+            CHECK(!specdec__pool_run(&pool, count_run, runs));
+        }
+        for (i = 0; i < threads; i++)
+            CHECK_EQUAL_INT(runs[i], many + (quick ? 20 : 100));
+        specdec__pool_deinit(&pool);
+        free(block);
+    }
+}
+
+static void test_life(void)
+{
+    int i;
+
+    TEST("pools start and stop, used or not, parked or not");
+    for (i = 0; i < (quick ? 30 : 150); i++) {
+        specdec__pool pool;
+        int cancel = 0, runs[MOST_THREADS] = {0};
+        void *block = start(&pool, 1 + i % MOST_THREADS, &cancel);
+
+        if (i % 3 == 1)
+            specdec__pool_run(&pool, count_run, runs);
+        if (i % 5 == 2)
+            pause_for(1000000);
+        specdec__pool_deinit(&pool);
+        memset(block, 0xFF, 64);
+        free(block);
+    }
+}
+
+/* One thread waits long at a barrier while the others park there. */
+static void sleepy(void *argument, int thread)
+{
+    job *j = (job *)argument;
+    int i;
+
+    for (i = 0; i < 6; i++) {
+        if (i % j->pool->threads == thread)
+            pause_for(3000000);
+        SPECDEC__ADD(&j->entered[i], 1);
+        specdec__pool_barrier(j->pool);
+        if (SPECDEC__LOAD(&j->entered[i]) != j->pool->threads)
+            SPECDEC__ADD(&j->early, 1);
+    }
+}
+
+static void test_parking(void)
+{
+    int round;
+
+    TEST("threads that parked at a barrier are woken by the last one");
+    for (round = 0; round < (quick ? 2 : 10); round++) {
+        specdec__pool pool;
+        int cancel = 0;
+        void *block = start(&pool, 2 + round % 4, &cancel);
+        job *j = new_job(&pool, &cancel, 0, 1, 0);
+
+        CHECK_EQUAL_INT(specdec__pool_run(&pool, sleepy, j), 0);
+        CHECK_EQUAL_INT(j->early, 0);
+        specdec__pool_deinit(&pool);
+        free(j);
+        free(block);
+    }
+}
+
+int main(void)
+{
+    quick = getenv("SPECDEC_QUICK") != NULL;
+    test_claims();
+    test_cancel();
+    test_cancel_from_outside();
+    test_runs();
+    test_parking();
+    test_life();
+    return check_report("test_pool");
+}
