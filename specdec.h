@@ -362,7 +362,7 @@ typedef struct specdec_config {
     specdec_source target;
     specdec_source draft;       /* optional; its vocabulary must be the target's */
     int context;                /* tokens, prompt included; 0: the model's own, at most 4096 */
-    int threads;                /* 0: all processors */
+    int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
     int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
     int weights_in_place;       /* not 0: matrices are not repacked into the block: slower, but needs no memory for them */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
@@ -522,7 +522,7 @@ extern "C" {
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
 #error "specdec.h: -ffast-math changes results; every promise of this file rests on IEEE arithmetic. Remove it."
 #endif
-#if defined(__FLT_EVAL_METHOD__) && (__FLT_EVAL_METHOD__ != 0)
+#if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0 && __FLT_EVAL_METHOD__ != 16 /* 16: only _Float16 differs */
 #error "specdec.h: floats are evaluated with excess precision here; on 32-bit x86 add -msse2 -mfpmath=sse."
 #endif
 #if !defined(__GNUC__)
@@ -631,8 +631,8 @@ typedef struct specdec__arena {
     size_t used;         /* bytes taken so far; SIZE_MAX once a request could not be met */
 } specdec__arena;
 
-/* Room for count items of item_size bytes, aligned (a power of two), zeroed; NULL while counting or when full. */
-static SPECDEC__UNUSED void *specdec__arena_take(specdec__arena *arena, size_t count, size_t item_size, size_t align)
+/* Room for count items of item_size bytes, aligned (a power of two), as it is; NULL while counting or when full. */
+static SPECDEC__UNUSED void *specdec__arena_reserve(specdec__arena *arena, size_t count, size_t item_size, size_t align)
 {
     size_t bytes = specdec__size_multiply(count, item_size);
     size_t from = specdec__size_add(arena->used, align - 1) & ~(align - 1);
@@ -643,10 +643,17 @@ static SPECDEC__UNUSED void *specdec__arena_take(specdec__arena *arena, size_t c
         return NULL;
     }
     arena->used = end;
-    if (!arena->base)
-        return NULL;
-    memset(arena->base + from, 0, bytes);
-    return arena->base + from;
+    return arena->base ? arena->base + from : NULL;
+}
+
+/* The same, zeroed. */
+static SPECDEC__UNUSED void *specdec__arena_take(specdec__arena *arena, size_t count, size_t item_size, size_t align)
+{
+    void *room = specdec__arena_reserve(arena, count, item_size, align);
+
+    if (room)
+        memset(room, 0, count * item_size);
+    return room;
 }
 
 #define SPECDEC__TAKE(arena, type, count) \
@@ -857,10 +864,11 @@ typedef struct specdec__pool_seat {
 
 typedef struct specdec__pool {
     int threads;          /* the caller's included */
+    int active;           /* threads of the run under way: the first so many */
     int *cancel;          /* the engine's flag, set from anywhere */
     specdec__team_function *function;
     void *argument;
-    unsigned run;         /* bumped to start a run */
+    unsigned run;         /* changed to start a run: a count, and in the low byte how many threads take part */
     int arrived;          /* threads at the barrier */
     unsigned phase;       /* bumped when a barrier opens */
     int stopped;          /* what the barrier saw in *cancel: the same for every thread */
@@ -904,9 +912,9 @@ static void specdec__pool_wait(specdec__pool *pool, unsigned *word, unsigned val
 }
 
 /* Changes a word that others wait for. */
-static void specdec__pool_signal(specdec__pool *pool, unsigned *word)
+static void specdec__pool_signal(specdec__pool *pool, unsigned *word, unsigned value)
 {
-    __atomic_fetch_add(word, 1, __ATOMIC_SEQ_CST);
+    __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&pool->sleepers, __ATOMIC_SEQ_CST)) {
         pthread_mutex_lock(&pool->mutex);
         pthread_cond_broadcast(&pool->wake);
@@ -918,7 +926,7 @@ static void specdec__pool_signal(specdec__pool *pool, unsigned *word)
 /* All threads of a run meet here; the next phase's cursor is at 0 when they leave. */
 static void specdec__pool_meet(specdec__pool *pool)
 {
-    if (pool->threads == 1) {
+    if (pool->active == 1) {
         pool->stopped |= SPECDEC__LOAD(pool->cancel);
         pool->cursor = 0;
         return;
@@ -927,11 +935,11 @@ static void specdec__pool_meet(specdec__pool *pool)
     {
         unsigned phase = SPECDEC__LOAD(&pool->phase);
 
-        if (SPECDEC__ADD(&pool->arrived, 1) == pool->threads - 1) {
+        if (SPECDEC__ADD(&pool->arrived, 1) == pool->active - 1) {
             pool->arrived = 0;
             pool->stopped |= SPECDEC__LOAD(pool->cancel);
             pool->cursor = 0;
-            specdec__pool_signal(pool, &pool->phase);
+            specdec__pool_signal(pool, &pool->phase, phase + 1);
         } else {
             specdec__pool_wait(pool, &pool->phase, phase);
         }
@@ -950,9 +958,9 @@ static int specdec__pool_barrier(specdec__pool *pool)
    Threads that run faster simply come back more often. */
 static int specdec__pool_claim(specdec__pool *pool, int count, int chunk, int *end)
 {
-    int from = pool->threads == 1 ? pool->cursor : SPECDEC__ADD(&pool->cursor, chunk);
+    int from = pool->active == 1 ? pool->cursor : SPECDEC__ADD(&pool->cursor, chunk);
 
-    if (pool->threads == 1)
+    if (pool->active == 1)
         pool->cursor += chunk;
     if (from >= count)
         return count;
@@ -960,17 +968,18 @@ static int specdec__pool_claim(specdec__pool *pool, int count, int chunk, int *e
     return from;
 }
 
-/* Runs function(argument, thread) on every thread of the team, the caller as thread 0; returns when all are done:
-   1 when the run was cancelled at a barrier. */
-static int specdec__pool_run(specdec__pool *pool, specdec__team_function *function, void *argument)
+/* Runs function(argument, thread) on the first `threads` threads, the caller as thread 0; returns when all are done:
+   1 when the run was cancelled at a barrier. The others sleep on. */
+static int specdec__pool_run(specdec__pool *pool, int threads, specdec__team_function *function, void *argument)
 {
     pool->function = function;
     pool->argument = argument;
+    pool->active = threads < pool->threads ? threads : pool->threads;
     pool->cursor = 0;
     pool->stopped = 0;
 #ifndef SPECDEC_NO_THREADS
-    if (pool->threads > 1)
-        specdec__pool_signal(pool, &pool->run);
+    if (pool->active > 1)
+        specdec__pool_signal(pool, &pool->run, (pool->run & ~255u) + 256 + (unsigned)pool->active);
 #endif
     function(argument, 0);
     specdec__pool_meet(pool);
@@ -986,9 +995,11 @@ static void *specdec__pool_helper(void *argument)
 
     for (;;) {
         specdec__pool_wait(pool, &pool->run, run);
-        run++;
+        run = SPECDEC__LOAD(&pool->run); /* one word says which run and who takes part: no run ends without its members */
         if (SPECDEC__LOAD(&pool->quit))
             return NULL;
+        if ((unsigned)seat->thread >= (run & 255))
+            continue;
         pool->function(pool->argument, seat->thread);
         specdec__pool_meet(pool);
     }
@@ -1005,7 +1016,7 @@ static void specdec__pool_deinit(specdec__pool *pool)
         return;
     if (helpers > 0) {
         SPECDEC__STORE(&pool->quit, 1);
-        specdec__pool_signal(pool, &pool->run);
+        specdec__pool_signal(pool, &pool->run, pool->run + 256);
         for (i = 0; i < helpers; i++)
             pthread_join(pool->helper[i], NULL);
     }
@@ -1028,7 +1039,7 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
     if (!arena->base)
         return SPECDEC_OK;
     memset(pool, 0, sizeof *pool);
-    pool->threads = 1;
+    pool->threads = pool->active = 1;
     pool->cancel = cancel;
 #ifndef SPECDEC_NO_THREADS
     {
@@ -2125,6 +2136,11 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
 #include <immintrin.h>
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic pop
+#endif
+/* Without optimisation gcc's intrinsics are function-like macros that convert masks in our lines. */
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__OPTIMIZE__)
+#pragma GCC diagnostic ignored "-Wconversion"
+#pragma GCC diagnostic ignored "-Wsign-conversion"
 #endif
 
 #define SPECDEC__AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
@@ -5469,13 +5485,13 @@ static specdec_result specdec__model_repack(specdec__model *m, specdec__arena *a
 {
     specdec__repack job;
 
-    job.tiles = (unsigned char *)specdec__arena_take(arena, m->tile_bytes, 1, 4096);
+    job.tiles = (unsigned char *)specdec__arena_reserve(arena, m->tile_bytes, 1, SPECDEC__CACHE_LINE);
     if (!job.tiles)
         return SPECDEC_OK;
     job.model = m;
     job.pool = pool;
     job.hooks = hooks;
-    if (specdec__pool_run(pool, specdec__model_repack_worker, &job))
+    if (specdec__pool_run(pool, pool->threads, specdec__model_repack_worker, &job))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled while repacking");
     return SPECDEC_OK;
 }
@@ -5840,6 +5856,7 @@ typedef struct specdec__context {
     const specdec__model *model;
     const specdec__kernels *kernels;
     specdec__pool *pool;
+    int threads;               /* of the pool's, as many as help */
     specdec__kv kv;
     specdec__view view;        /* the main stream */
     int most;                  /* nodes of a step, at most */
@@ -5896,6 +5913,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->model = model;
     c->kernels = kernels;
     c->pool = pool;
+    c->threads = threads;
     c->most = most;
     c->most_rows = most_rows;
     specdec__kv_init(&c->kv, kv_type, model->layers, model->kv_heads, model->head_dim, pages, arena);
@@ -5990,7 +6008,7 @@ static void specdec__forward_put(const specdec__context *c, const specdec__targe
 
 SPECDEC__INLINE int specdec__forward_chunk(const specdec__context *c, int items)
 {
-    return specdec__max_int(1, items / (c->pool->threads * 8));
+    return specdec__max_int(1, items / (c->pool->active * 8));
 }
 
 /* Several matrices over the same columns, their tiles shared out among the threads. */
@@ -6045,7 +6063,7 @@ static void specdec__forward_gate_up(specdec__context *c, int thread, const spec
    made from x: rows[i] of it (or i) over its root mean square, times weight. */
 static void specdec__forward_quantise(specdec__context *c, int thread, float *values, int n, int width, const float *weight, const int *rows)
 {
-    int blocks = width / 32, from = blocks * thread / c->pool->threads, to = blocks * (thread + 1) / c->pool->threads, i;
+    int blocks = width / 32, from = blocks * thread / c->pool->active, to = blocks * (thread + 1) / c->pool->active, i;
     specdec__columns columns = c->columns;
 
     columns.n = n;
@@ -6331,7 +6349,7 @@ static void specdec__forward_attention(specdec__context *c, int thread, int laye
     const specdec__model *m = c->model;
     int group = m->heads / m->kv_heads, parts = 1, from, end = 0;
 
-    while (m->kv_heads * parts < c->pool->threads && parts < group)
+    while (m->kv_heads * parts < c->pool->active && parts < group)
         do
             parts++;
         while (group % parts);
@@ -6411,7 +6429,7 @@ static void specdec__forward_worker(void *argument, int thread)
     specdec__target t;
     int i;
 
-    for (i = thread; i < c->n; i += c->pool->threads) {
+    for (i = thread; i < c->n; i += c->pool->active) {
         const specdec__matrix *table = &m->token_embedding;
 
         specdec__quant_to_float(table->type, table->file + (size_t)c->batch->tokens[c->first + i] * table->row_bytes, (size_t)m->embedding,
@@ -6481,7 +6499,7 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
 
     if (result)
         return result;
-    if (specdec__pool_run(c->pool, specdec__forward_worker, c))
+    if (specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     return SPECDEC_OK;
 }
@@ -8759,6 +8777,7 @@ struct specdec_model {
     unsigned char *block; /* where it lives */
 };
 
+#define SPECDEC__THREAD_BYTES (4 << 20) /* weights a step for each further thread */
 #define SPECDEC__NGRAM_TOKENS 4   /* the longest context of the n-gram drafter */
 #define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
 #define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt's text, at most, for each token of the context */
@@ -8844,7 +8863,6 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree of %d nodes (2 to %d are possible)", c->tree_size, SPECDEC__MAX_TREE);
     if (c->tree_depth < 0 || c->tree_depth == 1 || c->tree_depth > SPECDEC_TREE_MAX_DEPTH)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree of %d levels (2 to %d are possible)", c->tree_depth, SPECDEC_TREE_MAX_DEPTH);
-    c->threads = c->threads ? c->threads : specdec__os_processors();
 #ifdef SPECDEC_NO_THREADS
     c->threads = 1;
 #endif
@@ -8935,6 +8953,14 @@ static void specdec__engine_text(specdec *e, specdec__arena *arena)
     e->scratch = specdec__arena_take(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
 }
 
+/* As many threads, of those there are, as a model's step keeps busy between two barriers. */
+static int specdec__engine_threads(const specdec__model *model, int threads)
+{
+    size_t busy = 1 + model->weight_bytes / SPECDEC__THREAD_BYTES;
+
+    return busy < (size_t)threads ? (int)busy : threads;
+}
+
 /* Lays the whole engine out in an arena: the one place that knows what an engine needs. */
 static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, specdec_error *error)
 {
@@ -8942,8 +8968,10 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
     int kv = specdec__kv_find_type(c->kv), drafts, most, i;
     specdec_result r;
 
-    if ((r = specdec__pool_init(&e->pool, c->threads, &e->cancel, arena, error)) != SPECDEC_OK ||
-        (r = specdec__engine_model(&c->target, &e->own_target, &e->target_model, arena, error)) != SPECDEC_OK)
+    if ((r = specdec__engine_model(&c->target, &e->own_target, &e->target_model, arena, error)) != SPECDEC_OK)
+        return r;
+    c->threads = c->threads ? c->threads : specdec__engine_threads(e->target_model, specdec__os_processors());
+    if ((r = specdec__pool_init(&e->pool, c->threads, &e->cancel, arena, error)) != SPECDEC_OK)
         return r;
     drafts = (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL) && specdec__source_given(&c->draft);
     if (c->drafting == SPECDEC_DRAFT_MODEL && !drafts)
@@ -8955,7 +8983,7 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
         if ((r = specdec__engine_model(&c->draft, &e->own_draft, &e->draft_model, arena, error)) != SPECDEC_OK ||
             (arena->base && (r = specdec__engine_compare(e->target_model, e->draft_model, error)) != SPECDEC_OK))
             return r;
-        specdec__context_init(&e->draft, e->draft_model, &e->kernels, &e->pool, c->threads, kv, e->context + c->tree_depth, most, c->tree_size, arena);
+        specdec__context_init(&e->draft, e->draft_model, &e->kernels, &e->pool, specdec__engine_threads(e->draft_model, c->threads), kv, e->context + c->tree_depth, most, c->tree_size, arena);
         specdec__draft_model_init(&e->drafter, &e->draft, &e->config.sampling, specdec__min_int(e->target_model->vocab_size, e->draft_model->vocab_size),
                                   e->target_model->vocab_size, arena);
         e->drafting = e->drafter.kind;
@@ -9560,9 +9588,29 @@ specdec_result specdec_prompt_tokens(specdec *e, const int32_t *tokens, size_t c
     return specdec__engine_uncancel(e, specdec__engine_prompt(e, tokens, count));
 }
 
+/* What the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended the answer,
+   the part behind the end token otherwise. */
+static specdec__bytes specdec__chat_turn_end(const specdec *e)
+{
+    const char *after = e->chat->after[SPECDEC__CHAT_ASSISTANT];
+    specdec__bytes end, out;
+
+    out.data = (const unsigned char *)after;
+    out.size = e->handed_out ? strlen(after) : 0;
+    if (!e->handed_out || !specdec__vocab_is_end(&e->target_model->vocab, e->text[e->handed_out - 1]))
+        return out;
+    end = specdec__vocab_text(&e->target_model->vocab, (uint32_t)e->text[e->handed_out - 1]);
+    if (end.size <= out.size && memcmp(out.data, end.data, end.size) == 0) {
+        out.data += end.size;
+        out.size -= end.size;
+    }
+    return out;
+}
+
 specdec_result specdec_chat(specdec *e, const specdec_message *messages, size_t count)
 {
     specdec__chat_message list[SPECDEC__CHAT_BATCH];
+    specdec__bytes turn;
     size_t needed, i;
     specdec_result result;
 
@@ -9575,7 +9623,11 @@ specdec_result specdec_chat(specdec *e, const specdec_message *messages, size_t 
         list[i].text = messages[i].text;
         list[i].length = messages[i].length == SPECDEC_WHOLE_STRING ? strlen(messages[i].text) : messages[i].length;
     }
-    result = specdec__chat_render(e->chat, list, count, 1, e->chat_text, e->chat_bytes, &needed, &e->error);
+    turn = specdec__chat_turn_end(e);
+    if (turn.size < e->chat_bytes)
+        memcpy(e->chat_text, turn.data, turn.size);
+    result = specdec__chat_render(e->chat, list, count, 1, e->chat_text + turn.size, e->chat_bytes - turn.size, &needed, &e->error);
+    needed += turn.size;
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "a conversation of %zu bytes; with this context, %zu are the most", needed, e->chat_bytes);
     return result ? result : specdec__prompt_text(e, e->chat_text, needed, 1);

@@ -97,7 +97,7 @@ static void test_claims(void)
                     int wrong = 0;
 
                     TEST("every item of every phase is claimed exactly once");
-                    CHECK_EQUAL_INT(specdec__pool_run(&pool, worker, j), 0);
+                    CHECK_EQUAL_INT(specdec__pool_run(&pool, pool.threads, worker, j), 0);
                     for (phase = 0; phase < j->phases; phase++)
                         for (i = 0; i < ITEMS; i++)
                             wrong += j->seen[phase][i] != (i < items[k]);
@@ -125,7 +125,7 @@ static void test_cancel(void)
             job *j = new_job(&pool, &cancel, 50, 1, PHASES);
 
             j->cancel_at = round % PHASES;
-            CHECK_EQUAL_INT(specdec__pool_run(&pool, worker, j), 1);
+            CHECK_EQUAL_INT(specdec__pool_run(&pool, pool.threads, worker, j), 1);
             CHECK_EQUAL_INT(j->left_at[0], j->cancel_at);
             for (i = 1; i < threads; i++)
                 CHECK_EQUAL_INT(j->left_at[i], j->left_at[0]);
@@ -133,7 +133,7 @@ static void test_cancel(void)
             j->cancel_at = -1;
             memset(j->seen, 0, sizeof j->seen);
             memset(j->entered, 0, sizeof j->entered);
-            CHECK_EQUAL_INT(specdec__pool_run(&pool, worker, j), 0);
+            CHECK_EQUAL_INT(specdec__pool_run(&pool, pool.threads, worker, j), 0);
             for (i = 0; i < threads; i++)
                 CHECK_EQUAL_INT(j->left_at[i], PHASES);
             free(j);
@@ -176,7 +176,7 @@ static void test_cancel_from_outside(void)
     pthread_create(&thread, NULL, pester, &p);
     for (round = 0; round < (quick ? 300 : 2000); round++) {
         job *j = new_job(&pool, &cancel, 8, 1, 5);
-        int result = specdec__pool_run(&pool, worker, j);
+        int result = specdec__pool_run(&pool, pool.threads, worker, j);
 
         cancelled += result;
         for (i = 1; i < 3; i++)
@@ -209,13 +209,13 @@ static void test_runs(void)
 
         TEST("many short runs: every thread takes part in each exactly once");
         for (i = 0; i < many; i++)
-            CHECK(!specdec__pool_run(&pool, count_run, runs));
+            CHECK(!specdec__pool_run(&pool, pool.threads, count_run, runs));
         for (i = 0; i < threads; i++)
             CHECK_EQUAL_INT(runs[i], many);
         TEST("threads that have parked come back");
         for (i = 0; i < (quick ? 20 : 100); i++) {
             pause_for(i % 2 ? 2000000 : 100000);
-            CHECK(!specdec__pool_run(&pool, count_run, runs));
+            CHECK(!specdec__pool_run(&pool, pool.threads, count_run, runs));
         }
         for (i = 0; i < threads; i++)
             CHECK_EQUAL_INT(runs[i], many + (quick ? 20 : 100));
@@ -235,7 +235,7 @@ static void test_life(void)
         void *block = start(&pool, 1 + i % MOST_THREADS, &cancel);
 
         if (i % 3 == 1)
-            specdec__pool_run(&pool, count_run, runs);
+            specdec__pool_run(&pool, pool.threads, count_run, runs);
         if (i % 5 == 2)
             pause_for(1000000);
         specdec__pool_deinit(&pool);
@@ -271,7 +271,7 @@ static void test_parking(void)
         void *block = start(&pool, 2 + round % 4, &cancel);
         job *j = new_job(&pool, &cancel, 0, 1, 0);
 
-        CHECK_EQUAL_INT(specdec__pool_run(&pool, sleepy, j), 0);
+        CHECK_EQUAL_INT(specdec__pool_run(&pool, pool.threads, sleepy, j), 0);
         CHECK_EQUAL_INT(j->early, 0);
         specdec__pool_deinit(&pool);
         free(j);

@@ -175,7 +175,7 @@ static double timed(machine *m, specdec__team_function *function)
 {
     double start = specdec__os_seconds();
 
-    specdec__pool_run(&m->pool, function, m);
+    specdec__pool_run(&m->pool, m->pool.threads, function, m);
     return specdec__os_seconds() - start;
 }
 
