@@ -5358,9 +5358,12 @@ static double specdec__yarn_dimension(const specdec__model *m, double turns, dou
 static void specdec__model_yarn(specdec__model *m, double factor, double original, double fast, double slow)
 {
     double low = specdec__yarn_dimension(m, fast, original), high = specdec__yarn_dimension(m, slow, original);
-    int i, first = (int)(low < 0 ? 0 : low), last = (int)high < high ? (int)high + 1 : (int)high;
+    int i, first, last;
 
-    last = specdec__min_int(last, m->rope_dim - 1);
+    low = low > 0 ? low < m->rope_dim ? low : m->rope_dim : 0;
+    high = high > 0 ? high < m->rope_dim ? high : m->rope_dim : 0;
+    first = (int)low;
+    last = specdec__min_int((int)high < high ? (int)high + 1 : (int)high, m->rope_dim - 1);
     for (i = 0; i < m->rope_dim / 2; i++) {
         double ramp = (i - first) / (last > first ? (double)(last - first) : 0.001);
 
@@ -5394,19 +5397,21 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
                              (int)(kind.size < 32 ? kind.size : 32), (const char *)kind.data);
     if (factor <= 0)
         factor = linear > 0 ? linear : 1;
-    if (!(factor >= 1e-3f && factor <= 1e6f) || !(attention > 0 && attention < 1e3f) || !(fast > 0 && slow > 0))
+    if (!(factor >= 1e-2f && factor <= 1e6f) || !(attention > 0 && attention < 1e3f) || !(fast >= 1e-3f && slow >= 1e-3f) ||
+        !(fast <= 1e6f && slow <= 1e6f) || (yarn && m->rope_base < 2))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "RoPE scaling values are out of range");
     m->rope_frequency = SPECDEC__TAKE(arena, double, m->rope_dim / 2);
     m->rope_scale = attention;
     if (!m->rope_frequency)
         return SPECDEC_OK;
+    for (i = 0; factors && i < m->rope_dim / 2; i++)
+        if (!(factors[i] >= 1e-2f && factors[i] <= 1e6f))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "rope_freqs.weight has a factor out of range at %d", i);
     for (i = 0; i < m->rope_dim / 2; i++) {
         double frequency = specdec__exp_double(-2.0 * i / m->rope_dim * specdec__log_double(m->rope_base));
 
-        m->rope_frequency[i] = factors && factors[i] > 0 ? frequency / (double)factors[i] : frequency;
-        if (!yarn && kind.data && specdec__bytes_equal(kind, "none", 4) == 0)
-            m->rope_frequency[i] /= (double)factor;
-        else if (!kind.data)
+        m->rope_frequency[i] = factors ? frequency / (double)factors[i] : frequency;
+        if (!yarn && !specdec__bytes_equal(kind, "none", 4))
             m->rope_frequency[i] /= (double)factor;
     }
     if (yarn) {
@@ -8905,7 +8910,8 @@ static void specdec__engine_take_tree(specdec_tree *tree, int size, specdec__are
 static specdec_result specdec__engine_tree(specdec *e, specdec__arena *arena, specdec_error *error)
 {
     static const double acceptance[] = {0.62, 0.13, 0.06, 0.03, 0.02, 0.015, 0.01, 0.008};
-    const int size = e->config.tree_size, depth = e->config.tree_depth, width = (int)SPECDEC__COUNT(acceptance);
+    const int depth = e->config.tree_depth, width = (int)SPECDEC__COUNT(acceptance);
+    const int size = depth > 2 ? e->config.tree_size : specdec__min_int(e->config.tree_size, width + 1);
     size_t bytes = specdec_tree_memory(size, depth, width);
     void *memory = specdec__arena_take(arena, bytes, 1, SPECDEC__CACHE_LINE);
 

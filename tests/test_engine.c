@@ -290,6 +290,7 @@ static void test_perfect_draft(void)
     TEST("a draft that is the target is always right, greedy and sampled");
     for (c.sampling.temperature = 0; c.sampling.temperature < 1; c.sampling.temperature += 0.9f) {
         c.tree_size = c.tree_depth = 5;
+        c.drafting = SPECDEC_DRAFT_MODEL;
         memset(&a, 0, sizeof a);
         CHECK(!open_session(&s, &c));
         CHECK(!specdec_prompt(s.engine, "abc", SPECDEC_WHOLE_STRING));

@@ -57,11 +57,13 @@ static void *start(specdec__pool *pool, int threads, int *cancel)
 {
     specdec__arena arena = {NULL, 0, 0};
     specdec_error error;
+    void *block = NULL;
 
     CHECK_EQUAL_INT(specdec__pool_init(pool, threads, cancel, &arena, &error), SPECDEC_OK);
     arena.size = arena.used + 1;
     arena.used = 0;
-    arena.base = (unsigned char *)aligned_alloc(4096, (arena.size + 4095) / 4096 * 4096);
+    CHECK_EQUAL_INT(posix_memalign(&block, 4096, arena.size), 0);
+    arena.base = (unsigned char *)block;
     CHECK_EQUAL_INT(specdec__pool_init(pool, threads, cancel, &arena, &error), SPECDEC_OK);
     CHECK_EQUAL_INT(pool->threads, threads);
     return arena.base;
