@@ -450,7 +450,7 @@ typedef struct specdec_stats {
     int64_t offered_by_rank[8], accepted_by_rank[8]; /* children of a reached node, by rank 1..8 */
     double prompt_seconds, first_token_seconds;      /* reading; from the last prompt call to its first token */
     double seconds, draft_seconds, verify_seconds;   /* writing in all, drafting, target forward */
-    int64_t steps_by_width[7];          /* steps of 1, 2, 3..4, 5..8, 9..16, 17..32, 33..64 nodes */
+    int64_t steps_by_width[7];          /* forward steps of 1, 2, 3..4, 5..8, 9..16, 17..32, 33..64 nodes */
     int64_t steps_model, steps_ngram;   /* steps whose tree had nodes of that drafter */
 } specdec_stats;
 

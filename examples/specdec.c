@@ -200,8 +200,13 @@ static int write_stats(const specdec *engine, program_output *out)
             tokens, s.seconds, ratio(tokens, s.seconds), 1000 * s.first_token_seconds, (long long)s.steps, ratio(tokens, (double)s.steps));
     for (i = 0; i < ranks; i++)
         fprintf(out->file, i ? ",%.4f" : "%.4f", ratio((double)s.accepted_by_rank[i], (double)s.offered_by_rank[i]));
-    fprintf(out->file, "],\"draft_s\":%.6f,\"verify_s\":%.6f,\"other_s\":%.6f}\n", s.draft_seconds, s.verify_seconds,
-            s.seconds > s.draft_seconds + s.verify_seconds ? s.seconds - s.draft_seconds - s.verify_seconds : 0);
+    fprintf(out->file, "],\"draft_s\":%.6f,\"verify_s\":%.6f,\"other_s\":%.6f,\"drafted\":%lld,\"accepted\":%lld,"
+            "\"steps_model\":%lld,\"steps_ngram\":%lld,\"steps_by_width\":[", s.draft_seconds, s.verify_seconds,
+            s.seconds > s.draft_seconds + s.verify_seconds ? s.seconds - s.draft_seconds - s.verify_seconds : 0, (long long)s.drafted,
+            (long long)s.accepted, (long long)s.steps_model, (long long)s.steps_ngram);
+    for (i = 0; i < (int)(sizeof s.steps_by_width / sizeof *s.steps_by_width); i++)
+        fprintf(out->file, i ? ",%lld" : "%lld", (long long)s.steps_by_width[i]);
+    fprintf(out->file, "]}\n");
     return program_output_close(out);
 }
 
@@ -245,7 +250,9 @@ static int run(options *o, const char *prompt, size_t length, program_output *st
 /* What the table of flags cannot check. */
 static int check(options *o)
 {
-    static const specdec_drafting drafting[] = {SPECDEC_DRAFT_OFF, SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL};
+    static const specdec_drafting drafting[] = {SPECDEC_DRAFT_OFF, SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM};
+    static const specdec_verifier verifier[] = {SPECDEC_VERIFY_COUPLED, SPECDEC_VERIFY_COUPLED, SPECDEC_VERIFY_SEQUOIA,
+                                                SPECDEC_VERIFY_SPECINFER, SPECDEC_VERIFY_SPECTR, SPECDEC_VERIFY_TOP_K};
     specdec_config *c = &o->config;
 
     if (!c->target.path)
@@ -261,6 +268,7 @@ static int check(options *o)
     if ((o->system || c->chat_format) && !o->chat)
         return program_misused("--system and --chat-format go with --chat only", "");
     c->drafting = drafting[o->spec];
+    c->verifier = verifier[o->verify];
     c->max_tokens = o->limit > 0 ? o->limit : 0;
     c->hooks.progress = program_progress;
     return PROGRAM_GO_ON;
@@ -285,10 +293,10 @@ static int read_options(options *o, int argc, char **argv)
         {"--repeat-penalty", PROGRAM_REAL, &c->sampling.repetition_penalty, "F", "against repetition; 1: off (1)", 0, 1e6},
         {"--repeat-last-n", PROGRAM_INTEGER, &c->sampling.repetition_window, "N", "tokens it looks back; -1: all (64)", -1, 1 << 24},
         {"--seed", PROGRAM_SEED, &c->sampling.seed, "S", "the text is a function of prompt, models, flags and seed (0)", 0, 0},
-        {"--spec", PROGRAM_CHOICE, &o->spec, "off|auto|draft", "speculation: none; with -md if given; with -md (auto)", 0, 0},
-        {"--tree-size", PROGRAM_INTEGER, &c->tree_size, "N", "tokens of the speculated tree, the last known one included; 0: 8 (0)", 0, 64},
-        {"--tree-depth", PROGRAM_INTEGER, &c->tree_depth, "D", "its levels; D = N is a chain; 0: 5 (0)", 0, 32},
-        {"--verify", PROGRAM_CHOICE, &o->verify, "coupled|greedy", "how speculation is checked; greedy: the same, at --temp 0 (coupled)", 0, 0},
+        {"--spec", PROGRAM_CHOICE, &o->spec, "off|auto|draft|ngram", "speculation: none; whatever pays, step by step; always with -md; with what stood in the text before (auto)", 0, 0},
+        {"--tree-size", PROGRAM_INTEGER, &c->tree_size, "N", "tokens of the speculated tree, the last known one included; 0: 8, otherwise up to 32 (0)", 0, 64},
+        {"--tree-depth", PROGRAM_INTEGER, &c->tree_depth, "D", "its levels; D = N is a chain; 0: 5, otherwise up to 12 (0)", 0, 32},
+        {"--verify", PROGRAM_CHOICE, &o->verify, "coupled|greedy|sequoia|specinfer|spectr|top-k", "how guesses are accepted; coupled: the very text of --spec off; the others: its distribution (coupled)", 0, 0},
         {"--chat", PROGRAM_SWITCH, &o->chat, NULL, "a conversation: lines from standard input, or one message by -p or -f", 0, 0},
         {"--chat-format", PROGRAM_TEXT, &c->chat_format, "NAME", "zephyr chatml llama2 llama3 mistral gemma (as the model says)", 0, 0},
         {"--system", PROGRAM_TEXT, &o->system, "TEXT", "what a conversation begins with", 0, 0},
