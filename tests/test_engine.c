@@ -198,7 +198,7 @@ static specdec_config config_of(int target, int draft)
 static const specdec_sampling samplings[] = {
     {0, 0, 0, 0, 0, 0, 0},          {0, 0, 0, 0, 1.3f, 0, 0},        {0.8f, 0, 0, 0, 0, 0, 1},    {0.8f, 0, 0, 0, 0, 0, 2},
     {1.5f, 20, 0, 0, 0, 0, 3},      {0.7f, 0, 0.9f, 0, 1.1f, 32, 4}, {1.0f, 0, 0, 0.1f, 1.1f, -1, 5}, {1.0f, 40, 0.95f, 0.05f, 0.9f, 8, 6}};
-static const int trees[][2] = {{0, 0}, {2, 2}, {5, 5}, {8, 3}, {16, 4}, {32, 32}, {64, 6}, {3, 2}, {64, 2}};
+static const int trees[][2] = {{0, 0}, {2, 2}, {5, 5}, {8, 3}, {16, 4}, {32, 32}, {64, 6}, {3, 2}, {9, 2}};
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
 
@@ -1143,31 +1143,42 @@ static void test_threads(void)
     CHECK(same_answer(&a, &b));
 }
 
-int main(void)
+static const struct { const char *name; void (*run)(void); } tests[] = {
+    {"lossless", test_lossless},
+    {"perfect_draft", test_perfect_draft},
+    {"padding", test_padding},
+    {"step", test_step},
+    {"rewind", test_rewind},
+    {"prompts", test_prompts},
+    {"forward", test_forward},
+    {"cancel", test_cancel},
+    {"cancel_pending", test_cancel_pending},
+    {"cancel_worst", test_cancel_worst},
+    {"progress", test_progress},
+    {"limits", test_limits},
+    {"stop", test_stop},
+    {"chat", test_chat},
+    {"failures", test_failures},
+    {"memory", test_memory},
+    {"sharing", test_sharing},
+    {"threads", test_threads},
+    {"examples", test_examples}};
+
+int main(int argc, char **argv)
 {
     int i;
 
     quick = getenv("SPECDEC_QUICK") != NULL;
     make_models();
-    test_lossless();
-    test_perfect_draft();
-    test_padding();
-    test_step();
-    test_rewind();
-    test_prompts();
-    test_forward();
-    test_cancel();
-    test_cancel_pending();
-    test_cancel_worst();
-    test_progress();
-    test_limits();
-    test_stop();
-    test_chat();
-    test_failures();
-    test_memory();
-    test_sharing();
-    test_threads();
-    test_examples();
+    for (i = 0; i < COUNT(tests); i++) { /* all, or the one named */
+        double start = specdec__os_seconds();
+
+        if (argc > 1 && strcmp(argv[1], tests[i].name) != 0)
+            continue;
+        tests[i].run();
+        printf("  %-16s %.1f s\n", tests[i].name, specdec__os_seconds() - start);
+        fflush(stdout);
+    }
     for (i = 0; i < MODELS; i++)
         free(models[i].data);
     return check_report("test_engine");
