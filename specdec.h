@@ -851,7 +851,7 @@ static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
  *     watches the cancel flag. May call: >>base >>os
  * ====================================================================================================================== */
 
-#define SPECDEC__SPINS 4000         /* looks at a flag before a waiting thread parks: some ten microseconds */
+#define SPECDEC__SPINS 2000         /* looks at a flag before a waiting thread parks: some fifty microseconds */
 #define SPECDEC__STACK (256 * 1024) /* bytes of each helper thread's stack, inside the caller's block */
 
 typedef void specdec__team_function(void *argument, int thread);
@@ -901,7 +901,10 @@ static void specdec__pool_wait(specdec__pool *pool, unsigned *word, unsigned val
     for (i = 0; i < SPECDEC__SPINS; i++) {
         if (SPECDEC__LOAD(word) != value)
             return;
-        specdec__pool_relax();
+        if (i % 64 == 63)
+            sched_yield(); /* the thread that is waited for may want this very core */
+        else
+            specdec__pool_relax();
     }
     pthread_mutex_lock(&pool->mutex);
     __atomic_fetch_add(&pool->sleepers, 1, __ATOMIC_SEQ_CST);
