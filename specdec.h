@@ -1947,6 +1947,11 @@ typedef struct specdec__kernels {
     void (*float_to_f16)(const float *in, int count, void *out);
 } specdec__kernels;
 
+/* 1 / (247 - 16 * level): one over the codes that a window has above 0. Below 0 it has those of level 15 - level. */
+static const float specdec__window[16] = {
+    1.0f / 247, 1.0f / 231, 1.0f / 215, 1.0f / 199, 1.0f / 183, 1.0f / 167, 1.0f / 151, 1.0f / 135,
+    1.0f / 119, 1.0f / 103, 1.0f / 87, 1.0f / 71, 1.0f / 55, 1.0f / 39, 1.0f / 23, 1.0f / 7};
+
 /* a*b + c rounded once, on every machine. Without fused hardware: the exact product in double, the sum rounded to odd
    (Boldo and Melquiond 2008), then to float. */
 SPECDEC__INLINE float specdec__fma(float a, float b, float c)
@@ -9929,7 +9934,8 @@ SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, i
         X(store)(out + i, X(mul)(X(mul)(X(load)(x + i), scale), X(load)(weight + i)));
 }
 
-/* 32 values in a window [low, high] that contains 0: x = scale * (code + offset), code in [-127, 127]. */
+/* 32 values: x = scale * (code + offset), code in [-127, 127]. The window of 255 codes lies around 0 as the values do, in one
+   of 16 places: offset = 120 - 16 * level. */
 SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const specdec__columns *out)
 {
     const V magic = X(set)(12582912.0f);
@@ -9941,13 +9947,15 @@ SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const 
         V x0 = X(load)(row + b * 32), x1 = X(load)(row + b * 32 + 16), inverses, base;
         float high = X(highest)(X(max)(X(max)(x0, x1), X(set)(0)));
         float low = X(highest)(X(max)(X(max)(X(sub)(X(set)(0), x0), X(sub)(X(set)(0), x1)), X(set)(0)));
-        float scale = (high + low) * (1.0f / 253.0f), inverse = scale > 0 ? 1.0f / scale : 0;
-        int32_t lowest, offset, half0, half1;
+        float share = low / (high + low), scale, inverse;
+        int32_t level = share > 0 ? share < 1 ? (int32_t)(share * 16) : 15 : 0, offset = 120 - 16 * level, half0, half1;
 
+        high = high * specdec__window[level];
+        low = low * specdec__window[15 - level];
+        scale = high > low ? high : low;
+        inverse = scale > 0 ? 1.0f / scale : 0;
         inverse = inverse < 1e38f ? inverse : 0; /* a window too small to divide by is all zeros */
         inverses = X(set)(inverse);
-        lowest = X(first_bits)(X(madd)(X(set)(-low), inverses, magic)) - 0x4B400000;
-        offset = specdec__max_int(specdec__min_int(lowest, 0), -254) + 127;
         base = X(set)(12582912.0f + (float)offset);
         /* The low byte of (x/scale rounded, plus magic) - (magic + offset), brought back to magic: an exact integer sum. */
         X(store_low_bytes)(codes, X(add)(X(sub)(X(madd)(x0, inverses, magic), base), magic));
