@@ -1941,8 +1941,9 @@ typedef struct specdec__kernels {
     void (*weigh)(const float *weights, int count, const float *values, int valid, int dim, float *out);
     /* out (count, stride) = sums (count, 16) [+ bias] [+ out]. */
     void (*put)(const float *sums, int count, const float *bias, int add, float *out, size_t stride);
-    /* out = out * a + x * b. */
-    void (*merge)(float *out, float a, const float *x, float b, int count);
+    void (*scale)(float *x, float a, int count);
+    /* Folds the softmax of one block into that of the blocks before it: weighted sums (count), maxima and sums of weights. */
+    void (*merge)(float *state, float *max, float *sum, const float *x, float x_max, float x_sum, int count);
     void (*f16_to_float)(const void *in, int count, float *out);
     void (*float_to_f16)(const float *in, int count, void *out);
 } specdec__kernels;
@@ -3417,6 +3418,7 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
         (table)->softmax = specdec__##isa##_softmax; \
         (table)->weigh = specdec__##isa##_weigh; \
         (table)->put = specdec__##isa##_put; \
+        (table)->scale = specdec__##isa##_scale; \
         (table)->merge = specdec__##isa##_merge; \
         (table)->f16_to_float = specdec__##isa##_f16_to_float; \
         (table)->float_to_f16 = specdec__##isa##_float_to_f16; \
@@ -6956,7 +6958,7 @@ static void specdec__forward_rotate(specdec__context *c, int thread, int layer, 
         float *out = c->rotated + ((size_t)row * (size_t)m->heads + (size_t)i) * dim;
 
         specdec__forward_head(c, row, c->queries + (size_t)row * (size_t)c->q + (size_t)i * size, l->vector[SPECDEC__Q_NORM], s->partner, out);
-        c->kernels->merge(out, scale, out, 0, c->kv.dim);
+        c->kernels->scale(out, scale, c->kv.dim);
     }
 }
 
@@ -6977,7 +6979,7 @@ static void specdec__forward_slots(const specdec__context *c, int node, int bloc
 /* Folds a block's result into the running state of one query. */
 static void specdec__forward_merge(const specdec__context *c, size_t query, int first, float max, float sum, const float *out)
 {
-    float *state = c->attended + query * (size_t)c->kv.dim, highest, a, b;
+    float *state = c->attended + query * (size_t)c->kv.dim;
 
     if (first) {
         c->highest[query] = max;
@@ -6985,12 +6987,7 @@ static void specdec__forward_merge(const specdec__context *c, size_t query, int 
         memcpy(state, out, (size_t)c->kv.dim * sizeof *out);
         return;
     }
-    highest = c->highest[query] > max ? c->highest[query] : max;
-    a = specdec__exp(c->highest[query] - highest);
-    b = specdec__exp(max - highest);
-    c->highest[query] = highest;
-    c->total[query] = specdec__fma(c->total[query], a, sum * b);
-    c->kernels->merge(state, a, out, b, c->kv.dim);
+    c->kernels->merge(state, &c->highest[query], &c->total[query], out, max, sum, c->kv.dim);
 }
 
 /* Keys and values of a page as floats. */
@@ -10954,13 +10951,24 @@ SPECDEC__LANE void X(weigh)(const float *weights, int count, const float *values
             X(weigh_chunk)(weights + c * SPECDEC__KEYS, values + d, valid, dim, out + c * dim + d, 1, 1);
 }
 
-SPECDEC__LANE void X(merge)(float *out, float a, const float *x, float b, int count)
+SPECDEC__LANE void X(scale)(float *x, float a, int count)
 {
-    V va = X(set)(a), vb = X(set)(b);
     int i;
 
     for (i = 0; i < count; i += 16)
-        X(store)(out + i, X(madd)(X(load)(x + i), vb, X(mul)(X(load)(out + i), va)));
+        X(store)(x + i, X(mul)(X(load)(x + i), X(set)(a)));
+}
+
+SPECDEC__LANE void X(merge)(float *state, float *max, float *sum, const float *x, float x_max, float x_sum, int count)
+{
+    float highest = *max > x_max ? *max : x_max;
+    V a = X(exp)(X(set)(*max - highest)), b = X(exp)(X(set)(x_max - highest));
+    int i;
+
+    *max = highest;
+    *sum = specdec__float_from_bits((uint32_t)X(first_bits)(X(madd)(X(set)(*sum), a, X(mul)(X(set)(x_sum), b))));
+    for (i = 0; i < count; i += 16)
+        X(store)(state + i, X(madd)(X(load)(x + i), b, X(mul)(X(load)(state + i), a)));
 }
 
 SPECDEC__LANE void X(put)(const float *sums, int count, const float *bias, int add, float *out, size_t stride)
