@@ -207,13 +207,15 @@ for spec in off draft; do
     run story --spec $spec --stats "$T/stats.json" -n 50
     check "--stats: one line" [ "$(wc -l < "$T/stats.json")" -eq 1 ]
     keys=$(sed 's/[^"]*"\([a-z_]*\)"[^"]*/\1 /g' "$T/stats.json")
-    check "--stats: the promised keys" [ "$keys" = "tokens seconds tok_s ttft_ms steps tokens_per_step acceptance_by_rank draft_s verify_s other_s " ]
+    promised="tokens seconds tok_s ttft_ms steps tokens_per_step acceptance_by_rank draft_s verify_s other_s "
+    check "--stats: the promised keys come first" [ "${keys#"$promised"}" != "$keys" ]
     check "-n limits the tokens" grep -q '"tokens":50,' "$T/stats.json"
     check "nothing unfinished is left" [ ! -e "$T/stats.json.part" ]
 done
 check "speculation takes fewer steps" grep -q '"steps":[1-4][0-9],' "$T/stats.json"
 
 # --- Ctrl-C
+rm -f "$T/out"
 "$B/specdec" -m $TARGET -p "Once upon a time" -c 20000 --temp 5 --isa scalar > "$T/out" 2> "$T/err" < /dev/null &
 process=$!
 tries=0
