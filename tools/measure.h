@@ -561,8 +561,8 @@ typedef struct measure_run {
     long tokens, steps;
 } measure_run;
 
-/* Runs the engine behind its prompt, as measure_use has set it, until there are that many tokens or steps (0: no matter). One step
-   before is not counted: it brings the draft model up to date. */
+/* Runs the engine behind its prompt, as measure_use has set it, until there are that many tokens or steps (0: no matter), or
+   the context is nearly full. One step before is not counted: it brings the draft model up to date. */
 static PROGRAM_UNUSED int measure_go(measure *m, int tokens, int steps, measure_run *run)
 {
     specdec_stats before, now;
@@ -574,7 +574,8 @@ static PROGRAM_UNUSED int measure_go(measure *m, int tokens, int steps, measure_
     result = specdec_step(m->e, &text, &count);
     specdec_get_stats(m->e, &before);
     for (now = before; !result; specdec_get_stats(m->e, &now)) {
-        if ((tokens && now.tokens - before.tokens >= tokens) || (steps && now.steps - before.steps >= steps))
+        if ((tokens && now.tokens - before.tokens >= tokens) || (steps && now.steps - before.steps >= steps) ||
+            m->e->count + 2 * MEASURE_NODES > m->e->context)
             break;
         result = specdec_step(m->e, &text, &count);
     }
@@ -601,7 +602,7 @@ static PROGRAM_UNUSED double measure_median(double *values, int count)
 }
 
 /* Median seconds of a step of each width behind the prompt: all widths in turn, so that a slow minute hits all of them. */
-static PROGRAM_UNUSED int measure_steps(measure *m, const int32_t *widths, int count, int repeats, double *seconds)
+static PROGRAM_UNUSED int measure_step_times(measure *m, const int32_t *widths, int count, int repeats, double *seconds)
 {
     static double times[16][32];
     specdec__batch batch;

@@ -265,6 +265,14 @@ static specdec_tree tree_of(candidate *c)
     return tree;
 }
 
+/* Makes a candidate of one node; the tree to fill. */
+static specdec_tree blank(candidate *c)
+{
+    memset(c, 0, sizeof *c);
+    c->n = 1;
+    return tree_of(c);
+}
+
 /* Measured tokens a second, a step, and the speed-up over plain decoding; 0: not run. */
 static double speed(const measure_run *run) { return run->seconds > 0 ? (double)run->tokens / run->seconds : 0; }
 static double tokens_a_step(const measure_run *run) { return run->steps ? (double)run->tokens / (double)run->steps : 0; }
@@ -296,7 +304,7 @@ static int measure_draft(report *r, double *seconds)
 {
     double each[DRAFT_REPEATS];
     candidate c;
-    specdec_tree tree = tree_of(&c);
+    specdec_tree tree = blank(&c);
     measure_run run = {0, 0, 0, 0};
     int i, levels;
 
@@ -320,7 +328,7 @@ static int measure_costs(report *r, const char *prompt)
     int i, n;
 
     if (measure_prompt(&r->m, prompt, MEASURE_NODES) <= 0 || !measure_draft(r, &r->draft) ||
-        !measure_steps(&r->m, step_widths, STEP_WIDTHS, STEP_REPEATS, r->seconds))
+        !measure_step_times(&r->m, step_widths, STEP_WIDTHS, STEP_REPEATS, r->seconds))
         return 0;
     for (i = 1, r->times[1] = 1; i < STEP_WIDTHS; i++)
         for (n = step_widths[i - 1] + 1; n <= step_widths[i]; n++)
@@ -366,9 +374,8 @@ static int propose(const report *r, const measure_rates *rates, measure_rule rul
     if (memory && !specdec_tree_grid(grid, p, MEASURE_RANKS, MEASURE_NODES, LEVELS, memory, bytes, NULL))
         for (i = 1; i < STEP_WIDTHS; i++) {
             candidate c;
-            specdec_tree tree = tree_of(&c);
+            specdec_tree tree = blank(&c);
 
-            memset(&c, 0, sizeof c);
             if (specdec_tree_choose(&n, &d, NULL, grid, MEASURE_NODES, LEVELS, &step_widths[i], &r->times[step_widths[i]], 1, r->draft,
                                     NULL) ||
                 specdec_tree_best(&tree, NULL, p, MEASURE_RANKS, n, d, memory, bytes, NULL))
@@ -622,7 +629,7 @@ static void print_svg_acceptance(const report *r)
     const double left = 60, top = 60, width = 340, height = 300;
     int i, j, k;
 
-    printf("<text x=\"%.0f\" y=\"36\" font-size=\"15\">Acceptance by child rank (coupled; dashed: sequoia)</text>\n", left);
+    printf("<text x=\"%.0f\" y=\"36\" font-size=\"15\">Acceptance by child rank (dashed: sequoia)</text>\n", left);
     for (k = 0; k <= 3; k++)
         printf("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#e5e5e5\"/><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%s</text>\n", left,
                top + height * k / 3, left + width, top + height * k / 3, left - 8, top + height * k / 3 + 4, labels[k]);
@@ -649,7 +656,7 @@ static void print_svg_acceptance(const report *r)
 /* Speed-up: predicted to the right, measured upwards. */
 static void print_svg_speed(const report *r)
 {
-    const double left = 480, top = 60, size = 300;
+    const double left = 500, top = 60, size = 300;
     double high = 1.2, tick;
     int i, j;
 
@@ -660,7 +667,7 @@ static void print_svg_speed(const report *r)
             high = c->predicted * 1.1 > high ? c->predicted * 1.1 : high;
             high = speedup(&r->tunings[i], c) * 1.1 > high ? speedup(&r->tunings[i], c) * 1.1 : high;
         }
-    printf("<text x=\"%.0f\" y=\"36\" font-size=\"15\">Speed-up: measured over predicted; labels: nodes, levels</text>\n"
+    printf("<text x=\"%.0f\" y=\"36\" font-size=\"15\">Speed-up: measured (up), predicted (nodes, levels)</text>\n"
            "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#aaa\" stroke-dasharray=\"4 4\"/>\n", left, left, top + size, left + size, top);
     for (tick = 0; tick <= high; tick += high > 4 ? 1 : 0.5)
         printf("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#e5e5e5\"/><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.1f</text>"
@@ -680,8 +687,8 @@ static void print_svg_speed(const report *r)
 
 static void print_svg(report *r)
 {
-    printf("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 820 440\" font-family=\"sans-serif\" font-size=\"13\">\n"
-           "<rect width=\"820\" height=\"440\" fill=\"white\"/>\n");
+    printf("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 880 440\" font-family=\"sans-serif\" font-size=\"13\">\n"
+           "<rect width=\"880\" height=\"440\" fill=\"white\"/>\n");
     print_svg_acceptance(r);
     print_svg_speed(r);
     printf("<text x=\"60\" y=\"424\" fill=\"#555\">%s with %s, %d threads, c = %.3f</text>\n</svg>\n", base_name(r->o->config.target.path),
