@@ -8,7 +8,7 @@ COMPILE = $(CC) -std=c99 -pthread -I. $(CPPFLAGS) $(CFLAGS)
 PROGRAMS = $(patsubst %.c,%,$(notdir $(sort $(wildcard examples/*.c tools/*.c))))
 TESTS = $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/test_*.c)))
 FUZZERS = $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/fuzz_*.c)))
-HEADERS = specdec.h tools/program.h $(wildcard tests/*.h)
+HEADERS = specdec.h $(wildcard tools/*.h tests/*.h)
 PAIR = -m examples/models/tiny-stories-target-q8_0.gguf -md examples/models/tiny-stories-draft-q8_0.gguf
 
 all: $(PROGRAMS:%=$(BUILD)/%)

@@ -1,37 +1,21 @@
 /* specdec-bench - what a step costs, against what this machine could do at best: bandwidth and integer peak of the same run. */
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
-#include <stdio.h>
-#include <stdlib.h>
+#include "tools/program.h"
+#include "tools/measure.h"
 
 #define MAX_MODELS 8
 #define MAX_WIDTHS 16
 #define MAX_REPEATS 101
 #define MAX_PREFILLS 4
 
-static const char usage[] =
-    "usage: specdec-bench -m MODEL.gguf [-m MORE.gguf ...] [-md DRAFT.gguf] [options]\n"
-    "\n"
-    "  -m FILE        a model; up to 8 of them, one after the other\n"
-    "  -md FILE       a draft model: also measures speculation end to end\n"
-    "  -t N           threads (default: all processors)\n"
-    "  -w LIST        step widths (default 1,2,4,8,16,32,64)\n"
-    "  -c N           context behind every step, in tokens (default 128)\n"
-    "  -r N           repeats (default 9)\n"
-    "  -n N           tokens that the end-to-end runs write (default 128)\n"
-    "  --kv NAME      key and value cache: f16, f32, q8_0 (default f16)\n"
-    "  --isa NAME     instruction set (default: the best of this CPU)\n"
-    "  --in-place     weights are not repacked\n"
-    "  --no-prefill   leaves out the prefill of 128 and 512 tokens\n"
-    "  -o FORMAT      md, json or svg (default md)\n"
-    "  --help         this text\n"
-    "\n"
-    "roofline share: max(bytes / read bandwidth, width * multiply-adds / integer peak) / time of the step\n"
-    "exit status: 0 done, 1 failed, 2 wrong usage\n";
+enum { FORMAT_MD, FORMAT_JSON, FORMAT_SVG };
 
 typedef struct options {
-    const char *models[MAX_MODELS], *draft, *kv, *isa, *format;
-    int model_count, threads, widths[MAX_WIDTHS], width_count, context, repeats, tokens, in_place, no_prefill;
+    const char *models[MAX_MODELS], *draft, *kv, *isa, *width_list;
+    int model_count, threads, widths[MAX_WIDTHS], width_count, context, repeats, tokens, in_place, prefill, format;
+    const char *prompts, *temperatures; /* of --compare */
+    int compare, positions, steps, chat;
 } options;
 
 typedef struct spread {
@@ -401,7 +385,7 @@ static int measure_model(bench *b, const char *path, model_result *r)
     ok = measure_text(o, e, &r->decode_tok_s, &unused, &r->first_token_ms);
     if (ok) {
         measure_steps(b, e, r);
-        if (!o->no_prefill)
+        if (o->prefill)
             measure_prefill(b, e, r);
     }
     specdec_deinit(e);
@@ -523,13 +507,275 @@ static void print_svg(const bench *b, const model_result *results, int count)
 #undef log2_of
 }
 
-/* --- command line ---------------------------------------------------------------------------------------------------- */
+/* --- comparison: tree shapes and verifiers --------------------------------------------------------------------------- */
 
-static int wrong_usage(const char *what, const char *argument)
+#define MAX_NODES  512
+#define ANSWER     64  /* tokens behind each prompt that acceptance is measured on */
+#define DRAWS      2   /* decisions at each of them */
+#define RUN_WIDTHS 4   /* trees that are run, too: the first of these sizes */
+
+static const int sizes[] = {8, 16, 32, 64, 128, 256, 512};
+
+#define SIZES ((int)SPECDEC__COUNT(sizes))
+
+/* Expected tokens a step of every shape for one acceptance vector. */
+typedef struct shape_scores {
+    double sequoia[SPECDEC__COUNT(sizes)], chain[SPECDEC__COUNT(sizes)], chains[SPECDEC__COUNT(sizes)], full[SPECDEC__COUNT(sizes)];
+    int full_k[SPECDEC__COUNT(sizes)];
+} shape_scores;
+
+/* All that is compared. */
+typedef struct comparison {
+    const options *o;
+    measure m;
+    measure_rates rates[MEASURE_TEMPERATURES];
+    shape_scores scores[MEASURE_TEMPERATURES][2]; /* of coupled and sequoia */
+    int count, run_at;                            /* temperatures; the one that trees were run at */
+    measure_run runs[RUN_WIDTHS][2];              /* the Sequoia tree, the chain */
+} comparison;
+
+/* n nodes in chains below the root (at most `chains`), or in a tree of k children a node, filled level by level. */
+static double score_shape(const double *p, int n, int chains, int k)
 {
-    fprintf(stderr, "specdec-bench: %s%s\n\n%s", what, argument, usage);
-    return 2;
+    static int32_t parents[MAX_NODES], ranks[MAX_NODES];
+    specdec_tree tree = {parents, ranks, MAX_NODES, 0};
+    double score = 0;
+    int i;
+
+    parents[0] = -1;
+    ranks[0] = 0;
+    for (i = 1; i < n; i++) {
+        parents[i] = chains ? (i <= chains ? 0 : i - chains) : (i - 1) / k;
+        ranks[i] = chains ? (i <= chains ? i : 1) : (i - 1) % k + 1;
+    }
+    tree.n = n;
+    specdec_tree_score(&score, &tree, p, MEASURE_RANKS, NULL);
+    return score;
 }
+
+/* Returns 0 when memory ran out. */
+static int score_shapes(const double *p, shape_scores *s)
+{
+    const int d = SPECDEC_TREE_MAX_DEPTH;
+    const size_t bytes = specdec_tree_memory(MAX_NODES, d, MEASURE_RANKS);
+    double *grid = (double *)malloc((MAX_NODES + 1) * (size_t)(d + 1) * sizeof(double));
+    void *memory = malloc(bytes);
+    int i, k, ok = grid && memory && !specdec_tree_grid(grid, p, MEASURE_RANKS, MAX_NODES, d, memory, bytes, NULL);
+
+    for (i = 0; ok && i < SIZES; i++) {
+        s->sequoia[i] = grid[(size_t)sizes[i] * (size_t)(d + 1) + (size_t)d];
+        s->chain[i] = score_shape(p, sizes[i], 1, 0);
+        s->chains[i] = score_shape(p, sizes[i], 16, 0);
+        for (k = 2; k <= MEASURE_RANKS; k++) {
+            double score = score_shape(p, sizes[i], 0, k);
+
+            if (score > s->full[i]) {
+                s->full[i] = score;
+                s->full_k[i] = k;
+            }
+        }
+    }
+    free(grid);
+    free(memory);
+    return ok;
+}
+
+/* Real steps with the Sequoia tree and the chain of each size in turn, coupled, behind two prompts. */
+static int run_shapes(comparison *c, const measure_prompts *prompts)
+{
+    static int32_t parents[MEASURE_NODES], ranks[MEASURE_NODES];
+    const size_t bytes = specdec_tree_memory(MEASURE_NODES, SPECDEC_TREE_MAX_DEPTH, MEASURE_RANKS);
+    specdec_tree tree = {parents, ranks, MEASURE_NODES, 0};
+    void *memory = malloc(bytes);
+    double p[MEASURE_RANKS];
+    int i, j, shape, ok = memory != NULL, count = specdec__min_int(prompts->count, 2);
+
+    measure_vector(&c->rates[c->run_at], MEASURE_COUPLED, p);
+    for (i = 0; ok && i < count; i++) {
+        int ready = measure_prompt(&c->m, prompts->texts[i], ANSWER);
+
+        ok = ready != 0;
+        for (j = 0; ready > 0 && ok && j < 2 * RUN_WIDTHS; j++) {
+            program_progress(NULL, "runs", i * 2 * RUN_WIDTHS + j, count * 2 * RUN_WIDTHS);
+            shape = j % 2;
+            ok = !(shape ? specdec_tree_chains(&tree, 1, sizes[j / 2] - 1, NULL)
+                         : specdec_tree_best(&tree, NULL, p, MEASURE_RANKS, sizes[j / 2], specdec__min_int(sizes[j / 2], SPECDEC_TREE_MAX_DEPTH), memory,
+                                             bytes, NULL));
+            measure_use(&c->m, &tree, MEASURE_COUPLED, c->rates[c->run_at].temperature, (uint64_t)i + 1);
+            ok = ok && measure_go(&c->m, 0, (c->o->steps + count - 1) / count, &c->runs[j / 2][shape]);
+        }
+    }
+    program_progress(NULL, "runs", 1, 1);
+    free(memory);
+    return ok;
+}
+
+static double tokens_a_step(const measure_run *run) { return run->steps ? (double)run->tokens / (double)run->steps : 0; }
+
+/* At temperature 0 all rules are the same. */
+static int rule_count(const measure_rates *r, int all) { return r->temperature > 0 ? all : 1; }
+
+static const char *rule_name(const measure_rates *r, int rule) { return r->temperature > 0 ? measure_rule_names[rule] : "greedy"; }
+
+static double share(const measure_rates *r, long count) { return r->decisions ? (double)count / (double)r->decisions : 0; }
+
+static void print_md_shapes(const comparison *c, int at, int rule)
+{
+    const shape_scores *s = &c->scores[at][rule];
+    int i;
+
+    printf("\nTemperature %.2g, %s: tokens a step expected, F(T) of specdec_tree_score with the measured acceptance vector", (double)c->rates[at].temperature,
+           rule_name(&c->rates[at], rule));
+    printf(at == c->run_at && rule == 0 ? "; run: measured with the engine, %d steps each\n\n" : "\n\n", c->o->steps);
+    printf("| n | Sequoia tree | chain | 16 chains | best k-ary | k | Sequoia / 16 chains |%s\n|---:|---:|---:|---:|---:|---:|---:|%s\n",
+           at == c->run_at && rule == 0 ? " Sequoia tree, run | chain, run |" : "", at == c->run_at && rule == 0 ? "---:|---:|" : "");
+    for (i = 0; i < SIZES; i++) {
+        printf("| %d | %.3f | %.3f | %.3f | %.3f | %d | %.3f |", sizes[i], s->sequoia[i], s->chain[i], s->chains[i], s->full[i], s->full_k[i],
+               s->sequoia[i] / s->chains[i]);
+        if (at == c->run_at && rule == 0 && i < RUN_WIDTHS)
+            printf(" %.2f | %.2f |", tokens_a_step(&c->runs[i][0]), tokens_a_step(&c->runs[i][1]));
+        else if (at == c->run_at && rule == 0)
+            printf(" | |");
+        printf("\n");
+    }
+}
+
+static void print_md_verifiers(const comparison *c)
+{
+    int i, j, k;
+
+    printf("\nShare of positions at which one of k children is accepted, by teacher forcing on the target's own text; 1 - TV is the most that any rule\n"
+           "reaches with one child drawn from the draft (top-k's is its most probable token).\n\n"
+           "| temperature | k | coupled | sequoia | specinfer | spectr | top-k | 1 - TV | decisions |\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
+    for (i = 0; i < c->count; i++) {
+        const measure_rates *r = &c->rates[i];
+
+        for (k = 0; k < 4; k++) {
+            printf("| %.2g | %d |", (double)r->temperature, measure_children[k]);
+            for (j = 0; j < MEASURE_RULES; j++)
+                printf(" %.3f |", share(r, r->within[j][k]));
+            if (r->temperature > 0 && k == 0)
+                printf(" %.3f |", r->positions ? r->overlap / (double)r->positions : 0);
+            else
+                printf(" |");
+            printf(" %ld |\n", r->decisions);
+        }
+    }
+}
+
+static void print_md_comparison(const comparison *c)
+{
+    int i, j;
+
+    printf("%s with %s; prompts: %s\n", c->o->models[0], c->o->draft, c->o->prompts);
+    print_md_verifiers(c);
+    for (i = 0; i < c->count; i++)
+        for (j = 0; j < rule_count(&c->rates[i], 2); j++)
+            print_md_shapes(c, i, j);
+}
+
+static void print_json_row(const char *name, const double *values, int count, const char *behind)
+{
+    int i;
+
+    printf("\"%s\":[", name);
+    for (i = 0; i < count; i++)
+        printf("%s%.6g", i ? "," : "", values[i]);
+    printf("]%s", behind);
+}
+
+static void print_json_rates(const comparison *c, int at)
+{
+    const measure_rates *r = &c->rates[at];
+    double values[MEASURE_RANKS];
+    int j, k;
+
+    printf("{\"temperature\":%g,\"positions\":%ld,\"decisions\":%ld,\n   \"accepted\":{", (double)r->temperature, r->positions, r->decisions);
+    for (j = 0; j < rule_count(r, MEASURE_RULES); j++) {
+        for (k = 0; k < 4; k++)
+            values[k] = share(r, r->within[j][k]);
+        print_json_row(rule_name(r, j), values, 4, j + 1 < rule_count(r, MEASURE_RULES) ? "," : "");
+    }
+    printf("},\n   \"expected\":{");
+    for (j = 0; j < rule_count(r, 2); j++) {
+        const shape_scores *s = &c->scores[at][j];
+
+        printf("%s\"%s\":{", j ? ",\n    " : "", rule_name(r, j));
+        measure_vector(r, (measure_rule)j, values);
+        print_json_row("acceptance", values, MEASURE_RANKS, ",");
+        print_json_row("sequoia", s->sequoia, SIZES, ",");
+        print_json_row("chain", s->chain, SIZES, ",");
+        print_json_row("chains16", s->chains, SIZES, ",");
+        print_json_row("kary", s->full, SIZES, "}");
+    }
+    printf("}}");
+}
+
+static void print_json_comparison(const comparison *c)
+{
+    int i;
+
+    printf("{\"children\":[1,2,4,8],\"n\":[8,16,32,64,128,256,512],\n \"temperatures\":[");
+    for (i = 0; i < c->count; i++) {
+        printf("%s\n  ", i ? "," : "");
+        print_json_rates(c, i);
+    }
+    printf("\n ],\n \"runs\":[");
+    for (i = 0; i < RUN_WIDTHS; i++)
+        printf("%s{\"n\":%d,\"temperature\":%g,\"sequoia\":%.4f,\"chain\":%.4f}", i ? "," : "", sizes[i], (double)c->rates[c->run_at].temperature,
+               tokens_a_step(&c->runs[i][0]), tokens_a_step(&c->runs[i][1]));
+    printf("]}\n");
+}
+
+static int run_comparison(const options *o)
+{
+    static comparison c;
+    float temperatures[MEASURE_TEMPERATURES];
+    double p[MEASURE_RANKS];
+    specdec_config config;
+    measure_prompts prompts;
+    measure_plan plan;
+    int i, j;
+
+    c.o = o;
+    c.count = measure_read_temperatures(o->temperatures, temperatures);
+    if (!c.count)
+        return program_misused("--temp takes up to 8 temperatures with commas between, not ", o->temperatures);
+    memset(&config, 0, sizeof config);
+    config.target.path = o->models[0];
+    config.draft.path = o->draft;
+    config.threads = o->threads;
+    config.kv = o->kv;
+    config.isa = o->isa;
+    config.weights_in_place = o->in_place;
+    plan.prompts = &prompts;
+    plan.tokens = ANSWER;
+    plan.positions = o->positions;
+    plan.draws = DRAWS;
+    plan.all = 1;
+    if (!measure_read_prompts(&prompts, o->prompts, 1000) || !measure_open(&c.m, &config))
+        return PROGRAM_FAILED;
+    c.m.chat = o->chat;
+    for (i = 0; i < c.count; i++) {
+        c.rates[i].temperature = temperatures[i];
+        c.run_at = temperatures[i] > 0.59f && temperatures[i] < 0.61f ? i : c.run_at;
+    }
+    if (!measure_acceptance(&c.m, c.rates, c.count, &plan))
+        return PROGRAM_FAILED;
+    for (i = 0; i < c.count; i++)
+        for (j = 0; j < 2; j++) {
+            measure_vector(&c.rates[i], (measure_rule)j, p);
+            if (!score_shapes(p, &c.scores[i][j]))
+                return program_failed("out of memory", "");
+        }
+    if (o->steps && !run_shapes(&c, &prompts))
+        return PROGRAM_FAILED;
+    (o->format == FORMAT_JSON ? print_json_comparison : print_md_comparison)(&c);
+    specdec_deinit(c.m.e);
+    return fflush(stdout) ? program_failed("cannot write", "") : PROGRAM_OK;
+}
+
+/* --- command line ---------------------------------------------------------------------------------------------------- */
 
 static int parse_widths(options *o, const char *text)
 {
@@ -546,106 +792,84 @@ static int parse_widths(options *o, const char *text)
     return o->width_count > 0;
 }
 
-static int parse_number(const char *text, int low, int high, int *out)
-{
-    char *end;
-    long n = strtol(text, &end, 10);
-
-    if (end == text || *end || n < low || n > high)
-        return 0;
-    *out = (int)n;
-    return 1;
-}
-
-/* Returns 0, or 2 after saying what is wrong. */
+/* Reads the command line. Returns PROGRAM_GO_ON, or an exit status. */
 static int parse(options *o, int argc, char **argv)
 {
-    int i;
+    const program_flag flags[] = {
+        {"-m", PROGRAM_TEXTS, (void *)o->models, "FILE", "a model; up to 8 of them, one after the other", 0, MAX_MODELS},
+        {"-md", PROGRAM_TEXT, (void *)&o->draft, "FILE", "a draft model: also measures speculation end to end", 0, 0},
+        {"-t", PROGRAM_INTEGER, &o->threads, "N", "threads (all processors)", 1, SPECDEC_MAX_THREADS},
+        {"-w", PROGRAM_TEXT, (void *)&o->width_list, "LIST", "step widths, 1 to 64 (1,2,4,8,16,32,64)", 0, 0},
+        {"-c", PROGRAM_INTEGER, &o->context, "N", "context behind every step, in tokens (128)", 1, 1 << 20},
+        {"-r", PROGRAM_INTEGER, &o->repeats, "N", "repeats (9)", 1, MAX_REPEATS},
+        {"-n", PROGRAM_INTEGER, &o->tokens, "N", "tokens that the end-to-end runs write (128)", 1, 800},
+        {"--kv", PROGRAM_TEXT, (void *)&o->kv, "NAME", "key and value cache: f16, f32, q8_0 (f16)", 0, 0},
+        {"--isa", PROGRAM_TEXT, (void *)&o->isa, "NAME", "instruction set (the best of this CPU)", 0, 0},
+        {"--in-place", PROGRAM_SWITCH, &o->in_place, NULL, "weights are not repacked", 0, 0},
+        {"--no-prefill", PROGRAM_NO, &o->prefill, NULL, "leaves out the prefill of 128 and 512 tokens", 0, 0},
+        {"-o", PROGRAM_CHOICE, &o->format, "md|json|svg", "what is written to standard output (md)", 0, 0},
+        {"--compare", PROGRAM_SWITCH, &o->compare, NULL, "instead: tree shapes and verifiers, for -m, -md and --prompts; md or json", 0, 0},
+        {"--prompts", PROGRAM_TEXT, (void *)&o->prompts, "FILE", "JSON lines with \"turns\" or \"prompt\", or text with empty lines between", 0, 0},
+        {"--temp", PROGRAM_TEXT, (void *)&o->temperatures, "LIST", "temperatures to compare at (0,0.2,0.6,1)", 0, 0},
+        {"--positions", PROGRAM_INTEGER, &o->positions, "N", "positions of text for each of them (500)", 1, 1000000},
+        {"--steps", PROGRAM_INTEGER, &o->steps, "N", "steps with each tree that is run (40); 0: none", 0, 100000},
+        {"--chat", PROGRAM_SWITCH, &o->chat, NULL, "prompts are messages, in the model's chat format", 0, 0},
+        {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
+    int status = program_read(flags, argc, argv, "specdec-bench", "-m MODEL.gguf [-m MORE.gguf ...] [-md DRAFT.gguf] [options]",
+                              "roofline share: max(bytes / read bandwidth, width * multiply-adds / integer peak) / time of the step\n");
 
-    for (i = 1; i < argc; i++) {
-        const char *flag = argv[i], *value = i + 1 < argc ? argv[i + 1] : NULL;
-        int ok = 1;
-
-        if (strcmp(flag, "--in-place") == 0) {
-            o->in_place = 1;
-            continue;
-        }
-        if (strcmp(flag, "--no-prefill") == 0) {
-            o->no_prefill = 1;
-            continue;
-        }
-        if (!strchr("mtwcrno-", flag[0] == '-' ? flag[1] : 0) || flag[0] != '-')
-            return wrong_usage("unknown argument ", flag);
-        if (!value)
-            return wrong_usage("a value is missing after ", flag);
-        if (strcmp(flag, "-m") == 0 && o->model_count < MAX_MODELS)
-            o->models[o->model_count++] = value;
-        else if (strcmp(flag, "-md") == 0)
-            o->draft = value;
-        else if (strcmp(flag, "-t") == 0)
-            ok = parse_number(value, 1, SPECDEC_MAX_THREADS, &o->threads);
-        else if (strcmp(flag, "-w") == 0)
-            ok = parse_widths(o, value);
-        else if (strcmp(flag, "-c") == 0)
-            ok = parse_number(value, 1, 1 << 20, &o->context);
-        else if (strcmp(flag, "-r") == 0)
-            ok = parse_number(value, 1, MAX_REPEATS, &o->repeats);
-        else if (strcmp(flag, "-n") == 0)
-            ok = parse_number(value, 1, 800, &o->tokens);
-        else if (strcmp(flag, "--kv") == 0)
-            o->kv = value;
-        else if (strcmp(flag, "--isa") == 0)
-            o->isa = value;
-        else if (strcmp(flag, "-o") == 0)
-            o->format = value;
-        else
-            return wrong_usage("unknown flag ", flag);
-        if (!ok)
-            return wrong_usage("not a sensible value for ", flag);
-        i++;
-    }
+    if (status != PROGRAM_GO_ON)
+        return status;
+    while (o->model_count < MAX_MODELS && o->models[o->model_count])
+        o->model_count++;
     if (!o->model_count)
-        return wrong_usage("a model is needed: -m MODEL.gguf", "");
-    if (strcmp(o->format, "md") && strcmp(o->format, "json") && strcmp(o->format, "svg"))
-        return wrong_usage("unknown output format ", o->format);
-    return 0;
+        return program_misused("a model is needed: -m MODEL.gguf", "");
+    if (!parse_widths(o, o->width_list))
+        return program_misused("-w takes up to 16 widths of 1 to 64 with commas between, not ", o->width_list);
+    if (o->compare && (o->model_count > 1 || !o->draft || !o->prompts || o->format == FORMAT_SVG))
+        return program_misused("--compare takes one -m, -md and --prompts, and writes md or json", "");
+    return PROGRAM_GO_ON;
 }
 
 int main(int argc, char **argv)
 {
+    static void (*const print[])(const bench *, const model_result *, int) = {print_md, print_json, print_svg};
     static model_result results[MAX_MODELS];
     static options o;
     static machine m;
     static bench b;
     specdec__arena arena;
-    int i;
+    int i, status;
 
-    for (i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0)
-            return fputs(usage, stdout), 0;
-    o.format = "md";
+    o.width_list = "1,2,4,8,16,32,64";
+    o.temperatures = "0,0.2,0.6,1";
     o.context = 128;
     o.repeats = 9;
     o.tokens = 128;
-    parse_widths(&o, "1,2,4,8,16,32,64");
-    if (parse(&o, argc, argv))
-        return 2;
+    o.prefill = 1;
+    o.positions = 500;
+    o.steps = 40;
+    status = parse(&o, argc, argv);
+    if (status != PROGRAM_GO_ON)
+        return status;
+    if (o.compare)
+        return run_comparison(&o);
     arena.size = (size_t)SPECDEC_MAX_THREADS * SPECDEC__STACK + (1 << 16);
     arena.base = (unsigned char *)malloc(arena.size);
     arena.used = 0;
     m.memory = (unsigned char *)malloc(READ_BYTES);
     if (!arena.base || !m.memory || specdec__pool_init(&m.pool, o.threads ? o.threads : specdec__os_processors(), &m.never, &arena, NULL))
-        return fprintf(stderr, "specdec-bench: no memory or no threads\n"), 1;
+        return program_failed("no memory or no threads", "");
     memset(m.memory, 1, READ_BYTES);
     b.o = &o;
     b.m = &m;
     b.repeats = o.repeats;
     for (i = 0; i < o.model_count; i++)
         if (!measure_model(&b, o.models[i], &results[i]))
-            return 1;
-    (strcmp(o.format, "json") == 0 ? print_json : strcmp(o.format, "svg") == 0 ? print_svg : print_md)(&b, results, o.model_count);
+            return PROGRAM_FAILED;
+    print[o.format](&b, results, o.model_count);
     specdec__pool_deinit(&m.pool);
     free(m.memory);
     free(arena.base);
-    return 0;
+    return fflush(stdout) ? program_failed("cannot write", "") : PROGRAM_OK;
 }
