@@ -6872,8 +6872,14 @@ static void specdec__forward_gate_up(specdec__context *c, int thread, const spec
 static void specdec__forward_quantise(specdec__context *c, int thread, float *values, int n, int width, const float *weight, const int *rows)
 {
     int blocks = width / 32, from = blocks * thread / c->pool->active, to = blocks * (thread + 1) / c->pool->active, i;
-    specdec__columns columns = c->columns;
+    specdec__columns columns; /* a copy but for what thread 0 is going to write */
 
+    columns.codes = c->columns.codes;
+    columns.scale = c->columns.scale;
+    columns.pair32 = c->columns.pair32;
+    columns.pair16 = c->columns.pair16;
+    columns.sum32 = c->columns.sum32;
+    columns.sum16 = c->columns.sum16;
     columns.n = n;
     columns.stride = width;
     columns.values = values;
@@ -6884,8 +6890,11 @@ static void specdec__forward_quantise(specdec__context *c, int thread, float *va
             c->kernels->norm(c->x + (size_t)(rows ? rows[i] : i) * (size_t)width, weight, c->model->epsilon, width, from * 32, to * 32, row);
         c->kernels->quantise(row, from, to, i, &columns);
     }
-    if (thread == 0)
-        c->columns = columns;
+    if (thread == 0) {
+        c->columns.n = n;
+        c->columns.stride = width;
+        c->columns.values = values;
+    }
 }
 
 /* --- attention ------------------------------------------------------------------------------------------------------ */
