@@ -1917,6 +1917,9 @@ typedef struct specdec__columns {
 typedef void specdec__unpack_function(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel);
 typedef void specdec__dot_function(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column,
                                    int count, float *sums);
+/* sums (count, 16) += blocks*32 values of a tile's rows times as many of columns [column, column + count), from block on. */
+typedef void specdec__multiply_function(const unsigned char *tile, int blocks, specdec__panel *panel, const specdec__columns *x, int block,
+                                        int column, int count, float *sums);
 
 /* What an instruction set supplies. Every function gives the same bits in every table. */
 typedef struct specdec__kernels {
@@ -1926,6 +1929,8 @@ typedef struct specdec__kernels {
     /* Adds panel * columns to sums (column, row); [granule is 32][has a minimum]. */
     specdec__dot_function *dot[2][2];
     specdec__dot_function *dot_float;
+    /* Both in one, where that is faster; else NULL. */
+    specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
     /* Values [from, to) of x * weight / rms(x (length)); x and weight are padded with zeros to a multiple of 16. */
     void (*norm)(const float *x, const float *weight, float epsilon, int length, int from, int to, float *out);
     /* Blocks [from, to) of one row of values -> column c of columns. */
@@ -2133,7 +2138,7 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
 #define SPECDEC__WIDTH 1
 #include SPECDEC_FILE
 
-/* --- AVX-512 with VNNI ---------------------------------------------------------------------------------------------- */
+/* --- AVX2 with FMA and F16C, and AVX-VNNI ---------------------------------------------------------------------------- */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
 /* gcc 12 sees uninitialised variables in its own AVX-512 header when it compiles C++ (GCC bug 105593). */
@@ -2153,6 +2158,377 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 #endif
 
+/* Makes the compiler load a vector once, not again for every use. */
+#define SPECDEC__KEEP(vector) __asm__("" : "+v"(vector))
+
+#define SPECDEC__AVX2 __attribute__((target("avx2,fma,f16c")))
+#if (defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11)
+#define SPECDEC__AVXVNNI __attribute__((target("avx2,fma,f16c,avxvnni")))
+#endif
+
+/* Sixteen float lanes in two registers. */
+typedef struct specdec__avx2_v {
+    __m256 a, b;
+} specdec__avx2_v;
+
+#define SPECDEC__AVX2_LANES(name, parameters, low, high) \
+    SPECDEC__AVX2 SPECDEC__INLINE specdec__avx2_v specdec__avx2_##name parameters \
+    { \
+        specdec__avx2_v r; \
+        r.a = low; \
+        r.b = high; \
+        return r; \
+    }
+
+SPECDEC__AVX2_LANES(load, (const float *at), _mm256_loadu_ps(at), _mm256_loadu_ps(at + 8))
+SPECDEC__AVX2_LANES(set, (float x), _mm256_set1_ps(x), _mm256_set1_ps(x))
+SPECDEC__AVX2_LANES(add, (specdec__avx2_v x, specdec__avx2_v y), _mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b))
+SPECDEC__AVX2_LANES(sub, (specdec__avx2_v x, specdec__avx2_v y), _mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b))
+SPECDEC__AVX2_LANES(mul, (specdec__avx2_v x, specdec__avx2_v y), _mm256_mul_ps(x.a, y.a), _mm256_mul_ps(x.b, y.b))
+SPECDEC__AVX2_LANES(div, (specdec__avx2_v x, specdec__avx2_v y), _mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b))
+SPECDEC__AVX2_LANES(max, (specdec__avx2_v x, specdec__avx2_v y), _mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b))
+SPECDEC__AVX2_LANES(min, (specdec__avx2_v x, specdec__avx2_v y), _mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b))
+SPECDEC__AVX2_LANES(madd, (specdec__avx2_v x, specdec__avx2_v y, specdec__avx2_v z), _mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b))
+SPECDEC__AVX2_LANES(load_f16, (const void *at), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at)),
+                    _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at + 1)))
+
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_scale2_half(__m256 a, __m256 shifter)
+{
+    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_castps_si256(shifter), 23)));
+}
+SPECDEC__AVX2_LANES(scale2, (specdec__avx2_v x, specdec__avx2_v shifter), specdec__avx2_scale2_half(x.a, shifter.a),
+                    specdec__avx2_scale2_half(x.b, shifter.b))
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bf16(const __m128i *at)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(at)), 16));
+}
+SPECDEC__AVX2_LANES(load_bf16, (const void *at), specdec__avx2_from_bf16((const __m128i *)at), specdec__avx2_from_bf16((const __m128i *)at + 1))
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store(float *at, specdec__avx2_v x)
+{
+    _mm256_storeu_ps(at, x.a);
+    _mm256_storeu_ps(at + 8, x.b);
+}
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_bytes(int8_t *at, specdec__avx2_v x)
+{
+    const __m256i byte = _mm256_set1_epi32(255);
+    __m256i words = _mm256_packus_epi32(_mm256_and_si256(_mm256_castps_si256(x.a), byte), _mm256_and_si256(_mm256_castps_si256(x.b), byte));
+
+    words = _mm256_permute4x64_epi64(words, 0xD8);
+    _mm_storeu_si128((__m128i *)(void *)at, _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+}
+SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(specdec__avx2_v x)
+{
+    __m256 b = _mm256_add_ps(x.a, x.b);
+    __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_add_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
+}
+SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(specdec__avx2_v x)
+{
+    __m256 b = _mm256_max_ps(x.a, x.b);
+    __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+    c = _mm_max_ps(c, _mm_movehl_ps(c, c));
+    return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}
+SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_sum_codes(const int8_t *codes)
+{
+    __m128i high = _mm_set1_epi8((char)-128), v = _mm_loadu_si128((const __m128i *)(const void *)codes);
+    __m128i sums = _mm_sad_epu8(_mm_xor_si128(v, high), _mm_setzero_si128());
+    return _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 2) - 16 * 128;
+}
+SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_first_bits(specdec__avx2_v x) { return _mm_cvtsi128_si32(_mm_castps_si128(_mm256_castps256_ps128(x.a))); }
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__avx2_v x)
+{
+    _mm_storeu_si128((__m128i *)at, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128((__m128i *)at + 1, _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+}
+
+/* Panels hold codes + bias where that fits 6 bits (Q4_0, Q4_K, Q6_K: multiplied as unsigned), else codes. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_get(const void *at) { return _mm256_loadu_si256((const __m256i *)at); }
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_bytes(void *at, __m256i v) { _mm256_storeu_si256((__m256i *)at, v); }
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_and(__m256i a, int mask) { return _mm256_and_si256(a, _mm256_set1_epi8((char)mask)); }
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shift(__m256i a, int n) { return _mm256_srl_epi16(a, _mm_cvtsi32_si128(n)); }
+
+/* So many vectors of nibbles to twice as many of codes, the low nibbles first; a vector is two registers. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_nibbles(const unsigned char *from, int vectors, int8_t *codes)
+{
+    int i;
+
+    for (i = 0; i < vectors * 64; i += 32) {
+        __m256i q = specdec__avx2_get(from + i);
+
+        _mm_prefetch((const char *)from + 4096 + i, _MM_HINT_T0);
+        specdec__avx2_put_bytes(codes + i, specdec__avx2_and(q, 15));
+        specdec__avx2_put_bytes(codes + vectors * 64 + i, specdec__avx2_and(_mm256_srli_epi16(q, 4), 15));
+    }
+}
+
+/* count scales (count, 16) = d times signed bytes (count, 16). */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scale_bytes(specdec__avx2_v d, const int8_t *bytes, int count, float (*out)[SPECDEC__ROWS])
+{
+    int i;
+
+    for (i = 0; i < count; i++) {
+        specdec__avx2_v s;
+
+        s.a = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(bytes + i * 16))));
+        s.b = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(bytes + i * 16 + 8))));
+        specdec__avx2_store(out[i], specdec__avx2_mul(d, s));
+    }
+}
+
+SPECDEC__AVX2 static void specdec__avx2_unpack_q4_0(const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    int b;
+
+    for (b = 0; b < blocks; b++, tile += 288) {
+        specdec__avx2_store(panel->scale[b], specdec__avx2_load_f16(tile));
+        specdec__avx2_nibbles(tile + 32, 4, panel->u.codes + b * 512);
+    }
+}
+
+SPECDEC__AVX2 static void specdec__avx2_unpack_q8_0(const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    int b, i;
+
+    for (b = 0; b < blocks; b++, tile += 544) {
+        specdec__avx2_store(panel->scale[b], specdec__avx2_load_f16(tile));
+        for (i = 0; i < 512; i += 32) {
+            _mm_prefetch((const char *)tile + 4096 + i, _MM_HINT_T0);
+            specdec__avx2_put_bytes(panel->u.codes + b * 512 + i, specdec__avx2_get(tile + 32 + i));
+        }
+    }
+}
+
+SPECDEC__AVX2 static void specdec__avx2_unpack_q4_k(const unsigned char *tile, specdec__panel *panel)
+{
+    int8_t scales[128], minimums[128];
+    int i;
+
+    for (i = 0; i < 64; i += 32) {
+        __m256i a = specdec__avx2_get(tile + 64 + i), b = specdec__avx2_get(tile + 128 + i), c = specdec__avx2_get(tile + 192 + i);
+        __m256i top = specdec__avx2_and(_mm256_srli_epi16(a, 2), 48), top_minimum = specdec__avx2_and(_mm256_srli_epi16(b, 2), 48);
+
+        specdec__avx2_put_bytes(scales + i, specdec__avx2_and(a, 63));
+        specdec__avx2_put_bytes(scales + 64 + i, _mm256_or_si256(specdec__avx2_and(c, 15), top));
+        specdec__avx2_put_bytes(minimums + i, specdec__avx2_and(b, 63));
+        specdec__avx2_put_bytes(minimums + 64 + i, _mm256_or_si256(specdec__avx2_and(_mm256_srli_epi16(c, 4), 15), top_minimum));
+    }
+    specdec__avx2_scale_bytes(specdec__avx2_load_f16(tile), scales, 8, panel->scale);
+    specdec__avx2_scale_bytes(specdec__avx2_sub(specdec__avx2_set(-0.0f), specdec__avx2_load_f16(tile + 32)), minimums, 8, panel->minimum);
+    for (i = 0; i < 4; i++)
+        specdec__avx2_nibbles(tile + 256 + i * 512, 8, panel->u.codes + i * 1024);
+}
+
+SPECDEC__AVX2 static void specdec__avx2_unpack_q6_k(const unsigned char *tile, specdec__panel *panel)
+{
+    const unsigned char *low = tile, *high = tile + 2048;
+    int8_t *codes = panel->u.codes;
+    int half, s, i;
+
+    specdec__avx2_scale_bytes(specdec__avx2_load_f16(tile + 3328), (const int8_t *)tile + 3072, 16, panel->scale);
+    for (half = 0; half < 2; half++, low += 1024, high += 512)
+        for (s = 0; s < 4; s++, codes += 512)
+            for (i = 0; i < 512; i += 32) {
+                __m256i q = specdec__avx2_and(specdec__avx2_shift(specdec__avx2_get(low + s % 2 * 512 + i), s / 2 * 4), 15);
+                __m256i h = specdec__avx2_and(specdec__avx2_shift(specdec__avx2_get(high + i), s * 2), 3);
+
+                specdec__avx2_put_bytes(codes + i, _mm256_or_si256(q, _mm256_slli_epi16(h, 4)));
+            }
+}
+
+/* Pairs of granules: the sum of the codes below, -bias above, so that madd(pair, (offset, sum of activation codes)) is
+   what offset and bias add to a dot. With vnni, codes that are signed become unsigned (code + 128). */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_pairs(int granule, int bias, int flip, int blocks, specdec__panel *panel)
+{
+    const __m256i ones = _mm256_set1_epi8(1), words = _mm256_set1_epi16(1), above = _mm256_set1_epi16((short)(flip ? -128 : -bias));
+    int vectors = granule / 4, k, h, i;
+
+    for (k = 0; k < blocks * 32 / granule; k++)
+        for (h = 0; h < 2; h++) {
+            int8_t *codes = panel->u.codes + k * vectors * 64 + h * 32;
+            __m256i sum = _mm256_setzero_si256();
+
+            for (i = 0; i < vectors; i++) {
+                __m256i c = specdec__avx2_get(codes + i * 64);
+
+                sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(ones, c));
+                if (flip)
+                    specdec__avx2_put_bytes(codes + i * 64, _mm256_xor_si256(c, _mm256_set1_epi8((char)-128)));
+            }
+            sum = _mm256_sub_epi32(_mm256_madd_epi16(sum, words), _mm256_set1_epi32(granule * bias));
+            specdec__avx2_put_bytes(&panel->pair[k][h * 8], _mm256_blend_epi16(sum, above, 0xAA));
+        }
+}
+
+/* sum += four products of unsigned w (or signed, for SIGNED) and signed x in every 32-bit lane. What may be added up in 16
+   bits: 8 steps of 4-bit codes, 2 of 6-bit codes, 1 of 8-bit codes: all below 2^15, so nothing ever saturates. */
+enum { SPECDEC__AVX2_4BIT, SPECDEC__AVX2_6BIT, SPECDEC__AVX2_SIGNED, SPECDEC__AVX2_VNNI };
+
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_product(int mode, __m256i w, __m256i x)
+{
+    return mode == SPECDEC__AVX2_SIGNED ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)) : _mm256_maddubs_epi16(w, x);
+}
+
+/* Granule k of a panel times columns of them: sums (column, 2) in 32-bit lanes. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_integers(int mode, int vectors, int columns, const int8_t *w, const int32_t *x, __m256i (*sums)[2])
+{
+    const __m256i words = _mm256_set1_epi16(1);
+    const int step = mode == SPECDEC__AVX2_4BIT ? vectors : mode == SPECDEC__AVX2_6BIT ? 2 : 1;
+    __m256i part[4][2];
+    int i, c;
+
+    for (i = 0; i < vectors; i++) {
+        __m256i a = specdec__avx2_get(w + i * 64), b = specdec__avx2_get(w + i * 64 + 32);
+
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++) {
+            __m256i value = _mm256_set1_epi32(x[c * 8 + i]), p = specdec__avx2_product(mode, a, value), q = specdec__avx2_product(mode, b, value);
+
+            part[c][0] = i % step ? _mm256_add_epi16(part[c][0], p) : p;
+            part[c][1] = i % step ? _mm256_add_epi16(part[c][1], q) : q;
+            if (i % step == step - 1) {
+                sums[c][0] = _mm256_add_epi32(sums[c][0], _mm256_madd_epi16(part[c][0], words));
+                sums[c][1] = _mm256_add_epi32(sums[c][1], _mm256_madd_epi16(part[c][1], words));
+            }
+        }
+    }
+}
+
+/* A panel times up to 4 columns. */
+#define SPECDEC__AVX2_DOT(isa, target) \
+    target SPECDEC__INLINE void specdec__##isa##_dot_columns(int mode, int granule, int has_minimum, int columns, const specdec__panel *panel, \
+                                                             int blocks, const specdec__columns *x, size_t at, float *sums) \
+    { \
+        const int per = 32 / granule, vectors = granule / 4; \
+        __m256 acc[4][2]; \
+        int k, c, h; \
+        SPECDEC__UNROLL \
+        for (c = 0; c < columns; c++) { \
+            acc[c][0] = _mm256_loadu_ps(sums + c * 16); \
+            acc[c][1] = _mm256_loadu_ps(sums + c * 16 + 8); \
+        } \
+        for (k = 0; k < blocks * per; k++) { \
+            const size_t block = at + (size_t)(k / per) * (size_t)x->n; \
+            const int32_t *codes = (const int32_t *)(const void *)(x->codes + block * 32) + k % per * 4; \
+            const int32_t *pairs = per == 1 ? x->pair32 + block : x->pair16 + block * 2 + k % 2; \
+            const float *totals = per == 1 ? x->sum32 + block : x->sum16 + block * 2 + k % 2; \
+            __m256i integers[4][2]; \
+            SPECDEC__UNROLL \
+            for (c = 0; c < columns; c++) { \
+                __m256i pair = _mm256_set1_epi32(pairs[c * per]); \
+                integers[c][0] = _mm256_madd_epi16(specdec__avx2_get(panel->pair[k]), pair); \
+                integers[c][1] = _mm256_madd_epi16(specdec__avx2_get(&panel->pair[k][8]), pair); \
+            } \
+            specdec__##isa##_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, codes, integers); \
+            SPECDEC__UNROLL \
+            for (c = 0; c < columns; c++) \
+                SPECDEC__UNROLL \
+                for (h = 0; h < 2; h++) { \
+                    __m256 scale = _mm256_mul_ps(_mm256_loadu_ps(panel->scale[k] + h * 8), _mm256_set1_ps(x->scale[block + (size_t)c])); \
+                    acc[c][h] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(integers[c][h]), acc[c][h]); \
+                    if (has_minimum) \
+                        acc[c][h] = _mm256_fmadd_ps(_mm256_loadu_ps(panel->minimum[k] + h * 8), _mm256_set1_ps(totals[c * per]), acc[c][h]); \
+                } \
+        } \
+        SPECDEC__UNROLL \
+        for (c = 0; c < columns; c++) { \
+            _mm256_storeu_ps(sums + c * 16, acc[c][0]); \
+            _mm256_storeu_ps(sums + c * 16 + 8, acc[c][1]); \
+        } \
+    } \
+    target SPECDEC__INLINE void specdec__##isa##_dot(int mode, int granule, int has_minimum, const specdec__panel *panel, int blocks, \
+                                                     const specdec__columns *x, size_t at, int count, float *sums) \
+    { \
+        for (; count >= 4; count -= 4, at += 4, sums += 64) \
+            specdec__##isa##_dot_columns(mode, granule, has_minimum, 4, panel, blocks, x, at, sums); \
+        if (count == 3) \
+            specdec__##isa##_dot_columns(mode, granule, has_minimum, 3, panel, blocks, x, at, sums); \
+        if (count == 2) \
+            specdec__##isa##_dot_columns(mode, granule, has_minimum, 2, panel, blocks, x, at, sums); \
+        if (count == 1) \
+            specdec__##isa##_dot_columns(mode, granule, has_minimum, 1, panel, blocks, x, at, sums); \
+    }
+
+SPECDEC__AVX2_DOT(avx2, SPECDEC__AVX2)
+
+/* Unpacks blocks*32 values (at most a panel); bias is what the codes of the type come with. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack(int type, const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q4_0: specdec__avx2_unpack_q4_0(tile, blocks, panel); break;
+    case SPECDEC__TYPE_Q8_0: specdec__avx2_unpack_q8_0(tile, blocks, panel); break;
+    case SPECDEC__TYPE_Q4_K: specdec__avx2_unpack_q4_k(tile, panel); break;
+    case SPECDEC__TYPE_Q6_K: specdec__avx2_unpack_q6_k(tile, panel); break;
+    default: specdec__unpack_codes(specdec__quant_find((uint32_t)type), tile, blocks, panel); break;
+    }
+}
+
+#define SPECDEC__AVX2_TYPE(isa, target, vnni, number, granule, has_minimum, mode, bias) \
+    target static void specdec__##isa##_multiply_##number(const unsigned char *tile, int blocks, specdec__panel *panel, \
+        const specdec__columns *x, int block, int column, int count, float *sums) \
+    { \
+        const specdec__quant_type *type = specdec__quant_find(SPECDEC__TYPE_##number); \
+        const size_t bytes = (size_t)type->bytes * SPECDEC__ROWS * 32 / type->block; \
+        int run; \
+        for (; blocks; blocks -= run, block += run, tile += (size_t)run * bytes) { \
+            run = specdec__min_int(blocks, SPECDEC__PANEL / 32); \
+            specdec__avx2_unpack(SPECDEC__TYPE_##number, tile, run, panel); \
+            specdec__avx2_pairs(granule, bias, vnni && mode == SPECDEC__AVX2_SIGNED, run, panel); \
+            specdec__##isa##_dot(vnni ? SPECDEC__AVX2_VNNI : mode, granule, has_minimum, panel, run, x, \
+                                 (size_t)block * (size_t)x->n + (size_t)column, count, sums); \
+        } \
+    }
+
+#define SPECDEC__AVX2_TYPES(isa, target, vnni) \
+    SPECDEC__AVX2_TYPE(isa, target, vnni, Q4_0, 32, 0, SPECDEC__AVX2_4BIT, 8) \
+    SPECDEC__AVX2_TYPE(isa, target, vnni, Q4_1, 32, 1, SPECDEC__AVX2_SIGNED, 0) \
+    SPECDEC__AVX2_TYPE(isa, target, vnni, Q5_0, 32, 0, SPECDEC__AVX2_SIGNED, 0) \
+    SPECDEC__AVX2_TYPE(isa, target, vnni, Q5_1, 32, 1, SPECDEC__AVX2_SIGNED, 0) \
+    SPECDEC__AVX2_TYPE(isa, target, vnni, Q8_0, 32, 0, SPECDEC__AVX2_SIGNED, 0) \
+    SPECDEC__AVX2_TYPE(isa, target, vnni, Q2_K, 16, 1, SPECDEC__AVX2_SIGNED, 0) \
+    SPECDEC__AVX2_TYPE(isa, target, vnni, Q3_K, 16, 0, SPECDEC__AVX2_SIGNED, 0) \
+    SPECDEC__AVX2_TYPE(isa, target, vnni, Q4_K, 32, 1, SPECDEC__AVX2_4BIT, 0) \
+    SPECDEC__AVX2_TYPE(isa, target, vnni, Q5_K, 32, 1, SPECDEC__AVX2_SIGNED, 0) \
+    SPECDEC__AVX2_TYPE(isa, target, vnni, Q6_K, 16, 0, SPECDEC__AVX2_6BIT, 32) \
+    SPECDEC__AVX2_TYPE(isa, target, vnni, IQ2_XXS, 32, 0, SPECDEC__AVX2_SIGNED, 0) \
+    SPECDEC__AVX2_TYPE(isa, target, vnni, IQ4_NL, 32, 0, SPECDEC__AVX2_SIGNED, 0) \
+    SPECDEC__AVX2_TYPE(isa, target, vnni, IQ4_XS, 32, 0, SPECDEC__AVX2_SIGNED, 0)
+
+SPECDEC__AVX2_TYPES(avx2, SPECDEC__AVX2, 0)
+
+#ifdef SPECDEC__AVXVNNI
+SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_integers(int mode, int vectors, int columns, const int8_t *w, const int32_t *x, __m256i (*sums)[2])
+{
+    int i, c;
+
+    (void)mode;
+    for (i = 0; i < vectors; i++) {
+        __m256i a = specdec__avx2_get(w + i * 64), b = specdec__avx2_get(w + i * 64 + 32);
+
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++) {
+            __m256i value = _mm256_set1_epi32(x[c * 8 + i]);
+
+            sums[c][0] = _mm256_dpbusd_avx_epi32(sums[c][0], a, value);
+            sums[c][1] = _mm256_dpbusd_avx_epi32(sums[c][1], b, value);
+        }
+    }
+}
+
+SPECDEC__AVX2_DOT(avxvnni, SPECDEC__AVXVNNI)
+SPECDEC__AVX2_TYPES(avxvnni, SPECDEC__AVXVNNI, 1)
+#endif
+
+#define SPECDEC__ISA avx2
+#define SPECDEC__TARGET SPECDEC__AVX2
+#define SPECDEC__WIDTH 1
+#include SPECDEC_FILE
+#endif /* x86_64 */
+
+/* --- AVX-512 with VNNI ---------------------------------------------------------------------------------------------- */
+
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
 #define SPECDEC__AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
 typedef __m512 specdec__avx512_v;
 
@@ -2205,39 +2581,68 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_f16(void *at, __m512 
     _mm256_storeu_si256((__m256i *)at, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* Sixty-four bytes of a tile; asks for those that follow SPECDEC__AHEAD bytes later. */
-#define SPECDEC__AHEAD 3456
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_fetch(const unsigned char *at)
+/* Weight codes stay packed in the tile and are unpacked in registers for every pass over up to 8 columns; a panel holds
+   only scales, minimums and pairs. The type is a constant in all that follows: every type gets its own machine code. */
+
+/* What is added to a code to make it unsigned, the highest code then, and the bytes of 32 values of 16 rows. */
+SPECDEC__INLINE int specdec__avx512_bias(int type)
 {
-    _mm_prefetch((const char *)at + SPECDEC__AHEAD, _MM_HINT_T0);
-    return _mm512_loadu_si512(at);
+    switch (type) {
+    case SPECDEC__TYPE_Q4_0: return 8;
+    case SPECDEC__TYPE_Q5_0: return 16;
+    case SPECDEC__TYPE_Q3_K: return 4;
+    case SPECDEC__TYPE_Q6_K: return 32;
+    case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: return 0;
+    default: return 128;
+    }
 }
 
-/* Sixteen half floats, or sixteen bytes, to floats. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves(const unsigned char *at)
+SPECDEC__INLINE int specdec__avx512_limit(int type)
 {
-    _mm_prefetch((const char *)at + SPECDEC__AHEAD, _MM_HINT_T0);
-    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)at));
+    switch (type) {
+    case SPECDEC__TYPE_Q2_K: return 3;
+    case SPECDEC__TYPE_Q3_K: return 7;
+    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q4_K: return 15;
+    case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q5_K: return 31;
+    case SPECDEC__TYPE_Q6_K: return 63;
+    default: return 255;
+    }
 }
 
+/* Bytes of a tile of one block of 32 values, or an eighth of one of 256. */
+SPECDEC__INLINE int specdec__avx512_span(int type)
+{
+    switch (type) {
+    case SPECDEC__TYPE_IQ2_XXS: return 132;
+    case SPECDEC__TYPE_Q2_K: return 168;
+    case SPECDEC__TYPE_Q3_K: return 220;
+    case SPECDEC__TYPE_IQ4_XS: return 272;
+    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_IQ4_NL: case SPECDEC__TYPE_Q4_K: return 288;
+    case SPECDEC__TYPE_Q4_1: return 320;
+    case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_K: return 352;
+    case SPECDEC__TYPE_Q5_1: return 384;
+    case SPECDEC__TYPE_Q6_K: return 420;
+    default: return 544;
+    }
+}
+
+/* Types whose scales stand, as half floats, at the start of every 32 values. */
+SPECDEC__INLINE int specdec__avx512_is_block_32(int type)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_1: return 1;
+    case SPECDEC__TYPE_Q8_0: case SPECDEC__TYPE_IQ4_NL: return 1;
+    default: return 0;
+    }
+}
+
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_load_bytes(const unsigned char *at) { return _mm512_loadu_si512(at); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves(const unsigned char *at) { return specdec__avx512_load_f16(at); }
+
+/* Sixteen bytes to floats. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_bytes(const int8_t *at)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at)));
-}
-
-/* a << n (-3..4), or a >> -n, in 16-bit lanes: what crosses a byte is for the caller to mask. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_shift(__m512i a, int n)
-{
-    switch (n) {
-    case 4: return _mm512_slli_epi16(a, 4);
-    case 3: return _mm512_slli_epi16(a, 3);
-    case 2: return _mm512_slli_epi16(a, 2);
-    case 1: return _mm512_slli_epi16(a, 1);
-    case -1: return _mm512_srli_epi16(a, 1);
-    case -2: return _mm512_srli_epi16(a, 2);
-    case -3: return _mm512_srli_epi16(a, 3);
-    default: return a;
-    }
 }
 
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_and(__m512i a, int mask)
@@ -2251,42 +2656,32 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_select(int mask, __m512i
     return _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)mask), a, b, 0xCA);
 }
 
-/* The pair of a granule from the sum of its codes: that sum in the low half, -bias in the high half, so that
-   dpwssd(pair, (offset, sum of activation codes)) is what offset and bias add to a dot of unsigned codes. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_pair(specdec__panel *panel, int granule, __m512i sum, int bias)
+/* Bit n of every byte becomes bit m; what crosses into other bytes is for the caller to mask. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_move(__m512i a, int n, int m)
 {
-    _mm512_storeu_si512(panel->pair[granule], _mm512_mask_blend_epi16(0xAAAAAAAA, sum, _mm512_set1_epi16((short)-bias)));
+    return _mm512_rolv_epi32(a, _mm512_set1_epi32(m - n));
 }
 
-/* Stores a granule: count vectors (4 or 8) of unsigned codes, code + bias <= highest, and its pair. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_codes(specdec__panel *panel, int granule, const __m512i *u, int count, int bias, int highest)
+/* value in every byte whose bit n is set. (Zen 5 shifts by a variable count on the ports of the multipliers; this not.) */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit(__m512i a, int n, int value)
 {
-    const __m512i ones = _mm512_set1_epi8(1);
-    int8_t *codes = panel->u.codes + (size_t)granule * (size_t)count * 64;
-    __m512i sum = _mm512_set1_epi32(-4 * count * bias);
-    int i;
+    __m512i found = _mm512_sub_epi8(_mm512_setzero_si512(), specdec__avx512_and(a, 1 << n));
+    return _mm512_min_epu8(found, _mm512_set1_epi8((char)value));
+}
 
-    SPECDEC__UNROLL
-    for (i = 0; i < count; i++)
-        _mm512_storeu_si512(codes + i * 64, u[i]);
-    if (highest * count <= 255) {
-        __m512i bytes = u[0];
-
-        SPECDEC__UNROLL
-        for (i = 1; i < count; i++)
-            bytes = _mm512_add_epi8(bytes, u[i]);
-        sum = _mm512_dpbusd_epi32(sum, bytes, ones);
-    } else {
-        __m512i more = _mm512_setzero_si512();
-
-        SPECDEC__UNROLL
-        for (i = 0; i < count; i += 2) {
-            sum = _mm512_dpbusd_epi32(sum, u[i], ones);
-            more = _mm512_dpbusd_epi32(more, u[i + 1], ones);
-        }
-        sum = _mm512_add_epi32(sum, more);
+/* The same for a constant n and bit 4; the other bits are for the caller to mask. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit_to_4(__m512i a, int n)
+{
+    switch (n) {
+    case 0: return _mm512_slli_epi16(a, 4);
+    case 1: return _mm512_slli_epi16(a, 3);
+    case 2: return _mm512_slli_epi16(a, 2);
+    case 3: return _mm512_slli_epi16(a, 1);
+    case 4: return a;
+    case 5: return _mm512_srli_epi16(a, 1);
+    case 6: return _mm512_srli_epi16(a, 2);
+    default: return _mm512_srli_epi16(a, 3);
     }
-    specdec__avx512_put_pair(panel, granule, sum, bias);
 }
 
 /* Eight vectors of nibbles from four: the low ones first. */
@@ -2296,7 +2691,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_nibbles(const unsigned char
 
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
-        __m512i q = specdec__avx512_fetch(at + i * 64);
+        __m512i q = specdec__avx512_load_bytes(at + i * 64);
+
+        SPECDEC__KEEP(q);
         u[i] = specdec__avx512_and(q, 15);
         u[i + 4] = specdec__avx512_and(_mm512_srli_epi16(q, 4), 15);
     }
@@ -2314,214 +2711,232 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_iq4(__m512i u[8])
         u[i] = _mm512_shuffle_epi8(table, u[i]);
 }
 
-/* Blocks of 32: (scale), (scale, minimum), five bits, the values of a table. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_nibbles(const unsigned char *tile, int blocks, specdec__panel *panel, int bias,
-                                                                    int has_minimum, int has_fifth, int has_table)
+/* Blocks of 32 in nibbles: the unsigned codes; at: the nibbles, bits: the fifth bits. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_32(const unsigned char *at, const unsigned char *bits, __m512i u[8])
 {
-    const int halves = has_minimum ? 64 : 32, bits = has_fifth ? 64 : 0;
-    int b, i;
+    int i;
 
-    for (b = 0; b < blocks; b++, tile += halves + bits + 256) {
-        __m512i u[8];
+    specdec__avx512_nibbles(at, u);
+    if (bits) {
+        __m512i high = specdec__avx512_load_bytes(bits);
 
-        _mm512_storeu_ps(panel->scale[b], specdec__avx512_halves(tile));
-        if (has_minimum)
-            _mm512_storeu_ps(panel->minimum[b], specdec__avx512_halves(tile + 32));
-        specdec__avx512_nibbles(tile + halves + bits, u);
-        if (has_fifth) {
-            __m512i high = specdec__avx512_fetch(tile + halves);
-
-            SPECDEC__UNROLL
-            for (i = 0; i < 8; i++)
-                u[i] = _mm512_or_si512(u[i], specdec__avx512_and(specdec__avx512_shift(high, 4 - i), 16));
-        }
-        if (has_table)
-            specdec__avx512_iq4(u);
-        specdec__avx512_put_codes(panel, b, u, 8, bias, has_table ? 255 : has_fifth ? 31 : 15);
-    }
-}
-
-#define SPECDEC__AVX512_UNPACK(name) \
-    SPECDEC__AVX512 static void specdec__avx512_unpack_##name(const specdec__quant_type *type, const unsigned char *tile, int blocks, \
-                                                              specdec__panel *panel)
-
-SPECDEC__AVX512_UNPACK(q4_0) { (void)type; specdec__avx512_unpack_nibbles(tile, blocks, panel, 8, 0, 0, 0); }
-SPECDEC__AVX512_UNPACK(q4_1) { (void)type; specdec__avx512_unpack_nibbles(tile, blocks, panel, 0, 1, 0, 0); }
-SPECDEC__AVX512_UNPACK(q5_0) { (void)type; specdec__avx512_unpack_nibbles(tile, blocks, panel, 16, 0, 1, 0); }
-SPECDEC__AVX512_UNPACK(q5_1) { (void)type; specdec__avx512_unpack_nibbles(tile, blocks, panel, 0, 1, 1, 0); }
-SPECDEC__AVX512_UNPACK(iq4_nl) { (void)type; specdec__avx512_unpack_nibbles(tile, blocks, panel, 128, 0, 0, 1); }
-
-SPECDEC__AVX512_UNPACK(q8_0)
-{
-    int b, i;
-
-    (void)type;
-    for (b = 0; b < blocks; b++, tile += 544) {
-        __m512i u[8];
-
-        _mm512_storeu_ps(panel->scale[b], specdec__avx512_halves(tile));
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm512_xor_si512(specdec__avx512_fetch(tile + 32 + i * 64), _mm512_set1_epi8((char)-128));
-        specdec__avx512_put_codes(panel, b, u, 8, 128, 255);
+            u[i] = _mm512_or_si512(u[i], specdec__avx512_and(specdec__avx512_bit_to_4(high, i), 16));
     }
 }
 
-/* Scales and minimums of Q4_K and Q5_K: 12 bytes of 16 rows. */
+/* Eighths of Q4_K and Q5_K: nibbles of eight vectors, low ones in the even eighths; bits: the fifth bits. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_k(const unsigned char *at, const unsigned char *bits, int eighth, __m512i u[8])
+{
+    int i;
+
+    at += eighth / 2 * 512;
+    if (eighth % 2) {
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = specdec__avx512_and(_mm512_srli_epi16(specdec__avx512_load_bytes(at + i * 64), 4), 15);
+    } else {
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = specdec__avx512_and(specdec__avx512_load_bytes(at + i * 64), 15);
+    }
+    if (bits) {
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = _mm512_or_si512(u[i], specdec__avx512_bit(specdec__avx512_load_bytes(bits + i * 64), eighth, 16));
+    }
+}
+
+/* One of the four runs of 32 in 128 values of Q6_K; run is a constant. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_6(const unsigned char *low, const unsigned char *high, int run, __m512i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        __m512i q = specdec__avx512_load_bytes(low + run % 2 * 512 + i * 64), h = specdec__avx512_load_bytes(high + i * 64);
+
+        if (run >= 2)
+            q = _mm512_srli_epi16(q, 4);
+        if (run == 0)
+            h = _mm512_slli_epi16(h, 4);
+        if (run == 1)
+            h = _mm512_slli_epi16(h, 2);
+        if (run == 3)
+            h = _mm512_srli_epi16(h, 2);
+        u[i] = specdec__avx512_and(specdec__avx512_select(15, q, h), 63);
+    }
+}
+
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q6_k(const unsigned char *tile, int eighth, __m512i u[8])
+{
+    const unsigned char *low = tile + eighth / 4 * 1024, *high = tile + 2048 + eighth / 4 * 512;
+
+    switch (eighth % 4) {
+    case 0: specdec__avx512_codes_6(low, high, 0, u); break;
+    case 1: specdec__avx512_codes_6(low, high, 1, u); break;
+    case 2: specdec__avx512_codes_6(low, high, 2, u); break;
+    default: specdec__avx512_codes_6(low, high, 3, u); break;
+    }
+}
+
+/* One of the four runs of 32 in 128 values of Q2_K or Q3_K. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_2(const unsigned char *at, int run, __m512i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        __m512i q = specdec__avx512_load_bytes(at + i * 64);
+
+        if (run == 1)
+            q = _mm512_srli_epi16(q, 2);
+        if (run == 2)
+            q = _mm512_srli_epi16(q, 4);
+        if (run == 3)
+            q = _mm512_srli_epi16(q, 6);
+        u[i] = specdec__avx512_and(q, 3);
+    }
+}
+
+/* Eighths of Q2_K and Q3_K: two bits of eight vectors; bits: the third bits. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned char *at, const unsigned char *bits, int eighth, __m512i u[8])
+{
+    int i;
+
+    at += eighth / 4 * 512;
+    switch (eighth % 4) {
+    case 0: specdec__avx512_codes_2(at, 0, u); break;
+    case 1: specdec__avx512_codes_2(at, 1, u); break;
+    case 2: specdec__avx512_codes_2(at, 2, u); break;
+    default: specdec__avx512_codes_2(at, 3, u); break;
+    }
+    if (bits) {
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = _mm512_or_si512(u[i], specdec__avx512_bit(specdec__avx512_load_bytes(bits + i * 64), eighth, 4));
+    }
+}
+
+/* Eight vectors of unsigned codes: values 32*block .. 32*block + 31 of 16 rows; a tile of 256 values or of blocks of 32. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile, const specdec__panel *panel, int block, __m512i u[8])
+{
+    const unsigned char *at = tile + (size_t)block * (size_t)specdec__avx512_span(type);
+    int i;
+
+    switch (type) {
+    case SPECDEC__TYPE_Q4_0: specdec__avx512_codes_32(at + 32, NULL, u); break;
+    case SPECDEC__TYPE_Q4_1: specdec__avx512_codes_32(at + 64, NULL, u); break;
+    case SPECDEC__TYPE_Q5_0: specdec__avx512_codes_32(at + 96, at + 32, u); break;
+    case SPECDEC__TYPE_Q5_1: specdec__avx512_codes_32(at + 128, at + 64, u); break;
+    case SPECDEC__TYPE_IQ4_NL: specdec__avx512_codes_32(at + 32, NULL, u); specdec__avx512_iq4(u); break;
+    case SPECDEC__TYPE_IQ4_XS: specdec__avx512_codes_32(tile + 128 + block * 256, NULL, u); specdec__avx512_iq4(u); break;
+    case SPECDEC__TYPE_Q2_K: specdec__avx512_codes_crumbs(tile + 256, NULL, block, u); break;
+    case SPECDEC__TYPE_Q3_K: specdec__avx512_codes_crumbs(tile + 512, tile, block, u); break;
+    case SPECDEC__TYPE_Q4_K: specdec__avx512_codes_k(tile + 256, NULL, block, u); break;
+    case SPECDEC__TYPE_Q5_K: specdec__avx512_codes_k(tile + 768, tile + 256, block, u); break;
+    case SPECDEC__TYPE_Q6_K: specdec__avx512_codes_q6_k(tile, block, u); break;
+    case SPECDEC__TYPE_Q8_0:
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(at + 32 + i * 64), _mm512_set1_epi8((char)-128));
+        break;
+    default: /* stored by the unpacking */
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = _mm512_loadu_si512(panel->u.codes + (size_t)block * 512 + i * 64);
+        break;
+    }
+}
+
+/* The pair of a granule of count vectors: the sum of its codes in the low half, -bias in the high half, so that
+   dpwssd(pair, (offset, sum of activation codes)) is what offset and bias add to a dot of unsigned codes. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pair(int type, const __m512i *u, int count)
+{
+    const int bias = specdec__avx512_bias(type);
+    const __m512i ones = _mm512_set1_epi8(1);
+    __m512i sum = _mm512_set1_epi32(-4 * count * bias), rest = u[0];
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 1; i < count; i++)
+        if (specdec__avx512_limit(type) * count <= 255)
+            rest = _mm512_add_epi8(rest, u[i]);
+        else
+            sum = _mm512_dpbusd_epi32(sum, u[i], ones);
+    sum = _mm512_dpbusd_epi32(sum, rest, ones);
+    return _mm512_mask_blend_epi16(0xAAAAAAAA, sum, _mm512_set1_epi16((short)-bias));
+}
+
+/* count scales = d times signed bytes (count, 16). */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scale_bytes(__m512 d, const int8_t *bytes, int count, float (*out)[SPECDEC__ROWS])
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        _mm512_storeu_ps(out[i], _mm512_mul_ps(d, specdec__avx512_bytes(bytes + i * 16)));
+}
+
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_negative(__m512 a) { return _mm512_sub_ps(_mm512_set1_ps(-0.0f), a); }
+
+/* Q4_K and Q5_K: d, dmin, 12 bytes of 6-bit scales and minimums. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_k(const unsigned char *tile, specdec__panel *panel)
 {
-    const __m512i a = specdec__avx512_fetch(tile + 64), b = specdec__avx512_fetch(tile + 128), c = specdec__avx512_fetch(tile + 192);
-    const __m512 d = specdec__avx512_halves(tile), m = _mm512_sub_ps(_mm512_set1_ps(-0.0f), specdec__avx512_halves(tile + 32));
+    const __m512i a = specdec__avx512_load_bytes(tile + 64), b = specdec__avx512_load_bytes(tile + 128), c = specdec__avx512_load_bytes(tile + 192);
     int8_t scales[128], minimums[128];
-    int i;
 
     _mm512_storeu_si512(scales, specdec__avx512_and(a, 63));
     _mm512_storeu_si512(scales + 64, specdec__avx512_and(specdec__avx512_select(15, c, _mm512_srli_epi16(a, 2)), 63));
     _mm512_storeu_si512(minimums, specdec__avx512_and(b, 63));
     _mm512_storeu_si512(minimums + 64, specdec__avx512_and(specdec__avx512_select(15, _mm512_srli_epi16(c, 4), _mm512_srli_epi16(b, 2)), 63));
-    for (i = 0; i < 8; i++) {
-        _mm512_storeu_ps(panel->scale[i], _mm512_mul_ps(d, specdec__avx512_bytes(scales + i * 16)));
-        _mm512_storeu_ps(panel->minimum[i], _mm512_mul_ps(m, specdec__avx512_bytes(minimums + i * 16)));
-    }
+    specdec__avx512_scale_bytes(specdec__avx512_halves(tile), scales, 8, panel->scale);
+    specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(tile + 32)), minimums, 8, panel->minimum);
 }
 
-/* Q4_K, and with has_fifth Q5_K. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_k(const unsigned char *tile, specdec__panel *panel, int has_fifth)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q2_k(const unsigned char *tile, specdec__panel *panel)
 {
-    const unsigned char *nibbles = tile + 256 + (has_fifth ? 512 : 0);
-    int g, i;
+    int8_t scales[256], minimums[256];
+    int i;
 
-    specdec__avx512_scales_k(tile, panel);
-    for (g = 0; g < 8; g += 2, nibbles += 512) {
-        __m512i low[8], high[8];
+    for (i = 0; i < 256; i += 64) {
+        __m512i both = specdec__avx512_load_bytes(tile + i);
 
-        SPECDEC__UNROLL
-        for (i = 0; i < 8; i++) {
-            __m512i q = specdec__avx512_fetch(nibbles + i * 64);
-
-            low[i] = specdec__avx512_and(q, 15);
-            high[i] = specdec__avx512_and(_mm512_srli_epi16(q, 4), 15);
-            if (has_fifth) {
-                __m512i bits = _mm512_srl_epi16(_mm512_loadu_si512(tile + 256 + i * 64), _mm_cvtsi32_si128(g));
-
-                low[i] = _mm512_or_si512(low[i], _mm512_slli_epi16(specdec__avx512_and(bits, 1), 4));
-                high[i] = _mm512_or_si512(high[i], _mm512_slli_epi16(specdec__avx512_and(bits, 2), 3));
-            }
-        }
-        specdec__avx512_put_codes(panel, g, low, 8, 0, has_fifth ? 31 : 15);
-        specdec__avx512_put_codes(panel, g + 1, high, 8, 0, has_fifth ? 31 : 15);
+        _mm512_storeu_si512(scales + i, specdec__avx512_and(both, 15));
+        _mm512_storeu_si512(minimums + i, specdec__avx512_and(_mm512_srli_epi16(both, 4), 15));
     }
+    specdec__avx512_scale_bytes(specdec__avx512_halves(tile + 1280), scales, 16, panel->scale);
+    specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(tile + 1312)), minimums, 16, panel->minimum);
 }
 
-SPECDEC__AVX512_UNPACK(q4_k) { (void)type; (void)blocks; specdec__avx512_unpack_k(tile, panel, 0); }
-SPECDEC__AVX512_UNPACK(q5_k) { (void)type; (void)blocks; specdec__avx512_unpack_k(tile, panel, 1); }
-
-SPECDEC__AVX512_UNPACK(q6_k)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q3_k(const unsigned char *tile, specdec__panel *panel)
 {
-    const __m512 d = specdec__avx512_halves(tile + 3328);
-    int g, s, i;
+    const __m512i high = specdec__avx512_load_bytes(tile + 1664);
+    int8_t scales[256];
+    int i;
 
-    (void)type;
-    (void)blocks;
-    for (g = 0; g < 16; g++)
-        _mm512_storeu_ps(panel->scale[g], _mm512_mul_ps(d, specdec__avx512_bytes((const int8_t *)tile + 3072 + g * 16)));
-    for (g = 0; g < 16; g += 8, tile += 1024) { /* 128 elements: four runs of 32 share their 2-bit vectors */
-        SPECDEC__UNROLL
-        for (s = 0; s < 4; s++) {
-            __m512i u[8];
+    for (i = 0; i < 4; i++) { /* four scales at once */
+        __m512i low = _mm512_srl_epi16(specdec__avx512_load_bytes(tile + 1536 + i % 2 * 64), _mm_cvtsi32_si128(i / 2 * 4));
+        __m512i both = specdec__avx512_and(specdec__avx512_select(15, low, specdec__avx512_move(high, 2 * i, 4)), 63);
 
-            SPECDEC__UNROLL
-            for (i = 0; i < 8; i++) {
-                const unsigned char *at = tile + (s % 2 * 8 + i) * 64;
-                __m512i low = s < 2 ? specdec__avx512_fetch(at) : _mm512_srli_epi16(_mm512_loadu_si512(at), 4);
-                __m512i high = _mm512_loadu_si512(tile + 2048 - g * 64 + i * 64);
-
-                u[i] = specdec__avx512_and(specdec__avx512_select(15, low, specdec__avx512_shift(high, 4 - 2 * s)), 63);
-            }
-            specdec__avx512_put_codes(panel, g + s * 2, u, 4, 32, 63);
-            specdec__avx512_put_codes(panel, g + s * 2 + 1, u + 4, 4, 32, 63);
-        }
+        _mm512_storeu_si512(scales + i * 64, _mm512_sub_epi8(both, _mm512_set1_epi8(32)));
     }
+    specdec__avx512_scale_bytes(specdec__avx512_halves(tile + 1728), scales, 16, panel->scale);
 }
 
-SPECDEC__AVX512_UNPACK(iq4_xs)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_iq4_xs(const unsigned char *tile, specdec__panel *panel)
 {
     const __m512 d = specdec__avx512_halves(tile);
     const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(tile + 32)));
-    int g;
+    int i;
 
-    (void)type;
-    (void)blocks;
-    for (g = 0; g < 8; g++) {
-        __m512i low = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(tile + 64 + g / 2 * 16)));
-        __m512i top = _mm512_and_si512(_mm512_srl_epi32(high, _mm_cvtsi32_si128(2 * g)), _mm512_set1_epi32(3)), u[8];
+    for (i = 0; i < 8; i++) {
+        __m512i low = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(tile + 64 + i / 2 * 16)));
+        __m512i both = specdec__avx512_select(15, _mm512_srl_epi32(low, _mm_cvtsi32_si128(i % 2 * 4)), specdec__avx512_move(high, 2 * i, 4));
 
-        low = _mm512_and_si512(_mm512_srl_epi32(low, _mm_cvtsi32_si128(g % 2 * 4)), _mm512_set1_epi32(15));
-        low = _mm512_sub_epi32(_mm512_or_si512(low, _mm512_slli_epi32(top, 4)), _mm512_set1_epi32(32));
-        _mm512_storeu_ps(panel->scale[g], _mm512_mul_ps(d, _mm512_cvtepi32_ps(low)));
-        specdec__avx512_nibbles(tile + 128 + g * 256, u);
-        specdec__avx512_iq4(u);
-        specdec__avx512_put_codes(panel, g, u, 8, 128, 255);
+        both = _mm512_sub_epi32(_mm512_and_si512(both, _mm512_set1_epi32(63)), _mm512_set1_epi32(32));
+        _mm512_storeu_ps(panel->scale[i], _mm512_mul_ps(d, _mm512_cvtepi32_ps(both)));
     }
-}
-
-/* 256 crumbs of 2 bits; with has_third, the third bits of Q3_K come from hmask. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_crumbs(const unsigned char *crumbs, const unsigned char *hmask, specdec__panel *panel, int has_third)
-{
-    int s, i;
-
-    for (s = 0; s < 8; s++) { /* runs of 32 elements */
-        __m512i u[8];
-
-        SPECDEC__UNROLL
-        for (i = 0; i < 8; i++) {
-            __m512i q = specdec__avx512_fetch(crumbs + (s / 4 * 8 + i) * 64);
-
-            u[i] = specdec__avx512_and(_mm512_srl_epi16(q, _mm_cvtsi32_si128(s % 4 * 2)), 3);
-            if (has_third) {
-                __m512i third = _mm512_srl_epi16(_mm512_loadu_si512(hmask + i * 64), _mm_cvtsi32_si128(s));
-                u[i] = _mm512_or_si512(u[i], _mm512_slli_epi16(specdec__avx512_and(third, 1), 2));
-            }
-        }
-        specdec__avx512_put_codes(panel, s * 2, u, 4, has_third ? 4 : 0, 7);
-        specdec__avx512_put_codes(panel, s * 2 + 1, u + 4, 4, has_third ? 4 : 0, 7);
-    }
-}
-
-SPECDEC__AVX512_UNPACK(q2_k)
-{
-    const __m512 d = specdec__avx512_halves(tile + 1280), m = _mm512_sub_ps(_mm512_set1_ps(-0.0f), specdec__avx512_halves(tile + 1312));
-    int g;
-
-    (void)type;
-    (void)blocks;
-    for (g = 0; g < 16; g++) {
-        __m512i both = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(tile + g * 16)));
-
-        _mm512_storeu_ps(panel->scale[g], _mm512_mul_ps(d, _mm512_cvtepi32_ps(_mm512_and_si512(both, _mm512_set1_epi32(15)))));
-        _mm512_storeu_ps(panel->minimum[g], _mm512_mul_ps(m, _mm512_cvtepi32_ps(_mm512_srli_epi32(both, 4))));
-    }
-    specdec__avx512_crumbs(tile + 256, NULL, panel, 0);
-}
-
-SPECDEC__AVX512_UNPACK(q3_k)
-{
-    const __m512 d = specdec__avx512_halves(tile + 1728);
-    const __m512i high = specdec__avx512_fetch(tile + 1664);
-    int8_t scales[256];
-    int g;
-
-    (void)type;
-    (void)blocks;
-    for (g = 0; g < 4; g++) { /* four scales at once */
-        __m512i low = _mm512_srl_epi16(_mm512_loadu_si512(tile + 1536 + g % 2 * 64), _mm_cvtsi32_si128(g / 2 * 4));
-        __m512i top = _mm512_slli_epi16(specdec__avx512_and(_mm512_srl_epi16(high, _mm_cvtsi32_si128(2 * g)), 3), 4);
-
-        _mm512_storeu_si512(scales + g * 64, _mm512_sub_epi8(specdec__avx512_select(15, low, top), _mm512_set1_epi8(32)));
-    }
-    for (g = 0; g < 16; g++)
-        _mm512_storeu_ps(panel->scale[g], _mm512_mul_ps(d, specdec__avx512_bytes(scales + g * 16)));
-    specdec__avx512_crumbs(tile + 512, tile, panel, 1);
 }
 
 /* Sixteen bits for each of 32 bytes of IQ2_XXS, in 16-bit lanes. */
@@ -2563,29 +2978,43 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_points(__m512i magnitude
     return _mm512_shuffle_epi8(table, _mm512_or_si512(specdec__avx512_and(magnitudes, 3), specdec__avx512_and(signs, 4)));
 }
 
-SPECDEC__AVX512_UNPACK(iq2_xxs)
+/* IQ2_XXS: too long a way to go for every pass, so its codes are stored. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_expand_iq2_xxs(const unsigned char *tile, specdec__panel *panel)
 {
     const __m512i byte = _mm512_set1_epi32(255), nibble = _mm512_set1_epi32(15), bytes = _mm512_set1_epi16(255);
     const __m512 d = specdec__avx512_halves(tile);
     int g, i;
 
-    (void)type;
-    (void)blocks;
     for (g = 0; g < 8; g++) {
-        __m512i index = specdec__avx512_fetch(tile + 32 + g * 128), word = specdec__avx512_fetch(tile + 32 + g * 128 + 64), u[8];
+        __m512i index = specdec__avx512_load_bytes(tile + 32 + g * 128), word = specdec__avx512_load_bytes(tile + 96 + g * 128);
         __m512i even = specdec__avx512_grid(_mm512_and_si512(index, bytes)), odd = specdec__avx512_grid(_mm512_srli_epi16(index, 8));
         __m512i signs = specdec__avx512_signs(word), scale;
 
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++) {
-            __m512i points = _mm512_srli_epi32(i / 2 % 2 ? odd : even, (unsigned)(i / 4 * 16 + i % 2 * 8));
-            __m512i sign = _mm512_srli_epi32(signs, (unsigned)(i * 4));
+            __m512i points = _mm512_srl_epi32(i / 2 % 2 ? odd : even, _mm_cvtsi32_si128(i / 4 * 16 + i % 2 * 8));
+            __m512i sign = _mm512_srl_epi32(signs, _mm_cvtsi32_si128(i * 4));
 
-            u[i] = specdec__avx512_points(_mm512_and_si512(points, byte), _mm512_and_si512(sign, nibble));
+            points = specdec__avx512_points(_mm512_and_si512(points, byte), _mm512_and_si512(sign, nibble));
+            _mm512_storeu_si512(panel->u.codes + (size_t)g * 512 + i * 64, points);
         }
-        specdec__avx512_put_codes(panel, g, u, 8, 128, 255);
         scale = _mm512_or_si512(_mm512_slli_epi32(_mm512_srli_epi32(word, 28), 1), _mm512_set1_epi32(1));
         _mm512_storeu_ps(panel->scale[g], _mm512_mul_ps(d, _mm512_mul_ps(_mm512_set1_ps(0.125f), _mm512_cvtepi32_ps(scale))));
+    }
+}
+
+/* Scales and minimums of 256 values; for IQ2_XXS the codes too. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsigned char *tile, specdec__panel *panel)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q2_K: specdec__avx512_scales_q2_k(tile, panel); break;
+    case SPECDEC__TYPE_Q3_K: specdec__avx512_scales_q3_k(tile, panel); break;
+    case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: specdec__avx512_scales_k(tile, panel); break;
+    case SPECDEC__TYPE_Q6_K:
+        specdec__avx512_scale_bytes(specdec__avx512_halves(tile + 3328), (const int8_t *)tile + 3072, 16, panel->scale);
+        break;
+    case SPECDEC__TYPE_IQ4_XS: specdec__avx512_scales_iq4_xs(tile, panel); break;
+    default: specdec__avx512_expand_iq2_xxs(tile, panel); break;
     }
 }
 
@@ -2597,52 +3026,101 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_dot4(__m512i sum, const 
     return _mm512_dpbusd_epi32(sum, w[3], _mm512_set1_epi32(x[3]));
 }
 
-/* columns of them at once, sums in registers. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(const specdec__panel *panel, int blocks, const specdec__columns *x, size_t at,
-                                                                 float *sums, int granule, int has_minimum, int columns)
+/* Asks for the bytes of a block that are needed SPECDEC__AHEAD bytes later. */
+#ifndef SPECDEC__AHEAD
+#define SPECDEC__AHEAD 8192
+#endif
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int type, const unsigned char *tile, int block)
 {
-    __m512 acc[8];
-    int b, c, i;
+    const int span = specdec__avx512_span(type);
+    const char *at = (const char *)tile + block * span + SPECDEC__AHEAD;
+    int i;
 
+    SPECDEC__UNROLL
+    for (i = 0; i < span; i += 64)
+        _mm_prefetch(at + i, _MM_HINT_T0);
+}
+
+/* Where a pass over some columns stands in them. */
+typedef struct specdec__avx512_x {
+    const int32_t *codes, *pairs;
+    const float *scales, *totals;
+} specdec__avx512_x;
+
+/* One granule of weights times columns of them. per: granules in a block of columns; half: which of them it is. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_granule(int per, int has_minimum, int columns, __m512i pair, __m512 scale, __m512 minimum,
+                                                             const __m512i *w, const specdec__avx512_x *x, int half, __m512 *acc)
+{
+    int c;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++) {
+        const int32_t *codes = x->codes + c * 8 + half * 4;
+        __m512i sum = _mm512_dpwssd_epi32(_mm512_setzero_si512(), pair, _mm512_set1_epi32(x->pairs[c * per + half]));
+
+        sum = specdec__avx512_dot4(sum, w, codes);
+        if (per == 1)
+            sum = _mm512_add_epi32(sum, specdec__avx512_dot4(_mm512_setzero_si512(), w + 4, codes + 4));
+        acc[c] = _mm512_fmadd_ps(_mm512_mul_ps(scale, _mm512_set1_ps(x->scales[c])), _mm512_cvtepi32_ps(sum), acc[c]);
+        if (has_minimum)
+            acc[c] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(x->totals[c * per + half]), acc[c]);
+    }
+}
+
+/* One block of 32 values of 16 rows times columns of them. pass: 0 makes pairs, 1 keeps them, 2 finds them in the panel. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block(int type, int granule, int has_minimum, int columns, int pass, const unsigned char *tile,
+                                                           specdec__panel *panel, int b, const specdec__avx512_x *x, __m512 *acc)
+{
+    const unsigned char *at = tile + (size_t)b * (size_t)specdec__avx512_span(type);
+    const int per = 32 / granule, halves = specdec__avx512_is_block_32(type);
+    __m512i w[8], pair;
+    __m512 scale, minimum;
+
+    specdec__avx512_codes(type, tile, panel, b, w);
+    if (pass < 2)
+        specdec__avx512_prefetch(type, tile, b);
+    pair = pass < 2 ? specdec__avx512_pair(type, w, granule / 4) : _mm512_loadu_si512(panel->pair[b * per]);
+    scale = halves ? specdec__avx512_halves(at) : _mm512_loadu_ps(panel->scale[b * per]);
+    minimum = !has_minimum ? scale : halves ? specdec__avx512_halves(at + 32) : _mm512_loadu_ps(panel->minimum[b * per]);
+    if (pass == 1)
+        _mm512_storeu_si512(panel->pair[b * per], pair);
+    specdec__avx512_granule(per, has_minimum, columns, pair, scale, minimum, w, x, 0, acc);
+    if (granule == 32)
+        return;
+    pair = pass < 2 ? specdec__avx512_pair(type, w + 4, 4) : _mm512_loadu_si512(panel->pair[b * 2 + 1]);
+    scale = _mm512_loadu_ps(panel->scale[b * 2 + 1]);
+    minimum = has_minimum ? _mm512_loadu_ps(panel->minimum[b * 2 + 1]) : scale;
+    if (pass == 1)
+        _mm512_storeu_si512(panel->pair[b * 2 + 1], pair);
+    specdec__avx512_granule(2, has_minimum, columns, pair, scale, minimum, w + 4, x, 1, acc);
+}
+
+/* Blocks of a tile times columns of them, sums in registers. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_pass(int type, int granule, int has_minimum, int columns, int pass, const unsigned char *tile,
+                                                          int blocks, specdec__panel *panel, const specdec__columns *from, size_t at, float *sums)
+{
+    const size_t n = (size_t)from->n, per = granule == 32 ? 1 : 2;
+    const int run = specdec__avx512_is_block_32(type) ? blocks : 8;
+    specdec__avx512_x x;
+    __m512 acc[8];
+    int b, c;
+
+    x.codes = (const int32_t *)(const void *)(from->codes + at * 32);
+    x.pairs = granule == 32 ? from->pair32 + at : from->pair16 + at * 2;
+    x.scales = from->scale + at;
+    x.totals = granule == 32 ? from->sum32 + at : from->sum16 + at * 2;
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++)
         acc[c] = _mm512_loadu_ps(sums + c * 16);
-    for (b = 0; b < blocks; b++, at += (size_t)x->n) {
-        const int32_t *codes = (const int32_t *)(const void *)(x->codes + at * 32);
-        __m512i w[8];
-
-        SPECDEC__UNROLL
-        for (i = 0; i < 8; i++)
-            w[i] = _mm512_loadu_si512(panel->u.codes + (size_t)b * 512 + i * 64);
-        if (granule == 32) {
-            __m512i pair = _mm512_loadu_si512(panel->pair[b]);
-            __m512 scale = _mm512_loadu_ps(panel->scale[b]);
-
-            SPECDEC__UNROLL
-            for (c = 0; c < columns; c++) {
-                __m512i low = _mm512_dpwssd_epi32(_mm512_setzero_si512(), pair, _mm512_set1_epi32(x->pair32[at + (size_t)c]));
-                __m512i high = specdec__avx512_dot4(_mm512_setzero_si512(), w + 4, codes + c * 8 + 4);
-
-                low = _mm512_add_epi32(specdec__avx512_dot4(low, w, codes + c * 8), high);
-                acc[c] = _mm512_fmadd_ps(_mm512_mul_ps(scale, _mm512_set1_ps(x->scale[at + (size_t)c])), _mm512_cvtepi32_ps(low), acc[c]);
-                if (has_minimum)
-                    acc[c] = _mm512_fmadd_ps(_mm512_loadu_ps(panel->minimum[b]), _mm512_set1_ps(x->sum32[at + (size_t)c]), acc[c]);
-            }
-        } else {
-            for (i = 0; i < 2; i++) {
-                __m512i pair = _mm512_loadu_si512(panel->pair[b * 2 + i]);
-                __m512 scale = _mm512_loadu_ps(panel->scale[b * 2 + i]);
-
-                SPECDEC__UNROLL
-                for (c = 0; c < columns; c++) {
-                    __m512i sum = _mm512_dpwssd_epi32(_mm512_setzero_si512(), pair, _mm512_set1_epi32(x->pair16[(at + (size_t)c) * 2 + (size_t)i]));
-
-                    sum = specdec__avx512_dot4(sum, w + i * 4, codes + c * 8 + i * 4);
-                    acc[c] = _mm512_fmadd_ps(_mm512_mul_ps(scale, _mm512_set1_ps(x->scale[at + (size_t)c])), _mm512_cvtepi32_ps(sum), acc[c]);
-                    if (has_minimum)
-                        acc[c] = _mm512_fmadd_ps(_mm512_loadu_ps(panel->minimum[b * 2 + i]), _mm512_set1_ps(x->sum16[(at + (size_t)c) * 2 + (size_t)i]), acc[c]);
-                }
-            }
+    for (; blocks; blocks -= run, tile += (size_t)run * (size_t)specdec__avx512_span(type)) {
+        if (!specdec__avx512_is_block_32(type) && pass < 2)
+            specdec__avx512_scales(type, tile, panel);
+        for (b = 0; b < run; b++) {
+            specdec__avx512_block(type, granule, has_minimum, columns, pass, tile, panel, b, &x, acc);
+            x.codes += n * 8;
+            x.pairs += n * per;
+            x.scales += n;
+            x.totals += n * per;
         }
     }
     SPECDEC__UNROLL
@@ -2650,28 +3128,50 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(const specdec__
         _mm512_storeu_ps(sums + c * 16, acc[c]);
 }
 
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column,
-                                                         int count, float *sums, int granule, int has_minimum)
+#define SPECDEC__AVX512_PASS(columns) \
+    case columns: specdec__avx512_pass(type, granule, has_minimum, columns, pass, tile, run, panel, x, at + (size_t)c, sums + c * 16); break
+
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, int granule, int has_minimum, const unsigned char *tile, int blocks,
+                                                              specdec__panel *panel, const specdec__columns *x, int block, int column, int count,
+                                                              float *sums)
 {
     size_t at = (size_t)block * (size_t)x->n + (size_t)column;
+    int run = count <= 8 ? blocks : 8, c, pass;
 
-    for (; count >= 8; count -= 8, at += 8, sums += 128)
-        specdec__avx512_dot_columns(panel, blocks, x, at, sums, granule, has_minimum, 8);
-    if (count & 4) {
-        specdec__avx512_dot_columns(panel, blocks, x, at, sums, granule, has_minimum, 4);
-        at += 4;
-        sums += 64;
+    for (; blocks; blocks -= run, at += (size_t)run * (size_t)x->n, tile += (size_t)run * (size_t)specdec__avx512_span(type)) {
+        run = specdec__min_int(run, blocks);
+        for (c = 0, pass = count > 8; c < count; c += 8, pass = 2)
+            switch (specdec__min_int(8, count - c)) {
+            SPECDEC__AVX512_PASS(1);
+            SPECDEC__AVX512_PASS(2);
+            SPECDEC__AVX512_PASS(3);
+            SPECDEC__AVX512_PASS(4);
+            SPECDEC__AVX512_PASS(5);
+            SPECDEC__AVX512_PASS(6);
+            SPECDEC__AVX512_PASS(7);
+            SPECDEC__AVX512_PASS(8);
+            }
     }
-    if (count & 2) {
-        specdec__avx512_dot_columns(panel, blocks, x, at, sums, granule, has_minimum, 2);
-        at += 2;
-        sums += 32;
-    }
-    if (count & 1)
-        specdec__avx512_dot_columns(panel, blocks, x, at, sums, granule, has_minimum, 1);
 }
 
-SPECDEC__DOTS(avx512, SPECDEC__AVX512)
+#define SPECDEC__AVX512_TYPE(number, granule, has_minimum) \
+    SPECDEC__AVX512 static void specdec__avx512_multiply_##number(const unsigned char *tile, int blocks, specdec__panel *panel, \
+        const specdec__columns *x, int block, int column, int count, float *sums) \
+    { specdec__avx512_multiply(SPECDEC__TYPE_##number, granule, has_minimum, tile, blocks, panel, x, block, column, count, sums); }
+
+SPECDEC__AVX512_TYPE(Q4_0, 32, 0)
+SPECDEC__AVX512_TYPE(Q4_1, 32, 1)
+SPECDEC__AVX512_TYPE(Q5_0, 32, 0)
+SPECDEC__AVX512_TYPE(Q5_1, 32, 1)
+SPECDEC__AVX512_TYPE(Q8_0, 32, 0)
+SPECDEC__AVX512_TYPE(Q2_K, 16, 1)
+SPECDEC__AVX512_TYPE(Q3_K, 16, 0)
+SPECDEC__AVX512_TYPE(Q4_K, 32, 1)
+SPECDEC__AVX512_TYPE(Q5_K, 32, 1)
+SPECDEC__AVX512_TYPE(Q6_K, 16, 0)
+SPECDEC__AVX512_TYPE(IQ2_XXS, 32, 0)
+SPECDEC__AVX512_TYPE(IQ4_NL, 32, 0)
+SPECDEC__AVX512_TYPE(IQ4_XS, 32, 0)
 
 #define SPECDEC__ISA avx512
 #define SPECDEC__TARGET SPECDEC__AVX512
@@ -3399,16 +3899,37 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
 
 /* --- the tables ----------------------------------------------------------------------------------------------------- */
 
+#define SPECDEC__DOT_KERNELS(table, isa) \
+    do { \
+        (table)->dot[0][0] = specdec__##isa##_dot16; \
+        (table)->dot[0][1] = specdec__##isa##_dot16m; \
+        (table)->dot[1][0] = specdec__##isa##_dot32; \
+        (table)->dot[1][1] = specdec__##isa##_dot32m; \
+    } while (0)
+
+#define SPECDEC__MULTIPLY_KERNELS(table, isa) \
+    do { \
+        (table)->multiply[SPECDEC__TYPE_Q4_0] = specdec__##isa##_multiply_Q4_0; \
+        (table)->multiply[SPECDEC__TYPE_Q4_1] = specdec__##isa##_multiply_Q4_1; \
+        (table)->multiply[SPECDEC__TYPE_Q5_0] = specdec__##isa##_multiply_Q5_0; \
+        (table)->multiply[SPECDEC__TYPE_Q5_1] = specdec__##isa##_multiply_Q5_1; \
+        (table)->multiply[SPECDEC__TYPE_Q8_0] = specdec__##isa##_multiply_Q8_0; \
+        (table)->multiply[SPECDEC__TYPE_Q2_K] = specdec__##isa##_multiply_Q2_K; \
+        (table)->multiply[SPECDEC__TYPE_Q3_K] = specdec__##isa##_multiply_Q3_K; \
+        (table)->multiply[SPECDEC__TYPE_Q4_K] = specdec__##isa##_multiply_Q4_K; \
+        (table)->multiply[SPECDEC__TYPE_Q5_K] = specdec__##isa##_multiply_Q5_K; \
+        (table)->multiply[SPECDEC__TYPE_Q6_K] = specdec__##isa##_multiply_Q6_K; \
+        (table)->multiply[SPECDEC__TYPE_IQ2_XXS] = specdec__##isa##_multiply_IQ2_XXS; \
+        (table)->multiply[SPECDEC__TYPE_IQ4_NL] = specdec__##isa##_multiply_IQ4_NL; \
+        (table)->multiply[SPECDEC__TYPE_IQ4_XS] = specdec__##isa##_multiply_IQ4_XS; \
+    } while (0)
+
 #define SPECDEC__FLOAT_KERNELS(table, isa) \
     do { \
         (table)->name = #isa; \
         (table)->unpack[SPECDEC__TYPE_F32] = specdec__##isa##_unpack_f32; \
         (table)->unpack[SPECDEC__TYPE_F16] = specdec__##isa##_unpack_f16; \
         (table)->unpack[SPECDEC__TYPE_BF16] = specdec__##isa##_unpack_bf16; \
-        (table)->dot[0][0] = specdec__##isa##_dot16; \
-        (table)->dot[0][1] = specdec__##isa##_dot16m; \
-        (table)->dot[1][0] = specdec__##isa##_dot32; \
-        (table)->dot[1][1] = specdec__##isa##_dot32m; \
         (table)->dot_float = specdec__##isa##_dot_float; \
         (table)->norm = specdec__##isa##_norm; \
         (table)->quantise = specdec__##isa##_quantise; \
@@ -3424,59 +3945,23 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
         (table)->float_to_f16 = specdec__##isa##_float_to_f16; \
     } while (0)
 
-/* Where every integer type has its own unpacking. */
-#define SPECDEC__INTEGER_KERNELS(table, isa) \
-    do { \
-        (table)->unpack[SPECDEC__TYPE_Q4_0] = specdec__##isa##_unpack_q4_0; \
-        (table)->unpack[SPECDEC__TYPE_Q4_1] = specdec__##isa##_unpack_q4_1; \
-        (table)->unpack[SPECDEC__TYPE_Q5_0] = specdec__##isa##_unpack_q5_0; \
-        (table)->unpack[SPECDEC__TYPE_Q5_1] = specdec__##isa##_unpack_q5_1; \
-        (table)->unpack[SPECDEC__TYPE_Q8_0] = specdec__##isa##_unpack_q8_0; \
-        (table)->unpack[SPECDEC__TYPE_Q2_K] = specdec__##isa##_unpack_q2_k; \
-        (table)->unpack[SPECDEC__TYPE_Q3_K] = specdec__##isa##_unpack_q3_k; \
-        (table)->unpack[SPECDEC__TYPE_Q4_K] = specdec__##isa##_unpack_q4_k; \
-        (table)->unpack[SPECDEC__TYPE_Q5_K] = specdec__##isa##_unpack_q5_k; \
-        (table)->unpack[SPECDEC__TYPE_Q6_K] = specdec__##isa##_unpack_q6_k; \
-        (table)->unpack[SPECDEC__TYPE_IQ2_XXS] = specdec__##isa##_unpack_iq2_xxs; \
-        (table)->unpack[SPECDEC__TYPE_IQ4_NL] = specdec__##isa##_unpack_iq4_nl; \
-        (table)->unpack[SPECDEC__TYPE_IQ4_XS] = specdec__##isa##_unpack_iq4_xs; \
-    } while (0)
+/* sums (count, 16) += blocks*32 values of a tile times columns: see specdec__multiply_function. */
+static void specdec__kernels_multiply(const specdec__kernels *kernels, const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                      specdec__panel *panel, const specdec__columns *x, int block, int column, int count, float *sums)
+{
+    specdec__dot_function *dot = type->granule ? kernels->dot[type->granule == 32][type->has_minimum] : kernels->dot_float;
+    const int most = SPECDEC__PANEL / 32;
+    int from;
 
-/* Where every integer type has its own unpacking. */
-#define SPECDEC__INTEGER_KERNELS(table, isa) \
-    do { \
-        (table)->unpack[SPECDEC__TYPE_Q4_0] = specdec__##isa##_unpack_q4_0; \
-        (table)->unpack[SPECDEC__TYPE_Q4_1] = specdec__##isa##_unpack_q4_1; \
-        (table)->unpack[SPECDEC__TYPE_Q5_0] = specdec__##isa##_unpack_q5_0; \
-        (table)->unpack[SPECDEC__TYPE_Q5_1] = specdec__##isa##_unpack_q5_1; \
-        (table)->unpack[SPECDEC__TYPE_Q8_0] = specdec__##isa##_unpack_q8_0; \
-        (table)->unpack[SPECDEC__TYPE_Q2_K] = specdec__##isa##_unpack_q2_k; \
-        (table)->unpack[SPECDEC__TYPE_Q3_K] = specdec__##isa##_unpack_q3_k; \
-        (table)->unpack[SPECDEC__TYPE_Q4_K] = specdec__##isa##_unpack_q4_k; \
-        (table)->unpack[SPECDEC__TYPE_Q5_K] = specdec__##isa##_unpack_q5_k; \
-        (table)->unpack[SPECDEC__TYPE_Q6_K] = specdec__##isa##_unpack_q6_k; \
-        (table)->unpack[SPECDEC__TYPE_IQ2_XXS] = specdec__##isa##_unpack_iq2_xxs; \
-        (table)->unpack[SPECDEC__TYPE_IQ4_NL] = specdec__##isa##_unpack_iq4_nl; \
-        (table)->unpack[SPECDEC__TYPE_IQ4_XS] = specdec__##isa##_unpack_iq4_xs; \
-    } while (0)
-
-/* Where every integer type has its own unpacking. */
-#define SPECDEC__INTEGER_KERNELS(table, isa) \
-    do { \
-        (table)->unpack[SPECDEC__TYPE_Q4_0] = specdec__##isa##_unpack_q4_0; \
-        (table)->unpack[SPECDEC__TYPE_Q4_1] = specdec__##isa##_unpack_q4_1; \
-        (table)->unpack[SPECDEC__TYPE_Q5_0] = specdec__##isa##_unpack_q5_0; \
-        (table)->unpack[SPECDEC__TYPE_Q5_1] = specdec__##isa##_unpack_q5_1; \
-        (table)->unpack[SPECDEC__TYPE_Q8_0] = specdec__##isa##_unpack_q8_0; \
-        (table)->unpack[SPECDEC__TYPE_Q2_K] = specdec__##isa##_unpack_q2_k; \
-        (table)->unpack[SPECDEC__TYPE_Q3_K] = specdec__##isa##_unpack_q3_k; \
-        (table)->unpack[SPECDEC__TYPE_Q4_K] = specdec__##isa##_unpack_q4_k; \
-        (table)->unpack[SPECDEC__TYPE_Q5_K] = specdec__##isa##_unpack_q5_k; \
-        (table)->unpack[SPECDEC__TYPE_Q6_K] = specdec__##isa##_unpack_q6_k; \
-        (table)->unpack[SPECDEC__TYPE_IQ2_XXS] = specdec__##isa##_unpack_iq2_xxs; \
-        (table)->unpack[SPECDEC__TYPE_IQ4_NL] = specdec__##isa##_unpack_iq4_nl; \
-        (table)->unpack[SPECDEC__TYPE_IQ4_XS] = specdec__##isa##_unpack_iq4_xs; \
-    } while (0)
+    if (kernels->multiply[type->number]) {
+        kernels->multiply[type->number](tile, blocks, panel, x, block, column, count, sums);
+        return;
+    }
+    for (from = 0; from < blocks; from += most, tile += (size_t)(SPECDEC__PANEL / type->block) * type->bytes * SPECDEC__ROWS) {
+        kernels->unpack[type->number](type, tile, specdec__min_int(most, blocks - from), panel);
+        dot(panel, specdec__min_int(most, blocks - from), x, block + from, column, count, sums);
+    }
+}
 
 static void specdec__kernels_all_types(specdec__kernels *table, specdec__unpack_function *unpack)
 {
@@ -3490,47 +3975,79 @@ static void specdec__kernels_all_types(specdec__kernels *table, specdec__unpack_
 static void specdec__kernels_scalar(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__unpack_codes);
+    SPECDEC__DOT_KERNELS(table, scalar);
     SPECDEC__FLOAT_KERNELS(table, scalar);
 }
 
 static int specdec__cpu_always(void) { return 1; }
 
 #ifdef SPECDEC__AVX512
+static void specdec__kernels_avx2(specdec__kernels *table)
+{
+    SPECDEC__FLOAT_KERNELS(table, avx2);
+    SPECDEC__MULTIPLY_KERNELS(table, avx2);
+}
+
+#ifdef SPECDEC__AVXVNNI
+static void specdec__kernels_avxvnni(specdec__kernels *table)
+{
+    SPECDEC__FLOAT_KERNELS(table, avx2);
+    SPECDEC__MULTIPLY_KERNELS(table, avxvnni);
+    table->name = "avxvnni";
+}
+#endif
+
 static void specdec__kernels_avx512(specdec__kernels *table)
 {
     SPECDEC__FLOAT_KERNELS(table, avx512);
-    SPECDEC__INTEGER_KERNELS(table, avx512);
+    SPECDEC__MULTIPLY_KERNELS(table, avx512);
 }
 
-/* Registers of an x86 feature leaf, zeros where the leaf does not exist. */
-static void specdec__cpu_leaf(unsigned leaf, unsigned *ebx, unsigned *ecx)
-{
-    unsigned eax = 0, edx = 0;
+typedef struct specdec__cpuid {
+    unsigned eax, ebx, ecx, edx;
+} specdec__cpuid;
 
-    *ebx = *ecx = 0;
-    if (!__get_cpuid_count(leaf, 0, &eax, ebx, ecx, &edx))
-        *ebx = *ecx = 0;
+/* What an x86 CPU tells about itself: zeros where the leaf does not exist. */
+static specdec__cpuid specdec__cpu_leaf(unsigned leaf, unsigned subleaf)
+{
+    specdec__cpuid r;
+
+    if (!__get_cpuid_count(leaf, subleaf, &r.eax, &r.ebx, &r.ecx, &r.edx))
+        memset(&r, 0, sizeof r);
+    return r;
 }
 
 /* Which register files the operating system saves (XCR0). */
 static unsigned specdec__cpu_saved(void)
 {
-    unsigned ebx, ecx, low, high;
+    unsigned low, high;
 
-    specdec__cpu_leaf(1, &ebx, &ecx);
-    if (!(ecx & 1u << 27))
+    if (!(specdec__cpu_leaf(1, 0).ecx & 1u << 27))
         return 0;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return low;
 }
 
+static int specdec__cpu_avx2(void)
+{
+    const unsigned wanted = 1u << 12 | 1u << 29; /* fma, f16c */
+
+    return (specdec__cpu_saved() & 6) == 6 && (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted && (specdec__cpu_leaf(7, 0).ebx & 1u << 5);
+}
+
+#ifdef SPECDEC__AVXVNNI
+static int specdec__cpu_avxvnni(void)
+{
+    return specdec__cpu_avx2() && specdec__cpu_leaf(7, 0).eax >= 1 && (specdec__cpu_leaf(7, 1).eax & 1u << 4);
+}
+#endif
+
 static int specdec__cpu_avx512(void)
 {
-    const unsigned wanted = 1u << 5 | 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* avx2, avx512 f dq bw vl */
-    unsigned ebx, ecx;
+    const unsigned wanted = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* avx512 f dq bw vl */
+    specdec__cpuid leaf = specdec__cpu_leaf(7, 0);
 
-    specdec__cpu_leaf(7, &ebx, &ecx);
-    return (specdec__cpu_saved() & 0xE6) == 0xE6 && (ebx & wanted) == wanted && (ecx & 1u << 11);
+    return specdec__cpu_avx2() && (specdec__cpu_saved() & 0xE6) == 0xE6 && (leaf.ebx & wanted) == wanted && (leaf.ecx & 1u << 11);
 }
 #endif
 
@@ -3561,6 +4078,7 @@ static void specdec__kernels_neon(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__neon_unpack_any);
     SPECDEC__FLOAT_KERNELS(table, neon);
+    SPECDEC__DOT_KERNELS(table, neon);
     SPECDEC__NEON_UNPACK_TABLE(table, neon);
 }
 
@@ -3610,6 +4128,10 @@ static const struct specdec__isa {
 } specdec__isas[] = {
     {"scalar", specdec__cpu_always, specdec__kernels_scalar},
 #ifdef SPECDEC__AVX512
+    {"avx2", specdec__cpu_avx2, specdec__kernels_avx2},
+#ifdef SPECDEC__AVXVNNI
+    {"avxvnni", specdec__cpu_avxvnni, specdec__kernels_avxvnni},
+#endif
     {"avx512", specdec__cpu_avx512, specdec__kernels_avx512},
 #endif
 #ifdef SPECDEC__NEON
@@ -6764,27 +7286,21 @@ static void specdec__forward_tile(const specdec__context *c, const specdec__matr
                                   specdec__scratch *scratch, float *sums)
 {
     const specdec__quant_type *type = matrix->type;
-    specdec__unpack_function *unpack = c->kernels->unpack[type->number];
-    specdec__dot_function *dot = type->granule ? c->kernels->dot[type->granule == 32][type->has_minimum] : c->kernels->dot_float;
-    const unsigned char *at = matrix->tiles ? matrix->tiles + (size_t)tile * specdec__matrix_tile_bytes(matrix)
-                                            : matrix->file + (size_t)tile * specdec__matrix_tile_bytes(matrix);
-    int from;
+    const unsigned char *at = (matrix->tiles ? matrix->tiles : matrix->file) + (size_t)tile * specdec__matrix_tile_bytes(matrix);
+    int rows = specdec__min_int(SPECDEC__ROWS, matrix->rows - tile * SPECDEC__ROWS), from;
 
     memset(sums, 0, (size_t)count * SPECDEC__ROWS * sizeof *sums);
+    if (matrix->tiles) {
+        specdec__kernels_multiply(c->kernels, type, at, matrix->columns / 32, scratch->panel, &c->columns, 0, column, count, sums);
+        return;
+    }
     for (from = 0; from < matrix->columns; from += SPECDEC__PANEL) {
         int values = specdec__min_int(SPECDEC__PANEL, matrix->columns - from);
-        size_t bytes = (size_t)(values / type->block) * type->bytes;
+        size_t blocks = (size_t)(values / type->block);
 
-        if (matrix->tiles) {
-            unpack(type, at, values / 32, scratch->panel);
-            at += bytes * SPECDEC__ROWS;
-        } else {
-            specdec__quant_interleave(type, at, matrix->row_bytes, specdec__min_int(SPECDEC__ROWS, matrix->rows - tile * SPECDEC__ROWS),
-                                      (size_t)(values / type->block), scratch->tile);
-            unpack(type, scratch->tile, values / 32, scratch->panel);
-            at += bytes;
-        }
-        dot(scratch->panel, values / 32, &c->columns, from / 32, column, count, sums);
+        specdec__quant_interleave(type, at, matrix->row_bytes, rows, blocks, scratch->tile);
+        specdec__kernels_multiply(c->kernels, type, scratch->tile, values / 32, scratch->panel, &c->columns, from / 32, column, count, sums);
+        at += blocks * type->bytes;
     }
 }
 
