@@ -3136,21 +3136,20 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, int gran
                                                               float *sums)
 {
     size_t at = (size_t)block * (size_t)x->n + (size_t)column;
-    int run = count <= 8 ? blocks : 8, c, pass;
+    const int once = count <= 8 && (count & (count - 1)) == 0; /* one pass: 1, 2, 4 or 8 columns */
+    int run = once ? blocks : 8, c, pass, columns;
 
     for (; blocks; blocks -= run, at += (size_t)run * (size_t)x->n, tile += (size_t)run * (size_t)specdec__avx512_span(type)) {
         run = specdec__min_int(run, blocks);
-        for (c = 0, pass = count > 8; c < count; c += 8, pass = 2)
-            switch (specdec__min_int(8, count - c)) {
+        for (c = 0, pass = !once; c < count; c += columns, pass = 2) {
+            columns = count - c >= 8 ? 8 : count - c >= 4 ? 4 : count - c >= 2 ? 2 : 1;
+            switch (columns) {
             SPECDEC__AVX512_PASS(1);
             SPECDEC__AVX512_PASS(2);
-            SPECDEC__AVX512_PASS(3);
             SPECDEC__AVX512_PASS(4);
-            SPECDEC__AVX512_PASS(5);
-            SPECDEC__AVX512_PASS(6);
-            SPECDEC__AVX512_PASS(7);
             SPECDEC__AVX512_PASS(8);
             }
+        }
     }
 }
 
