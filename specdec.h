@@ -851,7 +851,7 @@ static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
  *     watches the cancel flag. May call: >>base >>os
  * ====================================================================================================================== */
 
-#define SPECDEC__SPINS 4000         /* looks at a flag before a waiting thread parks: some ten microseconds */
+#define SPECDEC__SPINS 2000         /* looks at a flag before a waiting thread parks: some fifty microseconds */
 #define SPECDEC__STACK (256 * 1024) /* bytes of each helper thread's stack, inside the caller's block */
 
 typedef void specdec__team_function(void *argument, int thread);
@@ -901,7 +901,10 @@ static void specdec__pool_wait(specdec__pool *pool, unsigned *word, unsigned val
     for (i = 0; i < SPECDEC__SPINS; i++) {
         if (SPECDEC__LOAD(word) != value)
             return;
-        specdec__pool_relax();
+        if (i % 64 == 63)
+            sched_yield(); /* the thread that is waited for may want this very core */
+        else
+            specdec__pool_relax();
     }
     pthread_mutex_lock(&pool->mutex);
     __atomic_fetch_add(&pool->sleepers, 1, __ATOMIC_SEQ_CST);
@@ -1938,11 +1941,17 @@ typedef struct specdec__kernels {
     void (*weigh)(const float *weights, int count, const float *values, int valid, int dim, float *out);
     /* out (count, stride) = sums (count, 16) [+ bias] [+ out]. */
     void (*put)(const float *sums, int count, const float *bias, int add, float *out, size_t stride);
-    /* out = out * a + x * b. */
-    void (*merge)(float *out, float a, const float *x, float b, int count);
+    void (*scale)(float *x, float a, int count);
+    /* Folds the softmax of one block into that of the blocks before it: weighted sums (count), maxima and sums of weights. */
+    void (*merge)(float *state, float *max, float *sum, const float *x, float x_max, float x_sum, int count);
     void (*f16_to_float)(const void *in, int count, float *out);
     void (*float_to_f16)(const float *in, int count, void *out);
 } specdec__kernels;
+
+/* 1 / (247 - 16 * level): one over the codes that a window has above 0. Below 0 it has those of level 15 - level. */
+static const float specdec__window[16] = {
+    1.0f / 247, 1.0f / 231, 1.0f / 215, 1.0f / 199, 1.0f / 183, 1.0f / 167, 1.0f / 151, 1.0f / 135,
+    1.0f / 119, 1.0f / 103, 1.0f / 87, 1.0f / 71, 1.0f / 55, 1.0f / 39, 1.0f / 23, 1.0f / 7};
 
 /* a*b + c rounded once, on every machine. Without fused hardware: the exact product in double, the sum rounded to odd
    (Boldo and Melquiond 2008), then to float. */
@@ -2121,6 +2130,7 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
 
 #define SPECDEC__ISA scalar
 #define SPECDEC__TARGET
+#define SPECDEC__WIDTH 1
 #include SPECDEC_FILE
 
 /* --- AVX-512 with VNNI ---------------------------------------------------------------------------------------------- */
@@ -2665,8 +2675,727 @@ SPECDEC__DOTS(avx512, SPECDEC__AVX512)
 
 #define SPECDEC__ISA avx512
 #define SPECDEC__TARGET SPECDEC__AVX512
+#define SPECDEC__WIDTH 4
 #include SPECDEC_FILE
 #endif /* x86_64 */
+
+/* --- NEON, with and without dot products and matrix products ------------------------------------------------------ */
+
+#if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
+#include <arm_neon.h>
+#if defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+#define SPECDEC__NEON
+
+/* The attributes are only on functions that call nothing but intrinsics, as gcc would not inline helpers of a newer
+   base into them. Older clangs (14 is one) have these intrinsics only when the command line asks for them, so every
+   clang gets the instruction. */
+#if defined(__clang__)
+#define SPECDEC__DOTPROD __attribute__((target("dotprod")))
+#define SPECDEC__I8MM __attribute__((target("i8mm")))
+#define SPECDEC__SDOT(sum, w, x, lane) __asm__("sdot %0.4s, %1.16b, %2.4b[" #lane "]" : "+w"(sum) : "w"(w), "w"(x))
+#define SPECDEC__SMMLA(sum, w, x) __asm__("smmla %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(w), "w"(x))
+#else
+#define SPECDEC__DOTPROD __attribute__((target("arch=armv8.2-a+dotprod")))
+#define SPECDEC__I8MM __attribute__((target("arch=armv8.2-a+i8mm")))
+#define SPECDEC__SDOT(sum, w, x, lane) ((sum) = vdotq_laneq_s32(sum, w, x, lane))
+#define SPECDEC__SMMLA(sum, w, x) ((sum) = vmmlaq_s32(sum, w, x))
+#endif
+
+/* Sixteen float lanes. */
+typedef struct specdec__neon_v {
+    float32x4_t a, b, c, d;
+} specdec__neon_v;
+
+#define SPECDEC__NEON_LANES(name, parameters, expression) \
+    SPECDEC__INLINE specdec__neon_v specdec__neon_##name parameters \
+    { \
+        specdec__neon_v r; \
+        r.a = expression(a); \
+        r.b = expression(b); \
+        r.c = expression(c); \
+        r.d = expression(d); \
+        return r; \
+    }
+
+/* x > y ? x : y, as the other instruction sets have it; NEON's own maximum treats NaNs and zeros differently. */
+SPECDEC__INLINE float32x4_t specdec__neon_max4(float32x4_t x, float32x4_t y)
+{
+    return vbslq_f32(vcgtq_f32(x, y), x, y);
+}
+
+SPECDEC__INLINE float32x4_t specdec__neon_min4(float32x4_t x, float32x4_t y)
+{
+    return vbslq_f32(vcltq_f32(x, y), x, y);
+}
+
+SPECDEC__INLINE float32x4_t specdec__neon_scale4(float32x4_t x, float32x4_t shifter)
+{
+    return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x), vshlq_n_s32(vreinterpretq_s32_f32(shifter), 23)));
+}
+
+#define SPECDEC__NEON_EACH(part) vdupq_n_f32(x)
+SPECDEC__NEON_LANES(set, (float x), SPECDEC__NEON_EACH)
+#undef SPECDEC__NEON_EACH
+#define SPECDEC__NEON_EACH(part) vaddq_f32(x.part, y.part)
+SPECDEC__NEON_LANES(add, (specdec__neon_v x, specdec__neon_v y), SPECDEC__NEON_EACH)
+#undef SPECDEC__NEON_EACH
+#define SPECDEC__NEON_EACH(part) vsubq_f32(x.part, y.part)
+SPECDEC__NEON_LANES(sub, (specdec__neon_v x, specdec__neon_v y), SPECDEC__NEON_EACH)
+#undef SPECDEC__NEON_EACH
+#define SPECDEC__NEON_EACH(part) vmulq_f32(x.part, y.part)
+SPECDEC__NEON_LANES(mul, (specdec__neon_v x, specdec__neon_v y), SPECDEC__NEON_EACH)
+#undef SPECDEC__NEON_EACH
+#define SPECDEC__NEON_EACH(part) vdivq_f32(x.part, y.part)
+SPECDEC__NEON_LANES(div, (specdec__neon_v x, specdec__neon_v y), SPECDEC__NEON_EACH)
+#undef SPECDEC__NEON_EACH
+#define SPECDEC__NEON_EACH(part) vfmaq_f32(z.part, x.part, y.part)
+SPECDEC__NEON_LANES(madd, (specdec__neon_v x, specdec__neon_v y, specdec__neon_v z), SPECDEC__NEON_EACH)
+#undef SPECDEC__NEON_EACH
+#define SPECDEC__NEON_EACH(part) specdec__neon_max4(x.part, y.part)
+SPECDEC__NEON_LANES(max, (specdec__neon_v x, specdec__neon_v y), SPECDEC__NEON_EACH)
+#undef SPECDEC__NEON_EACH
+#define SPECDEC__NEON_EACH(part) specdec__neon_min4(x.part, y.part)
+SPECDEC__NEON_LANES(min, (specdec__neon_v x, specdec__neon_v y), SPECDEC__NEON_EACH)
+#undef SPECDEC__NEON_EACH
+#define SPECDEC__NEON_EACH(part) specdec__neon_scale4(x.part, shifter.part)
+SPECDEC__NEON_LANES(scale2, (specdec__neon_v x, specdec__neon_v shifter), SPECDEC__NEON_EACH)
+#undef SPECDEC__NEON_EACH
+
+SPECDEC__INLINE specdec__neon_v specdec__neon_load(const float *at)
+{
+    specdec__neon_v r;
+
+    r.a = vld1q_f32(at);
+    r.b = vld1q_f32(at + 4);
+    r.c = vld1q_f32(at + 8);
+    r.d = vld1q_f32(at + 12);
+    return r;
+}
+
+SPECDEC__INLINE void specdec__neon_store(float *at, specdec__neon_v x)
+{
+    vst1q_f32(at, x.a);
+    vst1q_f32(at + 4, x.b);
+    vst1q_f32(at + 8, x.c);
+    vst1q_f32(at + 12, x.d);
+}
+
+SPECDEC__INLINE void specdec__neon_store_low_bytes(int8_t *at, specdec__neon_v x)
+{
+    int16x8_t low = vuzp1q_s16(vreinterpretq_s16_f32(x.a), vreinterpretq_s16_f32(x.b));
+    int16x8_t high = vuzp1q_s16(vreinterpretq_s16_f32(x.c), vreinterpretq_s16_f32(x.d));
+
+    vst1q_s8(at, vuzp1q_s8(vreinterpretq_s8_s16(low), vreinterpretq_s8_s16(high)));
+}
+
+SPECDEC__INLINE float specdec__neon_sum(specdec__neon_v x)
+{
+    float32x4_t four = vaddq_f32(vaddq_f32(x.a, x.c), vaddq_f32(x.b, x.d));
+    float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
+
+    return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
+}
+
+SPECDEC__INLINE float specdec__neon_highest(specdec__neon_v x)
+{
+    float32x4_t four = specdec__neon_max4(specdec__neon_max4(x.a, x.c), specdec__neon_max4(x.b, x.d));
+    float32x2_t low = vget_low_f32(four), high = vget_high_f32(four), two = vbsl_f32(vcgt_f32(low, high), low, high);
+    float first = vget_lane_f32(two, 0), second = vget_lane_f32(two, 1);
+
+    return first > second ? first : second;
+}
+
+SPECDEC__INLINE int32_t specdec__neon_sum_codes(const int8_t *codes) { return vaddlvq_s8(vld1q_s8(codes)); }
+
+SPECDEC__INLINE int32_t specdec__neon_first_bits(specdec__neon_v x)
+{
+    return vgetq_lane_s32(vreinterpretq_s32_f32(x.a), 0);
+}
+
+SPECDEC__INLINE float32x4_t specdec__neon_load_f16x4(const unsigned char *at)
+{
+    return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(at)));
+}
+
+SPECDEC__INLINE specdec__neon_v specdec__neon_load_f16(const void *at)
+{
+    const unsigned char *from = (const unsigned char *)at;
+    specdec__neon_v r;
+
+    r.a = specdec__neon_load_f16x4(from);
+    r.b = specdec__neon_load_f16x4(from + 8);
+    r.c = specdec__neon_load_f16x4(from + 16);
+    r.d = specdec__neon_load_f16x4(from + 24);
+    return r;
+}
+
+SPECDEC__INLINE float32x4_t specdec__neon_load_bf16x4(const unsigned char *at)
+{
+    return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(at)), 16));
+}
+
+SPECDEC__INLINE specdec__neon_v specdec__neon_load_bf16(const void *at)
+{
+    const unsigned char *from = (const unsigned char *)at;
+    specdec__neon_v r;
+
+    r.a = specdec__neon_load_bf16x4(from);
+    r.b = specdec__neon_load_bf16x4(from + 8);
+    r.c = specdec__neon_load_bf16x4(from + 16);
+    r.d = specdec__neon_load_bf16x4(from + 24);
+    return r;
+}
+
+SPECDEC__INLINE void specdec__neon_store_f16(void *at, specdec__neon_v x)
+{
+    unsigned char *to = (unsigned char *)at;
+
+    vst1_u8(to, vreinterpret_u8_f16(vcvt_f16_f32(x.a)));
+    vst1_u8(to + 8, vreinterpret_u8_f16(vcvt_f16_f32(x.b)));
+    vst1_u8(to + 16, vreinterpret_u8_f16(vcvt_f16_f32(x.c)));
+    vst1_u8(to + 24, vreinterpret_u8_f16(vcvt_f16_f32(x.d)));
+}
+
+#define SPECDEC__ISA neon
+#define SPECDEC__TARGET
+#define SPECDEC__WIDTH 1
+#include SPECDEC_FILE
+
+/* Unpacking. Codes are signed; pair is the sum of a granule's codes. Layout of codes: (value/4, row, 4), or, zipped for
+   matrix products, (value/8, row, 8). Plain NEON multiplies narrow codes (-32..32) in longer chains of 16-bit sums, so
+   granules of 32 without a minimum, which may be either, say which they are in a row of pair that they do not use. */
+#define SPECDEC__NEON_WIDE(panel) ((panel)->pair[SPECDEC__PANEL / 32][0])
+
+/* Stores 32 values of the 4 rows from 4*quad on, q[i] = values 4*i.. of each, and their sums. */
+SPECDEC__INLINE void specdec__neon_put_codes(specdec__panel *panel, int block, int quad, const int8x16_t q[8],
+                                             int granule, int zipped)
+{
+    int8_t *codes = panel->u.codes + block * 512;
+    int16x8_t low = vpaddlq_s8(q[0]), high = vpaddlq_s8(q[4]);
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        if (zipped) {
+            int32x4_t even = vreinterpretq_s32_s8(q[2 * i]), odd = vreinterpretq_s32_s8(q[2 * i + 1]);
+
+            vst1q_s8(codes + i * 128 + quad * 32, vreinterpretq_s8_s32(vzip1q_s32(even, odd)));
+            vst1q_s8(codes + i * 128 + quad * 32 + 16, vreinterpretq_s8_s32(vzip2q_s32(even, odd)));
+        } else {
+            vst1q_s8(codes + i * 128 + quad * 16, q[2 * i]);
+            vst1q_s8(codes + i * 128 + quad * 16 + 64, q[2 * i + 1]);
+        }
+        if (i) {
+            low = vpadalq_s8(low, q[i]);
+            high = vpadalq_s8(high, q[i + 4]);
+        }
+    }
+    if (granule == 32) {
+        vst1q_s32(&panel->pair[block][quad * 4], vpaddlq_s16(vaddq_s16(low, high)));
+    } else {
+        vst1q_s32(&panel->pair[block * 2][quad * 4], vpaddlq_s16(low));
+        vst1q_s32(&panel->pair[block * 2 + 1][quad * 4], vpaddlq_s16(high));
+    }
+}
+
+/* out (16 rows) = d * factor, or its negative; both factors exact. */
+SPECDEC__INLINE void specdec__neon_put_scale(float *out, const unsigned char *d, int8x16_t factor, int negative)
+{
+    int16x8_t low = vmovl_s8(vget_low_s8(factor)), high = vmovl_s8(vget_high_s8(factor));
+    specdec__neon_v scale = specdec__neon_load_f16(d), r;
+
+    r.a = vmulq_f32(scale.a, vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))));
+    r.b = vmulq_f32(scale.b, vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))));
+    r.c = vmulq_f32(scale.c, vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))));
+    r.d = vmulq_f32(scale.d, vcvtq_f32_s32(vmovl_s16(vget_high_s16(high))));
+    if (negative) {
+        r.a = vnegq_f32(r.a);
+        r.b = vnegq_f32(r.b);
+        r.c = vnegq_f32(r.c);
+        r.d = vnegq_f32(r.d);
+    }
+    specdec__neon_store(out, r);
+}
+
+SPECDEC__INLINE int8x16_t specdec__neon_low_nibbles(uint8x16_t packed)
+{
+    return vreinterpretq_s8_u8(vandq_u8(packed, vdupq_n_u8(15)));
+}
+
+SPECDEC__INLINE int8x16_t specdec__neon_high_nibbles(uint8x16_t packed)
+{
+    return vreinterpretq_s8_u8(vshrq_n_u8(packed, 4));
+}
+
+/* Any type: generic codes, put again in this order. */
+SPECDEC__INLINE void specdec__neon_unpack_generic(const specdec__quant_type *type, const unsigned char *tile,
+                                                  int blocks, specdec__panel *panel, int zipped)
+{
+    int b, quad, i;
+
+    specdec__unpack_codes(type, tile, blocks, panel);
+    SPECDEC__NEON_WIDE(panel) = 1;
+    for (b = 0; b < blocks; b++) {
+        int8x16_t q[4][8];
+
+        for (quad = 0; quad < 4; quad++)
+            for (i = 0; i < 8; i++)
+                q[quad][i] = vld1q_s8(panel->u.codes + b * 512 + i * 64 + quad * 16);
+        for (quad = 0; quad < 4; quad++)
+            specdec__neon_put_codes(panel, b, quad, q[quad], type->granule, zipped);
+    }
+}
+
+/* Blocks of 32 of nibbles: head bytes (scale, perhaps minimum), 64 of high bits if there are any, 4*64 of nibbles;
+   code = nibble + 16 * high bit + offset, or values[nibble]. */
+SPECDEC__INLINE void specdec__neon_unpack_nibbles(const unsigned char *tile, int blocks, specdec__panel *panel,
+                                                  int zipped, int has_minimum, int has_high, int offset,
+                                                  const int8_t *values)
+{
+    const int head = has_minimum ? 64 : 32, bytes = head + (has_high ? 64 : 0) + 256;
+    const int8x16_t add = vdupq_n_s8((int8_t)offset), table = values ? vld1q_s8(values) : add;
+    const uint8x16_t bit = vdupq_n_u8(16);
+    int b, quad, i;
+
+    SPECDEC__NEON_WIDE(panel) = values != NULL;
+    for (b = 0; b < blocks; b++, tile += bytes) {
+        const unsigned char *nibbles = tile + bytes - 256;
+
+        for (quad = 0; quad < 4; quad++) {
+            uint8x16_t high = has_high ? vld1q_u8(tile + head + quad * 16) : bit;
+            int8x16_t q[8];
+
+            SPECDEC__UNROLL
+            for (i = 0; i < 4; i++) {
+                uint8x16_t packed = vld1q_u8(nibbles + i * 64 + quad * 16);
+
+                q[i] = specdec__neon_low_nibbles(packed);
+                q[i + 4] = specdec__neon_high_nibbles(packed);
+            }
+            SPECDEC__UNROLL
+            for (i = 0; i < 8; i++) {
+                if (has_high) {
+                    uint8x16_t moved = vshlq_u8(high, vdupq_n_s8((int8_t)(4 - i)));
+                    q[i] = vorrq_s8(q[i], vreinterpretq_s8_u8(vandq_u8(moved, bit)));
+                }
+                if (values)
+                    q[i] = vqtbl1q_s8(table, vreinterpretq_u8_s8(q[i]));
+                else if (offset)
+                    q[i] = vaddq_s8(q[i], add);
+            }
+            specdec__neon_put_codes(panel, b, quad, q, 32, zipped);
+        }
+        specdec__neon_store(panel->scale[b], specdec__neon_load_f16(tile));
+        if (has_minimum)
+            specdec__neon_store(panel->minimum[b], specdec__neon_load_f16(tile + 32));
+    }
+}
+
+/* Q8_0: d, 8 words of codes. */
+SPECDEC__INLINE void specdec__neon_unpack_bytes(const unsigned char *tile, int blocks, specdec__panel *panel,
+                                                int zipped)
+{
+    int b, quad, i;
+
+    SPECDEC__NEON_WIDE(panel) = 1;
+    for (b = 0; b < blocks; b++, tile += 544) {
+        for (quad = 0; quad < 4; quad++) {
+            int8x16_t q[8];
+
+            SPECDEC__UNROLL
+            for (i = 0; i < 8; i++)
+                q[i] = vreinterpretq_s8_u8(vld1q_u8(tile + 32 + i * 64 + quad * 16));
+            specdec__neon_put_codes(panel, b, quad, q, 32, zipped);
+        }
+        specdec__neon_store(panel->scale[b], specdec__neon_load_f16(tile));
+    }
+}
+
+/* Scales and minimums of Q4_K and Q5_K from a tile's d, dmin and 12 packed bytes. */
+SPECDEC__INLINE void specdec__neon_scales_k(const unsigned char *tile, float (*scale)[SPECDEC__ROWS],
+                                            float (*minimum)[SPECDEC__ROWS])
+{
+    const uint8x16_t six = vdupq_n_u8(63), top = vdupq_n_u8(48), low = vdupq_n_u8(15);
+    int i;
+
+    for (i = 0; i < 4; i++) {
+        uint8x16_t s = vld1q_u8(tile + 64 + i * 16), m = vld1q_u8(tile + 64 + (i + 4) * 16);
+        uint8x16_t both = vld1q_u8(tile + 64 + (i + 8) * 16);
+        uint8x16_t s4 = vorrq_u8(vandq_u8(both, low), vandq_u8(vshrq_n_u8(s, 2), top));
+        uint8x16_t m4 = vorrq_u8(vshrq_n_u8(both, 4), vandq_u8(vshrq_n_u8(m, 2), top));
+
+        specdec__neon_put_scale(scale[i], tile, vreinterpretq_s8_u8(vandq_u8(s, six)), 0);
+        specdec__neon_put_scale(scale[i + 4], tile, vreinterpretq_s8_u8(s4), 0);
+        specdec__neon_put_scale(minimum[i], tile + 32, vreinterpretq_s8_u8(vandq_u8(m, six)), 1);
+        specdec__neon_put_scale(minimum[i + 4], tile + 32, vreinterpretq_s8_u8(m4), 1);
+    }
+}
+
+/* Q4_K, or with high bits Q5_K: d, dmin, 12 bytes of scales, [8 words of high bits,] 32 words of nibbles. */
+SPECDEC__INLINE void specdec__neon_unpack_k(const unsigned char *tile, int blocks, specdec__panel *panel, int zipped,
+                                            int has_high)
+{
+    const uint8x16_t bit = vdupq_n_u8(16);
+    int b, quad, i;
+
+    for (b = 0; b < blocks; b += 2) {
+        const unsigned char *high = tile + 256, *nibbles = tile + (has_high ? 768 : 256) + b % 8 * 256;
+
+        for (quad = 0; quad < 4; quad++) {
+            int8x16_t even[8], odd[8];
+
+            SPECDEC__UNROLL
+            for (i = 0; i < 8; i++) {
+                uint8x16_t packed = vld1q_u8(nibbles + i * 64 + quad * 16);
+
+                even[i] = specdec__neon_low_nibbles(packed);
+                odd[i] = specdec__neon_high_nibbles(packed);
+                if (has_high) {
+                    uint8x16_t bits = vld1q_u8(high + i * 64 + quad * 16);
+                    uint8x16_t bits0 = vandq_u8(vshlq_u8(bits, vdupq_n_s8((int8_t)(4 - b % 8))), bit);
+                    uint8x16_t bits1 = vandq_u8(vshlq_u8(bits, vdupq_n_s8((int8_t)(3 - b % 8))), bit);
+
+                    even[i] = vorrq_s8(even[i], vreinterpretq_s8_u8(bits0));
+                    odd[i] = vorrq_s8(odd[i], vreinterpretq_s8_u8(bits1));
+                }
+            }
+            specdec__neon_put_codes(panel, b, quad, even, 32, zipped);
+            specdec__neon_put_codes(panel, b + 1, quad, odd, 32, zipped);
+        }
+        if (b % 8 == 0)
+            specdec__neon_scales_k(tile, panel->scale + b, panel->minimum + b);
+        if (b % 8 == 6)
+            tile += has_high ? 2816 : 2304;
+    }
+}
+
+/* Q6_K: 32 words of nibbles, 16 words of 2 high bits, 16 signed scales, d. Blocks t and t + 2 of a half share bytes. */
+SPECDEC__INLINE void specdec__neon_unpack_6k(const unsigned char *tile, int blocks, specdec__panel *panel, int zipped)
+{
+    const int8x16_t offset = vdupq_n_s8(32);
+    const uint8x16_t crumb = vdupq_n_u8(48);
+    int b, quad, i;
+
+    for (b = 0; b < blocks; b++) {
+        const int half = b % 8 / 4, part = b % 4;
+        const unsigned char *low = tile + half * 1024 + part % 2 * 512, *high = tile + 2048 + half * 512;
+        const int8x16_t low_shift = vdupq_n_s8((int8_t)(part / 2 * -4));
+        const int8x16_t high_shift = vdupq_n_s8((int8_t)(4 - part * 2));
+
+        for (quad = 0; quad < 4; quad++) {
+            int8x16_t q[8];
+
+            SPECDEC__UNROLL
+            for (i = 0; i < 8; i++) {
+                int8x16_t nibbles = specdec__neon_low_nibbles(vshlq_u8(vld1q_u8(low + i * 64 + quad * 16), low_shift));
+                uint8x16_t bits = vandq_u8(vshlq_u8(vld1q_u8(high + i * 64 + quad * 16), high_shift), crumb);
+
+                q[i] = vsubq_s8(vorrq_s8(nibbles, vreinterpretq_s8_u8(bits)), offset);
+            }
+            specdec__neon_put_codes(panel, b, quad, q, 16, zipped);
+        }
+        for (i = 0; i < 2; i++)
+            specdec__neon_put_scale(panel->scale[b * 2 + i], tile + 3328,
+                                    vreinterpretq_s8_u8(vld1q_u8(tile + 3072 + (b % 8 * 2 + i) * 16)), 0);
+        if (b % 8 == 7)
+            tile += 3360;
+    }
+}
+
+/* IQ4_XS: d, two high bits of 8 scales, their nibbles, 32 words of nibbles that index the table. */
+SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blocks, specdec__panel *panel, int zipped)
+{
+    const int8x16_t table = vld1q_s8(specdec__quant_iq4_values);
+    int b, quad, i;
+
+    SPECDEC__NEON_WIDE(panel) = 1;
+    for (b = 0; b < blocks; b++) {
+        const int at = b % 8;
+        uint8x16x2_t high = vld2q_u8(tile + 32); /* blocks 0..3, blocks 4..7 */
+        uint8x16_t top = vshlq_u8(at < 4 ? high.val[0] : high.val[1], vdupq_n_s8((int8_t)(4 - at % 4 * 2)));
+        uint8x16_t low = vshlq_u8(vld1q_u8(tile + 64 + at / 2 * 16), vdupq_n_s8((int8_t)(at % 2 * -4)));
+        uint8x16_t scale = vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(top, vdupq_n_u8(48)));
+
+        for (quad = 0; quad < 4; quad++) {
+            int8x16_t q[8];
+
+            SPECDEC__UNROLL
+            for (i = 0; i < 4; i++) {
+                uint8x16_t packed = vld1q_u8(tile + 128 + at * 256 + i * 64 + quad * 16);
+
+                q[i] = vqtbl1q_s8(table, vreinterpretq_u8_s8(specdec__neon_low_nibbles(packed)));
+                q[i + 4] = vqtbl1q_s8(table, vreinterpretq_u8_s8(specdec__neon_high_nibbles(packed)));
+            }
+            specdec__neon_put_codes(panel, b, quad, q, 32, zipped);
+        }
+        specdec__neon_put_scale(panel->scale[b], tile, vsubq_s8(vreinterpretq_s8_u8(scale), vdupq_n_s8(32)), 0);
+        if (at == 7)
+            tile += 2176;
+    }
+}
+
+/* The unpack functions of the two layouts. */
+#define SPECDEC__NEON_UNPACK(isa, name, call) \
+    static void specdec__##isa##_unpack_##name(const specdec__quant_type *type, const unsigned char *tile, int blocks, \
+                                               specdec__panel *panel) \
+    { \
+        (void)type; \
+        call; \
+    }
+#define SPECDEC__NEON_UNPACKS(isa, zipped) \
+    SPECDEC__NEON_UNPACK(isa, any, specdec__neon_unpack_generic(type, tile, blocks, panel, zipped)) \
+    SPECDEC__NEON_UNPACK(isa, q4_0, specdec__neon_unpack_nibbles(tile, blocks, panel, zipped, 0, 0, -8, NULL)) \
+    SPECDEC__NEON_UNPACK(isa, q4_1, specdec__neon_unpack_nibbles(tile, blocks, panel, zipped, 1, 0, 0, NULL)) \
+    SPECDEC__NEON_UNPACK(isa, q5_0, specdec__neon_unpack_nibbles(tile, blocks, panel, zipped, 0, 1, -16, NULL)) \
+    SPECDEC__NEON_UNPACK(isa, q5_1, specdec__neon_unpack_nibbles(tile, blocks, panel, zipped, 1, 1, 0, NULL)) \
+    SPECDEC__NEON_UNPACK(isa, q8_0, specdec__neon_unpack_bytes(tile, blocks, panel, zipped)) \
+    SPECDEC__NEON_UNPACK(isa, q4_k, specdec__neon_unpack_k(tile, blocks, panel, zipped, 0)) \
+    SPECDEC__NEON_UNPACK(isa, q5_k, specdec__neon_unpack_k(tile, blocks, panel, zipped, 1)) \
+    SPECDEC__NEON_UNPACK(isa, q6_k, specdec__neon_unpack_6k(tile, blocks, panel, zipped)) \
+    SPECDEC__NEON_UNPACK(isa, iq4_nl, \
+        specdec__neon_unpack_nibbles(tile, blocks, panel, zipped, 0, 0, 0, specdec__quant_iq4_values)) \
+    SPECDEC__NEON_UNPACK(isa, iq4_xs, specdec__neon_unpack_4xs(tile, blocks, panel, zipped))
+
+SPECDEC__NEON_UNPACKS(neon, 0)
+SPECDEC__NEON_UNPACKS(i8mm, 1)
+
+/* The dot functions: up to 4 columns at once over 16 rows in quads of 4, float sums in registers. What they share is in
+   macros, as gcc inlines no function across target attributes. */
+#define SPECDEC__NEON_GRANULE(b, g) ((b) * (32 / granule) + (g))
+/* One value of each column from at on, as lanes. */
+#define SPECDEC__NEON_GATHER(type, at) \
+    (columns == 4 ? vld1q_##type(at) \
+                  : columns == 2 ? vcombine_##type(vld1_##type(at), vdup_n_##type(0)) : vld1q_dup_##type(at))
+/* The offsets of the columns' block. */
+#define SPECDEC__NEON_OFFSETS(at) vshrq_n_s32(vshlq_n_s32(SPECDEC__NEON_GATHER(s32, x->pair32 + (at)), 16), 16)
+/* acc += the exact integer sum over granule k (g of its block) times both scales, and the minimum: canonical order. */
+#define SPECDEC__NEON_FOLD(k, c, sum) \
+    do { \
+        acc[c] = vfmaq_f32(acc[c], vmulq_n_f32(vld1q_f32(&panel->scale[k][row]), scales[c]), vcvtq_f32_s32(sum)); \
+        if (has_minimum) \
+            acc[c] = vfmaq_n_f32(acc[c], vld1q_f32(&panel->minimum[k][row]), \
+                                 granule == 32 ? x->sum32[at + (size_t)(c)] \
+                                               : x->sum16[(at + (size_t)(c)) * 2 + (size_t)g]); \
+    } while (0)
+
+/* Sums of 8 products (with wide, 2) of each row fit into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
+SPECDEC__INLINE void specdec__neon_columns(const specdec__panel *panel, int blocks, const specdec__columns *x,
+                                           size_t from, float *sums, int granule, int has_minimum, int columns,
+                                           int wide)
+{
+    const int words = granule / 4, chain = wide ? 2 : words;
+    int row, b, c, g, i;
+
+    for (row = 0; row < SPECDEC__ROWS; row += 4) {
+        float32x4_t acc[4];
+        size_t at = from;
+
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            acc[c] = vld1q_f32(sums + c * SPECDEC__ROWS + row);
+        for (b = 0; b < blocks; b++, at += (size_t)x->n) {
+            const float32x4_t scales = SPECDEC__NEON_GATHER(f32, x->scale + at);
+            const int32x4_t offsets = SPECDEC__NEON_OFFSETS(at);
+
+            SPECDEC__UNROLL
+            for (g = 0; g < 32 / granule; g++) {
+                const int8_t *weights = panel->u.codes + b * 512 + g * granule * 16 + row * 4;
+                const int32x4_t pair = vld1q_s32(&panel->pair[SPECDEC__NEON_GRANULE(b, g)][row]);
+                int8x16_t w[8];
+
+                SPECDEC__UNROLL
+                for (i = 0; i < words; i++)
+                    w[i] = vld1q_s8(weights + i * 64);
+                SPECDEC__UNROLL
+                for (c = 0; c < columns; c++) {
+                    const int8_t *codes = x->codes + (at + (size_t)c) * 32 + g * granule;
+                    int32x4_t low = vdupq_n_s32(0), high = low;
+                    int16x8_t low16 = vdupq_n_s16(0), high16 = low16;
+
+                    SPECDEC__UNROLL
+                    for (i = 0; i < words; i++) {
+                        const int32_t *four = (const int32_t *)(const void *)(codes + i * 4);
+                        int8x16_t v = vreinterpretq_s8_s32(vld1q_dup_s32(four));
+
+                        low16 = i % chain ? vmlal_s8(low16, vget_low_s8(w[i]), vget_low_s8(v))
+                                          : vmull_s8(vget_low_s8(w[i]), vget_low_s8(v));
+                        high16 = i % chain ? vmlal_high_s8(high16, w[i], v) : vmull_high_s8(w[i], v);
+                        if (i % chain == chain - 1) {
+                            low = vpadalq_s16(low, low16);
+                            high = vpadalq_s16(high, high16);
+                        }
+                    }
+                    low = vmlaq_n_s32(vpaddq_s32(low, high), pair, offsets[c]);
+                    SPECDEC__NEON_FOLD(SPECDEC__NEON_GRANULE(b, g), c, low);
+                }
+            }
+        }
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            vst1q_f32(sums + c * SPECDEC__ROWS + row, acc[c]);
+    }
+}
+
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_columns(const specdec__panel *panel, int blocks,
+                                                               const specdec__columns *x, size_t from, float *sums,
+                                                               int granule, int has_minimum, int columns)
+{
+    int row, b, c, g, h;
+
+    for (row = 0; row < SPECDEC__ROWS; row += 4) {
+        float32x4_t acc[4];
+        size_t at = from;
+
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            acc[c] = vld1q_f32(sums + c * SPECDEC__ROWS + row);
+        for (b = 0; b < blocks; b++, at += (size_t)x->n) {
+            const float32x4_t scales = SPECDEC__NEON_GATHER(f32, x->scale + at);
+            const int32x4_t offsets = SPECDEC__NEON_OFFSETS(at);
+
+            SPECDEC__UNROLL
+            for (g = 0; g < 32 / granule; g++) {
+                const int32x4_t pair = vld1q_s32(&panel->pair[SPECDEC__NEON_GRANULE(b, g)][row]);
+                int32x4_t dot[4];
+
+                SPECDEC__UNROLL
+                for (c = 0; c < columns; c++)
+                    dot[c] = vmulq_n_s32(pair, offsets[c]);
+                SPECDEC__UNROLL
+                for (h = g; h < g + granule / 16; h++) {
+                    const int8_t *weights = panel->u.codes + b * 512 + h * 256 + row * 4;
+                    const int8x16_t w0 = vld1q_s8(weights), w1 = vld1q_s8(weights + 64);
+                    const int8x16_t w2 = vld1q_s8(weights + 128), w3 = vld1q_s8(weights + 192);
+                    int8x16_t v[4];
+
+                    SPECDEC__UNROLL
+                    for (c = 0; c < columns; c++)
+                        v[c] = vld1q_s8(x->codes + (at + (size_t)c) * 32 + h * 16);
+                    SPECDEC__UNROLL
+                    for (c = 0; c < columns; c++)
+                        SPECDEC__SDOT(dot[c], w0, v[c], 0);
+                    SPECDEC__UNROLL
+                    for (c = 0; c < columns; c++)
+                        SPECDEC__SDOT(dot[c], w1, v[c], 1);
+                    SPECDEC__UNROLL
+                    for (c = 0; c < columns; c++)
+                        SPECDEC__SDOT(dot[c], w2, v[c], 2);
+                    SPECDEC__UNROLL
+                    for (c = 0; c < columns; c++)
+                        SPECDEC__SDOT(dot[c], w3, v[c], 3);
+                }
+                SPECDEC__UNROLL
+                for (c = 0; c < columns; c++)
+                    SPECDEC__NEON_FOLD(SPECDEC__NEON_GRANULE(b, g), c, dot[c]);
+            }
+        }
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            vst1q_f32(sums + c * SPECDEC__ROWS + row, acc[c]);
+    }
+}
+
+/* Columns in pairs; a single one is its own partner. */
+SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_columns(const specdec__panel *panel, int blocks,
+                                                         const specdec__columns *x, size_t from, float *sums,
+                                                         int granule, int has_minimum, int columns)
+{
+    const int partner = columns > 1;
+    int row, b, c, g, i;
+
+    for (row = 0; row < SPECDEC__ROWS; row += 4) {
+        float32x4_t acc[4];
+        size_t at = from;
+
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            acc[c] = vld1q_f32(sums + c * SPECDEC__ROWS + row);
+        for (b = 0; b < blocks; b++, at += (size_t)x->n) {
+            const float32x4_t scales = SPECDEC__NEON_GATHER(f32, x->scale + at);
+            const int32x4_t offsets = SPECDEC__NEON_OFFSETS(at);
+
+            SPECDEC__UNROLL
+            for (g = 0; g < 32 / granule; g++) {
+                const int32x4_t pair = vld1q_s32(&panel->pair[SPECDEC__NEON_GRANULE(b, g)][row]);
+                int32x4_t low[2], high[2]; /* (row, column) of rows 0 and 1, 2 and 3 */
+
+                low[0] = low[1] = high[0] = high[1] = vdupq_n_s32(0);
+                SPECDEC__UNROLL
+                for (i = g * (granule / 8); i < (g + 1) * (granule / 8); i++) {
+                    const int8_t *weights = panel->u.codes + b * 512 + i * 128 + row * 8;
+                    const int8x16_t w0 = vld1q_s8(weights), w1 = vld1q_s8(weights + 16);
+
+                    SPECDEC__UNROLL
+                    for (c = 0; c < columns; c += 2) {
+                        const int8_t *codes = x->codes + (at + (size_t)c) * 32 + i * 8;
+                        const int8x16_t v = vcombine_s8(vld1_s8(codes), vld1_s8(codes + partner * 32));
+
+                        SPECDEC__SMMLA(low[c / 2], w0, v);
+                        SPECDEC__SMMLA(high[c / 2], w1, v);
+                    }
+                }
+                SPECDEC__UNROLL
+                for (c = 0; c < columns; c++) {
+                    int32x4_t dot = c % 2 ? vuzp2q_s32(low[c / 2], high[c / 2]) : vuzp1q_s32(low[c / 2], high[c / 2]);
+
+                    dot = vmlaq_n_s32(dot, pair, offsets[c]);
+                    SPECDEC__NEON_FOLD(SPECDEC__NEON_GRANULE(b, g), c, dot);
+                }
+            }
+        }
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            vst1q_f32(sums + c * SPECDEC__ROWS + row, acc[c]);
+    }
+}
+
+/* Groups of 4, 2 and 1 columns. */
+#define SPECDEC__NEON_GROUPS(call, extra) \
+    do { \
+        size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
+        for (; count >= 4; count -= 4, at += 4, sums += 64) \
+            call(panel, blocks, x, at, sums, granule, has_minimum, 4 extra); \
+        if (count & 2) { \
+            call(panel, blocks, x, at, sums, granule, has_minimum, 2 extra); \
+            at += 2; \
+            sums += 32; \
+        } \
+        if (count & 1) \
+            call(panel, blocks, x, at, sums, granule, has_minimum, 1 extra); \
+    } while (0)
+#define SPECDEC__NEON_COMMA_0 , 0
+#define SPECDEC__NEON_COMMA_1 , 1
+
+SPECDEC__INLINE void specdec__neon_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
+                                       int column, int count, float *sums, int granule, int has_minimum)
+{
+    if (granule == 32 && !has_minimum && SPECDEC__NEON_WIDE(panel))
+        SPECDEC__NEON_GROUPS(specdec__neon_columns, SPECDEC__NEON_COMMA_1);
+    else
+        SPECDEC__NEON_GROUPS(specdec__neon_columns, SPECDEC__NEON_COMMA_0);
+}
+
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_dot(const specdec__panel *panel, int blocks,
+                                                           const specdec__columns *x, int block, int column, int count,
+                                                           float *sums, int granule, int has_minimum)
+{
+    SPECDEC__NEON_GROUPS(specdec__dotprod_columns, );
+}
+
+SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_dot(const specdec__panel *panel, int blocks, const specdec__columns *x,
+                                                     int block, int column, int count, float *sums, int granule,
+                                                     int has_minimum)
+{
+    SPECDEC__NEON_GROUPS(specdec__i8mm_columns, );
+}
+
+SPECDEC__DOTS(neon, )
+SPECDEC__DOTS(dotprod, SPECDEC__DOTPROD)
+SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
+#endif /* aarch64 */
 
 /* --- the tables ----------------------------------------------------------------------------------------------------- */
 
@@ -2689,6 +3418,7 @@ SPECDEC__DOTS(avx512, SPECDEC__AVX512)
         (table)->softmax = specdec__##isa##_softmax; \
         (table)->weigh = specdec__##isa##_weigh; \
         (table)->put = specdec__##isa##_put; \
+        (table)->scale = specdec__##isa##_scale; \
         (table)->merge = specdec__##isa##_merge; \
         (table)->f16_to_float = specdec__##isa##_f16_to_float; \
         (table)->float_to_f16 = specdec__##isa##_float_to_f16; \
@@ -2804,6 +3534,74 @@ static int specdec__cpu_avx512(void)
 }
 #endif
 
+#ifdef SPECDEC__NEON
+#define SPECDEC__NEON_UNPACK_TABLE(table, isa) \
+    do { \
+        (table)->unpack[SPECDEC__TYPE_Q4_0] = specdec__##isa##_unpack_q4_0; \
+        (table)->unpack[SPECDEC__TYPE_Q4_1] = specdec__##isa##_unpack_q4_1; \
+        (table)->unpack[SPECDEC__TYPE_Q5_0] = specdec__##isa##_unpack_q5_0; \
+        (table)->unpack[SPECDEC__TYPE_Q5_1] = specdec__##isa##_unpack_q5_1; \
+        (table)->unpack[SPECDEC__TYPE_Q8_0] = specdec__##isa##_unpack_q8_0; \
+        (table)->unpack[SPECDEC__TYPE_Q4_K] = specdec__##isa##_unpack_q4_k; \
+        (table)->unpack[SPECDEC__TYPE_Q5_K] = specdec__##isa##_unpack_q5_k; \
+        (table)->unpack[SPECDEC__TYPE_Q6_K] = specdec__##isa##_unpack_q6_k; \
+        (table)->unpack[SPECDEC__TYPE_IQ4_NL] = specdec__##isa##_unpack_iq4_nl; \
+        (table)->unpack[SPECDEC__TYPE_IQ4_XS] = specdec__##isa##_unpack_iq4_xs; \
+    } while (0)
+#define SPECDEC__NEON_DOT_TABLE(table, isa) \
+    do { \
+        (table)->name = #isa; \
+        (table)->dot[0][0] = specdec__##isa##_dot16; \
+        (table)->dot[0][1] = specdec__##isa##_dot16m; \
+        (table)->dot[1][0] = specdec__##isa##_dot32; \
+        (table)->dot[1][1] = specdec__##isa##_dot32m; \
+    } while (0)
+
+static void specdec__kernels_neon(specdec__kernels *table)
+{
+    specdec__kernels_all_types(table, specdec__neon_unpack_any);
+    SPECDEC__FLOAT_KERNELS(table, neon);
+    SPECDEC__NEON_UNPACK_TABLE(table, neon);
+}
+
+static void specdec__kernels_dotprod(specdec__kernels *table)
+{
+    specdec__kernels_neon(table);
+    SPECDEC__NEON_DOT_TABLE(table, dotprod);
+}
+
+static void specdec__kernels_i8mm(specdec__kernels *table)
+{
+    specdec__kernels_all_types(table, specdec__i8mm_unpack_any);
+    SPECDEC__FLOAT_KERNELS(table, neon);
+    SPECDEC__NEON_UNPACK_TABLE(table, i8mm);
+    SPECDEC__NEON_DOT_TABLE(table, i8mm);
+}
+
+/* Linux tells; elsewhere (Apple) what the compiler was told to expect is there. */
+static int specdec__cpu_dotprod(void)
+{
+#if defined(__ARM_FEATURE_DOTPROD)
+    return 1;
+#elif defined(__linux__)
+    return (getauxval(AT_HWCAP) & 1ul << 20) != 0; /* asimddp */
+#else
+    return 0;
+#endif
+}
+
+static int specdec__cpu_i8mm(void)
+{
+#if defined(__ARM_FEATURE_MATMUL_INT8)
+    return 1;
+#elif defined(__linux__)
+    return (getauxval(AT_HWCAP2) & 1ul << 13) != 0; /* i8mm */
+#else
+    return 0;
+#endif
+}
+#endif
+
 /* Instruction sets from the plainest to the best. */
 static const struct specdec__isa {
     const char *name;
@@ -2813,6 +3611,11 @@ static const struct specdec__isa {
     {"scalar", specdec__cpu_always, specdec__kernels_scalar},
 #ifdef SPECDEC__AVX512
     {"avx512", specdec__cpu_avx512, specdec__kernels_avx512},
+#endif
+#ifdef SPECDEC__NEON
+    {"neon", specdec__cpu_always, specdec__kernels_neon},
+    {"dotprod", specdec__cpu_dotprod, specdec__kernels_dotprod},
+    {"i8mm", specdec__cpu_i8mm, specdec__kernels_i8mm},
 #endif
 };
 
@@ -6069,8 +6872,14 @@ static void specdec__forward_gate_up(specdec__context *c, int thread, const spec
 static void specdec__forward_quantise(specdec__context *c, int thread, float *values, int n, int width, const float *weight, const int *rows)
 {
     int blocks = width / 32, from = blocks * thread / c->pool->active, to = blocks * (thread + 1) / c->pool->active, i;
-    specdec__columns columns = c->columns;
+    specdec__columns columns; /* a copy but for what thread 0 is going to write */
 
+    columns.codes = c->columns.codes;
+    columns.scale = c->columns.scale;
+    columns.pair32 = c->columns.pair32;
+    columns.pair16 = c->columns.pair16;
+    columns.sum32 = c->columns.sum32;
+    columns.sum16 = c->columns.sum16;
     columns.n = n;
     columns.stride = width;
     columns.values = values;
@@ -6081,8 +6890,11 @@ static void specdec__forward_quantise(specdec__context *c, int thread, float *va
             c->kernels->norm(c->x + (size_t)(rows ? rows[i] : i) * (size_t)width, weight, c->model->epsilon, width, from * 32, to * 32, row);
         c->kernels->quantise(row, from, to, i, &columns);
     }
-    if (thread == 0)
-        c->columns = columns;
+    if (thread == 0) {
+        c->columns.n = n;
+        c->columns.stride = width;
+        c->columns.values = values;
+    }
 }
 
 /* --- attention ------------------------------------------------------------------------------------------------------ */
@@ -6155,7 +6967,7 @@ static void specdec__forward_rotate(specdec__context *c, int thread, int layer, 
         float *out = c->rotated + ((size_t)row * (size_t)m->heads + (size_t)i) * dim;
 
         specdec__forward_head(c, row, c->queries + (size_t)row * (size_t)c->q + (size_t)i * size, l->vector[SPECDEC__Q_NORM], s->partner, out);
-        c->kernels->merge(out, scale, out, 0, c->kv.dim);
+        c->kernels->scale(out, scale, c->kv.dim);
     }
 }
 
@@ -6176,7 +6988,7 @@ static void specdec__forward_slots(const specdec__context *c, int node, int bloc
 /* Folds a block's result into the running state of one query. */
 static void specdec__forward_merge(const specdec__context *c, size_t query, int first, float max, float sum, const float *out)
 {
-    float *state = c->attended + query * (size_t)c->kv.dim, highest, a, b;
+    float *state = c->attended + query * (size_t)c->kv.dim;
 
     if (first) {
         c->highest[query] = max;
@@ -6184,12 +6996,7 @@ static void specdec__forward_merge(const specdec__context *c, size_t query, int 
         memcpy(state, out, (size_t)c->kv.dim * sizeof *out);
         return;
     }
-    highest = c->highest[query] > max ? c->highest[query] : max;
-    a = specdec__exp(c->highest[query] - highest);
-    b = specdec__exp(max - highest);
-    c->highest[query] = highest;
-    c->total[query] = specdec__fma(c->total[query], a, sum * b);
-    c->kernels->merge(state, a, out, b, c->kv.dim);
+    c->kernels->merge(state, &c->highest[query], &c->total[query], out, max, sum, c->kv.dim);
 }
 
 /* Keys and values of a page as floats. */
@@ -9926,7 +10733,8 @@ SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, i
         X(store)(out + i, X(mul)(X(mul)(X(load)(x + i), scale), X(load)(weight + i)));
 }
 
-/* 32 values in a window [low, high] that contains 0: x = scale * (code + offset), code in [-127, 127]. */
+/* 32 values: x = scale * (code + offset), code in [-127, 127]. The window of 255 codes lies around 0 as the values do, in one
+   of 16 places: offset = 120 - 16 * level. */
 SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const specdec__columns *out)
 {
     const V magic = X(set)(12582912.0f);
@@ -9938,13 +10746,15 @@ SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const 
         V x0 = X(load)(row + b * 32), x1 = X(load)(row + b * 32 + 16), inverses, base;
         float high = X(highest)(X(max)(X(max)(x0, x1), X(set)(0)));
         float low = X(highest)(X(max)(X(max)(X(sub)(X(set)(0), x0), X(sub)(X(set)(0), x1)), X(set)(0)));
-        float scale = (high + low) * (1.0f / 253.0f), inverse = scale > 0 ? 1.0f / scale : 0;
-        int32_t lowest, offset, half0, half1;
+        float share = low / (high + low), scale, inverse;
+        int32_t level = share > 0 ? share < 1 ? (int32_t)(share * 16) : 15 : 0, offset = 120 - 16 * level, half0, half1;
 
+        high = high * specdec__window[level];
+        low = low * specdec__window[15 - level];
+        scale = high > low ? high : low;
+        inverse = scale > 0 ? 1.0f / scale : 0;
         inverse = inverse < 1e38f ? inverse : 0; /* a window too small to divide by is all zeros */
         inverses = X(set)(inverse);
-        lowest = X(first_bits)(X(madd)(X(set)(-low), inverses, magic)) - 0x4B400000;
-        offset = specdec__max_int(specdec__min_int(lowest, 0), -254) + 127;
         base = X(set)(12582912.0f + (float)offset);
         /* The low byte of (x/scale rounded, plus magic) - (magic + offset), brought back to magic: an exact integer sum. */
         X(store_low_bytes)(codes, X(add)(X(sub)(X(madd)(x0, inverses, magic), base), magic));
@@ -10037,34 +10847,37 @@ SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const s
         X(dot_float_columns)(panel->u.values, blocks * 32, values, x->stride, sums, 1);
 }
 
-/* scores (query, key) = sum over dimensions, in order, of query * key; lanes are keys. */
+/* scores (query, key) = sum over dimensions, in order, of query * key; lanes are keys, SPECDEC__WIDTH vectors a pass. */
 SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const float *keys, float *scores, int count)
 {
-    V acc[4][4];
-    int c, d, i;
+    V acc[4][SPECDEC__WIDTH], k[SPECDEC__WIDTH];
+    int from, c, d, i;
 
-    SPECDEC__UNROLL
-    for (c = 0; c < count; c++)
+    for (from = 0; from < SPECDEC__KEYS; from += 16 * SPECDEC__WIDTH) {
         SPECDEC__UNROLL
-        for (i = 0; i < 4; i++)
-            acc[c][i] = X(set)(0);
-    for (d = 0; d < dim; d++, keys += SPECDEC__KEYS) {
-        V k0 = X(load)(keys), k1 = X(load)(keys + 16), k2 = X(load)(keys + 32), k3 = X(load)(keys + 48);
+        for (c = 0; c < count; c++)
+            SPECDEC__UNROLL
+            for (i = 0; i < SPECDEC__WIDTH; i++)
+                acc[c][i] = X(set)(0);
+        for (d = 0; d < dim; d++) {
+            SPECDEC__UNROLL
+            for (i = 0; i < SPECDEC__WIDTH; i++)
+                k[i] = X(load)(keys + d * SPECDEC__KEYS + from + i * 16);
+            SPECDEC__UNROLL
+            for (c = 0; c < count; c++) {
+                V q = X(set)(queries[c * dim + d]);
 
-        SPECDEC__UNROLL
-        for (c = 0; c < count; c++) {
-            V q = X(set)(queries[c * dim + d]);
-            acc[c][0] = X(madd)(q, k0, acc[c][0]);
-            acc[c][1] = X(madd)(q, k1, acc[c][1]);
-            acc[c][2] = X(madd)(q, k2, acc[c][2]);
-            acc[c][3] = X(madd)(q, k3, acc[c][3]);
+                SPECDEC__UNROLL
+                for (i = 0; i < SPECDEC__WIDTH; i++)
+                    acc[c][i] = X(madd)(q, k[i], acc[c][i]);
+            }
         }
-    }
-    SPECDEC__UNROLL
-    for (c = 0; c < count; c++)
         SPECDEC__UNROLL
-        for (i = 0; i < 4; i++)
-            X(store)(scores + c * SPECDEC__KEYS + i * 16, acc[c][i]);
+        for (c = 0; c < count; c++)
+            SPECDEC__UNROLL
+            for (i = 0; i < SPECDEC__WIDTH; i++)
+                X(store)(scores + c * SPECDEC__KEYS + from + i * 16, acc[c][i]);
+    }
 }
 
 SPECDEC__LANE void X(scores)(const float *queries, int dim, int count, const float *keys, float *scores)
@@ -10100,7 +10913,7 @@ SPECDEC__LANE void X(softmax)(float *scores, int valid, float *max, float *sum)
 SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *values, int valid, int dim, float *out,
                                          int count, int chunks)
 {
-    V acc[4][4];
+    V acc[4][SPECDEC__WIDTH];
     int c, i, j;
 
     SPECDEC__UNROLL
@@ -10110,7 +10923,7 @@ SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *valu
             acc[c][i] = X(set)(0);
     for (j = 0; j < valid; j++) {
         const float *row = values + j * dim;
-        V v[4];
+        V v[SPECDEC__WIDTH];
 
         SPECDEC__UNROLL
         for (i = 0; i < chunks; i++)
@@ -10135,25 +10948,36 @@ SPECDEC__LANE void X(weigh)(const float *weights, int count, const float *values
 {
     int d = 0, c;
 
-    for (; d + 64 <= dim; d += 64) {
+    for (; d + 16 * SPECDEC__WIDTH <= dim; d += 16 * SPECDEC__WIDTH) {
         if (count == 4)
-            X(weigh_chunk)(weights, values + d, valid, dim, out + d, 4, 4);
+            X(weigh_chunk)(weights, values + d, valid, dim, out + d, 4, SPECDEC__WIDTH);
         else
             for (c = 0; c < count; c++)
-                X(weigh_chunk)(weights + c * SPECDEC__KEYS, values + d, valid, dim, out + c * dim + d, 1, 4);
+                X(weigh_chunk)(weights + c * SPECDEC__KEYS, values + d, valid, dim, out + c * dim + d, 1, SPECDEC__WIDTH);
     }
     for (; d < dim; d += 16)
         for (c = 0; c < count; c++)
             X(weigh_chunk)(weights + c * SPECDEC__KEYS, values + d, valid, dim, out + c * dim + d, 1, 1);
 }
 
-SPECDEC__LANE void X(merge)(float *out, float a, const float *x, float b, int count)
+SPECDEC__LANE void X(scale)(float *x, float a, int count)
 {
-    V va = X(set)(a), vb = X(set)(b);
     int i;
 
     for (i = 0; i < count; i += 16)
-        X(store)(out + i, X(madd)(X(load)(x + i), vb, X(mul)(X(load)(out + i), va)));
+        X(store)(x + i, X(mul)(X(load)(x + i), X(set)(a)));
+}
+
+SPECDEC__LANE void X(merge)(float *state, float *max, float *sum, const float *x, float x_max, float x_sum, int count)
+{
+    float highest = *max > x_max ? *max : x_max;
+    V a = X(exp)(X(set)(*max - highest)), b = X(exp)(X(set)(x_max - highest));
+    int i;
+
+    *max = highest;
+    *sum = specdec__float_from_bits((uint32_t)X(first_bits)(X(madd)(X(set)(*sum), a, X(mul)(X(set)(x_sum), b))));
+    for (i = 0; i < count; i += 16)
+        X(store)(state + i, X(madd)(X(load)(x + i), b, X(mul)(X(load)(state + i), a)));
 }
 
 SPECDEC__LANE void X(put)(const float *sums, int count, const float *bias, int add, float *out, size_t stride)
@@ -10192,6 +11016,7 @@ SPECDEC__LANE void X(float_to_f16)(const float *in, int count, void *out)
 #undef SPECDEC__LANE_INLINE
 #undef SPECDEC__ISA
 #undef SPECDEC__TARGET
+#undef SPECDEC__WIDTH
 
 #endif /* SPECDEC__ISA */
 

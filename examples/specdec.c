@@ -5,6 +5,9 @@
 #include "tools/program.h"
 #include <signal.h>
 
+enum { VERIFY_GREEDY = 1 }; /* places in the words behind --verify and --spec */
+enum { SPEC_DRAFT = 2 };
+
 typedef struct options {
     specdec_config config;
     const char *prompt, *file, *system, *stats;
@@ -250,7 +253,7 @@ static int run(options *o, const char *prompt, size_t length, program_output *st
 /* What the table of flags cannot check. */
 static int check(options *o)
 {
-    static const specdec_drafting drafting[] = {SPECDEC_DRAFT_OFF, SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM};
+    static const specdec_drafting drafting[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_OFF, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM};
     static const specdec_verifier verifier[] = {SPECDEC_VERIFY_COUPLED, SPECDEC_VERIFY_COUPLED, SPECDEC_VERIFY_SEQUOIA,
                                                 SPECDEC_VERIFY_SPECINFER, SPECDEC_VERIFY_SPECTR, SPECDEC_VERIFY_TOP_K};
     specdec_config *c = &o->config;
@@ -261,9 +264,9 @@ static int check(options *o)
         return program_misused("-p and -f are both prompts: one is enough", "");
     if (!o->prompt && !o->file && !o->chat)
         return program_misused("a prompt is missing: -p, -f or --chat", "");
-    if (o->spec == 2 && !c->draft.path)
+    if (o->spec == SPEC_DRAFT && !c->draft.path)
         return program_misused("--spec draft needs a draft model: -md", "");
-    if (o->verify == 1 && c->sampling.temperature > 0)
+    if (o->verify == VERIFY_GREEDY && c->sampling.temperature > 0)
         return program_misused("--verify greedy goes with --temp 0 only", "");
     if ((o->system || c->chat_format) && !o->chat)
         return program_misused("--system and --chat-format go with --chat only", "");
@@ -293,10 +296,12 @@ static int read_options(options *o, int argc, char **argv)
         {"--repeat-penalty", PROGRAM_REAL, &c->sampling.repetition_penalty, "F", "against repetition; 1: off (1)", 0, 1e6},
         {"--repeat-last-n", PROGRAM_INTEGER, &c->sampling.repetition_window, "N", "tokens it looks back; -1: all (64)", -1, 1 << 24},
         {"--seed", PROGRAM_SEED, &c->sampling.seed, "S", "the text is a function of prompt, models, flags and seed (0)", 0, 0},
-        {"--spec", PROGRAM_CHOICE, &o->spec, "off|auto|draft|ngram", "speculation: none; whatever pays, step by step; always with -md; with what stood in the text before (auto)", 0, 0},
-        {"--tree-size", PROGRAM_INTEGER, &c->tree_size, "N", "tokens of the speculated tree, the last known one included; 0: 8, otherwise up to 32 (0)", 0, 64},
-        {"--tree-depth", PROGRAM_INTEGER, &c->tree_depth, "D", "its levels; D = N is a chain; 0: 5, otherwise up to 12 (0)", 0, 32},
-        {"--verify", PROGRAM_CHOICE, &o->verify, "coupled|greedy|sequoia|specinfer|spectr|top-k", "how guesses are accepted; coupled: the very text of --spec off; the others: its distribution (coupled)", 0, 0},
+        {"--spec", PROGRAM_CHOICE, &o->spec, "auto|off|draft|ngram", "where guesses come from: whatever pays; nowhere; always -md; repetition (auto)", 0, 0},
+        {"--tree-size", PROGRAM_INTEGER, &c->tree_size, "N", "tokens of the speculated tree, the last known one included; 0: 8, auto: up to 32 (0)", 0, 64},
+        {"--tree-depth", PROGRAM_INTEGER, &c->tree_depth, "D", "its levels; D = N is a chain; 0: 5, auto: up to 12 (0)", 0, 32},
+        {"--verify", PROGRAM_CHOICE, &o->verify, "coupled|greedy|sequoia|specinfer|spectr|top-k",
+         "how guesses are accepted (coupled: the very text of --spec off; greedy: the same, at\n"
+         "--temp 0; the others: texts of the same distribution, from the draft model alone)", 0, 0},
         {"--chat", PROGRAM_SWITCH, &o->chat, NULL, "a conversation: lines from standard input, or one message by -p or -f", 0, 0},
         {"--chat-format", PROGRAM_TEXT, &c->chat_format, "NAME", "zephyr chatml llama2 llama3 mistral gemma (as the model says)", 0, 0},
         {"--system", PROGRAM_TEXT, &o->system, "TEXT", "what a conversation begins with", 0, 0},
@@ -313,7 +318,6 @@ static int read_options(options *o, int argc, char **argv)
     memset(o, 0, sizeof *o);
     o->limit = -1;
     o->echo = 1;
-    o->spec = 1;
     status = program_read(flags, argc, argv, "specdec", "-m MODEL.gguf [-md DRAFT.gguf] (-p TEXT | -f FILE | --chat) [flags]",
                           "The text goes to standard output as it is found: the prompt and its continuation, with --chat the answers.\n"
                           "Ctrl-C ends it early (status 130).\n");

@@ -198,7 +198,7 @@ static inline maker_tensor *maker_add_tensor(maker *m, const char *name, uint32_
         abort();
     t = &m->tensor[m->tensors++];
     memset(t, 0, sizeof *t);
-    snprintf(t->name, sizeof t->name, "%s", name);
+    snprintf(t->name, sizeof t->name, "%.63s", name);
     t->type = type;
     t->dimensions = rows ? 2 : 1;
     t->shape[0] = columns;

@@ -14,18 +14,18 @@ measure()
     done | sort -n | tail -n 1
 }
 
-"$specdec" "$@" --spec draft | tee "$T/draft" || exit 1
+"$specdec" "$@" --spec auto | tee "$T/fast" || exit 1
 plain=$(measure "$@" --spec off) || exit 1
 mv "$T/text" "$T/off"
-draft=$(measure "$@" --spec draft) || exit 1
+fast=$(measure "$@" --spec auto) || exit 1
 printf '\n\n'
-awk -v plain="$plain" -v draft="$draft" 'BEGIN {
-    split(plain, a, " "); split(draft, b, " ")
+awk -v plain="$plain" -v fast="$fast" 'BEGIN {
+    split(plain, a, " "); split(fast, b, " ")
     printf "plain decoding        %8.0f tokens/s  %.2f tokens a step\n", a[1], a[2]
-    printf "with the draft model  %8.0f tokens/s  %.2f tokens a step\n", b[1], b[2]
+    printf "with speculation      %8.0f tokens/s  %.2f tokens a step\n", b[1], b[2]
     if (a[1] > 0) printf "                      %8.2f times as fast, in the best of five runs each\n", b[1] / a[1]
 }'
-if cmp -s "$T/draft" "$T/off" && cmp -s "$T/draft" "$T/text"; then
+if cmp -s "$T/fast" "$T/off" && cmp -s "$T/fast" "$T/text"; then
     echo 'text                      the same, byte for byte'
 else
     echo 'text                      DIFFERENT: this is a bug'

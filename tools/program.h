@@ -131,6 +131,10 @@ static void program_help(const program_flag *flags, const char *usage, const cha
         int size;
 
         snprintf(left, sizeof left, "%s %s", flags->name, flags->value ? flags->value : "");
+        if (strlen(left) > 23) {
+            printf("  %s\n", left);
+            left[0] = 0;
+        }
         for (size = (int)strcspn(line, "\n"); ; size = (int)strcspn(line, "\n")) {
             printf("  %-23s %.*s\n", line == flags->help ? left : "", size, line);
             if (!line[size])

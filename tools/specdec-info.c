@@ -7,7 +7,7 @@ enum { MAX_TYPES = 64 };
 
 typedef struct options {
     specdec_config config;
-    int memory_only, tensors;
+    int memory_only, tensors, spec;
 } options;
 
 /* A text from a file: what could upset a terminal becomes a question mark. */
@@ -185,8 +185,8 @@ static int run(options *o)
         return program_failed("", error.text);
     print_instruction_sets(c);
     print_label("configuration");
-    printf("%d threads, keys and values in %s, tree of %d, weights %s\n", used.threads, used.kv, c->draft.path ? used.tree_size : 1,
-           c->weights_in_place ? "in place" : "repacked");
+    printf("%d threads, keys and values in %s, trees up to %d, weights %s\n", used.threads, used.kv, c->drafting ==
+           SPECDEC_DRAFT_OFF ? 1 : used.tree_size, c->weights_in_place ? "in place" : "repacked");
     print_size("memory", (double)bytes, ": exactly what specdec_init asks for");
     print_size("peak", (double)bytes + (double)mapped, ": the memory and the mapped files");
     return PROGRAM_OK;
@@ -194,6 +194,7 @@ static int run(options *o)
 
 static int read_options(options *o, int argc, char **argv)
 {
+    static const specdec_drafting drafting[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_OFF, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM};
     specdec_config *c = &o->config;
     const program_flag flags[] = {
         {"-m", PROGRAM_TEXT, &c->target.path, "FILE", "the model: a GGUF file", 0, 0},
@@ -203,8 +204,9 @@ static int read_options(options *o, int argc, char **argv)
         {"-b", PROGRAM_INTEGER, &c->batch, "N", "tokens of the prompt that are read at once; 0: 64 (0)", 0, 512},
         {"--kv", PROGRAM_TEXT, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
         {"--isa", PROGRAM_TEXT, &c->isa, "NAME", "instruction set (the best)", 0, 0},
-        {"--tree-size", PROGRAM_INTEGER, &c->tree_size, "N", "tokens of the speculated tree; 0: 8 (0)", 0, 64},
-        {"--tree-depth", PROGRAM_INTEGER, &c->tree_depth, "D", "its levels; 0: 5 (0)", 0, 32},
+        {"--spec", PROGRAM_CHOICE, &o->spec, "auto|off|draft|ngram", "where guesses come from (auto)", 0, 0},
+        {"--tree-size", PROGRAM_INTEGER, &c->tree_size, "N", "tokens of the speculated tree; 0: the default of --spec (0)", 0, 64},
+        {"--tree-depth", PROGRAM_INTEGER, &c->tree_depth, "D", "its levels; 0: the default of --spec (0)", 0, 32},
         {"--in-place", PROGRAM_SWITCH, &c->weights_in_place, NULL, "weights stay in the file", 0, 0},
         {"--tensors", PROGRAM_SWITCH, &o->tensors, NULL, "every tensor, too", 0, 0},
         {"--memory", PROGRAM_SWITCH, &o->memory_only, NULL, "only the number of bytes that specdec_init asks for", 0, 0},
@@ -215,6 +217,7 @@ static int read_options(options *o, int argc, char **argv)
     status = program_read(flags, argc, argv, "specdec-info", "-m MODEL.gguf [-md DRAFT.gguf] [flags]", "");
     if (status == PROGRAM_GO_ON && !c->target.path)
         return program_misused("-m is missing: which model?", "");
+    c->drafting = drafting[o->spec];
     return status;
 }
 

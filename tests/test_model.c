@@ -1,0 +1,1031 @@
+/* test_model.c - bad input gets a clear error or a working engine, never a crash, a hang or a read beyond the file: models
+   cut off, with every number in them broken, contradicting themselves, poisoned; odd configurations. And RoPE frequencies.
+   cc -O2 -pthread test_model.c -lm, run from the repository's root; SPECDEC_QUICK=1 shortens. Meant for sanitizers, too. */
+#define SPECDEC_IMPLEMENTATION
+#include "../specdec.h"
+#include "check.h"
+#include "gguf_maker.h"
+#include <math.h>
+
+static int quick;
+
+/* --- trying a file ----------------------------------------------------------------------------------------------------- */
+
+/* A copy that ends where a page begins that nobody may read. */
+typedef struct guard {
+    unsigned char *base, *data;
+    size_t length;
+} guard;
+
+static guard guard_copy(const void *data, size_t size)
+{
+    const size_t page = 4096, body = (size + page - 1) / page * page;
+    guard g;
+
+    g.length = body + page;
+    g.base = (unsigned char *)mmap(NULL, g.length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (g.base == (unsigned char *)MAP_FAILED || mprotect(g.base + body, page, PROT_NONE))
+        abort();
+    g.data = g.base + body - size;
+    if (size)
+        memcpy(g.data, data, size);
+    return g;
+}
+
+static void guard_free(guard *g) { munmap(g->base, g->length); }
+
+static specdec_error last; /* of the last try */
+
+/* Opens, prompts and reads a few tokens with what a configuration says. Returns what the first failing call did. */
+static specdec_result try_config(specdec_config *c)
+{
+    static unsigned char *block;
+    static size_t room;
+    size_t bytes = 0;
+    specdec *engine = NULL;
+    specdec_result r;
+    clock_t start = clock();
+    const char *text = NULL;
+    specdec_text piece;
+
+    last.text[0] = 0;
+    r = specdec_memory_needed(c, &bytes);
+    if (!r && bytes > ((size_t)1 << 28)) /* fine, but not here */
+        return SPECDEC_OK;
+    if (!r) {
+        if (room < bytes + 1) {
+            free(block);
+            room = 2 * bytes + 1;
+            block = (unsigned char *)malloc(room);
+        }
+        block[bytes] = 77;
+        r = specdec_init(&engine, c, block, bytes);
+        CHECK((r == SPECDEC_OK) == (engine != NULL));
+    }
+    if (r) {
+        text = specdec_last_error(c);
+        CHECK_EQUAL_INT(c->error.code, r);
+    } else {
+        int i;
+
+        r = specdec_prompt(engine, "a bc d", SPECDEC_WHOLE_STRING);
+        if (r == SPECDEC_ERROR_CONTEXT) /* a file may say that its context is tiny */
+            r = SPECDEC_OK;
+        for (i = 0; i < 5 && !r && specdec_next(engine, &piece) == SPECDEC_OK; i++)
+            CHECK(piece.length > 0);
+        text = r ? specdec_error_text(engine) : NULL;
+    }
+    if (text)
+        snprintf(last.text, sizeof last.text, "%s", text);
+    specdec_deinit(engine);
+    if (block)
+        CHECK(bytes == 0 || bytes >= room || block[bytes] == 77);
+    if (r) {
+        CHECK(r > SPECDEC_DONE && r < SPECDEC_RESULT_COUNT);
+        CHECK(last.text[0] != 0);
+    }
+    if ((double)(clock() - start) / CLOCKS_PER_SEC > 2)
+        fprintf(stderr, "slow: %.1f s\n", (double)(clock() - start) / CLOCKS_PER_SEC);
+    CHECK((double)(clock() - start) / CLOCKS_PER_SEC < 2 || quick);
+    return r;
+}
+
+static specdec_result try_bytes(const void *data, size_t size)
+{
+    guard g = guard_copy(data, size);
+    specdec_config c;
+    specdec_result r;
+
+    memset(&c, 0, sizeof c);
+    c.target.data = g.data;
+    c.target.size = size;
+    c.threads = 1;
+    c.batch = 4;
+    c.context = 64;
+    r = try_config(&c);
+    guard_free(&g);
+    return r;
+}
+
+/* Writes what the maker holds and tries it. */
+static specdec_result try_maker(maker *m)
+{
+    maker_write(m);
+    return try_bytes(m->file.data, m->file.size);
+}
+
+/* The error of the last try names something. */
+static int names(const char *word)
+{
+    if (!strstr(last.text, word))
+        fprintf(stderr, "\"%s\" does not name %s\n", last.text, word);
+    return strstr(last.text, word) != NULL;
+}
+
+static maker *new_maker(const char *architecture, int type)
+{
+    maker *m = (maker *)malloc(sizeof *m);
+    maker_recipe r;
+
+    memset(&r, 0, sizeof r);
+    r.architecture = architecture;
+    r.types[0] = type + 1;
+    r.layers = 1;
+    r.seed = 21;
+    r.output_type = 1;
+    maker_begin(m, &r);
+    return m;
+}
+
+static void end_maker(maker *m)
+{
+    maker_free(m);
+    free(m);
+}
+
+/* --- cut off ------------------------------------------------------------------------------------------------------------ */
+
+static void cut(const unsigned char *data, size_t size, int places)
+{
+    int i;
+
+    for (i = 0; i < places; i++) {
+        specdec_result r = try_bytes(data, size / (size_t)places * (size_t)i + (size_t)i % 7);
+
+        CHECK(r != SPECDEC_OK);
+    }
+    CHECK(try_bytes(data, size - 1) != SPECDEC_OK);
+    CHECK_EQUAL_INT(try_bytes(data, size), SPECDEC_OK);
+}
+
+static void test_cut(void)
+{
+    maker *m = new_maker("llama", 8);
+    size_t size, i;
+    unsigned char *data;
+
+    TEST("a model that is cut off is an error, wherever the cut is");
+    maker_write(m);
+    cut(m->file.data, m->file.size, quick ? 50 : 200);
+    for (i = 0; i < (size_t)m->fields; i++)
+        CHECK(try_bytes(m->file.data, m->field[i].at + 1) != SPECDEC_OK);
+    end_maker(m);
+    data = check_read_file("examples/models/tiny-stories-draft-q8_0.gguf", &size);
+    if (data)
+        cut(data, size, quick ? 20 : 200);
+    else
+        SKIP("examples/models is not here");
+    free(data);
+}
+
+/* --- broken numbers ------------------------------------------------------------------------------------------------------ */
+
+static void test_fields(void)
+{
+    static const char *const architectures[] = {"llama", "qwen2", "qwen3"};
+    uint64_t old, values[16];
+    int a, f, v, worked = 0, failed = 0;
+
+    TEST("every count, length, type, dimension, offset and value may be anything");
+    for (a = 0; a < (quick ? 1 : 3); a++) {
+        maker *m = new_maker(architectures[a], a == 1 ? 2 : a == 2 ? 30 : 0);
+
+        maker_write(m);
+        for (f = 0; f < m->fields; f++) {
+            const maker_field *field = &m->field[f];
+            unsigned char saved[8], *at = m->file.data + field->at;
+            int i;
+
+            if (field->width > 8)
+                continue;
+            memcpy(saved, at, (size_t)field->width);
+            for (old = 0, i = field->width; i-- > 0; )
+                old = old << 8 | at[i];
+            values[0] = 0;
+            values[1] = UINT64_MAX;
+            values[2] = UINT64_C(1) << 31;
+            values[3] = UINT64_C(1) << 63;
+            values[4] = UINT64_C(0x7FFFFFFF);
+            values[5] = old + 1;
+            values[6] = old - 1;
+            values[7] = 1;
+            values[8] = UINT64_MAX - 7;
+            values[9] = UINT64_C(1) << 61;
+            values[10] = UINT64_C(0xFFFFFFFF);
+            values[11] = UINT64_C(0x7FC00000);         /* NaN */
+            values[12] = old * 2;
+            values[13] = UINT64_C(1) << 20;
+            values[14] = old ^ 0x8000;
+            values[15] = UINT64_MAX - 31 - (m->file.size & ~(size_t)31);
+            for (v = 0; v < 16; v++) {
+                specdec_result r;
+
+                for (i = 0; i < field->width; i++)
+                    at[i] = (unsigned char)(values[v] >> (8 * i));
+                r = try_bytes(m->file.data, m->file.size);
+                if (r)
+                    failed++;
+                else
+                    worked++;
+                if (!r && (strcmp(field->what, "key length") == 0 || strcmp(field->what, "tensor name length") == 0 || strcmp(field->what, "dimensions") == 0))
+                    CHECK(values[v] == old || v == 5 || v == 6);
+                memcpy(at, saved, (size_t)field->width);
+            }
+        }
+        CHECK_EQUAL_INT(try_bytes(m->file.data, m->file.size), SPECDEC_OK);
+        end_maker(m);
+    }
+    printf("  %d files refused, %d worked\n", failed, worked);
+    CHECK(failed > worked);
+}
+
+static void test_wrapping(void)
+{
+    static const uint64_t shapes[][4] = {
+        {UINT64_C(1) << 32, UINT64_C(1) << 32, 1, 1}, {UINT64_C(1) << 63, 2, 1, 1},        {32, UINT64_C(1) << 59, 1, 1},
+        {UINT64_MAX, UINT64_MAX, 1, 1},               {UINT64_C(1) << 16, 1 << 16, 1 << 16, 1 << 16}, {64, 64, UINT64_C(1) << 62, 4},
+        {UINT64_C(1) << 31, 1, 1, 1},                 {64, 0, 1, 1},                       {64, 96, 1, 1}, {96, 64, 2, 1}};
+    int i, j;
+
+    TEST("dimensions whose product wraps are refused");
+    for (i = 0; i < (int)(sizeof shapes / sizeof *shapes); i++)
+        for (j = 2; j <= 4; j++) {
+            maker *m = new_maker("llama", 0);
+            maker_tensor *t = maker_find_tensor(m, "blk.0.ffn_up.weight");
+
+            memcpy(t->shape, shapes[i], sizeof t->shape);
+            t->dimensions = j;
+            CHECK(try_maker(m) != SPECDEC_OK || (i == 8 && j == 2));
+            end_maker(m);
+        }
+}
+
+static void test_random(void)
+{
+    maker *m = new_maker("qwen3", 8);
+    uint64_t random = 9;
+    int i, j;
+    size_t head;
+
+    TEST("random bytes in a header do no harm");
+    maker_write(m);
+    head = m->field[m->fields - 1].at + 8;
+    for (i = 0; i < (quick ? 100 : 1500); i++) {
+        unsigned char *copy = (unsigned char *)malloc(m->file.size);
+
+        memcpy(copy, m->file.data, m->file.size);
+        for (j = 0; j <= i % 4; j++)
+            copy[4 + maker_random(&random) % (head - 4)] = (unsigned char)maker_random(&random);
+        try_bytes(copy, m->file.size);
+        free(copy);
+    }
+    end_maker(m);
+}
+
+/* --- contradictions ------------------------------------------------------------------------------------------------------ */
+
+static void test_values(void)
+{
+    static const struct { const char *key; uint32_t value; specdec_result result; } cases[] = {
+        {"llama.block_count", 0, SPECDEC_ERROR_FORMAT},           {"llama.block_count", 1000000, SPECDEC_ERROR_FORMAT},
+        {"llama.block_count", 2, SPECDEC_ERROR_FORMAT},           {"llama.block_count", 0xFFFFFFFF, SPECDEC_ERROR_FORMAT},
+        {"llama.attention.head_count", 0, SPECDEC_ERROR_FORMAT},  {"llama.attention.head_count", 3, SPECDEC_ERROR_FORMAT},
+        {"llama.attention.head_count_kv", 0, SPECDEC_ERROR_FORMAT}, {"llama.attention.head_count_kv", 3, SPECDEC_ERROR_FORMAT},
+        {"llama.attention.head_count_kv", 8, SPECDEC_ERROR_FORMAT}, {"llama.embedding_length", 0, SPECDEC_ERROR_FORMAT},
+        {"llama.embedding_length", 65, SPECDEC_ERROR_FORMAT},     {"llama.feed_forward_length", 0, SPECDEC_ERROR_FORMAT},
+        {"llama.feed_forward_length", 100, SPECDEC_ERROR_FORMAT}, {"llama.rope.dimension_count", 15, SPECDEC_ERROR_FORMAT},
+        {"llama.rope.dimension_count", 32, SPECDEC_ERROR_FORMAT}, {"llama.context_length", 0, SPECDEC_ERROR_FORMAT},
+        {"llama.attention.key_length", 1, SPECDEC_ERROR_UNSUPPORTED}, {"llama.attention.value_length", 8, SPECDEC_ERROR_UNSUPPORTED},
+        {"general.alignment", 0, SPECDEC_ERROR_FORMAT},           {"general.alignment", 24, SPECDEC_ERROR_FORMAT},
+        {"general.alignment", 0x80000000u, SPECDEC_ERROR_FORMAT}, {"tokenizer.ggml.bos_token_id", 301, SPECDEC_ERROR_FORMAT},
+        {"tokenizer.ggml.eos_token_id", 0x7FFFFFFF, SPECDEC_ERROR_FORMAT}};
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(cases); i++) {
+        maker *m = new_maker("llama", 0);
+        specdec_result r;
+
+        TEST("values that contradict the rest are named");
+        maker_u32(m, cases[i].key, cases[i].value);
+        r = try_maker(m);
+        if (r != cases[i].result)
+            fprintf(stderr, "%s = %u: %d %s\n", cases[i].key, cases[i].value, (int)r, last.text);
+        CHECK(r != SPECDEC_OK);
+        end_maker(m);
+    }
+    {
+        maker *m = new_maker("llama", 0);
+
+        TEST("an architecture that is not known is named");
+        maker_text(m, "general.architecture", "mamba");
+        CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_UNSUPPORTED);
+        CHECK(names("mamba"));
+        maker_remove_pair(m, "general.architecture");
+        CHECK(try_maker(m) != SPECDEC_OK);
+        end_maker(m);
+    }
+}
+
+/* Every kind of array in every key that has one, and arrays where none belong. */
+static void test_arrays(void)
+{
+    static const char *const keys[] = {"tokenizer.ggml.tokens", "tokenizer.ggml.scores", "tokenizer.ggml.token_type", "tokenizer.ggml.merges",
+                                       "llama.block_count", "general.architecture", "llama.rope.freq_base", "general.alignment",
+                                       "tokenizer.ggml.bos_token_id", "tokenizer.ggml.model", "llama.attention.head_count_kv"};
+    static const uint64_t counts[] = {0, 1, 300, 301, 302};
+    static const unsigned char size[] = {1, 1, 2, 2, 4, 4, 4, 1, 8, 0, 8, 8, 8};
+    size_t k, c;
+    uint32_t type;
+
+    TEST("arrays of any type and length, where they belong and where not");
+    for (k = 0; k < SPECDEC__COUNT(keys); k++)
+        for (type = 0; type < 14; type++)
+            for (c = 0; c < SPECDEC__COUNT(counts); c++) {
+                maker *m;
+                maker_buffer *b;
+                uint64_t i;
+
+                if (quick && (k + type + c) % 5)
+                    continue;
+                m = new_maker("llama", 0);
+                b = maker_array(m, keys[k], type, counts[c]);
+                for (i = 0; type < 13 && type != 9 && i < counts[c]; i++)
+                    maker_put_number(b, 0, size[type]);
+                try_maker(m);
+                if ((k == 0 && type != 8) || (k == 1 && (type != 6 || counts[c] < 301)) || (k == 2 && counts[c] < 301) || k == 4 || k == 5)
+                    CHECK(last.text[0] != 0);
+                end_maker(m);
+            }
+    {
+        static const uint32_t types[] = {0, 4, 6, 7, 8, 9, 10, 12, 13, 255};
+        size_t p;
+
+        for (p = 0; p < 16; p++)
+            for (k = 0; k < SPECDEC__COUNT(types); k++) { /* scalars of any type, too */
+                maker *m = new_maker("llama", 0);
+                maker_pair *pair = &m->pair[p % (size_t)m->pairs];
+
+                if (pair->type != 9) {
+                    pair->type = types[k];
+                    maker_put_number(&pair->value, 0, 8);
+                    maker_put_number(&pair->value, 0, 8);
+                    if (types[k] == 9) {
+                        memset(pair->value.data, 0, 16);
+                    }
+                    try_maker(m);
+                }
+                end_maker(m);
+            }
+    }
+}
+
+static void test_missing(void)
+{
+    static const char *const architectures[] = {"llama", "qwen2", "qwen3"};
+    int a, i;
+    char name[64];
+
+    for (a = 0; a < 3; a++) {
+        maker *m = new_maker(architectures[a], 0);
+        int tensors = m->tensors, pairs = m->pairs;
+
+        end_maker(m);
+        for (i = 0; i < tensors; i++) {
+            maker_tensor *t;
+            specdec_result r;
+
+            TEST("a missing tensor is named");
+            m = new_maker(architectures[a], 0);
+            t = &m->tensor[i];
+            snprintf(name, sizeof name, "%s", t->name);
+            t->name[0] = 'X';
+            r = try_maker(m);
+            if (strcmp(name, "output.weight") == 0)
+                CHECK_EQUAL_INT(r, SPECDEC_OK);
+            else
+                CHECK(r == SPECDEC_ERROR_FORMAT && names(name));
+            TEST("a tensor that occurs twice is named");
+            snprintf(t->name, sizeof t->name, "%s", name);
+            maker_add_tensor(m, name, 0, 32, 1);
+            m->tensor[m->tensors - 1].data.data = (unsigned char *)calloc(1, 128);
+            m->tensor[m->tensors - 1].data.size = 128;
+            CHECK(try_maker(m) == SPECDEC_ERROR_FORMAT && names(name));
+            TEST("a tensor of the wrong shape or type is named");
+            m->tensors--;
+            free(m->tensor[m->tensors].data.data);
+            m->tensor[i].shape[0] ^= 32;
+            r = try_maker(m);
+            CHECK(r == SPECDEC_ERROR_FORMAT && names(name));
+            m->tensor[i].shape[0] ^= 32;
+            m->tensor[i].type = 4; /* gone from the format */
+            r = try_maker(m);
+            CHECK(r == SPECDEC_ERROR_UNSUPPORTED && names(name));
+            end_maker(m);
+        }
+        TEST("a missing key is an error or has a default");
+        for (i = 0; i < pairs; i++) {
+            m = new_maker(architectures[a], 0);
+            maker_remove_pair(m, m->pair[i].key);
+            try_maker(m);
+            end_maker(m);
+        }
+    }
+}
+
+static void test_texts(void)
+{
+    static const char *const strange[] = {"\xff\xfe\xfd", "\xe2\x96", "\xf4\x90\x80\x80", "\xed\xa0\x80", "", "\xc0\x80", "\x80", "a\xe2", "\n\t\r"};
+    static unsigned char text[8192], border[8192];
+    size_t i, length, at;
+    int k;
+
+    TEST("token texts, keys and names of any bytes do no harm");
+    for (i = 0; i < SPECDEC__COUNT(strange); i++) {
+        maker *m = new_maker("llama", 0);
+        maker_buffer *b = maker_array(m, "tokenizer.ggml.tokens", 8, 301);
+        specdec_config c;
+        guard g;
+        specdec *engine;
+        size_t bytes;
+        void *block;
+        specdec_text piece;
+
+        for (k = 0; k < 301; k++)
+            maker_put_string(b, strange[(i + (size_t)k) % (k % 2 ? 1 : SPECDEC__COUNT(strange))], strlen(strange[(i + (size_t)k) % (k % 2 ? 1 : SPECDEC__COUNT(strange))]));
+        maker_text(m, strange[i], "value");
+        maker_text(m, "tokenizer.chat_template", strange[i]);
+        try_maker(m);
+        g = guard_copy(m->file.data, m->file.size);
+        memset(&c, 0, sizeof c);
+        c.target.data = g.data;
+        c.target.size = m->file.size;
+        c.threads = 1;
+        c.context = 100;
+        if (!specdec_memory_needed(&c, &bytes)) {
+            block = malloc(bytes);
+            if (!specdec_init(&engine, &c, block, bytes)) {
+                for (k = 0; k < (int)SPECDEC__COUNT(strange); k++)
+                    specdec_prompt(engine, strange[k], SPECDEC_WHOLE_STRING);
+                length = at = 0;
+                memset(border, 0, sizeof border);
+                while (!specdec_next(engine, &piece)) {
+                    CHECK(piece.length > 0 && length + piece.length < sizeof text);
+                    memcpy(text + length, piece.bytes, piece.length);
+                    length += piece.length;
+                    border[length] = 1;
+                }
+                while (at < length) { /* no border lies inside a character */
+                    int n = specdec__text_sequence(text + at, length - at), inside;
+
+                    for (inside = 1; inside < n; inside++)
+                        CHECK(!border[at + (size_t)inside]);
+                    at += (size_t)(n > 0 ? n : 1);
+                }
+                specdec_deinit(engine);
+            }
+            free(block);
+        }
+        guard_free(&g);
+        end_maker(m);
+    }
+}
+
+static void test_prompts(void)
+{
+    maker *m = new_maker("llama", 0);
+    specdec_config c;
+    size_t bytes;
+    specdec *engine;
+    void *block;
+    char *large = (char *)malloc(1 << 20);
+    specdec_text piece;
+
+    TEST("empty, long and invalid prompts");
+    memset(large, 'q', 1 << 20);
+    maker_write(m);
+    memset(&c, 0, sizeof c);
+    c.target.data = m->file.data;
+    c.target.size = m->file.size;
+    c.threads = 1;
+    c.context = 50;
+    CHECK(!specdec_memory_needed(&c, &bytes));
+    block = malloc(bytes);
+    CHECK(!specdec_init(&engine, &c, block, bytes));
+    CHECK_EQUAL_INT(specdec_prompt_tokens(engine, NULL, 0), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_prompt(engine, large, 1 << 20), SPECDEC_ERROR_CONTEXT);
+    CHECK_EQUAL_INT(specdec_prompt(engine, large, 60), SPECDEC_ERROR_CONTEXT);
+    CHECK_EQUAL_INT(specdec_prompt(engine, "", 0), SPECDEC_OK); /* the token that begins texts */
+    CHECK_EQUAL_INT(specdec_next(engine, &piece), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_prompt(engine, "", 0), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_prompt(engine, NULL, 0), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_prompt(engine, "\xff\xfe\x80 \xe2\x96", SPECDEC_WHOLE_STRING), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_prompt(engine, "a\0b", 3), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_next(engine, &piece), SPECDEC_OK);
+    specdec_deinit(engine);
+    maker_remove_pair(m, "tokenizer.ggml.bos_token_id");
+    maker_bool(m, "tokenizer.ggml.add_bos_token", 0);
+    maker_write(m);
+    c.target.data = m->file.data;
+    c.target.size = m->file.size;
+    CHECK(!specdec_init(&engine, &c, block, bytes));
+    CHECK_EQUAL_INT(specdec_prompt(engine, "", 0), SPECDEC_ERROR_ARGUMENT);
+    CHECK(specdec_error_text(engine)[0] != 0);
+    specdec_deinit(engine);
+    free(block);
+    free(large);
+    end_maker(m);
+}
+
+/* --- pairs --------------------------------------------------------------------------------------------------------------- */
+
+static specdec_result try_pair(maker *target, maker *draft)
+{
+    specdec_config c;
+
+    maker_write(target);
+    maker_write(draft);
+    memset(&c, 0, sizeof c);
+    c.target.data = target->file.data;
+    c.target.size = target->file.size;
+    c.draft.data = draft->file.data;
+    c.draft.size = draft->file.size;
+    c.threads = 1;
+    c.context = 64;
+    return try_config(&c);
+}
+
+static void test_pairs(void)
+{
+    static const int at[] = {0, 3, 150, 299, 300};
+    size_t i;
+
+    TEST("a draft with another vocabulary is refused, and the token is named");
+    for (i = 0; i < SPECDEC__COUNT(at); i++) {
+        maker *target = new_maker("llama", 0), *draft = new_maker("qwen3", 8);
+        maker_buffer *b = &maker_find_pair(draft, "tokenizer.ggml.tokens")->value;
+        size_t place = 12;
+        int k;
+        char number[16];
+
+        CHECK_EQUAL_INT(try_pair(target, draft), SPECDEC_OK);
+        for (k = 0; k < at[i]; k++)
+            place += 8 + (size_t)specdec__load_u64(b->data + place);
+        b->data[place + 8] ^= 1;
+        snprintf(number, sizeof number, "token %d", at[i]);
+        CHECK(try_pair(target, draft) == SPECDEC_ERROR_MISMATCH && names(number));
+        end_maker(target);
+        end_maker(draft);
+    }
+    {
+        maker_recipe r;
+        maker *target = new_maker("llama", 0), *draft = (maker *)malloc(sizeof *draft);
+
+        TEST("a draft with more words is refused, and the first of them is named");
+        memset(&r, 0, sizeof r);
+        r.vocab = 305;
+        maker_begin(draft, &r);
+        CHECK(try_pair(target, draft) == SPECDEC_ERROR_MISMATCH && names("token 301"));
+        CHECK(try_pair(draft, target) == SPECDEC_ERROR_MISMATCH && names("token 301"));
+        TEST("a broken draft is an error");
+        maker_remove_pair(draft, "llama.block_count");
+        CHECK(try_pair(target, draft) != SPECDEC_OK);
+        end_maker(target);
+        end_maker(draft);
+    }
+}
+
+/* --- poison -------------------------------------------------------------------------------------------------------------- */
+
+/* The first tokens of a text; -1 in [0] when it cannot be had. */
+static void tokens_of(const maker_buffer *target, const maker_buffer *draft, const specdec_sampling *sampling, int32_t *tokens, int count)
+{
+    specdec_config c;
+    specdec *engine = NULL;
+    size_t bytes;
+    void *block;
+    const int32_t *out;
+    int n = 0, i;
+    specdec_text piece;
+
+    memset(&c, 0, sizeof c);
+    c.target.data = target->data;
+    c.target.size = target->size;
+    if (draft) {
+        c.draft.data = draft->data;
+        c.draft.size = draft->size;
+    }
+    c.sampling = *sampling;
+    c.threads = 1;
+    c.context = 64;
+    tokens[0] = -1;
+    if (specdec_memory_needed(&c, &bytes))
+        return;
+    block = malloc(bytes);
+    if (!specdec_init(&engine, &c, block, bytes) && !specdec_prompt(engine, "abc", SPECDEC_WHOLE_STRING)) {
+        while (n < count && !specdec_next(engine, &piece))
+            specdec_tokens(engine, &out, &n);
+        specdec_tokens(engine, &out, &n);
+        for (i = 0; i < count; i++)
+            tokens[i] = i < n ? out[i] : -2;
+    }
+    specdec_deinit(engine);
+    free(block);
+}
+
+static void test_poison(void)
+{
+    static const int types[] = {0, 1, 30, 8, 2, 3, 6, 7, 20, 10, 11, 12, 13, 14, 16, 23};
+    static const uint16_t halves[] = {0x7E00, 0x7C00, 0xFC00, 0x7BFF, 0xFBFF, 0x0001, 0xFFFF};
+    static const specdec_sampling samplings[] = {{0, 0, 0, 0, 0, 0, 0}, {0.8f, 40, 0.9f, 0.05f, 1.1f, 0, 3}};
+    size_t i, h, s;
+
+    TEST("NaN, infinity and the largest scales in weights give some text, and the same with a draft");
+    for (i = 0; i < SPECDEC__COUNT(types); i++)
+        for (h = 0; h < SPECDEC__COUNT(halves); h++) {
+            maker *m = (maker *)malloc(sizeof *m), *good = new_maker("llama", 0);
+            maker_recipe r;
+            int k;
+            uint64_t random = i * 31 + h;
+            int32_t a[30], b[30];
+
+            if (quick && (i + h) % 3) {
+                free(m);
+                end_maker(good);
+                continue;
+            }
+            memset(&r, 0, sizeof r);
+            r.layers = 1;
+            r.embedding = r.feed_forward = 256;
+            r.heads = 4;
+            r.types[0] = types[i] + 1;
+            r.output_type = h % 2 ? types[i] + 1 : 0;
+            maker_begin(m, &r);
+            for (k = 0; k < m->tensors; k++) {
+                maker_tensor *t = &m->tensor[k];
+                size_t at, step = t->type == 0 ? 4 : 2;
+
+                if (h < 6 && k % 2 == (int)(h & 1)) { /* here and there */
+                    for (at = maker_random(&random) % 64 * step; at + 4 <= t->data.size; at += (300 + maker_random(&random) % 4000) * step)
+                        if (t->type == 0)
+                            specdec__store_u32(t->data.data + at, specdec__bits_from_float(specdec__float_from_f16(halves[h])));
+                        else
+                            specdec__store_u16(t->data.data + at, halves[h]);
+                } else if (h == 6) { /* all of it */
+                    memset(t->data.data, 0xFF, t->data.size);
+                }
+            }
+            maker_write(m);
+            maker_write(good);
+            for (s = 0; s < 2; s++) {
+                tokens_of(&m->file, NULL, &samplings[s], a, 30);
+                CHECK(a[0] >= 0);
+                tokens_of(&m->file, &good->file, &samplings[s], b, 30);
+                CHECK(memcmp(a, b, sizeof a) == 0);
+                tokens_of(&m->file, &m->file, &samplings[s], b, 30);
+                CHECK(memcmp(a, b, sizeof a) == 0);
+                tokens_of(&good->file, NULL, &samplings[s], a, 30);
+                tokens_of(&good->file, &m->file, &samplings[s], b, 30); /* a poisoned draft */
+                CHECK(memcmp(a, b, sizeof a) == 0);
+            }
+            end_maker(m);
+            end_maker(good);
+        }
+}
+
+/* --- configurations ------------------------------------------------------------------------------------------------------ */
+
+static void test_config(void)
+{
+    maker *m = new_maker("llama", 0);
+    specdec_config good, c;
+    int i;
+    size_t bytes;
+
+    maker_write(m);
+    memset(&good, 0, sizeof good);
+    good.target.data = m->file.data;
+    good.target.size = m->file.size;
+    good.threads = 1;
+    good.context = 64;
+    TEST("configuration values out of range are refused with a text");
+    for (i = 0; i < 40; i++) {
+        const int low = -1 - i * 1000000;
+
+        c = good;
+        switch (i) {
+        case 0: c.threads = -1; break;
+        case 1: c.threads = SPECDEC_MAX_THREADS + 1; break;
+        case 2: c.context = -1; break;
+        case 3: c.context = 0x7FFFFFFF; break;
+        case 4: c.batch = low; break;
+        case 5: c.batch = 513; break;
+        case 6: c.max_tokens = low; break;
+        case 7: c.tree_size = 1; break;
+        case 8: c.tree_size = 65; break;
+        case 9: c.tree_size = low; break;
+        case 10: c.tree_depth = 1; break;
+        case 11: c.tree_depth = 33; break;
+        case 12: c.tree_depth = low; break;
+        case 13: c.kv = "f64"; break;
+        case 14: c.kv = ""; break;
+        case 15: c.isa = "mmx"; break;
+        case 16: c.isa = ""; break;
+        case 17: c.drafting = (specdec_drafting)99; break;
+        case 18: c.drafting = (specdec_drafting)-1; break;
+        case 19: c.sampling.temperature = -1; break;
+        case 20: c.sampling.temperature = NAN; break;
+        case 21: c.sampling.temperature = INFINITY; break;
+        case 22: c.sampling.top_k = -1; break;
+        case 23: c.sampling.top_p = -0.5f; break;
+        case 24: c.sampling.top_p = 1.5f; break;
+        case 25: c.sampling.top_p = NAN; break;
+        case 26: c.sampling.min_p = 1.5f; break;
+        case 27: c.sampling.min_p = NAN; break;
+        case 28: c.sampling.repetition_penalty = -1; break;
+        case 29: c.sampling.repetition_penalty = NAN; break;
+        case 30: c.sampling.repetition_penalty = INFINITY; break;
+        case 31: c.sampling.repetition_window = -2; break;
+        case 32: c.chat_format = "esperanto"; break;
+        case 33: c.stop[0] = ""; break;
+        case 34: memset(&c.target, 0, sizeof c.target); break;
+        case 35: c.drafting = SPECDEC_DRAFT_MODEL; break;
+        case 36: memset(&c.target, 0, sizeof c.target); c.target.path = "/nonexistent/model.gguf"; break;
+        case 37: memset(&c.target, 0, sizeof c.target); c.target.path = "/"; break;
+        case 38: memset(&c.target, 0, sizeof c.target); c.target.path = ""; break;
+        case 39: c.draft.path = "/dev/null"; break;
+        }
+        if (try_config(&c) == SPECDEC_OK) {
+            fprintf(stderr, "configuration %d was accepted\n", i);
+            CHECK(i == 33);
+        } else {
+            CHECK(i < 36 ? c.error.code == SPECDEC_ERROR_ARGUMENT || c.error.code == SPECDEC_ERROR_UNSUPPORTED : c.error.code == SPECDEC_ERROR_FILE);
+        }
+    }
+    TEST("extreme values that are allowed work, or say how much they need");
+    for (i = 0; i < 12; i++) {
+        c = good;
+        switch (i) {
+        case 0: c.context = 1; break;
+        case 1: c.context = 2; break;
+        case 2: c.context = 1 << 24; break;
+        case 3: c.batch = 512; break;
+        case 4: c.max_tokens = 0x7FFFFFFF; break;
+        case 5: c.sampling.temperature = 1e-30f; break;
+        case 6: c.sampling.temperature = 1e30f; break;
+        case 7: c.sampling.temperature = 1; c.sampling.top_k = 0x7FFFFFFF; break;
+        case 8: c.sampling.repetition_penalty = 1e-30f; c.sampling.repetition_window = 0x7FFFFFFF; break;
+        case 9: c.sampling.temperature = 1; c.sampling.top_p = 1e-30f; c.sampling.min_p = 1; break;
+        case 10: c.sampling.repetition_penalty = 1e30f; c.sampling.temperature = 0.5f; break;
+        case 11: c.threads = 0; break;
+        }
+        if (try_config(&c))
+            fprintf(stderr, "configuration %d: %s\n", i, c.error.text);
+        CHECK(!c.error.text[0] || i == 8 || i == 10 || i == 5 || i == 6);
+    }
+    TEST("a prepared model is checked alike");
+    c = good;
+    memset(&c.target, 0, sizeof c.target);
+    CHECK(specdec_model_memory_needed(&c, &bytes) != SPECDEC_OK && c.error.text[0]);
+    c = good;
+    c.target.size = 1000;
+    CHECK(specdec_model_memory_needed(&c, &bytes) != SPECDEC_OK && c.error.text[0]);
+    {
+        specdec_model *model = (specdec_model *)(void *)&c;
+
+        CHECK(specdec_model_init(&model, &c, m, sizeof *m) != SPECDEC_OK);
+        CHECK(model == NULL);
+        c = good;
+        c.threads = -3;
+        specdec_model_memory_needed(&c, &bytes);
+        c.threads = 100000;
+        specdec_model_memory_needed(&c, &bytes);
+    }
+    end_maker(m);
+}
+
+/* --- RoPE ---------------------------------------------------------------------------------------------------------------- */
+
+/* Binds what the maker holds, in memory of its own. */
+static specdec_result bind(maker *m, specdec__model *model, void **memory)
+{
+    specdec_source source = {NULL, NULL, 0, NULL};
+    specdec__arena arena = {NULL, 0, 0};
+    specdec_result r;
+
+    maker_write(m);
+    source.data = m->file.data;
+    source.size = m->file.size;
+    arena.size = (size_t)8 << 20;
+    arena.base = (unsigned char *)malloc(arena.size);
+    *memory = arena.base;
+    r = specdec__model_init(model, &source, &arena, &last);
+    if (r)
+        fprintf(stderr, "%s\n", last.text);
+    return r;
+}
+
+static void check_frequencies(maker *m, const double *expected, int pairs, double scale)
+{
+    specdec__model model;
+    void *memory;
+    int i;
+
+    CHECK_EQUAL_INT(bind(m, &model, &memory), SPECDEC_OK);
+    CHECK_EQUAL_INT(model.rope_dim, 2 * pairs);
+    for (i = 0; i < pairs && model.rope_dim == 2 * pairs; i++) {
+        double off = fabs(model.rope_frequency[i] / expected[i] - 1);
+
+        if (!(off < 1e-6))
+            fprintf(stderr, "pair %d: %.9g, not %.9g\n", i, model.rope_frequency[i], expected[i]);
+        CHECK(off < 1e-6);
+    }
+    CHECK(fabs((double)model.rope_scale - scale) < 1e-5);
+    free(memory);
+}
+
+static void test_rope(void)
+{
+    static const struct { float base, factor; int original, dim; float fast, slow; } yarn[] = {
+        {10000, 4, 4096, 64, 32, 1}, {1000000, 4, 32768, 128, 32, 1}, {10000, 16, 2048, 16, 32, 1}, {10000, 2, 4096, 64, 16, 2}, {500000, 1.5f, 8192, 80, 32, 1}};
+    double expected[512];
+    size_t k;
+    int i;
+
+    for (k = 0; k < SPECDEC__COUNT(yarn); k++) {
+        const int dim = yarn[k].dim, pairs = dim / 2;
+        double low = floor(dim * log(yarn[k].original / (yarn[k].fast * 2 * acos(-1.0))) / (2 * log(yarn[k].base)));
+        double high = ceil(dim * log(yarn[k].original / (yarn[k].slow * 2 * acos(-1.0))) / (2 * log(yarn[k].base)));
+        maker_recipe r;
+        maker *m = (maker *)malloc(sizeof *m);
+
+        memset(&r, 0, sizeof r);
+        r.layers = 1;
+        r.head_dim = dim;
+        maker_begin(m, &r);
+        maker_f32(m, "llama.rope.freq_base", yarn[k].base);
+        TEST("RoPE without scaling: base^(-2i/d)");
+        for (i = 0; i < pairs; i++)
+            expected[i] = pow((double)yarn[k].base, -2.0 * i / dim);
+        check_frequencies(m, expected, pairs, 1);
+
+        TEST("linear RoPE scaling divides by the factor");
+        for (i = 0; i < pairs; i++)
+            expected[i] = pow((double)yarn[k].base, -2.0 * i / dim) / (double)yarn[k].factor;
+        maker_f32(m, "llama.rope.scaling.factor", yarn[k].factor);
+        check_frequencies(m, expected, pairs, 1);
+        maker_text(m, "llama.rope.scaling.type", "linear");
+        check_frequencies(m, expected, pairs, 1);
+        maker_remove_pair(m, "llama.rope.scaling.factor");
+        maker_remove_pair(m, "llama.rope.scaling.type");
+        maker_f32(m, "llama.rope.scale_linear", yarn[k].factor);
+        check_frequencies(m, expected, pairs, 1);
+        maker_remove_pair(m, "llama.rope.scale_linear");
+
+        TEST("YaRN: by the number of turns over the original context, and the attention factor 1 + 0.1 ln s");
+        maker_text(m, "llama.rope.scaling.type", "yarn");
+        maker_f32(m, "llama.rope.scaling.factor", yarn[k].factor);
+        maker_u32(m, "llama.rope.scaling.original_context_length", (uint32_t)yarn[k].original);
+        if (yarn[k].fast < 32) {
+            maker_f32(m, "llama.rope.scaling.yarn_beta_fast", yarn[k].fast);
+            maker_f32(m, "llama.rope.scaling.yarn_beta_slow", yarn[k].slow);
+        }
+        low = low < 0 ? 0 : low;
+        high = high > dim - 1 ? dim - 1 : high;
+        for (i = 0; i < pairs; i++) {
+            double plain = pow((double)yarn[k].base, -2.0 * i / dim), ramp = (i - low) / fmax(high - low, 0.001);
+
+            ramp = fmin(fmax(ramp, 0), 1);
+            expected[i] = plain * (1 - ramp) + plain / (double)yarn[k].factor * ramp;
+        }
+        check_frequencies(m, expected, pairs, 1 + 0.1 * log((double)yarn[k].factor));
+        maker_remove_pair(m, "llama.rope.scaling.type");
+        maker_remove_pair(m, "llama.rope.scaling.factor");
+
+        TEST("Llama 3: every frequency has its divisor in rope_freqs.weight");
+        {
+            maker_tensor *t = maker_add_tensor(m, "rope_freqs.weight", 0, (uint64_t)pairs, 0);
+
+            for (i = 0; i < pairs; i++) { /* the published smoothing: factor 8, low 1, high 4, original 8192 */
+                double plain = pow((double)yarn[k].base, -2.0 * i / dim), wave = 2 * acos(-1.0) / plain;
+                double smooth = (8192 / wave - 1) / (4 - 1), divisor = wave < 8192 / 4.0 ? 1 : wave > 8192 ? 8 : 1 / ((1 - smooth) / 8 + smooth);
+
+                maker_put_float(&t->data, (float)divisor);
+                expected[i] = plain / divisor;
+            }
+        }
+        check_frequencies(m, expected, pairs, 1);
+        end_maker(m);
+    }
+    {
+        static const float wild[] = {1e-45f, 1e-30f, 0, -1, INFINITY, NAN, 3e38f};
+        maker *m;
+
+        TEST("wild RoPE values do no harm");
+        for (k = 0; k < SPECDEC__COUNT(wild); k++) {
+            static const char *const keys[] = {"llama.rope.freq_base", "llama.rope.scaling.factor", "llama.rope.scale_linear", "llama.rope.scaling.attn_factor",
+                                               "llama.rope.scaling.yarn_beta_fast", "llama.rope.scaling.yarn_beta_slow", "llama.attention.layer_norm_rms_epsilon"};
+            size_t key;
+
+            for (key = 0; key < SPECDEC__COUNT(keys); key++) {
+                m = new_maker("llama", 0);
+                maker_f32(m, keys[key], wild[k]);
+                try_maker(m);
+                maker_text(m, "llama.rope.scaling.type", "yarn");
+                try_maker(m);
+                maker_f32(m, "llama.rope.freq_base", 1);
+                try_maker(m);
+                maker_f32(m, "llama.rope.freq_base", 1.0000001f);
+                try_maker(m);
+                end_maker(m);
+            }
+            m = new_maker("llama", 0);
+            maker_add_tensor(m, "rope_freqs.weight", 0, 8, 0);
+            for (i = 0; i < 8; i++)
+                maker_put_float(&m->tensor[m->tensors - 1].data, wild[k]);
+            try_maker(m);
+            end_maker(m);
+        }
+        m = new_maker("llama", 0);
+        maker_text(m, "llama.rope.scaling.type", "longrope");
+        CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_UNSUPPORTED);
+        CHECK(names("longrope"));
+        end_maker(m);
+    }
+    {
+        uint64_t random = 4;
+
+        TEST("sine and cosine of angles that occur are libm's");
+        for (i = 0; i < 20000; i++) {
+            double x = (double)maker_random(&random) / (i % 2 ? 4096.0 : 1e9);
+            float s, c;
+
+            specdec__sine_cosine(x, &s, &c);
+            CHECK(fabs((double)s - sin(x)) < 1e-7 && fabs((double)c - cos(x)) < 1e-7);
+        }
+    }
+}
+
+/* --- sizes ---------------------------------------------------------------------------------------------------------------- */
+
+static void test_many(void)
+{
+    maker_buffer f;
+    char name[64];
+    int i, kind;
+
+    for (kind = 0; kind < 3; kind++) {
+        TEST("files of very many names are refused or read in time");
+        memset(&f, 0, sizeof f);
+        maker_put(&f, "GGUF", 4);
+        maker_put_number(&f, 3, 4);
+        maker_put_number(&f, kind == 0 ? 16384 : 0, 8);
+        maker_put_number(&f, kind == 1 ? 65536 : 1, 8);
+        if (kind == 2) { /* an array of very many empty strings */
+            maker_put_string(&f, "general.architecture", 20);
+            maker_put_number(&f, 9, 4);
+            maker_put_number(&f, 8, 4);
+            maker_put_number(&f, 2000000, 8);
+            for (i = 0; i < 2000000; i++)
+                maker_put_number(&f, 0, 8);
+        }
+        for (i = 0; i < (kind == 1 ? 65536 : kind == 0 ? 1 : 0); i++) {
+            int n = snprintf(name, sizeof name, "key.%d", i);
+            maker_put_string(&f, name, (size_t)n);
+            maker_put_number(&f, 4, 4);
+            maker_put_number(&f, 1, 4);
+        }
+        for (i = 0; i < (kind == 0 ? 16384 : 0); i++) {
+            int n = snprintf(name, sizeof name, "blk.%d.attn_q.weight", i);
+            maker_put_string(&f, name, (size_t)n);
+            maker_put_number(&f, 2, 4);
+            maker_put_number(&f, 32, 8);
+            maker_put_number(&f, 1, 8);
+            maker_put_number(&f, 0, 4);
+            maker_put_number(&f, 0, 8);
+        }
+        CHECK(try_bytes(f.data, f.size) != SPECDEC_OK);
+        free(f.data);
+    }
+}
+
+static const struct { const char *name; void (*run)(void); } tests[] = {
+    {"rope", test_rope}, {"config", test_config}, {"cut", test_cut}, {"wrapping", test_wrapping}, {"values", test_values}, {"arrays", test_arrays},
+    {"missing", test_missing}, {"texts", test_texts}, {"prompts", test_prompts}, {"pairs", test_pairs}, {"many", test_many},
+    {"fields", test_fields}, {"random", test_random}, {"poison", test_poison}};
+
+int main(int argc, char **argv)
+{
+    size_t i;
+
+    quick = getenv("SPECDEC_QUICK") != NULL;
+    for (i = 0; i < SPECDEC__COUNT(tests); i++) { /* all, or the one named */
+        double start = specdec__os_seconds();
+
+        if (argc > 1 && strcmp(argv[1], tests[i].name) != 0)
+            continue;
+        tests[i].run();
+        printf("  %-12s %.1f s\n", tests[i].name, specdec__os_seconds() - start);
+        fflush(stdout);
+    }
+    return check_report("test_model");
+}
