@@ -88,13 +88,11 @@ demo: $(BUILD)/specdec
 model: $(BUILD)/specdec-quantize
 	@QUANTIZE=$(BUILD)/specdec-quantize sh tools/make-model.sh
 
-BENCH = $(patsubst tools/%.c,$(BUILD)/%,$(wildcard tools/specdec-bench.c))
-BENCH_MODELS = $(addprefix -m ,$(wildcard models/tinyllama-1.1b-chat-q4_0.gguf models/tinyllama-1.1b-chat-q8_0.gguf))
+BENCH_MODELS = $(addprefix -m ,$(wildcard $(patsubst %,models/tinyllama-1.1b-chat-%.gguf,q4_0 q8_0 q4_k_m)))
 
-bench: $(BENCH)
-	@test -n "$(BENCH)" || { echo 'make bench: tools/specdec-bench.c is missing; build/specdec --stats FILE measures one run'; exit 1; }
+bench: $(BUILD)/specdec-bench
 	@test -n "$(BENCH_MODELS)" || echo 'make bench: no models/ yet (make model): the small pair it is'
-	@$(BENCH) $(or $(BENCH_MODELS),$(PAIR))
+	@$(BUILD)/specdec-bench $(or $(BENCH_MODELS),$(PAIR))
 
 clean:
 	rm -rf $(BUILD)

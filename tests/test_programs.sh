@@ -41,7 +41,7 @@ story() { "$B/specdec" -m $TARGET -md $DRAFT -p "Once upon a time" -n 120 "$@"; 
 ISAS=$("$B/specdec-info" -m $TARGET | sed -n 's/^instruction set.*here: //p')
 
 # --- flags and exit codes
-for program in specdec specdec-logits specdec-info specdec-tokens specdec-quantize; do
+for program in specdec specdec-logits specdec-info specdec-tokens specdec-quantize specdec-bench specdec-tune; do
     run "$B/$program" --help
     check "$program --help succeeds" [ $status -eq 0 ]
     check "$program --help shows the usage" grep -q '^usage: ' "$T/out"
@@ -50,7 +50,7 @@ for program in specdec specdec-logits specdec-info specdec-tokens specdec-quanti
     check "$program: the typo is named" says 'no-such-flag'
     check "$program: nothing goes to standard output" [ ! -s "$T/out" ]
 done
-for program in specdec specdec-logits specdec-info; do
+for program in specdec specdec-logits specdec-info specdec-bench specdec-tune; do
     run "$B/$program" -m $TARGET --no-such-flag
     check "$program: a typo in a flag hints at --help" says '--help'
     run "$B/$program" --version
@@ -260,6 +260,56 @@ run "$B/specdec-info" -m "$T/q4.gguf"
 check "specdec-quantize makes Q4_0" grep -q 'Q4_0: ' "$T/out"
 run "$B/specdec" -m "$T/q4.gguf" -md $DRAFT -p "Once upon a time" -n 20
 check "and the result runs" grep -q 'Once upon a time' "$T/out"
+
+# --- trees and measurements
+balanced() { awk '{ gsub(/"[^"]*"/, ""); for (i = 1; i <= length; i++) { c = substr($0, i, 1)
+    if (c ~ /[][{}]/) deep += c ~ /[[{]/ ? 1 : -1; if (deep < 0) bad = 1 } } END { exit bad || deep || !NR }' "$1"; }
+# valid FILE: is it JSON? Asks Python where there is one.
+valid() { if command -v python3 > /dev/null; then python3 -m json.tool "$1" > /dev/null; else balanced "$1"; fi; }
+run "$B/specdec-tune" --tree 0.6,0.2,0.1 -n 8 -d 4
+check "specdec-tune --tree: the best tree as JSON" sh -c "[ $status -eq 0 ] && grep -q '^{\"G\":2.716,.*\"parents\":\[-1,0,0,0,1,1,2,4\],\"ranks\":\[0,1,2,3,1,2,1,1\]}\$' $T/out"
+check "which is valid" valid "$T/out"
+for bad in "0.6,-0.2 8 4:entry 2" "nan 8 4:entry 1" "0.6,0.6 8 4:sums" "0.5 0 4:0 nodes" "0.5 4 0:0 levels" "0.5 4000 4:4000 nodes" "0.5 4 40:40 levels" \
+    "0.5 9 4:no tree" "$(printf '0.01,%.0s' $(seq 40))0 4 4:entries"; do
+    # shellcheck disable=SC2046
+    run "$B/specdec-tune" $(echo "${bad%:*}" | awk '{ print "--tree", $1, "-n", $2, "-d", $3 }')
+    check "specdec-tune --tree ${bad%:*} fails" [ $status -eq 1 -a ! -s "$T/out" ]
+    check "and says why" says "${bad#*:}"
+done
+run "$B/specdec-tune" --tree 0.5,x -n 4 -d 4
+check "specdec-tune --tree: what is no number is wrong usage" [ $status -eq 2 ]
+"$B/specdec-tune" --defaults > "$T/family"
+sed '1,/BEGIN GENERATED TREES/d;/END GENERATED TREES/,$d' specdec.h > "$T/out"
+check "specdec-tune --defaults is the header's table" same "$T/family" "$T/out"
+printf 'a\n  /* BEGIN GENERATED TREES */\nold\n  /* END GENERATED TREES */\nb\n' > "$T/header"
+run "$B/specdec-tune" --defaults "$T/header"
+check "specdec-tune --defaults HEADER refreshes it" sh -c "[ $status -eq 0 ] && [ \$(sed -n '3,\$p' $T/header | head -n 64 | cmp -s - $T/family; echo \$?) -eq 0 ] && [ \$(tail -n 1 $T/header) = b ]"
+run "$B/specdec-tune" --defaults README.md
+check "but not a file without the marks" [ $status -eq 1 ]
+printf 'Once upon a time\n\nTom had a\nred ball.\n' > "$T/prompts"
+printf '{"id":1,"turns":["Once upon a \\u0074ime","more"]}\n\n{"prompt":"Tom \\"had\\" a"}\n' > "$T/prompts.jsonl"
+pair="-m $TARGET -md $DRAFT -t 1"
+for format in md json svg c; do
+    run "$B/specdec-tune" $pair --prompts "$T/prompts" -n 12 --runs 1 --temp 0,1 -o $format
+    check "specdec-tune -o $format" [ $status -eq 0 -a -s "$T/out" ]
+    case $format in
+    json) check "is valid" valid "$T/out" ;;
+    c) check "is C" sh -c "{ echo '#include <stdint.h>'; cat $T/out; echo 'int main(void) { return tuned[1].n < 1 || tuned_step_times[1] < 1 || tuned_draft_time < 0; }'; } > $T/tuned.c &&
+        ${CC:-cc} -o $T/tuned $T/tuned.c && $T/tuned" ;;
+    esac
+done
+run "$B/specdec-bench" --compare $pair --prompts "$T/prompts.jsonl" --positions 20 --steps 4 -o json
+check "specdec-bench --compare -o json" [ $status -eq 0 ]
+check "is valid" valid "$T/out"
+run "$B/specdec-bench" --compare $pair --prompts "$T/prompts.jsonl" --positions 20 --steps 0 --temp 0.6
+check "specdec-bench --compare as a table" grep -q '| 0.6 | 8 |' "$T/out"
+run "$B/specdec-bench" --compare -m $TARGET --prompts "$T/prompts"
+check "specdec-bench --compare without a draft model is wrong usage" [ $status -eq 2 ]
+echo '{"turns":[3]}' > "$T/prompts.jsonl"
+run "$B/specdec-tune" $pair --prompts "$T/prompts.jsonl"
+check "prompts that are none are an error that names the line" sh -c "[ $status -eq 1 ] && grep -q 'prompts.jsonl:1: ' $T/err"
+run "$B/specdec-tune" $pair --prompts "$T/prompts" --temp 0,x
+check "a temperature that is none is wrong usage" [ $status -eq 2 ]
 
 # --- logits: the same bytes, whatever the way
 list=$(echo "$ids" | tr ' ' ',')
