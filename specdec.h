@@ -4696,14 +4696,15 @@ enum {
 typedef struct specdec__vocab_words {
     const char *name;
     int modern;        /* 0: the GPT-2 expression, 1: the one of Llama 3 and Qwen 2 */
-    int digits;        /* modern: digits per word */
+    int digits;        /* digits per word; 0: any number. With the GPT-2 expression 1 cuts the text around every digit first */
     int whole_words;   /* a word that is a token is never built from merges */
     int add_bos;       /* the default for add_bos_token */
 } specdec__vocab_words;
 
 static const specdec__vocab_words specdec__vocab_words_known[] = {
     {"gpt-2", 0, 0, 0, 0},     {"llama-bpe", 1, 3, 1, 1}, {"llama3", 1, 3, 1, 1},
-    {"llama-v3", 1, 3, 1, 1},  {"qwen2", 1, 1, 0, 0},     {"deepseek-r1-qwen", 1, 1, 0, 0}};
+    {"llama-v3", 1, 3, 1, 1},  {"qwen2", 1, 1, 0, 0},     {"deepseek-r1-qwen", 1, 1, 0, 0},
+    {"smollm", 0, 1, 0, 0}};
 
 /* Tokens that end a text wherever they exist as control or user-defined tokens. */
 static const char *const specdec__vocab_end_texts[] = {
@@ -5632,6 +5633,23 @@ static size_t specdec__text_word_gpt2(const unsigned char *text, size_t length)
     return specdec__text_skip(text, length, from, c.kind, SIZE_MAX);
 }
 
+/* The same where every digit is a text of its own, as are the parts between them (SmolLM). */
+static size_t specdec__text_word_gpt2_digits(const unsigned char *text, size_t length)
+{
+    size_t end = specdec__text_word_gpt2(text, length), at = 0;
+
+    while (at < length) {
+        specdec__text_character c = specdec__text_character_at(text, length, at);
+
+        if (c.kind == SPECDEC__TEXT_NUMBER)
+            return at ? specdec__text_word_gpt2(text, at) : (size_t)c.size;
+        if (at >= end && c.kind != SPECDEC__TEXT_SPACE)
+            break;
+        at += (size_t)c.size;
+    }
+    return end;
+}
+
 /* The same by (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|
    \s*[\r\n]+|\s+(?!\S)|\s+ (Llama 3: digits 3, Qwen 2: digits 1). */
 static size_t specdec__text_word_modern(const unsigned char *text, size_t length, int digits)
@@ -5667,8 +5685,9 @@ static size_t specdec__text_stretch(const specdec__vocab *v, const unsigned char
     int was_space = 1;
 
     if (v->model == SPECDEC__VOCAB_BPE)
-        return v->words->modern ? specdec__text_word_modern(text, length, v->words->digits)
-                                : specdec__text_word_gpt2(text, length);
+        return v->words->modern   ? specdec__text_word_modern(text, length, v->words->digits)
+               : v->words->digits ? specdec__text_word_gpt2_digits(text, length)
+                                  : specdec__text_word_gpt2(text, length);
     if (!v->cuts_at_space)
         return length;
     while (at < length) {

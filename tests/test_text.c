@@ -1069,6 +1069,29 @@ static void test_compare(void)
     close_subject(&d);
 }
 
+static void test_digits_apart(void)
+{
+    static const char text[] = "abc12  7 x's 3d\n\n9";
+    static const char *const words[] = {"abc", "1", "2", "  ", "7", " x", "'s", " ", "3", "d", "\n\n", "9"};
+    const unsigned char *at = (const unsigned char *)text;
+    size_t left = sizeof text - 1, i, size;
+    specdec__vocab v;
+
+    TEST("the smollm pre-tokenizer cuts around every digit before it looks for words");
+    memset(&v, 0, sizeof v);
+    v.model = SPECDEC__VOCAB_BPE;
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++)
+        if (strcmp(specdec__vocab_words_known[i].name, "smollm") == 0)
+            v.words = &specdec__vocab_words_known[i];
+    CHECK(v.words != NULL);
+    for (i = 0; left && i < SPECDEC__COUNT(words); i++, at += size, left -= size) {
+        size = specdec__text_stretch(&v, at, left);
+        CHECK_EQUAL_INT(size, strlen(words[i]));
+        CHECK(memcmp(at, words[i], size < strlen(words[i]) ? size : strlen(words[i])) == 0);
+    }
+    CHECK_EQUAL_INT(left, 0);
+}
+
 int main(void)
 {
     test_characters();
@@ -1084,5 +1107,6 @@ int main(void)
     test_chat();
     test_compare();
     test_shared();
+    test_digits_apart();
     return check_report("test_text");
 }
