@@ -667,7 +667,7 @@ static void print_svg_speed(const report *r)
             high = c->predicted * 1.1 > high ? c->predicted * 1.1 : high;
             high = speedup(&r->tunings[i], c) * 1.1 > high ? speedup(&r->tunings[i], c) * 1.1 : high;
         }
-    printf("<text x=\"%.0f\" y=\"36\" font-size=\"15\">Speed-up: measured (up), predicted (nodes, levels)</text>\n"
+    printf("<text x=\"%.0f\" y=\"36\" font-size=\"14\">Speed-up measured (up) and predicted (nodes,levels)</text>\n"
            "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#aaa\" stroke-dasharray=\"4 4\"/>\n", left, left, top + size, left + size, top);
     for (tick = 0; tick <= high; tick += high > 4 ? 1 : 0.5)
         printf("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#e5e5e5\"/><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.1f</text>"
@@ -687,8 +687,8 @@ static void print_svg_speed(const report *r)
 
 static void print_svg(report *r)
 {
-    printf("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 880 440\" font-family=\"sans-serif\" font-size=\"13\">\n"
-           "<rect width=\"880\" height=\"440\" fill=\"white\"/>\n");
+    printf("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 900 440\" font-family=\"sans-serif\" font-size=\"13\">\n"
+           "<rect width=\"900\" height=\"440\" fill=\"white\"/>\n");
     print_svg_acceptance(r);
     print_svg_speed(r);
     printf("<text x=\"60\" y=\"424\" fill=\"#555\">%s with %s, %d threads, c = %.3f</text>\n</svg>\n", base_name(r->o->config.target.path),
