@@ -380,7 +380,7 @@ static void test_rewind(void)
     specdec_config c = config_of(PLAIN, NOISY);
     static answer a, b;
     session s;
-    int turn, sampled;
+    int turn, sampled, prompted;
     uint64_t random = 5;
 
     TEST("going on after a rewind gives what a fresh engine gives");
@@ -392,6 +392,7 @@ static void test_rewind(void)
         c.max_tokens = 0;
         CHECK(!open_session(&s, &c));
         CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
+        prompted = token_count(s.engine);
         for (turn = 0; turn < (quick ? 15 : 80); turn++) {
             int at = token_count(s.engine), goal = at + 1 + (int)(maker_random(&random) % 30), keep;
             specdec_text piece;
@@ -401,7 +402,7 @@ static void test_rewind(void)
                 CHECK(!specdec_next(s.engine, &piece));
             take_tokens(s.engine, &b);
             CHECK(memcmp(a.tokens, b.tokens, (size_t)(b.count < a.count ? b.count : a.count) * sizeof *a.tokens) == 0);
-            keep = 1 + (int)(maker_random(&random) % (uint32_t)b.count);
+            keep = prompted + (int)(maker_random(&random) % (uint32_t)(b.count - prompted + 1));
             if (turn % 4 == 3)
                 keep = b.count;
             CHECK(!specdec_rewind(s.engine, keep));
@@ -413,6 +414,14 @@ static void test_rewind(void)
         CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
         CHECK_EQUAL_INT(read_on(s.engine, &b), SPECDEC_DONE);
         CHECK(memcmp(a.text, b.text, a.length) == 0);
+        CHECK(!specdec_rewind(s.engine, 3)); /* into the prompt */
+        memset(&a, 0, sizeof a);
+        CHECK_EQUAL_INT(read_on(s.engine, &a), SPECDEC_DONE);
+        CHECK(!specdec_rewind(s.engine, 0));
+        memset(&b, 0, sizeof b);
+        CHECK(!specdec_prompt_tokens(s.engine, a.tokens, 3));
+        CHECK_EQUAL_INT(read_on(s.engine, &b), SPECDEC_DONE);
+        CHECK(same_answer(&a, &b));
         close_session(&s);
     }
 }
@@ -476,7 +485,7 @@ static void *pester(void *argument)
     pest *p = (pest *)argument;
     uint64_t random = 77;
 
-    while (!SPECDEC__LOAD(&p->stop)) {
+    while (!SPECDEC__LOAD(&p->stop) && p->calls < 300) {
         struct timespec t;
 
         t.tv_sec = 0;
