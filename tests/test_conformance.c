@@ -66,6 +66,7 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
     specdec__context c;
     specdec__arena arena = {NULL, 0, 0};
     int cancel = 0, path[NODES], i, j, pass, good = 1, width, n;
+    void *block = NULL;
 
     source.data = s->data;
     source.size = s->size;
@@ -74,7 +75,9 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
     for (pass = 0; pass < 2 && good; pass++) { /* count, then lay out */
         if (pass) {
             arena.size = arena.used;
-            arena.base = (unsigned char *)aligned_alloc(4096, (arena.used + 4095) / 4096 * 4096);
+            if (posix_memalign(&block, 4096, arena.used))
+                return 0;
+            arena.base = (unsigned char *)block;
             arena.used = 0;
         }
         good = !specdec__pool_init(&pool, w->threads, &cancel, &arena, &error) && !specdec__model_init(m, &source, &arena, &error) &&

@@ -335,7 +335,7 @@ static void test_padding(void)
             CHECK_EQUAL_INT(specdec_prompt_tokens(s[k].engine, prompt, 20), SPECDEC_OK);
             CHECK_EQUAL_INT(read_on(s[k].engine, &a[k]), SPECDEC_DONE);
         } else {
-            CHECK(!"padded vocabularies belong together");
+            CHECK(0); /* padded vocabularies belong together */
         }
         close_session(&s[k]);
     }
