@@ -937,8 +937,9 @@ static void specdec__pool_meet(specdec__pool *pool)
 #ifndef SPECDEC_NO_THREADS
     {
         unsigned phase = SPECDEC__LOAD(&pool->phase);
+        int last = pool->active - 1; /* read before arriving: afterwards the next run may already have changed it */
 
-        if (SPECDEC__ADD(&pool->arrived, 1) == pool->active - 1) {
+        if (SPECDEC__ADD(&pool->arrived, 1) == last) {
             pool->arrived = 0;
             pool->stopped |= SPECDEC__LOAD(pool->cancel);
             pool->cursor = 0;
