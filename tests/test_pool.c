@@ -226,6 +226,44 @@ static void test_runs(void)
     }
 }
 
+/* Teams of changing size: those who leave a run late must not disturb the next. */
+static void test_teams(void)
+{
+    specdec__pool pool;
+    int cancel = 0, round, i, from, wrong = 0;
+    void *block = start(&pool, 4, &cancel);
+    uint32_t random = 7;
+
+    TEST("runs of changing teams claim every item exactly once");
+    for (round = 0; round < (quick ? 3000 : 20000); round++) {
+        static job j;
+        int runs[MOST_THREADS] = {0}, team;
+
+        random = random * 1664525u + 1013904223u;
+        team = 1 + (int)(random >> 30);
+        if (round % 3 == 0) {
+            memset(&j, 0, sizeof j);
+            j.pool = &pool;
+            j.cancel = &cancel;
+            j.items = 9;
+            j.chunk = 1;
+            j.phases = 3;
+            j.cancel_at = -1;
+            CHECK(!specdec__pool_run(&pool, team, worker, &j));
+            for (from = 0; from < 3; from++)
+                for (i = 0; i < 9; i++)
+                    wrong += j.seen[from][i] != 1;
+        } else {
+            CHECK(!specdec__pool_run(&pool, team, count_run, runs));
+            for (i = 0; i < 4; i++)
+                wrong += runs[i] != (i < team);
+        }
+    }
+    CHECK_EQUAL_INT(wrong, 0);
+    specdec__pool_deinit(&pool);
+    free(block);
+}
+
 static void test_life(void)
 {
     int i;
@@ -288,6 +326,7 @@ int main(void)
     test_cancel();
     test_cancel_from_outside();
     test_runs();
+    test_teams();
     test_parking();
     test_life();
     return check_report("test_pool");
