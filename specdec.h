@@ -4290,7 +4290,7 @@ static const char *const specdec__gguf_type_name[SPECDEC__GGUF_TYPES] = {
     "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
 
 #define SPECDEC__GGUF_INDEX 256          /* metadata pairs found without a scan */
-#define SPECDEC__GGUF_MAX_TENSORS 16384  /* far above any model; bounds the time that a hostile file can take */
+#define SPECDEC__GGUF_MAX_TENSORS 4096   /* far above any dense model; bounds the time that a hostile file can take */
 #define SPECDEC__GGUF_MAX_PAIRS 65536
 
 /* One metadata value. For an array, type is that of its items and items points at the first. */

@@ -731,7 +731,7 @@ static void test_config(void)
         case 15: c.isa = "mmx"; break;
         case 16: c.isa = ""; break;
         case 17: c.drafting = SPECDEC_DRAFT_COUNT; break;
-        case 18: c.drafting = (specdec_drafting)-1; break;
+        case 18: c.verifier = SPECDEC_VERIFY_COUNT; break;
         case 19: c.sampling.temperature = -1; break;
         case 20: c.sampling.temperature = NAN; break;
         case 21: c.sampling.temperature = INFINITY; break;
