@@ -87,7 +87,7 @@ extern "C" {
    SPECDEC_NO_THREADS  no pthreads; threads is always 1
    SPECDEC_NO_FILES    no open/mmap; models come as memory (.data, .size)
    SPECDEC_NO_CLOCK    no clock_gettime; all measured times are 0
-   SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; about 30 times slower on AVX-512
+   SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
    SPECDEC_FREESTANDING  the first three at once
    SPECDEC_MAX_THREADS threads of an engine, at most; each costs 24 bytes of struct. 64 */
 
