@@ -1918,6 +1918,13 @@ typedef struct specdec__columns {
 typedef void specdec__unpack_function(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel);
 typedef void specdec__dot_function(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column,
                                    int count, float *sums);
+/* Cache lines of two tiles that a dot asks for, bit by bit, because they are next. */
+typedef struct specdec__ahead {
+    const unsigned char *at[2];
+    int lines;
+} specdec__ahead;
+typedef void specdec__dot_two_function(const specdec__panel *panels, int blocks, const specdec__columns *x, int block, int column,
+                                       int count, float *const *sums, specdec__ahead *ahead);
 /* sums (count, 16) += blocks*32 values of a tile's rows times as many of columns [column, column + count), from block on. */
 typedef void specdec__multiply_function(const unsigned char *tile, int blocks, specdec__panel *panel, const specdec__columns *x, int block,
                                         int column, int count, float *sums);
@@ -1930,8 +1937,11 @@ typedef struct specdec__kernels {
     /* Adds panel * columns to sums (column, row); [granule is 32][has a minimum]. */
     specdec__dot_function *dot[2][2];
     specdec__dot_function *dot_float;
-    /* Both in one, where that is faster; else NULL. */
+    /* The same with two panels, to two sums, where that is faster; else NULL. */
+    specdec__dot_two_function *dot_two[2][2];
+    /* Unpacking and dot in one, where that is faster, for up to `few` columns; else NULL. */
     specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
+    int few;
     /* Values [from, to) of x * weight / rms(x (length)); x and weight are padded with zeros to a multiple of 16. */
     void (*norm)(const float *x, const float *weight, float epsilon, int length, int from, int to, float *out);
     /* Blocks [from, to) of one row of values -> column c of columns. */
@@ -2852,7 +2862,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsig
 }
 
 /* The pair of a granule of count vectors: the sum of its codes in the low half, -bias in the high half, so that
-   dpwssd(pair, (offset, sum of activation codes)) is what offset and bias add to a dot of unsigned codes. */
+   madd(pair, (offset, sum of activation codes)) is what offset and bias add to a dot of unsigned codes. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pair(int type, const __m512i *u, int count)
 {
     const int bias = specdec__avx512_bias(type);
@@ -3019,14 +3029,6 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
     }
 }
 
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_dot4(__m512i sum, const __m512i *w, const int32_t *x)
-{
-    sum = _mm512_dpbusd_epi32(sum, w[0], _mm512_set1_epi32(x[0]));
-    sum = _mm512_dpbusd_epi32(sum, w[1], _mm512_set1_epi32(x[1]));
-    sum = _mm512_dpbusd_epi32(sum, w[2], _mm512_set1_epi32(x[2]));
-    return _mm512_dpbusd_epi32(sum, w[3], _mm512_set1_epi32(x[3]));
-}
-
 /* Asks for the bytes of a block that are needed SPECDEC__AHEAD bytes later. */
 #ifndef SPECDEC__AHEAD
 #define SPECDEC__AHEAD 8192
@@ -3042,86 +3044,101 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int type, const un
         _mm_prefetch(at + i, _MM_HINT_T0);
 }
 
-/* Where a pass over some columns stands in them. */
+/* Where a granule of some columns begins. codes (column, 8), pairs and totals (column, granules of a block), scales (column). */
 typedef struct specdec__avx512_x {
     const int32_t *codes, *pairs;
     const float *scales, *totals;
 } specdec__avx512_x;
 
-/* One granule of weights times columns of them. per: granules in a block of columns; half: which of them it is. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_granule(int per, int has_minimum, int columns, __m512i pair, __m512 scale, __m512 minimum,
-                                                             const __m512i *w, const specdec__avx512_x *x, int half, __m512 *acc)
+SPECDEC__AVX512 SPECDEC__INLINE specdec__avx512_x specdec__avx512_at(const specdec__columns *x, size_t at, int per, int half)
+{
+    specdec__avx512_x from;
+
+    from.codes = (const int32_t *)(const void *)(x->codes + at * 32) + half * 4;
+    from.pairs = (per == 1 ? x->pair32 : x->pair16) + at * (size_t)per + half;
+    from.totals = (per == 1 ? x->sum32 : x->sum16) + at * (size_t)per + half;
+    from.scales = x->scale + at;
+    return from;
+}
+
+/* acc (columns) += what a granule of weights gave: integers (columns), scales and minimums (row). */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_add_up(int per, int has_minimum, int columns, const __m512i *integers, __m512 scale, __m512 minimum,
+                                                            const specdec__avx512_x *x, __m512 *acc)
 {
     int c;
 
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++) {
-        const int32_t *codes = x->codes + c * 8 + half * 4;
-        __m512i sum = _mm512_dpwssd_epi32(_mm512_setzero_si512(), pair, _mm512_set1_epi32(x->pairs[c * per + half]));
-
-        sum = specdec__avx512_dot4(sum, w, codes);
-        if (per == 1)
-            sum = _mm512_add_epi32(sum, specdec__avx512_dot4(_mm512_setzero_si512(), w + 4, codes + 4));
-        acc[c] = _mm512_fmadd_ps(_mm512_mul_ps(scale, _mm512_set1_ps(x->scales[c])), _mm512_cvtepi32_ps(sum), acc[c]);
+        acc[c] = _mm512_fmadd_ps(_mm512_mul_ps(scale, _mm512_set1_ps(x->scales[c])), _mm512_cvtepi32_ps(integers[c]), acc[c]);
         if (has_minimum)
-            acc[c] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(x->totals[c * per + half]), acc[c]);
+            acc[c] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(x->totals[c * per]), acc[c]);
     }
 }
 
-/* One block of 32 values of 16 rows times columns of them. pass: 0 makes pairs, 1 keeps them, 2 finds them in the panel. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block(int type, int granule, int has_minimum, int columns, int pass, const unsigned char *tile,
-                                                           specdec__panel *panel, int b, const specdec__avx512_x *x, __m512 *acc)
+/* integers (tiles, 4) = dots of a granule, w (tiles) of 16 rows, with columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int tiles, int columns, int vectors, int per, const __m512i *const *w, const __m512i *pair,
+                                                              const specdec__avx512_x *x, __m512i (*integers)[4])
 {
-    const unsigned char *at = tile + (size_t)b * (size_t)specdec__avx512_span(type);
-    const int per = 32 / granule, halves = specdec__avx512_is_block_32(type);
-    __m512i w[8], pair;
-    __m512 scale, minimum;
+    int i, c, t;
 
-    specdec__avx512_codes(type, tile, panel, b, w);
-    if (pass < 2)
-        specdec__avx512_prefetch(type, tile, b);
-    pair = pass < 2 ? specdec__avx512_pair(type, w, granule / 4) : _mm512_loadu_si512(panel->pair[b * per]);
-    scale = halves ? specdec__avx512_halves(at) : _mm512_loadu_ps(panel->scale[b * per]);
-    minimum = !has_minimum ? scale : halves ? specdec__avx512_halves(at + 32) : _mm512_loadu_ps(panel->minimum[b * per]);
-    if (pass == 1)
-        _mm512_storeu_si512(panel->pair[b * per], pair);
-    specdec__avx512_granule(per, has_minimum, columns, pair, scale, minimum, w, x, 0, acc);
-    if (granule == 32)
-        return;
-    pair = pass < 2 ? specdec__avx512_pair(type, w + 4, 4) : _mm512_loadu_si512(panel->pair[b * 2 + 1]);
-    scale = _mm512_loadu_ps(panel->scale[b * 2 + 1]);
-    minimum = has_minimum ? _mm512_loadu_ps(panel->minimum[b * 2 + 1]) : scale;
-    if (pass == 1)
-        _mm512_storeu_si512(panel->pair[b * 2 + 1], pair);
-    specdec__avx512_granule(2, has_minimum, columns, pair, scale, minimum, w + 4, x, 1, acc);
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++)
+        SPECDEC__UNROLL
+        for (t = 0; t < tiles; t++)
+            integers[t][c] = _mm512_madd_epi16(pair[t], _mm512_set1_epi32(x->pairs[c * per]));
+    SPECDEC__UNROLL
+    for (i = 0; i < vectors; i++) {
+        __m512i weights[2];
+
+        SPECDEC__UNROLL
+        for (t = 0; t < tiles; t++) {
+            weights[t] = _mm512_loadu_si512(&w[t][i]);
+            SPECDEC__KEEP(weights[t]);
+        }
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++) {
+            __m512i value = _mm512_set1_epi32(x->codes[c * 8 + i]);
+
+            SPECDEC__KEEP(value);
+            SPECDEC__UNROLL
+            for (t = 0; t < tiles; t++)
+                integers[t][c] = _mm512_dpbusd_epi32(integers[t][c], weights[t], value);
+        }
+    }
 }
 
-/* Blocks of a tile times columns of them, sums in registers. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_pass(int type, int granule, int has_minimum, int columns, int pass, const unsigned char *tile,
-                                                          int blocks, specdec__panel *panel, const specdec__columns *from, size_t at, float *sums)
+/* Few columns: blocks of a tile unpacked in registers, granule by granule, sums in registers. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused(int type, int granule, int has_minimum, int columns, const unsigned char *tile, int blocks,
+                                                           specdec__panel *panel, const specdec__columns *x, size_t at, float *sums)
 {
-    const size_t n = (size_t)from->n, per = granule == 32 ? 1 : 2;
-    const int run = specdec__avx512_is_block_32(type) ? blocks : 8;
-    specdec__avx512_x x;
-    __m512 acc[8];
-    int b, c;
+    const int per = 32 / granule, halves = specdec__avx512_is_block_32(type), run = halves ? blocks : 8;
+    __m512i w[8], pair, integers[1][4];
+    const __m512i *half;
+    __m512 acc[4], scale, minimum;
+    specdec__avx512_x from;
+    int b, c, g;
 
-    x.codes = (const int32_t *)(const void *)(from->codes + at * 32);
-    x.pairs = granule == 32 ? from->pair32 + at : from->pair16 + at * 2;
-    x.scales = from->scale + at;
-    x.totals = granule == 32 ? from->sum32 + at : from->sum16 + at * 2;
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++)
         acc[c] = _mm512_loadu_ps(sums + c * 16);
     for (; blocks; blocks -= run, tile += (size_t)run * (size_t)specdec__avx512_span(type)) {
-        if (!specdec__avx512_is_block_32(type) && pass < 2)
+        if (!halves)
             specdec__avx512_scales(type, tile, panel);
-        for (b = 0; b < run; b++) {
-            specdec__avx512_block(type, granule, has_minimum, columns, pass, tile, panel, b, &x, acc);
-            x.codes += n * 8;
-            x.pairs += n * per;
-            x.scales += n;
-            x.totals += n * per;
+        for (b = 0; b < run; b++, at += (size_t)x->n) {
+            const unsigned char *own = tile + (size_t)b * (size_t)specdec__avx512_span(type);
+
+            specdec__avx512_codes(type, tile, panel, b, w);
+            specdec__avx512_prefetch(type, tile, b);
+            SPECDEC__UNROLL
+            for (g = 0; g < per; g++) {
+                from = specdec__avx512_at(x, at, per, g);
+                half = w + g * 4;
+                pair = specdec__avx512_pair(type, half, granule / 4);
+                scale = halves ? specdec__avx512_halves(own) : _mm512_loadu_ps(panel->scale[b * per + g]);
+                minimum = !has_minimum ? scale : halves ? specdec__avx512_halves(own + 32) : _mm512_loadu_ps(panel->minimum[b * per + g]);
+                specdec__avx512_integers(1, columns, granule / 4, per, &half, &pair, &from, integers);
+                specdec__avx512_add_up(per, has_minimum, columns, integers[0], scale, minimum, &from, acc);
+            }
         }
     }
     SPECDEC__UNROLL
@@ -3129,35 +3146,119 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_pass(int type, int granule,
         _mm512_storeu_ps(sums + c * 16, acc[c]);
 }
 
-#define SPECDEC__AVX512_PASS(columns) \
-    case columns: specdec__avx512_pass(type, granule, has_minimum, columns, pass, tile, run, panel, x, at + (size_t)c, sums + c * 16); break
-
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, int granule, int has_minimum, const unsigned char *tile, int blocks,
-                                                              specdec__panel *panel, const specdec__columns *x, int block, int column, int count,
-                                                              float *sums)
+/* Many columns: blocks*32 values of a tile to a panel. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack(int type, int granule, int has_minimum, const unsigned char *tile, int blocks, specdec__panel *panel)
 {
-    size_t at = (size_t)block * (size_t)x->n + (size_t)column;
-    const int once = count <= 8 && (count & (count - 1)) == 0; /* one pass: 1, 2, 4 or 8 columns */
-    int run = once ? blocks : 8, c, pass, columns;
+    const int per = 32 / granule;
+    __m512i w[8];
+    int b, i;
 
-    for (; blocks; blocks -= run, at += (size_t)run * (size_t)x->n, tile += (size_t)run * (size_t)specdec__avx512_span(type)) {
-        run = specdec__min_int(run, blocks);
-        for (c = 0, pass = !once; c < count; c += columns, pass = 2) {
-            columns = count - c >= 8 ? 8 : count - c >= 4 ? 4 : count - c >= 2 ? 2 : 1;
-            switch (columns) {
-            SPECDEC__AVX512_PASS(1);
-            SPECDEC__AVX512_PASS(2);
-            SPECDEC__AVX512_PASS(4);
-            SPECDEC__AVX512_PASS(8);
-            }
+    if (!specdec__avx512_is_block_32(type))
+        specdec__avx512_scales(type, tile, panel);
+    for (b = 0; b < blocks; b++) {
+        const unsigned char *own = tile + (size_t)b * (size_t)specdec__avx512_span(type);
+
+        specdec__avx512_codes(type, tile, panel, b, w);
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            _mm512_storeu_si512(panel->u.codes + (size_t)b * 512 + i * 64, w[i]);
+        SPECDEC__UNROLL
+        for (i = 0; i < per; i++)
+            _mm512_storeu_si512(panel->pair[b * per + i], specdec__avx512_pair(type, w + i * 4, granule / 4));
+        if (specdec__avx512_is_block_32(type))
+            _mm512_storeu_ps(panel->scale[b], specdec__avx512_halves(own));
+        if (specdec__avx512_is_block_32(type) && has_minimum)
+            _mm512_storeu_ps(panel->minimum[b], specdec__avx512_halves(own + 32));
+    }
+}
+
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fetch(int tiles, specdec__ahead *ahead, int lines)
+{
+    int i, t;
+
+    for (i = specdec__min_int(lines, ahead->lines); i > 0; i--) {
+        SPECDEC__UNROLL
+        for (t = 0; t < tiles; t++) {
+            _mm_prefetch((const char *)ahead->at[t], _MM_HINT_T0);
+            ahead->at[t] += 64;
         }
+        ahead->lines--;
+    }
+}
+
+/* One or two panels times 1 to 4 columns, sums in registers. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int tiles, int columns, int granule, int has_minimum, const specdec__panel *panels, int blocks,
+                                                                 const specdec__columns *x, size_t at, float *const *sums, specdec__ahead *ahead, int lines)
+{
+    const int per = 32 / granule, vectors = granule / 4;
+    __m512 acc[2][4];
+    __m512i pair[2], integers[2][4];
+    const __m512i *w[2];
+    specdec__avx512_x from;
+    int k, g, c, t;
+
+    SPECDEC__UNROLL
+    for (t = 0; t < tiles; t++)
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            acc[t][c] = _mm512_loadu_ps(sums[t] + c * 16);
+    for (k = 0; k < blocks * per; at += (size_t)x->n) {
+        specdec__avx512_fetch(tiles, ahead, lines);
+        SPECDEC__UNROLL
+        for (g = 0; g < per; g++, k++) {
+            from = specdec__avx512_at(x, at, per, g);
+            SPECDEC__UNROLL
+            for (t = 0; t < tiles; t++) {
+                w[t] = (const __m512i *)(const void *)(panels[t].u.codes + (size_t)(k * vectors) * 64);
+                pair[t] = _mm512_loadu_si512(panels[t].pair[k]);
+            }
+            specdec__avx512_integers(tiles, columns, vectors, per, w, pair, &from, integers);
+            SPECDEC__UNROLL
+            for (t = 0; t < tiles; t++)
+                specdec__avx512_add_up(per, has_minimum, columns, integers[t], _mm512_loadu_ps(panels[t].scale[k]),
+                                       has_minimum ? _mm512_loadu_ps(panels[t].minimum[k]) : _mm512_setzero_ps(), &from, acc[t]);
+        }
+    }
+    SPECDEC__UNROLL
+    for (t = 0; t < tiles; t++)
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            _mm512_storeu_ps(sums[t] + c * 16, acc[t][c]);
+}
+
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int tiles, int granule, int has_minimum, const specdec__panel *panels, int blocks,
+                                                         const specdec__columns *x, size_t at, int count, float *const *sums, specdec__ahead *ahead)
+{
+    const int turns = blocks * ((count + 3) / 4), lines = (ahead->lines + turns - 1) / turns;
+    float *to[2];
+
+    to[0] = sums[0];
+    to[1] = sums[tiles - 1];
+    for (; count >= 4; count -= 4, at += 4, to[0] += 64, to[1] += 64)
+        specdec__avx512_dot_columns(tiles, 4, granule, has_minimum, panels, blocks, x, at, to, ahead, lines);
+    switch (count) {
+    case 3: specdec__avx512_dot_columns(tiles, 3, granule, has_minimum, panels, blocks, x, at, to, ahead, lines); break;
+    case 2: specdec__avx512_dot_columns(tiles, 2, granule, has_minimum, panels, blocks, x, at, to, ahead, lines); break;
+    case 1: specdec__avx512_dot_columns(tiles, 1, granule, has_minimum, panels, blocks, x, at, to, ahead, lines); break;
+    default: break;
     }
 }
 
 #define SPECDEC__AVX512_TYPE(number, granule, has_minimum) \
+    SPECDEC__AVX512 static void specdec__avx512_unpack_##number(const specdec__quant_type *type, const unsigned char *tile, int blocks, \
+        specdec__panel *panel) \
+    { (void)type; specdec__avx512_unpack(SPECDEC__TYPE_##number, granule, has_minimum, tile, blocks, panel); } \
     SPECDEC__AVX512 static void specdec__avx512_multiply_##number(const unsigned char *tile, int blocks, specdec__panel *panel, \
         const specdec__columns *x, int block, int column, int count, float *sums) \
-    { specdec__avx512_multiply(SPECDEC__TYPE_##number, granule, has_minimum, tile, blocks, panel, x, block, column, count, sums); }
+    { \
+        const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
+        switch (count) { \
+        case 1: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 1, tile, blocks, panel, x, at, sums); break; \
+        case 2: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 2, tile, blocks, panel, x, at, sums); break; \
+        case 3: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 3, tile, blocks, panel, x, at, sums); break; \
+        default: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 4, tile, blocks, panel, x, at, sums); break; \
+        } \
+    }
 
 SPECDEC__AVX512_TYPE(Q4_0, 32, 0)
 SPECDEC__AVX512_TYPE(Q4_1, 32, 1)
@@ -3172,6 +3273,23 @@ SPECDEC__AVX512_TYPE(Q6_K, 16, 0)
 SPECDEC__AVX512_TYPE(IQ2_XXS, 32, 0)
 SPECDEC__AVX512_TYPE(IQ4_NL, 32, 0)
 SPECDEC__AVX512_TYPE(IQ4_XS, 32, 0)
+
+#define SPECDEC__AVX512_DOT(name, granule, has_minimum) \
+    SPECDEC__AVX512 static void specdec__avx512_dot##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
+        int count, float *sums) \
+    { \
+        specdec__ahead ahead; \
+        ahead.lines = 0; \
+        specdec__avx512_dot(1, granule, has_minimum, panel, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, &sums, &ahead); \
+    } \
+    SPECDEC__AVX512 static void specdec__avx512_pair##name(const specdec__panel *panels, int blocks, const specdec__columns *x, int block, int column, \
+        int count, float *const *sums, specdec__ahead *ahead) \
+    { specdec__avx512_dot(2, granule, has_minimum, panels, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, sums, ahead); }
+
+SPECDEC__AVX512_DOT(16, 16, 0)
+SPECDEC__AVX512_DOT(16m, 16, 1)
+SPECDEC__AVX512_DOT(32, 32, 0)
+SPECDEC__AVX512_DOT(32m, 32, 1)
 
 #define SPECDEC__ISA avx512
 #define SPECDEC__TARGET SPECDEC__AVX512
@@ -3907,21 +4025,21 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
         (table)->dot[1][1] = specdec__##isa##_dot32m; \
     } while (0)
 
-#define SPECDEC__MULTIPLY_KERNELS(table, isa) \
+#define SPECDEC__TYPE_KERNELS(table, what, name) \
     do { \
-        (table)->multiply[SPECDEC__TYPE_Q4_0] = specdec__##isa##_multiply_Q4_0; \
-        (table)->multiply[SPECDEC__TYPE_Q4_1] = specdec__##isa##_multiply_Q4_1; \
-        (table)->multiply[SPECDEC__TYPE_Q5_0] = specdec__##isa##_multiply_Q5_0; \
-        (table)->multiply[SPECDEC__TYPE_Q5_1] = specdec__##isa##_multiply_Q5_1; \
-        (table)->multiply[SPECDEC__TYPE_Q8_0] = specdec__##isa##_multiply_Q8_0; \
-        (table)->multiply[SPECDEC__TYPE_Q2_K] = specdec__##isa##_multiply_Q2_K; \
-        (table)->multiply[SPECDEC__TYPE_Q3_K] = specdec__##isa##_multiply_Q3_K; \
-        (table)->multiply[SPECDEC__TYPE_Q4_K] = specdec__##isa##_multiply_Q4_K; \
-        (table)->multiply[SPECDEC__TYPE_Q5_K] = specdec__##isa##_multiply_Q5_K; \
-        (table)->multiply[SPECDEC__TYPE_Q6_K] = specdec__##isa##_multiply_Q6_K; \
-        (table)->multiply[SPECDEC__TYPE_IQ2_XXS] = specdec__##isa##_multiply_IQ2_XXS; \
-        (table)->multiply[SPECDEC__TYPE_IQ4_NL] = specdec__##isa##_multiply_IQ4_NL; \
-        (table)->multiply[SPECDEC__TYPE_IQ4_XS] = specdec__##isa##_multiply_IQ4_XS; \
+        (table)->what[SPECDEC__TYPE_Q4_0] = specdec__##name##_Q4_0; \
+        (table)->what[SPECDEC__TYPE_Q4_1] = specdec__##name##_Q4_1; \
+        (table)->what[SPECDEC__TYPE_Q5_0] = specdec__##name##_Q5_0; \
+        (table)->what[SPECDEC__TYPE_Q5_1] = specdec__##name##_Q5_1; \
+        (table)->what[SPECDEC__TYPE_Q8_0] = specdec__##name##_Q8_0; \
+        (table)->what[SPECDEC__TYPE_Q2_K] = specdec__##name##_Q2_K; \
+        (table)->what[SPECDEC__TYPE_Q3_K] = specdec__##name##_Q3_K; \
+        (table)->what[SPECDEC__TYPE_Q4_K] = specdec__##name##_Q4_K; \
+        (table)->what[SPECDEC__TYPE_Q5_K] = specdec__##name##_Q5_K; \
+        (table)->what[SPECDEC__TYPE_Q6_K] = specdec__##name##_Q6_K; \
+        (table)->what[SPECDEC__TYPE_IQ2_XXS] = specdec__##name##_IQ2_XXS; \
+        (table)->what[SPECDEC__TYPE_IQ4_NL] = specdec__##name##_IQ4_NL; \
+        (table)->what[SPECDEC__TYPE_IQ4_XS] = specdec__##name##_IQ4_XS; \
     } while (0)
 
 #define SPECDEC__FLOAT_KERNELS(table, isa) \
@@ -3945,21 +4063,47 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
         (table)->float_to_f16 = specdec__##isa##_float_to_f16; \
     } while (0)
 
-/* sums (count, 16) += blocks*32 values of a tile times columns: see specdec__multiply_function. */
-static void specdec__kernels_multiply(const specdec__kernels *kernels, const specdec__quant_type *type, const unsigned char *tile, int blocks,
-                                      specdec__panel *panel, const specdec__columns *x, int block, int column, int count, float *sums)
-{
-    specdec__dot_function *dot = type->granule ? kernels->dot[type->granule == 32][type->has_minimum] : kernels->dot_float;
-    const int most = SPECDEC__PANEL / 32;
-    int from;
+/* A run of values of one or two tiles of the same type; the second is NULL if there is none. */
+typedef struct specdec__tiles {
+    const specdec__quant_type *type;
+    const unsigned char *tile[2];
+    const unsigned char *next[2]; /* what is likely to be multiplied after them; any address */
+} specdec__tiles;
 
-    if (kernels->multiply[type->number]) {
-        kernels->multiply[type->number](tile, blocks, panel, x, block, column, count, sums);
+/* sums[i] (count, 16) += blocks*32 values of tile i times columns [column, column + count), from block on. panels: two. */
+static void specdec__kernels_multiply(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks, specdec__panel *panels,
+                                      const specdec__columns *x, int block, int column, int count, float *const *sums)
+{
+    const specdec__quant_type *type = tiles->type;
+    const size_t step = (size_t)(SPECDEC__PANEL / type->block) * type->bytes * SPECDEC__ROWS;
+    specdec__dot_function *dot = type->granule ? kernels->dot[type->granule == 32][type->has_minimum] : kernels->dot_float;
+    specdec__dot_two_function *two = tiles->tile[1] && type->granule ? kernels->dot_two[type->granule == 32][type->has_minimum] : NULL;
+    const unsigned char *first = tiles->tile[0], *second = tiles->tile[1];
+    int from, run;
+
+    if (kernels->multiply[type->number] && count <= kernels->few) {
+        kernels->multiply[type->number](first, blocks, panels, x, block, column, count, sums[0]);
+        if (second)
+            kernels->multiply[type->number](second, blocks, panels, x, block, column, count, sums[1]);
         return;
     }
-    for (from = 0; from < blocks; from += most, tile += (size_t)(SPECDEC__PANEL / type->block) * type->bytes * SPECDEC__ROWS) {
-        kernels->unpack[type->number](type, tile, specdec__min_int(most, blocks - from), panel);
-        dot(panel, specdec__min_int(most, blocks - from), x, block + from, column, count, sums);
+    for (from = 0; from < blocks; from += run, first += step, second += second ? step : 0) {
+        run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+        kernels->unpack[type->number](type, first, run, panels);
+        if (second)
+            kernels->unpack[type->number](type, second, run, panels + 1);
+        if (two) {
+            specdec__ahead ahead;
+
+            ahead.at[0] = from + run < blocks ? first + step : tiles->next[0];
+            ahead.at[1] = from + run < blocks ? second + step : tiles->next[1];
+            ahead.lines = (int)(step / 64);
+            two(panels, run, x, block + from, column, count, sums, &ahead);
+            continue;
+        }
+        dot(panels, run, x, block + from, column, count, sums[0]);
+        if (second)
+            dot(panels + 1, run, x, block + from, column, count, sums[1]);
     }
 }
 
@@ -3985,14 +4129,16 @@ static int specdec__cpu_always(void) { return 1; }
 static void specdec__kernels_avx2(specdec__kernels *table)
 {
     SPECDEC__FLOAT_KERNELS(table, avx2);
-    SPECDEC__MULTIPLY_KERNELS(table, avx2);
+    SPECDEC__TYPE_KERNELS(table, multiply, avx2_multiply);
+    table->few = 1 << 20; /* any number */
 }
 
 #ifdef SPECDEC__AVXVNNI
 static void specdec__kernels_avxvnni(specdec__kernels *table)
 {
     SPECDEC__FLOAT_KERNELS(table, avx2);
-    SPECDEC__MULTIPLY_KERNELS(table, avxvnni);
+    SPECDEC__TYPE_KERNELS(table, multiply, avxvnni_multiply);
+    table->few = 1 << 20; /* any number */
     table->name = "avxvnni";
 }
 #endif
@@ -4000,7 +4146,14 @@ static void specdec__kernels_avxvnni(specdec__kernels *table)
 static void specdec__kernels_avx512(specdec__kernels *table)
 {
     SPECDEC__FLOAT_KERNELS(table, avx512);
-    SPECDEC__MULTIPLY_KERNELS(table, avx512);
+    SPECDEC__DOT_KERNELS(table, avx512);
+    SPECDEC__TYPE_KERNELS(table, unpack, avx512_unpack);
+    SPECDEC__TYPE_KERNELS(table, multiply, avx512_multiply);
+    table->few = 4;
+    table->dot_two[0][0] = specdec__avx512_pair16;
+    table->dot_two[0][1] = specdec__avx512_pair16m;
+    table->dot_two[1][0] = specdec__avx512_pair32;
+    table->dot_two[1][1] = specdec__avx512_pair32m;
 }
 
 typedef struct specdec__cpuid {
@@ -7188,8 +7341,8 @@ typedef struct specdec__batch {
 
 /* Buffers of one thread. */
 typedef struct specdec__scratch {
-    specdec__panel *panel;
-    unsigned char *tile;       /* 16 rows x 256 values, repacked when weights stay in the file */
+    specdec__panel *panel;     /* (2) */
+    unsigned char *tile;       /* (2): 16 rows x 256 values, repacked when weights stay in the file */
     float *sums;               /* (2, 64 columns, 16 rows) */
     float *keys, *values;      /* two pages as floats: (2, dim, 64), (2, 64, dim) */
     int page[2];               /* which pages of the unit at work those are; -1: none */
@@ -7238,8 +7391,8 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
     c->scratch = SPECDEC__TAKE(arena, specdec__scratch, threads);
     for (i = 0; i < threads; i++) {
         s = c->scratch ? &c->scratch[i] : &unused;
-        s->panel = SPECDEC__TAKE(arena, specdec__panel, 1);
-        s->tile = SPECDEC__TAKE(arena, unsigned char, SPECDEC__PANEL * SPECDEC__ROWS * 4);
+        s->panel = SPECDEC__TAKE(arena, specdec__panel, 2);
+        s->tile = SPECDEC__TAKE(arena, unsigned char, 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4);
         s->sums = SPECDEC__TAKE(arena, float, 2 * SPECDEC__COLUMNS * SPECDEC__ROWS);
         s->keys = SPECDEC__TAKE(arena, float, 2 * c->kv.dim * SPECDEC__KEYS);
         s->values = SPECDEC__TAKE(arena, float, 2 * c->kv.dim * SPECDEC__KEYS);
@@ -7300,26 +7453,52 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
 
 /* --- matrices ------------------------------------------------------------------------------------------------------- */
 
-/* sums (count, 16) = one tile of 16 rows times columns [column, column + count). */
-static void specdec__forward_tile(const specdec__context *c, const specdec__matrix *matrix, int tile, int column, int count,
-                                  specdec__scratch *scratch, float *sums)
-{
-    const specdec__quant_type *type = matrix->type;
-    const unsigned char *at = (matrix->tiles ? matrix->tiles : matrix->file) + (size_t)tile * specdec__matrix_tile_bytes(matrix);
-    int rows = specdec__min_int(SPECDEC__ROWS, matrix->rows - tile * SPECDEC__ROWS), from;
+/* A tile of 16 rows of a matrix; matrix is NULL where there is none. */
+typedef struct specdec__place {
+    const specdec__matrix *matrix;
+    int tile;
+} specdec__place;
 
-    memset(sums, 0, (size_t)count * SPECDEC__ROWS * sizeof *sums);
+SPECDEC__INLINE const unsigned char *specdec__place_bytes(const specdec__place *place)
+{
+    const specdec__matrix *matrix = place->matrix;
+
+    return (matrix->tiles ? matrix->tiles : matrix->file) + (size_t)place->tile * specdec__matrix_tile_bytes(matrix);
+}
+
+/* sums[i] (count, 16) = place i times columns [column, column + count). The places' matrices have the same type and length. */
+static void specdec__forward_tiles(const specdec__context *c, const specdec__place *places, int place_count, int column, int count,
+                                   specdec__scratch *scratch, float *const *sums)
+{
+    const specdec__matrix *matrix = places->matrix;
+    const size_t room = SPECDEC__PANEL * SPECDEC__ROWS * 4;
+    specdec__tiles tiles;
+    int from, i;
+
+    tiles.type = matrix->type;
+    tiles.tile[1] = NULL;
+    for (i = 0; i < place_count; i++) {
+        memset(sums[i], 0, (size_t)count * SPECDEC__ROWS * sizeof *sums[i]);
+        tiles.tile[i] = specdec__place_bytes(&places[i]);
+        tiles.next[i] = tiles.tile[i] + (size_t)(places[0].matrix == places[place_count - 1].matrix ? place_count : 1) * specdec__matrix_tile_bytes(matrix);
+    }
     if (matrix->tiles) {
-        specdec__kernels_multiply(c->kernels, type, at, matrix->columns / 32, scratch->panel, &c->columns, 0, column, count, sums);
+        specdec__kernels_multiply(c->kernels, &tiles, matrix->columns / 32, scratch->panel, &c->columns, 0, column, count, sums);
         return;
     }
     for (from = 0; from < matrix->columns; from += SPECDEC__PANEL) {
         int values = specdec__min_int(SPECDEC__PANEL, matrix->columns - from);
-        size_t blocks = (size_t)(values / type->block);
+        size_t blocks = (size_t)(values / matrix->type->block);
 
-        specdec__quant_interleave(type, at, matrix->row_bytes, rows, blocks, scratch->tile);
-        specdec__kernels_multiply(c->kernels, type, scratch->tile, values / 32, scratch->panel, &c->columns, from / 32, column, count, sums);
-        at += blocks * type->bytes;
+        for (i = 0; i < place_count; i++) {
+            const specdec__matrix *own = places[i].matrix;
+            int rows = specdec__min_int(SPECDEC__ROWS, own->rows - places[i].tile * SPECDEC__ROWS);
+
+            tiles.tile[i] = scratch->tile + (size_t)i * room;
+            specdec__quant_interleave(own->type, specdec__place_bytes(&places[i]) + (size_t)(from / own->type->block) * own->type->bytes, own->row_bytes,
+                                      rows, blocks, scratch->tile + (size_t)i * room);
+        }
+        specdec__kernels_multiply(c->kernels, &tiles, values / 32, scratch->panel, &c->columns, from / 32, column, count, sums);
     }
 }
 
@@ -7349,30 +7528,42 @@ static void specdec__forward_put(const specdec__context *c, const specdec__targe
     }
 }
 
+/* Items that a thread claims at a time: one, or an even number. */
 SPECDEC__INLINE int specdec__forward_chunk(const specdec__context *c, int items)
 {
-    return specdec__max_int(1, items / (c->pool->active * 8));
+    int chunk = items / (c->pool->active * 8);
+
+    return chunk > 1 ? chunk & ~1 : 1;
 }
 
-/* Several matrices over the same columns, their tiles shared out among the threads. */
+/* Several matrices over the same columns, their tiles shared out among the threads, two at a time. */
 static void specdec__forward_multiply(specdec__context *c, int thread, const specdec__target *targets, int count)
 {
     specdec__scratch *scratch = &c->scratch[thread];
-    int tiles = 0, passes = (c->columns.n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS, i, from, end = 0, chunk;
+    float *sums[2];
+    int tiles = 0, passes = (c->columns.n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS, i, from, end = 0, pair;
 
+    sums[0] = scratch->sums;
+    sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < count; i++)
         tiles += specdec__matrix_tiles(targets[i].matrix);
-    chunk = specdec__forward_chunk(c, tiles);
-    while ((from = specdec__pool_claim(c->pool, tiles * passes, chunk, &end)) < tiles * passes)
-        for (; from < end; from++) {
+    while ((from = specdec__pool_claim(c->pool, tiles * passes, specdec__forward_chunk(c, tiles), &end)) < tiles * passes)
+        for (; from < end; from += pair) {
             const specdec__target *t = targets;
+            specdec__place places[2];
             int column = from / tiles * SPECDEC__COLUMNS, tile = from % tiles;
             int columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);
 
             for (; tile >= specdec__matrix_tiles(t->matrix); t++)
                 tile -= specdec__matrix_tiles(t->matrix);
-            specdec__forward_tile(c, t->matrix, tile, column, columns, scratch, scratch->sums);
-            specdec__forward_put(c, t, tile, column, columns, scratch->sums);
+            pair = tile + 1 < specdec__matrix_tiles(t->matrix) && from + 1 < end ? 2 : 1;
+            for (i = 0; i < pair; i++) {
+                places[i].matrix = t->matrix;
+                places[i].tile = tile + i;
+            }
+            specdec__forward_tiles(c, places, pair, column, columns, scratch, sums);
+            for (i = 0; i < pair; i++)
+                specdec__forward_put(c, t, tile + i, column, columns, sums[i]);
         }
 }
 
@@ -7381,10 +7572,16 @@ static void specdec__forward_gate_up(specdec__context *c, int thread, const spec
 {
     const specdec__matrix *gate = &layer->matrix[SPECDEC__GATE], *up = &layer->matrix[SPECDEC__UP];
     specdec__scratch *scratch = &c->scratch[thread];
-    float *sums = scratch->sums, *more = sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
-    int tiles = specdec__matrix_tiles(gate), passes = (c->columns.n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS, from, end = 0, i;
+    float *sums[2];
+    int tiles = specdec__matrix_tiles(gate), passes = (c->columns.n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS, from, end = 0;
+    const int alike = gate->type == up->type && !gate->tiles == !up->tiles;
     specdec__target target;
+    specdec__place places[2];
 
+    sums[0] = scratch->sums;
+    sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
+    places[0].matrix = gate;
+    places[1].matrix = up;
     memset(&target, 0, sizeof target);
     target.matrix = gate;
     target.out = c->hidden;
@@ -7394,11 +7591,12 @@ static void specdec__forward_gate_up(specdec__context *c, int thread, const spec
             int column = from / tiles * SPECDEC__COLUMNS, tile = from % tiles;
             int columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);
 
-            specdec__forward_tile(c, gate, tile, column, columns, scratch, sums);
-            specdec__forward_tile(c, up, tile, column, columns, scratch, more);
-            for (i = 0; i < columns; i++)
-                c->kernels->silu_multiply(sums + i * SPECDEC__ROWS, more + i * SPECDEC__ROWS, SPECDEC__ROWS, sums + i * SPECDEC__ROWS);
-            specdec__forward_put(c, &target, tile, column, columns, sums);
+            places[0].tile = places[1].tile = tile;
+            specdec__forward_tiles(c, places, 1 + alike, column, columns, scratch, sums);
+            if (!alike)
+                specdec__forward_tiles(c, places + 1, 1, column, columns, scratch, sums + 1);
+            c->kernels->silu_multiply(sums[0], sums[1], columns * SPECDEC__ROWS, sums[0]);
+            specdec__forward_put(c, &target, tile, column, columns, sums[0]);
         }
 }
 
