@@ -779,6 +779,7 @@ specdec__fail(specdec_error *error, specdec_result code, const char *format, ...
 #define SPECDEC__LOAD(at) __atomic_load_n((at), __ATOMIC_ACQUIRE)
 #define SPECDEC__STORE(at, value) __atomic_store_n((at), (value), __ATOMIC_RELEASE)
 #define SPECDEC__ADD(at, value) __atomic_fetch_add((at), (value), __ATOMIC_ACQ_REL)
+#define SPECDEC__SWAP(at, seen, value) __atomic_compare_exchange_n((at), (seen), (value), 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)
 
 /* Seconds since some fixed moment; 0 where there is no clock. */
 static SPECDEC__UNUSED double specdec__os_seconds(void)
@@ -958,17 +959,25 @@ static int specdec__pool_barrier(specdec__pool *pool)
     return pool->stopped;
 }
 
-/* Claims the next chunk of [0, count): returns its first item and sets *end, or returns count when all are taken.
-   Threads that run faster simply come back more often. */
-static int specdec__pool_claim(specdec__pool *pool, int count, int chunk, int *end)
+/* Claims a part of what is left of [0, count), an even number of items and at least `least`: returns its first item and sets
+   *end, or returns count when all are taken. Threads that run faster simply come back more often; parts grow smaller, so
+   that all end at about the same time. */
+static int specdec__pool_claim(specdec__pool *pool, int count, int least, int *end)
 {
-    int from = pool->active == 1 ? pool->cursor : SPECDEC__ADD(&pool->cursor, chunk);
+    int from = pool->cursor, part;
 
-    if (pool->active == 1)
-        pool->cursor += chunk;
-    if (from >= count)
-        return count;
-    *end = from + chunk < count ? from + chunk : count;
+    if (pool->active == 1) {
+        pool->cursor = *end = count;
+        return from;
+    }
+    from = SPECDEC__LOAD(&pool->cursor);
+    do {
+        if (from >= count)
+            return count;
+        part = specdec__max_int(least, (count - from) / (pool->active * 4) & ~1);
+        part = specdec__min_int(part, count - from);
+    } while (!SPECDEC__SWAP(&pool->cursor, &from, from + part));
+    *end = from + part;
     return from;
 }
 
@@ -7528,14 +7537,6 @@ static void specdec__forward_put(const specdec__context *c, const specdec__targe
     }
 }
 
-/* Items that a thread claims at a time: one, or an even number. */
-SPECDEC__INLINE int specdec__forward_chunk(const specdec__context *c, int items)
-{
-    int chunk = items / (c->pool->active * 8);
-
-    return chunk > 1 ? chunk & ~1 : 1;
-}
-
 /* Several matrices over the same columns, their tiles shared out among the threads, two at a time. */
 static void specdec__forward_multiply(specdec__context *c, int thread, const specdec__target *targets, int count)
 {
@@ -7547,7 +7548,7 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
     sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < count; i++)
         tiles += specdec__matrix_tiles(targets[i].matrix);
-    while ((from = specdec__pool_claim(c->pool, tiles * passes, specdec__forward_chunk(c, tiles), &end)) < tiles * passes)
+    while ((from = specdec__pool_claim(c->pool, tiles * passes, 2, &end)) < tiles * passes)
         for (; from < end; from += pair) {
             const specdec__target *t = targets;
             specdec__place places[2];
@@ -7586,7 +7587,7 @@ static void specdec__forward_gate_up(specdec__context *c, int thread, const spec
     target.matrix = gate;
     target.out = c->hidden;
     target.stride = (size_t)c->ff;
-    while ((from = specdec__pool_claim(c->pool, tiles * passes, specdec__forward_chunk(c, tiles), &end)) < tiles * passes)
+    while ((from = specdec__pool_claim(c->pool, tiles * passes, 1, &end)) < tiles * passes)
         for (; from < end; from++) {
             int column = from / tiles * SPECDEC__COLUMNS, tile = from % tiles;
             int columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);
