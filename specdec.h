@@ -518,6 +518,12 @@ extern "C" {
 
 #include <stdarg.h>
 #include <string.h>
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
+#include <cpuid.h>
+#include <immintrin.h>
+#elif defined(__aarch64__) && !defined(SPECDEC_NO_SIMD)
+#include <arm_neon.h>
+#endif
 
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
 #error "specdec.h: -ffast-math changes results; every promise of this file rests on IEEE arithmetic. Remove it."
@@ -1837,6 +1843,74 @@ SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, co
         }
 }
 
+/* 16 bytes of each of 16 rows, step apart, to four times 16 words: word i of every row from to + 64*i on. */
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
+#define SPECDEC__QUANT_WORDS 4 /* words of a row that are moved at a time */
+SPECDEC__INLINE void specdec__quant_move_words(const unsigned char *from, size_t step, unsigned char *to)
+{
+    int row;
+
+    for (row = 0; row < SPECDEC__QUANT_ROWS; row += 4, from += 4 * step, to += 16) {
+        __m128i a = _mm_loadu_si128((const __m128i *)(const void *)from), b = _mm_loadu_si128((const __m128i *)(const void *)(from + step));
+        __m128i c = _mm_loadu_si128((const __m128i *)(const void *)(from + 2 * step)), d = _mm_loadu_si128((const __m128i *)(const void *)(from + 3 * step));
+        __m128i ab = _mm_unpacklo_epi32(a, b), cd = _mm_unpacklo_epi32(c, d);
+
+        _mm_storeu_si128((__m128i *)(void *)to, _mm_unpacklo_epi64(ab, cd));
+        _mm_storeu_si128((__m128i *)(void *)(to + 64), _mm_unpackhi_epi64(ab, cd));
+        ab = _mm_unpackhi_epi32(a, b);
+        cd = _mm_unpackhi_epi32(c, d);
+        _mm_storeu_si128((__m128i *)(void *)(to + 128), _mm_unpacklo_epi64(ab, cd));
+        _mm_storeu_si128((__m128i *)(void *)(to + 192), _mm_unpackhi_epi64(ab, cd));
+    }
+}
+#elif defined(__aarch64__) && !defined(SPECDEC_NO_SIMD)
+#define SPECDEC__QUANT_WORDS 4
+SPECDEC__INLINE void specdec__quant_move_words(const unsigned char *from, size_t step, unsigned char *to)
+{
+    int row;
+
+    for (row = 0; row < SPECDEC__QUANT_ROWS; row += 4, from += 4 * step, to += 16) {
+        uint32x4_t a = vreinterpretq_u32_u8(vld1q_u8(from)), b = vreinterpretq_u32_u8(vld1q_u8(from + step));
+        uint32x4_t c = vreinterpretq_u32_u8(vld1q_u8(from + 2 * step)), d = vreinterpretq_u32_u8(vld1q_u8(from + 3 * step));
+        uint64x2_t ab = vreinterpretq_u64_u32(vzip1q_u32(a, b)), cd = vreinterpretq_u64_u32(vzip1q_u32(c, d));
+
+        vst1q_u8(to, vreinterpretq_u8_u64(vzip1q_u64(ab, cd)));
+        vst1q_u8(to + 64, vreinterpretq_u8_u64(vzip2q_u64(ab, cd)));
+        ab = vreinterpretq_u64_u32(vzip2q_u32(a, b));
+        cd = vreinterpretq_u64_u32(vzip2q_u32(c, d));
+        vst1q_u8(to + 128, vreinterpretq_u8_u64(vzip1q_u64(ab, cd)));
+        vst1q_u8(to + 192, vreinterpretq_u8_u64(vzip2q_u64(ab, cd)));
+    }
+}
+#else
+#define SPECDEC__QUANT_WORDS 1
+SPECDEC__INLINE void specdec__quant_move_words(const unsigned char *from, size_t step, unsigned char *to)
+{
+    int row;
+
+    for (row = 0; row < SPECDEC__QUANT_ROWS; row++)
+        memcpy(to + row * 4, from + (size_t)row * step, 4);
+}
+#endif
+
+/* One field of a block of row_count rows, row_bytes apart: count units of each. */
+SPECDEC__INLINE void specdec__quant_interleave_field(int unit, int count, const unsigned char *from, size_t row_bytes, int row_count, unsigned char *to)
+{
+    size_t size = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
+    int row, i;
+
+    if (unit == 4 && row_count == SPECDEC__QUANT_ROWS && count % SPECDEC__QUANT_WORDS == 0)
+        for (i = 0; i < count; i += SPECDEC__QUANT_WORDS)
+            specdec__quant_move_words(from + i * 4, row_bytes, to + i * 4 * SPECDEC__QUANT_ROWS);
+    else if (unit == 2 && row_count == SPECDEC__QUANT_ROWS)
+        for (i = 0; i < count; i++, from += 2, to += 2 * SPECDEC__QUANT_ROWS)
+            for (row = 0; row < SPECDEC__QUANT_ROWS; row++)
+                memcpy(to + row * 2, from + (size_t)row * row_bytes, 2);
+    else
+        for (row = 0; row < row_count; row++)
+            specdec__quant_move_units(unit, count, 0, from + (size_t)row * row_bytes, size, to + (size_t)row * size, size * SPECDEC__QUANT_ROWS);
+}
+
 /* Repacks row_count (1..16) rows, row_bytes apart, of so many blocks each into one row of tiles: 16 * bytes for each
    block, block after block. Inside a tile: for each field of the block in order, for each unit of the field, the units
    of the 16 rows side by side; so SIMD lanes are rows. Rows that are missing are zero bytes. Only bits are permuted. */
@@ -1851,15 +1925,16 @@ static SPECDEC__UNUSED void specdec__quant_interleave(const specdec__quant_type 
         unsigned char *tile = tile_out + b * type->bytes * SPECDEC__QUANT_ROWS;
         int f, row;
 
+        if (b * type->bytes % 64 < type->bytes) /* a new cache line of each row: the tile after this one is next */
+            for (row = 0; row < row_count; row++)
+                __builtin_prefetch(from + (size_t)(row + SPECDEC__QUANT_ROWS) * row_bytes, 0, 2);
         if (row_count < SPECDEC__QUANT_ROWS)
             memset(tile, 0, (size_t)type->bytes * SPECDEC__QUANT_ROWS);
         for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
             int unit = type->fields[f].unit, count = type->fields[f].count;
             size_t size = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
 
-            for (row = 0; row < row_count; row++)
-                specdec__quant_move_units(unit, count, 0, from + (size_t)row * row_bytes, size,
-                                          tile + (size_t)row * size, size * SPECDEC__QUANT_ROWS);
+            specdec__quant_interleave_field(unit, count, from, row_bytes, row_count, tile);
             from += size * (size_t)count;
             tile += size * (size_t)count * SPECDEC__QUANT_ROWS;
         }
@@ -2167,8 +2242,6 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
-#include <cpuid.h>
-#include <immintrin.h>
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic pop
 #endif
@@ -2398,6 +2471,9 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_integers(int mode, int vectors,
     __m256i part[4][2];
     int i, c;
 
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++)
+        part[c][0] = part[c][1] = _mm256_setzero_si256();
     for (i = 0; i < vectors; i++) {
         __m256i a = specdec__avx2_get(w + i * 64), b = specdec__avx2_get(w + i * 64 + 32);
 
@@ -3309,7 +3385,6 @@ SPECDEC__AVX512_DOT(32m, 32, 1)
 /* --- NEON, with and without dot products and matrix products ------------------------------------------------------ */
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
-#include <arm_neon.h>
 #if defined(__linux__)
 #include <sys/auxv.h>
 #endif
@@ -7899,15 +7974,16 @@ static void specdec__forward_attention(specdec__context *c, int thread, int laye
         do
             parts++;
         while (group % parts);
-    while ((from = specdec__pool_claim(c->pool, m->kv_heads * parts, 1, &end)) < m->kv_heads * parts) {
-        specdec__unit unit;
+    while ((from = specdec__pool_claim(c->pool, m->kv_heads * parts, 1, &end)) < m->kv_heads * parts)
+        for (; from < end; from++) {
+            specdec__unit unit;
 
-        unit.layer = layer;
-        unit.head = from / parts;
-        unit.from = unit.head * group + from % parts * (group / parts);
-        unit.to = unit.from + group / parts;
-        specdec__forward_attend(c, thread, &unit);
-    }
+            unit.layer = layer;
+            unit.head = from / parts;
+            unit.from = unit.head * group + from % parts * (group / parts);
+            unit.to = unit.from + group / parts;
+            specdec__forward_attend(c, thread, &unit);
+        }
 }
 
 /* --- the step ------------------------------------------------------------------------------------------------------- */
@@ -7941,7 +8017,8 @@ static int specdec__forward_layer(specdec__context *c, int thread, int index)
     if (specdec__pool_barrier(c->pool))
         return 1;
     while ((from = specdec__pool_claim(c->pool, c->n * c->model->kv_heads, 1, &end)) < c->n * c->model->kv_heads)
-        specdec__forward_rotate(c, thread, index, from / c->model->kv_heads, from % c->model->kv_heads);
+        for (; from < end; from++)
+            specdec__forward_rotate(c, thread, index, from / c->model->kv_heads, from % c->model->kv_heads);
     if (specdec__pool_barrier(c->pool))
         return 1;
     specdec__forward_attention(c, thread, index);
