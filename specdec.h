@@ -519,8 +519,17 @@ extern "C" {
 #include <stdarg.h>
 #include <string.h>
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
+/* gcc 12 sees uninitialised variables in its own AVX-512 header when it compiles C++ (GCC bug 105593). */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <cpuid.h>
 #include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
 #elif defined(__aarch64__) && !defined(SPECDEC_NO_SIMD)
 #include <arm_neon.h>
 #endif
@@ -2233,18 +2242,9 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
 #define SPECDEC__WIDTH 1
 #include SPECDEC_FILE
 
-/* --- AVX2 with FMA and F16C, and AVX-VNNI ---------------------------------------------------------------------------- */
+/* --- x86-64: what SSE4.1 and AVX2 have in common --------------------------------------------------------------------- */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
-/* gcc 12 sees uninitialised variables in its own AVX-512 header when it compiles C++ (GCC bug 105593). */
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#endif
-#if defined(__GNUC__) && !defined(__clang__)
-#pragma GCC diagnostic pop
-#endif
 /* Without optimisation gcc's intrinsics are function-like macros that convert masks in our lines. */
 #if defined(__GNUC__) && !defined(__clang__) && !defined(__OPTIMIZE__)
 #pragma GCC diagnostic ignored "-Wconversion"
@@ -2254,6 +2254,296 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
 /* Makes the compiler load a vector once, not again for every use. */
 #define SPECDEC__KEEP(vector) __asm__("" : "+v"(vector))
 
+/* sum += four products of unsigned w (or signed, for SIGNED) and signed x in every 32-bit lane. What may be added up in 16
+   bits: 8 steps of 4-bit codes, 2 of 6-bit codes, 1 of 8-bit codes: all below 2^15, so nothing ever saturates. */
+enum { SPECDEC__X86_4BIT, SPECDEC__X86_6BIT, SPECDEC__X86_SIGNED, SPECDEC__X86_VNNI };
+
+/* A panel times columns, at most `most` (2 or 4) of them at once. base is the instruction set of everything but the integers. */
+#define SPECDEC__X86_DOT(isa, base, target, most) \
+    target SPECDEC__INLINE void specdec__##isa##_dot_columns(int mode, int granule, int has_minimum, int columns, const specdec__panel *panel, \
+                                                             int blocks, const specdec__columns *x, size_t at, float *sums) \
+    { \
+        enum { REGISTERS = 64 / sizeof(specdec__##base##_bytes) }; \
+        const int per = 32 / granule, vectors = granule / 4; \
+        specdec__##base##_v acc[4]; \
+        int k, c, r; \
+        SPECDEC__UNROLL \
+        for (c = 0; c < columns; c++) \
+            acc[c] = specdec__##base##_load(sums + c * 16); \
+        for (k = 0; k < blocks * per; k++) { \
+            const size_t block = at + (size_t)(k / per) * (size_t)x->n; \
+            const int32_t *codes = (const int32_t *)(const void *)(x->codes + block * 32) + k % per * 4; \
+            const int32_t *pairs = per == 1 ? x->pair32 + block : x->pair16 + block * 2 + k % 2; \
+            const float *totals = per == 1 ? x->sum32 + block : x->sum16 + block * 2 + k % 2; \
+            specdec__##base##_bytes integers[4][REGISTERS]; \
+            SPECDEC__UNROLL \
+            for (c = 0; c < columns; c++) { \
+                specdec__##base##_bytes pair = specdec__##base##_ints(pairs[c * per]); \
+                SPECDEC__UNROLL \
+                for (r = 0; r < REGISTERS; r++) \
+                    integers[c][r] = specdec__##base##_multiply_words(specdec__##base##_get(&panel->pair[k][r * (16 / REGISTERS)]), pair); \
+            } \
+            specdec__##isa##_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, codes, integers); \
+            SPECDEC__UNROLL \
+            for (c = 0; c < columns; c++) { \
+                specdec__##base##_v scale = specdec__##base##_mul(specdec__##base##_load(panel->scale[k]), specdec__##base##_set(x->scale[block + (size_t)c])); \
+                acc[c] = specdec__##base##_madd(scale, specdec__##base##_from_ints(integers[c]), acc[c]); \
+                if (has_minimum) \
+                    acc[c] = specdec__##base##_madd(specdec__##base##_load(panel->minimum[k]), specdec__##base##_set(totals[c * per]), acc[c]); \
+            } \
+        } \
+        SPECDEC__UNROLL \
+        for (c = 0; c < columns; c++) \
+            specdec__##base##_store(sums + c * 16, acc[c]); \
+    } \
+    target SPECDEC__INLINE void specdec__##isa##_dot(int mode, int granule, int has_minimum, const specdec__panel *panel, int blocks, \
+                                                     const specdec__columns *x, size_t at, int count, float *sums) \
+    { \
+        for (; count >= most; count -= most, at += most, sums += most * 16) \
+            specdec__##isa##_dot_columns(mode, granule, has_minimum, most, panel, blocks, x, at, sums); \
+        if (most > 3 && count == 3) \
+            specdec__##isa##_dot_columns(mode, granule, has_minimum, 3, panel, blocks, x, at, sums); \
+        if (most > 3 && count == 2) \
+            specdec__##isa##_dot_columns(mode, granule, has_minimum, 2, panel, blocks, x, at, sums); \
+        if (count == 1) \
+            specdec__##isa##_dot_columns(mode, granule, has_minimum, 1, panel, blocks, x, at, sums); \
+    }
+
+/* Unpacks and multiplies a panel at a time; bias is what the codes of the type come with. */
+#define SPECDEC__X86_TYPE(isa, base, target, vnni, number, granule, has_minimum, mode, bias) \
+    target static void specdec__##isa##_multiply_##number(const unsigned char *tile, int blocks, specdec__panel *panel, \
+        const specdec__columns *x, int block, int column, int count, float *sums) \
+    { \
+        const specdec__quant_type *type = specdec__quant_find(SPECDEC__TYPE_##number); \
+        const size_t bytes = (size_t)type->bytes * SPECDEC__ROWS * 32 / type->block; \
+        int run; \
+        for (; blocks; blocks -= run, block += run, tile += (size_t)run * bytes) { \
+            run = specdec__min_int(blocks, SPECDEC__PANEL / 32); \
+            specdec__##base##_unpack(SPECDEC__TYPE_##number, tile, run, panel); \
+            specdec__##base##_pairs(granule, bias, vnni && mode == SPECDEC__X86_SIGNED, run, panel); \
+            specdec__##isa##_dot(vnni ? SPECDEC__X86_VNNI : mode, granule, has_minimum, panel, run, x, \
+                                 (size_t)block * (size_t)x->n + (size_t)column, count, sums); \
+        } \
+    }
+
+#define SPECDEC__X86_TYPES(isa, base, target, vnni) \
+    SPECDEC__X86_TYPE(isa, base, target, vnni, Q4_0, 32, 0, SPECDEC__X86_4BIT, 8) \
+    SPECDEC__X86_TYPE(isa, base, target, vnni, Q4_1, 32, 1, SPECDEC__X86_SIGNED, 0) \
+    SPECDEC__X86_TYPE(isa, base, target, vnni, Q5_0, 32, 0, SPECDEC__X86_SIGNED, 0) \
+    SPECDEC__X86_TYPE(isa, base, target, vnni, Q5_1, 32, 1, SPECDEC__X86_SIGNED, 0) \
+    SPECDEC__X86_TYPE(isa, base, target, vnni, Q8_0, 32, 0, SPECDEC__X86_SIGNED, 0) \
+    SPECDEC__X86_TYPE(isa, base, target, vnni, Q2_K, 16, 1, SPECDEC__X86_SIGNED, 0) \
+    SPECDEC__X86_TYPE(isa, base, target, vnni, Q3_K, 16, 0, SPECDEC__X86_SIGNED, 0) \
+    SPECDEC__X86_TYPE(isa, base, target, vnni, Q4_K, 32, 1, SPECDEC__X86_4BIT, 0) \
+    SPECDEC__X86_TYPE(isa, base, target, vnni, Q5_K, 32, 1, SPECDEC__X86_SIGNED, 0) \
+    SPECDEC__X86_TYPE(isa, base, target, vnni, Q6_K, 16, 0, SPECDEC__X86_6BIT, 32) \
+    SPECDEC__X86_TYPE(isa, base, target, vnni, IQ2_XXS, 32, 0, SPECDEC__X86_SIGNED, 0) \
+    SPECDEC__X86_TYPE(isa, base, target, vnni, IQ4_NL, 32, 0, SPECDEC__X86_SIGNED, 0) \
+    SPECDEC__X86_TYPE(isa, base, target, vnni, IQ4_XS, 32, 0, SPECDEC__X86_SIGNED, 0)
+#endif /* x86_64 */
+
+/* --- SSE4.1 with SSSE3 ------------------------------------------------------------------------------------------------ */
+
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
+#define SPECDEC__SSE41 __attribute__((target("sse4.1")))
+
+/* Sixteen float lanes in four registers. */
+typedef struct specdec__sse41_v {
+    __m128 a, b, c, d;
+} specdec__sse41_v;
+
+#define SPECDEC__SSE41_EACH(name, operation) \
+    SPECDEC__SSE41 SPECDEC__INLINE specdec__sse41_v specdec__sse41_##name(specdec__sse41_v x, specdec__sse41_v y) \
+    { \
+        x.a = operation(x.a, y.a); \
+        x.b = operation(x.b, y.b); \
+        x.c = operation(x.c, y.c); \
+        x.d = operation(x.d, y.d); \
+        return x; \
+    }
+
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_scale2_quarter(__m128 a, __m128 shifter)
+{
+    return _mm_castsi128_ps(_mm_add_epi32(_mm_castps_si128(a), _mm_slli_epi32(_mm_castps_si128(shifter), 23)));
+}
+SPECDEC__SSE41_EACH(add, _mm_add_ps)
+SPECDEC__SSE41_EACH(sub, _mm_sub_ps)
+SPECDEC__SSE41_EACH(mul, _mm_mul_ps)
+SPECDEC__SSE41_EACH(div, _mm_div_ps)
+SPECDEC__SSE41_EACH(max, _mm_max_ps)
+SPECDEC__SSE41_EACH(min, _mm_min_ps)
+SPECDEC__SSE41_EACH(scale2, specdec__sse41_scale2_quarter)
+
+/* product + addend rounded to odd, from their rounded sum: where an error was lost, the sum is brought one unit towards zero
+   if that is where the error points, and its last bit is set. Odd sums stay as they are. */
+SPECDEC__SSE41 SPECDEC__INLINE __m128d specdec__sse41_to_odd(__m128d product, __m128d addend, __m128d sum)
+{
+    __m128d back = _mm_sub_pd(sum, product), zero = _mm_setzero_pd();
+    __m128d error = _mm_add_pd(_mm_sub_pd(product, _mm_sub_pd(sum, back)), _mm_sub_pd(addend, back));
+    __m128d inexact = _mm_or_pd(_mm_cmplt_pd(error, zero), _mm_cmpgt_pd(error, zero)); /* NaNs are not */
+    __m128i odd = _mm_srli_epi64(_mm_castpd_si128(inexact), 63), opposite = _mm_srli_epi64(_mm_castpd_si128(_mm_xor_pd(error, sum)), 63);
+
+    return _mm_castsi128_pd(_mm_or_si128(_mm_sub_epi64(_mm_castpd_si128(sum), _mm_and_si128(odd, opposite)), odd));
+}
+
+/* specdec__fma of four. Rounding to odd matters only to sums that lie half way between two floats: where the 29 bits that a
+   float lacks are 1000..., or below the normal floats (2^-126), where it lacks more of them. */
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_fma(__m128 a, __m128 b, __m128 c)
+{
+    __m128d low = _mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), low_addend = _mm_cvtps_pd(c), low_sum = _mm_add_pd(low, low_addend);
+    __m128d high = _mm_mul_pd(_mm_cvtps_pd(_mm_movehl_ps(a, a)), _mm_cvtps_pd(_mm_movehl_ps(b, b)));
+    __m128d high_addend = _mm_cvtps_pd(_mm_movehl_ps(c, c)), high_sum = _mm_add_pd(high, high_addend);
+    __m128i ends = _mm_castps_si128(_mm_shuffle_ps(_mm_castpd_ps(low_sum), _mm_castpd_ps(high_sum), 0x88));
+    __m128i tops = _mm_castps_si128(_mm_shuffle_ps(_mm_castpd_ps(low_sum), _mm_castpd_ps(high_sum), 0xDD));
+    __m128i half = _mm_cmpeq_epi32(_mm_slli_epi32(ends, 3), _mm_set1_epi32((int)0x80000000u));
+    __m128i tiny;
+
+    tops = _mm_and_si128(tops, _mm_set1_epi32(0x7FFFFFFF)); /* without the sign */
+    tiny = _mm_and_si128(_mm_cmplt_epi32(tops, _mm_set1_epi32((1023 - 126) << 20)), _mm_cmpgt_epi32(tops, _mm_setzero_si128()));
+    if (__builtin_expect(_mm_movemask_epi8(_mm_or_si128(half, tiny)), 0)) {
+        low_sum = specdec__sse41_to_odd(low, low_addend, low_sum);
+        high_sum = specdec__sse41_to_odd(high, high_addend, high_sum);
+    }
+    return _mm_movelh_ps(_mm_cvtpd_ps(low_sum), _mm_cvtpd_ps(high_sum));
+}
+SPECDEC__SSE41 SPECDEC__INLINE specdec__sse41_v specdec__sse41_madd(specdec__sse41_v x, specdec__sse41_v y, specdec__sse41_v z)
+{
+    z.a = specdec__sse41_fma(x.a, y.a, z.a);
+    z.b = specdec__sse41_fma(x.b, y.b, z.b);
+    z.c = specdec__sse41_fma(x.c, y.c, z.c);
+    z.d = specdec__sse41_fma(x.d, y.d, z.d);
+    return z;
+}
+
+/* 16 lanes of so many bytes each. */
+#define SPECDEC__SSE41_LOAD(name, type, bytes, quarter) \
+    SPECDEC__SSE41 SPECDEC__INLINE specdec__sse41_v specdec__sse41_##name(const type *at) \
+    { \
+        const unsigned char *from = (const unsigned char *)at; \
+        specdec__sse41_v r; \
+        r.a = quarter(from); \
+        r.b = quarter(from + 4 * bytes); \
+        r.c = quarter(from + 8 * bytes); \
+        r.d = quarter(from + 12 * bytes); \
+        return r; \
+    }
+
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_from_floats(const unsigned char *at) { return _mm_loadu_ps((const float *)(const void *)at); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_from_byte(const unsigned char *at)
+{
+    return _mm_cvtepi32_ps(_mm_cvtepi8_epi32(_mm_cvtsi32_si128((int)specdec__load_u32(at))));
+}
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_from_bf16(const unsigned char *at)
+{
+    return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)(const void *)at)));
+}
+/* The bits, 13 places up, times 2^112, subnormals too; infinities and NaNs get the rest of their exponent. */
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_from_f16(const unsigned char *at)
+{
+    __m128i half = _mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at));
+    __m128i bits = _mm_slli_epi32(_mm_and_si128(half, _mm_set1_epi32(0x7FFF)), 13);
+    __m128i sign = _mm_slli_epi32(_mm_and_si128(half, _mm_set1_epi32(0x8000)), 16);
+    __m128i all_ones = _mm_and_si128(_mm_cmpgt_epi32(bits, _mm_set1_epi32(0x0F7FFFFF)), _mm_set1_epi32(0x7F800000));
+    __m128 magnitude = _mm_mul_ps(_mm_castsi128_ps(bits), _mm_set1_ps(5.192296858534828e33f));
+
+    return _mm_or_ps(magnitude, _mm_castsi128_ps(_mm_or_si128(sign, all_ones)));
+}
+SPECDEC__SSE41_LOAD(load, float, 4, specdec__sse41_from_floats)
+SPECDEC__SSE41_LOAD(load_bytes, int8_t, 1, specdec__sse41_from_byte)
+SPECDEC__SSE41_LOAD(load_bf16, void, 2, specdec__sse41_from_bf16)
+SPECDEC__SSE41_LOAD(load_f16, void, 2, specdec__sse41_from_f16)
+
+SPECDEC__SSE41 SPECDEC__INLINE specdec__sse41_v specdec__sse41_set(float x)
+{
+    specdec__sse41_v r;
+
+    r.a = r.b = r.c = r.d = _mm_set1_ps(x);
+    return r;
+}
+SPECDEC__SSE41 SPECDEC__INLINE specdec__sse41_v specdec__sse41_from_ints(const __m128i *ints)
+{
+    specdec__sse41_v r;
+
+    r.a = _mm_cvtepi32_ps(ints[0]);
+    r.b = _mm_cvtepi32_ps(ints[1]);
+    r.c = _mm_cvtepi32_ps(ints[2]);
+    r.d = _mm_cvtepi32_ps(ints[3]);
+    return r;
+}
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store(float *at, specdec__sse41_v x)
+{
+    _mm_storeu_ps(at, x.a);
+    _mm_storeu_ps(at + 4, x.b);
+    _mm_storeu_ps(at + 8, x.c);
+    _mm_storeu_ps(at + 12, x.d);
+}
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store_f16(void *at, specdec__sse41_v x)
+{
+    float lanes[16];
+    int i;
+
+    specdec__sse41_store(lanes, x);
+    for (i = 0; i < 16; i++)
+        specdec__store_u16((unsigned char *)at + i * 2, specdec__f16_from_float(lanes[i]));
+}
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store_low_bytes(int8_t *at, specdec__sse41_v x)
+{
+    const __m128 byte = _mm_castsi128_ps(_mm_set1_epi32(255));
+    __m128i low = _mm_packus_epi32(_mm_castps_si128(_mm_and_ps(x.a, byte)), _mm_castps_si128(_mm_and_ps(x.b, byte)));
+    __m128i high = _mm_packus_epi32(_mm_castps_si128(_mm_and_ps(x.c, byte)), _mm_castps_si128(_mm_and_ps(x.d, byte)));
+
+    _mm_storeu_si128((__m128i *)(void *)at, _mm_packus_epi16(low, high));
+}
+SPECDEC__SSE41 SPECDEC__INLINE float specdec__sse41_sum(specdec__sse41_v x)
+{
+    __m128 y = _mm_add_ps(_mm_add_ps(x.a, x.c), _mm_add_ps(x.b, x.d));
+
+    y = _mm_add_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
+}
+SPECDEC__SSE41 SPECDEC__INLINE float specdec__sse41_highest(specdec__sse41_v x)
+{
+    __m128 y = _mm_max_ps(_mm_max_ps(x.a, x.c), _mm_max_ps(x.b, x.d));
+
+    y = _mm_max_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
+}
+SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_sum_codes(const int8_t *codes)
+{
+    __m128i high = _mm_set1_epi8((char)-128), v = _mm_loadu_si128((const __m128i *)(const void *)codes);
+    __m128i sums = _mm_sad_epu8(_mm_xor_si128(v, high), _mm_setzero_si128());
+    return _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 2) - 16 * 128;
+}
+SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(specdec__sse41_v x) { return _mm_cvtsi128_si32(_mm_castps_si128(x.a)); }
+
+/* Bytes, 16-bit words and 32-bit ints of a register. */
+typedef __m128i specdec__sse41_bytes;
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_get(const void *at) { return _mm_loadu_si128((const __m128i *)at); }
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_put_bytes(void *at, __m128i v) { _mm_storeu_si128((__m128i *)at, v); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_ints(int32_t i) { return _mm_set1_epi32(i); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_and(__m128i a, int mask) { return _mm_and_si128(a, _mm_set1_epi8((char)mask)); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_shift(__m128i a, int n) { return _mm_srli_epi16(a, n); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_add_words(__m128i a, __m128i b) { return _mm_add_epi16(a, b); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_add_ints(__m128i a, __m128i b) { return _mm_add_epi32(a, b); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_multiply_words(__m128i a, __m128i b) { return _mm_madd_epi16(a, b); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_product(int mode, __m128i w, __m128i x)
+{
+    return mode == SPECDEC__X86_SIGNED ? _mm_maddubs_epi16(_mm_abs_epi8(w), _mm_sign_epi8(x, w)) : _mm_maddubs_epi16(w, x);
+}
+
+#define SPECDEC__ISA sse41
+#define SPECDEC__TARGET SPECDEC__SSE41
+#define SPECDEC__WIDTH 1
+#define SPECDEC__REGISTER 16
+#include SPECDEC_FILE
+
+SPECDEC__X86_DOT(sse41, sse41, SPECDEC__SSE41, 2)
+SPECDEC__X86_TYPES(sse41, sse41, SPECDEC__SSE41, 0)
+#endif /* x86_64 */
+
+/* --- AVX2 with FMA and F16C, and AVX-VNNI ---------------------------------------------------------------------------- */
+
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
 #define SPECDEC__AVX2 __attribute__((target("avx2,fma,f16c")))
 #if (defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11)
 #define SPECDEC__AVXVNNI __attribute__((target("avx2,fma,f16c,avxvnni")))
@@ -2296,6 +2586,12 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bf16(const __m128i *at)
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(at)), 16));
 }
 SPECDEC__AVX2_LANES(load_bf16, (const void *at), specdec__avx2_from_bf16((const __m128i *)at), specdec__avx2_from_bf16((const __m128i *)at + 1))
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bytes(const int8_t *at)
+{
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at)));
+}
+SPECDEC__AVX2_LANES(load_bytes, (const int8_t *at), specdec__avx2_from_bytes(at), specdec__avx2_from_bytes(at + 8))
+SPECDEC__AVX2_LANES(from_ints, (const __m256i *ints), _mm256_cvtepi32_ps(ints[0]), _mm256_cvtepi32_ps(ints[1]))
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store(float *at, specdec__avx2_v x)
 {
     _mm256_storeu_ps(at, x.a);
@@ -2323,12 +2619,7 @@ SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(specdec__avx2_v x)
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
-SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_sum_codes(const int8_t *codes)
-{
-    __m128i high = _mm_set1_epi8((char)-128), v = _mm_loadu_si128((const __m128i *)(const void *)codes);
-    __m128i sums = _mm_sad_epu8(_mm_xor_si128(v, high), _mm_setzero_si128());
-    return _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 2) - 16 * 128;
-}
+SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_sum_codes(const int8_t *codes) { return specdec__sse41_sum_codes(codes); }
 SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_first_bits(specdec__avx2_v x) { return _mm_cvtsi128_si32(_mm_castps_si128(_mm256_castps256_ps128(x.a))); }
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__avx2_v x)
 {
@@ -2336,262 +2627,29 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__av
     _mm_storeu_si128((__m128i *)at + 1, _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* Panels hold codes + bias where that fits 6 bits (Q4_0, Q4_K, Q6_K: multiplied as unsigned), else codes. */
+/* Bytes, 16-bit words and 32-bit ints of a register. */
+typedef __m256i specdec__avx2_bytes;
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_get(const void *at) { return _mm256_loadu_si256((const __m256i *)at); }
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_bytes(void *at, __m256i v) { _mm256_storeu_si256((__m256i *)at, v); }
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_ints(int32_t i) { return _mm256_set1_epi32(i); }
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_and(__m256i a, int mask) { return _mm256_and_si256(a, _mm256_set1_epi8((char)mask)); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shift(__m256i a, int n) { return _mm256_srl_epi16(a, _mm_cvtsi32_si128(n)); }
-
-/* So many vectors of nibbles to twice as many of codes, the low nibbles first; a vector is two registers. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_nibbles(const unsigned char *from, int vectors, int8_t *codes)
-{
-    int i;
-
-    for (i = 0; i < vectors * 64; i += 32) {
-        __m256i q = specdec__avx2_get(from + i);
-
-        _mm_prefetch((const char *)from + 4096 + i, _MM_HINT_T0);
-        specdec__avx2_put_bytes(codes + i, specdec__avx2_and(q, 15));
-        specdec__avx2_put_bytes(codes + vectors * 64 + i, specdec__avx2_and(_mm256_srli_epi16(q, 4), 15));
-    }
-}
-
-/* count scales (count, 16) = d times signed bytes (count, 16). */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scale_bytes(specdec__avx2_v d, const int8_t *bytes, int count, float (*out)[SPECDEC__ROWS])
-{
-    int i;
-
-    for (i = 0; i < count; i++) {
-        specdec__avx2_v s;
-
-        s.a = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(bytes + i * 16))));
-        s.b = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)(bytes + i * 16 + 8))));
-        specdec__avx2_store(out[i], specdec__avx2_mul(d, s));
-    }
-}
-
-SPECDEC__AVX2 static void specdec__avx2_unpack_q4_0(const unsigned char *tile, int blocks, specdec__panel *panel)
-{
-    int b;
-
-    for (b = 0; b < blocks; b++, tile += 288) {
-        specdec__avx2_store(panel->scale[b], specdec__avx2_load_f16(tile));
-        specdec__avx2_nibbles(tile + 32, 4, panel->u.codes + b * 512);
-    }
-}
-
-SPECDEC__AVX2 static void specdec__avx2_unpack_q8_0(const unsigned char *tile, int blocks, specdec__panel *panel)
-{
-    int b, i;
-
-    for (b = 0; b < blocks; b++, tile += 544) {
-        specdec__avx2_store(panel->scale[b], specdec__avx2_load_f16(tile));
-        for (i = 0; i < 512; i += 32) {
-            _mm_prefetch((const char *)tile + 4096 + i, _MM_HINT_T0);
-            specdec__avx2_put_bytes(panel->u.codes + b * 512 + i, specdec__avx2_get(tile + 32 + i));
-        }
-    }
-}
-
-SPECDEC__AVX2 static void specdec__avx2_unpack_q4_k(const unsigned char *tile, specdec__panel *panel)
-{
-    int8_t scales[128], minimums[128];
-    int i;
-
-    for (i = 0; i < 64; i += 32) {
-        __m256i a = specdec__avx2_get(tile + 64 + i), b = specdec__avx2_get(tile + 128 + i), c = specdec__avx2_get(tile + 192 + i);
-        __m256i top = specdec__avx2_and(_mm256_srli_epi16(a, 2), 48), top_minimum = specdec__avx2_and(_mm256_srli_epi16(b, 2), 48);
-
-        specdec__avx2_put_bytes(scales + i, specdec__avx2_and(a, 63));
-        specdec__avx2_put_bytes(scales + 64 + i, _mm256_or_si256(specdec__avx2_and(c, 15), top));
-        specdec__avx2_put_bytes(minimums + i, specdec__avx2_and(b, 63));
-        specdec__avx2_put_bytes(minimums + 64 + i, _mm256_or_si256(specdec__avx2_and(_mm256_srli_epi16(c, 4), 15), top_minimum));
-    }
-    specdec__avx2_scale_bytes(specdec__avx2_load_f16(tile), scales, 8, panel->scale);
-    specdec__avx2_scale_bytes(specdec__avx2_sub(specdec__avx2_set(-0.0f), specdec__avx2_load_f16(tile + 32)), minimums, 8, panel->minimum);
-    for (i = 0; i < 4; i++)
-        specdec__avx2_nibbles(tile + 256 + i * 512, 8, panel->u.codes + i * 1024);
-}
-
-SPECDEC__AVX2 static void specdec__avx2_unpack_q6_k(const unsigned char *tile, specdec__panel *panel)
-{
-    const unsigned char *low = tile, *high = tile + 2048;
-    int8_t *codes = panel->u.codes;
-    int half, s, i;
-
-    specdec__avx2_scale_bytes(specdec__avx2_load_f16(tile + 3328), (const int8_t *)tile + 3072, 16, panel->scale);
-    for (half = 0; half < 2; half++, low += 1024, high += 512)
-        for (s = 0; s < 4; s++, codes += 512)
-            for (i = 0; i < 512; i += 32) {
-                __m256i q = specdec__avx2_and(specdec__avx2_shift(specdec__avx2_get(low + s % 2 * 512 + i), s / 2 * 4), 15);
-                __m256i h = specdec__avx2_and(specdec__avx2_shift(specdec__avx2_get(high + i), s * 2), 3);
-
-                specdec__avx2_put_bytes(codes + i, _mm256_or_si256(q, _mm256_slli_epi16(h, 4)));
-            }
-}
-
-/* Pairs of granules: the sum of the codes below, -bias above, so that madd(pair, (offset, sum of activation codes)) is
-   what offset and bias add to a dot. With vnni, codes that are signed become unsigned (code + 128). */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_pairs(int granule, int bias, int flip, int blocks, specdec__panel *panel)
-{
-    const __m256i ones = _mm256_set1_epi8(1), words = _mm256_set1_epi16(1), above = _mm256_set1_epi16((short)(flip ? -128 : -bias));
-    int vectors = granule / 4, k, h, i;
-
-    for (k = 0; k < blocks * 32 / granule; k++)
-        for (h = 0; h < 2; h++) {
-            int8_t *codes = panel->u.codes + k * vectors * 64 + h * 32;
-            __m256i sum = _mm256_setzero_si256();
-
-            for (i = 0; i < vectors; i++) {
-                __m256i c = specdec__avx2_get(codes + i * 64);
-
-                sum = _mm256_add_epi16(sum, _mm256_maddubs_epi16(ones, c));
-                if (flip)
-                    specdec__avx2_put_bytes(codes + i * 64, _mm256_xor_si256(c, _mm256_set1_epi8((char)-128)));
-            }
-            sum = _mm256_sub_epi32(_mm256_madd_epi16(sum, words), _mm256_set1_epi32(granule * bias));
-            specdec__avx2_put_bytes(&panel->pair[k][h * 8], _mm256_blend_epi16(sum, above, 0xAA));
-        }
-}
-
-/* sum += four products of unsigned w (or signed, for SIGNED) and signed x in every 32-bit lane. What may be added up in 16
-   bits: 8 steps of 4-bit codes, 2 of 6-bit codes, 1 of 8-bit codes: all below 2^15, so nothing ever saturates. */
-enum { SPECDEC__AVX2_4BIT, SPECDEC__AVX2_6BIT, SPECDEC__AVX2_SIGNED, SPECDEC__AVX2_VNNI };
-
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shift(__m256i a, int n) { return _mm256_srli_epi16(a, n); }
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_words(__m256i a, __m256i b) { return _mm256_add_epi16(a, b); }
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_ints(__m256i a, __m256i b) { return _mm256_add_epi32(a, b); }
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_multiply_words(__m256i a, __m256i b) { return _mm256_madd_epi16(a, b); }
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_product(int mode, __m256i w, __m256i x)
 {
-    return mode == SPECDEC__AVX2_SIGNED ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)) : _mm256_maddubs_epi16(w, x);
+    return mode == SPECDEC__X86_SIGNED ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)) : _mm256_maddubs_epi16(w, x);
 }
 
-/* Granule k of a panel times columns of them: sums (column, 2) in 32-bit lanes. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_integers(int mode, int vectors, int columns, const int8_t *w, const int32_t *x, __m256i (*sums)[2])
-{
-    const __m256i words = _mm256_set1_epi16(1);
-    const int step = mode == SPECDEC__AVX2_4BIT ? vectors : mode == SPECDEC__AVX2_6BIT ? 2 : 1;
-    __m256i part[4][2];
-    int i, c;
+#define SPECDEC__ISA avx2
+#define SPECDEC__TARGET SPECDEC__AVX2
+#define SPECDEC__WIDTH 1
+#define SPECDEC__REGISTER 32
+#include SPECDEC_FILE
 
-    SPECDEC__UNROLL
-    for (c = 0; c < columns; c++)
-        part[c][0] = part[c][1] = _mm256_setzero_si256();
-    for (i = 0; i < vectors; i++) {
-        __m256i a = specdec__avx2_get(w + i * 64), b = specdec__avx2_get(w + i * 64 + 32);
-
-        SPECDEC__UNROLL
-        for (c = 0; c < columns; c++) {
-            __m256i value = _mm256_set1_epi32(x[c * 8 + i]), p = specdec__avx2_product(mode, a, value), q = specdec__avx2_product(mode, b, value);
-
-            part[c][0] = i % step ? _mm256_add_epi16(part[c][0], p) : p;
-            part[c][1] = i % step ? _mm256_add_epi16(part[c][1], q) : q;
-            if (i % step == step - 1) {
-                sums[c][0] = _mm256_add_epi32(sums[c][0], _mm256_madd_epi16(part[c][0], words));
-                sums[c][1] = _mm256_add_epi32(sums[c][1], _mm256_madd_epi16(part[c][1], words));
-            }
-        }
-    }
-}
-
-/* A panel times up to 4 columns. */
-#define SPECDEC__AVX2_DOT(isa, target) \
-    target SPECDEC__INLINE void specdec__##isa##_dot_columns(int mode, int granule, int has_minimum, int columns, const specdec__panel *panel, \
-                                                             int blocks, const specdec__columns *x, size_t at, float *sums) \
-    { \
-        const int per = 32 / granule, vectors = granule / 4; \
-        __m256 acc[4][2]; \
-        int k, c, h; \
-        SPECDEC__UNROLL \
-        for (c = 0; c < columns; c++) { \
-            acc[c][0] = _mm256_loadu_ps(sums + c * 16); \
-            acc[c][1] = _mm256_loadu_ps(sums + c * 16 + 8); \
-        } \
-        for (k = 0; k < blocks * per; k++) { \
-            const size_t block = at + (size_t)(k / per) * (size_t)x->n; \
-            const int32_t *codes = (const int32_t *)(const void *)(x->codes + block * 32) + k % per * 4; \
-            const int32_t *pairs = per == 1 ? x->pair32 + block : x->pair16 + block * 2 + k % 2; \
-            const float *totals = per == 1 ? x->sum32 + block : x->sum16 + block * 2 + k % 2; \
-            __m256i integers[4][2]; \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) { \
-                __m256i pair = _mm256_set1_epi32(pairs[c * per]); \
-                integers[c][0] = _mm256_madd_epi16(specdec__avx2_get(panel->pair[k]), pair); \
-                integers[c][1] = _mm256_madd_epi16(specdec__avx2_get(&panel->pair[k][8]), pair); \
-            } \
-            specdec__##isa##_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, codes, integers); \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) \
-                SPECDEC__UNROLL \
-                for (h = 0; h < 2; h++) { \
-                    __m256 scale = _mm256_mul_ps(_mm256_loadu_ps(panel->scale[k] + h * 8), _mm256_set1_ps(x->scale[block + (size_t)c])); \
-                    acc[c][h] = _mm256_fmadd_ps(scale, _mm256_cvtepi32_ps(integers[c][h]), acc[c][h]); \
-                    if (has_minimum) \
-                        acc[c][h] = _mm256_fmadd_ps(_mm256_loadu_ps(panel->minimum[k] + h * 8), _mm256_set1_ps(totals[c * per]), acc[c][h]); \
-                } \
-        } \
-        SPECDEC__UNROLL \
-        for (c = 0; c < columns; c++) { \
-            _mm256_storeu_ps(sums + c * 16, acc[c][0]); \
-            _mm256_storeu_ps(sums + c * 16 + 8, acc[c][1]); \
-        } \
-    } \
-    target SPECDEC__INLINE void specdec__##isa##_dot(int mode, int granule, int has_minimum, const specdec__panel *panel, int blocks, \
-                                                     const specdec__columns *x, size_t at, int count, float *sums) \
-    { \
-        for (; count >= 4; count -= 4, at += 4, sums += 64) \
-            specdec__##isa##_dot_columns(mode, granule, has_minimum, 4, panel, blocks, x, at, sums); \
-        if (count == 3) \
-            specdec__##isa##_dot_columns(mode, granule, has_minimum, 3, panel, blocks, x, at, sums); \
-        if (count == 2) \
-            specdec__##isa##_dot_columns(mode, granule, has_minimum, 2, panel, blocks, x, at, sums); \
-        if (count == 1) \
-            specdec__##isa##_dot_columns(mode, granule, has_minimum, 1, panel, blocks, x, at, sums); \
-    }
-
-SPECDEC__AVX2_DOT(avx2, SPECDEC__AVX2)
-
-/* Unpacks blocks*32 values (at most a panel); bias is what the codes of the type come with. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack(int type, const unsigned char *tile, int blocks, specdec__panel *panel)
-{
-    switch (type) {
-    case SPECDEC__TYPE_Q4_0: specdec__avx2_unpack_q4_0(tile, blocks, panel); break;
-    case SPECDEC__TYPE_Q8_0: specdec__avx2_unpack_q8_0(tile, blocks, panel); break;
-    case SPECDEC__TYPE_Q4_K: specdec__avx2_unpack_q4_k(tile, panel); break;
-    case SPECDEC__TYPE_Q6_K: specdec__avx2_unpack_q6_k(tile, panel); break;
-    default: specdec__unpack_codes(specdec__quant_find((uint32_t)type), tile, blocks, panel); break;
-    }
-}
-
-#define SPECDEC__AVX2_TYPE(isa, target, vnni, number, granule, has_minimum, mode, bias) \
-    target static void specdec__##isa##_multiply_##number(const unsigned char *tile, int blocks, specdec__panel *panel, \
-        const specdec__columns *x, int block, int column, int count, float *sums) \
-    { \
-        const specdec__quant_type *type = specdec__quant_find(SPECDEC__TYPE_##number); \
-        const size_t bytes = (size_t)type->bytes * SPECDEC__ROWS * 32 / type->block; \
-        int run; \
-        for (; blocks; blocks -= run, block += run, tile += (size_t)run * bytes) { \
-            run = specdec__min_int(blocks, SPECDEC__PANEL / 32); \
-            specdec__avx2_unpack(SPECDEC__TYPE_##number, tile, run, panel); \
-            specdec__avx2_pairs(granule, bias, vnni && mode == SPECDEC__AVX2_SIGNED, run, panel); \
-            specdec__##isa##_dot(vnni ? SPECDEC__AVX2_VNNI : mode, granule, has_minimum, panel, run, x, \
-                                 (size_t)block * (size_t)x->n + (size_t)column, count, sums); \
-        } \
-    }
-
-#define SPECDEC__AVX2_TYPES(isa, target, vnni) \
-    SPECDEC__AVX2_TYPE(isa, target, vnni, Q4_0, 32, 0, SPECDEC__AVX2_4BIT, 8) \
-    SPECDEC__AVX2_TYPE(isa, target, vnni, Q4_1, 32, 1, SPECDEC__AVX2_SIGNED, 0) \
-    SPECDEC__AVX2_TYPE(isa, target, vnni, Q5_0, 32, 0, SPECDEC__AVX2_SIGNED, 0) \
-    SPECDEC__AVX2_TYPE(isa, target, vnni, Q5_1, 32, 1, SPECDEC__AVX2_SIGNED, 0) \
-    SPECDEC__AVX2_TYPE(isa, target, vnni, Q8_0, 32, 0, SPECDEC__AVX2_SIGNED, 0) \
-    SPECDEC__AVX2_TYPE(isa, target, vnni, Q2_K, 16, 1, SPECDEC__AVX2_SIGNED, 0) \
-    SPECDEC__AVX2_TYPE(isa, target, vnni, Q3_K, 16, 0, SPECDEC__AVX2_SIGNED, 0) \
-    SPECDEC__AVX2_TYPE(isa, target, vnni, Q4_K, 32, 1, SPECDEC__AVX2_4BIT, 0) \
-    SPECDEC__AVX2_TYPE(isa, target, vnni, Q5_K, 32, 1, SPECDEC__AVX2_SIGNED, 0) \
-    SPECDEC__AVX2_TYPE(isa, target, vnni, Q6_K, 16, 0, SPECDEC__AVX2_6BIT, 32) \
-    SPECDEC__AVX2_TYPE(isa, target, vnni, IQ2_XXS, 32, 0, SPECDEC__AVX2_SIGNED, 0) \
-    SPECDEC__AVX2_TYPE(isa, target, vnni, IQ4_NL, 32, 0, SPECDEC__AVX2_SIGNED, 0) \
-    SPECDEC__AVX2_TYPE(isa, target, vnni, IQ4_XS, 32, 0, SPECDEC__AVX2_SIGNED, 0)
-
-SPECDEC__AVX2_TYPES(avx2, SPECDEC__AVX2, 0)
+SPECDEC__X86_DOT(avx2, avx2, SPECDEC__AVX2, 4)
+SPECDEC__X86_TYPES(avx2, avx2, SPECDEC__AVX2, 0)
 
 #ifdef SPECDEC__AVXVNNI
 SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_integers(int mode, int vectors, int columns, const int8_t *w, const int32_t *x, __m256i (*sums)[2])
@@ -2612,14 +2670,9 @@ SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_integers(int mode, int ve
     }
 }
 
-SPECDEC__AVX2_DOT(avxvnni, SPECDEC__AVXVNNI)
-SPECDEC__AVX2_TYPES(avxvnni, SPECDEC__AVXVNNI, 1)
+SPECDEC__X86_DOT(avxvnni, avx2, SPECDEC__AVXVNNI, 4)
+SPECDEC__X86_TYPES(avxvnni, avx2, SPECDEC__AVXVNNI, 1)
 #endif
-
-#define SPECDEC__ISA avx2
-#define SPECDEC__TARGET SPECDEC__AVX2
-#define SPECDEC__WIDTH 1
-#include SPECDEC_FILE
 #endif /* x86_64 */
 
 /* --- AVX-512 with VNNI ---------------------------------------------------------------------------------------------- */
@@ -4210,6 +4263,13 @@ static void specdec__kernels_scalar(specdec__kernels *table)
 static int specdec__cpu_always(void) { return 1; }
 
 #ifdef SPECDEC__AVX512
+static void specdec__kernels_sse41(specdec__kernels *table)
+{
+    SPECDEC__FLOAT_KERNELS(table, sse41);
+    SPECDEC__TYPE_KERNELS(table, multiply, sse41_multiply);
+    table->few = 1 << 20; /* any number */
+}
+
 static void specdec__kernels_avx2(specdec__kernels *table)
 {
     SPECDEC__FLOAT_KERNELS(table, avx2);
@@ -4263,6 +4323,13 @@ static unsigned specdec__cpu_saved(void)
         return 0;
     __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
     return low;
+}
+
+static int specdec__cpu_sse41(void)
+{
+    const unsigned wanted = 1u << 9 | 1u << 19; /* ssse3, sse4.1 */
+
+    return (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted;
 }
 
 static int specdec__cpu_avx2(void)
@@ -4365,6 +4432,7 @@ static const struct specdec__isa {
 } specdec__isas[] = {
     {"scalar", specdec__cpu_always, specdec__kernels_scalar},
 #ifdef SPECDEC__AVX512
+    {"sse41", specdec__cpu_sse41, specdec__kernels_sse41},
     {"avx2", specdec__cpu_avx2, specdec__kernels_avx2},
 #ifdef SPECDEC__AVXVNNI
     {"avxvnni", specdec__cpu_avxvnni, specdec__kernels_avxvnni},
@@ -11820,6 +11888,166 @@ SPECDEC__LANE void X(float_to_f16)(const float *in, int count, void *out)
     for (i = 0; i < count; i += 16)
         X(store_f16)((unsigned char *)out + i * 2, X(load)(in + i));
 }
+
+#ifdef SPECDEC__REGISTER
+/* ======================================================================================================================
+ * Unpacking and integer sums of SSE4.1 and AVX2, written once: B is a register of SPECDEC__REGISTER bytes. Panels hold
+ * codes + bias where that fits 6 bits (Q4_0, Q4_K, Q6_K: multiplied as unsigned), else codes.
+ * ====================================================================================================================== */
+
+#define B X(bytes)
+#define SPECDEC__REGISTERS (64 / SPECDEC__REGISTER) /* of 4 values of 16 rows */
+
+/* So many vectors (of 64 bytes) of nibbles to twice as many of codes, the low nibbles first. */
+SPECDEC__LANE_INLINE void X(nibbles)(const unsigned char *from, int vectors, int8_t *codes)
+{
+    int i;
+
+    for (i = 0; i < vectors * 64; i += SPECDEC__REGISTER) {
+        B q = X(get)(from + i);
+
+        _mm_prefetch((const char *)from + 4096 + i, _MM_HINT_T0);
+        X(put_bytes)(codes + i, X(and)(q, 15));
+        X(put_bytes)(codes + vectors * 64 + i, X(and)(X(shift)(q, 4), 15));
+    }
+}
+
+/* count scales (count, 16) = d times signed bytes (count, 16). */
+SPECDEC__LANE_INLINE void X(scale_bytes)(V d, const int8_t *bytes, int count, float (*out)[SPECDEC__ROWS])
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        X(store)(out[i], X(mul)(d, X(load_bytes)(bytes + i * 16)));
+}
+
+SPECDEC__LANE void X(unpack_q4_0)(const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    int b;
+
+    for (b = 0; b < blocks; b++, tile += 288) {
+        X(store)(panel->scale[b], X(load_f16)(tile));
+        X(nibbles)(tile + 32, 4, panel->u.codes + b * 512);
+    }
+}
+
+SPECDEC__LANE void X(unpack_q8_0)(const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    int b, i;
+
+    for (b = 0; b < blocks; b++, tile += 544) {
+        X(store)(panel->scale[b], X(load_f16)(tile));
+        for (i = 0; i < 512; i += SPECDEC__REGISTER) {
+            _mm_prefetch((const char *)tile + 4096 + i, _MM_HINT_T0);
+            X(put_bytes)(panel->u.codes + b * 512 + i, X(get)(tile + 32 + i));
+        }
+    }
+}
+
+SPECDEC__LANE void X(unpack_q4_k)(const unsigned char *tile, specdec__panel *panel)
+{
+    int8_t scales[128], minimums[128];
+    int i;
+
+    for (i = 0; i < 64; i += SPECDEC__REGISTER) {
+        B a = X(get)(tile + 64 + i), b = X(get)(tile + 128 + i), c = X(get)(tile + 192 + i);
+
+        X(put_bytes)(scales + i, X(and)(a, 63));
+        X(put_bytes)(scales + 64 + i, X(and)(c, 15) | X(and)(X(shift)(a, 2), 48));
+        X(put_bytes)(minimums + i, X(and)(b, 63));
+        X(put_bytes)(minimums + 64 + i, X(and)(X(shift)(c, 4), 15) | X(and)(X(shift)(b, 2), 48));
+    }
+    X(scale_bytes)(X(load_f16)(tile), scales, 8, panel->scale);
+    X(scale_bytes)(X(sub)(X(set)(-0.0f), X(load_f16)(tile + 32)), minimums, 8, panel->minimum);
+    for (i = 0; i < 4; i++)
+        X(nibbles)(tile + 256 + i * 512, 8, panel->u.codes + i * 1024);
+}
+
+SPECDEC__LANE void X(unpack_q6_k)(const unsigned char *tile, specdec__panel *panel)
+{
+    const unsigned char *low = tile, *high = tile + 2048;
+    int8_t *codes = panel->u.codes;
+    int half, s, i;
+
+    X(scale_bytes)(X(load_f16)(tile + 3328), (const int8_t *)tile + 3072, 16, panel->scale);
+    for (half = 0; half < 2; half++, low += 1024, high += 512)
+        for (s = 0; s < 4; s++, codes += 512)
+            for (i = 0; i < 512; i += SPECDEC__REGISTER) {
+                B q = X(and)(X(shift)(X(get)(low + s % 2 * 512 + i), s / 2 * 4), 15);
+                B h = X(and)(X(shift)(X(get)(high + i), s * 2), 3);
+
+                X(put_bytes)(codes + i, q | h << 4);
+            }
+}
+
+/* Unpacks blocks*32 values (at most a panel). */
+SPECDEC__LANE_INLINE void X(unpack)(int type, const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q4_0: X(unpack_q4_0)(tile, blocks, panel); break;
+    case SPECDEC__TYPE_Q8_0: X(unpack_q8_0)(tile, blocks, panel); break;
+    case SPECDEC__TYPE_Q4_K: X(unpack_q4_k)(tile, panel); break;
+    case SPECDEC__TYPE_Q6_K: X(unpack_q6_k)(tile, panel); break;
+    default: specdec__unpack_codes(specdec__quant_find((uint32_t)type), tile, blocks, panel); break;
+    }
+}
+
+/* Pairs of granules: the sum of the codes below, -bias above, so that multiply_words(pair, (offset, sum of activation
+   codes)) is what offset and bias add to a dot. With vnni, codes that are signed become unsigned (code + 128). */
+SPECDEC__LANE_INLINE void X(pairs)(int granule, int bias, int flip, int blocks, specdec__panel *panel)
+{
+    const B ones = X(ints)(0x01010101), words = X(ints)(0x00010001), above = X(ints)(-65536 * (flip ? 128 : bias));
+    int vectors = granule / 4, k, r, i;
+
+    for (k = 0; k < blocks * 32 / granule; k++)
+        for (r = 0; r < SPECDEC__REGISTERS; r++) {
+            int8_t *codes = panel->u.codes + k * vectors * 64 + r * SPECDEC__REGISTER;
+            B sum = X(ints)(0);
+
+            for (i = 0; i < vectors; i++) {
+                B c = X(get)(codes + i * 64);
+
+                sum = X(add_words)(sum, X(product)(SPECDEC__X86_4BIT, ones, c));
+                if (flip)
+                    X(put_bytes)(codes + i * 64, c ^ X(ints)((int)0x80808080u));
+            }
+            sum = X(add_ints)(X(multiply_words)(sum, words), X(ints)(-granule * bias));
+            X(put_bytes)(&panel->pair[k][r * (SPECDEC__REGISTER / 4)], (sum & X(ints)(65535)) | above);
+        }
+}
+
+/* A granule of a panel times columns of them: adds to sums (column, register) in 32-bit lanes. */
+SPECDEC__LANE_INLINE void X(integers)(int mode, int vectors, int columns, const int8_t *w, const int32_t *x, B (*sums)[SPECDEC__REGISTERS])
+{
+    const B words = X(ints)(0x00010001);
+    const int step = mode == SPECDEC__X86_4BIT ? vectors : mode == SPECDEC__X86_6BIT ? 2 : 1;
+    B part[4][SPECDEC__REGISTERS], codes[SPECDEC__REGISTERS];
+    int i, c, r;
+
+    for (i = 0; i < vectors; i++) {
+        SPECDEC__UNROLL
+        for (r = 0; r < SPECDEC__REGISTERS; r++)
+            codes[r] = X(get)(w + i * 64 + r * SPECDEC__REGISTER);
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++) {
+            B value = X(ints)(x[c * 8 + i]);
+
+            SPECDEC__UNROLL
+            for (r = 0; r < SPECDEC__REGISTERS; r++) {
+                B product = X(product)(mode, codes[r], value);
+
+                part[c][r] = i % step ? X(add_words)(part[c][r], product) : product;
+                if (i % step == step - 1)
+                    sums[c][r] = X(add_ints)(sums[c][r], X(multiply_words)(part[c][r], words));
+            }
+        }
+    }
+}
+
+#undef B
+#undef SPECDEC__REGISTER
+#undef SPECDEC__REGISTERS
+#endif /* SPECDEC__REGISTER */
 
 #undef V
 #undef X

@@ -1,5 +1,6 @@
 /* test_conformance.c - the same bits, and the right ones: logits of models of every type against exact ones, and against
-   each other at every width, thread count, tree shape, placement in the cache, weight layout and instruction set.
+   each other at every width, thread count, tree shape, placement in the cache, weight layout and instruction set; single
+   kernels of every instruction set on what models seldom hold.
    cc -O2 -pthread -I.. test_conformance.c; SPECDEC_QUICK=1 shortens, SPECDEC_FULL=1 runs every combination. */
 #define SPECDEC_IMPLEMENTATION
 #include "../specdec.h"
@@ -463,10 +464,155 @@ static void test_views(void)
     free(data);
 }
 
+/* --- single kernels --------------------------------------------------------------------------------------------------- */
+
+/* Equal bits, or both NaN: which NaN is left to the machine. */
+static int same_float(float a, float b)
+{
+    return memcmp(&a, &b, 4) == 0 || (isnan(a) && isnan(b));
+}
+
+/* a * b + c of any bits, or (half of them) with a * b so near to half a unit in the last place of c that double cannot tell. */
+static void hard_sum(uint64_t *state, float *a, float *b, float *c)
+{
+    const float step = 1.0f / 8388608;
+    uint32_t r = maker_random(state);
+
+    *a = specdec__float_from_bits(maker_random(state));
+    *b = specdec__float_from_bits(maker_random(state));
+    *c = specdec__float_from_bits(maker_random(state));
+    if (r & 1 && isfinite(*c)) {
+        int exponent = *c != 0 ? specdec__max_int(ilogbf(*c), -126) : -126, part = exponent / 2 - 12 + (int)(r >> 1 & 7);
+
+        *a = ldexpf(1 + (float)(r >> 4 & 3) * step, part);
+        *b = ldexpf(1 - (float)(r >> 6 & 3) * step, exponent - 24 - part);
+        if (r >> 8 & 1)
+            *a = -*a;
+    }
+}
+
+static void check_fused(const specdec__kernels *kernels)
+{
+    enum { COUNT = 64 };
+    float a[COUNT], b[COUNT], c[COUNT], one[COUNT], exact[COUNT];
+    uint64_t state = 11;
+    int i, turn, bad = 0;
+
+    for (turn = 0; turn < (quick ? 2000 : 20000); turn++) {
+        for (i = 0; i < COUNT; i++) {
+            hard_sum(&state, &a[i], &b[i], &c[i]);
+            one[i] = 1;
+            exact[i] = fmaf(a[i], b[i], c[i]);
+            bad += !same_float(specdec__fma(a[i], b[i], c[i]), exact[i]);
+        }
+        kernels->rotate(a, c, b, one, COUNT); /* a * b + c * 1 */
+        for (i = 0; i < COUNT; i++)
+            bad += !same_float(a[i], exact[i]);
+    }
+    CHECK_EQUAL_INT(bad, 0);
+}
+
+static int same_half(uint16_t a, uint16_t b)
+{
+    return a == b || ((a & 0x7FFF) > 0x7C00 && (b & 0x7FFF) > 0x7C00);
+}
+
+static void check_halves(const specdec__kernels *kernels)
+{
+    static const int steps[16] = {0, 1, -1, 0xFFF, 0x1000, 0x1001, -0xFFF, -0x1000, -0x1001, 2, -2, 0x800, 0x1FFF, -0x1FFF, 0x2000, -0x2000};
+    uint32_t half;
+    int i, bad = 0;
+
+    for (half = 0; half < 65536; half++) {
+        float value = specdec__float_from_f16((uint16_t)half), values[16], back[16];
+        uint16_t halves[16];
+
+        for (i = 0; i < 16; i++) {
+            values[i] = specdec__float_from_bits(specdec__bits_from_float(value) + (uint32_t)steps[i]);
+            specdec__store_u16(&halves[i], (uint16_t)(half ^ (uint32_t)i));
+        }
+        kernels->f16_to_float(halves, 16, back);
+        for (i = 0; i < 16; i++)
+            bad += !same_float(back[i], specdec__float_from_f16((uint16_t)(half ^ (uint32_t)i)));
+        kernels->float_to_f16(values, 16, halves);
+        for (i = 0; i < 16; i++)
+            bad += !same_half(specdec__load_u16(&halves[i]), specdec__f16_from_float(values[i]));
+    }
+    CHECK_EQUAL_INT(bad, 0);
+}
+
+/* Tiles of random bytes and of the lowest codes, times columns of which some have no codes but the outermost. */
+static void check_multiply(const specdec__kernels *scalar, const specdec__kernels *kernels)
+{
+    enum { K = 512, N = 9 };
+    static unsigned char tile[K * 16 * 4];
+    static float values[N * K], scale[N * K / 32], sum32[N * K / 32], sum16[N * K / 16], expected[N * 16], sums[N * 16];
+    static int32_t pair32[N * K / 32], pair16[N * K / 16];
+    static int8_t codes[N * K];
+    static specdec__panel panel;
+    uint64_t state = 5;
+    specdec__columns x;
+    size_t t;
+    int i, c, turn, bad = 0;
+
+    memset(&x, 0, sizeof x);
+    x.n = N;
+    x.codes = codes;
+    x.scale = scale;
+    x.pair32 = pair32;
+    x.pair16 = pair16;
+    x.sum32 = sum32;
+    x.sum16 = sum16;
+    x.values = values;
+    x.stride = K;
+    for (t = 0; t < SPECDEC__COUNT(all_types); t++)
+        for (turn = 0; turn < 12; turn++) {
+            const specdec__quant_type *type = specdec__quant_find((uint32_t)all_types[t]);
+            int count = 1 + (int)(t + (size_t)turn) % N, column = turn % (N - count + 1);
+
+            for (i = 0; i < (int)sizeof tile; i++)
+                tile[i] = turn % 3 == 2 ? 0x80 : (unsigned char)maker_random(&state);
+            for (c = 0; c < N; c++) {
+                for (i = 0; i < K; i++) {
+                    float unit = maker_uniform(&state);
+                    values[c * K + i] = c % 3 == 0 ? unit : c % 3 == 1 ? unit < 0 ? -1.0f : 1.0f : 1 + unit;
+                }
+                scalar->quantise(values + c * K, 0, K / 32, c, &x);
+            }
+            memset(expected, 0, sizeof expected);
+            memset(sums, 0, sizeof sums);
+            specdec__kernels_multiply(scalar, type, tile, K / 32, &panel, &x, 0, column, count, expected);
+            specdec__kernels_multiply(kernels, type, tile, K / 32, &panel, &x, 0, column, count, sums);
+            for (i = 0; i < N * 16; i++)
+                bad += !same_float(sums[i], expected[i]);
+        }
+    CHECK_EQUAL_INT(bad, 0);
+}
+
+static void test_kernels(void)
+{
+    specdec_error error = {SPECDEC_OK, ""};
+    specdec__kernels scalar, kernels;
+    size_t i;
+
+    CHECK_EQUAL_INT(specdec__kernels_init(&scalar, "scalar", &error), SPECDEC_OK);
+    for (i = 0; i < SPECDEC__COUNT(specdec__isas); i++)
+        if (specdec__isas[i].present()) {
+            CHECK_EQUAL_INT(specdec__kernels_init(&kernels, specdec__isas[i].name, &error), SPECDEC_OK);
+            TEST("a product and a sum are rounded once, as the C library does it, with every instruction set");
+            check_fused(&kernels);
+            TEST("half floats become floats, and floats half floats, the same way with every instruction set");
+            check_halves(&kernels);
+            TEST("tiles of any bytes times columns give the same bits with every instruction set");
+            check_multiply(&scalar, &kernels);
+        }
+}
+
 int main(void)
 {
     quick = getenv("SPECDEC_QUICK") != NULL;
     full = getenv("SPECDEC_FULL") != NULL;
+    test_kernels();
     test_views();
     test_types();
     test_shapes();

@@ -110,6 +110,25 @@ __attribute__((target("avx2"))) static uint64_t peak_avx2(void)
         s[0] = _mm256_add_epi32(s[0], s[j]);
     return (uint64_t)(uint32_t)_mm_cvtsi128_si32(_mm256_castsi256_si128(s[0]));
 }
+
+SPECDEC__SSE41 static uint64_t peak_sse41(void)
+{
+    __m128i s[8], x = _mm_set1_epi8(3), ones = _mm_set1_epi16(1), y = _mm_set1_epi8(2);
+    long i;
+    int j;
+
+    for (j = 0; j < 8; j++)
+        s[j] = _mm_set1_epi32(j);
+    for (i = 0; i < PEAK_ROUNDS; i++) {
+        __asm__ volatile("" : "+x"(x));
+        SPECDEC__UNROLL
+        for (j = 0; j < 8; j++)
+            s[j] = _mm_add_epi32(s[j], _mm_madd_epi16(_mm_maddubs_epi16(x, _mm_xor_si128(y, s[j])), ones));
+    }
+    for (j = 1; j < 8; j++)
+        s[0] = _mm_add_epi32(s[0], s[j]);
+    return (uint64_t)(uint32_t)_mm_cvtsi128_si32(s[0]);
+}
 #endif
 
 static uint64_t peak_scalar(void)
@@ -136,6 +155,7 @@ static const struct peak {
 #endif
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
     {"avx2", peak_avx2, 8 * 32},
+    {"sse41", peak_sse41, 8 * 16},
 #endif
     {"", peak_scalar, 8},
 };
