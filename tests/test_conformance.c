@@ -541,15 +541,15 @@ static void check_halves(const specdec__kernels *kernels)
     CHECK_EQUAL_INT(bad, 0);
 }
 
-/* Tiles of random bytes and of the lowest codes, times columns of which some have no codes but the outermost. */
+/* One and two tiles of random bytes and of the lowest codes, times columns of which some have no codes but the outermost. */
 static void check_multiply(const specdec__kernels *scalar, const specdec__kernels *kernels)
 {
     enum { K = 512, N = 9 };
-    static unsigned char tile[K * 16 * 4];
-    static float values[N * K], scale[N * K / 32], sum32[N * K / 32], sum16[N * K / 16], expected[N * 16], sums[N * 16];
+    static unsigned char tile[2][K * 16 * 4];
+    static float values[N * K], scale[N * K / 32], sum32[N * K / 32], sum16[N * K / 16], expected[2][N * 16], sums[2][N * 16];
     static int32_t pair32[N * K / 32], pair16[N * K / 16];
     static int8_t codes[N * K];
-    static specdec__panel panel;
+    static specdec__panel panels[2];
     uint64_t state = 5;
     specdec__columns x;
     size_t t;
@@ -569,9 +569,11 @@ static void check_multiply(const specdec__kernels *scalar, const specdec__kernel
         for (turn = 0; turn < 12; turn++) {
             const specdec__quant_type *type = specdec__quant_find((uint32_t)all_types[t]);
             int count = 1 + (int)(t + (size_t)turn) % N, column = turn % (N - count + 1);
+            float *to[2][2];
+            specdec__tiles tiles;
 
             for (i = 0; i < (int)sizeof tile; i++)
-                tile[i] = turn % 3 == 2 ? 0x80 : (unsigned char)maker_random(&state);
+                tile[i % 2][i / 2] = turn % 3 == 2 ? 0x80 : (unsigned char)maker_random(&state);
             for (c = 0; c < N; c++) {
                 for (i = 0; i < K; i++) {
                     float unit = maker_uniform(&state);
@@ -581,10 +583,16 @@ static void check_multiply(const specdec__kernels *scalar, const specdec__kernel
             }
             memset(expected, 0, sizeof expected);
             memset(sums, 0, sizeof sums);
-            specdec__kernels_multiply(scalar, type, tile, K / 32, &panel, &x, 0, column, count, expected);
-            specdec__kernels_multiply(kernels, type, tile, K / 32, &panel, &x, 0, column, count, sums);
-            for (i = 0; i < N * 16; i++)
-                bad += !same_float(sums[i], expected[i]);
+            tiles.type = type;
+            for (i = 0; i < 2; i++) {
+                tiles.tile[i] = tiles.next[i] = i && turn % 2 ? NULL : tile[i];
+                to[0][i] = expected[i];
+                to[1][i] = sums[i];
+            }
+            specdec__kernels_multiply(scalar, &tiles, K / 32, panels, &x, 0, column, count, to[0]);
+            specdec__kernels_multiply(kernels, &tiles, K / 32, panels, &x, 0, column, count, to[1]);
+            for (i = 0; i < 2 * N * 16; i++)
+                bad += !same_float(sums[i % 2][i / 2], expected[i % 2][i / 2]);
         }
     CHECK_EQUAL_INT(bad, 0);
 }
