@@ -94,41 +94,65 @@ SPECDEC__AVX512 static uint64_t peak_avx512(void)
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
 __attribute__((target("avx2"))) static uint64_t peak_avx2(void)
 {
-    __m256i s[8], x = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1), y = _mm256_set1_epi8(2);
+    __m256i s[6], y[6], x = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1);
     long i;
     int j;
 
-    for (j = 0; j < 8; j++)
+    for (j = 0; j < 6; j++) {
         s[j] = _mm256_set1_epi32(j);
-    for (i = 0; i < PEAK_ROUNDS; i++) {
-        __asm__ volatile("" : "+x"(x));
-        SPECDEC__UNROLL
-        for (j = 0; j < 8; j++)
-            s[j] = _mm256_add_epi32(s[j], _mm256_madd_epi16(_mm256_maddubs_epi16(x, _mm256_xor_si256(y, s[j])), ones));
+        y[j] = _mm256_set1_epi8((char)j);
     }
-    for (j = 1; j < 8; j++)
+    for (i = 0; i < PEAK_ROUNDS; i++) {
+        __asm__ volatile("" : "+x"(x)); /* or the products would be made once */
+        SPECDEC__UNROLL
+        for (j = 0; j < 6; j++)
+            s[j] = _mm256_add_epi32(s[j], _mm256_madd_epi16(_mm256_maddubs_epi16(x, y[j]), ones));
+    }
+    for (j = 1; j < 6; j++)
         s[0] = _mm256_add_epi32(s[0], s[j]);
     return (uint64_t)(uint32_t)_mm_cvtsi128_si32(_mm256_castsi256_si128(s[0]));
 }
 
 SPECDEC__SSE41 static uint64_t peak_sse41(void)
 {
-    __m128i s[8], x = _mm_set1_epi8(3), ones = _mm_set1_epi16(1), y = _mm_set1_epi8(2);
+    __m128i s[6], y[6], x = _mm_set1_epi8(3), ones = _mm_set1_epi16(1);
     long i;
     int j;
 
-    for (j = 0; j < 8; j++)
+    for (j = 0; j < 6; j++) {
         s[j] = _mm_set1_epi32(j);
+        y[j] = _mm_set1_epi8((char)j);
+    }
     for (i = 0; i < PEAK_ROUNDS; i++) {
         __asm__ volatile("" : "+x"(x));
         SPECDEC__UNROLL
-        for (j = 0; j < 8; j++)
-            s[j] = _mm_add_epi32(s[j], _mm_madd_epi16(_mm_maddubs_epi16(x, _mm_xor_si128(y, s[j])), ones));
+        for (j = 0; j < 6; j++)
+            s[j] = _mm_add_epi32(s[j], _mm_madd_epi16(_mm_maddubs_epi16(x, y[j]), ones));
     }
-    for (j = 1; j < 8; j++)
+    for (j = 1; j < 6; j++)
         s[0] = _mm_add_epi32(s[0], s[j]);
     return (uint64_t)(uint32_t)_mm_cvtsi128_si32(s[0]);
 }
+
+#ifdef SPECDEC__AVXVNNI
+SPECDEC__AVXVNNI static uint64_t peak_avxvnni(void)
+{
+    __m256i s[12], x = _mm256_set1_epi8(3);
+    long i;
+    int j;
+
+    for (j = 0; j < 12; j++)
+        s[j] = _mm256_set1_epi32(j);
+    for (i = 0; i < PEAK_ROUNDS; i++) {
+        SPECDEC__UNROLL
+        for (j = 0; j < 12; j++)
+            s[j] = _mm256_dpbusd_avx_epi32(s[j], x, x);
+    }
+    for (j = 1; j < 12; j++)
+        s[0] = _mm256_add_epi32(s[0], s[j]);
+    return (uint64_t)(uint32_t)_mm_cvtsi128_si32(_mm256_castsi256_si128(s[0]));
+}
+#endif
 #endif
 
 static uint64_t peak_scalar(void)
@@ -154,8 +178,11 @@ static const struct peak {
     {"avx512", peak_avx512, 12 * 64},
 #endif
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
-    {"avx2", peak_avx2, 8 * 32},
-    {"sse41", peak_sse41, 8 * 16},
+    {"avx2", peak_avx2, 6 * 32},
+#ifdef SPECDEC__AVXVNNI
+    {"avxvnni", peak_avxvnni, 12 * 32},
+#endif
+    {"sse41", peak_sse41, 6 * 16},
 #endif
     {"", peak_scalar, 8},
 };
