@@ -2027,11 +2027,10 @@ typedef struct specdec__kernels {
     const char *name;
     /* Unpacks blocks*32 values of 16 rows from a tile. */
     specdec__unpack_function *unpack[SPECDEC__TYPE_COUNT];
-    /* Adds panel * columns to sums (column, row); [granule is 32][has a minimum]. */
-    specdec__dot_function *dot[2][2];
-    specdec__dot_function *dot_float;
+    /* Adds panel * columns to sums (column, row). */
+    specdec__dot_function *dot[SPECDEC__TYPE_COUNT];
     /* The same with two panels, to two sums, where that is faster; else NULL. */
-    specdec__dot_two_function *dot_two[2][2];
+    specdec__dot_two_function *dot_two[SPECDEC__TYPE_COUNT];
     /* Unpacking and dot in one, where that is faster, for up to `few` columns; else NULL. */
     specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
     int few;
@@ -2154,13 +2153,13 @@ SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks
 
 /* The four integer dots of an instruction set, from its inline one. */
 #define SPECDEC__DOTS(isa, target) \
-    target static void specdec__##isa##_dot16(const specdec__panel *p, int blocks, const specdec__columns *x, int block, int column, int count, float *sums) \
+    target static void specdec__##isa##_dot_16(const specdec__panel *p, int blocks, const specdec__columns *x, int block, int column, int count, float *sums) \
     { specdec__##isa##_dot(p, blocks, x, block, column, count, sums, 16, 0); } \
-    target static void specdec__##isa##_dot16m(const specdec__panel *p, int blocks, const specdec__columns *x, int block, int column, int count, float *sums) \
+    target static void specdec__##isa##_dot_16m(const specdec__panel *p, int blocks, const specdec__columns *x, int block, int column, int count, float *sums) \
     { specdec__##isa##_dot(p, blocks, x, block, column, count, sums, 16, 1); } \
-    target static void specdec__##isa##_dot32(const specdec__panel *p, int blocks, const specdec__columns *x, int block, int column, int count, float *sums) \
+    target static void specdec__##isa##_dot_32(const specdec__panel *p, int blocks, const specdec__columns *x, int block, int column, int count, float *sums) \
     { specdec__##isa##_dot(p, blocks, x, block, column, count, sums, 32, 0); } \
-    target static void specdec__##isa##_dot32m(const specdec__panel *p, int blocks, const specdec__columns *x, int block, int column, int count, float *sums) \
+    target static void specdec__##isa##_dot_32m(const specdec__panel *p, int blocks, const specdec__columns *x, int block, int column, int count, float *sums) \
     { specdec__##isa##_dot(p, blocks, x, block, column, count, sums, 32, 1); }
 
 SPECDEC__DOTS(scalar, )
@@ -2309,37 +2308,37 @@ enum { SPECDEC__X86_4BIT, SPECDEC__X86_6BIT, SPECDEC__X86_SIGNED, SPECDEC__X86_V
             specdec__##isa##_dot_columns(mode, granule, has_minimum, 1, panel, blocks, x, at, sums); \
     }
 
-/* Unpacks and multiplies a panel at a time; bias is what the codes of the type come with. */
-#define SPECDEC__X86_TYPE(isa, base, target, vnni, number, granule, has_minimum, mode, bias) \
-    target static void specdec__##isa##_multiply_##number(const unsigned char *tile, int blocks, specdec__panel *panel, \
-        const specdec__columns *x, int block, int column, int count, float *sums) \
+#define SPECDEC__X86_DOT_NAMED(isa, target, name, mode, granule, has_minimum) \
+    target static void specdec__##isa##_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
+                                                   int count, float *sums) \
+    { specdec__##isa##_dot(mode, granule, has_minimum, panel, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, sums); }
+
+/* Unpacks to codes + bias and to pairs; flip: signed codes become unsigned. */
+#define SPECDEC__X86_UNPACK(isa, base, target, name, granule, bias, flip, codes) \
+    target static void specdec__##isa##_unpack_##name(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel) \
     { \
-        const specdec__quant_type *type = specdec__quant_find(SPECDEC__TYPE_##number); \
-        const size_t bytes = (size_t)type->bytes * SPECDEC__ROWS * 32 / type->block; \
-        int run; \
-        for (; blocks; blocks -= run, block += run, tile += (size_t)run * bytes) { \
-            run = specdec__min_int(blocks, SPECDEC__PANEL / 32); \
-            specdec__##base##_unpack(SPECDEC__TYPE_##number, tile, run, panel); \
-            specdec__##base##_pairs(granule, bias, vnni && mode == SPECDEC__X86_SIGNED, run, panel); \
-            specdec__##isa##_dot(vnni ? SPECDEC__X86_VNNI : mode, granule, has_minimum, panel, run, x, \
-                                 (size_t)block * (size_t)x->n + (size_t)column, count, sums); \
-        } \
+        (void)type; \
+        codes; \
+        specdec__##base##_pairs(granule, bias, flip, blocks, panel); \
     }
 
-#define SPECDEC__X86_TYPES(isa, base, target, vnni) \
-    SPECDEC__X86_TYPE(isa, base, target, vnni, Q4_0, 32, 0, SPECDEC__X86_4BIT, 8) \
-    SPECDEC__X86_TYPE(isa, base, target, vnni, Q4_1, 32, 1, SPECDEC__X86_SIGNED, 0) \
-    SPECDEC__X86_TYPE(isa, base, target, vnni, Q5_0, 32, 0, SPECDEC__X86_SIGNED, 0) \
-    SPECDEC__X86_TYPE(isa, base, target, vnni, Q5_1, 32, 1, SPECDEC__X86_SIGNED, 0) \
-    SPECDEC__X86_TYPE(isa, base, target, vnni, Q8_0, 32, 0, SPECDEC__X86_SIGNED, 0) \
-    SPECDEC__X86_TYPE(isa, base, target, vnni, Q2_K, 16, 1, SPECDEC__X86_SIGNED, 0) \
-    SPECDEC__X86_TYPE(isa, base, target, vnni, Q3_K, 16, 0, SPECDEC__X86_SIGNED, 0) \
-    SPECDEC__X86_TYPE(isa, base, target, vnni, Q4_K, 32, 1, SPECDEC__X86_4BIT, 0) \
-    SPECDEC__X86_TYPE(isa, base, target, vnni, Q5_K, 32, 1, SPECDEC__X86_SIGNED, 0) \
-    SPECDEC__X86_TYPE(isa, base, target, vnni, Q6_K, 16, 0, SPECDEC__X86_6BIT, 32) \
-    SPECDEC__X86_TYPE(isa, base, target, vnni, IQ2_XXS, 32, 0, SPECDEC__X86_SIGNED, 0) \
-    SPECDEC__X86_TYPE(isa, base, target, vnni, IQ4_NL, 32, 0, SPECDEC__X86_SIGNED, 0) \
-    SPECDEC__X86_TYPE(isa, base, target, vnni, IQ4_XS, 32, 0, SPECDEC__X86_SIGNED, 0)
+#define SPECDEC__X86_UNPACKS(isa, base, target, flip) \
+    SPECDEC__X86_UNPACK(isa, base, target, Q4_0, 32, 8, 0, specdec__##base##_codes_Q4_0(tile, blocks, panel)) \
+    SPECDEC__X86_UNPACK(isa, base, target, Q4_K, 32, 0, 0, specdec__##base##_codes_Q4_K(tile, panel)) \
+    SPECDEC__X86_UNPACK(isa, base, target, Q6_K, 16, 32, 0, specdec__##base##_codes_Q6_K(tile, panel)) \
+    SPECDEC__X86_UNPACK(isa, base, target, Q8_0, 32, 0, flip, specdec__##base##_codes_Q8_0(tile, blocks, panel)) \
+    SPECDEC__X86_UNPACK(isa, base, target, 32, 32, 0, flip, specdec__unpack_codes(type, tile, blocks, panel)) \
+    SPECDEC__X86_UNPACK(isa, base, target, 16, 16, 0, flip, specdec__unpack_codes(type, tile, blocks, panel))
+
+/* Those of SSE4.1 and AVX2. */
+#define SPECDEC__X86_DOTS(isa, target) \
+    SPECDEC__X86_DOT_NAMED(isa, target, 4bit, SPECDEC__X86_4BIT, 32, 0) \
+    SPECDEC__X86_DOT_NAMED(isa, target, 4bitm, SPECDEC__X86_4BIT, 32, 1) \
+    SPECDEC__X86_DOT_NAMED(isa, target, 6bit, SPECDEC__X86_6BIT, 16, 0) \
+    SPECDEC__X86_DOT_NAMED(isa, target, 16, SPECDEC__X86_SIGNED, 16, 0) \
+    SPECDEC__X86_DOT_NAMED(isa, target, 16m, SPECDEC__X86_SIGNED, 16, 1) \
+    SPECDEC__X86_DOT_NAMED(isa, target, 32, SPECDEC__X86_SIGNED, 32, 0) \
+    SPECDEC__X86_DOT_NAMED(isa, target, 32m, SPECDEC__X86_SIGNED, 32, 1)
 #endif /* x86_64 */
 
 /* --- SSE4.1 with SSSE3 ------------------------------------------------------------------------------------------------ */
@@ -2386,25 +2385,32 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128d specdec__sse41_to_odd(__m128d product, __
     return _mm_castsi128_pd(_mm_or_si128(_mm_sub_epi64(_mm_castpd_si128(sum), _mm_and_si128(odd, opposite)), odd));
 }
 
-/* specdec__fma of four. Rounding to odd matters only to sums that lie half way between two floats: where the 29 bits that a
-   float lacks are 1000..., or below the normal floats (2^-126), where it lacks more of them. */
+/* specdec__fma of four. */
+SPECDEC__SSE41 static __attribute__((noinline)) __m128 specdec__sse41_fma_odd(__m128 a, __m128 b, __m128 c)
+{
+    __m128d low = _mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), low_addend = _mm_cvtps_pd(c);
+    __m128d high = _mm_mul_pd(_mm_cvtps_pd(_mm_movehl_ps(a, a)), _mm_cvtps_pd(_mm_movehl_ps(b, b)));
+    __m128d high_addend = _mm_cvtps_pd(_mm_movehl_ps(c, c));
+
+    return _mm_movelh_ps(_mm_cvtpd_ps(specdec__sse41_to_odd(low, low_addend, _mm_add_pd(low, low_addend))),
+                         _mm_cvtpd_ps(specdec__sse41_to_odd(high, high_addend, _mm_add_pd(high, high_addend))));
+}
+
+/* The same, fast: rounding to odd matters only to sums that lie half way between two floats, where the 29 bits that a float
+   lacks are 1000..., or below the normal floats (2^-126), where it lacks more of them. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_fma(__m128 a, __m128 b, __m128 c)
 {
-    __m128d low = _mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), low_addend = _mm_cvtps_pd(c), low_sum = _mm_add_pd(low, low_addend);
-    __m128d high = _mm_mul_pd(_mm_cvtps_pd(_mm_movehl_ps(a, a)), _mm_cvtps_pd(_mm_movehl_ps(b, b)));
-    __m128d high_addend = _mm_cvtps_pd(_mm_movehl_ps(c, c)), high_sum = _mm_add_pd(high, high_addend);
-    __m128i ends = _mm_castps_si128(_mm_shuffle_ps(_mm_castpd_ps(low_sum), _mm_castpd_ps(high_sum), 0x88));
-    __m128i tops = _mm_castps_si128(_mm_shuffle_ps(_mm_castpd_ps(low_sum), _mm_castpd_ps(high_sum), 0xDD));
-    __m128i half = _mm_cmpeq_epi32(_mm_slli_epi32(ends, 3), _mm_set1_epi32((int)0x80000000u));
-    __m128i tiny;
+    __m128d low = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), _mm_cvtps_pd(c));
+    __m128d high = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(_mm_movehl_ps(a, a)), _mm_cvtps_pd(_mm_movehl_ps(b, b))), _mm_cvtps_pd(_mm_movehl_ps(c, c)));
+    __m128i ends = _mm_castps_si128(_mm_shuffle_ps(_mm_castpd_ps(low), _mm_castpd_ps(high), 0x88));
+    __m128i tops = _mm_castps_si128(_mm_shuffle_ps(_mm_castpd_ps(low), _mm_castpd_ps(high), 0xDD));
+    __m128i half = _mm_cmpeq_epi32(_mm_slli_epi32(ends, 3), _mm_set1_epi32((int)0x80000000u)), tiny;
 
     tops = _mm_and_si128(tops, _mm_set1_epi32(0x7FFFFFFF)); /* without the sign */
     tiny = _mm_and_si128(_mm_cmplt_epi32(tops, _mm_set1_epi32((1023 - 126) << 20)), _mm_cmpgt_epi32(tops, _mm_setzero_si128()));
-    if (__builtin_expect(_mm_movemask_epi8(_mm_or_si128(half, tiny)), 0)) {
-        low_sum = specdec__sse41_to_odd(low, low_addend, low_sum);
-        high_sum = specdec__sse41_to_odd(high, high_addend, high_sum);
-    }
-    return _mm_movelh_ps(_mm_cvtpd_ps(low_sum), _mm_cvtpd_ps(high_sum));
+    if (__builtin_expect(_mm_movemask_epi8(_mm_or_si128(half, tiny)), 0))
+        return specdec__sse41_fma_odd(a, b, c);
+    return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
 }
 SPECDEC__SSE41 SPECDEC__INLINE specdec__sse41_v specdec__sse41_madd(specdec__sse41_v x, specdec__sse41_v y, specdec__sse41_v z)
 {
@@ -2538,7 +2544,8 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_product(int mode, __m128i 
 #include SPECDEC_FILE
 
 SPECDEC__X86_DOT(sse41, sse41, SPECDEC__SSE41, 2)
-SPECDEC__X86_TYPES(sse41, sse41, SPECDEC__SSE41, 0)
+SPECDEC__X86_DOTS(sse41, SPECDEC__SSE41)
+SPECDEC__X86_UNPACKS(sse41, sse41, SPECDEC__SSE41, 0)
 #endif /* x86_64 */
 
 /* --- AVX2 with FMA and F16C, and AVX-VNNI ---------------------------------------------------------------------------- */
@@ -2649,7 +2656,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_product(int mode, __m256i w,
 #include SPECDEC_FILE
 
 SPECDEC__X86_DOT(avx2, avx2, SPECDEC__AVX2, 4)
-SPECDEC__X86_TYPES(avx2, avx2, SPECDEC__AVX2, 0)
+SPECDEC__X86_DOTS(avx2, SPECDEC__AVX2)
+SPECDEC__X86_UNPACKS(avx2, avx2, SPECDEC__AVX2, 0)
 
 #ifdef SPECDEC__AVXVNNI
 SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_integers(int mode, int vectors, int columns, const int8_t *w, const int32_t *x, __m256i (*sums)[2])
@@ -2671,7 +2679,11 @@ SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_integers(int mode, int ve
 }
 
 SPECDEC__X86_DOT(avxvnni, avx2, SPECDEC__AVXVNNI, 4)
-SPECDEC__X86_TYPES(avxvnni, avx2, SPECDEC__AVXVNNI, 1)
+SPECDEC__X86_DOT_NAMED(avxvnni, SPECDEC__AVXVNNI, 16, SPECDEC__X86_VNNI, 16, 0)
+SPECDEC__X86_DOT_NAMED(avxvnni, SPECDEC__AVXVNNI, 16m, SPECDEC__X86_VNNI, 16, 1)
+SPECDEC__X86_DOT_NAMED(avxvnni, SPECDEC__AVXVNNI, 32, SPECDEC__X86_VNNI, 32, 0)
+SPECDEC__X86_DOT_NAMED(avxvnni, SPECDEC__AVXVNNI, 32m, SPECDEC__X86_VNNI, 32, 1)
+SPECDEC__X86_UNPACKS(avxvnni, avx2, SPECDEC__AVXVNNI, 1)
 #endif
 #endif /* x86_64 */
 
@@ -3213,9 +3225,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_add_up(int per, int has_min
     }
 }
 
-/* integers (tiles, 4) = dots of a granule, w (tiles) of 16 rows, with columns. */
+/* integers (tiles, 6) = dots of a granule, w (tiles) of 16 rows, with columns. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int tiles, int columns, int vectors, int per, const __m512i *const *w, const __m512i *pair,
-                                                              const specdec__avx512_x *x, __m512i (*integers)[4])
+                                                              const specdec__avx512_x *x, __m512i (*integers)[6])
 {
     int i, c, t;
 
@@ -3250,7 +3262,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused(int type, int granule
                                                            specdec__panel *panel, const specdec__columns *x, size_t at, float *sums)
 {
     const int per = 32 / granule, halves = specdec__avx512_is_block_32(type), run = halves ? blocks : 8;
-    __m512i w[8], pair, integers[1][4];
+    __m512i w[8], pair, integers[1][6];
     const __m512i *half;
     __m512 acc[4], scale, minimum;
     specdec__avx512_x from;
@@ -3324,13 +3336,13 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fetch(int tiles, specdec__a
     }
 }
 
-/* One or two panels times 1 to 4 columns, sums in registers. */
+/* One or two panels times 1 to 6 columns, sums in registers: twelve chains of multiplications hide their latency. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int tiles, int columns, int granule, int has_minimum, const specdec__panel *panels, int blocks,
                                                                  const specdec__columns *x, size_t at, float *const *sums, specdec__ahead *ahead, int lines)
 {
     const int per = 32 / granule, vectors = granule / 4;
-    __m512 acc[2][4];
-    __m512i pair[2], integers[2][4];
+    __m512 acc[2][6];
+    __m512i pair[2], integers[2][6];
     const __m512i *w[2];
     specdec__avx512_x from;
     int k, g, c, t;
@@ -3367,18 +3379,22 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int tiles, int 
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int tiles, int granule, int has_minimum, const specdec__panel *panels, int blocks,
                                                          const specdec__columns *x, size_t at, int count, float *const *sums, specdec__ahead *ahead)
 {
-    const int turns = blocks * ((count + 3) / 4), lines = (ahead->lines + turns - 1) / turns;
+    const int turns = blocks * ((count + 5) / 6), lines = (ahead->lines + turns - 1) / turns;
     float *to[2];
+    int columns;
 
     to[0] = sums[0];
     to[1] = sums[tiles - 1];
-    for (; count >= 4; count -= 4, at += 4, to[0] += 64, to[1] += 64)
-        specdec__avx512_dot_columns(tiles, 4, granule, has_minimum, panels, blocks, x, at, to, ahead, lines);
-    switch (count) {
-    case 3: specdec__avx512_dot_columns(tiles, 3, granule, has_minimum, panels, blocks, x, at, to, ahead, lines); break;
-    case 2: specdec__avx512_dot_columns(tiles, 2, granule, has_minimum, panels, blocks, x, at, to, ahead, lines); break;
-    case 1: specdec__avx512_dot_columns(tiles, 1, granule, has_minimum, panels, blocks, x, at, to, ahead, lines); break;
-    default: break;
+    for (; count; count -= columns, at += (size_t)columns, to[0] += columns * 16, to[1] += columns * 16) {
+        columns = count >= 9 ? 6 : count >= 7 ? 4 : count;
+        switch (columns) {
+        case 1: specdec__avx512_dot_columns(tiles, 1, granule, has_minimum, panels, blocks, x, at, to, ahead, lines); break;
+        case 2: specdec__avx512_dot_columns(tiles, 2, granule, has_minimum, panels, blocks, x, at, to, ahead, lines); break;
+        case 3: specdec__avx512_dot_columns(tiles, 3, granule, has_minimum, panels, blocks, x, at, to, ahead, lines); break;
+        case 4: specdec__avx512_dot_columns(tiles, 4, granule, has_minimum, panels, blocks, x, at, to, ahead, lines); break;
+        case 5: specdec__avx512_dot_columns(tiles, 5, granule, has_minimum, panels, blocks, x, at, to, ahead, lines); break;
+        default: specdec__avx512_dot_columns(tiles, 6, granule, has_minimum, panels, blocks, x, at, to, ahead, lines); break;
+        }
     }
 }
 
@@ -3413,14 +3429,14 @@ SPECDEC__AVX512_TYPE(IQ4_NL, 32, 0)
 SPECDEC__AVX512_TYPE(IQ4_XS, 32, 0)
 
 #define SPECDEC__AVX512_DOT(name, granule, has_minimum) \
-    SPECDEC__AVX512 static void specdec__avx512_dot##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
+    SPECDEC__AVX512 static void specdec__avx512_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
         int count, float *sums) \
     { \
         specdec__ahead ahead; \
         ahead.lines = 0; \
         specdec__avx512_dot(1, granule, has_minimum, panel, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, &sums, &ahead); \
     } \
-    SPECDEC__AVX512 static void specdec__avx512_pair##name(const specdec__panel *panels, int blocks, const specdec__columns *x, int block, int column, \
+    SPECDEC__AVX512 static void specdec__avx512_two_##name(const specdec__panel *panels, int blocks, const specdec__columns *x, int block, int column, \
         int count, float *const *sums, specdec__ahead *ahead) \
     { specdec__avx512_dot(2, granule, has_minimum, panels, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, sums, ahead); }
 
@@ -4154,13 +4170,21 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
 
 /* --- the tables ----------------------------------------------------------------------------------------------------- */
 
-#define SPECDEC__DOT_KERNELS(table, isa) \
+/* table.what for all quantised types, by granule and minimum. */
+#define SPECDEC__GRANULE_KERNELS(table, what, name16, name16m, name32, name32m) \
     do { \
-        (table)->dot[0][0] = specdec__##isa##_dot16; \
-        (table)->dot[0][1] = specdec__##isa##_dot16m; \
-        (table)->dot[1][0] = specdec__##isa##_dot32; \
-        (table)->dot[1][1] = specdec__##isa##_dot32m; \
+        int number; \
+        for (number = 0; number < SPECDEC__TYPE_COUNT; number++) { \
+            const specdec__quant_type *type = specdec__quant_find((uint32_t)number); \
+            if (type && type->granule == 16) \
+                (table)->what[number] = type->has_minimum ? name16m : name16; \
+            if (type && type->granule == 32) \
+                (table)->what[number] = type->has_minimum ? name32m : name32; \
+        } \
     } while (0)
+
+#define SPECDEC__DOT_KERNELS(table, what, name) \
+    SPECDEC__GRANULE_KERNELS(table, what, specdec__##name##_16, specdec__##name##_16m, specdec__##name##_32, specdec__##name##_32m)
 
 #define SPECDEC__TYPE_KERNELS(table, what, name) \
     do { \
@@ -4185,7 +4209,9 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
         (table)->unpack[SPECDEC__TYPE_F32] = specdec__##isa##_unpack_f32; \
         (table)->unpack[SPECDEC__TYPE_F16] = specdec__##isa##_unpack_f16; \
         (table)->unpack[SPECDEC__TYPE_BF16] = specdec__##isa##_unpack_bf16; \
-        (table)->dot_float = specdec__##isa##_dot_float; \
+        (table)->dot[SPECDEC__TYPE_F32] = specdec__##isa##_dot_float; \
+        (table)->dot[SPECDEC__TYPE_F16] = specdec__##isa##_dot_float; \
+        (table)->dot[SPECDEC__TYPE_BF16] = specdec__##isa##_dot_float; \
         (table)->norm = specdec__##isa##_norm; \
         (table)->quantise = specdec__##isa##_quantise; \
         (table)->silu_multiply = specdec__##isa##_silu_multiply; \
@@ -4213,8 +4239,8 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
 {
     const specdec__quant_type *type = tiles->type;
     const size_t step = (size_t)(SPECDEC__PANEL / type->block) * type->bytes * SPECDEC__ROWS;
-    specdec__dot_function *dot = type->granule ? kernels->dot[type->granule == 32][type->has_minimum] : kernels->dot_float;
-    specdec__dot_two_function *two = tiles->tile[1] && type->granule ? kernels->dot_two[type->granule == 32][type->has_minimum] : NULL;
+    specdec__dot_function *dot = kernels->dot[type->number];
+    specdec__dot_two_function *two = tiles->tile[1] ? kernels->dot_two[type->number] : NULL;
     const unsigned char *first = tiles->tile[0], *second = tiles->tile[1];
     int from, run;
 
@@ -4256,48 +4282,42 @@ static void specdec__kernels_all_types(specdec__kernels *table, specdec__unpack_
 static void specdec__kernels_scalar(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__unpack_codes);
-    SPECDEC__DOT_KERNELS(table, scalar);
+    SPECDEC__DOT_KERNELS(table, dot, scalar_dot);
     SPECDEC__FLOAT_KERNELS(table, scalar);
 }
 
 static int specdec__cpu_always(void) { return 1; }
 
 #ifdef SPECDEC__AVX512
-static void specdec__kernels_sse41(specdec__kernels *table)
-{
-    SPECDEC__FLOAT_KERNELS(table, sse41);
-    SPECDEC__TYPE_KERNELS(table, multiply, sse41_multiply);
-    table->few = 1 << 20; /* any number */
-}
+#define SPECDEC__X86_KERNELS(table, base, isa, dot_q4_0, dot_q4_k, dot_q6_k) \
+    do { \
+        SPECDEC__FLOAT_KERNELS(table, base); \
+        SPECDEC__GRANULE_KERNELS(table, unpack, specdec__##isa##_unpack_16, specdec__##isa##_unpack_16, specdec__##isa##_unpack_32, specdec__##isa##_unpack_32); \
+        SPECDEC__DOT_KERNELS(table, dot, isa##_dot); \
+        (table)->name = #isa; \
+        (table)->unpack[SPECDEC__TYPE_Q4_0] = specdec__##isa##_unpack_Q4_0; \
+        (table)->unpack[SPECDEC__TYPE_Q4_K] = specdec__##isa##_unpack_Q4_K; \
+        (table)->unpack[SPECDEC__TYPE_Q6_K] = specdec__##isa##_unpack_Q6_K; \
+        (table)->unpack[SPECDEC__TYPE_Q8_0] = specdec__##isa##_unpack_Q8_0; \
+        (table)->dot[SPECDEC__TYPE_Q4_0] = specdec__##isa##_dot_##dot_q4_0; \
+        (table)->dot[SPECDEC__TYPE_Q4_K] = specdec__##isa##_dot_##dot_q4_k; \
+        (table)->dot[SPECDEC__TYPE_Q6_K] = specdec__##isa##_dot_##dot_q6_k; \
+    } while (0)
 
-static void specdec__kernels_avx2(specdec__kernels *table)
-{
-    SPECDEC__FLOAT_KERNELS(table, avx2);
-    SPECDEC__TYPE_KERNELS(table, multiply, avx2_multiply);
-    table->few = 1 << 20; /* any number */
-}
-
+static void specdec__kernels_sse41(specdec__kernels *table) { SPECDEC__X86_KERNELS(table, sse41, sse41, 4bit, 4bitm, 6bit); }
+static void specdec__kernels_avx2(specdec__kernels *table) { SPECDEC__X86_KERNELS(table, avx2, avx2, 4bit, 4bitm, 6bit); }
 #ifdef SPECDEC__AVXVNNI
-static void specdec__kernels_avxvnni(specdec__kernels *table)
-{
-    SPECDEC__FLOAT_KERNELS(table, avx2);
-    SPECDEC__TYPE_KERNELS(table, multiply, avxvnni_multiply);
-    table->few = 1 << 20; /* any number */
-    table->name = "avxvnni";
-}
+static void specdec__kernels_avxvnni(specdec__kernels *table) { SPECDEC__X86_KERNELS(table, avx2, avxvnni, 32, 32m, 16); }
 #endif
 
 static void specdec__kernels_avx512(specdec__kernels *table)
 {
     SPECDEC__FLOAT_KERNELS(table, avx512);
-    SPECDEC__DOT_KERNELS(table, avx512);
+    SPECDEC__DOT_KERNELS(table, dot, avx512_dot);
     SPECDEC__TYPE_KERNELS(table, unpack, avx512_unpack);
     SPECDEC__TYPE_KERNELS(table, multiply, avx512_multiply);
     table->few = 4;
-    table->dot_two[0][0] = specdec__avx512_pair16;
-    table->dot_two[0][1] = specdec__avx512_pair16m;
-    table->dot_two[1][0] = specdec__avx512_pair32;
-    table->dot_two[1][1] = specdec__avx512_pair32m;
+    SPECDEC__DOT_KERNELS(table, dot_two, avx512_two);
 }
 
 typedef struct specdec__cpuid {
@@ -4369,27 +4389,20 @@ static int specdec__cpu_avx512(void)
         (table)->unpack[SPECDEC__TYPE_IQ4_NL] = specdec__##isa##_unpack_iq4_nl; \
         (table)->unpack[SPECDEC__TYPE_IQ4_XS] = specdec__##isa##_unpack_iq4_xs; \
     } while (0)
-#define SPECDEC__NEON_DOT_TABLE(table, isa) \
-    do { \
-        (table)->name = #isa; \
-        (table)->dot[0][0] = specdec__##isa##_dot16; \
-        (table)->dot[0][1] = specdec__##isa##_dot16m; \
-        (table)->dot[1][0] = specdec__##isa##_dot32; \
-        (table)->dot[1][1] = specdec__##isa##_dot32m; \
-    } while (0)
 
 static void specdec__kernels_neon(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__neon_unpack_any);
     SPECDEC__FLOAT_KERNELS(table, neon);
-    SPECDEC__DOT_KERNELS(table, neon);
+    SPECDEC__DOT_KERNELS(table, dot, neon_dot);
     SPECDEC__NEON_UNPACK_TABLE(table, neon);
 }
 
 static void specdec__kernels_dotprod(specdec__kernels *table)
 {
     specdec__kernels_neon(table);
-    SPECDEC__NEON_DOT_TABLE(table, dotprod);
+    SPECDEC__DOT_KERNELS(table, dot, dotprod_dot);
+    table->name = "dotprod";
 }
 
 static void specdec__kernels_i8mm(specdec__kernels *table)
@@ -4397,7 +4410,8 @@ static void specdec__kernels_i8mm(specdec__kernels *table)
     specdec__kernels_all_types(table, specdec__i8mm_unpack_any);
     SPECDEC__FLOAT_KERNELS(table, neon);
     SPECDEC__NEON_UNPACK_TABLE(table, i8mm);
-    SPECDEC__NEON_DOT_TABLE(table, i8mm);
+    SPECDEC__DOT_KERNELS(table, dot, i8mm_dot);
+    table->name = "i8mm";
 }
 
 /* Linux tells; elsewhere (Apple) what the compiler was told to expect is there. */
@@ -11921,7 +11935,7 @@ SPECDEC__LANE_INLINE void X(scale_bytes)(V d, const int8_t *bytes, int count, fl
         X(store)(out[i], X(mul)(d, X(load_bytes)(bytes + i * 16)));
 }
 
-SPECDEC__LANE void X(unpack_q4_0)(const unsigned char *tile, int blocks, specdec__panel *panel)
+SPECDEC__LANE_INLINE void X(codes_Q4_0)(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b;
 
@@ -11931,7 +11945,7 @@ SPECDEC__LANE void X(unpack_q4_0)(const unsigned char *tile, int blocks, specdec
     }
 }
 
-SPECDEC__LANE void X(unpack_q8_0)(const unsigned char *tile, int blocks, specdec__panel *panel)
+SPECDEC__LANE_INLINE void X(codes_Q8_0)(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b, i;
 
@@ -11944,7 +11958,7 @@ SPECDEC__LANE void X(unpack_q8_0)(const unsigned char *tile, int blocks, specdec
     }
 }
 
-SPECDEC__LANE void X(unpack_q4_k)(const unsigned char *tile, specdec__panel *panel)
+SPECDEC__LANE_INLINE void X(codes_Q4_K)(const unsigned char *tile, specdec__panel *panel)
 {
     int8_t scales[128], minimums[128];
     int i;
@@ -11963,7 +11977,7 @@ SPECDEC__LANE void X(unpack_q4_k)(const unsigned char *tile, specdec__panel *pan
         X(nibbles)(tile + 256 + i * 512, 8, panel->u.codes + i * 1024);
 }
 
-SPECDEC__LANE void X(unpack_q6_k)(const unsigned char *tile, specdec__panel *panel)
+SPECDEC__LANE_INLINE void X(codes_Q6_K)(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *low = tile, *high = tile + 2048;
     int8_t *codes = panel->u.codes;
@@ -11978,18 +11992,6 @@ SPECDEC__LANE void X(unpack_q6_k)(const unsigned char *tile, specdec__panel *pan
 
                 X(put_bytes)(codes + i, q | h << 4);
             }
-}
-
-/* Unpacks blocks*32 values (at most a panel). */
-SPECDEC__LANE_INLINE void X(unpack)(int type, const unsigned char *tile, int blocks, specdec__panel *panel)
-{
-    switch (type) {
-    case SPECDEC__TYPE_Q4_0: X(unpack_q4_0)(tile, blocks, panel); break;
-    case SPECDEC__TYPE_Q8_0: X(unpack_q8_0)(tile, blocks, panel); break;
-    case SPECDEC__TYPE_Q4_K: X(unpack_q4_k)(tile, panel); break;
-    case SPECDEC__TYPE_Q6_K: X(unpack_q6_k)(tile, panel); break;
-    default: specdec__unpack_codes(specdec__quant_find((uint32_t)type), tile, blocks, panel); break;
-    }
 }
 
 /* Pairs of granules: the sum of the codes below, -bias above, so that multiply_words(pair, (offset, sum of activation
