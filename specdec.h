@@ -10083,6 +10083,7 @@ static void specdec__draft_model_init(specdec__drafter *d, specdec__context *con
 
 #define SPECDEC__TUNE_RANKS 8   /* acceptance is told apart for that many ranks */
 #define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought: the probability of n-gram nodes, shares of offers */
+#define SPECDEC__TUNE_BEHIND 8  /* tokens of text that the draft model may have to catch up with in a step that times it */
 #define SPECDEC__TUNE_MEMORY 0.985 /* what a step leaves of the weight of older ones */
 
 SPECDEC__STATIC_ASSERT(offers_have_ranks, SPECDEC__OFFERS <= SPECDEC__TUNE_RANKS);
@@ -10957,12 +10958,13 @@ static specdec_result specdec__engine_draft(specdec *e)
 {
     double times[SPECDEC__MAX_TREE + 1];
     int most, guesses = specdec__engine_plan(e, times, &most), levels;
-    double start = specdec__os_seconds();
+    double start = specdec__os_seconds(), seconds;
     specdec_result result = SPECDEC_OK;
 
     levels = specdec_tree_depth(&e->tree, e->tree_depth);
     e->tree_tokens[0] = e->text[e->count - 1];
     if (e->tree.n > 1) {
+        const int behind = e->count - e->draft.view.length;
         specdec__proposal proposal;
 
         proposal.text = e->text;
@@ -10973,8 +10975,9 @@ static specdec_result specdec__engine_draft(specdec *e)
         proposal.rule = e->rule;
         proposal.distributions = e->distributions;
         result = e->grown ? specdec__engine_grow(e, &proposal, times, most, &levels) : e->drafting->fill(&e->drafter, &proposal, &e->error);
-        if (!result)
-            specdec__tune_mean(&e->tune.level_seconds, (specdec__os_seconds() - start) / levels);
+        seconds = (specdec__os_seconds() - start) / levels;
+        if (!result && (behind <= SPECDEC__TUNE_BEHIND || seconds < e->tune.level_seconds))
+            specdec__tune_mean(&e->tune.level_seconds, seconds);
         memset(e->tree_bin, -1, (size_t)e->tree.n);
         e->stats.steps_model += e->tree.n > 1;
     }
