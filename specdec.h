@@ -341,7 +341,7 @@ typedef struct specdec_hooks {
 typedef enum specdec_drafting {
     SPECDEC_DRAFT_AUTO,  /* draft model and n-grams, at every step in the tree that pays best by what was measured, or none */
     SPECDEC_DRAFT_OFF,   /* one token a step, even with a draft model */
-    SPECDEC_DRAFT_MODEL, /* the draft model, always the same tree */
+    SPECDEC_DRAFT_MODEL, /* the draft model, always the same tree (dynamic: the same size and depth) */
     SPECDEC_DRAFT_NGRAM, /* what followed the same tokens before, in prompt and answer; no model, no training */
     SPECDEC_DRAFT_COUNT
 } specdec_drafting;
@@ -356,6 +356,15 @@ typedef enum specdec_verifier {
     SPECDEC_VERIFY_TOP_K,
     SPECDEC_VERIFY_COUNT
 } specdec_verifier;
+
+/* How the draft model's trees come about. The text is the same with all where the verifier promises that. */
+typedef enum specdec_policy {
+    SPECDEC_POLICY_AUTO,    /* dynamic; with SPECDEC_DRAFT_MODEL, whose tree is to be always the same, static */
+    SPECDEC_POLICY_STATIC,  /* from tables, by acceptance so far: Sequoia, Chen et al. 2024, arXiv 2402.12374 */
+    SPECDEC_POLICY_DYNAMIC, /* grown level by level from the draft's own probabilities: EAGLE-2, Li et al. 2024, arXiv 2406.16858;
+                               OPT-Tree, Wang et al. 2024, arXiv 2406.17276. Coupled, top-k and greedy; others stay static */
+    SPECDEC_POLICY_COUNT
+} specdec_policy;
 
 /* Everything about an engine. {0} with a target is a good configuration. Texts must stay valid while the engine lives. */
 typedef struct specdec_config {
@@ -374,6 +383,7 @@ typedef struct specdec_config {
     int show_special;           /* not 0: control tokens such as <|im_end|> are handed out as text */
     specdec_drafting drafting;
     specdec_verifier verifier;
+    specdec_policy policy;
     int tree_size;              /* nodes of the token tree, root included, 2..64; 0: 8 (auto: up to 32) */
     int tree_depth;             /* its levels, root included; as deep as the size: a chain; 0: 5 (auto: up to 12), or the size */
     specdec_hooks hooks;
@@ -442,6 +452,14 @@ specdec_result specdec_rewind(specdec *engine, int count);
    thread and from signal handlers. The text stays as it was before that call; going on is allowed. */
 void specdec_cancel(specdec *engine);
 
+#define SPECDEC_STATS_TREES 12 /* shapes that are told apart */
+
+/* Trees of one size that were verified; a step of plain decoding has one node and one level. */
+typedef struct specdec_tree_count {
+    int32_t nodes, levels; /* root included */
+    int64_t steps;
+} specdec_tree_count;
+
 /* What the engine has done since it was made. Seconds are 0 without a clock. */
 typedef struct specdec_stats {
     int64_t prompt_tokens, tokens;      /* read, written */
@@ -452,6 +470,8 @@ typedef struct specdec_stats {
     double seconds, draft_seconds, verify_seconds;   /* writing in all, drafting, target forward */
     int64_t steps_by_width[7];          /* forward steps of 1, 2, 3..4, 5..8, 9..16, 17..32, 33..64 nodes */
     int64_t steps_model, steps_ngram;   /* steps whose tree had nodes of that drafter */
+    specdec_tree_count trees[SPECDEC_STATS_TREES]; /* most frequent first */
+    int64_t steps_other_trees;          /* with these, trees[].steps sum up to steps */
 } specdec_stats;
 
 void specdec_get_stats(const specdec *engine, specdec_stats *stats);
@@ -10077,11 +10097,12 @@ static SPECDEC__UNUSED specdec_result specdec__ngram_propose(specdec__ngram *ind
 
 /* ======================================================================================================================
  * >>draft (private): drafters fill a token tree and never see a verifier. A drafter is a row of functions.
- *     May call: >>base >>text >>model >>kv >>forward >>sample >>tree
+ *     May call: >>base >>op >>text >>model >>kv >>forward >>sample >>tree
  * ====================================================================================================================== */
 
 #define SPECDEC__MAX_TREE 64     /* nodes of the engine's trees */
 #define SPECDEC__MAX_CHILDREN 32 /* of a node */
+#define SPECDEC__OFFERS 8        /* candidates behind a node while a tree grows */
 
 /* How tokens are chosen, by target and draft alike: candidates of a row and the noise of its position. */
 typedef struct specdec__chooser {
@@ -10100,6 +10121,18 @@ typedef struct specdec__proposal {
     float *distributions;     /* (n, vocab): for the rules that ask for it, what the children of a node were drawn from */
 } specdec__proposal;
 
+/* A tree that grows: all candidates, level by level, the root first. The best of them will be verified. */
+typedef struct specdec__growth {
+    specdec_tree tree;                /* of candidates; capacity 0: trees do not grow */
+    int32_t *tokens, *depth;          /* (capacity) */
+    float *share;                     /* (capacity): of a candidate among those behind the same node, by the draft */
+    float *probability;               /* (capacity): of the path from the root */
+    int32_t *chosen;                  /* (tree size): candidates to be run next */
+    int32_t *kept;                    /* (tree size): candidates that are verified */
+    int level;                        /* where the newest level begins */
+    int ran;                          /* nodes in the draft model's batch */
+} specdec__growth;
+
 typedef struct specdec__drafter specdec__drafter;
 
 /* A kind of drafter. */
@@ -10107,6 +10140,10 @@ typedef struct specdec__drafter_kind {
     const char *name;
     /* Fills proposal->tokens from node 1 on. */
     specdec_result (*fill)(specdec__drafter *drafter, const specdec__proposal *proposal, specdec_error *error);
+    /* Appends what may follow each of growth->chosen[count], which are all of the newest level, to growth, whose arrays are
+       the proposal's. */
+    specdec_result (*extend)(specdec__drafter *drafter, const specdec__proposal *proposal, specdec__growth *growth, int count,
+                             specdec_error *error);
     /* path (count): nodes of the last proposal, without the root, that were accepted. */
     void (*commit)(specdec__drafter *drafter, const int32_t *path, int count);
     /* Only the first `length` tokens of the text are still valid. */
@@ -10122,7 +10159,7 @@ struct specdec__drafter {
     specdec__context *context;
     specdec__view **views;     /* (most): all the one view */
     unsigned char *wanted;     /* (most) */
-    int32_t *node;             /* (most): batch place of a tree node that the draft model ran, or -1 */
+    int32_t *node;             /* (most, and candidates): batch place of a tree node that the draft model ran, or -1 */
     int32_t *tokens, *parents; /* (most): its batch */
 };
 
@@ -10289,6 +10326,75 @@ static specdec_result specdec__draft_model_fill(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
+/* Appends the best tokens behind a node, with their shares of exp(logit), noise included: what the target's noise will choose
+   from, too. Not for rules that ask for children of a certain distribution. */
+static void specdec__draft_offer(specdec__drafter *d, const specdec__proposal *p, specdec__growth *g, int node, const float *logits)
+{
+    specdec_candidate best[SPECDEC__OFFERS];
+    int length = specdec__proposal_path(p, node), most = specdec__min_int(SPECDEC__OFFERS, g->tree.capacity - g->tree.n), found, i;
+    float weight[SPECDEC__OFFERS], total = 0;
+
+    if (p->rule == SPECDEC_RULE_TOP_K) {
+        specdec_candidates candidates;
+
+        candidates.items = d->chooser.items;
+        found = specdec_sample_filter(&candidates, d->chooser.sampling, logits, d->vocab, p->text, length, NULL) ? 0 : most;
+        candidates.greedy = 1;
+        found = found ? specdec_sample_top(&candidates, 0, 0, found, best) : 0;
+    } else {
+        found = most ? specdec__choose(&d->chooser, logits, d->vocab, p->text, length, most, best) : 0;
+    }
+    for (i = 0; i < found; i++) {
+        float below = best[i].logit - best[0].logit;
+
+        weight[i] = i && !(below > -80) ? 0 : specdec__exp(i ? below : 0);
+        total += weight[i];
+    }
+    for (i = 0; i < found; i++) {
+        int at = g->tree.n++;
+
+        specdec__tree_put(&g->tree, at, node, i + 1);
+        g->tokens[at] = best[i].token;
+        g->depth[at] = g->depth[node] + 1;
+        g->share[at] = weight[i] / total;
+        d->node[at] = -1;
+    }
+}
+
+/* One level of growth: the text that is new and the root, or all chosen candidates in one step. */
+static specdec_result specdec__draft_model_extend(specdec__drafter *d, const specdec__proposal *p, specdec__growth *g, int count,
+                                                  specdec_error *error)
+{
+    const size_t vocab = (size_t)d->context->model->vocab_size;
+    specdec_result result;
+    specdec__batch batch;
+    int i;
+
+    if (g->chosen[0] == 0) {
+        result = specdec__draft_catch_up(d, p, error);
+        d->node[0] = -1;
+        g->ran = 0;
+    } else {
+        for (i = 0; i < count; i++) {
+            int at = g->chosen[i], parent = g->tree.parents[at];
+
+            d->tokens[g->ran + i] = g->tokens[at];
+            d->parents[g->ran + i] = parent ? d->node[parent] : -1;
+            d->node[at] = g->ran + i;
+        }
+        batch.done = g->ran;
+        batch.n = g->ran += count;
+        batch.tokens = d->tokens;
+        batch.parents = d->parents;
+        batch.views = d->views;
+        batch.wanted = NULL;
+        result = specdec__forward(d->context, &batch, error);
+    }
+    for (i = 0; !result && i < count; i++)
+        specdec__draft_offer(d, p, g, g->chosen[i], d->context->logits + (size_t)i * vocab);
+    return result;
+}
+
 static void specdec__draft_model_commit(specdec__drafter *d, const int32_t *path, int count)
 {
     int kept[SPECDEC_TREE_MAX_DEPTH], i;
@@ -10305,10 +10411,10 @@ static void specdec__draft_model_truncate(specdec__drafter *d, int length)
 }
 
 static const specdec__drafter_kind specdec__draft_model = {
-    "draft", specdec__draft_model_fill, specdec__draft_model_commit, specdec__draft_model_truncate};
+    "draft", specdec__draft_model_fill, specdec__draft_model_extend, specdec__draft_model_commit, specdec__draft_model_truncate};
 
 static void specdec__draft_model_init(specdec__drafter *d, specdec__context *context, const specdec_sampling *sampling, int vocab,
-                                     int vocab_rows, specdec__arena *arena)
+                                     int vocab_rows, int candidates, specdec__arena *arena)
 {
     int i, most = context->most;
 
@@ -10321,7 +10427,7 @@ static void specdec__draft_model_init(specdec__drafter *d, specdec__context *con
     d->context = context;
     d->views = SPECDEC__TAKE(arena, specdec__view *, most);
     d->wanted = SPECDEC__TAKE(arena, unsigned char, most);
-    d->node = SPECDEC__TAKE(arena, int32_t, most);
+    d->node = SPECDEC__TAKE(arena, int32_t, specdec__max_int(most, candidates));
     d->tokens = SPECDEC__TAKE(arena, int32_t, most);
     d->parents = SPECDEC__TAKE(arena, int32_t, most);
     for (i = 0; d->views && i < most; i++)
@@ -10334,14 +10440,18 @@ static void specdec__draft_model_init(specdec__drafter *d, specdec__context *con
  * ====================================================================================================================== */
 
 #define SPECDEC__TUNE_RANKS 8   /* acceptance is told apart for that many ranks */
-#define SPECDEC__TUNE_BINS 10   /* and for n-gram nodes by tenths of their predicted probability */
+#define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought: the probability of n-gram nodes, shares of offers */
+#define SPECDEC__TUNE_BEHIND 8  /* tokens of text that the draft model may have to catch up with in a step that times it */
 #define SPECDEC__TUNE_MEMORY 0.985 /* what a step leaves of the weight of older ones */
+
+SPECDEC__STATIC_ASSERT(offers_have_ranks, SPECDEC__OFFERS <= SPECDEC__TUNE_RANKS);
 
 typedef struct specdec__tune {
     double seconds[SPECDEC__MAX_TREE + 1]; /* of a target step, by width; 0: not seen yet */
     double level_seconds;                  /* of drafting, a level; 0: not seen yet */
     double offered[SPECDEC__TUNE_RANKS], accepted[SPECDEC__TUNE_RANKS]; /* children of the draft model, by rank */
     double predicted[SPECDEC__TUNE_BINS], came[SPECDEC__TUNE_BINS];     /* nodes of the n-gram drafter */
+    double share[SPECDEC__TUNE_BINS], taken[SPECDEC__TUNE_BINS];        /* offers of the draft model: sums of shares, and how many came */
     int idle, patience;                    /* steps since the draft model was asked, and how many to wait */
 } specdec__tune;
 
@@ -10357,6 +10467,8 @@ static void specdec__tune_init(specdec__tune *tune)
     for (i = 0; i < SPECDEC__TUNE_BINS; i++) {
         tune->predicted[i] = 3;
         tune->came[i] = 3 * 0.8 * (i + 0.5) / SPECDEC__TUNE_BINS;
+        tune->share[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
+        tune->taken[i] = 0.8 * tune->share[i];
     }
     tune->patience = 16;
 }
@@ -10420,6 +10532,15 @@ static double specdec__tune_calibrated(const specdec__tune *tune, float probabil
     return tune->came[bin] / tune->predicted[bin];
 }
 
+/* How probable it is that an offer of this share is accepted, once its parent is. */
+static double specdec__tune_offer(const specdec__tune *tune, float share)
+{
+    int bin = specdec__tune_bin(share);
+    double p = (double)share * tune->taken[bin] / tune->share[bin];
+
+    return p < 0.999 ? p : 0.999;
+}
+
 /* Older observations lose weight. */
 static void specdec__tune_fade(specdec__tune *tune)
 {
@@ -10435,30 +10556,66 @@ static void specdec__tune_fade(specdec__tune *tune)
             tune->predicted[i] *= SPECDEC__TUNE_MEMORY;
             tune->came[i] *= SPECDEC__TUNE_MEMORY;
         }
+    for (i = 0; i < SPECDEC__TUNE_BINS; i++)
+        if (tune->share[i] > 1) {
+            tune->share[i] *= SPECDEC__TUNE_MEMORY;
+            tune->taken[i] *= SPECDEC__TUNE_MEMORY;
+        }
 }
 
-/* How many of count n-gram nodes, likeliest first and the root among them, pay best; 1: none. *rate: tokens a second. */
-static int specdec__tune_ngram(const specdec__tune *tune, const double *times, const float *probability, int count, double *rate)
+/* How many of count nodes, likeliest first and the root among them, pay best when drafting took `drafting` seconds; 1: none.
+   worth (count): the probability that a node is accepted. *rate: tokens a second. */
+static int specdec__tune_nodes(const double *times, const double *worth, int count, double drafting, double *rate)
 {
     double expected = 1;
     int n, best = 1;
 
-    *rate = 1 / times[1];
+    *rate = 1 / (times[1] + drafting);
     for (n = 2; n <= count; n++) {
-        expected += specdec__tune_calibrated(tune, probability[n - 1]);
-        if (expected / times[n] > *rate * 1.01) {
-            *rate = expected / times[n];
+        expected += worth[n - 1];
+        if (expected / (times[n] + drafting) > *rate * 1.01) {
+            *rate = expected / (times[n] + drafting);
             best = n;
         }
     }
     return best;
 }
 
+/* The same for n-gram nodes of predicted probabilities. */
+static int specdec__tune_ngram(const specdec__tune *tune, const double *times, const float *probability, int count, double *rate)
+{
+    double worth[SPECDEC__MAX_TREE];
+    int i;
+
+    for (i = 0; i < count; i++)
+        worth[i] = specdec__tune_calibrated(tune, probability[i]);
+    return specdec__tune_nodes(times, worth, count, 0, rate);
+}
+
+/* Puts a value into the falling list worth (count, at most `most`); the last one falls out. Returns how many there are. */
+static int specdec__tune_insert(double *worth, int count, int most, double value)
+{
+    int at = count < most ? count : most - 1;
+
+    if (count == most && !(value > worth[at]))
+        return count;
+    for (; at > 0 && value > worth[at - 1]; at--)
+        worth[at] = worth[at - 1];
+    worth[at] = value;
+    return count < most ? count + 1 : count;
+}
+
+/* Seconds that drafting a level takes; a guess before it was seen. */
+SPECDEC__INLINE double specdec__tune_level(const specdec__tune *tune, const double *times)
+{
+    return tune->level_seconds > 0 ? tune->level_seconds : 0.1 * times[1];
+}
+
 /* The draft model's tree for this step, after others offered `rate` tokens a second. A model that does not pay is asked
    again now and then, for one guess, so seldom that asking costs about a hundredth. */
 static void specdec__tune_model(specdec__tune *tune, specdec_tree *tree, const double *times, int most, double rate)
 {
-    double p[SPECDEC__TUNE_RANKS], found = 0, level = tune->level_seconds > 0 ? tune->level_seconds : 0.1 * times[1];
+    double p[SPECDEC__TUNE_RANKS], found = 0, level = specdec__tune_level(tune, times);
 
     specdec__tune_acceptance(tune, p);
     if (specdec_tree_pick(tree, &found, p, SPECDEC__TUNE_RANKS, times, most, level, NULL) || tree->n < 2 || !(found > rate * 1.02)) {
@@ -10519,6 +10676,8 @@ struct specdec {
 
     specdec_tree shape;                    /* the draft model's tree when it is always the same */
     specdec_tree tree, guess;              /* of this step; of the n-gram drafter */
+    specdec__growth growth;                /* candidates for this step's tree, when trees grow */
+    int grown;                             /* this step's tree has grown */
     int32_t *tree_depth, *tree_tokens, *guess_tokens;
     float *guess_probability;
     signed char *tree_bin;                 /* (tree): -1 for the draft model's nodes, else the n-gram bin */
@@ -10564,6 +10723,8 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting %d is not known", (int)c->drafting);
     if ((int)c->verifier < 0 || c->verifier >= SPECDEC_VERIFY_COUNT)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "verifier %d is not known", (int)c->verifier);
+    if ((int)c->policy < 0 || c->policy >= SPECDEC_POLICY_COUNT)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "policy %d is not known", (int)c->policy);
     if (c->tree_size < 0 || c->tree_size == 1 || c->tree_size > SPECDEC__MAX_TREE)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree of %d nodes (2 to %d are possible)", c->tree_size, SPECDEC__MAX_TREE);
     if (c->tree_depth < 0 || c->tree_depth == 1 || c->tree_depth > SPECDEC_TREE_MAX_DEPTH)
@@ -10571,6 +10732,8 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
 #ifdef SPECDEC_NO_THREADS
     c->threads = 1;
 #endif
+    if (c->policy == SPECDEC_POLICY_AUTO)
+        c->policy = c->drafting == SPECDEC_DRAFT_MODEL ? SPECDEC_POLICY_STATIC : SPECDEC_POLICY_DYNAMIC;
     c->batch = c->batch ? c->batch : 64;
     c->tree_size = c->tree_size ? c->tree_size : c->drafting == SPECDEC_DRAFT_MODEL ? 8 : 32;
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : c->drafting == SPECDEC_DRAFT_MODEL ? 5 : 12, c->tree_size);
@@ -10604,6 +10767,35 @@ static void specdec__engine_take_tree(specdec_tree *tree, int size, specdec__are
     tree->capacity = size;
     tree->parents = SPECDEC__TAKE(arena, int32_t, size);
     tree->ranks = SPECDEC__TAKE(arena, int32_t, size);
+}
+
+/* Whether trees grow. Which children a node gets, and whether one of them is gone on from, then depends on the tokens drawn.
+   Coupled, greedy and top-k verification do not mind: the target's token is drawn without looking at the children. The
+   rejection rules do: a child offered only because it is probable is no draw from the draft's distribution. Theirs are static. */
+static int specdec__engine_grows(const specdec_config *c)
+{
+    return c->policy == SPECDEC_POLICY_DYNAMIC &&
+           (!(c->sampling.temperature > 0) || c->verifier == SPECDEC_VERIFY_COUPLED || c->verifier == SPECDEC_VERIFY_TOP_K);
+}
+
+/* Candidates of a tree that grows, at most. */
+SPECDEC__INLINE int specdec__engine_candidates(const specdec_config *c)
+{
+    return specdec__engine_grows(c) ? 1 + c->tree_size * SPECDEC__OFFERS : 0;
+}
+
+static void specdec__engine_growth(specdec *e, specdec__arena *arena)
+{
+    specdec__growth *g = &e->growth;
+    int capacity = specdec__engine_candidates(&e->config);
+
+    specdec__engine_take_tree(&g->tree, capacity, arena);
+    g->tokens = SPECDEC__TAKE(arena, int32_t, capacity);
+    g->depth = SPECDEC__TAKE(arena, int32_t, capacity);
+    g->share = SPECDEC__TAKE(arena, float, capacity);
+    g->probability = SPECDEC__TAKE(arena, float, capacity);
+    g->chosen = SPECDEC__TAKE(arena, int32_t, e->config.tree_size);
+    g->kept = SPECDEC__TAKE(arena, int32_t, e->config.tree_size);
 }
 
 /* Trees, and the fixed one: a chain, or the best of its size and depth for a middling acceptance. */
@@ -10691,8 +10883,10 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
             return r;
         specdec__context_init(&e->draft, e->draft_model, &e->kernels, &e->pool, specdec__engine_threads(e->draft_model, c->threads), kv, e->context + c->tree_depth, most, c->tree_size, arena);
         specdec__draft_model_init(&e->drafter, &e->draft, &e->config.sampling, specdec__min_int(e->target_model->vocab_size, e->draft_model->vocab_size),
-                                  e->target_model->vocab_size, arena);
+                                  e->target_model->vocab_size, specdec__engine_candidates(c), arena);
         e->drafting = e->drafter.kind;
+        if (specdec__engine_grows(c))
+            specdec__engine_growth(e, arena);
     }
     specdec__engine_rule(e, arena);
     e->uses_ngram = c->drafting == SPECDEC_DRAFT_NGRAM || (c->drafting == SPECDEC_DRAFT_AUTO && e->rule == SPECDEC_RULE_COUNT);
@@ -10860,11 +11054,31 @@ static void specdec__engine_batch(specdec *e, specdec__batch *batch)
     batch->wanted = NULL;
 }
 
-/* Notes how the children of a reached node fared; child: the accepted one, or -1. */
-static void specdec__engine_note(specdec *e, int node, int child)
+/* Notes how the draft model's offers behind a reached node fared, also those that were not verified. */
+static void specdec__engine_note_offers(specdec *e, int node, int32_t token)
 {
-    int i, failed = 0;
+    const specdec__growth *g = &e->growth;
+    int i, parent = g->kept[node], came = 0;
 
+    for (i = parent + 1; i < g->tree.n && g->tree.parents[i] <= parent; i++)
+        if (g->tree.parents[i] == parent) {
+            int bin = specdec__tune_bin(g->share[i]), rank = g->tree.ranks[i] - 1, hit = g->tokens[i] == token;
+
+            e->tune.share[bin] += (double)g->share[i];
+            e->tune.taken[bin] += hit;
+            e->tune.offered[rank] += !came; /* later ranks count when the earlier ones have failed */
+            e->tune.accepted[rank] += hit;
+            came |= hit;
+        }
+}
+
+/* Notes how the children of a reached node fared; child: the accepted one, or -1; token: what came. */
+static void specdec__engine_note(specdec *e, int node, int child, int32_t token)
+{
+    int i, failed = e->grown;
+
+    if (e->grown && node < e->drafted_nodes)
+        specdec__engine_note_offers(e, node, token);
     for (i = node + 1; i < e->tree.n; i++)
         if (e->tree.parents[i] == node && e->place[i] >= 0) {
             int rank = specdec__min_int(e->tree.ranks[i], (int)SPECDEC__COUNT(e->stats.offered_by_rank)) - 1;
@@ -10921,7 +11135,7 @@ static int32_t specdec__engine_decide(specdec *e, int node, int *child)
     uniform.position = (uint64_t)e->count;
     uniform.decision = 0;
     choice.target = e->target_distribution;
-    choice.draft = count ? e->distributions + (size_t)node * (size_t)vocab : NULL;
+    choice.draft = count && e->rule != SPECDEC_RULE_TOP_K ? e->distributions + (size_t)node * (size_t)vocab : NULL;
     choice.children = children;
     choice.vocab = vocab;
     choice.child_count = count;
@@ -10944,7 +11158,7 @@ static int specdec__engine_verify(specdec *e, int32_t *path)
         int32_t token = specdec__engine_decide(e, node, &child);
 
         path[length++] = node;
-        specdec__engine_note(e, node, child);
+        specdec__engine_note(e, node, child, token);
         e->text[e->count++] = token;
         if (child < 0 || specdec__vocab_is_end(&e->target_model->vocab, token))
             return length;
@@ -10992,46 +11206,125 @@ static int specdec__engine_guess(specdec *e, const double *times, int most, doub
     return specdec__tune_ngram(&e->tune, times, e->guess_probability, e->guess.n, rate);
 }
 
-/* Decides what this step speculates on: the draft model's shape into e->tree, and how many n-gram nodes on top. */
-static int specdec__engine_plan(specdec *e)
+/* Decides what this step speculates on: the draft model's shape into e->tree, whether it shall grow instead, and how many
+   n-gram nodes on top. times[1..most] of steps; when e->grown, most is how many nodes the tree may have. */
+static int specdec__engine_plan(specdec *e, double *times, int *most)
 {
-    double times[SPECDEC__MAX_TREE + 1], rate;
-    int room = e->context - e->count, most = room > e->config.tree_depth ? e->config.tree_size : 1, guesses;
+    double rate;
+    int room = e->context - e->count, guesses, i;
 
+    *most = room > e->config.tree_depth ? e->config.tree_size : 1;
+    e->grown = 0;
     e->tree.n = 1;
-    e->tree.parents[0] = -1;
-    e->tree.ranks[0] = 0;
+    specdec__tree_put(&e->tree, 0, -1, 0);
     e->tree_bin[0] = -1;
-    if (most < 2 || e->config.drafting == SPECDEC_DRAFT_OFF)
+    if (*most < 2 || e->config.drafting == SPECDEC_DRAFT_OFF)
         return 1;
     if (e->config.drafting == SPECDEC_DRAFT_MODEL) {
+        e->grown = e->growth.tree.capacity > 0;
         memcpy(e->tree.parents, e->shape.parents, (size_t)e->shape.n * sizeof *e->tree.parents);
         memcpy(e->tree.ranks, e->shape.ranks, (size_t)e->shape.n * sizeof *e->tree.ranks);
-        e->tree.n = e->shape.n;
+        e->tree.n = *most = e->shape.n;
+        for (i = 0; i <= *most; i++)
+            times[i] = 1; /* whatever they cost */
         return 1;
     }
     if (!(e->tune.seconds[1] > 0))
         return 1; /* the first step tells what plain decoding costs */
-    specdec__tune_times(&e->tune, times, most);
-    guesses = specdec__engine_guess(e, times, most, &rate);
+    specdec__tune_times(&e->tune, times, *most);
+    guesses = specdec__engine_guess(e, times, *most, &rate);
     if (e->drafting)
-        specdec__tune_model(&e->tune, &e->tree, times, most, rate);
+        specdec__tune_model(&e->tune, &e->tree, times, *most, rate);
+    e->grown = e->tree.n > 1 && e->growth.tree.capacity > 0;
     return guesses;
+}
+
+/* How many candidates pay best, and the rate they promise. worth[most] becomes the best probabilities, falling. */
+static int specdec__engine_width(const specdec *e, const double *times, double drafting, double *worth, int most, int *held, double *rate)
+{
+    const specdec__growth *g = &e->growth;
+    int i;
+
+    for (i = 0, *held = 0; i < g->tree.n; i++)
+        *held = specdec__tune_insert(worth, *held, most, (double)g->probability[i]);
+    return e->config.drafting == SPECDEC_DRAFT_MODEL ? *held : specdec__tune_nodes(times, worth, *held, drafting, rate);
+}
+
+/* Chooses the candidates of the newest level that the draft model shall run next: those of whose children, should they fare
+   as children have so far, at least the first would be verified. None, when that level would not pay; drafting: seconds of
+   drafting so far; level: one level more. Returns how many. */
+static int specdec__engine_branch(specdec *e, const double *times, double drafting, double level, int most)
+{
+    specdec__growth *g = &e->growth;
+    double worth[SPECDEC__MAX_TREE], p[SPECDEC__TUNE_RANKS], now = 0, then = 0, least;
+    int held, count = 0, fixed = e->config.drafting == SPECDEC_DRAFT_MODEL, i, k, n;
+
+    specdec__engine_width(e, times, drafting, worth, most, &held, &now);
+    specdec__tune_acceptance(&e->tune, p);
+    for (i = g->level; i < g->tree.n; i++)
+        for (k = 0; k < SPECDEC__TUNE_RANKS; k++)
+            held = specdec__tune_insert(worth, held, most, (double)g->probability[i] * p[k]);
+    n = fixed ? held : specdec__tune_nodes(times, worth, held, drafting + level, &then);
+    if (!fixed && !(then > now * 1.01))
+        return 0;
+    least = worth[n - 1];
+    for (i = g->level; i < g->tree.n && g->ran + count + 1 < e->config.tree_size; i++)
+        if ((double)g->probability[i] * p[0] >= least)
+            g->chosen[count++] = i;
+    return count;
+}
+
+/* Grows the tree: the draft model proposes level by level for as long as that pays; kept are as many of the most probable
+   candidates as pay. EAGLE-2 (Li et al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276), by the
+   rate of Sequoia (Chen et al. 2024, arXiv 2402.12374) for the size: F(T) / (t(n) + d * level). *levels: d. */
+static specdec_result specdec__engine_grow(specdec *e, specdec__proposal *proposal, const double *times, int most, int *levels)
+{
+    const double level = e->config.drafting == SPECDEC_DRAFT_MODEL ? 0 : specdec__tune_level(&e->tune, times);
+    specdec__growth *g = &e->growth;
+    double worth[SPECDEC__MAX_TREE], rate;
+    int i, n, held, count = 1;
+    specdec_result result;
+
+    proposal->tree = &g->tree;
+    proposal->depth = g->depth;
+    proposal->tokens = g->tokens;
+    g->tree.n = 1;
+    specdec__tree_put(&g->tree, 0, -1, 0);
+    g->tokens[0] = e->tree_tokens[0];
+    g->depth[0] = g->chosen[0] = 0;
+    g->probability[0] = g->share[0] = 1;
+    for (*levels = 1; count && *levels < e->config.tree_depth; ++*levels) {
+        g->level = g->tree.n;
+        result = e->drafting->extend(&e->drafter, proposal, g, count, &e->error);
+        if (result)
+            return result;
+        for (i = g->level; i < g->tree.n; i++)
+            g->probability[i] = (float)((double)g->probability[g->tree.parents[i]] * specdec__tune_offer(&e->tune, g->share[i]));
+        count = specdec__engine_branch(e, times, (*levels + 1) * level, level, most);
+    }
+    n = specdec__engine_width(e, times, *levels * level, worth, most, &held, &rate);
+    result = specdec_tree_grow(&e->tree, g->kept, g->tree.parents, g->probability, g->tree.n, n, &e->error);
+    for (i = 0; !result && i < e->tree.n; i++) {
+        e->tree_tokens[i] = g->tokens[g->kept[i]];
+        e->tree_depth[i] = g->depth[g->kept[i]];
+    }
+    return result;
 }
 
 /* Fills the planned tree: the draft model, then n-grams. */
 static specdec_result specdec__engine_draft(specdec *e)
 {
-    int guesses = specdec__engine_plan(e), levels;
-    double start = specdec__os_seconds();
+    double times[SPECDEC__MAX_TREE + 1];
+    int most, guesses = specdec__engine_plan(e, times, &most), levels;
+    double start = specdec__os_seconds(), seconds;
     specdec_result result = SPECDEC_OK;
 
     levels = specdec_tree_depth(&e->tree, e->tree_depth);
     e->tree_tokens[0] = e->text[e->count - 1];
     if (e->tree.n > 1) {
+        const int behind = e->count - e->draft.view.length;
         specdec__proposal proposal;
 
-        memset(e->tree_bin, -1, (size_t)e->tree.n);
         proposal.text = e->text;
         proposal.count = e->count;
         proposal.tree = &e->tree;
@@ -11039,10 +11332,12 @@ static specdec_result specdec__engine_draft(specdec *e)
         proposal.tokens = e->tree_tokens;
         proposal.rule = e->rule;
         proposal.distributions = e->distributions;
-        result = e->drafting->fill(&e->drafter, &proposal, &e->error);
-        if (!result)
-            specdec__tune_mean(&e->tune.level_seconds, (specdec__os_seconds() - start) / levels);
-        e->stats.steps_model++;
+        result = e->grown ? specdec__engine_grow(e, &proposal, times, most, &levels) : e->drafting->fill(&e->drafter, &proposal, &e->error);
+        seconds = (specdec__os_seconds() - start) / levels;
+        if (!result && (behind <= SPECDEC__TUNE_BEHIND || seconds < e->tune.level_seconds))
+            specdec__tune_mean(&e->tune.level_seconds, seconds);
+        memset(e->tree_bin, -1, (size_t)e->tree.n);
+        e->stats.steps_model += e->tree.n > 1;
     }
     e->drafted_nodes = e->tree.n;
     if (guesses > 1)
@@ -11069,6 +11364,36 @@ static void specdec__engine_learn(specdec *e, int width, double seconds, const i
     e->stats.steps_by_width[i]++;
 }
 
+/* Counts a step by the nodes and levels of its tree. When there are too many kinds, the rarest makes room. */
+static void specdec__engine_count_tree(specdec *e, int nodes, int levels)
+{
+    specdec_tree_count *trees = e->stats.trees, *at = trees;
+    int i;
+
+    for (i = 0; i < SPECDEC_STATS_TREES; i++) {
+        if (trees[i].nodes == nodes && trees[i].levels == levels) {
+            trees[i].steps++;
+            return;
+        }
+        at = trees[i].steps < at->steps ? &trees[i] : at;
+    }
+    e->stats.steps_other_trees += at->steps;
+    at->nodes = nodes;
+    at->levels = levels;
+    at->steps = 1;
+}
+
+/* Levels of what was verified of the tree. */
+static int specdec__engine_levels(const specdec *e)
+{
+    int i, deepest = 0;
+
+    for (i = 0; i < e->tree.n; i++)
+        if (e->place[i] >= 0)
+            deepest = specdec__max_int(deepest, e->tree_depth[i]);
+    return deepest + 1;
+}
+
 /* One step of speculation, or a plain one: the tree then is its root. */
 static specdec_result specdec__engine_speculate(specdec *e)
 {
@@ -11091,11 +11416,14 @@ static specdec_result specdec__engine_speculate(specdec *e)
         e->path[i] = e->place[path[i]];
     specdec__view_commit(&e->target.view, &e->target.kv, e->path, length);
     if (e->drafted_nodes > 1) {
+        int32_t drafted_path[SPECDEC__MAX_TREE];
+
         for (i = 1; i < length && path[i] < e->drafted_nodes; i++)
-            continue;
-        e->drafting->commit(&e->drafter, path + 1, i - 1);
+            drafted_path[i] = e->grown ? e->growth.kept[path[i]] : path[i];
+        e->drafting->commit(&e->drafter, drafted_path + 1, i - 1);
     }
     specdec__engine_learn(e, batch.n, verified - drafted, path, length);
+    specdec__engine_count_tree(e, batch.n, specdec__engine_levels(e));
     e->stats.drafted += batch.n - 1;
     e->stats.accepted += length - 1;
     e->stats.draft_seconds += drafted - start;
@@ -11121,6 +11449,7 @@ static specdec_result specdec__engine_step(specdec *e)
             best.token = 0;
         e->text[e->count++] = best.token;
         e->row_ready = 0;
+        specdec__engine_count_tree(e, 1, 1);
         e->stats.tokens++;
     } else {
         result = specdec__engine_speculate(e);
@@ -11429,7 +11758,16 @@ void specdec_cancel(specdec *e)
 
 void specdec_get_stats(const specdec *e, specdec_stats *stats)
 {
+    specdec_tree_count *trees = stats->trees, moving;
+    int i, j;
+
     *stats = e->stats;
+    for (i = 1; i < SPECDEC_STATS_TREES; i++) {
+        moving = trees[i];
+        for (j = i; j > 0 && trees[j - 1].steps < moving.steps; j--)
+            trees[j] = trees[j - 1];
+        trees[j] = moving;
+    }
 }
 
 void specdec_get_info(const specdec *e, specdec_info *info)

@@ -11,11 +11,12 @@ enum { SPEC_DRAFT = 2 };
 typedef struct options {
     specdec_config config;
     const char *prompt, *file, *system, *stats;
-    int limit, chat, echo, spec, verify;
+    int limit, chat, echo, spec, verify, policy;
 } options;
 
 static specdec *volatile running; /* the engine that Ctrl-C cancels; NULL: Ctrl-C ends the program */
 static volatile sig_atomic_t interrupted;
+static program_energy energy;      /* of reading prompts and writing answers */
 
 /* Once: ends the work under way. Twice, or when nothing is under way: the program. */
 static void on_interrupt(int number)
@@ -67,6 +68,7 @@ static int answer(specdec *engine)
 
     do {
         result = specdec_next(engine, &piece);
+        program_energy_poll(&energy);
         if ((result == SPECDEC_OK || result == SPECDEC_DONE) && !put(piece.bytes, piece.length))
             return output_lost();
     } while (result == SPECDEC_OK);
@@ -153,7 +155,9 @@ static int converse(specdec *engine, const options *o)
         interruptible(NULL);
         if (isatty(STDIN_FILENO))
             fputs("> ", stderr);
+        program_energy_look(&energy);
         line = read_line(stdin, &length);
+        program_energy_skip(&energy);
         if (!line)
             break;
         if (length) {
@@ -209,7 +213,14 @@ static int write_stats(const specdec *engine, program_output *out)
             (long long)s.accepted, (long long)s.steps_model, (long long)s.steps_ngram);
     for (i = 0; i < (int)(sizeof s.steps_by_width / sizeof *s.steps_by_width); i++)
         fprintf(out->file, i ? ",%lld" : "%lld", (long long)s.steps_by_width[i]);
-    fprintf(out->file, "]}\n");
+    fprintf(out->file, "],\"trees\":[");
+    for (i = 0; i < SPECDEC_STATS_TREES && s.trees[i].steps; i++)
+        fprintf(out->file, "%s{\"nodes\":%d,\"levels\":%d,\"steps\":%lld}", i ? "," : "", (int)s.trees[i].nodes, (int)s.trees[i].levels,
+                (long long)s.trees[i].steps);
+    fprintf(out->file, "],\"steps_other_trees\":%lld", (long long)s.steps_other_trees);
+    if (energy.known)
+        fprintf(out->file, ",\"energy_j\":%.3f,\"energy_j_token\":%.4f", energy.joules, ratio(energy.joules, tokens));
+    fprintf(out->file, "}\n");
     return program_output_close(out);
 }
 
@@ -221,9 +232,11 @@ static void report(const specdec *engine)
     int tokens = written_tokens(engine, &s);
 
     specdec_get_info(engine, &info);
-    fprintf(stderr, "\n[%d tokens, %.1f a second, %.2f a step; prompt %lld tokens, %.1f a second; %d threads, %s]\n", tokens,
-            ratio(tokens, s.seconds), ratio(tokens, (double)s.steps), (long long)s.prompt_tokens,
-            ratio((double)s.prompt_tokens, s.prompt_seconds), info.threads, info.isa);
+    fprintf(stderr, "\n[%d tokens, %.1f a second, %.2f a step; prompt %lld tokens, %.1f a second; ", tokens, ratio(tokens, s.seconds),
+            ratio(tokens, (double)s.steps), (long long)s.prompt_tokens, ratio((double)s.prompt_tokens, s.prompt_seconds));
+    if (energy.known)
+        fprintf(stderr, "%.2f J a token; ", ratio(energy.joules, tokens));
+    fprintf(stderr, "%d threads, %s]\n", info.threads, info.isa);
 }
 
 static int run(options *o, const char *prompt, size_t length, program_output *stats)
@@ -240,7 +253,9 @@ static int run(options *o, const char *prompt, size_t length, program_output *st
         return PROGRAM_FAILED;
     if (specdec_init(&engine, &o->config, memory, bytes))
         return program_failed("", specdec_last_error(&o->config));
+    program_energy_begin(&energy, PROGRAM_ENERGY);
     status = !o->chat ? complete(engine, o, prompt, length) : prompt ? reply(engine, o, prompt, length) : converse(engine, o);
+    program_energy_look(&energy);
     interruptible(NULL);
     if (stats->file && write_stats(engine, stats) && !status)
         status = PROGRAM_FAILED;
@@ -272,6 +287,7 @@ static int check(options *o)
         return program_misused("--system and --chat-format go with --chat only", "");
     c->drafting = drafting[o->spec];
     c->verifier = verifier[o->verify];
+    c->policy = (specdec_policy)o->policy;
     c->max_tokens = o->limit > 0 ? o->limit : 0;
     c->hooks.progress = program_progress;
     return PROGRAM_GO_ON;
@@ -302,6 +318,9 @@ static int read_options(options *o, int argc, char **argv)
         {"--verify", PROGRAM_CHOICE, &o->verify, "coupled|greedy|sequoia|specinfer|spectr|top-k",
          "how guesses are accepted (coupled: the very text of --spec off; greedy: the same, at\n"
          "--temp 0; the others: texts of the same distribution, from the draft model alone)", 0, 0},
+        {"--policy", PROGRAM_CHOICE, &o->policy, "auto|static|dynamic",
+         "the draft model's trees: from tables, or grown from its probabilities (--verify coupled,\n"
+         "greedy and top-k only); auto: dynamic, but static with --spec draft (auto)", 0, 0},
         {"--chat", PROGRAM_SWITCH, &o->chat, NULL, "a conversation: lines from standard input, or one message by -p or -f", 0, 0},
         {"--chat-format", PROGRAM_TEXT, &c->chat_format, "NAME", "zephyr chatml llama2 llama3 mistral gemma (as the model says)", 0, 0},
         {"--system", PROGRAM_TEXT, &o->system, "TEXT", "what a conversation begins with", 0, 0},

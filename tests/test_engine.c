@@ -227,6 +227,7 @@ static void check_lossless(const specdec_config *base, const char *prompt, int t
             c.threads = threads[turn % 3];
             c.batch = batches[turn / 3 % 3];
             c.weights_in_place = turn & 1;
+            c.policy = (specdec_policy)(turn % 3);
             c.drafting = (specdec_drafting)(turn / 2 % 4 == 1 ? SPECDEC_DRAFT_AUTO : turn / 2 % 4 == 3 ? SPECDEC_DRAFT_NGRAM : SPECDEC_DRAFT_MODEL);
             CHECK(answer_to(&c, prompt, &got));
             CHECK(same_answer(&expected, &got));
@@ -302,6 +303,107 @@ static void test_perfect_draft(void)
         CHECK_EQUAL_INT(stats.offered_by_rank[0], stats.accepted_by_rank[0]);
         close_session(&s);
     }
+}
+
+/* One answer, and what the engine did for it. */
+static void count_answer(const specdec_config *c, answer *a, specdec_stats *stats)
+{
+    session s;
+
+    memset(a, 0, sizeof *a);
+    memset(stats, 0, sizeof *stats);
+    if (!open_session(&s, c)) {
+        CHECK_EQUAL_INT(specdec_prompt(s.engine, "once upon a time", SPECDEC_WHOLE_STRING), SPECDEC_OK);
+        CHECK_EQUAL_INT(read_on(s.engine, a), SPECDEC_DONE);
+        specdec_get_stats(s.engine, stats);
+    } else {
+        CHECK(0);
+    }
+    close_session(&s);
+}
+
+static void check_tree_counts(const specdec_stats *stats, const specdec_config *c)
+{
+    int64_t steps = stats->steps_other_trees;
+    int i;
+
+    for (i = 0; i < SPECDEC_STATS_TREES; i++) {
+        const specdec_tree_count *t = &stats->trees[i];
+
+        steps += t->steps;
+        CHECK(i == 0 || t->steps <= t[-1].steps);
+        CHECK(t->steps == 0 || (t->nodes >= 1 && t->nodes <= c->tree_size && t->levels >= 1 && t->levels <= t->nodes && t->levels <= c->tree_depth));
+    }
+    CHECK_EQUAL_INT(steps, stats->steps);
+}
+
+static void test_policies(void)
+{
+    static const specdec_drafting drafting[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL};
+    static answer expected, got;
+    specdec_config c = config_of(PLAIN, NOISY);
+    specdec_stats stats;
+    int policy, size, sampled, k;
+
+    for (sampled = 0; sampled < 2; sampled++) {
+        c.sampling.temperature = sampled ? 0.8f : 0;
+        c.drafting = SPECDEC_DRAFT_OFF;
+        c.tree_size = c.tree_depth = 0;
+        count_answer(&c, &expected, &stats);
+        TEST("plain decoding counts trees of one node");
+        CHECK(stats.trees[0].nodes == 1 && stats.trees[0].levels == 1 && stats.trees[0].steps == stats.steps && !stats.steps_other_trees);
+        for (policy = 0; policy < SPECDEC_POLICY_COUNT; policy++)
+            for (size = 2; size <= 64; size *= quick ? 8 : 2)
+                for (k = 0; k < 2; k++) {
+                    c.policy = (specdec_policy)policy;
+                    c.drafting = drafting[k];
+                    c.tree_size = size;
+                    c.tree_depth = size < 7 ? size : 2 + size % 7;
+                    count_answer(&c, &got, &stats);
+                    TEST("static and dynamic trees give the text of plain decoding, greedy and coupled");
+                    CHECK(same_answer(&expected, &got));
+                    TEST("the trees that were counted are as many as the steps, and no larger than allowed");
+                    check_tree_counts(&stats, &c);
+                    CHECK(k == 0 || stats.steps_model > 0);
+                }
+    }
+}
+
+/* Grown trees of a size that is given are as good as static ones when the draft is the target. */
+static void test_growth(void)
+{
+    static answer a;
+    specdec_config c = config_of(PLAIN, PLAIN);
+    specdec_stats stats;
+    session s;
+    int v;
+
+    TEST("a grown tree has the nodes it may have, and the draft's best guess among them");
+    c.drafting = SPECDEC_DRAFT_MODEL;
+    c.policy = SPECDEC_POLICY_DYNAMIC;
+    c.tree_size = 9;
+    c.tree_depth = 4;
+    for (c.sampling.temperature = 0; c.sampling.temperature < 1; c.sampling.temperature += 0.9f) {
+        count_answer(&c, &a, &stats);
+        CHECK_EQUAL_INT(stats.drafted, 8 * stats.steps_model);
+        CHECK(stats.accepted_by_rank[0] > 0 && stats.tokens > stats.steps * 2);
+    }
+    TEST("trees do not grow for the rules whose children must be drawn from the draft's distribution");
+    c.sampling.temperature = 0.8f;
+    for (v = 0; v < SPECDEC_VERIFY_COUNT; v++) {
+        c.verifier = (specdec_verifier)v;
+        CHECK(!open_session(&s, &c));
+        CHECK_EQUAL_INT(s.engine->growth.tree.capacity > 0, v == SPECDEC_VERIFY_COUPLED || v == SPECDEC_VERIFY_TOP_K);
+        CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
+        memset(&a, 0, sizeof a);
+        CHECK_EQUAL_INT(read_on(s.engine, &a), SPECDEC_DONE);
+        specdec_get_stats(s.engine, &stats);
+        CHECK(stats.steps_model > 0 && stats.accepted > 0);
+        close_session(&s);
+    }
+    TEST("an unknown policy is refused");
+    c.policy = SPECDEC_POLICY_COUNT;
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &s.bytes), SPECDEC_ERROR_ARGUMENT);
 }
 
 /* A target whose vocabulary is padded may be prompted with, and may write, tokens that the draft does not have. */
@@ -1043,6 +1145,8 @@ static void test_memory(void)
         c.context = 130 + 7 * turn;
         c.kv = turn % 3 == 0 ? "f16" : turn % 3 == 1 ? "f32" : "q8_0";
         c.weights_in_place = turn / 2 % 2;
+        c.policy = turn % 2 ? SPECDEC_POLICY_STATIC : SPECDEC_POLICY_DYNAMIC;
+        c.drafting = turn % 3 && turn % 4 != 3 ? SPECDEC_DRAFT_MODEL : SPECDEC_DRAFT_AUTO;
         CHECK(answer_to(&c, "hello", &a));
         check_guarded(&c, &a, 0);
         check_guarded(&c, &a, 1);
@@ -1157,6 +1261,8 @@ static void test_threads(void)
 static const struct { const char *name; void (*run)(void); } tests[] = {
     {"lossless", test_lossless},
     {"perfect_draft", test_perfect_draft},
+    {"policies", test_policies},
+    {"growth", test_growth},
     {"padding", test_padding},
     {"step", test_step},
     {"rewind", test_rewind},

@@ -146,6 +146,7 @@ static double run(const char *target, const char *draft, const char *prompt, int
     config.draft.path = draft;
     config.drafting = SPECDEC_DRAFT_MODEL;
     config.verifier = (specdec_verifier)rule;
+    config.policy = SPECDEC_POLICY_DYNAMIC; /* trees grow for coupled and top-k; those of the other rules must stay static */
     config.context = 256;
     config.sampling.temperature = temperature;
     if (!specdec_memory_needed(&config, &bytes) && (memory = malloc(bytes)) != NULL && !specdec_init(&e, &config, memory, bytes) &&

@@ -78,6 +78,7 @@ done <<'END'
 -p a --spec sometimes
 -p a --spec draft
 -p a --verify by-eye
+-p a --policy whim
 -p a --verify greedy --temp 1
 -p a -f Makefile
 -p a --system b
@@ -168,7 +169,8 @@ same_text() # FLAGS HOW...: the text with each HOW is that of plain decoding
 }
 for flags in "--temp 0" "--temp 0.8 --seed 1"; do
     same_text "$flags" "--spec draft" "--spec auto" "--spec ngram" "--spec draft -t 1" "--spec draft -t 2 --tree-size 4 --tree-depth 4" \
-        "--spec auto --tree-size 24 --tree-depth 6 -b 3" "--spec draft --in-place" "--spec off -t 1"
+        "--spec auto --tree-size 24 --tree-depth 6 -b 3" "--spec draft --in-place" "--spec off -t 1" \
+        "--policy static" "--policy dynamic" "--policy dynamic --spec draft --tree-size 16"
     for isa in $ISAS; do
         same_text "$flags" "--isa $isa --spec off" "--isa $isa --spec draft"
     done
@@ -209,6 +211,7 @@ for spec in off draft; do
     keys=$(sed 's/[^"]*"\([a-z_]*\)"[^"]*/\1 /g' "$T/stats.json")
     promised="tokens seconds tok_s ttft_ms steps tokens_per_step acceptance_by_rank draft_s verify_s other_s "
     check "--stats: the promised keys come first" [ "${keys#"$promised"}" != "$keys" ]
+    check "--stats: trees" grep -q '"trees":\[{"nodes":[1-8],"levels":[1-5],"steps":[0-9]*}' "$T/stats.json"
     check "-n limits the tokens" grep -q '"tokens":50,' "$T/stats.json"
     check "nothing unfinished is left" [ ! -e "$T/stats.json.part" ]
 done

@@ -327,7 +327,7 @@ static PROGRAM_UNUSED int program_output_close(program_output *out)
     return PROGRAM_OK;
 }
 
-/* --- progress ------------------------------------------------------------------------------------------------------- */
+/* --- clock ---------------------------------------------------------------------------------------------------------- */
 
 static PROGRAM_UNUSED double program_seconds(void)
 {
@@ -336,6 +336,76 @@ static PROGRAM_UNUSED double program_seconds(void)
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
+
+/* --- energy --------------------------------------------------------------------------------------------------------- */
+
+#define PROGRAM_ENERGY "/sys/class/powercap/intel-rapl:0" /* Linux: the first processor package */
+#define PROGRAM_ENERGY_SECONDS 30 /* between two looks at the counter, which starts over after minutes under load */
+
+/* Joules that the processor used, where the platform counts them. */
+typedef struct program_energy {
+    const char *folder;
+    double range, last; /* of the counter; what it showed: microjoules */
+    double looked;      /* when */
+    double joules;      /* so far */
+    int known;
+} program_energy;
+
+/* The number in a file of a folder; -1 when there is none. */
+static double program_read_number(const char *folder, const char *name)
+{
+    char path[512];
+    double value = -1;
+    FILE *file;
+
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) >= sizeof path)
+        return -1;
+    file = fopen(path, "r");
+    if (!file)
+        return -1;
+    if (fscanf(file, "%lf", &value) != 1 || !(value >= 0))
+        value = -1;
+    fclose(file);
+    return value;
+}
+
+/* Begins to count. Nothing is known where there is no such counter, or where it may not be read. */
+static PROGRAM_UNUSED void program_energy_begin(program_energy *energy, const char *folder)
+{
+    memset(energy, 0, sizeof *energy);
+    energy->folder = folder;
+    energy->range = program_read_number(folder, "max_energy_range_uj");
+    energy->last = program_read_number(folder, "energy_uj");
+    energy->looked = program_seconds();
+    energy->known = energy->range > 0 && energy->last >= 0;
+}
+
+/* Leaves out what was used since the last look: somebody thought about what to type. */
+static PROGRAM_UNUSED void program_energy_skip(program_energy *energy)
+{
+    energy->last = energy->known ? program_read_number(energy->folder, "energy_uj") : -1;
+    energy->looked = program_seconds();
+    energy->known = energy->last >= 0;
+}
+
+/* Adds what was used since the last look. */
+static PROGRAM_UNUSED void program_energy_look(program_energy *energy)
+{
+    double before = energy->last;
+
+    program_energy_skip(energy);
+    if (energy->known)
+        energy->joules += 1e-6 * (energy->last - before + (energy->last < before ? energy->range : 0));
+}
+
+/* The same, when it is time for it: cheap enough to be called for every token. */
+static PROGRAM_UNUSED void program_energy_poll(program_energy *energy)
+{
+    if (energy->known && program_seconds() - energy->looked > PROGRAM_ENERGY_SECONDS)
+        program_energy_look(energy);
+}
+
+/* --- progress ------------------------------------------------------------------------------------------------------- */
 
 /* specdec_hooks.progress: a bar on a terminal, for whatever takes more than a moment; nothing elsewhere. */
 static PROGRAM_UNUSED void program_progress(void *user_data, const char *what, int done, int total)
