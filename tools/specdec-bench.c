@@ -215,6 +215,21 @@ static double timed(machine *m, specdec__team_function *function)
 /* GB/s */
 static double measure_bandwidth(machine *m) { return (double)READ_BYTES / timed(m, read_worker) / 1e9; }
 
+#define MEETINGS 2000
+
+static void meet_worker(void *argument, int thread)
+{
+    machine *m = (machine *)argument;
+    int i;
+
+    (void)thread;
+    for (i = 0; i < MEETINGS; i++)
+        specdec__pool_barrier(&m->pool);
+}
+
+/* Microseconds for all threads to meet, which they do around every operator. */
+static double measure_meeting(machine *m) { return timed(m, meet_worker) * 1e6 / MEETINGS; }
+
 /* GMAC/s */
 static double measure_peak(machine *m)
 {
@@ -248,7 +263,7 @@ static spread spread_of(const double *values, int count)
 typedef struct bench {
     const options *o;
     machine *m;
-    double read_gbps[MAX_REPEATS], int8_gmacs[MAX_REPEATS]; /* of the last model's repeats */
+    double read_gbps[MAX_REPEATS], int8_gmacs[MAX_REPEATS], meeting_us[MAX_REPEATS]; /* of the last model's repeats */
     int repeats;
 } bench;
 
@@ -327,6 +342,7 @@ static void measure_steps(bench *b, specdec *e, model_result *r)
     for (i = 0; i < b->repeats; i++) {
         b->read_gbps[i] = measure_bandwidth(b->m);
         b->int8_gmacs[i] = measure_peak(b->m);
+        b->meeting_us[i] = measure_meeting(b->m);
         for (w = 0; w < b->o->width_count; w++) {
             specdec__batch batch;
             double memory = (r->weight_bytes + r->kv_bytes) / b->read_gbps[i] / 1e9, integer;
@@ -440,12 +456,16 @@ static int measure_model(bench *b, const char *path, model_result *r)
     specdec_deinit(e);
     free(memory);
     if (ok && o->draft) {
-        e = open_engine(o, path, SPECDEC_DRAFT_MODEL, o->draft, &memory);
-        ok = e != NULL && measure_text(o, e, &r->spec_tok_s[0], &r->spec_tokens_per_step[0], &unused);
-        r->spec_mode[0] = "draft";
-        r->spec_count = 1;
-        specdec_deinit(e);
-        free(memory);
+        static const specdec_drafting modes[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL};
+        static const char *const names[] = {"auto", "draft"};
+
+        for (; ok && r->spec_count < 2; r->spec_count++) {
+            e = open_engine(o, path, modes[r->spec_count], o->draft, &memory);
+            ok = e != NULL && measure_text(o, e, &r->spec_tok_s[r->spec_count], &r->spec_tokens_per_step[r->spec_count], &unused);
+            r->spec_mode[r->spec_count] = names[r->spec_count];
+            specdec_deinit(e);
+            free(memory);
+        }
     }
     return ok;
 }
@@ -456,8 +476,9 @@ static void print_md(const bench *b, const model_result *results, int count)
 {
     int i, k;
 
-    printf("%s, %d threads, context %d, read bandwidth %.1f GB/s, int8 peak %.0f GMAC/s; medians of %d\n", b->m->isa, b->m->pool.threads,
-           b->o->context, spread_of(b->read_gbps, b->repeats).median, spread_of(b->int8_gmacs, b->repeats).median, b->repeats);
+    printf("%s, %d threads, context %d, read bandwidth %.1f GB/s, int8 peak %.0f GMAC/s, threads meet in %.1f us; medians of %d\n", b->m->isa,
+           b->m->pool.threads, b->o->context, spread_of(b->read_gbps, b->repeats).median, spread_of(b->int8_gmacs, b->repeats).median,
+           spread_of(b->meeting_us, b->repeats).median, b->repeats);
     for (i = 0; i < count; i++) {
         const model_result *r = &results[i];
 
@@ -478,8 +499,9 @@ static void print_json(const bench *b, const model_result *results, int count)
 {
     int i, k;
 
-    printf("{\"threads\":%d,\"isa\":\"%s\",\"context\":%d,\"read_gbps\":%.2f,\"int8_gmacs\":%.1f,\"models\":[", b->m->pool.threads, b->m->isa,
-           b->o->context, spread_of(b->read_gbps, b->repeats).median, spread_of(b->int8_gmacs, b->repeats).median);
+    printf("{\"threads\":%d,\"isa\":\"%s\",\"context\":%d,\"read_gbps\":%.2f,\"int8_gmacs\":%.1f,\"meeting_us\":%.2f,\"models\":[", b->m->pool.threads,
+           b->m->isa, b->o->context, spread_of(b->read_gbps, b->repeats).median, spread_of(b->int8_gmacs, b->repeats).median,
+           spread_of(b->meeting_us, b->repeats).median);
     for (i = 0; i < count; i++) {
         const model_result *r = &results[i];
 
