@@ -10443,23 +10443,32 @@ static void specdec__draft_model_init(specdec__drafter *d, specdec__context *con
 #define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought: the probability of n-gram nodes, shares of offers */
 #define SPECDEC__TUNE_BEHIND 8  /* tokens of text that the draft model may have to catch up with in a step that times it */
 #define SPECDEC__TUNE_MEMORY 0.985 /* what a step leaves of the weight of older ones */
+#define SPECDEC__TUNE_STAKE 1.0   /* plain steps that speculation may lose before it has won any, */
+#define SPECDEC__TUNE_SHARE 0.006 /* and the share of all time that it may lose */
+#define SPECDEC__TUNE_DEBT 0.6    /* plain steps of debt at most, and */
+#define SPECDEC__TUNE_WEALTH 4.0  /* of credit: what counts is how it goes now */
+#define SPECDEC__TUNE_HORIZON 50  /* steps in which catching up with the text must pay */
 
 SPECDEC__STATIC_ASSERT(offers_have_ranks, SPECDEC__OFFERS <= SPECDEC__TUNE_RANKS);
 
 typedef struct specdec__tune {
     double seconds[SPECDEC__MAX_TREE + 1]; /* of a target step, by width; 0: not seen yet */
     double level_seconds;                  /* of drafting, a level; 0: not seen yet */
+    double reading_seconds;                /* of the draft model for a token of text that it catches up with; 0: not seen yet */
+    double size;                           /* of the draft model, over that of the target */
+    double credit;                         /* seconds that speculation may still lose against plain steps */
     double offered[SPECDEC__TUNE_RANKS], accepted[SPECDEC__TUNE_RANKS]; /* children of the draft model, by rank */
     double predicted[SPECDEC__TUNE_BINS], came[SPECDEC__TUNE_BINS];     /* nodes of the n-gram drafter */
     double share[SPECDEC__TUNE_BINS], taken[SPECDEC__TUNE_BINS];        /* offers of the draft model: sums of shares, and how many came */
     int idle, patience;                    /* steps since the draft model was asked, and how many to wait */
 } specdec__tune;
 
-static void specdec__tune_init(specdec__tune *tune)
+static void specdec__tune_init(specdec__tune *tune, double size)
 {
     int i;
 
     memset(tune, 0, sizeof *tune);
+    tune->size = size;
     for (i = 0; i < SPECDEC__TUNE_RANKS; i++) { /* a modest guess, worth a few observations */
         tune->offered[i] = 4;
         tune->accepted[i] = i ? 0.6 : 1.8;
@@ -10605,27 +10614,68 @@ static int specdec__tune_insert(double *worth, int count, int most, double value
     return count < most ? count + 1 : count;
 }
 
+/* What drafting of so many levels took by a model that was `behind` tokens. Returns how much of it was for catching up. */
+static double specdec__tune_drafting(specdec__tune *tune, int levels, int behind, double seconds)
+{
+    double reading = seconds - levels * tune->level_seconds;
+
+    if (behind <= SPECDEC__TUNE_BEHIND || seconds < levels * tune->level_seconds) {
+        specdec__tune_mean(&tune->level_seconds, seconds / levels);
+        return 0;
+    }
+    specdec__tune_mean(&tune->reading_seconds, reading / behind);
+    return reading;
+}
+
 /* Seconds that drafting a level takes; a guess before it was seen. */
 SPECDEC__INLINE double specdec__tune_level(const specdec__tune *tune, const double *times)
 {
-    return tune->level_seconds > 0 ? tune->level_seconds : 0.1 * times[1];
+    return tune->level_seconds > 0 ? tune->level_seconds : (0.02 + tune->size) * times[1];
 }
 
-/* The draft model's tree for this step, after others offered `rate` tokens a second. A model that does not pay is asked
-   again now and then, for one guess, so seldom that asking costs about a hundredth. */
-static void specdec__tune_model(specdec__tune *tune, specdec_tree *tree, const double *times, int most, double rate)
+/* What a target step of so many nodes took. */
+static void specdec__tune_step(specdec__tune *tune, int width, double seconds)
+{
+    if (width == 1 && !(tune->seconds[1] > 0))
+        tune->credit = SPECDEC__TUNE_STAKE * seconds;
+    specdec__tune_mean(&tune->seconds[width], seconds);
+}
+
+/* What a whole step took, drafting and all, and the tokens that came of it. Speculation that falls into debt rests until its
+   share of the time has paid it back: so it never costs much more than that share, whatever goes wrong. A step that was held
+   up by something else counts as no more than three. */
+static void specdec__tune_settle(specdec__tune *tune, int width, int tokens, double seconds)
+{
+    const double plain = tune->seconds[1], most = SPECDEC__TUNE_WEALTH * plain;
+    double credit = tune->credit + SPECDEC__TUNE_SHARE * plain;
+
+    if (!(plain > 0))
+        return;
+    if (width > 1)
+        credit += tokens * plain - (seconds < 3 * tune->seconds[width] ? seconds : 3 * tune->seconds[width]);
+    credit = credit < most ? credit : most;
+    tune->credit = credit > -SPECDEC__TUNE_DEBT * plain ? credit : -SPECDEC__TUNE_DEBT * plain;
+}
+
+/* The draft model's tree for this step, after others offered `rate` tokens a second. Before it can be asked, it has to read so
+   many seconds of text. A model that does not pay is asked again now and then, for one guess, so seldom that asking costs about
+   a hundredth. */
+static void specdec__tune_model(specdec__tune *tune, specdec_tree *tree, const double *times, int most, double rate, double reading)
 {
     double p[SPECDEC__TUNE_RANKS], found = 0, level = specdec__tune_level(tune, times);
 
     specdec__tune_acceptance(tune, p);
-    if (specdec_tree_pick(tree, &found, p, SPECDEC__TUNE_RANKS, times, most, level, NULL) || tree->n < 2 || !(found > rate * 1.02)) {
-        tree->n = 1;
-        if (++tune->idle < tune->patience)
-            return;
-        specdec_tree_chains(tree, 1, 1, NULL);
-        found = (times[2] - times[1] + 3 * level) / times[1];
-        tune->patience = specdec__max_int(16, specdec__min_int(1024, (int)(100 * found)));
+    if (!specdec_tree_pick(tree, &found, p, SPECDEC__TUNE_RANKS, times, most, level, NULL) && tree->n > 1 && found > rate * 1.02 &&
+        reading <= SPECDEC__TUNE_HORIZON * times[1] * (found / rate - 1)) {
+        tune->idle = 0;
+        return;
     }
+    tree->n = 1;
+    if (++tune->idle < tune->patience || reading > tune->credit)
+        return;
+    specdec_tree_chains(tree, 1, 1, NULL);
+    found = (times[2] - times[1] + 3 * level) / times[1];
+    tune->patience = specdec__max_int(16, specdec__min_int(1024, (int)(100 * found)));
     tune->idle = 0;
 }
 
@@ -10686,6 +10736,7 @@ struct specdec {
     specdec__view **views;
     unsigned char *wanted;
     int32_t *place;                        /* (tree): batch place of a tree node, or -1 */
+    double excused;                        /* seconds of this step that the draft model read the prompt in */
     int drafted_nodes;                     /* nodes of the tree before n-grams were added; 1: the draft model was not asked */
 
     specdec__text_stream stream;
@@ -10816,7 +10867,7 @@ static specdec_result specdec__engine_tree(specdec *e, specdec__arena *arena, sp
     e->guess_tokens = SPECDEC__TAKE(arena, int32_t, size);
     e->guess_probability = SPECDEC__TAKE(arena, float, size);
     e->place = SPECDEC__TAKE(arena, int32_t, size);
-    specdec__tune_init(&e->tune);
+    specdec__tune_init(&e->tune, e->draft_model ? (double)e->draft_model->weight_bytes / (double)e->target_model->weight_bytes : 0);
     if (!arena->base || arena->used == SIZE_MAX)
         return SPECDEC_OK;
     return depth == size ? specdec_tree_chains(&e->shape, 1, size - 1, error)
@@ -11206,6 +11257,17 @@ static int specdec__engine_guess(specdec *e, const double *times, int most, doub
     return specdec__tune_ngram(&e->tune, times, e->guess_probability, e->guess.n, rate);
 }
 
+/* Seconds that the draft model needs to catch up with the text; before it was seen reading, by what the target took. */
+static double specdec__engine_reading(const specdec *e)
+{
+    const int behind = e->count - e->draft.view.length;
+    double each = e->tune.reading_seconds;
+
+    if (!(each > 0) && e->stats.prompt_tokens)
+        each = e->tune.size * e->stats.prompt_seconds / (double)e->stats.prompt_tokens;
+    return behind > SPECDEC__TUNE_BEHIND ? behind * each : 0;
+}
+
 /* Decides what this step speculates on: the draft model's shape into e->tree, whether it shall grow instead, and how many
    n-gram nodes on top. times[1..most] of steps; when e->grown, most is how many nodes the tree may have. */
 static int specdec__engine_plan(specdec *e, double *times, int *most)
@@ -11229,12 +11291,12 @@ static int specdec__engine_plan(specdec *e, double *times, int *most)
             times[i] = 1; /* whatever they cost */
         return 1;
     }
-    if (!(e->tune.seconds[1] > 0))
+    if (!(e->tune.seconds[1] > 0) || e->tune.credit < 0)
         return 1; /* the first step tells what plain decoding costs */
     specdec__tune_times(&e->tune, times, *most);
     guesses = specdec__engine_guess(e, times, *most, &rate);
     if (e->drafting)
-        specdec__tune_model(&e->tune, &e->tree, times, *most, rate);
+        specdec__tune_model(&e->tune, &e->tree, times, *most, rate, specdec__engine_reading(e));
     e->grown = e->tree.n > 1 && e->growth.tree.capacity > 0;
     return guesses;
 }
@@ -11321,8 +11383,9 @@ static specdec_result specdec__engine_draft(specdec *e)
 
     levels = specdec_tree_depth(&e->tree, e->tree_depth);
     e->tree_tokens[0] = e->text[e->count - 1];
+    e->excused = 0;
     if (e->tree.n > 1) {
-        const int behind = e->count - e->draft.view.length;
+        const int behind = e->count - e->draft.view.length, fresh = e->draft.view.length < e->answer_from;
         specdec__proposal proposal;
 
         proposal.text = e->text;
@@ -11333,9 +11396,10 @@ static specdec_result specdec__engine_draft(specdec *e)
         proposal.rule = e->rule;
         proposal.distributions = e->distributions;
         result = e->grown ? specdec__engine_grow(e, &proposal, times, most, &levels) : e->drafting->fill(&e->drafter, &proposal, &e->error);
-        seconds = (specdec__os_seconds() - start) / levels;
-        if (!result && (behind <= SPECDEC__TUNE_BEHIND || seconds < e->tune.level_seconds))
-            specdec__tune_mean(&e->tune.level_seconds, seconds);
+        seconds = specdec__os_seconds() - start;
+        if (!result)
+            seconds = specdec__tune_drafting(&e->tune, levels, behind, seconds);
+        e->excused = fresh ? seconds : 0;
         memset(e->tree_bin, -1, (size_t)e->tree.n);
         e->stats.steps_model += e->tree.n > 1;
     }
@@ -11351,7 +11415,7 @@ static void specdec__engine_learn(specdec *e, int width, double seconds, const i
 {
     int i, at = 1;
 
-    specdec__tune_mean(&e->tune.seconds[width], seconds > 0 ? seconds : 1 + 0.1 * (width - 1));
+    specdec__tune_step(&e->tune, width, seconds > 0 ? seconds : 1 + 0.1 * (width - 1));
     for (i = e->drafted_nodes; i < e->tree.n; i++) {
         while (at < length && path[at] < i)
             at++;
@@ -11429,6 +11493,7 @@ static specdec_result specdec__engine_speculate(specdec *e)
     e->stats.draft_seconds += drafted - start;
     e->stats.verify_seconds += verified - drafted;
     e->stats.tokens += e->count - before;
+    specdec__tune_settle(&e->tune, batch.n, e->count - before, specdec__os_seconds() - start - e->excused);
     return SPECDEC_OK;
 }
 
