@@ -10443,7 +10443,7 @@ static void specdec__draft_model_init(specdec__drafter *d, specdec__context *con
 #define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought: the probability of n-gram nodes, shares of offers */
 #define SPECDEC__TUNE_BEHIND 8  /* tokens of text that the draft model may have to catch up with in a step that times it */
 #define SPECDEC__TUNE_MEMORY 0.985 /* what a step leaves of the weight of older ones */
-#define SPECDEC__TUNE_STAKE 1.0   /* plain steps that speculation may lose before it has won any, */
+#define SPECDEC__TUNE_STAKE 0.5   /* plain steps that speculation may lose before it has won any, */
 #define SPECDEC__TUNE_SHARE 0.006 /* and the share of all time that it may lose */
 #define SPECDEC__TUNE_DEBT 0.6    /* plain steps of debt at most, and */
 #define SPECDEC__TUNE_WEALTH 4.0  /* of credit: what counts is how it goes now */
