@@ -2042,11 +2042,6 @@ typedef void specdec__dot_two_function(const specdec__panel *panels, int blocks,
 typedef void specdec__multiply_function(const unsigned char *tile, int blocks, specdec__panel *panel, const specdec__columns *x, int block,
                                         int column, int count, float *sums);
 
-/* Running softmax of many queries: sums (query, dim) of values by weight, maxima of scores and sums of weights (query). */
-typedef struct specdec__softmax_state {
-    float *attended, *highest, *total;
-} specdec__softmax_state;
-
 /* What an instruction set supplies. Every function gives the same bits in every table. */
 typedef struct specdec__kernels {
     const char *name;
@@ -2068,16 +2063,15 @@ typedef struct specdec__kernels {
     void (*rotate)(float *x, const float *partner, const float *cosine, const float *sine, int count);
     /* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64). */
     void (*scores)(const float *queries, int dim, int count, const float *keys, float *scores);
-    /* scores (count <= 4, 64), valid of them -> exp(score - max) in place, zeros beyond; their maxima and sums (count). */
-    void (*softmax)(float *scores, int count, const int *valid, float *max, float *sum);
+    /* scores (64), valid of them -> exp(score - max) in place, zeros beyond; returns the max and the sum. */
+    void (*softmax)(float *scores, int valid, float *max, float *sum);
     /* sum over j < valid, in order, of weights (count <= 4, 64) * values (64, dim) -> out (count, dim). */
     void (*weigh)(const float *weights, int count, const float *values, int valid, int dim, float *out);
     /* out (count, stride) = sums (count, 16) [+ bias] [+ out]. */
     void (*put)(const float *sums, int count, const float *bias, int add, float *out, size_t stride);
     void (*scale)(float *x, float a, int count);
-    /* Folds the softmax of one block into that of the blocks before it, for count <= 4 queries, whose numbers are rows of the
-       state: weighted sums (dim), maxima, sums of weights. */
-    void (*merge)(const specdec__softmax_state *state, const size_t *query, int count, const float *x, const float *x_max, const float *x_sum, int dim);
+    /* Folds the softmax of one block into that of the blocks before it: weighted sums (count), maxima and sums of weights. */
+    void (*merge)(float *state, float *max, float *sum, const float *x, float x_max, float x_sum, int count);
     void (*f16_to_float)(const void *in, int count, float *out);
     void (*float_to_f16)(const float *in, int count, void *out);
 } specdec__kernels;
@@ -7563,8 +7557,9 @@ typedef struct specdec__context {
     float *queries;            /* (most, q) */
     float *keys, *values;      /* (most, kv_width) */
     float *cosine, *sine;      /* (most, dim) */
-    specdec__softmax_state state; /* of queries (most, heads) */
+    float *highest, *total;    /* (most, heads): running softmax state */
     float *rotated;            /* (most, heads, dim): queries, rotated, over the root of the head size */
+    float *attended;           /* (most, heads, dim): running weighted sum of values */
     specdec__columns columns;
     int *slots, *position, *trunk; /* (most) by node */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
@@ -7625,10 +7620,10 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->values = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
     c->cosine = SPECDEC__TAKE(arena, float, n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, n * (size_t)c->kv.dim);
-    c->state.highest = SPECDEC__TAKE(arena, float, n * (size_t)model->heads);
-    c->state.total = SPECDEC__TAKE(arena, float, n * (size_t)model->heads);
+    c->highest = SPECDEC__TAKE(arena, float, n * (size_t)model->heads);
+    c->total = SPECDEC__TAKE(arena, float, n * (size_t)model->heads);
     c->rotated = SPECDEC__TAKE(arena, float, n * (size_t)model->heads * (size_t)c->kv.dim);
-    c->state.attended = SPECDEC__TAKE(arena, float, n * (size_t)model->heads * (size_t)c->kv.dim);
+    c->attended = SPECDEC__TAKE(arena, float, n * (size_t)model->heads * (size_t)c->kv.dim);
     c->columns.codes = SPECDEC__TAKE(arena, int8_t, n * widest);
     c->columns.scale = SPECDEC__TAKE(arena, float, n * (widest / 32));
     c->columns.pair32 = SPECDEC__TAKE(arena, int32_t, n * (widest / 32));
@@ -7901,6 +7896,20 @@ static void specdec__forward_slots(const specdec__context *c, int node, int bloc
             slots[c->position[at] - from] = c->slots[at];
 }
 
+/* Folds a block's result into the running state of one query. */
+static void specdec__forward_merge(const specdec__context *c, size_t query, int first, float max, float sum, const float *out)
+{
+    float *state = c->attended + query * (size_t)c->kv.dim;
+
+    if (first) {
+        c->highest[query] = max;
+        c->total[query] = sum;
+        memcpy(state, out, (size_t)c->kv.dim * sizeof *out);
+        return;
+    }
+    c->kernels->merge(state, &c->highest[query], &c->total[query], out, max, sum, c->kv.dim);
+}
+
 /* Keys and values of a page as floats. */
 static void specdec__forward_page(const specdec__context *c, specdec__scratch *s, int page, int layer, int head, const float **keys,
                                   const float **values)
@@ -7932,23 +7941,17 @@ static void specdec__forward_fold(specdec__context *c, specdec__scratch *s, cons
     float max[4], sum[4];
     int i, equal = 1;
 
-    for (i = 0; i < count; i++)
+    for (i = 0; i < count; i++) {
+        c->kernels->softmax(s->scores + i * SPECDEC__KEYS, valid[i], &max[i], &sum[i]);
         equal &= valid[i] == valid[0];
-    c->kernels->softmax(s->scores, count, valid, max, sum);
+    }
     if (equal)
         c->kernels->weigh(s->scores, count, values, valid[0], c->kv.dim, s->out);
     else
         for (i = 0; i < count; i++)
             c->kernels->weigh(s->scores + i * SPECDEC__KEYS, 1, values, valid[i], c->kv.dim, s->out + i * c->kv.dim);
-    if (block) {
-        c->kernels->merge(&c->state, query, count, s->out, max, sum, c->kv.dim);
-        return;
-    }
-    for (i = 0; i < count; i++) {
-        c->state.highest[query[i]] = max[i];
-        c->state.total[query[i]] = sum[i];
-        memcpy(c->state.attended + query[i] * (size_t)c->kv.dim, s->out + i * c->kv.dim, (size_t)c->kv.dim * sizeof(float));
-    }
+    for (i = 0; i < count; i++)
+        specdec__forward_merge(c, query[i], block == 0, max[i], sum[i], s->out + i * c->kv.dim);
 }
 
 /* Nodes [first, last) over a block of keys that are the first slots of one page. */
@@ -8055,7 +8058,7 @@ static void specdec__forward_attend(specdec__context *c, int thread, const specd
     for (i = 0; i < c->n; i++)
         for (head = u->from; head < u->to; head++) {
             size_t query = (size_t)i * (size_t)c->model->heads + (size_t)head;
-            const float *from = c->state.attended + query * (size_t)c->kv.dim, inverse = 1.0f / c->state.total[query];
+            const float *from = c->attended + query * (size_t)c->kv.dim, inverse = 1.0f / c->total[query];
             float *to = c->h + (size_t)i * (size_t)c->q + (size_t)head * (size_t)size;
 
             for (d = 0; d < size; d++)
@@ -12183,30 +12186,23 @@ SPECDEC__LANE void X(scores)(const float *queries, int dim, int count, const flo
     }
 }
 
-SPECDEC__LANE void X(softmax)(float *scores, int count, const int *valid, float *max, float *sum)
+SPECDEC__LANE void X(softmax)(float *scores, int valid, float *max, float *sum)
 {
-    int c, i;
+    V highest, total = X(set)(0);
+    int i;
 
-    for (c = 0; c < count; c++) { /* in three loops, so that queries do not wait for each other */
-        float *at = scores + c * SPECDEC__KEYS;
-
-        for (i = valid[c]; i < SPECDEC__KEYS; i++)
-            at[i] = -3.0e38f;
-        max[c] = X(highest)(X(max)(X(max)(X(load)(at), X(load)(at + 16)), X(max)(X(load)(at + 32), X(load)(at + 48))));
-    }
-    for (c = 0; c < count; c++)
-        for (i = c * SPECDEC__KEYS; i < (c + 1) * SPECDEC__KEYS; i += 16)
-            X(store)(scores + i, X(exp)(X(sub)(X(load)(scores + i), X(set)(max[c]))));
-    for (c = 0; c < count; c++) {
-        float *at = scores + c * SPECDEC__KEYS;
-        V total = X(set)(0);
-
-        for (i = valid[c]; i < SPECDEC__KEYS; i++)
-            at[i] = 0;
-        for (i = 0; i < SPECDEC__KEYS; i += 16)
-            total = X(add)(total, X(load)(at + i));
-        sum[c] = X(sum)(total);
-    }
+    for (i = valid; i < SPECDEC__KEYS; i++)
+        scores[i] = -3.0e38f;
+    highest = X(max)(X(max)(X(load)(scores), X(load)(scores + 16)), X(max)(X(load)(scores + 32), X(load)(scores + 48)));
+    *max = X(highest)(highest);
+    highest = X(set)(*max);
+    for (i = 0; i < SPECDEC__KEYS; i += 16)
+        X(store)(scores + i, X(exp)(X(sub)(X(load)(scores + i), highest)));
+    for (i = valid; i < SPECDEC__KEYS; i++)
+        scores[i] = 0;
+    for (i = 0; i < SPECDEC__KEYS; i += 16)
+        total = X(add)(total, X(load)(scores + i));
+    *sum = X(sum)(total);
 }
 
 /* out (query, 16*chunks) = sum over keys, in order, of weight * value; lanes are dimensions. */
@@ -12268,36 +12264,16 @@ SPECDEC__LANE void X(scale)(float *x, float a, int count)
         X(store)(x + i, X(mul)(X(load)(x + i), X(set)(a)));
 }
 
-SPECDEC__LANE void X(merge)(const specdec__softmax_state *state, const size_t *query, int count, const float *x, const float *x_max,
-                            const float *x_sum, int dim)
+SPECDEC__LANE void X(merge)(float *state, float *max, float *sum, const float *x, float x_max, float x_sum, int count)
 {
-    float old[16] = {0}, fresh[16] = {0}, total[16] = {0}, added[16] = {0};
-    V a, b;
-    int c, i;
+    float highest = *max > x_max ? *max : x_max;
+    V a = X(exp)(X(set)(*max - highest)), b = X(exp)(X(set)(x_max - highest));
+    int i;
 
-    for (c = 0; c < count; c++) {
-        const float before = state->highest[query[c]], highest = before > x_max[c] ? before : x_max[c];
-
-        old[c] = before - highest;
-        fresh[c] = x_max[c] - highest;
-        total[c] = state->total[query[c]];
-        added[c] = x_sum[c];
-        state->highest[query[c]] = highest;
-    }
-    a = X(exp)(X(load)(old));
-    b = X(exp)(X(load)(fresh));
-    X(store)(old, a);
-    X(store)(fresh, b);
-    X(store)(total, X(madd)(X(load)(total), a, X(mul)(X(load)(added), b)));
-    for (c = 0; c < count; c++, x += dim) {
-        float *to = state->attended + query[c] * (size_t)dim;
-
-        state->total[query[c]] = total[c];
-        a = X(set)(old[c]);
-        b = X(set)(fresh[c]);
-        for (i = 0; i < dim; i += 16)
-            X(store)(to + i, X(madd)(X(load)(x + i), b, X(mul)(X(load)(to + i), a)));
-    }
+    *max = highest;
+    *sum = specdec__float_from_bits((uint32_t)X(first_bits)(X(madd)(X(set)(*sum), a, X(mul)(X(set)(x_sum), b))));
+    for (i = 0; i < count; i += 16)
+        X(store)(state + i, X(madd)(X(load)(x + i), b, X(mul)(X(load)(state + i), a)));
 }
 
 SPECDEC__LANE void X(put)(const float *sums, int count, const float *bias, int add, float *out, size_t stride)
