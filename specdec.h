@@ -2334,21 +2334,21 @@ enum { SPECDEC__X86_4BIT, SPECDEC__X86_6BIT, SPECDEC__X86_SIGNED, SPECDEC__X86_V
     { specdec__##isa##_dot(mode, granule, has_minimum, panel, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, sums); }
 
 /* Unpacks to codes + bias and to pairs; flip: signed codes become unsigned. */
-#define SPECDEC__X86_UNPACK(isa, base, target, name, granule, bias, flip, codes) \
+#define SPECDEC__X86_UNPACK(isa, base, target, name, granule, bias, small, flip, codes) \
     target static void specdec__##isa##_unpack_##name(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel) \
     { \
         (void)type; \
         codes; \
-        specdec__##base##_pairs(granule, bias, flip, blocks, panel); \
+        specdec__##base##_pairs(granule, bias, small, flip, blocks, panel); \
     }
 
 #define SPECDEC__X86_UNPACKS(isa, base, target, flip) \
-    SPECDEC__X86_UNPACK(isa, base, target, Q4_0, 32, 8, 0, specdec__##base##_codes_Q4_0(tile, blocks, panel)) \
-    SPECDEC__X86_UNPACK(isa, base, target, Q4_K, 32, 0, 0, specdec__##base##_codes_Q4_K(tile, panel)) \
-    SPECDEC__X86_UNPACK(isa, base, target, Q6_K, 16, 32, 0, specdec__##base##_codes_Q6_K(tile, panel)) \
-    SPECDEC__X86_UNPACK(isa, base, target, Q8_0, 32, 0, flip, specdec__##base##_codes_Q8_0(tile, blocks, panel)) \
-    SPECDEC__X86_UNPACK(isa, base, target, 32, 32, 0, flip, specdec__unpack_codes(type, tile, blocks, panel)) \
-    SPECDEC__X86_UNPACK(isa, base, target, 16, 16, 0, flip, specdec__unpack_codes(type, tile, blocks, panel))
+    SPECDEC__X86_UNPACK(isa, base, target, Q4_0, 32, 8, 1, 0, specdec__##base##_codes_Q4_0(tile, blocks, panel)) \
+    SPECDEC__X86_UNPACK(isa, base, target, Q4_K, 32, 0, 1, 0, specdec__##base##_codes_Q4_K(tile, panel)) \
+    SPECDEC__X86_UNPACK(isa, base, target, Q6_K, 16, 32, 1, 0, specdec__##base##_codes_Q6_K(tile, panel)) \
+    SPECDEC__X86_UNPACK(isa, base, target, Q8_0, 32, 0, 0, flip, specdec__##base##_codes_Q8_0(tile, blocks, panel)) \
+    SPECDEC__X86_UNPACK(isa, base, target, 32, 32, 0, 0, flip, specdec__unpack_codes(type, tile, blocks, panel)) \
+    SPECDEC__X86_UNPACK(isa, base, target, 16, 16, 0, 0, flip, specdec__unpack_codes(type, tile, blocks, panel))
 
 /* Those of SSE4.1 and AVX2. */
 #define SPECDEC__X86_DOTS(isa, target) \
@@ -2549,6 +2549,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_put_bytes(void *at, __m128i v
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_ints(int32_t i) { return _mm_set1_epi32(i); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_and(__m128i a, int mask) { return _mm_and_si128(a, _mm_set1_epi8((char)mask)); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_shift(__m128i a, int n) { return _mm_srli_epi16(a, n); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_add_bytes(__m128i a, __m128i b) { return _mm_add_epi8(a, b); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_add_words(__m128i a, __m128i b) { return _mm_add_epi16(a, b); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_add_ints(__m128i a, __m128i b) { return _mm_add_epi32(a, b); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_multiply_words(__m128i a, __m128i b) { return _mm_madd_epi16(a, b); }
@@ -2661,6 +2662,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_bytes(void *at, __m256i v) 
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_ints(int32_t i) { return _mm256_set1_epi32(i); }
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_and(__m256i a, int mask) { return _mm256_and_si256(a, _mm256_set1_epi8((char)mask)); }
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shift(__m256i a, int n) { return _mm256_srli_epi16(a, n); }
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_bytes(__m256i a, __m256i b) { return _mm256_add_epi8(a, b); }
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_words(__m256i a, __m256i b) { return _mm256_add_epi16(a, b); }
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_ints(__m256i a, __m256i b) { return _mm256_add_epi32(a, b); }
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_multiply_words(__m256i a, __m256i b) { return _mm256_madd_epi16(a, b); }
@@ -10447,6 +10449,8 @@ static void specdec__draft_model_init(specdec__drafter *d, specdec__context *con
 #define SPECDEC__TUNE_SHARE 0.006 /* and the share of all time that it may lose */
 #define SPECDEC__TUNE_DEBT 0.6    /* plain steps of debt at most, and */
 #define SPECDEC__TUNE_WEALTH 4.0  /* of credit: what counts is how it goes now */
+#define SPECDEC__TUNE_HOPE 0.03   /* plain steps of debt forgiven a step to speculation that promises twice the speed */
+#define SPECDEC__TUNE_NAP 4       /* steps between looks at what speculation promises that rests or does not pay */
 #define SPECDEC__TUNE_HORIZON 50  /* steps in which catching up with the text must pay */
 
 SPECDEC__STATIC_ASSERT(offers_have_ranks, SPECDEC__OFFERS <= SPECDEC__TUNE_RANKS);
@@ -10633,18 +10637,23 @@ SPECDEC__INLINE double specdec__tune_level(const specdec__tune *tune, const doub
     return tune->level_seconds > 0 ? tune->level_seconds : (0.02 + tune->size) * times[1];
 }
 
-/* What a target step of so many nodes took. */
+/* What a target step of so many nodes took. The first time that a width is seen, its buffers may be cold. */
 static void specdec__tune_step(specdec__tune *tune, int width, double seconds)
 {
+    double times[SPECDEC__MAX_TREE + 1];
+
     if (width == 1 && !(tune->seconds[1] > 0))
         tune->credit = SPECDEC__TUNE_STAKE * seconds;
+    if (width > 1 && tune->seconds[1] > 0 && !(tune->seconds[width] > 0)) {
+        specdec__tune_times(tune, times, width);
+        seconds = seconds < 1.5 * times[width] ? seconds : 1.5 * times[width];
+    }
     specdec__tune_mean(&tune->seconds[width], seconds);
 }
 
-/* What a whole step took, drafting and all, and the tokens that came of it. Speculation that falls into debt rests until its
-   share of the time has paid it back: so it never costs much more than that share, whatever goes wrong. A step that was held
-   up by something else counts as no more than three. */
-static void specdec__tune_settle(specdec__tune *tune, int width, int tokens, double seconds)
+/* What came of a step: tokens, for so many seconds of drafting and a target step of a width. Speculation that falls into debt
+   rests until it is paid back: so it never costs much more than its share of the time, whatever goes wrong. */
+static void specdec__tune_settle(specdec__tune *tune, int width, int tokens, double drafting)
 {
     const double plain = tune->seconds[1], most = SPECDEC__TUNE_WEALTH * plain;
     double credit = tune->credit + SPECDEC__TUNE_SHARE * plain;
@@ -10652,31 +10661,43 @@ static void specdec__tune_settle(specdec__tune *tune, int width, int tokens, dou
     if (!(plain > 0))
         return;
     if (width > 1)
-        credit += tokens * plain - (seconds < 3 * tune->seconds[width] ? seconds : 3 * tune->seconds[width]);
+        credit += tokens * plain - tune->seconds[width] - drafting;
     credit = credit < most ? credit : most;
     tune->credit = credit > -SPECDEC__TUNE_DEBT * plain ? credit : -SPECDEC__TUNE_DEBT * plain;
 }
 
+/* Whether speculation that promises so many tokens a second has to rest. The more it promises, the sooner it is back. */
+static int specdec__tune_rests(specdec__tune *tune, double rate)
+{
+    const double plain = tune->seconds[1];
+
+    if (tune->credit >= 0)
+        return 0;
+    tune->credit += SPECDEC__TUNE_NAP * SPECDEC__TUNE_HOPE * plain * (rate * plain - 1);
+    return 1;
+}
+
 /* The draft model's tree for this step, after others offered `rate` tokens a second. Before it can be asked, it has to read so
    many seconds of text. A model that does not pay is asked again now and then, for one guess, so seldom that asking costs about
-   a hundredth. */
-static void specdec__tune_model(specdec__tune *tune, specdec_tree *tree, const double *times, int most, double rate, double reading)
+   a hundredth. Returns the best rate now promised. */
+static double specdec__tune_model(specdec__tune *tune, specdec_tree *tree, const double *times, int most, double rate, double reading)
 {
     double p[SPECDEC__TUNE_RANKS], found = 0, level = specdec__tune_level(tune, times);
 
     specdec__tune_acceptance(tune, p);
-    if (!specdec_tree_pick(tree, &found, p, SPECDEC__TUNE_RANKS, times, most, level, NULL) && tree->n > 1 && found > rate * 1.02 &&
+    if (tune->idle % SPECDEC__TUNE_NAP == 0 && !specdec_tree_pick(tree, &found, p, SPECDEC__TUNE_RANKS, times, most, level, NULL) && tree->n > 1 && found > rate * 1.02 &&
         reading <= SPECDEC__TUNE_HORIZON * times[1] * (found / rate - 1)) {
         tune->idle = 0;
-        return;
+        return found;
     }
     tree->n = 1;
     if (++tune->idle < tune->patience || reading > tune->credit)
-        return;
+        return rate;
     specdec_tree_chains(tree, 1, 1, NULL);
     found = (times[2] - times[1] + 3 * level) / times[1];
     tune->patience = specdec__max_int(16, specdec__min_int(1024, (int)(100 * found)));
     tune->idle = 0;
+    return rate;
 }
 
 /* ======================================================================================================================
@@ -11291,12 +11312,16 @@ static int specdec__engine_plan(specdec *e, double *times, int *most)
             times[i] = 1; /* whatever they cost */
         return 1;
     }
-    if (!(e->tune.seconds[1] > 0) || e->tune.credit < 0)
+    if (!(e->tune.seconds[1] > 0) || (e->tune.credit < 0 && e->count % SPECDEC__TUNE_NAP))
         return 1; /* the first step tells what plain decoding costs */
     specdec__tune_times(&e->tune, times, *most);
     guesses = specdec__engine_guess(e, times, *most, &rate);
     if (e->drafting)
-        specdec__tune_model(&e->tune, &e->tree, times, *most, rate, specdec__engine_reading(e));
+        rate = specdec__tune_model(&e->tune, &e->tree, times, *most, rate, specdec__engine_reading(e));
+    if (specdec__tune_rests(&e->tune, rate)) {
+        e->tree.n = 1;
+        return 1;
+    }
     e->grown = e->tree.n > 1 && e->growth.tree.capacity > 0;
     return guesses;
 }
@@ -11493,7 +11518,7 @@ static specdec_result specdec__engine_speculate(specdec *e)
     e->stats.draft_seconds += drafted - start;
     e->stats.verify_seconds += verified - drafted;
     e->stats.tokens += e->count - before;
-    specdec__tune_settle(&e->tune, batch.n, e->count - before, specdec__os_seconds() - start - e->excused);
+    specdec__tune_settle(&e->tune, batch.n, e->count - before, drafted - start - e->excused);
     return SPECDEC_OK;
 }
 
@@ -12398,8 +12423,9 @@ SPECDEC__LANE_INLINE void X(codes_Q6_K)(const unsigned char *tile, specdec__pane
 }
 
 /* Pairs of granules: the sum of the codes below, -bias above, so that multiply_words(pair, (offset, sum of activation
-   codes)) is what offset and bias add to a dot. With vnni, codes that are signed become unsigned (code + 128). */
-SPECDEC__LANE_INLINE void X(pairs)(int granule, int bias, int flip, int blocks, specdec__panel *panel)
+   codes)) is what offset and bias add to a dot. small: codes are unsigned, a granule's of a lane add up to a byte. flip: codes
+   that are signed become unsigned (code + 128). */
+SPECDEC__LANE_INLINE void X(pairs)(int granule, int bias, int small, int flip, int blocks, specdec__panel *panel)
 {
     const B ones = X(ints)(0x01010101), words = X(ints)(0x00010001), above = X(ints)(-65536 * (flip ? 128 : bias));
     int vectors = granule / 4, k, r, i;
@@ -12407,14 +12433,20 @@ SPECDEC__LANE_INLINE void X(pairs)(int granule, int bias, int flip, int blocks, 
     for (k = 0; k < blocks * 32 / granule; k++)
         for (r = 0; r < SPECDEC__REGISTERS; r++) {
             int8_t *codes = panel->u.codes + k * vectors * 64 + r * SPECDEC__REGISTER;
-            B sum = X(ints)(0);
+            B sum = small ? X(get)(codes) : X(ints)(0);
 
-            for (i = 0; i < vectors; i++) {
-                B c = X(get)(codes + i * 64);
+            if (small) {
+                for (i = 1; i < vectors; i++)
+                    sum = X(add_bytes)(sum, X(get)(codes + i * 64));
+                sum = X(product)(SPECDEC__X86_4BIT, sum, ones);
+            } else {
+                for (i = 0; i < vectors; i++) {
+                    B c = X(get)(codes + i * 64);
 
-                sum = X(add_words)(sum, X(product)(SPECDEC__X86_4BIT, ones, c));
-                if (flip)
-                    X(put_bytes)(codes + i * 64, c ^ X(ints)((int)0x80808080u));
+                    sum = X(add_words)(sum, X(product)(SPECDEC__X86_4BIT, ones, c));
+                    if (flip)
+                        X(put_bytes)(codes + i * 64, c ^ X(ints)((int)0x80808080u));
+                }
             }
             sum = X(add_ints)(X(multiply_words)(sum, words), X(ints)(-granule * bias));
             X(put_bytes)(&panel->pair[k][r * (SPECDEC__REGISTER / 4)], (sum & X(ints)(65535)) | above);
