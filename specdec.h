@@ -359,7 +359,6 @@ typedef enum specdec_verifier {
 
 /* How the draft model's trees come about. The text is the same with all where the verifier promises that. */
 typedef enum specdec_policy {
-    SPECDEC_POLICY_AUTO,    /* dynamic; with SPECDEC_DRAFT_MODEL, whose tree is to be always the same, static */
     SPECDEC_POLICY_STATIC,  /* from tables, by acceptance so far: Sequoia, Chen et al. 2024, arXiv 2402.12374 */
     SPECDEC_POLICY_DYNAMIC, /* grown level by level from the draft's own probabilities: EAGLE-2, Li et al. 2024, arXiv 2406.16858;
                                OPT-Tree, Wang et al. 2024, arXiv 2406.17276. Coupled, top-k and greedy; others stay static */
@@ -10804,8 +10803,6 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
 #ifdef SPECDEC_NO_THREADS
     c->threads = 1;
 #endif
-    if (c->policy == SPECDEC_POLICY_AUTO)
-        c->policy = c->drafting == SPECDEC_DRAFT_MODEL ? SPECDEC_POLICY_STATIC : SPECDEC_POLICY_DYNAMIC;
     c->batch = c->batch ? c->batch : 64;
     c->tree_size = c->tree_size ? c->tree_size : c->drafting == SPECDEC_DRAFT_MODEL ? 8 : 32;
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : c->drafting == SPECDEC_DRAFT_MODEL ? 5 : 12, c->tree_size);

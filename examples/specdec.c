@@ -318,9 +318,9 @@ static int read_options(options *o, int argc, char **argv)
         {"--verify", PROGRAM_CHOICE, &o->verify, "coupled|greedy|sequoia|specinfer|spectr|top-k",
          "how guesses are accepted (coupled: the very text of --spec off; greedy: the same, at\n"
          "--temp 0; the others: texts of the same distribution, from the draft model alone)", 0, 0},
-        {"--policy", PROGRAM_CHOICE, &o->policy, "auto|static|dynamic",
+        {"--policy", PROGRAM_CHOICE, &o->policy, "static|dynamic",
          "the draft model's trees: from tables, or grown from its probabilities (--verify coupled,\n"
-         "greedy and top-k only); auto: dynamic, but static with --spec draft (auto)", 0, 0},
+         "greedy and top-k only) (static)", 0, 0},
         {"--chat", PROGRAM_SWITCH, &o->chat, NULL, "a conversation: lines from standard input, or one message by -p or -f", 0, 0},
         {"--chat-format", PROGRAM_TEXT, &c->chat_format, "NAME", "zephyr chatml llama2 llama3 mistral gemma (as the model says)", 0, 0},
         {"--system", PROGRAM_TEXT, &o->system, "TEXT", "what a conversation begins with", 0, 0},

@@ -205,7 +205,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--kv", PROGRAM_TEXT, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
         {"--isa", PROGRAM_TEXT, &c->isa, "NAME", "instruction set (the best)", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, "auto|off|draft|ngram", "where guesses come from (auto)", 0, 0},
-        {"--policy", PROGRAM_CHOICE, &o->policy, "auto|static|dynamic", "the draft model's trees (auto)", 0, 0},
+        {"--policy", PROGRAM_CHOICE, &o->policy, "static|dynamic", "the draft model's trees (static)", 0, 0},
         {"--tree-size", PROGRAM_INTEGER, &c->tree_size, "N", "tokens of the speculated tree; 0: the default of --spec (0)", 0, 64},
         {"--tree-depth", PROGRAM_INTEGER, &c->tree_depth, "D", "its levels; 0: the default of --spec (0)", 0, 32},
         {"--in-place", PROGRAM_SWITCH, &c->weights_in_place, NULL, "weights stay in the file", 0, 0},
