@@ -2037,7 +2037,8 @@ typedef struct specdec__ahead {
 } specdec__ahead;
 typedef void specdec__dot_two_function(const specdec__panel *panels, int blocks, const specdec__columns *x, int block, int column,
                                        int count, float *const *sums, specdec__ahead *ahead);
-/* sums (count, 16) += blocks*32 values of a tile's rows times as many of columns [column, column + count), from block on. */
+/* sums (count, 16) += blocks*32 values of a tile's rows times as many of columns [column, column + count), from block on; with
+   block 0 they begin at zero. */
 typedef void specdec__multiply_function(const unsigned char *tile, int blocks, specdec__panel *panel, const specdec__columns *x, int block,
                                         int column, int count, float *sums);
 
@@ -2048,7 +2049,7 @@ typedef struct specdec__kernels {
     specdec__unpack_function *unpack[SPECDEC__TYPE_COUNT];
     /* Adds panel * columns to sums (column, row). */
     specdec__dot_function *dot[SPECDEC__TYPE_COUNT];
-    /* The same with two panels, to two sums, where that is faster; else NULL. */
+    /* The same with two panels, to two sums that begin at zero with block 0, where that is faster; else NULL. */
     specdec__dot_two_function *dot_two[SPECDEC__TYPE_COUNT];
     /* Unpacking and dot in one, where that is faster, for up to `few` columns; else NULL. */
     specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
@@ -3280,7 +3281,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int tiles, int col
 
 /* Few columns: blocks of a tile unpacked in registers, granule by granule, sums in registers. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused(int type, int granule, int has_minimum, int columns, const unsigned char *tile, int blocks,
-                                                           specdec__panel *panel, const specdec__columns *x, size_t at, float *sums)
+                                                           specdec__panel *panel, const specdec__columns *x, size_t at, int begin, float *sums)
 {
     const int per = 32 / granule, halves = specdec__avx512_is_block_32(type), run = halves ? blocks : 8;
     __m512i w[8], pair, integers[1][6];
@@ -3291,7 +3292,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused(int type, int granule
 
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++)
-        acc[c] = _mm512_loadu_ps(sums + c * 16);
+        acc[c] = begin ? _mm512_setzero_ps() : _mm512_loadu_ps(sums + c * 16);
     for (; blocks; blocks -= run, tile += (size_t)run * (size_t)specdec__avx512_span(type)) {
         if (!halves)
             specdec__avx512_scales(type, tile, panel);
@@ -3359,7 +3360,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fetch(int tiles, specdec__a
 
 /* One or two panels times 1 to 6 columns, sums in registers: twelve chains of multiplications hide their latency. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int tiles, int columns, int granule, int has_minimum, const specdec__panel *panels, int blocks,
-                                                                 const specdec__columns *x, size_t at, float *const *sums, specdec__ahead *ahead, int lines)
+                                                                 const specdec__columns *x, size_t at, int begin, float *const *sums, specdec__ahead *ahead, int lines)
 {
     const int per = 32 / granule, vectors = granule / 4;
     __m512 acc[2][6];
@@ -3372,7 +3373,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int tiles, int 
     for (t = 0; t < tiles; t++)
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
-            acc[t][c] = _mm512_loadu_ps(sums[t] + c * 16);
+            acc[t][c] = begin ? _mm512_setzero_ps() : _mm512_loadu_ps(sums[t] + c * 16);
     for (k = 0; k < blocks * per; at += (size_t)x->n) {
         specdec__avx512_fetch(tiles, ahead, lines);
         SPECDEC__UNROLL
@@ -3398,7 +3399,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int tiles, int 
 }
 
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int tiles, int granule, int has_minimum, const specdec__panel *panels, int blocks,
-                                                         const specdec__columns *x, size_t at, int count, float *const *sums, specdec__ahead *ahead)
+                                                         const specdec__columns *x, size_t at, int begin, int count, float *const *sums, specdec__ahead *ahead)
 {
     const int turns = blocks * ((count + 5) / 6), lines = (ahead->lines + turns - 1) / turns;
     float *to[2];
@@ -3409,12 +3410,12 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int tiles, int granule,
     for (; count; count -= columns, at += (size_t)columns, to[0] += columns * 16, to[1] += columns * 16) {
         columns = count >= 9 ? 6 : count >= 7 ? 4 : count;
         switch (columns) {
-        case 1: specdec__avx512_dot_columns(tiles, 1, granule, has_minimum, panels, blocks, x, at, to, ahead, lines); break;
-        case 2: specdec__avx512_dot_columns(tiles, 2, granule, has_minimum, panels, blocks, x, at, to, ahead, lines); break;
-        case 3: specdec__avx512_dot_columns(tiles, 3, granule, has_minimum, panels, blocks, x, at, to, ahead, lines); break;
-        case 4: specdec__avx512_dot_columns(tiles, 4, granule, has_minimum, panels, blocks, x, at, to, ahead, lines); break;
-        case 5: specdec__avx512_dot_columns(tiles, 5, granule, has_minimum, panels, blocks, x, at, to, ahead, lines); break;
-        default: specdec__avx512_dot_columns(tiles, 6, granule, has_minimum, panels, blocks, x, at, to, ahead, lines); break;
+        case 1: specdec__avx512_dot_columns(tiles, 1, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
+        case 2: specdec__avx512_dot_columns(tiles, 2, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
+        case 3: specdec__avx512_dot_columns(tiles, 3, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
+        case 4: specdec__avx512_dot_columns(tiles, 4, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
+        case 5: specdec__avx512_dot_columns(tiles, 5, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
+        default: specdec__avx512_dot_columns(tiles, 6, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
         }
     }
 }
@@ -3428,10 +3429,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int tiles, int granule,
     { \
         const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
         switch (count) { \
-        case 1: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 1, tile, blocks, panel, x, at, sums); break; \
-        case 2: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 2, tile, blocks, panel, x, at, sums); break; \
-        case 3: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 3, tile, blocks, panel, x, at, sums); break; \
-        default: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 4, tile, blocks, panel, x, at, sums); break; \
+        case 1: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 1, tile, blocks, panel, x, at, !block, sums); break; \
+        case 2: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 2, tile, blocks, panel, x, at, !block, sums); break; \
+        case 3: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 3, tile, blocks, panel, x, at, !block, sums); break; \
+        default: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 4, tile, blocks, panel, x, at, !block, sums); break; \
         } \
     }
 
@@ -3455,11 +3456,11 @@ SPECDEC__AVX512_TYPE(IQ4_XS, 32, 0)
     { \
         specdec__ahead ahead; \
         ahead.lines = 0; \
-        specdec__avx512_dot(1, granule, has_minimum, panel, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, &sums, &ahead); \
+        specdec__avx512_dot(1, granule, has_minimum, panel, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, 0, count, &sums, &ahead); \
     } \
     SPECDEC__AVX512 static void specdec__avx512_two_##name(const specdec__panel *panels, int blocks, const specdec__columns *x, int block, int column, \
         int count, float *const *sums, specdec__ahead *ahead) \
-    { specdec__avx512_dot(2, granule, has_minimum, panels, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, sums, ahead); }
+    { specdec__avx512_dot(2, granule, has_minimum, panels, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, !block, count, sums, ahead); }
 
 SPECDEC__AVX512_DOT(16, 16, 0)
 SPECDEC__AVX512_DOT(16m, 16, 1)
@@ -4254,7 +4255,8 @@ typedef struct specdec__tiles {
     const unsigned char *next[2]; /* what is likely to be multiplied after them; any address */
 } specdec__tiles;
 
-/* sums[i] (count, 16) += blocks*32 values of tile i times columns [column, column + count), from block on. panels: two. */
+/* sums[i] (count, 16) += blocks*32 values of tile i times columns [column, column + count), from block on; with block 0 they
+   begin at zero. panels: two. */
 static void specdec__kernels_multiply(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks, specdec__panel *panels,
                                       const specdec__columns *x, int block, int column, int count, float *const *sums)
 {
@@ -4270,6 +4272,11 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
         if (second)
             kernels->multiply[type->number](second, blocks, panels, x, block, column, count, sums[1]);
         return;
+    }
+    if (!block && !two) {
+        memset(sums[0], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+        if (second)
+            memset(sums[1], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
     }
     for (from = 0; from < blocks; from += run, first += step, second += second ? step : 0) {
         run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
@@ -7665,7 +7672,6 @@ static void specdec__forward_tiles(const specdec__context *c, const specdec__pla
     tiles.type = matrix->type;
     tiles.tile[1] = NULL;
     for (i = 0; i < place_count; i++) {
-        memset(sums[i], 0, (size_t)count * SPECDEC__ROWS * sizeof *sums[i]);
         tiles.tile[i] = specdec__place_bytes(&places[i]);
         tiles.next[i] = tiles.tile[i] + (size_t)(places[0].matrix == places[place_count - 1].matrix ? place_count : 1) * specdec__matrix_tile_bytes(matrix);
     }
@@ -7779,12 +7785,15 @@ static void specdec__forward_gate_up(specdec__context *c, int thread, const spec
         }
 }
 
-/* values (n, width) -> columns; the blocks of each row are shared out among the threads. With a weight, values are first
-   made from x: rows[i] of it (or i) over its root mean square, times weight. */
+/* values (n, width) -> columns; rows are shared out among the threads, or the blocks of each if they are few. With a
+   weight, values are first made from x: rows[i] of it (or i) over its root mean square, times weight. */
 static void specdec__forward_quantise(specdec__context *c, int thread, float *values, int n, int width, const float *weight, const int *rows)
 {
-    int blocks = width / 32, from = blocks * thread / c->pool->active, to = blocks * (thread + 1) / c->pool->active, i;
+    const int threads = c->pool->active, blocks = width / 32, whole = n >= 16 * threads;
+    const int from = whole ? 0 : blocks * thread / threads, to = whole ? blocks : blocks * (thread + 1) / threads;
+    const int first = whole ? n * thread / threads : 0, last = whole ? n * (thread + 1) / threads : n;
     specdec__columns columns; /* a copy but for what thread 0 is going to write */
+    int i;
 
     columns.codes = c->columns.codes;
     columns.scale = c->columns.scale;
@@ -7795,7 +7804,7 @@ static void specdec__forward_quantise(specdec__context *c, int thread, float *va
     columns.n = n;
     columns.stride = width;
     columns.values = values;
-    for (i = 0; i < n; i++) {
+    for (i = first; i < last; i++) {
         float *row = values + (size_t)i * (size_t)width;
 
         if (weight)
@@ -8029,7 +8038,7 @@ static int specdec__forward_sharing(const specdec__context *c, int node, int blo
 static void specdec__forward_attend(specdec__context *c, int thread, const specdec__unit *u)
 {
     specdec__scratch *s = &c->scratch[thread];
-    int blocks = 0, block, node, i, d, head, slots[SPECDEC__KEYS];
+    int blocks = 0, block, node, i, head, slots[SPECDEC__KEYS];
     const int size = c->model->head_dim;
 
     s->page[0] = s->page[1] = -1;
@@ -8059,11 +8068,10 @@ static void specdec__forward_attend(specdec__context *c, int thread, const specd
     for (i = 0; i < c->n; i++)
         for (head = u->from; head < u->to; head++) {
             size_t query = (size_t)i * (size_t)c->model->heads + (size_t)head;
-            const float *from = c->attended + query * (size_t)c->kv.dim, inverse = 1.0f / c->total[query];
-            float *to = c->h + (size_t)i * (size_t)c->q + (size_t)head * (size_t)size;
+            float *from = c->attended + query * (size_t)c->kv.dim;
 
-            for (d = 0; d < size; d++)
-                to[d] = from[d] * inverse;
+            c->kernels->scale(from, 1.0f / c->total[query], c->kv.dim);
+            memcpy(c->h + (size_t)i * (size_t)c->q + (size_t)head * (size_t)size, from, (size_t)size * sizeof *from);
         }
 }
 

@@ -76,14 +76,16 @@ SPECDEC__AVX512 static uint64_t peak_avx512(void)
 {
     __m512i s[12], x = _mm512_set1_epi8(3);
     long i;
-    int j;
+    int j, k;
 
     for (j = 0; j < 12; j++)
         s[j] = _mm512_set1_epi32(j);
-    for (i = 0; i < PEAK_ROUNDS; i++) {
+    for (i = 0; i < PEAK_ROUNDS / 4; i++) {
         SPECDEC__UNROLL
-        for (j = 0; j < 12; j++)
-            s[j] = _mm512_dpbusd_epi32(s[j], x, x);
+        for (k = 0; k < 4; k++)
+            SPECDEC__UNROLL
+            for (j = 0; j < 12; j++)
+                s[j] = _mm512_dpbusd_epi32(s[j], x, x);
     }
     for (j = 1; j < 12; j++)
         s[0] = _mm512_add_epi32(s[0], s[j]);
