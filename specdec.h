@@ -2037,10 +2037,16 @@ typedef struct specdec__ahead {
 } specdec__ahead;
 typedef void specdec__dot_two_function(const specdec__panel *panels, int blocks, const specdec__columns *x, int block, int column,
                                        int count, float *const *sums, specdec__ahead *ahead);
-/* sums (count, 16) += blocks*32 values of a tile's rows times as many of columns [column, column + count), from block on; with
-   block 0 they begin at zero. */
-typedef void specdec__multiply_function(const unsigned char *tile, int blocks, specdec__panel *panel, const specdec__columns *x, int block,
-                                        int column, int count, float *sums);
+/* A run of values of one or two tiles of the same type; the second is NULL if there is none. */
+typedef struct specdec__tiles {
+    const specdec__quant_type *type;
+    const unsigned char *tile[2];
+    const unsigned char *next[2]; /* what is likely to be multiplied after them; any address */
+} specdec__tiles;
+/* sums[i] (count, 16) += blocks*32 values of tile i times columns [column, column + count), from block on; with block 0 they
+   begin at zero. panels: two. */
+typedef void specdec__multiply_function(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, int block,
+                                        int column, int count, float *const *sums);
 
 /* What an instruction set supplies. Every function gives the same bits in every table. */
 typedef struct specdec__kernels {
@@ -3201,19 +3207,18 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
     }
 }
 
-/* Asks for the bytes of a block that are needed SPECDEC__AHEAD bytes later. */
+/* Asks for as many bytes as a block has, SPECDEC__AHEAD bytes ahead of byte `at` of a tile, whose end another one follows. */
 #ifndef SPECDEC__AHEAD
-#define SPECDEC__AHEAD 8192
+#define SPECDEC__AHEAD 4096
 #endif
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int type, const unsigned char *tile, int block)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int type, const unsigned char *tile, size_t at, size_t end, const unsigned char *next)
 {
-    const int span = specdec__avx512_span(type);
-    const char *at = (const char *)tile + block * span + SPECDEC__AHEAD;
+    const char *from = (const char *)(at + SPECDEC__AHEAD < end ? tile + at : next + at - end) + SPECDEC__AHEAD;
     int i;
 
     SPECDEC__UNROLL
-    for (i = 0; i < span; i += 64)
-        _mm_prefetch(at + i, _MM_HINT_T0);
+    for (i = 0; i < specdec__avx512_span(type); i += 64)
+        _mm_prefetch(from + i, _MM_HINT_T0);
 }
 
 /* Where a granule of some columns begins. codes (column, 8), pairs and totals (column, granules of a block), scales (column). */
@@ -3279,43 +3284,55 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int tiles, int col
     }
 }
 
-/* Few columns: blocks of a tile unpacked in registers, granule by granule, sums in registers. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused(int type, int granule, int has_minimum, int columns, const unsigned char *tile, int blocks,
-                                                           specdec__panel *panel, const specdec__columns *x, size_t at, int begin, float *sums)
+/* Few columns: a block of a tile unpacked in registers. Two tiles are read side by side: more streams bring more bytes. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused_block(int type, int granule, int has_minimum, int columns, const unsigned char *tile, int block,
+                                                                 const specdec__panel *panel, const specdec__columns *x, size_t at, __m512 *acc)
 {
-    const int per = 32 / granule, halves = specdec__avx512_is_block_32(type), run = halves ? blocks : 8;
+    const int per = 32 / granule, halves = specdec__avx512_is_block_32(type);
+    const unsigned char *own = tile + (size_t)block * (size_t)specdec__avx512_span(type);
     __m512i w[8], pair, integers[1][6];
     const __m512i *half;
-    __m512 acc[4], scale, minimum;
+    __m512 scale, minimum;
     specdec__avx512_x from;
-    int b, c, g;
+    int g;
 
+    specdec__avx512_codes(type, tile, panel, block, w);
     SPECDEC__UNROLL
-    for (c = 0; c < columns; c++)
-        acc[c] = begin ? _mm512_setzero_ps() : _mm512_loadu_ps(sums + c * 16);
-    for (; blocks; blocks -= run, tile += (size_t)run * (size_t)specdec__avx512_span(type)) {
-        if (!halves)
-            specdec__avx512_scales(type, tile, panel);
-        for (b = 0; b < run; b++, at += (size_t)x->n) {
-            const unsigned char *own = tile + (size_t)b * (size_t)specdec__avx512_span(type);
-
-            specdec__avx512_codes(type, tile, panel, b, w);
-            specdec__avx512_prefetch(type, tile, b);
-            SPECDEC__UNROLL
-            for (g = 0; g < per; g++) {
-                from = specdec__avx512_at(x, at, per, g);
-                half = w + g * 4;
-                pair = specdec__avx512_pair(type, half, granule / 4);
-                scale = halves ? specdec__avx512_halves(own) : _mm512_loadu_ps(panel->scale[b * per + g]);
-                minimum = !has_minimum ? scale : halves ? specdec__avx512_halves(own + 32) : _mm512_loadu_ps(panel->minimum[b * per + g]);
-                specdec__avx512_integers(1, columns, granule / 4, per, &half, &pair, &from, integers);
-                specdec__avx512_add_up(per, has_minimum, columns, integers[0], scale, minimum, &from, acc);
-            }
-        }
+    for (g = 0; g < per; g++) {
+        from = specdec__avx512_at(x, at, per, g);
+        half = w + g * 4;
+        pair = specdec__avx512_pair(type, half, granule / 4);
+        scale = halves ? specdec__avx512_halves(own) : _mm512_loadu_ps(panel->scale[block * per + g]);
+        minimum = !has_minimum ? scale : halves ? specdec__avx512_halves(own + 32) : _mm512_loadu_ps(panel->minimum[block * per + g]);
+        specdec__avx512_integers(1, columns, granule / 4, per, &half, &pair, &from, integers);
+        specdec__avx512_add_up(per, has_minimum, columns, integers[0], scale, minimum, &from, acc);
     }
-    SPECDEC__UNROLL
-    for (c = 0; c < columns; c++)
-        _mm512_storeu_ps(sums + c * 16, acc[c]);
+}
+
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused(int type, int granule, int has_minimum, int columns, const specdec__tiles *tiles, int blocks,
+                                                           specdec__panel *panels, const specdec__columns *x, size_t at, int begin, float *const *sums)
+{
+    const int run = specdec__avx512_is_block_32(type) ? blocks : 8, count = 1 + (tiles->tile[1] != NULL);
+    const size_t span = (size_t)specdec__avx512_span(type), end = (size_t)blocks * span;
+    __m512 acc[2][4];
+    int from, b, c, t;
+
+    for (t = 0; t < count; t++)
+        for (c = 0; c < columns; c++)
+            acc[t][c] = begin ? _mm512_setzero_ps() : _mm512_loadu_ps(sums[t] + c * 16);
+    for (from = 0; from < blocks; from += run) {
+        if (!specdec__avx512_is_block_32(type))
+            for (t = 0; t < count; t++)
+                specdec__avx512_scales(type, tiles->tile[t] + (size_t)from * span, panels + t);
+        for (b = 0; b < run; b++, at += (size_t)x->n)
+            for (t = 0; t < count; t++) {
+                specdec__avx512_prefetch(type, tiles->tile[t], (size_t)(from + b) * span, end, tiles->next[t]);
+                specdec__avx512_fused_block(type, granule, has_minimum, columns, tiles->tile[t] + (size_t)from * span, b, panels + t, x, at, acc[t]);
+            }
+    }
+    for (t = 0; t < count; t++)
+        for (c = 0; c < columns; c++)
+            _mm512_storeu_ps(sums[t] + c * 16, acc[t][c]);
 }
 
 /* Many columns: blocks*32 values of a tile to a panel. */
@@ -3424,15 +3441,15 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int tiles, int granule,
     SPECDEC__AVX512 static void specdec__avx512_unpack_##number(const specdec__quant_type *type, const unsigned char *tile, int blocks, \
         specdec__panel *panel) \
     { (void)type; specdec__avx512_unpack(SPECDEC__TYPE_##number, granule, has_minimum, tile, blocks, panel); } \
-    SPECDEC__AVX512 static void specdec__avx512_multiply_##number(const unsigned char *tile, int blocks, specdec__panel *panel, \
-        const specdec__columns *x, int block, int column, int count, float *sums) \
+    SPECDEC__AVX512 static void specdec__avx512_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
+        const specdec__columns *x, int block, int column, int count, float *const *sums) \
     { \
         const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
         switch (count) { \
-        case 1: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 1, tile, blocks, panel, x, at, !block, sums); break; \
-        case 2: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 2, tile, blocks, panel, x, at, !block, sums); break; \
-        case 3: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 3, tile, blocks, panel, x, at, !block, sums); break; \
-        default: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 4, tile, blocks, panel, x, at, !block, sums); break; \
+        case 1: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 1, tiles, blocks, panels, x, at, !block, sums); break; \
+        case 2: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 2, tiles, blocks, panels, x, at, !block, sums); break; \
+        case 3: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 3, tiles, blocks, panels, x, at, !block, sums); break; \
+        default: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 4, tiles, blocks, panels, x, at, !block, sums); break; \
         } \
     }
 
@@ -4248,15 +4265,7 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
         (table)->float_to_f16 = specdec__##isa##_float_to_f16; \
     } while (0)
 
-/* A run of values of one or two tiles of the same type; the second is NULL if there is none. */
-typedef struct specdec__tiles {
-    const specdec__quant_type *type;
-    const unsigned char *tile[2];
-    const unsigned char *next[2]; /* what is likely to be multiplied after them; any address */
-} specdec__tiles;
-
-/* sums[i] (count, 16) += blocks*32 values of tile i times columns [column, column + count), from block on; with block 0 they
-   begin at zero. panels: two. */
+/* The same with any table: see specdec__multiply_function. */
 static void specdec__kernels_multiply(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks, specdec__panel *panels,
                                       const specdec__columns *x, int block, int column, int count, float *const *sums)
 {
@@ -4268,9 +4277,7 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
     int from, run;
 
     if (kernels->multiply[type->number] && count <= kernels->few) {
-        kernels->multiply[type->number](first, blocks, panels, x, block, column, count, sums[0]);
-        if (second)
-            kernels->multiply[type->number](second, blocks, panels, x, block, column, count, sums[1]);
+        kernels->multiply[type->number](tiles, blocks, panels, x, block, column, count, sums);
         return;
     }
     if (!block && !two) {
