@@ -9358,24 +9358,69 @@ static int specdec__verify_next_used(const specdec__verify_state *state, int fro
     return next;
 }
 
+#define SPECDEC__VERIFY_LANES 16 /* partial sums: token t belongs to sum t % 16 */
+#define SPECDEC__VERIFY_RUN 512  /* tokens between looks at a running sum */
+
+/* gcc leaves conversions to double alone at -O2. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#define SPECDEC__VECTORISE __attribute__((optimize("O3")))
+#else
+#define SPECDEC__VECTORISE
+#endif
+
+/* Adds the residuals and the draft's weights of tokens [from, to) to partial sums. */
+SPECDEC__VECTORISE static void specdec__verify_add(const specdec__verify_state *state, int from, int to, double *residuals, double *weights)
+{
+    const float *target = state->choice->target, *draft = state->choice->draft;
+    const double high = (double)state->share_high, low = (double)state->share_low, uniform = state->uniform_share;
+    int token, i;
+
+    for (; from < to && from % SPECDEC__VERIFY_LANES; from++) {
+        residuals[from % SPECDEC__VERIFY_LANES] += specdec__verify_residual(state, from);
+        weights[from % SPECDEC__VERIFY_LANES] += draft ? (double)draft[from] : 0.0;
+    }
+    for (token = from; draft && token + SPECDEC__VERIFY_LANES <= to; token += SPECDEC__VERIFY_LANES)
+        for (i = 0; i < SPECDEC__VERIFY_LANES; i++) { /* specdec__verify_residual, in a form that compilers vectorise */
+            double q = (double)draft[token + i], rest = (double)target[token + i] - high * q - low * q - uniform;
+
+            residuals[i] += rest > 0.0 ? rest : 0.0;
+            weights[i] += q;
+        }
+    for (; !draft && token + SPECDEC__VERIFY_LANES <= to; token += SPECDEC__VERIFY_LANES)
+        for (i = 0; i < SPECDEC__VERIFY_LANES; i++) {
+            double rest = (double)target[token + i] - uniform;
+
+            residuals[i] += rest > 0.0 ? rest : 0.0;
+        }
+    for (; token < to; token++) {
+        residuals[token % SPECDEC__VERIFY_LANES] += specdec__verify_residual(state, token);
+        weights[token % SPECDEC__VERIFY_LANES] += draft ? (double)draft[token] : 0.0;
+    }
+}
+
+static double specdec__verify_total(const double *lanes)
+{
+    double total = 0.0;
+    int i;
+
+    for (i = 0; i < SPECDEC__VERIFY_LANES; i++)
+        total += lanes[i];
+    return total;
+}
+
 /* Sums the residuals and the draft's weights over the tokens that are left. */
 static void specdec__verify_sum(specdec__verify_state *state)
 {
-    const float *draft = state->choice->draft;
-    int from, end, token, left = 0;
+    double residuals[SPECDEC__VERIFY_LANES] = {0}, weights[SPECDEC__VERIFY_LANES] = {0};
+    int from, end, left = 0;
 
-    state->target_total = 0.0;
-    state->draft_total = 0.0;
     for (from = 0; from < state->choice->vocab; from = end + 1) {
         end = specdec__verify_next_used(state, from);
         left += end - from;
-        for (token = from; token < end; token++)
-            state->target_total += specdec__verify_residual(state, token);
-        for (token = from; draft && token < end; token++)
-            state->draft_total += (double)draft[token];
+        specdec__verify_add(state, from, end, residuals, weights);
     }
-    if (state->uniform_from < INT32_MAX)
-        state->draft_total = left;
+    state->target_total = specdec__verify_total(residuals);
+    state->draft_total = state->uniform_from < INT32_MAX ? (double)left : specdec__verify_total(weights);
 }
 
 /* Draws a token from the residual. */
@@ -9385,18 +9430,34 @@ static int32_t specdec__verify_draw(const specdec__verify_state *state, double u
     int from, end, token;
     int32_t last = 0;
 
-    for (from = 0; from < state->choice->vocab; from = end + 1) {
-        end = specdec__verify_next_used(state, from);
-        for (token = from; token < end; token++) {
-            double rest = specdec__verify_residual(state, token);
+    for (from = 0; from < state->choice->vocab; from = end) {
+        double residuals[SPECDEC__VERIFY_LANES] = {0}, weights[SPECDEC__VERIFY_LANES] = {0}, run;
+        int used = specdec__verify_next_used(state, from);
 
-            if (rest > 0.0) {
-                reached += rest;
-                last = token;
-                if (reached > wanted)
+        if (used == from) {
+            end = from + 1;
+            continue;
+        }
+        end = specdec__min_int(used, from + SPECDEC__VERIFY_RUN);
+        specdec__verify_add(state, from, end, residuals, weights);
+        run = specdec__verify_total(residuals);
+        if (run > 0.0 && (reached + run > wanted || end >= state->choice->vocab)) {
+            double within = reached;
+
+            for (token = from; token < end; token++) {
+                double rest = specdec__verify_residual(state, token);
+
+                last = rest > 0.0 ? (int32_t)token : last;
+                within += rest;
+                if (rest > 0.0 && within > wanted)
                     return last;
             }
+        } else if (run > 0.0) {
+            for (token = end - 1; token >= from && !(specdec__verify_residual(state, token) > 0.0); token--)
+                continue;
+            last = token;
         }
+        reached += run;
     }
     return last;
 }
@@ -9647,19 +9708,30 @@ static const struct specdec__verify_rule {
 };
 
 /* Is weights[vocab] something that can be normalised? */
-static specdec_result specdec__verify_check_weights(const float *weights, int vocab, const char *whose,
-                                                    specdec_error *error)
+/* How many weights are no numbers of at least 0, and how many are more. */
+SPECDEC__VECTORISE static void specdec__verify_count(const float *weights, int vocab, int *bad, int *positive)
 {
-    double sum = 0.0;
-    int token;
+    int token, no_weights = 0, above = 0;
 
     for (token = 0; token < vocab; token++) {
-        if (!(weights[token] >= 0.0f && weights[token] <= 1e30f))
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
-                                 "the %s's probability of token %d is not a number of at least 0", whose, token);
-        sum += (double)weights[token];
+        no_weights += !(weights[token] >= 0.0f) | !(weights[token] <= 1e30f);
+        above += weights[token] > 0.0f;
     }
-    if (!(sum > 0.0))
+    *bad = no_weights;
+    *positive = above;
+}
+
+static specdec_result specdec__verify_check_weights(const float *weights, int vocab, const char *whose, specdec_error *error)
+{
+    int token = 0, bad, positive;
+
+    specdec__verify_count(weights, vocab, &bad, &positive);
+    if (bad) {
+        while (weights[token] >= 0.0f && weights[token] <= 1e30f)
+            token++;
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the %s's probability of token %d is not a number of at least 0", whose, token);
+    }
+    if (!positive)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the %s's probabilities are all 0", whose);
     return SPECDEC_OK;
 }
