@@ -2770,8 +2770,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_f16(void *at, __m512 
     _mm256_storeu_si256((__m256i *)at, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* Weight codes stay packed in the tile and are unpacked in registers for every pass over up to 8 columns; a panel holds
-   only scales, minimums and pairs. The type is a constant in all that follows: every type gets its own machine code. */
+/* Up to 4 columns: weight codes stay packed in the tile and are unpacked in registers. More: two tiles are unpacked to panels,
+   once for all columns. The type is a constant in all that follows: every type gets its own machine code. */
 
 /* What is added to a code to make it unsigned, the highest code then, and the bytes of 32 values of 16 rows. */
 SPECDEC__INLINE int specdec__avx512_bias(int type)
