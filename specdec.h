@@ -953,6 +953,7 @@ static void specdec__pool_wait(specdec__pool *pool, unsigned *word, unsigned val
 static void specdec__pool_signal(specdec__pool *pool, unsigned *word, unsigned value)
 {
     __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the atomics say so already; emulators of weaker machines were seen to forget it */
     if (__atomic_load_n(&pool->sleepers, __ATOMIC_SEQ_CST)) {
         pthread_mutex_lock(&pool->mutex);
         pthread_cond_broadcast(&pool->wake);
