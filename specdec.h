@@ -7655,7 +7655,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
 
 /* --- matrices ------------------------------------------------------------------------------------------------------- */
 
-/* A tile of 16 rows of a matrix; matrix is NULL where there is none. */
+/* A tile of 16 rows of a matrix. */
 typedef struct specdec__place {
     const specdec__matrix *matrix;
     int tile;

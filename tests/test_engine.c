@@ -369,6 +369,36 @@ static void test_policies(void)
     }
 }
 
+/* Steps of a hopeless draft model, by the tune alone: 1 plain step takes 1 second, a guess 0.3 more, and none comes true. */
+static void test_credit(void)
+{
+    specdec__tune tune;
+    double lost = 0;
+    int i, asked = 0;
+
+    TEST("speculation that never pays costs a hundredth of the time and half a step; one that pays is not held back");
+    specdec__tune_init(&tune, 0.1);
+    specdec__tune_step(&tune, 1, 1.0);
+    for (i = 0; i < 4000; i++) {
+        int speculates = !specdec__tune_rests(&tune, 1.0);
+
+        if (speculates)
+            specdec__tune_step(&tune, 2, 1.2);
+        specdec__tune_settle(&tune, 1 + speculates, 1, speculates ? 0.1 : 0.0);
+        lost += speculates ? 0.3 : 0;
+        asked += speculates;
+    }
+    CHECK(asked > 10);
+    CHECK(lost < 0.01 * 4000 + 1);
+    for (i = 0, asked = 0; i < 400; i++) {
+        int speculates = !specdec__tune_rests(&tune, 1.6);
+
+        specdec__tune_settle(&tune, 1 + speculates, 1 + speculates, speculates ? 0.1 : 0.0);
+        asked += speculates;
+    }
+    CHECK(asked > 300);
+}
+
 /* Grown trees of a size that is given are as good as static ones when the draft is the target. */
 static void test_growth(void)
 {
@@ -1262,6 +1292,7 @@ static const struct { const char *name; void (*run)(void); } tests[] = {
     {"lossless", test_lossless},
     {"perfect_draft", test_perfect_draft},
     {"policies", test_policies},
+    {"credit", test_credit},
     {"growth", test_growth},
     {"padding", test_padding},
     {"step", test_step},

@@ -222,7 +222,6 @@ static int measure_open(measure *m, specdec_config *config)
 
     memset(m, 0, sizeof *m);
     config->drafting = SPECDEC_DRAFT_AUTO;
-    config->policy = SPECDEC_POLICY_STATIC;
     config->verifier = SPECDEC_VERIFY_SEQUOIA; /* reserves what the rejection rules need */
     config->sampling.temperature = 1;
     config->tree_size = MEASURE_NODES;
