@@ -657,6 +657,28 @@ static SPECDEC__UNUSED __attribute__((noinline)) double specdec__product(double 
 
 SPECDEC__INLINE float specdec__load_f32(const void *at) { return specdec__float_from_bits(specdec__load_u32(at)); }
 
+/* For loops that gcc does not vectorise at -O2. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#define SPECDEC__VECTORISE __attribute__((optimize("tree-vectorize", "vect-cost-model=dynamic", "fp-contract=off")))
+#else
+#define SPECDEC__VECTORISE
+#endif
+
+/* A bijection of 64-bit numbers whose output bits each depend on every input bit (the finaliser of SplitMix64,
+   Steele, Lea and Flood 2014, with Stafford's constants). */
+SPECDEC__INLINE uint64_t specdec__mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* 64 random bits for a token of a row; see specdec__sample_noise_row. */
+SPECDEC__INLINE uint64_t specdec__noise_at(uint64_t row, uint32_t token)
+{
+    return specdec__mix(row + (uint64_t)token * 0x9e3779b97f4a7c15u);
+}
+
 /* A bump arena over the caller's block. With base == NULL it only counts: the same layout code that fills an engine
    tells beforehand, byte for byte, how much it will need. */
 typedef struct specdec__arena {
@@ -2081,6 +2103,16 @@ typedef struct specdec__kernels {
     void (*merge)(float *state, float *max, float *sum, const float *x, float x_max, float x_sum, int count);
     void (*f16_to_float)(const void *in, int count, float *out);
     void (*float_to_f16)(const float *in, int count, void *out);
+    /* The largest of x (count > 0); NaN does not count; -infinity if there is nothing else. */
+    float (*largest)(const float *x, int count);
+    /* How many of count <= 64 tokens could reach `wanted` once Gumbel noise is added to (logit - best) * inverse; the first is
+       token `first` of the row of noise. May be too many, is never too few. */
+    int (*hopefuls)(const float *logits, int count, float best, float inverse, float wanted, uint64_t noise_row, uint32_t first);
+    /* p = exp((logit - best) / temperature), 0 where that is below e^-87. */
+    void (*weights)(const float *logits, int count, float best, float temperature, float *p);
+    /* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. The products
+       are exact: high and low are floats in doubles. */
+    void (*residuals)(const float *target, const float *draft, int count, double high, double low, double uniform, double *residuals, double *weights);
 } specdec__kernels;
 
 /* 1 / (247 - 16 * level): one over the codes that a window has above 0. Below 0 it has those of level 15 - level. */
@@ -4264,6 +4296,10 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
         (table)->merge = specdec__##isa##_merge; \
         (table)->f16_to_float = specdec__##isa##_f16_to_float; \
         (table)->float_to_f16 = specdec__##isa##_float_to_f16; \
+        (table)->largest = specdec__##isa##_largest; \
+        (table)->hopefuls = specdec__##isa##_hopefuls; \
+        (table)->weights = specdec__##isa##_weights; \
+        (table)->residuals = specdec__##isa##_residuals; \
     } while (0)
 
 /* The same with any table: see specdec__multiply_function. */
@@ -8248,7 +8284,7 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
 
 /* ======================================================================================================================
  * >>sample (private): a row of logits becomes a set of candidates, the candidates become tokens or a distribution;
- * noise that is a function of (seed, position, token). May call: >>base >>op
+ * noise that is a function of (seed, position, token). May call: >>base >>kernel >>op
  * ====================================================================================================================== */
 
 #define SPECDEC__SAMPLE_WINDOW     64 /* repetition_window when the caller leaves it 0 */
@@ -8256,32 +8292,18 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
 #define SPECDEC__SAMPLE_GUMBEL_MAX 22.1808f       /* no Gumbel value is above: 32 ln 2, and a little for rounding */
 #define SPECDEC__SAMPLE_LARGEST    3.40282347e38f /* the largest float */
 
-/* A bijection of 64-bit numbers whose output bits each depend on every input bit (the finaliser of SplitMix64,
-   Steele, Lea and Flood 2014, with Stafford's constants). */
-SPECDEC__INLINE uint64_t specdec__sample_mix(uint64_t x)
-{
-    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
-    return x ^ x >> 31;
-}
-
 /* What seed and position contribute to the noise; the same for every token of a row. */
 SPECDEC__INLINE uint64_t specdec__sample_noise_row(uint64_t seed, uint64_t position)
 {
-    uint64_t key = specdec__sample_mix(seed + 0x9e3779b97f4a7c15u);
+    uint64_t key = specdec__mix(seed + 0x9e3779b97f4a7c15u);
 
-    return specdec__sample_mix(key ^ specdec__sample_mix(position * 0xd1342543de82ef95u + 0x632be59bd9b4e019u));
-}
-
-SPECDEC__INLINE uint64_t specdec__sample_noise_at(uint64_t row, uint32_t token)
-{
-    return specdec__sample_mix(row + (uint64_t)token * 0x9e3779b97f4a7c15u);
+    return specdec__mix(key ^ specdec__mix(position * 0xd1342543de82ef95u + 0x632be59bd9b4e019u));
 }
 
 /* 32 random bits, the same on every machine. Token ids are below 2^31; the upper half serves uniform numbers. */
 static SPECDEC__UNUSED uint32_t specdec__noise(uint64_t seed, uint64_t position, uint32_t token)
 {
-    return (uint32_t)(specdec__sample_noise_at(specdec__sample_noise_row(seed, position), token) >> 32);
+    return (uint32_t)(specdec__noise_at(specdec__sample_noise_row(seed, position), token) >> 32);
 }
 
 /* -log(-log(u)) with u = (bits + 1) / (2^32 + 1): in [-3.1, SPECDEC__SAMPLE_GUMBEL_MAX]. Works on 1 - u near 1. */
@@ -8307,7 +8329,7 @@ static SPECDEC__UNUSED float specdec__gumbel(uint64_t seed, uint64_t position, u
 double specdec_uniform_next(specdec_uniform *source)
 {
     uint64_t row = specdec__sample_noise_row(source->seed, source->position);
-    uint64_t bits = specdec__sample_noise_at(row, 0x80000000u | source->decision++);
+    uint64_t bits = specdec__noise_at(row, 0x80000000u | source->decision++);
 
     return ((double)(bits >> 12) + 0.5) * (1.0 / 4503599627370496.0); /* 2^52 */
 }
@@ -8522,40 +8544,33 @@ SPECDEC__INLINE float specdec__sample_gumbel_limit(uint32_t bits)
     return (float)((__builtin_clz(~bits | 1u) + 1) * 710) * 0.0009765625f;
 }
 
-/* The k best candidates once Gumbel noise is added. Exact: passed over are only those that no noise, or none as large
-   as their leading bits allow, lifts to the k-th best. */
-static int specdec__sample_perturbed(const specdec_candidates *candidates, uint64_t row, int k, specdec_candidate *best)
+/* Adds Gumbel noise to a candidate and puts it into the list of the k best. Exact: passed over are only those that no noise,
+   or none as large as their leading bits allow, lifts to the k-th best. Returns how many are held. */
+static int specdec__sample_try(specdec_candidate *best, int held, int k, specdec_candidate candidate, uint64_t row)
 {
-    float worst = specdec__float_from_bits(0xff800000u);
-    int i, held = 0;
+    float worst = held == k ? best[k - 1].logit : specdec__float_from_bits(0xff800000u);
+    uint32_t bits;
 
-    for (i = 0; i < candidates->count; i++) {
-        specdec_candidate candidate = candidates->items[i];
-        uint32_t bits;
-
-        if (candidate.logit + SPECDEC__SAMPLE_GUMBEL_MAX < worst)
-            continue;
-        bits = (uint32_t)(specdec__sample_noise_at(row, (uint32_t)candidate.token) >> 32);
-        if (candidate.logit + specdec__sample_gumbel_limit(bits) < worst)
-            continue;
-        candidate.logit = candidate.logit + specdec__sample_gumbel_from(bits);
-        held = specdec__sample_insert(best, held, k, candidate);
-        if (held == k)
-            worst = best[k - 1].logit;
-    }
-    return held;
+    if (candidate.logit + SPECDEC__SAMPLE_GUMBEL_MAX < worst)
+        return held;
+    bits = (uint32_t)(specdec__noise_at(row, (uint32_t)candidate.token) >> 32);
+    if (candidate.logit + specdec__sample_gumbel_limit(bits) < worst)
+        return held;
+    candidate.logit = candidate.logit + specdec__sample_gumbel_from(bits);
+    return specdec__sample_insert(best, held, k, candidate);
 }
 
 int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint64_t position, int k,
                        specdec_candidate *best)
 {
+    uint64_t row = specdec__sample_noise_row(seed, position);
     int i, held = 0;
 
     if (!candidates || !best || k < 1)
         return 0;
-    if (!candidates->greedy)
-        return specdec__sample_perturbed(candidates, specdec__sample_noise_row(seed, position), k, best);
-    for (i = 0; i < candidates->count; i++)
+    for (i = 0; i < candidates->count && !candidates->greedy; i++)
+        held = specdec__sample_try(best, held, k, candidates->items[i], row);
+    for (i = 0; i < candidates->count && candidates->greedy; i++)
         if (held < k || candidates->items[i].logit >= best[k - 1].logit)
             held = specdec__sample_insert(best, held, k, candidates->items[i]);
     return held;
@@ -8591,6 +8606,65 @@ static SPECDEC__UNUSED int specdec__sample_greedy(const float *logits, int vocab
     return held;
 }
 
+/* A row of logits that is sampled from: as a list of candidates, or, when nothing is cut off or penalised, as it is. */
+typedef struct specdec__row {
+    const specdec__kernels *kernels;
+    const float *logits; /* (vocab) */
+    int vocab;
+    float highest;                /* of the logits */
+    float temperature;            /* 0: there is a list */
+    specdec_candidates candidates;
+} specdec__row;
+
+/* items (vocab) is room for the list. recent (recent_count) is the text before the row. */
+static specdec_result specdec__row_init(specdec__row *row, const specdec__kernels *kernels, const specdec_sampling *s, specdec_candidate *items,
+                                                        const float *logits, int vocab, const int32_t *recent, int recent_count)
+{
+    float penalty = s->repetition_penalty;
+
+    row->kernels = kernels;
+    row->logits = logits;
+    row->vocab = vocab;
+    row->temperature = 0;
+    row->candidates.items = items;
+    if (s->temperature > 1e-6f && !(s->top_k > 0 && s->top_k < vocab) && !(s->top_p > 0 && s->top_p < 1) && !(s->min_p > 0) &&
+        !(penalty > 0 && (penalty < 1 || penalty > 1))) {
+        row->highest = kernels->largest(logits, vocab);
+        if (row->highest >= -SPECDEC__SAMPLE_LARGEST && row->highest <= SPECDEC__SAMPLE_LARGEST) {
+            row->temperature = s->temperature;
+            return SPECDEC_OK;
+        }
+    }
+    return specdec_sample_filter(&row->candidates, s, logits, vocab, recent, recent_count, NULL);
+}
+
+/* What specdec_sample_top gives, in blocks of 64 tokens: most have no hope. */
+static int specdec__row_top(const specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
+{
+    uint64_t noise_row = specdec__sample_noise_row(seed, position);
+    int from, i, held = 0;
+
+    if (!(row->temperature > 0))
+        return specdec_sample_top(&row->candidates, seed, position, k, best);
+    for (from = 0; from < row->vocab && k > 0; from += 64) {
+        int count = specdec__min_int(64, row->vocab - from);
+
+        if (held == k && !row->kernels->hopefuls(row->logits + from, count, row->highest, 1.0f / row->temperature, best[k - 1].logit, noise_row, (uint32_t)from))
+            continue;
+        for (i = from; i < from + count; i++) {
+            specdec_candidate candidate;
+
+            candidate.token = i;
+            candidate.logit = row->logits[i] - row->highest;
+            if (!(candidate.logit >= -SPECDEC__SAMPLE_LARGEST))
+                continue;
+            candidate.logit = candidate.logit / row->temperature;
+            held = specdec__sample_try(best, held, k, candidate, noise_row);
+        }
+    }
+    return held;
+}
+
 specdec_result specdec_sample_distribution(const specdec_candidates *candidates, int vocab, float *p,
                                            specdec_error *error)
 {
@@ -8618,6 +8692,15 @@ specdec_result specdec_sample_distribution(const specdec_candidates *candidates,
     for (i = 0; i < candidates->count; i++)
         p[candidates->items[i].token] = (float)((double)p[candidates->items[i].token] / total);
     return SPECDEC_OK;
+}
+
+/* What specdec_sample_distribution gives, but for the sum of p (vocab), which need not be 1. */
+static void specdec__row_weights(const specdec__row *row, float *p)
+{
+    if (row->temperature > 0)
+        row->kernels->weights(row->logits, row->vocab, row->highest, row->temperature, p);
+    else
+        specdec_sample_distribution(&row->candidates, row->vocab, p, NULL);
 }
 
 /* ======================================================================================================================
@@ -9311,13 +9394,14 @@ specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const do
 
 /* ======================================================================================================================
  * >>verify (private): the acceptance rules, one small function each, and the walk down a token tree.
- * May call: >>base >>sample >>tree
+ * May call: >>base >>kernel >>sample >>tree
  * ====================================================================================================================== */
 
 /* What is left of target P and draft Q after some children were rejected. Nothing is ever written back: the residual of
    token x is max(P[x] - draft_share * Q[x] - uniform_share, 0), since max(max(a - b, 0) - c, 0) = max(a - b - c, 0) for
    b, c >= 0. */
 typedef struct specdec__verify_state {
+    const specdec__kernels *kernels;
     const specdec_choice *choice;
     float share_high, share_low; /* their sum is draft_share: products with a float are then exact in double */
     double draft_share;
@@ -9362,41 +9446,19 @@ static int specdec__verify_next_used(const specdec__verify_state *state, int fro
 #define SPECDEC__VERIFY_LANES 16 /* partial sums: token t belongs to sum t % 16 */
 #define SPECDEC__VERIFY_RUN 512  /* tokens between looks at a running sum */
 
-/* gcc leaves conversions to double alone at -O2. */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
-#define SPECDEC__VECTORISE __attribute__((optimize("O3")))
-#else
-#define SPECDEC__VECTORISE
-#endif
-
-/* Adds the residuals and the draft's weights of tokens [from, to) to partial sums. */
-SPECDEC__VECTORISE static void specdec__verify_add(const specdec__verify_state *state, int from, int to, double *residuals, double *weights)
+/* Adds the residuals and the draft's weights of tokens [from, to) to partial sums. Without a draft its share is 0 and the
+   target stands in; nobody asks for weights then. */
+static void specdec__verify_add(const specdec__verify_state *state, int from, int to, double *residuals, double *weights)
 {
-    const float *target = state->choice->target, *draft = state->choice->draft;
-    const double high = (double)state->share_high, low = (double)state->share_low, uniform = state->uniform_share;
-    int token, i;
+    const float *target = state->choice->target, *draft = state->choice->draft ? state->choice->draft : target;
 
     for (; from < to && from % SPECDEC__VERIFY_LANES; from++) {
         residuals[from % SPECDEC__VERIFY_LANES] += specdec__verify_residual(state, from);
-        weights[from % SPECDEC__VERIFY_LANES] += draft ? (double)draft[from] : 0.0;
+        weights[from % SPECDEC__VERIFY_LANES] += (double)draft[from];
     }
-    for (token = from; draft && token + SPECDEC__VERIFY_LANES <= to; token += SPECDEC__VERIFY_LANES)
-        for (i = 0; i < SPECDEC__VERIFY_LANES; i++) { /* specdec__verify_residual, in a form that compilers vectorise */
-            double q = (double)draft[token + i], rest = (double)target[token + i] - high * q - low * q - uniform;
-
-            residuals[i] += rest > 0.0 ? rest : 0.0;
-            weights[i] += q;
-        }
-    for (; !draft && token + SPECDEC__VERIFY_LANES <= to; token += SPECDEC__VERIFY_LANES)
-        for (i = 0; i < SPECDEC__VERIFY_LANES; i++) {
-            double rest = (double)target[token + i] - uniform;
-
-            residuals[i] += rest > 0.0 ? rest : 0.0;
-        }
-    for (; token < to; token++) {
-        residuals[token % SPECDEC__VERIFY_LANES] += specdec__verify_residual(state, token);
-        weights[token % SPECDEC__VERIFY_LANES] += draft ? (double)draft[token] : 0.0;
-    }
+    if (from < to)
+        state->kernels->residuals(target + from, draft + from, to - from, (double)state->share_high, (double)state->share_low,
+                                  state->uniform_share, residuals, weights);
 }
 
 static double specdec__verify_total(const double *lanes)
@@ -9464,9 +9526,10 @@ static int32_t specdec__verify_draw(const specdec__verify_state *state, double u
 }
 
 /* Back to the whole of P and Q. */
-static void specdec__verify_start(specdec__verify_state *state, const specdec_choice *choice)
+static void specdec__verify_start(specdec__verify_state *state, const specdec__kernels *kernels, const specdec_choice *choice)
 {
     memset(state, 0, sizeof *state);
+    state->kernels = kernels;
     state->choice = choice;
     state->uniform_from = INT32_MAX;
     specdec__verify_sum(state);
@@ -9488,7 +9551,7 @@ static void specdec__verify_subtract(specdec__verify_state *state)
 static void specdec__verify_bonus(specdec__verify_state *state, specdec_verdict *verdict)
 {
     if (!(state->target_total > 0.0))
-        specdec__verify_start(state, state->choice);
+        specdec__verify_start(state, state->kernels, state->choice);
     verdict->child = -1;
     verdict->token = specdec__verify_draw(state, specdec_uniform_next(state->choice->random));
 }
@@ -9509,12 +9572,12 @@ static void specdec__verify_take(specdec_verdict *verdict, int child, int32_t to
 
 /* Sequoia's rule for children drawn without replacement: Chen et al. 2024, arXiv 2402.12374, algorithm 1. Children that
    the draft could not have drawn are passed over. */
-static void specdec__verify_sequoia(const specdec_choice *choice, specdec_verdict *verdict)
+static void specdec__verify_sequoia(const specdec__kernels *kernels, const specdec_choice *choice, specdec_verdict *verdict)
 {
     specdec__verify_state state;
     int i;
 
-    specdec__verify_start(&state, choice);
+    specdec__verify_start(&state, kernels, choice);
     for (i = 0; i < choice->child_count && state.target_total > 0.0; i++) {
         int32_t token = choice->children[i];
         double weight = state.uniform_from < INT32_MAX ? 1.0 : (double)choice->draft[token];
@@ -9537,12 +9600,12 @@ static void specdec__verify_sequoia(const specdec_choice *choice, specdec_verdic
 }
 
 /* SpecInfer's rule for children drawn with replacement: Miao et al. 2024, arXiv 2305.09781. */
-static void specdec__verify_specinfer(const specdec_choice *choice, specdec_verdict *verdict)
+static void specdec__verify_specinfer(const specdec__kernels *kernels, const specdec_choice *choice, specdec_verdict *verdict)
 {
     specdec__verify_state state;
     int i;
 
-    specdec__verify_start(&state, choice);
+    specdec__verify_start(&state, kernels, choice);
     for (i = 0; i < choice->child_count && state.target_total > 0.0; i++) {
         int32_t token = choice->children[i];
         double weight = (double)choice->draft[token];
@@ -9634,13 +9697,13 @@ static int32_t specdec__verify_spectr_draw(const specdec__verify_state *state, d
 }
 
 /* SpecTr's k-sequential selection, for children drawn with replacement: Sun et al. 2023, arXiv 2310.15141. */
-static void specdec__verify_spectr(const specdec_choice *choice, specdec_verdict *verdict)
+static void specdec__verify_spectr(const specdec__kernels *kernels, const specdec_choice *choice, specdec_verdict *verdict)
 {
     specdec__verify_state state;
     double rho, beta;
     int i;
 
-    specdec__verify_start(&state, choice);
+    specdec__verify_start(&state, kernels, choice);
     if (choice->child_count == 0) {
         specdec__verify_bonus(&state, verdict);
         return;
@@ -9673,23 +9736,24 @@ void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int
 }
 
 /* The target draws for itself; a child that equals its token is accepted. */
-static void specdec__verify_top_k(const specdec_choice *choice, specdec_verdict *verdict)
+static void specdec__verify_top_k(const specdec__kernels *kernels, const specdec_choice *choice, specdec_verdict *verdict)
 {
     specdec__verify_state state;
     specdec_choice target = *choice;
 
     target.draft = NULL;
     target.child_count = 0;
-    specdec__verify_start(&state, &target);
+    specdec__verify_start(&state, kernels, &target);
     specdec_verify_match(verdict, choice->children, choice->child_count,
                          specdec__verify_draw(&state, specdec_uniform_next(choice->random)));
 }
 
 /* The target's most probable token; of equals the lowest. */
-static void specdec__verify_greedy(const specdec_choice *choice, specdec_verdict *verdict)
+static void specdec__verify_greedy(const specdec__kernels *kernels, const specdec_choice *choice, specdec_verdict *verdict)
 {
     int token, best = 0;
 
+    (void)kernels;
     for (token = 1; token < choice->vocab; token++)
         if (choice->target[token] > choice->target[best])
             best = token;
@@ -9698,7 +9762,7 @@ static void specdec__verify_greedy(const specdec_choice *choice, specdec_verdict
 
 /* A row a rule; the order is that of specdec_rule. */
 static const struct specdec__verify_rule {
-    void (*verify)(const specdec_choice *choice, specdec_verdict *verdict);
+    void (*verify)(const specdec__kernels *kernels, const specdec_choice *choice, specdec_verdict *verdict);
     int needs_draft, needs_random;
 } specdec__verify_rules[SPECDEC_RULE_COUNT] = {
     {specdec__verify_sequoia, 1, 1},   /* SPECDEC_RULE_SEQUOIA */
@@ -9708,7 +9772,6 @@ static const struct specdec__verify_rule {
     {specdec__verify_greedy, 0, 0},    /* SPECDEC_RULE_GREEDY */
 };
 
-/* Is weights[vocab] something that can be normalised? */
 /* How many weights are no numbers of at least 0, and how many are more. */
 SPECDEC__VECTORISE static void specdec__verify_count(const float *weights, int vocab, int *bad, int *positive)
 {
@@ -9722,6 +9785,7 @@ SPECDEC__VECTORISE static void specdec__verify_count(const float *weights, int v
     *positive = above;
 }
 
+/* Is weights[vocab] something that can be normalised? */
 static specdec_result specdec__verify_check_weights(const float *weights, int vocab, const char *whose, specdec_error *error)
 {
     int token = 0, bad, positive;
@@ -9761,8 +9825,12 @@ specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, s
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this rule needs the draft's probabilities");
         result = specdec__verify_check_weights(choice->draft, choice->vocab, "draft", error);
     }
-    if (!result)
-        specdec__verify_rules[rule].verify(choice, verdict);
+    if (!result) {
+        specdec__kernels kernels; /* whose sums are those of every other table */
+
+        specdec__kernels_scalar(&kernels);
+        specdec__verify_rules[rule].verify(&kernels, choice, verdict);
+    }
     return result;
 }
 
@@ -10195,6 +10263,7 @@ static SPECDEC__UNUSED specdec_result specdec__ngram_propose(specdec__ngram *ind
 
 /* How tokens are chosen, by target and draft alike: candidates of a row and the noise of its position. */
 typedef struct specdec__chooser {
+    const specdec__kernels *kernels;
     const specdec_sampling *sampling;
     specdec_candidate *items; /* (vocab) */
 } specdec__chooser;
@@ -10258,14 +10327,13 @@ static int specdec__choose(const specdec__chooser *chooser, const float *logits,
                            int k, specdec_candidate *best)
 {
     const specdec_sampling *s = chooser->sampling;
-    specdec_candidates candidates;
+    specdec__row row;
 
     if (!(s->temperature > 0) && !(s->repetition_penalty > 0 && (s->repetition_penalty < 1 || s->repetition_penalty > 1)))
         return specdec__sample_greedy(logits, vocab, k, best);
-    candidates.items = chooser->items;
-    if (specdec_sample_filter(&candidates, s, logits, vocab, recent, recent_count, NULL))
+    if (specdec__row_init(&row, chooser->kernels, s, chooser->items, logits, vocab, recent, recent_count))
         return 0;
-    return specdec_sample_top(&candidates, s->seed, (uint64_t)recent_count, k, best);
+    return specdec__row_top(&row, s->seed, (uint64_t)recent_count, k, best);
 }
 
 /* Writes the tokens on the path from the root (excluded) to a node behind the text. Returns the length of text and path. */
@@ -10321,22 +10389,29 @@ static int specdec__draft_draw(specdec__drafter *d, const specdec__proposal *p, 
     const specdec_sampling *s = d->chooser.sampling;
     float *q = p->distributions + (size_t)node * (size_t)d->vocab_rows;
     uint64_t seed = s->seed ^ 0x6a09e667f3bcc909u; /* the draft's noise must not be the target's */
-    specdec_candidates candidates;
+    specdec__row row;
     int i;
 
-    candidates.items = d->chooser.items;
-    if (specdec_sample_filter(&candidates, s, logits, d->vocab, p->text, length, NULL) ||
-        specdec_sample_distribution(&candidates, d->vocab, q, NULL))
+    if (specdec__row_init(&row, d->chooser.kernels, s, d->chooser.items, logits, d->vocab, p->text, length))
         return 0;
+    specdec__row_weights(&row, q);
     if (p->rule == SPECDEC_RULE_SEQUOIA)
-        return specdec_sample_top(&candidates, seed, (uint64_t)length, count, best);
-    if (p->rule == SPECDEC_RULE_TOP_K) {
-        candidates.greedy = 1;
-        return specdec_sample_top(&candidates, seed, (uint64_t)length, count, best);
-    }
+        return specdec__row_top(&row, seed, (uint64_t)length, count, best);
     for (i = 0; i < count; i++)
-        specdec_sample_top(&candidates, seed + (uint64_t)(i + 1) * 0x9e3779b97f4a7c15u, (uint64_t)length, 1, &best[i]);
+        specdec__row_top(&row, seed + (uint64_t)(i + 1) * 0x9e3779b97f4a7c15u, (uint64_t)length, 1, &best[i]);
     return count;
+}
+
+/* The most probable tokens of the draft, penalties included; for the rule that lets the target draw for itself. */
+static int specdec__draft_likeliest(specdec__drafter *d, const specdec__proposal *p, const float *logits, int length, int count, specdec_candidate *best)
+{
+    specdec_candidates candidates;
+
+    candidates.items = d->chooser.items;
+    if (specdec_sample_filter(&candidates, d->chooser.sampling, logits, d->vocab, p->text, length, NULL))
+        return 0;
+    candidates.greedy = 1;
+    return specdec_sample_top(&candidates, 0, 0, count, best);
 }
 
 /* Chooses the children of a node from a row of logits. */
@@ -10423,16 +10498,10 @@ static void specdec__draft_offer(specdec__drafter *d, const specdec__proposal *p
     int length = specdec__proposal_path(p, node), most = specdec__min_int(SPECDEC__OFFERS, g->tree.capacity - g->tree.n), found, i;
     float weight[SPECDEC__OFFERS], total = 0;
 
-    if (p->rule == SPECDEC_RULE_TOP_K) {
-        specdec_candidates candidates;
-
-        candidates.items = d->chooser.items;
-        found = specdec_sample_filter(&candidates, d->chooser.sampling, logits, d->vocab, p->text, length, NULL) ? 0 : most;
-        candidates.greedy = 1;
-        found = found ? specdec_sample_top(&candidates, 0, 0, found, best) : 0;
-    } else {
-        found = most ? specdec__choose(&d->chooser, logits, d->vocab, p->text, length, most, best) : 0;
-    }
+    if (p->rule == SPECDEC_RULE_TOP_K)
+        found = specdec__draft_likeliest(d, p, logits, length, most, best);
+    else
+        found = specdec__choose(&d->chooser, logits, d->vocab, p->text, length, most, best);
     for (i = 0; i < found; i++) {
         float below = best[i].logit - best[0].logit;
 
@@ -10511,6 +10580,7 @@ static void specdec__draft_model_init(specdec__drafter *d, specdec__context *con
     d->kind = &specdec__draft_model;
     d->vocab = vocab;
     d->vocab_rows = vocab_rows;
+    d->chooser.kernels = context->kernels;
     d->chooser.sampling = sampling;
     d->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, context->model->vocab_size);
     d->context = context;
@@ -11050,6 +11120,7 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
     if (e->uses_ngram && (r = specdec__ngram_lay_out(&e->ngram, arena, specdec__max_int(e->context, 64) * (SPECDEC__NGRAM_TOKENS + 1),
                                                      SPECDEC__NGRAM_TOKENS, c->tree_size, error)) != SPECDEC_OK)
         return r;
+    e->chooser.kernels = &e->kernels;
     e->chooser.sampling = &e->config.sampling;
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
     e->text = SPECDEC__TAKE(arena, int32_t, e->context + c->tree_depth + 1);
@@ -11268,11 +11339,11 @@ static int32_t specdec__engine_decide(specdec *e, int node, int *child)
     const float *logits = e->target.logits + (size_t)e->place[node] * (size_t)vocab;
     int32_t children[SPECDEC__MAX_TREE];
     int nodes[SPECDEC__MAX_TREE], count = 0, i;
-    specdec_candidates candidates;
     specdec_uniform uniform;
     specdec_verdict verdict;
     specdec_choice choice;
     specdec_candidate best;
+    specdec__row row;
 
     if (e->rule == SPECDEC_RULE_COUNT) {
         best.token = 0;
@@ -11285,9 +11356,8 @@ static int32_t specdec__engine_decide(specdec *e, int node, int *child)
             nodes[count] = i;
             children[count++] = e->tree_tokens[i];
         }
-    candidates.items = e->chooser.items;
-    specdec_sample_filter(&candidates, &e->config.sampling, logits, vocab, e->text, e->count, NULL);
-    specdec_sample_distribution(&candidates, vocab, e->target_distribution, NULL);
+    specdec__row_init(&row, &e->kernels, &e->config.sampling, e->chooser.items, logits, vocab, e->text, e->count);
+    specdec__row_weights(&row, e->target_distribution);
     uniform.seed = e->config.sampling.seed;
     uniform.position = (uint64_t)e->count;
     uniform.decision = 0;
@@ -11299,7 +11369,7 @@ static int32_t specdec__engine_decide(specdec *e, int node, int *child)
     choice.random = &uniform;
     verdict.child = -1;
     verdict.token = 0;
-    specdec_verify(count ? e->rule : SPECDEC_RULE_TOP_K, &choice, &verdict, NULL);
+    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(&e->kernels, &choice, &verdict);
     *child = verdict.child < 0 ? -1 : nodes[verdict.child];
     return verdict.token;
 }
@@ -12414,6 +12484,90 @@ SPECDEC__LANE void X(float_to_f16)(const float *in, int count, void *out)
 
     for (i = 0; i < count; i += 16)
         X(store_f16)((unsigned char *)out + i * 2, X(load)(in + i));
+}
+
+/* --- loops over a vocabulary, in a form that compilers vectorise ------------------------------------------------------ */
+
+SPECDEC__VECTORISE SPECDEC__LANE float X(largest)(const float *x, int count)
+{
+    float lanes[16];
+    int i, j;
+
+    for (j = 0; j < 16; j++)
+        lanes[j] = specdec__float_from_bits(0xff800000u);
+    for (i = 0; i + 16 <= count; i += 16)
+        for (j = 0; j < 16; j++)
+            lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
+    for (; i < count; i++)
+        lanes[0] = x[i] > lanes[0] ? x[i] : lanes[0];
+    for (j = 1; j < 16; j++)
+        lanes[0] = lanes[j] > lanes[0] ? lanes[j] : lanes[0];
+    return lanes[0];
+}
+
+/* With c = 1 - u, u uniform in (0, 1), the noise -log(-log(u)) is at most -log(c): it lifts y to `wanted` only if c is at most
+   e^(y - wanted). That power is taken between its neighbours 2^k and 2^(k+1) on a straight line, which lies above it. */
+SPECDEC__VECTORISE SPECDEC__LANE int X(hopefuls)(const float *logits, int count, float best, float inverse, float wanted, uint64_t noise_row, uint32_t first)
+{
+    const float slack = 0.01f;
+    int32_t complement[64]; /* of u, in 1/2^31, rounded down */
+    int i, found = 0;
+
+    for (i = 0; i < count; i++)
+        complement[i] = (int32_t)(uint32_t)(~specdec__noise_at(noise_row, first + (uint32_t)i) >> 33);
+    for (i = 0; i < count; i++) {
+        float y = (logits[i] - best) * inverse - wanted + slack;
+
+        y = y < 0.0f ? y : 0.0f;
+        y = y > -80.0f ? y : -80.0f; /* NaN, too */
+        found += (float)complement[i] * 4.656e-10f <= specdec__float_from_bits((uint32_t)((int32_t)(y * 12102203.0f) + 0x3f800000));
+    }
+    return found;
+}
+
+SPECDEC__LANE_INLINE V X(weight)(const float *logits, V best, V temperature)
+{
+    V p = X(exp)(X(div)(X(sub)(X(load)(logits), best), temperature)), least = X(exp)(X(set)(-87.0f));
+
+    return X(max)(X(sub)(p, least), X(set)(0)); /* least is also what NaN gives */
+}
+
+SPECDEC__LANE void X(weights)(const float *logits, int count, float best, float temperature, float *p)
+{
+    const V highest = X(set)(best), heat = X(set)(temperature);
+    float rest[16] = {0};
+    int i;
+
+    for (i = 0; i + 16 <= count; i += 16)
+        X(store)(p + i, X(weight)(logits + i, highest, heat));
+    memcpy(rest, logits + i, (size_t)(count - i) * sizeof *rest);
+    X(store)(rest, X(weight)(rest, highest, heat));
+    memcpy(p + i, rest, (size_t)(count - i) * sizeof *rest);
+}
+
+SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const float *draft, int count, double high, double low, double uniform, double *residuals,
+                                                  double *weights)
+{
+    double r[16], w[16];
+    int i, j;
+
+    memcpy(r, residuals, sizeof r);
+    memcpy(w, weights, sizeof w);
+    for (i = 0; i + 16 <= count; i += 16)
+        for (j = 0; j < 16; j++) {
+            double q = (double)draft[i + j], rest = (double)target[i + j] - high * q - low * q - uniform;
+
+            r[j] += rest > 0.0 ? rest : 0.0;
+            w[j] += q;
+        }
+    for (j = 0; i < count; i++, j++) {
+        double q = (double)draft[i], rest = (double)target[i] - high * q - low * q - uniform;
+
+        r[j] += rest > 0.0 ? rest : 0.0;
+        w[j] += q;
+    }
+    memcpy(residuals, r, sizeof r);
+    memcpy(weights, w, sizeof w);
 }
 
 #ifdef SPECDEC__REGISTER

@@ -597,6 +597,62 @@ static void check_multiply(const specdec__kernels *scalar, const specdec__kernel
     CHECK_EQUAL_INT(bad, 0);
 }
 
+/* A logit; now and then one that is rare. */
+static float any_logit(uint64_t *state)
+{
+    static const float rare[6] = {3e38f, -3e38f, 0.0f, -0.0f, 1e-40f, 20.0f};
+    uint32_t dice = maker_random(state);
+
+    if (dice % 50 < 3)
+        return dice % 50 == 0 ? NAN : -INFINITY;
+    return dice % 4000 < 400 ? rare[dice / 4000 % 6] : 5 * maker_uniform(state);
+}
+
+/* Rows of logits of any length: what the kernels say of a row, and the tokens that are drawn from it without a list. */
+static void check_vocabulary(const specdec__kernels *scalar, const specdec__kernels *kernels)
+{
+    enum { MOST = 700 };
+    static float logits[MOST], draft[MOST], p[2][MOST];
+    static specdec_candidate items[MOST];
+    uint64_t state = 11;
+    int round, i, bad = 0, whole = 0;
+
+    for (round = 0; round < 3000; round++) {
+        int vocab = 1 + (int)(maker_random(&state) % MOST), k = 1 + round % 7, found;
+        double sums[2][32] = {{0}}, share = (double)(1 + maker_uniform(&state)), low = (double)maker_uniform(&state) * 1e-8;
+        specdec_candidate best[2][8];
+        specdec_candidates list;
+        specdec_sampling s;
+        specdec__row row;
+
+        memset(&s, 0, sizeof s);
+        s.temperature = (float)pow(10, 2 * (double)maker_uniform(&state) - round % 3);
+        for (i = 0; i < vocab; i++) {
+            logits[i] = round % 4 ? 5 * maker_uniform(&state) : any_logit(&state);
+            draft[i] = 1 + maker_uniform(&state);
+        }
+        bad += !same_float(scalar->largest(logits, vocab), kernels->largest(logits, vocab));
+        list.items = items;
+        bad += specdec_sample_filter(&list, &s, logits, vocab, NULL, 0, NULL) != SPECDEC_OK;
+        found = specdec_sample_top(&list, 3, (uint64_t)round, k, best[0]);
+        bad += specdec__row_init(&row, kernels, &s, items, logits, vocab, NULL, 0) != SPECDEC_OK;
+        whole += row.temperature > 0;
+        bad += specdec__row_top(&row, 3, (uint64_t)round, k, best[1]) != found;
+        for (i = 0; i < found; i++)
+            bad += best[0][i].token != best[1][i].token || !same_float(best[0][i].logit, best[1][i].logit);
+        scalar->weights(logits, vocab, row.highest, s.temperature, p[0]);
+        kernels->weights(logits, vocab, row.highest, s.temperature, p[1]);
+        for (i = 0; i < vocab; i++)
+            bad += !same_float(p[0][i], p[1][i]) || !(p[1][i] >= 0 || !(row.temperature > 0));
+        scalar->residuals(draft, p[0], vocab, (double)(float)share, (double)(float)low, share * 0.01, sums[0], sums[0] + 16);
+        kernels->residuals(draft, p[0], vocab, (double)(float)share, (double)(float)low, share * 0.01, sums[1], sums[1] + 16);
+        for (i = 0; i < 32; i++)
+            bad += memcmp(&sums[0][i], &sums[1][i], sizeof sums[0][i]) != 0;
+    }
+    CHECK_EQUAL_INT(bad, 0);
+    CHECK(whole > 2000);
+}
+
 static void test_kernels(void)
 {
     specdec_error error = {SPECDEC_OK, ""};
@@ -613,6 +669,8 @@ static void test_kernels(void)
             check_halves(&kernels);
             TEST("tiles of any bytes times columns give the same bits with every instruction set");
             check_multiply(&scalar, &kernels);
+            TEST("rows of logits are sampled from in the same way with every instruction set");
+            check_vocabulary(&scalar, &kernels);
         }
 }
 
