@@ -10602,11 +10602,11 @@ static void specdec__draft_model_init(specdec__drafter *d, specdec__context *con
 #define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought: the probability of n-gram nodes, shares of offers */
 #define SPECDEC__TUNE_BEHIND 8  /* tokens of text that the draft model may have to catch up with in a step that times it */
 #define SPECDEC__TUNE_MEMORY 0.985 /* what a step leaves of the weight of older ones */
-#define SPECDEC__TUNE_STAKE 0.5   /* plain steps that speculation may lose before it has won any, */
-#define SPECDEC__TUNE_SHARE 0.006 /* and the share of all time that it may lose */
-#define SPECDEC__TUNE_DEBT 0.6    /* plain steps of debt at most, and */
+#define SPECDEC__TUNE_STAKE 0.4   /* plain steps that speculation may lose before it has won any, */
+#define SPECDEC__TUNE_SHARE 0.005 /* and the share of all time that it may lose */
+#define SPECDEC__TUNE_DEBT 0.5    /* plain steps of debt at most, and */
 #define SPECDEC__TUNE_WEALTH 4.0  /* of credit: what counts is how it goes now */
-#define SPECDEC__TUNE_HOPE 0.03   /* plain steps of debt forgiven a step to speculation that promises twice the speed */
+#define SPECDEC__TUNE_HOPE 0.015  /* plain steps of debt forgiven a step to speculation that promises twice the speed */
 #define SPECDEC__TUNE_NAP 4       /* steps between looks at what speculation promises that rests or does not pay */
 #define SPECDEC__TUNE_HORIZON 50  /* steps in which catching up with the text must pay */
 
@@ -10808,9 +10808,9 @@ static void specdec__tune_step(specdec__tune *tune, int width, double seconds)
     specdec__tune_mean(&tune->seconds[width], seconds);
 }
 
-/* What came of a step: tokens, for so many seconds of drafting and a target step of a width. Speculation that falls into debt
+/* What came of a step: tokens, for so many seconds of drafting and of a target step of a width. Speculation that falls into debt
    rests until it is paid back: so it never costs much more than its share of the time, whatever goes wrong. */
-static void specdec__tune_settle(specdec__tune *tune, int width, int tokens, double drafting)
+static void specdec__tune_settle(specdec__tune *tune, int width, int tokens, double drafting, double seconds)
 {
     const double plain = tune->seconds[1], most = SPECDEC__TUNE_WEALTH * plain;
     double credit = tune->credit + SPECDEC__TUNE_SHARE * plain;
@@ -10818,7 +10818,7 @@ static void specdec__tune_settle(specdec__tune *tune, int width, int tokens, dou
     if (!(plain > 0))
         return;
     if (width > 1)
-        credit += tokens * plain - tune->seconds[width] - drafting;
+        credit += tokens * plain - (seconds > 0 && seconds < 2 * tune->seconds[width] ? seconds : tune->seconds[width]) - drafting;
     credit = credit < most ? credit : most;
     tune->credit = credit > -SPECDEC__TUNE_DEBT * plain ? credit : -SPECDEC__TUNE_DEBT * plain;
 }
@@ -11673,7 +11673,7 @@ static specdec_result specdec__engine_speculate(specdec *e)
     e->stats.draft_seconds += drafted - start;
     e->stats.verify_seconds += verified - drafted;
     e->stats.tokens += e->count - before;
-    specdec__tune_settle(&e->tune, batch.n, e->count - before, drafted - start - e->excused);
+    specdec__tune_settle(&e->tune, batch.n, e->count - before, drafted - start - e->excused, verified - drafted);
     return SPECDEC_OK;
 }
 
