@@ -3268,6 +3268,7 @@ SPECDEC__AVX512 SPECDEC__INLINE specdec__avx512_x specdec__avx512_at(const specd
     from.pairs = (per == 1 ? x->pair32 : x->pair16) + at * (size_t)per + half;
     from.totals = (per == 1 ? x->sum32 : x->sum16) + at * (size_t)per + half;
     from.scales = x->scale + at;
+    __asm__("" : "+r"(from.codes), "+r"(from.pairs), "+r"(from.scales)); /* one address each, not one for every value */
     return from;
 }
 
@@ -3295,7 +3296,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int tiles, int col
     for (c = 0; c < columns; c++)
         SPECDEC__UNROLL
         for (t = 0; t < tiles; t++)
-            integers[t][c] = _mm512_madd_epi16(pair[t], _mm512_set1_epi32(x->pairs[c * per]));
+            integers[t][c] = _mm512_setzero_si512();
     SPECDEC__UNROLL
     for (i = 0; i < vectors; i++) {
         __m512i weights[2];
@@ -3309,12 +3310,18 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int tiles, int col
         for (c = 0; c < columns; c++) {
             __m512i value = _mm512_set1_epi32(x->codes[c * 8 + i]);
 
-            SPECDEC__KEEP(value);
+            if (tiles > 1)
+                SPECDEC__KEEP(value);
             SPECDEC__UNROLL
             for (t = 0; t < tiles; t++)
                 integers[t][c] = _mm512_dpbusd_epi32(integers[t][c], weights[t], value);
         }
     }
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++) /* last, so that nothing waits for the pair */
+        SPECDEC__UNROLL
+        for (t = 0; t < tiles; t++)
+            integers[t][c] = _mm512_dpwssd_epi32(integers[t][c], pair[t], _mm512_set1_epi32(x->pairs[c * per]));
 }
 
 /* Few columns: a block of a tile unpacked in registers. Two tiles are read side by side: more streams bring more bytes. */
@@ -3345,27 +3352,43 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused_block(int type, int g
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused(int type, int granule, int has_minimum, int columns, const specdec__tiles *tiles, int blocks,
                                                            specdec__panel *panels, const specdec__columns *x, size_t at, int begin, float *const *sums)
 {
-    const int run = specdec__avx512_is_block_32(type) ? blocks : 8, count = 1 + (tiles->tile[1] != NULL);
+    const int run = specdec__avx512_is_block_32(type) ? blocks : 8;
     const size_t span = (size_t)specdec__avx512_span(type), end = (size_t)blocks * span;
+    const unsigned char *tile[2], *next[2];
+    float spare[4 * SPECDEC__ROWS], *to[2];
     __m512 acc[2][4];
     int from, b, c, t;
 
-    for (t = 0; t < count; t++)
+    for (t = 0; t < 2; t++) { /* one tile alone is read twice, the second time for nobody */
+        int own = tiles->tile[t] ? t : 0;
+
+        tile[t] = tiles->tile[own];
+        next[t] = tiles->next[own];
+        to[t] = own == t ? sums[t] : spare;
+    }
+    memset(spare, 0, sizeof spare);
+    SPECDEC__UNROLL
+    for (t = 0; t < 2; t++)
+        SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
-            acc[t][c] = begin ? _mm512_setzero_ps() : _mm512_loadu_ps(sums[t] + c * 16);
+            acc[t][c] = begin ? _mm512_setzero_ps() : _mm512_loadu_ps(to[t] + c * 16);
     for (from = 0; from < blocks; from += run) {
         if (!specdec__avx512_is_block_32(type))
-            for (t = 0; t < count; t++)
-                specdec__avx512_scales(type, tiles->tile[t] + (size_t)from * span, panels + t);
-        for (b = 0; b < run; b++, at += (size_t)x->n)
-            for (t = 0; t < count; t++) {
-                specdec__avx512_prefetch(type, tiles->tile[t], (size_t)(from + b) * span, end, tiles->next[t]);
-                specdec__avx512_fused_block(type, granule, has_minimum, columns, tiles->tile[t] + (size_t)from * span, b, panels + t, x, at, acc[t]);
+            for (t = 0; t < 2; t++)
+                specdec__avx512_scales(type, tile[t] + (size_t)from * span, panels + t);
+        for (b = 0; b < run; b++, at += (size_t)x->n) {
+            SPECDEC__UNROLL
+            for (t = 0; t < 2; t++) {
+                specdec__avx512_prefetch(type, tile[t], (size_t)(from + b) * span, end, next[t]);
+                specdec__avx512_fused_block(type, granule, has_minimum, columns, tile[t] + (size_t)from * span, b, panels + t, x, at, acc[t]);
             }
+        }
     }
-    for (t = 0; t < count; t++)
+    SPECDEC__UNROLL
+    for (t = 0; t < 2; t++)
+        SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
-            _mm512_storeu_ps(sums[t] + c * 16, acc[t][c]);
+            _mm512_storeu_ps(to[t] + c * 16, acc[t][c]);
 }
 
 /* Many columns: blocks*32 values of a tile to a panel. */
