@@ -2092,15 +2092,16 @@ typedef struct specdec__kernels {
     void (*rotate)(float *x, const float *partner, const float *cosine, const float *sine, int count);
     /* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64). */
     void (*scores)(const float *queries, int dim, int count, const float *keys, float *scores);
-    /* scores (64), valid of them -> exp(score - max) in place, zeros beyond; returns the max and the sum. */
-    void (*softmax)(float *scores, int valid, float *max, float *sum);
-    /* sum over j < valid, in order, of weights (count <= 4, 64) * values (64, dim) -> out (count, dim). */
-    void (*weigh)(const float *weights, int count, const float *values, int valid, int dim, float *out);
+    /* scores (64), valid of them -> exp(score - *max) in place, zeros beyond, once *max has grown to the largest of them. Adds
+       them to sums (16). Returns what the growth has scaled sums by: what came before has to be scaled by it, too. */
+    float (*softmax)(float *scores, int valid, float *max, float *sums);
+    /* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim). */
+    void (*weigh)(const float *weights, int count, const float *values, int valid, int dim, float *const *out);
     /* out (count, stride) = sums (count, 16) [+ bias] [+ out]. */
     void (*put)(const float *sums, int count, const float *bias, int add, float *out, size_t stride);
     void (*scale)(float *x, float a, int count);
-    /* Folds the softmax of one block into that of the blocks before it: weighted sums (count), maxima and sums of weights. */
-    void (*merge)(float *state, float *max, float *sum, const float *x, float x_max, float x_sum, int count);
+    /* The sum of x (16). */
+    float (*total)(const float *x);
     void (*f16_to_float)(const void *in, int count, float *out);
     void (*float_to_f16)(const float *in, int count, void *out);
     /* The largest of x (count > 0); NaN does not count; -infinity if there is nothing else. */
@@ -4316,7 +4317,7 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
         (table)->weigh = specdec__##isa##_weigh; \
         (table)->put = specdec__##isa##_put; \
         (table)->scale = specdec__##isa##_scale; \
-        (table)->merge = specdec__##isa##_merge; \
+        (table)->total = specdec__##isa##_total; \
         (table)->f16_to_float = specdec__##isa##_f16_to_float; \
         (table)->float_to_f16 = specdec__##isa##_float_to_f16; \
         (table)->largest = specdec__##isa##_largest; \
@@ -7610,7 +7611,7 @@ typedef struct specdec__scratch {
     float *gathered;           /* (64, dim): values of a block that lies in several pages */
     float *queries;            /* (4, dim) */
     float *scores;             /* (4, 64) */
-    float *out;                /* (4, dim) */
+    float *out;                /* (dim): a value, padded with zeros */
     float *partner;            /* (dim) */
 } specdec__scratch;
 
@@ -7632,7 +7633,8 @@ typedef struct specdec__context {
     float *queries;            /* (most, q) */
     float *keys, *values;      /* (most, kv_width) */
     float *cosine, *sine;      /* (most, dim) */
-    float *highest, *total;    /* (most, heads): running softmax state */
+    float *highest;            /* (most, heads): the largest score so far */
+    float *total;              /* (most, heads, 16): sums of exp(score - highest) */
     float *rotated;            /* (most, heads, dim): queries, rotated, over the root of the head size */
     float *attended;           /* (most, heads, dim): running weighted sum of values */
     specdec__columns columns;
@@ -7660,7 +7662,7 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
         s->gathered = SPECDEC__TAKE(arena, float, c->kv.dim * SPECDEC__KEYS);
         s->queries = SPECDEC__TAKE(arena, float, 4 * c->kv.dim);
         s->scores = SPECDEC__TAKE(arena, float, 4 * SPECDEC__KEYS);
-        s->out = SPECDEC__TAKE(arena, float, 4 * c->kv.dim);
+        s->out = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->partner = SPECDEC__TAKE(arena, float, c->kv.dim);
     }
 }
@@ -7696,7 +7698,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->cosine = SPECDEC__TAKE(arena, float, n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, n * (size_t)c->kv.dim);
     c->highest = SPECDEC__TAKE(arena, float, n * (size_t)model->heads);
-    c->total = SPECDEC__TAKE(arena, float, n * (size_t)model->heads);
+    c->total = SPECDEC__TAKE(arena, float, n * (size_t)model->heads * 16);
     c->rotated = SPECDEC__TAKE(arena, float, n * (size_t)model->heads * (size_t)c->kv.dim);
     c->attended = SPECDEC__TAKE(arena, float, n * (size_t)model->heads * (size_t)c->kv.dim);
     c->columns.codes = SPECDEC__TAKE(arena, int8_t, n * widest);
@@ -7973,20 +7975,6 @@ static void specdec__forward_slots(const specdec__context *c, int node, int bloc
             slots[c->position[at] - from] = c->slots[at];
 }
 
-/* Folds a block's result into the running state of one query. */
-static void specdec__forward_merge(const specdec__context *c, size_t query, int first, float max, float sum, const float *out)
-{
-    float *state = c->attended + query * (size_t)c->kv.dim;
-
-    if (first) {
-        c->highest[query] = max;
-        c->total[query] = sum;
-        memcpy(state, out, (size_t)c->kv.dim * sizeof *out);
-        return;
-    }
-    c->kernels->merge(state, &c->highest[query], &c->total[query], out, max, sum, c->kv.dim);
-}
-
 /* Keys and values of a page as floats. */
 static void specdec__forward_page(const specdec__context *c, specdec__scratch *s, int page, int layer, int head, const float **keys,
                                   const float **values)
@@ -8011,24 +7999,24 @@ typedef struct specdec__unit {
     int layer, head, from, to;
 } specdec__unit;
 
-/* Softmax, weighted sum and merge of up to four queries whose scores are in s->scores. */
-static void specdec__forward_fold(specdec__context *c, specdec__scratch *s, const size_t *query, const int *valid, int count, int block,
-                                  const float *values)
+/* Adds a block, whose scores are in s->scores, to the softmax and the weighted sums of up to four queries. */
+static void specdec__forward_fold(specdec__context *c, specdec__scratch *s, const size_t *query, const int *valid, int count, const float *values)
 {
-    float max[4], sum[4];
+    float *out[4], factor;
     int i, equal = 1;
 
     for (i = 0; i < count; i++) {
-        c->kernels->softmax(s->scores + i * SPECDEC__KEYS, valid[i], &max[i], &sum[i]);
+        out[i] = c->attended + query[i] * (size_t)c->kv.dim;
+        factor = c->kernels->softmax(s->scores + i * SPECDEC__KEYS, valid[i], &c->highest[query[i]], c->total + query[i] * 16);
+        if (factor < 1)
+            c->kernels->scale(out[i], factor, c->kv.dim);
         equal &= valid[i] == valid[0];
     }
     if (equal)
-        c->kernels->weigh(s->scores, count, values, valid[0], c->kv.dim, s->out);
+        c->kernels->weigh(s->scores, count, values, valid[0], c->kv.dim, out);
     else
         for (i = 0; i < count; i++)
-            c->kernels->weigh(s->scores + i * SPECDEC__KEYS, 1, values, valid[i], c->kv.dim, s->out + i * c->kv.dim);
-    for (i = 0; i < count; i++)
-        specdec__forward_merge(c, query[i], block == 0, max[i], sum[i], s->out + i * c->kv.dim);
+            c->kernels->weigh(s->scores + i * SPECDEC__KEYS, 1, values, valid[i], c->kv.dim, out + i);
 }
 
 /* Nodes [first, last) over a block of keys that are the first slots of one page. */
@@ -8051,13 +8039,12 @@ static void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, c
             memcpy(s->queries + (size_t)i * dim, c->rotated + query[i] * dim, dim * sizeof(float));
         }
         c->kernels->scores(s->queries, c->kv.dim, count, keys, s->scores);
-        specdec__forward_fold(c, s, query, valid, count, block, values);
+        specdec__forward_fold(c, s, query, valid, count, values);
     }
 }
 
 /* One node over a block whose keys lie anywhere: scores page by page, then put into logical order. */
-static void specdec__forward_gathered(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int node, int block, const int *slots,
-                                      int valid_keys)
+static void specdec__forward_gathered(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int node, const int *slots, int valid_keys)
 {
     const size_t dim = (size_t)c->kv.dim, heads = (size_t)c->model->heads;
     int at, i, j, done;
@@ -8087,7 +8074,7 @@ static void specdec__forward_gathered(specdec__context *c, specdec__scratch *s, 
         }
         for (i = 0; i < count; i++)
             memcpy(s->scores + i * SPECDEC__KEYS, logical[i], (size_t)valid_keys * sizeof(float));
-        specdec__forward_fold(c, s, query, valid, count, block, s->gathered);
+        specdec__forward_fold(c, s, query, valid, count, s->gathered);
     }
 }
 
@@ -8111,6 +8098,14 @@ static void specdec__forward_attend(specdec__context *c, int thread, const specd
     s->page[0] = s->page[1] = -1;
     for (node = c->first; node < c->first + c->n; node++)
         blocks = specdec__max_int(blocks, c->position[node] / SPECDEC__KEYS + 1);
+    for (i = 0; i < c->n; i++)
+        for (head = u->from; head < u->to; head++) {
+            size_t query = (size_t)i * (size_t)c->model->heads + (size_t)head;
+
+            c->highest[query] = -3.0e38f;
+            memset(c->total + query * 16, 0, 16 * sizeof *c->total);
+            memset(c->attended + query * (size_t)c->kv.dim, 0, (size_t)c->kv.dim * sizeof *c->attended);
+        }
     for (block = 0; block < blocks; block++)
         for (node = c->first; node < c->first + c->n; ) {
             int valid = specdec__min_int(SPECDEC__KEYS, c->position[node] + 1 - block * SPECDEC__KEYS), share, aligned;
@@ -8129,7 +8124,7 @@ static void specdec__forward_attend(specdec__context *c, int thread, const specd
                 specdec__forward_aligned(c, s, u, node, node + share, block, slots[0] / SPECDEC__KEYS);
             else
                 for (i = node; i < node + share; i++)
-                    specdec__forward_gathered(c, s, u, i, block, slots, specdec__min_int(valid, c->position[i] + 1 - block * SPECDEC__KEYS));
+                    specdec__forward_gathered(c, s, u, i, slots, specdec__min_int(valid, c->position[i] + 1 - block * SPECDEC__KEYS));
             node += share;
         }
     for (i = 0; i < c->n; i++)
@@ -8137,7 +8132,7 @@ static void specdec__forward_attend(specdec__context *c, int thread, const specd
             size_t query = (size_t)i * (size_t)c->model->heads + (size_t)head;
             float *from = c->attended + query * (size_t)c->kv.dim;
 
-            c->kernels->scale(from, 1.0f / c->total[query], c->kv.dim);
+            c->kernels->scale(from, 1.0f / c->kernels->total(c->total + query * 16), c->kv.dim);
             memcpy(c->h + (size_t)i * (size_t)c->q + (size_t)head * (size_t)size, from, (size_t)size * sizeof *from);
         }
 }
@@ -12389,15 +12384,22 @@ SPECDEC__LANE void X(scores)(const float *queries, int dim, int count, const flo
     }
 }
 
-SPECDEC__LANE void X(softmax)(float *scores, int valid, float *max, float *sum)
+SPECDEC__LANE float X(softmax)(float *scores, int valid, float *max, float *sums)
 {
-    V highest, total = X(set)(0);
+    V total = X(load)(sums), highest;
+    float grown, factor = 1;
     int i;
 
     for (i = valid; i < SPECDEC__KEYS; i++)
         scores[i] = -3.0e38f;
-    highest = X(max)(X(max)(X(load)(scores), X(load)(scores + 16)), X(max)(X(load)(scores + 32), X(load)(scores + 48)));
-    *max = X(highest)(highest);
+    grown = X(highest)(X(max)(X(max)(X(load)(scores), X(load)(scores + 16)), X(max)(X(load)(scores + 32), X(load)(scores + 48))));
+    if (grown > *max) {
+        V scale = X(exp)(X(set)(*max - grown));
+
+        factor = specdec__float_from_bits((uint32_t)X(first_bits)(scale));
+        total = X(mul)(total, scale);
+        *max = grown;
+    }
     highest = X(set)(*max);
     for (i = 0; i < SPECDEC__KEYS; i += 16)
         X(store)(scores + i, X(exp)(X(sub)(X(load)(scores + i), highest)));
@@ -12405,11 +12407,12 @@ SPECDEC__LANE void X(softmax)(float *scores, int valid, float *max, float *sum)
         scores[i] = 0;
     for (i = 0; i < SPECDEC__KEYS; i += 16)
         total = X(add)(total, X(load)(scores + i));
-    *sum = X(sum)(total);
+    X(store)(sums, total);
+    return factor;
 }
 
-/* out (query, 16*chunks) = sum over keys, in order, of weight * value; lanes are dimensions. */
-SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *values, int valid, int dim, float *out,
+/* out (query, 16*chunks from d on) += over keys, in order, weight * value; lanes are dimensions. */
+SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *values, int valid, int dim, float *const *out, int d,
                                          int count, int chunks)
 {
     V acc[4][SPECDEC__WIDTH];
@@ -12419,9 +12422,9 @@ SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *valu
     for (c = 0; c < count; c++)
         SPECDEC__UNROLL
         for (i = 0; i < chunks; i++)
-            acc[c][i] = X(set)(0);
+            acc[c][i] = X(load)(out[c] + d + i * 16);
     for (j = 0; j < valid; j++) {
-        const float *row = values + j * dim;
+        const float *row = values + j * dim + d;
         V v[SPECDEC__WIDTH];
 
         SPECDEC__UNROLL
@@ -12440,23 +12443,28 @@ SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *valu
     for (c = 0; c < count; c++)
         SPECDEC__UNROLL
         for (i = 0; i < chunks; i++)
-            X(store)(out + c * dim + i * 16, acc[c][i]);
+            X(store)(out[c] + d + i * 16, acc[c][i]);
 }
 
-SPECDEC__LANE void X(weigh)(const float *weights, int count, const float *values, int valid, int dim, float *out)
+SPECDEC__LANE void X(weigh)(const float *weights, int count, const float *values, int valid, int dim, float *const *out)
 {
     int d = 0, c;
 
     for (; d + 16 * SPECDEC__WIDTH <= dim; d += 16 * SPECDEC__WIDTH) {
         if (count == 4)
-            X(weigh_chunk)(weights, values + d, valid, dim, out + d, 4, SPECDEC__WIDTH);
+            X(weigh_chunk)(weights, values, valid, dim, out, d, 4, SPECDEC__WIDTH);
         else
             for (c = 0; c < count; c++)
-                X(weigh_chunk)(weights + c * SPECDEC__KEYS, values + d, valid, dim, out + c * dim + d, 1, SPECDEC__WIDTH);
+                X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, valid, dim, out + c, d, 1, SPECDEC__WIDTH);
     }
     for (; d < dim; d += 16)
         for (c = 0; c < count; c++)
-            X(weigh_chunk)(weights + c * SPECDEC__KEYS, values + d, valid, dim, out + c * dim + d, 1, 1);
+            X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, valid, dim, out + c, d, 1, 1);
+}
+
+SPECDEC__LANE float X(total)(const float *x)
+{
+    return X(sum)(X(load)(x));
 }
 
 SPECDEC__LANE void X(scale)(float *x, float a, int count)
@@ -12465,18 +12473,6 @@ SPECDEC__LANE void X(scale)(float *x, float a, int count)
 
     for (i = 0; i < count; i += 16)
         X(store)(x + i, X(mul)(X(load)(x + i), X(set)(a)));
-}
-
-SPECDEC__LANE void X(merge)(float *state, float *max, float *sum, const float *x, float x_max, float x_sum, int count)
-{
-    float highest = *max > x_max ? *max : x_max;
-    V a = X(exp)(X(set)(*max - highest)), b = X(exp)(X(set)(x_max - highest));
-    int i;
-
-    *max = highest;
-    *sum = specdec__float_from_bits((uint32_t)X(first_bits)(X(madd)(X(set)(*sum), a, X(mul)(X(set)(x_sum), b))));
-    for (i = 0; i < count; i += 16)
-        X(store)(state + i, X(madd)(X(load)(x + i), b, X(mul)(X(load)(state + i), a)));
 }
 
 SPECDEC__LANE void X(put)(const float *sums, int count, const float *bias, int add, float *out, size_t stride)

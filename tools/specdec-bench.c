@@ -31,6 +31,7 @@ typedef struct step_result {
 typedef struct model_result {
     const char *file, *type;
     double weight_bytes, kv_bytes, macs, load_seconds, decode_tok_s, first_token_ms;
+    double attention_macs; /* of a token, for each token before it */
     step_result steps[MAX_WIDTHS];
     int prefill_tokens[MAX_PREFILLS], prefill_count;
     double prefill_tok_s[MAX_PREFILLS], prefill_share[MAX_PREFILLS];
@@ -348,6 +349,12 @@ static void fill_context(specdec *e, int tokens)
     }
 }
 
+/* Multiply-adds of a step of so many tokens in a row, weights and attention. */
+static double step_macs(const model_result *r, int context, int width)
+{
+    return width * (r->macs + (context + 0.5 * (width + 1)) * r->attention_macs);
+}
+
 /* Widths, bandwidth and peak in turn, so that a slow minute hits all of them. */
 static void measure_steps(bench *b, specdec *e, model_result *r)
 {
@@ -364,7 +371,7 @@ static void measure_steps(bench *b, specdec *e, model_result *r)
             double memory = (r->weight_bytes + r->kv_bytes) / b->read_gbps[i] / 1e9, integer;
 
             make_chain(e, &batch, b->o->widths[w], 0);
-            integer = b->o->widths[w] * r->macs / b->int8_gmacs[i] / 1e9;
+            integer = step_macs(r, b->o->context, b->o->widths[w]) / b->int8_gmacs[i] / 1e9;
             seconds[w][i] = step_seconds(&e->target, &batch);
             share[w][i] = (memory > integer ? memory : integer) / seconds[w][i];
         }
@@ -396,7 +403,7 @@ static void measure_prefill(bench *b, specdec *e, model_result *r)
         }
         r->prefill_tokens[k] = tokens[k];
         r->prefill_tok_s[k] = tokens[k] / spread_of(seconds, 3).median;
-        r->prefill_share[k] = r->prefill_tok_s[k] * r->macs / 1e9 / peak;
+        r->prefill_share[k] = step_macs(r, 0, tokens[k]) / spread_of(seconds, 3).median / 1e9 / peak;
         r->prefill_count = k + 1;
     }
     specdec__view_truncate(&e->target.view, &e->target.kv, 0);
@@ -461,6 +468,7 @@ static int measure_model(bench *b, const char *path, model_result *r)
     r->type = main_type(e->target_model);
     r->weight_bytes = (double)e->target_model->weight_bytes;
     r->macs = (double)e->target_model->weight_products;
+    r->attention_macs = 2.0 * e->target_model->layers * e->target_model->heads * e->target_model->head_dim;
     r->kv_bytes = (double)e->target.kv.page_bytes / SPECDEC__KEYS * o->context;
     b->m->isa = e->kernels.name;
     ok = measure_text(o, e, &r->decode_tok_s, &unused, &r->first_token_ms);
@@ -580,7 +588,7 @@ static void print_svg(const bench *b, const model_result *results, int count)
             printf("%.1f,%.1f ", X_OF(k), Y_OF(r->steps[k].ms.median));
         printf("\"/>\n<polyline fill=\"none\" stroke=\"%s\" stroke-dasharray=\"5 4\" points=\"", colours[i]);
         for (k = 0; k < n; k++) {
-            double memory = (r->weight_bytes + r->kv_bytes) / gbps / 1e6, integer = b->o->widths[k] * r->macs / gmacs / 1e6;
+            double memory = (r->weight_bytes + r->kv_bytes) / gbps / 1e6, integer = step_macs(r, b->o->context, b->o->widths[k]) / gmacs / 1e6;
             double ms = memory > integer ? memory : integer;
 
             printf("%.1f,%.1f ", X_OF(k), Y_OF(ms > low ? ms : low));
