@@ -2116,11 +2116,6 @@ typedef struct specdec__kernels {
     void (*residuals)(const float *target, const float *draft, int count, double high, double low, double uniform, double *residuals, double *weights);
 } specdec__kernels;
 
-/* 1 / (247 - 16 * level): one over the codes that a window has above 0. Below 0 it has those of level 15 - level. */
-static const float specdec__window[16] = {
-    1.0f / 247, 1.0f / 231, 1.0f / 215, 1.0f / 199, 1.0f / 183, 1.0f / 167, 1.0f / 151, 1.0f / 135,
-    1.0f / 119, 1.0f / 103, 1.0f / 87, 1.0f / 71, 1.0f / 55, 1.0f / 39, 1.0f / 23, 1.0f / 7};
-
 /* a*b + c rounded once, on every machine. Without fused hardware: the exact product in double, the sum rounded to odd
    (Boldo and Melquiond 2008), then to float. */
 SPECDEC__INLINE float specdec__fma(float a, float b, float c)
@@ -12227,41 +12222,67 @@ SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, i
         X(store)(out + i, X(mul)(X(mul)(X(load)(x + i), scale), X(load)(weight + i)));
 }
 
+/* From the extent of 16 blocks of values above and below 0 to the places of their windows, their scales, and the inverses of
+   those, 0 where a window is too small to divide by. */
+SPECDEC__VECTORISE SPECDEC__LANE void X(windows)(const float *high, const float *low, int32_t *offset, float *scale, float *inverse)
+{
+    int i;
+
+    for (i = 0; i < 16; i++) {
+        float share = low[i] / (high[i] + low[i]), above, below;
+        int32_t level;
+
+        share = share > 0 ? share * 16 : 0; /* all zeros give NaN */
+        level = (int32_t)(share < 15 ? share : 15);
+        offset[i] = 120 - 16 * level;
+        above = high[i] * (1.0f / (float)(247 - 16 * level)); /* over the codes that a window has above 0, */
+        below = low[i] * (1.0f / (float)(7 + 16 * level));    /* and below */
+        scale[i] = above > below ? above : below;
+        inverse[i] = 1.0f / scale[i];
+        inverse[i] = inverse[i] < 1e38f ? inverse[i] : 0;
+    }
+}
+
 /* 32 values: x = scale * (code + offset), code in [-127, 127]. The window of 255 codes lies around 0 as the values do, in one
-   of 16 places: offset = 120 - 16 * level. */
+   of 16 places: offset = 120 - 16 * level. Block b goes to column c of columns. */
+SPECDEC__LANE_INLINE void X(quantise_block)(const float *row, int32_t offset, float scale, float inverse, size_t at, const specdec__columns *out)
+{
+    const V magic = X(set)(12582912.0f), inverses = X(set)(inverse), base = X(set)(12582912.0f + (float)offset);
+    int8_t *codes = out->codes + at * 32;
+    int32_t half0, half1;
+
+    /* The low byte of (x/scale rounded, plus magic) - (magic + offset), brought back to magic: an exact integer sum. */
+    X(store_low_bytes)(codes, X(add)(X(sub)(X(madd)(X(load)(row), inverses, magic), base), magic));
+    X(store_low_bytes)(codes + 16, X(add)(X(sub)(X(madd)(X(load)(row + 16), inverses, magic), base), magic));
+    half0 = X(sum_codes)(codes);
+    half1 = X(sum_codes)(codes + 16);
+    out->scale[at] = scale;
+    out->pair16[at * 2] = (int32_t)((uint32_t)half0 << 16 | (uint16_t)offset);
+    out->pair16[at * 2 + 1] = (int32_t)((uint32_t)half1 << 16 | (uint16_t)offset);
+    out->pair32[at] = (int32_t)((uint32_t)(half0 + half1) << 16 | (uint16_t)offset);
+    out->sum16[at * 2] = scale * (float)(half0 + 16 * offset);
+    out->sum16[at * 2 + 1] = scale * (float)(half1 + 16 * offset);
+    out->sum32[at] = scale * (float)(half0 + half1 + 32 * offset);
+}
+
 SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const specdec__columns *out)
 {
-    const V magic = X(set)(12582912.0f);
-    int b;
+    float high[16] = {0}, low[16] = {0}, scale[16], inverse[16];
+    int32_t offset[16];
+    const V zero = X(set)(0);
+    int i, count;
 
-    for (b = from; b < to; b++) {
-        size_t at = (size_t)b * (size_t)out->n + (size_t)c;
-        int8_t *codes = out->codes + at * 32;
-        V x0 = X(load)(row + b * 32), x1 = X(load)(row + b * 32 + 16), inverses, base;
-        float high = X(highest)(X(max)(X(max)(x0, x1), X(set)(0)));
-        float low = X(highest)(X(max)(X(max)(X(sub)(X(set)(0), x0), X(sub)(X(set)(0), x1)), X(set)(0)));
-        float share = low / (high + low), scale, inverse;
-        int32_t level = share > 0 ? share < 1 ? (int32_t)(share * 16) : 15 : 0, offset = 120 - 16 * level, half0, half1;
+    for (; from < to; from += count) {
+        count = specdec__min_int(16, to - from);
+        for (i = 0; i < count; i++) {
+            V x0 = X(load)(row + (from + i) * 32), x1 = X(load)(row + (from + i) * 32 + 16);
 
-        high = high * specdec__window[level];
-        low = low * specdec__window[15 - level];
-        scale = high > low ? high : low;
-        inverse = scale > 0 ? 1.0f / scale : 0;
-        inverse = inverse < 1e38f ? inverse : 0; /* a window too small to divide by is all zeros */
-        inverses = X(set)(inverse);
-        base = X(set)(12582912.0f + (float)offset);
-        /* The low byte of (x/scale rounded, plus magic) - (magic + offset), brought back to magic: an exact integer sum. */
-        X(store_low_bytes)(codes, X(add)(X(sub)(X(madd)(x0, inverses, magic), base), magic));
-        X(store_low_bytes)(codes + 16, X(add)(X(sub)(X(madd)(x1, inverses, magic), base), magic));
-        half0 = X(sum_codes)(codes);
-        half1 = X(sum_codes)(codes + 16);
-        out->scale[at] = scale;
-        out->pair16[at * 2] = (int32_t)((uint32_t)half0 << 16 | (uint16_t)offset);
-        out->pair16[at * 2 + 1] = (int32_t)((uint32_t)half1 << 16 | (uint16_t)offset);
-        out->pair32[at] = (int32_t)((uint32_t)(half0 + half1) << 16 | (uint16_t)offset);
-        out->sum16[at * 2] = scale * (float)(half0 + 16 * offset);
-        out->sum16[at * 2 + 1] = scale * (float)(half1 + 16 * offset);
-        out->sum32[at] = scale * (float)(half0 + half1 + 32 * offset);
+            high[i] = X(highest)(X(max)(X(max)(x0, x1), zero));
+            low[i] = X(highest)(X(max)(X(max)(X(sub)(zero, x0), X(sub)(zero, x1)), zero));
+        }
+        X(windows)(high, low, offset, scale, inverse);
+        for (i = 0; i < count; i++)
+            X(quantise_block)(row + (from + i) * 32, offset[i], scale[i], inverse[i], (size_t)(from + i) * (size_t)out->n + (size_t)c, out);
     }
 }
 
