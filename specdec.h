@@ -3268,23 +3268,25 @@ SPECDEC__AVX512 SPECDEC__INLINE specdec__avx512_x specdec__avx512_at(const specd
     return from;
 }
 
-/* acc (columns) += what a granule of weights gave: integers (columns), scales and minimums (row). */
+/* sums (columns, row) += what a granule of weights gave: integers (columns), scales and minimums (row). */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_add_up(int per, int has_minimum, int columns, const __m512i *integers, __m512 scale, __m512 minimum,
-                                                            const specdec__avx512_x *x, __m512 *acc)
+                                                            const specdec__avx512_x *x, float *sums)
 {
     int c;
 
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++) {
-        acc[c] = _mm512_fmadd_ps(_mm512_mul_ps(scale, _mm512_set1_ps(x->scales[c])), _mm512_cvtepi32_ps(integers[c]), acc[c]);
+        __m512 sum = _mm512_fmadd_ps(_mm512_mul_ps(scale, _mm512_set1_ps(x->scales[c])), _mm512_cvtepi32_ps(integers[c]), _mm512_loadu_ps(sums + c * 16));
+
         if (has_minimum)
-            acc[c] = _mm512_fmadd_ps(minimum, _mm512_set1_ps(x->totals[c * per]), acc[c]);
+            sum = _mm512_fmadd_ps(minimum, _mm512_set1_ps(x->totals[c * per]), sum);
+        _mm512_storeu_ps(sums + c * 16, sum);
     }
 }
 
-/* integers (tiles, 6) = dots of a granule, w (tiles) of 16 rows, with columns. */
+/* integers (tiles, 8) = dots of a granule, w (tiles) of 16 rows, with columns. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int tiles, int columns, int vectors, int per, const __m512i *const *w, const __m512i *pair,
-                                                              const specdec__avx512_x *x, __m512i (*integers)[6])
+                                                              const specdec__avx512_x *x, __m512i (*integers)[8])
 {
     int i, c, t;
 
@@ -3322,11 +3324,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int tiles, int col
 
 /* Few columns: a block of a tile unpacked in registers. Two tiles are read side by side: more streams bring more bytes. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused_block(int type, int granule, int has_minimum, int columns, const unsigned char *tile, int block,
-                                                                 const specdec__panel *panel, const specdec__columns *x, size_t at, __m512 *acc)
+                                                                 const specdec__panel *panel, const specdec__columns *x, size_t at, float *acc)
 {
     const int per = 32 / granule, halves = specdec__avx512_is_block_32(type);
     const unsigned char *own = tile + (size_t)block * (size_t)specdec__avx512_span(type);
-    __m512i w[8], pair, integers[1][6];
+    __m512i w[8], pair, integers[1][8];
     const __m512i *half;
     __m512 scale, minimum;
     specdec__avx512_x from;
@@ -3352,7 +3354,6 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused(int type, int granule
     const size_t span = (size_t)specdec__avx512_span(type), end = (size_t)blocks * span;
     const unsigned char *tile[2], *next[2];
     float spare[4 * SPECDEC__ROWS], *to[2];
-    __m512 acc[2][4];
     int from, b, c, t;
 
     for (t = 0; t < 2; t++) { /* one tile alone is read twice, the second time for nobody */
@@ -3361,13 +3362,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused(int type, int granule
         tile[t] = tiles->tile[own];
         next[t] = tiles->next[own];
         to[t] = own == t ? sums[t] : spare;
+        for (c = 0; c < columns && (begin || own != t); c++)
+            _mm512_storeu_ps(to[t] + c * 16, _mm512_setzero_ps());
     }
-    memset(spare, 0, sizeof spare);
-    SPECDEC__UNROLL
-    for (t = 0; t < 2; t++)
-        SPECDEC__UNROLL
-        for (c = 0; c < columns; c++)
-            acc[t][c] = begin ? _mm512_setzero_ps() : _mm512_loadu_ps(to[t] + c * 16);
     for (from = 0; from < blocks; from += run) {
         if (!specdec__avx512_is_block_32(type))
             for (t = 0; t < 2; t++)
@@ -3376,15 +3373,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused(int type, int granule
             SPECDEC__UNROLL
             for (t = 0; t < 2; t++) {
                 specdec__avx512_prefetch(type, tile[t], (size_t)(from + b) * span, end, next[t]);
-                specdec__avx512_fused_block(type, granule, has_minimum, columns, tile[t] + (size_t)from * span, b, panels + t, x, at, acc[t]);
+                specdec__avx512_fused_block(type, granule, has_minimum, columns, tile[t] + (size_t)from * span, b, panels + t, x, at, to[t]);
             }
         }
     }
-    SPECDEC__UNROLL
-    for (t = 0; t < 2; t++)
-        SPECDEC__UNROLL
-        for (c = 0; c < columns; c++)
-            _mm512_storeu_ps(to[t] + c * 16, acc[t][c]);
 }
 
 /* Many columns: blocks*32 values of a tile to a panel. */
@@ -3427,22 +3419,19 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fetch(int tiles, specdec__a
     }
 }
 
-/* One or two panels times 1 to 6 columns, sums in registers: twelve chains of multiplications hide their latency. */
+/* One or two panels times 1 to 8 columns: sixteen chains of multiplications hide their latency, so sums stay in memory. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int tiles, int columns, int granule, int has_minimum, const specdec__panel *panels, int blocks,
                                                                  const specdec__columns *x, size_t at, int begin, float *const *sums, specdec__ahead *ahead, int lines)
 {
     const int per = 32 / granule, vectors = granule / 4;
-    __m512 acc[2][6];
-    __m512i pair[2], integers[2][6];
+    __m512i pair[2], integers[2][8];
     const __m512i *w[2];
     specdec__avx512_x from;
     int k, g, c, t;
 
-    SPECDEC__UNROLL
-    for (t = 0; t < tiles; t++)
-        SPECDEC__UNROLL
+    for (t = 0; t < tiles && begin; t++)
         for (c = 0; c < columns; c++)
-            acc[t][c] = begin ? _mm512_setzero_ps() : _mm512_loadu_ps(sums[t] + c * 16);
+            _mm512_storeu_ps(sums[t] + c * 16, _mm512_setzero_ps());
     for (k = 0; k < blocks * per; at += (size_t)x->n) {
         specdec__avx512_fetch(tiles, ahead, lines);
         SPECDEC__UNROLL
@@ -3457,34 +3446,37 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int tiles, int 
             SPECDEC__UNROLL
             for (t = 0; t < tiles; t++)
                 specdec__avx512_add_up(per, has_minimum, columns, integers[t], _mm512_loadu_ps(panels[t].scale[k]),
-                                       has_minimum ? _mm512_loadu_ps(panels[t].minimum[k]) : _mm512_setzero_ps(), &from, acc[t]);
+                                       has_minimum ? _mm512_loadu_ps(panels[t].minimum[k]) : _mm512_setzero_ps(), &from, sums[t]);
         }
     }
-    SPECDEC__UNROLL
-    for (t = 0; t < tiles; t++)
-        SPECDEC__UNROLL
-        for (c = 0; c < columns; c++)
-            _mm512_storeu_ps(sums[t] + c * 16, acc[t][c]);
+}
+
+/* How many of count columns to take at once. */
+static int specdec__avx512_some(int count)
+{
+    return count == 8 || count >= 12 ? 8 : count > 6 ? (count + 1) / 2 : count;
 }
 
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int tiles, int granule, int has_minimum, const specdec__panel *panels, int blocks,
                                                          const specdec__columns *x, size_t at, int begin, int count, float *const *sums, specdec__ahead *ahead)
 {
-    const int turns = blocks * ((count + 5) / 6), lines = (ahead->lines + turns - 1) / turns;
+    const int share = blocks * count, all = ahead->lines;
     float *to[2];
     int columns;
 
     to[0] = sums[0];
     to[1] = sums[tiles - 1];
     for (; count; count -= columns, at += (size_t)columns, to[0] += columns * 16, to[1] += columns * 16) {
-        columns = count >= 9 ? 6 : count >= 7 ? 4 : count;
+        const int lines = (all * (columns = specdec__avx512_some(count)) + share - 1) / share;
+
         switch (columns) {
         case 1: specdec__avx512_dot_columns(tiles, 1, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
         case 2: specdec__avx512_dot_columns(tiles, 2, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
         case 3: specdec__avx512_dot_columns(tiles, 3, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
         case 4: specdec__avx512_dot_columns(tiles, 4, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
         case 5: specdec__avx512_dot_columns(tiles, 5, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
-        default: specdec__avx512_dot_columns(tiles, 6, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
+        case 6: specdec__avx512_dot_columns(tiles, 6, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
+        default: specdec__avx512_dot_columns(tiles, 8, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
         }
     }
 }
