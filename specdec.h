@@ -2284,6 +2284,77 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
    bits: 8 steps of 4-bit codes, 2 of 6-bit codes, 1 of 8-bit codes: all below 2^15, so nothing ever saturates. */
 enum { SPECDEC__X86_4BIT, SPECDEC__X86_6BIT, SPECDEC__X86_SIGNED, SPECDEC__X86_VNNI };
 
+/* What is added to a code to make it unsigned. */
+SPECDEC__INLINE int specdec__x86_bias(int type)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q4_0: return 8;
+    case SPECDEC__TYPE_Q5_0: return 16;
+    case SPECDEC__TYPE_Q3_K: return 4;
+    case SPECDEC__TYPE_Q6_K: return 32;
+    case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: return 0;
+    default: return 128;
+    }
+}
+
+/* Bytes of a tile of one block of 32 values, or an eighth of one of 256. */
+SPECDEC__INLINE int specdec__x86_span(int type)
+{
+    switch (type) {
+    case SPECDEC__TYPE_IQ2_XXS: return 132;
+    case SPECDEC__TYPE_Q2_K: return 168;
+    case SPECDEC__TYPE_Q3_K: return 220;
+    case SPECDEC__TYPE_IQ4_XS: return 272;
+    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_IQ4_NL: case SPECDEC__TYPE_Q4_K: return 288;
+    case SPECDEC__TYPE_Q4_1: return 320;
+    case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_K: return 352;
+    case SPECDEC__TYPE_Q5_1: return 384;
+    case SPECDEC__TYPE_Q6_K: return 420;
+    default: return 544;
+    }
+}
+
+/* Types whose scales stand, as half floats, at the start of every 32 values. */
+SPECDEC__INLINE int specdec__x86_is_block_32(int type)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_1: return 1;
+    case SPECDEC__TYPE_Q8_0: case SPECDEC__TYPE_IQ4_NL: return 1;
+    default: return 0;
+    }
+}
+
+/* Asks for so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile, whose end another one follows. */
+#ifndef SPECDEC__AHEAD
+#define SPECDEC__AHEAD 4096
+#endif
+SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile, size_t at, size_t end, const unsigned char *next)
+{
+    const char *from = (const char *)(at + SPECDEC__AHEAD < end ? tile + at : next + at - end) + SPECDEC__AHEAD;
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < bytes; i += 64)
+        _mm_prefetch(from + i, _MM_HINT_T0);
+}
+
+/* Where a granule of some columns begins. codes (column, 8), pairs and totals (column, granules of a block), scales (column). */
+typedef struct specdec__x86_x {
+    const int32_t *codes, *pairs;
+    const float *scales, *totals;
+} specdec__x86_x;
+
+SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t at, int per, int half)
+{
+    specdec__x86_x from;
+
+    from.codes = (const int32_t *)(const void *)(x->codes + at * 32) + half * 4;
+    from.pairs = (per == 1 ? x->pair32 : x->pair16) + at * (size_t)per + half;
+    from.totals = (per == 1 ? x->sum32 : x->sum16) + at * (size_t)per + half;
+    from.scales = x->scale + at;
+    return from;
+}
+
 /* A panel times columns, at most `most` (2 or 4) of them at once. base is the instruction set of everything but the integers. */
 #define SPECDEC__X86_DOT(isa, base, target, most) \
     target SPECDEC__INLINE void specdec__##isa##_dot_columns(int mode, int granule, int has_minimum, int columns, const specdec__panel *panel, \
@@ -2366,6 +2437,118 @@ enum { SPECDEC__X86_4BIT, SPECDEC__X86_6BIT, SPECDEC__X86_SIGNED, SPECDEC__X86_V
     SPECDEC__X86_DOT_NAMED(isa, target, 16m, SPECDEC__X86_SIGNED, 16, 1) \
     SPECDEC__X86_DOT_NAMED(isa, target, 32, SPECDEC__X86_SIGNED, 32, 0) \
     SPECDEC__X86_DOT_NAMED(isa, target, 32m, SPECDEC__X86_SIGNED, 32, 1)
+
+/* What makes a pair of the sum of a granule's unsigned codes: -bias above, and a granule of them below. */
+SPECDEC__INLINE int32_t specdec__x86_pair(int type)
+{
+    const int bias = specdec__x86_bias(type), low = -bias * (type == SPECDEC__TYPE_Q6_K ? 16 : 32);
+
+    return -bias * 65536 + (low & 65535);
+}
+
+/* Few columns: codes are unpacked in registers, one register of rows after the other, and never stored. The type is a constant
+   in all that follows: every type gets its own machine code; so does every phase, which is where in a tile a block's bits are. */
+SPECDEC__INLINE int specdec__x86_phases(int type) { return type == SPECDEC__TYPE_Q6_K ? 4 : type == SPECDEC__TYPE_Q4_K ? 2 : 1; }
+
+#define SPECDEC__X86_FUSED(isa, base, target) \
+    /* acc (column) += a block. factors: what the scales and minimums d are multiplied by. */ \
+    target SPECDEC__INLINE void specdec__##isa##_fused_block(int type, int phase, int columns, const unsigned char *tile, int block, int r, \
+                                                             const int8_t *factors, const specdec__##base##_part *d, const specdec__columns *x, size_t at, \
+                                                             specdec__##base##_part *acc) \
+    { \
+        const int granule = type == SPECDEC__TYPE_Q6_K ? 16 : 32, per = 32 / granule, vectors = granule / 4; \
+        specdec__##base##_bytes part[4], integers[4], total = specdec__##base##_ints(0), code; \
+        specdec__##base##_part scale; \
+        specdec__x86_x from; \
+        int g, i, c, v; \
+        SPECDEC__UNROLL \
+        for (g = 0; g < per; g++) { \
+            from = specdec__x86_at(x, at, per, g); \
+            SPECDEC__UNROLL \
+            for (c = 0; c < columns; c++) \
+                integers[c] = specdec__##base##_ints(0); \
+            SPECDEC__UNROLL \
+            for (i = 0; i < vectors; i++) { \
+                v = type == SPECDEC__TYPE_Q4_0 ? i % 2 * 4 + i / 2 : i; /* both nibbles of a byte, then the next */ \
+                code = specdec__##isa##_code(type, phase, tile, block, g * vectors + v, r); \
+                total = specdec__##isa##_count(type, i, code, total); \
+                SPECDEC__UNROLL \
+                for (c = 0; c < columns; c++) \
+                    specdec__##isa##_step(type, vectors, i, code, specdec__##base##_ints(from.codes[c * 8 + v]), &part[c], &integers[c]); \
+            } \
+            total = specdec__##isa##_pair(type, total); \
+            scale = specdec__##base##_scale_of(type, tile, block, factors + (block * per + g) * 16, r, d[0]); \
+            SPECDEC__UNROLL \
+            for (c = 0; c < columns; c++) { \
+                specdec__##base##_bytes pair = specdec__##base##_multiply_words(total, specdec__##base##_ints(from.pairs[c * per])); \
+                specdec__##base##_part sum = specdec__##base##_part_from_ints(specdec__##base##_add_ints(integers[c], pair)); \
+                acc[c] = specdec__##base##_part_madd(specdec__##base##_part_mul(scale, specdec__##base##_part_set(from.scales[c])), sum, acc[c]); \
+            } \
+            if (type == SPECDEC__TYPE_Q4_K) { \
+                scale = specdec__##base##_scale_of(type, tile, block, factors + (block + 8) * 16, r, d[1]); \
+                SPECDEC__UNROLL \
+                for (c = 0; c < columns; c++) \
+                    acc[c] = specdec__##base##_part_madd(scale, specdec__##base##_part_set(from.totals[c]), acc[c]); \
+            } \
+        } \
+    } \
+    /* 256 values of a tile after another, or what is left of it: a tile's first rows, then its others. */ \
+    target SPECDEC__INLINE void specdec__##isa##_fused(int type, int columns, const specdec__tiles *tiles, int blocks, const specdec__columns *x, size_t at, \
+                                                       int begin, float *const *sums) \
+    { \
+        enum { REGISTERS = 64 / sizeof(specdec__##base##_bytes), ROWS = SPECDEC__ROWS / REGISTERS }; \
+        const int phases = specdec__x86_phases(type), span = specdec__x86_span(type); \
+        specdec__##base##_part acc[4], d[2]; \
+        int8_t room[256]; \
+        int from, run, t, r, b, c, phase; \
+        for (from = 0; from < blocks; from += run) \
+            for (run = specdec__min_int(8, blocks - from), t = 0; t < 2 && tiles->tile[t]; t++) { \
+                const unsigned char *tile = tiles->tile[t] + (size_t)from * (size_t)span; \
+                const int8_t *factors = type == SPECDEC__TYPE_Q6_K ? (const int8_t *)tile + 3072 : room; \
+                if (type == SPECDEC__TYPE_Q4_K) \
+                    specdec__##base##_factors_Q4_K(tile, room); \
+                for (r = 0; r < REGISTERS; r++) { \
+                    float *own = sums[t] + r * ROWS; \
+                    if (!specdec__x86_is_block_32(type)) \
+                        specdec__##base##_scales_of(type, tile, r, d); \
+                    SPECDEC__UNROLL \
+                    for (c = 0; c < columns; c++) \
+                        acc[c] = begin && !from ? specdec__##base##_part_set(0) : specdec__##base##_part_load(own + c * SPECDEC__ROWS); \
+                    for (b = 0; b < run; b += phases) \
+                        SPECDEC__UNROLL \
+                        for (phase = 0; phase < phases; phase++) { \
+                            specdec__x86_prefetch(span / REGISTERS, tiles->tile[t], (size_t)from * (size_t)span + (size_t)((r * run + b + phase) * (span / REGISTERS)), \
+                                                  (size_t)blocks * (size_t)span, tiles->next[t]); \
+                            specdec__##isa##_fused_block(type, phase, columns, tile, b + phase, r, factors, d, x, \
+                                                         at + (size_t)(from + b + phase) * (size_t)x->n, acc); \
+                        } \
+                    SPECDEC__UNROLL \
+                    for (c = 0; c < columns; c++) \
+                        specdec__##base##_part_store(own + c * SPECDEC__ROWS, acc[c]); \
+                } \
+            } \
+    }
+
+#define SPECDEC__X86_MULTIPLY(isa, target, number) \
+    target static void specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
+                                                          int block, int column, int count, float *const *sums) \
+    { \
+        const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
+        (void)panels; \
+        switch (count) { \
+        case 1: specdec__##isa##_fused(SPECDEC__TYPE_##number, 1, tiles, blocks, x, at, !block, sums); break; \
+        case 2: specdec__##isa##_fused(SPECDEC__TYPE_##number, 2, tiles, blocks, x, at, !block, sums); break; \
+        case 3: specdec__##isa##_fused(SPECDEC__TYPE_##number, 3, tiles, blocks, x, at, !block, sums); break; \
+        default: specdec__##isa##_fused(SPECDEC__TYPE_##number, 4, tiles, blocks, x, at, !block, sums); break; \
+        } \
+    }
+
+#define SPECDEC__X86_MULTIPLIES(isa, base, target) \
+    SPECDEC__X86_FUSED(isa, base, target) \
+    SPECDEC__X86_MULTIPLY(isa, target, Q4_0) \
+    SPECDEC__X86_MULTIPLY(isa, target, Q8_0) \
+    SPECDEC__X86_MULTIPLY(isa, target, Q4_K) \
+    SPECDEC__X86_MULTIPLY(isa, target, Q6_K)
 #endif /* x86_64 */
 
 /* --- SSE4.1 with SSSE3 ------------------------------------------------------------------------------------------------ */
@@ -2556,6 +2739,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_put_bytes(void *at, __m128i v
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_ints(int32_t i) { return _mm_set1_epi32(i); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_and(__m128i a, int mask) { return _mm_and_si128(a, _mm_set1_epi8((char)mask)); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_shift(__m128i a, int n) { return _mm_srli_epi16(a, n); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_shift_up(__m128i a, int n) { return _mm_slli_epi16(a, n); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_add_bytes(__m128i a, __m128i b) { return _mm_add_epi8(a, b); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_add_words(__m128i a, __m128i b) { return _mm_add_epi16(a, b); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_add_ints(__m128i a, __m128i b) { return _mm_add_epi32(a, b); }
@@ -2564,6 +2748,17 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_product(int mode, __m128i 
 {
     return mode == SPECDEC__X86_SIGNED ? _mm_maddubs_epi16(_mm_abs_epi8(w), _mm_sign_epi8(x, w)) : _mm_maddubs_epi16(w, x);
 }
+
+/* One register of rows. */
+typedef __m128 specdec__sse41_part;
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_part_load(const float *at) { return _mm_loadu_ps(at); }
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_part_store(float *at, __m128 a) { _mm_storeu_ps(at, a); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_part_set(float a) { return _mm_set1_ps(a); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_part_mul(__m128 a, __m128 b) { return _mm_mul_ps(a, b); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_part_madd(__m128 a, __m128 b, __m128 c) { return specdec__sse41_fma(a, b, c); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_part_from_ints(__m128i a) { return _mm_cvtepi32_ps(a); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_part_bytes(const int8_t *at) { return specdec__sse41_from_byte((const unsigned char *)at); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_part_f16(const unsigned char *at) { return specdec__sse41_from_f16(at); }
 
 #define SPECDEC__ISA sse41
 #define SPECDEC__TARGET SPECDEC__SSE41
@@ -2574,6 +2769,7 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_product(int mode, __m128i 
 SPECDEC__X86_DOT(sse41, sse41, SPECDEC__SSE41, 2)
 SPECDEC__X86_DOTS(sse41, SPECDEC__SSE41)
 SPECDEC__X86_UNPACKS(sse41, sse41, SPECDEC__SSE41, 0)
+SPECDEC__X86_MULTIPLIES(sse41, sse41, SPECDEC__SSE41)
 #endif /* x86_64 */
 
 /* --- AVX2 with FMA and F16C, and AVX-VNNI ---------------------------------------------------------------------------- */
@@ -2669,6 +2865,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_bytes(void *at, __m256i v) 
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_ints(int32_t i) { return _mm256_set1_epi32(i); }
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_and(__m256i a, int mask) { return _mm256_and_si256(a, _mm256_set1_epi8((char)mask)); }
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shift(__m256i a, int n) { return _mm256_srli_epi16(a, n); }
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shift_up(__m256i a, int n) { return _mm256_slli_epi16(a, n); }
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_bytes(__m256i a, __m256i b) { return _mm256_add_epi8(a, b); }
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_words(__m256i a, __m256i b) { return _mm256_add_epi16(a, b); }
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_ints(__m256i a, __m256i b) { return _mm256_add_epi32(a, b); }
@@ -2677,6 +2874,17 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_product(int mode, __m256i w,
 {
     return mode == SPECDEC__X86_SIGNED ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)) : _mm256_maddubs_epi16(w, x);
 }
+
+/* One register of rows. */
+typedef __m256 specdec__avx2_part;
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_part_load(const float *at) { return _mm256_loadu_ps(at); }
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_part_store(float *at, __m256 a) { _mm256_storeu_ps(at, a); }
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_part_set(float a) { return _mm256_set1_ps(a); }
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_part_mul(__m256 a, __m256 b) { return _mm256_mul_ps(a, b); }
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_part_madd(__m256 a, __m256 b, __m256 c) { return _mm256_fmadd_ps(a, b, c); }
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_part_from_ints(__m256i a) { return _mm256_cvtepi32_ps(a); }
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_part_bytes(const int8_t *at) { return specdec__avx2_from_bytes(at); }
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_part_f16(const unsigned char *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at)); }
 
 #define SPECDEC__ISA avx2
 #define SPECDEC__TARGET SPECDEC__AVX2
@@ -2687,6 +2895,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_product(int mode, __m256i w,
 SPECDEC__X86_DOT(avx2, avx2, SPECDEC__AVX2, 4)
 SPECDEC__X86_DOTS(avx2, SPECDEC__AVX2)
 SPECDEC__X86_UNPACKS(avx2, avx2, SPECDEC__AVX2, 0)
+SPECDEC__X86_MULTIPLIES(avx2, avx2, SPECDEC__AVX2)
 
 #ifdef SPECDEC__AVXVNNI
 SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_integers(int mode, int vectors, int columns, const int8_t *w, const int32_t *x, __m256i (*sums)[2])
@@ -2713,6 +2922,34 @@ SPECDEC__X86_DOT_NAMED(avxvnni, SPECDEC__AVXVNNI, 16m, SPECDEC__X86_VNNI, 16, 1)
 SPECDEC__X86_DOT_NAMED(avxvnni, SPECDEC__AVXVNNI, 32, SPECDEC__X86_VNNI, 32, 0)
 SPECDEC__X86_DOT_NAMED(avxvnni, SPECDEC__AVXVNNI, 32m, SPECDEC__X86_VNNI, 32, 1)
 SPECDEC__X86_UNPACKS(avxvnni, avx2, SPECDEC__AVXVNNI, 1)
+
+SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_code(int type, int phase, const unsigned char *tile, int block, int i, int r)
+{
+    __m256i code = specdec__avx2_code(type, phase, tile, block, i, r);
+
+    return type == SPECDEC__TYPE_Q8_0 ? _mm256_xor_si256(code, _mm256_set1_epi8((char)-128)) : code;
+}
+SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_count(int type, int i, __m256i code, __m256i total)
+{
+    if (type == SPECDEC__TYPE_Q8_0)
+        return _mm256_dpbusd_avx_epi32(i ? total : _mm256_setzero_si256(), code, _mm256_set1_epi8(1));
+    return i ? _mm256_add_epi8(total, code) : code;
+}
+SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_pair(int type, __m256i total)
+{
+    if (type != SPECDEC__TYPE_Q8_0)
+        total = _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), total, _mm256_set1_epi8(1));
+    return _mm256_add_epi16(total, _mm256_set1_epi32(specdec__x86_pair(type)));
+}
+SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_step(int type, int vectors, int i, __m256i code, __m256i value, __m256i *part, __m256i *sum)
+{
+    (void)type;
+    (void)vectors;
+    (void)i;
+    (void)part;
+    *sum = _mm256_dpbusd_avx_epi32(*sum, code, value);
+}
+SPECDEC__X86_MULTIPLIES(avxvnni, avx2, SPECDEC__AVXVNNI)
 #endif
 #endif /* x86_64 */
 
@@ -2774,19 +3011,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_f16(void *at, __m512 
 /* Up to 4 columns: weight codes stay packed in the tile and are unpacked in registers. More: two tiles are unpacked to panels,
    once for all columns. The type is a constant in all that follows: every type gets its own machine code. */
 
-/* What is added to a code to make it unsigned, the highest code then, and the bytes of 32 values of 16 rows. */
-SPECDEC__INLINE int specdec__avx512_bias(int type)
-{
-    switch (type) {
-    case SPECDEC__TYPE_Q4_0: return 8;
-    case SPECDEC__TYPE_Q5_0: return 16;
-    case SPECDEC__TYPE_Q3_K: return 4;
-    case SPECDEC__TYPE_Q6_K: return 32;
-    case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: return 0;
-    default: return 128;
-    }
-}
-
+/* The highest unsigned code. */
 SPECDEC__INLINE int specdec__avx512_limit(int type)
 {
     switch (type) {
@@ -2796,33 +3021,6 @@ SPECDEC__INLINE int specdec__avx512_limit(int type)
     case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q5_K: return 31;
     case SPECDEC__TYPE_Q6_K: return 63;
     default: return 255;
-    }
-}
-
-/* Bytes of a tile of one block of 32 values, or an eighth of one of 256. */
-SPECDEC__INLINE int specdec__avx512_span(int type)
-{
-    switch (type) {
-    case SPECDEC__TYPE_IQ2_XXS: return 132;
-    case SPECDEC__TYPE_Q2_K: return 168;
-    case SPECDEC__TYPE_Q3_K: return 220;
-    case SPECDEC__TYPE_IQ4_XS: return 272;
-    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_IQ4_NL: case SPECDEC__TYPE_Q4_K: return 288;
-    case SPECDEC__TYPE_Q4_1: return 320;
-    case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_K: return 352;
-    case SPECDEC__TYPE_Q5_1: return 384;
-    case SPECDEC__TYPE_Q6_K: return 420;
-    default: return 544;
-    }
-}
-
-/* Types whose scales stand, as half floats, at the start of every 32 values. */
-SPECDEC__INLINE int specdec__avx512_is_block_32(int type)
-{
-    switch (type) {
-    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_1: return 1;
-    case SPECDEC__TYPE_Q8_0: case SPECDEC__TYPE_IQ4_NL: return 1;
-    default: return 0;
     }
 }
 
@@ -3012,7 +3210,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned
 /* Eight vectors of unsigned codes: values 32*block .. 32*block + 31 of 16 rows; a tile of 256 values or of blocks of 32. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile, const specdec__panel *panel, int block, __m512i u[8])
 {
-    const unsigned char *at = tile + (size_t)block * (size_t)specdec__avx512_span(type);
+    const unsigned char *at = tile + (size_t)block * (size_t)specdec__x86_span(type);
     int i;
 
     switch (type) {
@@ -3044,7 +3242,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsig
    madd(pair, (offset, sum of activation codes)) is what offset and bias add to a dot of unsigned codes. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pair(int type, const __m512i *u, int count)
 {
-    const int bias = specdec__avx512_bias(type);
+    const int bias = specdec__x86_bias(type);
     const __m512i ones = _mm512_set1_epi8(1);
     __m512i sum = _mm512_set1_epi32(-4 * count * bias), rest = u[0];
     int i;
@@ -3208,40 +3406,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
     }
 }
 
-/* Asks for as many bytes as a block has, SPECDEC__AHEAD bytes ahead of byte `at` of a tile, whose end another one follows. */
-#ifndef SPECDEC__AHEAD
-#define SPECDEC__AHEAD 4096
-#endif
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int type, const unsigned char *tile, size_t at, size_t end, const unsigned char *next)
-{
-    const char *from = (const char *)(at + SPECDEC__AHEAD < end ? tile + at : next + at - end) + SPECDEC__AHEAD;
-    int i;
-
-    SPECDEC__UNROLL
-    for (i = 0; i < specdec__avx512_span(type); i += 64)
-        _mm_prefetch(from + i, _MM_HINT_T0);
-}
-
-/* Where a granule of some columns begins. codes (column, 8), pairs and totals (column, granules of a block), scales (column). */
-typedef struct specdec__avx512_x {
-    const int32_t *codes, *pairs;
-    const float *scales, *totals;
-} specdec__avx512_x;
-
-SPECDEC__AVX512 SPECDEC__INLINE specdec__avx512_x specdec__avx512_at(const specdec__columns *x, size_t at, int per, int half)
-{
-    specdec__avx512_x from;
-
-    from.codes = (const int32_t *)(const void *)(x->codes + at * 32) + half * 4;
-    from.pairs = (per == 1 ? x->pair32 : x->pair16) + at * (size_t)per + half;
-    from.totals = (per == 1 ? x->sum32 : x->sum16) + at * (size_t)per + half;
-    from.scales = x->scale + at;
-    return from;
-}
-
 /* acc (columns) += what a granule of weights gave: integers (columns), scales and minimums (row). */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_add_up(int per, int has_minimum, int columns, const __m512i *integers, __m512 scale, __m512 minimum,
-                                                            const specdec__avx512_x *x, __m512 *acc)
+                                                            const specdec__x86_x *x, __m512 *acc)
 {
     int c;
 
@@ -3255,7 +3422,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_add_up(int per, int has_min
 
 /* integers (tiles, 6) = dots of a granule, w (tiles) of 16 rows, with columns. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int tiles, int columns, int vectors, int per, const __m512i *const *w, const __m512i *pair,
-                                                              const specdec__avx512_x *x, __m512i (*integers)[6])
+                                                              const specdec__x86_x *x, __m512i (*integers)[6])
 {
     int i, c, t;
 
@@ -3289,18 +3456,18 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int tiles, int col
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused_block(int type, int granule, int has_minimum, int columns, const unsigned char *tile, int block,
                                                                  const specdec__panel *panel, const specdec__columns *x, size_t at, __m512 *acc)
 {
-    const int per = 32 / granule, halves = specdec__avx512_is_block_32(type);
-    const unsigned char *own = tile + (size_t)block * (size_t)specdec__avx512_span(type);
+    const int per = 32 / granule, halves = specdec__x86_is_block_32(type);
+    const unsigned char *own = tile + (size_t)block * (size_t)specdec__x86_span(type);
     __m512i w[8], pair, integers[1][6];
     const __m512i *half;
     __m512 scale, minimum;
-    specdec__avx512_x from;
+    specdec__x86_x from;
     int g;
 
     specdec__avx512_codes(type, tile, panel, block, w);
     SPECDEC__UNROLL
     for (g = 0; g < per; g++) {
-        from = specdec__avx512_at(x, at, per, g);
+        from = specdec__x86_at(x, at, per, g);
         half = w + g * 4;
         pair = specdec__avx512_pair(type, half, granule / 4);
         scale = halves ? specdec__avx512_halves(own) : _mm512_loadu_ps(panel->scale[block * per + g]);
@@ -3313,8 +3480,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused_block(int type, int g
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused(int type, int granule, int has_minimum, int columns, const specdec__tiles *tiles, int blocks,
                                                            specdec__panel *panels, const specdec__columns *x, size_t at, int begin, float *const *sums)
 {
-    const int run = specdec__avx512_is_block_32(type) ? blocks : 8, count = 1 + (tiles->tile[1] != NULL);
-    const size_t span = (size_t)specdec__avx512_span(type), end = (size_t)blocks * span;
+    const int run = specdec__x86_is_block_32(type) ? blocks : 8, count = 1 + (tiles->tile[1] != NULL);
+    const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span;
     __m512 acc[2][4];
     int from, b, c, t;
 
@@ -3322,12 +3489,12 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused(int type, int granule
         for (c = 0; c < columns; c++)
             acc[t][c] = begin ? _mm512_setzero_ps() : _mm512_loadu_ps(sums[t] + c * 16);
     for (from = 0; from < blocks; from += run) {
-        if (!specdec__avx512_is_block_32(type))
+        if (!specdec__x86_is_block_32(type))
             for (t = 0; t < count; t++)
                 specdec__avx512_scales(type, tiles->tile[t] + (size_t)from * span, panels + t);
         for (b = 0; b < run; b++, at += (size_t)x->n)
             for (t = 0; t < count; t++) {
-                specdec__avx512_prefetch(type, tiles->tile[t], (size_t)(from + b) * span, end, tiles->next[t]);
+                specdec__x86_prefetch((int)span, tiles->tile[t], (size_t)(from + b) * span, end, tiles->next[t]);
                 specdec__avx512_fused_block(type, granule, has_minimum, columns, tiles->tile[t] + (size_t)from * span, b, panels + t, x, at, acc[t]);
             }
     }
@@ -3343,10 +3510,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack(int type, int granul
     __m512i w[8];
     int b, i;
 
-    if (!specdec__avx512_is_block_32(type))
+    if (!specdec__x86_is_block_32(type))
         specdec__avx512_scales(type, tile, panel);
     for (b = 0; b < blocks; b++) {
-        const unsigned char *own = tile + (size_t)b * (size_t)specdec__avx512_span(type);
+        const unsigned char *own = tile + (size_t)b * (size_t)specdec__x86_span(type);
 
         specdec__avx512_codes(type, tile, panel, b, w);
         SPECDEC__UNROLL
@@ -3355,9 +3522,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack(int type, int granul
         SPECDEC__UNROLL
         for (i = 0; i < per; i++)
             _mm512_storeu_si512(panel->pair[b * per + i], specdec__avx512_pair(type, w + i * 4, granule / 4));
-        if (specdec__avx512_is_block_32(type))
+        if (specdec__x86_is_block_32(type))
             _mm512_storeu_ps(panel->scale[b], specdec__avx512_halves(own));
-        if (specdec__avx512_is_block_32(type) && has_minimum)
+        if (specdec__x86_is_block_32(type) && has_minimum)
             _mm512_storeu_ps(panel->minimum[b], specdec__avx512_halves(own + 32));
     }
 }
@@ -3384,7 +3551,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int tiles, int 
     __m512 acc[2][6];
     __m512i pair[2], integers[2][6];
     const __m512i *w[2];
-    specdec__avx512_x from;
+    specdec__x86_x from;
     int k, g, c, t;
 
     SPECDEC__UNROLL
@@ -3396,7 +3563,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int tiles, int 
         specdec__avx512_fetch(tiles, ahead, lines);
         SPECDEC__UNROLL
         for (g = 0; g < per; g++, k++) {
-            from = specdec__avx512_at(x, at, per, g);
+            from = specdec__x86_at(x, at, per, g);
             SPECDEC__UNROLL
             for (t = 0; t < tiles; t++) {
                 w[t] = (const __m512i *)(const void *)(panels[t].u.codes + (size_t)(k * vectors) * 64);
@@ -4338,6 +4505,11 @@ static int specdec__cpu_always(void) { return 1; }
         (table)->dot[SPECDEC__TYPE_Q4_0] = specdec__##isa##_dot_##dot_q4_0; \
         (table)->dot[SPECDEC__TYPE_Q4_K] = specdec__##isa##_dot_##dot_q4_k; \
         (table)->dot[SPECDEC__TYPE_Q6_K] = specdec__##isa##_dot_##dot_q6_k; \
+        (table)->multiply[SPECDEC__TYPE_Q4_0] = specdec__##isa##_multiply_Q4_0; \
+        (table)->multiply[SPECDEC__TYPE_Q4_K] = specdec__##isa##_multiply_Q4_K; \
+        (table)->multiply[SPECDEC__TYPE_Q6_K] = specdec__##isa##_multiply_Q6_K; \
+        (table)->multiply[SPECDEC__TYPE_Q8_0] = specdec__##isa##_multiply_Q8_0; \
+        (table)->few = 4; \
     } while (0)
 
 static void specdec__kernels_sse41(specdec__kernels *table) { SPECDEC__X86_KERNELS(table, sse41, sse41, 4bit, 4bitm, 6bit); }
@@ -12471,21 +12643,29 @@ SPECDEC__LANE_INLINE void X(codes_Q8_0)(const unsigned char *tile, int blocks, s
     }
 }
 
-SPECDEC__LANE_INLINE void X(codes_Q4_K)(const unsigned char *tile, specdec__panel *panel)
+/* What scales (granule, 16) and then minimums (granule, 16) are multiplied by. */
+SPECDEC__LANE_INLINE void X(factors_Q4_K)(const unsigned char *tile, int8_t *factors)
 {
-    int8_t scales[128], minimums[128];
     int i;
 
     for (i = 0; i < 64; i += SPECDEC__REGISTER) {
         B a = X(get)(tile + 64 + i), b = X(get)(tile + 128 + i), c = X(get)(tile + 192 + i);
 
-        X(put_bytes)(scales + i, X(and)(a, 63));
-        X(put_bytes)(scales + 64 + i, X(and)(c, 15) | X(and)(X(shift)(a, 2), 48));
-        X(put_bytes)(minimums + i, X(and)(b, 63));
-        X(put_bytes)(minimums + 64 + i, X(and)(X(shift)(c, 4), 15) | X(and)(X(shift)(b, 2), 48));
+        X(put_bytes)(factors + i, X(and)(a, 63));
+        X(put_bytes)(factors + 64 + i, X(and)(c, 15) | X(and)(X(shift)(a, 2), 48));
+        X(put_bytes)(factors + 128 + i, X(and)(b, 63));
+        X(put_bytes)(factors + 192 + i, X(and)(X(shift)(c, 4), 15) | X(and)(X(shift)(b, 2), 48));
     }
-    X(scale_bytes)(X(load_f16)(tile), scales, 8, panel->scale);
-    X(scale_bytes)(X(sub)(X(set)(-0.0f), X(load_f16)(tile + 32)), minimums, 8, panel->minimum);
+}
+
+SPECDEC__LANE_INLINE void X(codes_Q4_K)(const unsigned char *tile, specdec__panel *panel)
+{
+    int8_t factors[256];
+    int i;
+
+    X(factors_Q4_K)(tile, factors);
+    X(scale_bytes)(X(load_f16)(tile), factors, 8, panel->scale);
+    X(scale_bytes)(X(sub)(X(set)(-0.0f), X(load_f16)(tile + 32)), factors + 128, 8, panel->minimum);
     for (i = 0; i < 4; i++)
         X(nibbles)(tile + 256 + i * 512, 8, panel->u.codes + i * 1024);
 }
@@ -12538,11 +12718,20 @@ SPECDEC__LANE_INLINE void X(pairs)(int granule, int bias, int small, int flip, i
         }
 }
 
+/* Vector i of a granule times as many values: to part in 16-bit lanes, and from there, when it is full, to sum in 32-bit ones. */
+SPECDEC__LANE_INLINE void X(products)(int mode, int vectors, int i, B codes, B value, B *part, B *sum)
+{
+    const int step = mode == SPECDEC__X86_4BIT ? vectors : mode == SPECDEC__X86_6BIT ? 2 : 1;
+    B product = X(product)(mode, codes, value);
+
+    *part = i % step ? X(add_words)(*part, product) : product;
+    if (i % step == step - 1)
+        *sum = X(add_ints)(*sum, X(multiply_words)(*part, X(ints)(0x00010001)));
+}
+
 /* A granule of a panel times columns of them: adds to sums (column, register) in 32-bit lanes. */
 SPECDEC__LANE_INLINE void X(integers)(int mode, int vectors, int columns, const int8_t *w, const int32_t *x, B (*sums)[SPECDEC__REGISTERS])
 {
-    const B words = X(ints)(0x00010001);
-    const int step = mode == SPECDEC__X86_4BIT ? vectors : mode == SPECDEC__X86_6BIT ? 2 : 1;
     B part[4][SPECDEC__REGISTERS], codes[SPECDEC__REGISTERS];
     int i, c, r;
 
@@ -12555,15 +12744,77 @@ SPECDEC__LANE_INLINE void X(integers)(int mode, int vectors, int columns, const 
             B value = X(ints)(x[c * 8 + i]);
 
             SPECDEC__UNROLL
-            for (r = 0; r < SPECDEC__REGISTERS; r++) {
-                B product = X(product)(mode, codes[r], value);
-
-                part[c][r] = i % step ? X(add_words)(part[c][r], product) : product;
-                if (i % step == step - 1)
-                    sums[c][r] = X(add_ints)(sums[c][r], X(multiply_words)(part[c][r], words));
-            }
+            for (r = 0; r < SPECDEC__REGISTERS; r++)
+                X(products)(mode, vectors, i, codes[r], value, &part[c][r], &sums[c][r]);
         }
     }
+}
+
+/* The parts of a multiplication that unpacks in registers (SPECDEC__X86_FUSED): register r of vector i of a block's codes, biased
+   but for Q8_0. */
+SPECDEC__LANE_INLINE B X(code)(int type, int phase, const unsigned char *tile, int block, int i, int r)
+{
+    const unsigned char *at = tile + r * SPECDEC__REGISTER;
+    B q, h;
+
+    switch (type) {
+    case SPECDEC__TYPE_Q4_0:
+        q = X(get)(at + block * 288 + 32 + i % 4 * 64);
+        return X(and)(i < 4 ? q : X(shift)(q, 4), 15);
+    case SPECDEC__TYPE_Q4_K:
+        q = X(get)(at + 256 + block / 2 * 512 + i * 64);
+        return X(and)(phase ? X(shift)(q, 4) : q, 15);
+    case SPECDEC__TYPE_Q6_K:
+        q = X(get)(at + block / 4 * 1024 + phase % 2 * 512 + i * 64);
+        h = X(get)(at + 2048 + block / 4 * 512 + i * 64);
+        q = X(and)(phase < 2 ? q : X(shift)(q, 4), 15);
+        return q | X(and)(phase == 0 ? X(shift_up)(h, 4) : phase == 1 ? X(shift_up)(h, 2) : phase == 2 ? h : X(shift)(h, 2), 48);
+    default: return X(get)(at + block * 544 + 32 + i * 64);
+    }
+}
+
+/* The codes of a granule, i of them so far, added up; in bytes, but for Q8_0. */
+SPECDEC__LANE_INLINE B X(count)(int type, int i, B code, B total)
+{
+    if (type == SPECDEC__TYPE_Q8_0)
+        code = X(product)(SPECDEC__X86_4BIT, X(ints)(0x01010101), code);
+    if (!i)
+        return code;
+    return type == SPECDEC__TYPE_Q8_0 ? X(add_words)(total, code) : X(add_bytes)(total, code);
+}
+
+/* The pairs of a granule. */
+SPECDEC__LANE_INLINE B X(pair)(int type, B total)
+{
+    const B words = X(ints)(0x00010001);
+
+    if (type == SPECDEC__TYPE_Q8_0)
+        return X(multiply_words)(total, words) & X(ints)(65535);
+    return X(add_words)(X(multiply_words)(X(product)(SPECDEC__X86_4BIT, total, X(ints)(0x01010101)), words), X(ints)(specdec__x86_pair(type)));
+}
+
+SPECDEC__LANE_INLINE void X(step)(int type, int vectors, int i, B code, B value, B *part, B *sum)
+{
+    const int mode = type == SPECDEC__TYPE_Q8_0 ? SPECDEC__X86_SIGNED : type == SPECDEC__TYPE_Q6_K ? SPECDEC__X86_6BIT : SPECDEC__X86_4BIT;
+
+    X(products)(mode, vectors, i, code, value, part, sum);
+}
+
+/* Scales of a granule, or minimums: d times factors (16), or as the block has them. */
+SPECDEC__LANE_INLINE X(part) X(scale_of)(int type, const unsigned char *tile, int block, const int8_t *factors, int r, X(part) d)
+{
+    if (specdec__x86_is_block_32(type))
+        return X(part_f16)(tile + block * specdec__x86_span(type) + r * (SPECDEC__REGISTER / 2));
+    return X(part_mul)(d, X(part_bytes)(factors + r * (SPECDEC__REGISTER / 4)));
+}
+
+/* d of 256 values: of scales and of minimums. */
+SPECDEC__LANE_INLINE void X(scales_of)(int type, const unsigned char *tile, int r, X(part) *d)
+{
+    const unsigned char *at = tile + r * (SPECDEC__REGISTER / 2);
+
+    d[0] = X(part_f16)(type == SPECDEC__TYPE_Q6_K ? at + 3328 : at);
+    d[1] = type == SPECDEC__TYPE_Q4_K ? X(part_mul)(X(part_set)(-1.0f), X(part_f16)(at + 32)) : d[0];
 }
 
 #undef B
