@@ -2437,118 +2437,6 @@ SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t
     SPECDEC__X86_DOT_NAMED(isa, target, 16m, SPECDEC__X86_SIGNED, 16, 1) \
     SPECDEC__X86_DOT_NAMED(isa, target, 32, SPECDEC__X86_SIGNED, 32, 0) \
     SPECDEC__X86_DOT_NAMED(isa, target, 32m, SPECDEC__X86_SIGNED, 32, 1)
-
-/* What makes a pair of the sum of a granule's unsigned codes: -bias above, and a granule of them below. */
-SPECDEC__INLINE int32_t specdec__x86_pair(int type)
-{
-    const int bias = specdec__x86_bias(type), low = -bias * (type == SPECDEC__TYPE_Q6_K ? 16 : 32);
-
-    return -bias * 65536 + (low & 65535);
-}
-
-/* Few columns: codes are unpacked in registers, one register of rows after the other, and never stored. The type is a constant
-   in all that follows: every type gets its own machine code; so does every phase, which is where in a tile a block's bits are. */
-SPECDEC__INLINE int specdec__x86_phases(int type) { return type == SPECDEC__TYPE_Q6_K ? 4 : type == SPECDEC__TYPE_Q4_K ? 2 : 1; }
-
-#define SPECDEC__X86_FUSED(isa, base, target) \
-    /* acc (column) += a block. factors: what the scales and minimums d are multiplied by. */ \
-    target SPECDEC__INLINE void specdec__##isa##_fused_block(int type, int phase, int columns, const unsigned char *tile, int block, int r, \
-                                                             const int8_t *factors, const specdec__##base##_part *d, const specdec__columns *x, size_t at, \
-                                                             specdec__##base##_part *acc) \
-    { \
-        const int granule = type == SPECDEC__TYPE_Q6_K ? 16 : 32, per = 32 / granule, vectors = granule / 4; \
-        specdec__##base##_bytes part[4], integers[4], total = specdec__##base##_ints(0), code; \
-        specdec__##base##_part scale; \
-        specdec__x86_x from; \
-        int g, i, c, v; \
-        SPECDEC__UNROLL \
-        for (g = 0; g < per; g++) { \
-            from = specdec__x86_at(x, at, per, g); \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) \
-                integers[c] = specdec__##base##_ints(0); \
-            SPECDEC__UNROLL \
-            for (i = 0; i < vectors; i++) { \
-                v = type == SPECDEC__TYPE_Q4_0 ? i % 2 * 4 + i / 2 : i; /* both nibbles of a byte, then the next */ \
-                code = specdec__##isa##_code(type, phase, tile, block, g * vectors + v, r); \
-                total = specdec__##isa##_count(type, i, code, total); \
-                SPECDEC__UNROLL \
-                for (c = 0; c < columns; c++) \
-                    specdec__##isa##_step(type, vectors, i, code, specdec__##base##_ints(from.codes[c * 8 + v]), &part[c], &integers[c]); \
-            } \
-            total = specdec__##isa##_pair(type, total); \
-            scale = specdec__##base##_scale_of(type, tile, block, factors + (block * per + g) * 16, r, d[0]); \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) { \
-                specdec__##base##_bytes pair = specdec__##base##_multiply_words(total, specdec__##base##_ints(from.pairs[c * per])); \
-                specdec__##base##_part sum = specdec__##base##_part_from_ints(specdec__##base##_add_ints(integers[c], pair)); \
-                acc[c] = specdec__##base##_part_madd(specdec__##base##_part_mul(scale, specdec__##base##_part_set(from.scales[c])), sum, acc[c]); \
-            } \
-            if (type == SPECDEC__TYPE_Q4_K) { \
-                scale = specdec__##base##_scale_of(type, tile, block, factors + (block + 8) * 16, r, d[1]); \
-                SPECDEC__UNROLL \
-                for (c = 0; c < columns; c++) \
-                    acc[c] = specdec__##base##_part_madd(scale, specdec__##base##_part_set(from.totals[c]), acc[c]); \
-            } \
-        } \
-    } \
-    /* 256 values of a tile after another, or what is left of it: a tile's first rows, then its others. */ \
-    target SPECDEC__INLINE void specdec__##isa##_fused(int type, int columns, const specdec__tiles *tiles, int blocks, const specdec__columns *x, size_t at, \
-                                                       int begin, float *const *sums) \
-    { \
-        enum { REGISTERS = 64 / sizeof(specdec__##base##_bytes), ROWS = SPECDEC__ROWS / REGISTERS }; \
-        const int phases = specdec__x86_phases(type), span = specdec__x86_span(type); \
-        specdec__##base##_part acc[4], d[2]; \
-        int8_t room[256]; \
-        int from, run, t, r, b, c, phase; \
-        for (from = 0; from < blocks; from += run) \
-            for (run = specdec__min_int(8, blocks - from), t = 0; t < 2 && tiles->tile[t]; t++) { \
-                const unsigned char *tile = tiles->tile[t] + (size_t)from * (size_t)span; \
-                const int8_t *factors = type == SPECDEC__TYPE_Q6_K ? (const int8_t *)tile + 3072 : room; \
-                if (type == SPECDEC__TYPE_Q4_K) \
-                    specdec__##base##_factors_Q4_K(tile, room); \
-                for (r = 0; r < REGISTERS; r++) { \
-                    float *own = sums[t] + r * ROWS; \
-                    if (!specdec__x86_is_block_32(type)) \
-                        specdec__##base##_scales_of(type, tile, r, d); \
-                    SPECDEC__UNROLL \
-                    for (c = 0; c < columns; c++) \
-                        acc[c] = begin && !from ? specdec__##base##_part_set(0) : specdec__##base##_part_load(own + c * SPECDEC__ROWS); \
-                    for (b = 0; b < run; b += phases) \
-                        SPECDEC__UNROLL \
-                        for (phase = 0; phase < phases; phase++) { \
-                            specdec__x86_prefetch(span / REGISTERS, tiles->tile[t], (size_t)from * (size_t)span + (size_t)((r * run + b + phase) * (span / REGISTERS)), \
-                                                  (size_t)blocks * (size_t)span, tiles->next[t]); \
-                            specdec__##isa##_fused_block(type, phase, columns, tile, b + phase, r, factors, d, x, \
-                                                         at + (size_t)(from + b + phase) * (size_t)x->n, acc); \
-                        } \
-                    SPECDEC__UNROLL \
-                    for (c = 0; c < columns; c++) \
-                        specdec__##base##_part_store(own + c * SPECDEC__ROWS, acc[c]); \
-                } \
-            } \
-    }
-
-#define SPECDEC__X86_MULTIPLY(isa, target, number) \
-    target static void specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
-                                                          int block, int column, int count, float *const *sums) \
-    { \
-        const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
-        (void)panels; \
-        switch (count) { \
-        case 1: specdec__##isa##_fused(SPECDEC__TYPE_##number, 1, tiles, blocks, x, at, !block, sums); break; \
-        case 2: specdec__##isa##_fused(SPECDEC__TYPE_##number, 2, tiles, blocks, x, at, !block, sums); break; \
-        case 3: specdec__##isa##_fused(SPECDEC__TYPE_##number, 3, tiles, blocks, x, at, !block, sums); break; \
-        default: specdec__##isa##_fused(SPECDEC__TYPE_##number, 4, tiles, blocks, x, at, !block, sums); break; \
-        } \
-    }
-
-#define SPECDEC__X86_MULTIPLIES(isa, base, target) \
-    SPECDEC__X86_FUSED(isa, base, target) \
-    SPECDEC__X86_MULTIPLY(isa, target, Q4_0) \
-    SPECDEC__X86_MULTIPLY(isa, target, Q8_0) \
-    SPECDEC__X86_MULTIPLY(isa, target, Q4_K) \
-    SPECDEC__X86_MULTIPLY(isa, target, Q6_K)
 #endif /* x86_64 */
 
 /* --- SSE4.1 with SSSE3 ------------------------------------------------------------------------------------------------ */
@@ -2739,7 +2627,6 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_put_bytes(void *at, __m128i v
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_ints(int32_t i) { return _mm_set1_epi32(i); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_and(__m128i a, int mask) { return _mm_and_si128(a, _mm_set1_epi8((char)mask)); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_shift(__m128i a, int n) { return _mm_srli_epi16(a, n); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_shift_up(__m128i a, int n) { return _mm_slli_epi16(a, n); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_add_bytes(__m128i a, __m128i b) { return _mm_add_epi8(a, b); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_add_words(__m128i a, __m128i b) { return _mm_add_epi16(a, b); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_add_ints(__m128i a, __m128i b) { return _mm_add_epi32(a, b); }
@@ -2748,17 +2635,6 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_product(int mode, __m128i 
 {
     return mode == SPECDEC__X86_SIGNED ? _mm_maddubs_epi16(_mm_abs_epi8(w), _mm_sign_epi8(x, w)) : _mm_maddubs_epi16(w, x);
 }
-
-/* One register of rows. */
-typedef __m128 specdec__sse41_part;
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_part_load(const float *at) { return _mm_loadu_ps(at); }
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_part_store(float *at, __m128 a) { _mm_storeu_ps(at, a); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_part_set(float a) { return _mm_set1_ps(a); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_part_mul(__m128 a, __m128 b) { return _mm_mul_ps(a, b); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_part_madd(__m128 a, __m128 b, __m128 c) { return specdec__sse41_fma(a, b, c); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_part_from_ints(__m128i a) { return _mm_cvtepi32_ps(a); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_part_bytes(const int8_t *at) { return specdec__sse41_from_byte((const unsigned char *)at); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_part_f16(const unsigned char *at) { return specdec__sse41_from_f16(at); }
 
 #define SPECDEC__ISA sse41
 #define SPECDEC__TARGET SPECDEC__SSE41
@@ -2769,7 +2645,6 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_part_f16(const unsigned cha
 SPECDEC__X86_DOT(sse41, sse41, SPECDEC__SSE41, 2)
 SPECDEC__X86_DOTS(sse41, SPECDEC__SSE41)
 SPECDEC__X86_UNPACKS(sse41, sse41, SPECDEC__SSE41, 0)
-SPECDEC__X86_MULTIPLIES(sse41, sse41, SPECDEC__SSE41)
 #endif /* x86_64 */
 
 /* --- AVX2 with FMA and F16C, and AVX-VNNI ---------------------------------------------------------------------------- */
@@ -2865,7 +2740,6 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_bytes(void *at, __m256i v) 
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_ints(int32_t i) { return _mm256_set1_epi32(i); }
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_and(__m256i a, int mask) { return _mm256_and_si256(a, _mm256_set1_epi8((char)mask)); }
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shift(__m256i a, int n) { return _mm256_srli_epi16(a, n); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shift_up(__m256i a, int n) { return _mm256_slli_epi16(a, n); }
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_bytes(__m256i a, __m256i b) { return _mm256_add_epi8(a, b); }
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_words(__m256i a, __m256i b) { return _mm256_add_epi16(a, b); }
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_ints(__m256i a, __m256i b) { return _mm256_add_epi32(a, b); }
@@ -2874,17 +2748,6 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_product(int mode, __m256i w,
 {
     return mode == SPECDEC__X86_SIGNED ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)) : _mm256_maddubs_epi16(w, x);
 }
-
-/* One register of rows. */
-typedef __m256 specdec__avx2_part;
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_part_load(const float *at) { return _mm256_loadu_ps(at); }
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_part_store(float *at, __m256 a) { _mm256_storeu_ps(at, a); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_part_set(float a) { return _mm256_set1_ps(a); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_part_mul(__m256 a, __m256 b) { return _mm256_mul_ps(a, b); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_part_madd(__m256 a, __m256 b, __m256 c) { return _mm256_fmadd_ps(a, b, c); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_part_from_ints(__m256i a) { return _mm256_cvtepi32_ps(a); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_part_bytes(const int8_t *at) { return specdec__avx2_from_bytes(at); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_part_f16(const unsigned char *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at)); }
 
 #define SPECDEC__ISA avx2
 #define SPECDEC__TARGET SPECDEC__AVX2
@@ -2895,7 +2758,201 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_part_f16(const unsigned char 
 SPECDEC__X86_DOT(avx2, avx2, SPECDEC__AVX2, 4)
 SPECDEC__X86_DOTS(avx2, SPECDEC__AVX2)
 SPECDEC__X86_UNPACKS(avx2, avx2, SPECDEC__AVX2, 0)
-SPECDEC__X86_MULTIPLIES(avx2, avx2, SPECDEC__AVX2)
+
+/* Up to 4 columns: weight codes are unpacked in registers, of 8 rows at a time, and never stored. The type is a constant in all
+   that follows: every type gets its own machine code; and so does every phase, which tells where in its bytes a code is. */
+SPECDEC__INLINE int specdec__avx2_phases(int type) { return type == SPECDEC__TYPE_Q6_K ? 4 : type == SPECDEC__TYPE_Q4_K ? 2 : 1; }
+SPECDEC__INLINE int specdec__avx2_granule(int type) { return type == SPECDEC__TYPE_Q6_K ? 16 : 32; }
+
+/* Vector i of a block's codes, unsigned but for Q8_0; codes, bits: the first one's bytes and, for Q6_K, its high bits. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_code(int type, int phase, const unsigned char *codes, const unsigned char *bits, int i)
+{
+    __m256i q, h;
+
+    switch (type) {
+    case SPECDEC__TYPE_Q4_0:
+        q = specdec__avx2_get(codes + i % 4 * 64);
+        return specdec__avx2_and(i < 4 ? q : _mm256_srli_epi16(q, 4), 15);
+    case SPECDEC__TYPE_Q4_K:
+        q = specdec__avx2_get(codes + i * 64);
+        return specdec__avx2_and(phase ? _mm256_srli_epi16(q, 4) : q, 15);
+    case SPECDEC__TYPE_Q6_K:
+        q = specdec__avx2_get(codes + phase % 2 * 512 + i * 64);
+        h = specdec__avx2_get(bits + i * 64);
+        q = specdec__avx2_and(phase < 2 ? q : _mm256_srli_epi16(q, 4), 15);
+        h = phase == 0 ? _mm256_slli_epi16(h, 4) : phase == 1 ? _mm256_slli_epi16(h, 2) : phase == 2 ? h : _mm256_srli_epi16(h, 2);
+        return _mm256_or_si256(q, specdec__avx2_and(h, 48));
+    default: return specdec__avx2_get(codes + i * 64);
+    }
+}
+
+/* 8 scales or minimums of a granule: d times factors, or as a block of 32 has them. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at)); }
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_factors(__m256 d, const int8_t *factors) { return _mm256_mul_ps(d, specdec__avx2_from_bytes(factors)); }
+
+/* What makes a pair (see specdec__avx2_pairs) of the sum of a granule's unsigned codes. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bias_pair(int type, __m256i sum)
+{
+    const int bias = specdec__x86_bias(type), below = -bias * specdec__avx2_granule(type);
+
+    return _mm256_add_epi16(sum, _mm256_set1_epi32(-bias * 65536 + (below & 65535)));
+}
+
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_flipped(int type, __m256i code)
+{
+    (void)type;
+    return code;
+}
+
+/* The codes of a granule, i of them so far, added up: in bytes, those of Q8_0 in 16-bit lanes; and the pair of them all. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_count(int type, int i, __m256i code, __m256i total)
+{
+    if (type == SPECDEC__TYPE_Q8_0)
+        code = _mm256_maddubs_epi16(_mm256_set1_epi8(1), code);
+    return !i ? code : type == SPECDEC__TYPE_Q8_0 ? _mm256_add_epi16(total, code) : _mm256_add_epi8(total, code);
+}
+
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair(int type, __m256i total)
+{
+    const __m256i ones = _mm256_set1_epi8(1), words = _mm256_set1_epi16(1);
+
+    if (type == SPECDEC__TYPE_Q8_0)
+        return _mm256_and_si256(_mm256_madd_epi16(total, words), _mm256_set1_epi32(65535));
+    return specdec__avx2_bias_pair(type, _mm256_madd_epi16(_mm256_maddubs_epi16(total, ones), words));
+}
+
+/* Vector i of a granule times as many values: to part in 16-bit lanes and, when it is full, to sum in 32-bit ones. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_step(int type, int i, __m256i code, __m256i value, __m256i *part, __m256i *sum)
+{
+    const int mode = type == SPECDEC__TYPE_Q8_0 ? SPECDEC__X86_SIGNED : type == SPECDEC__TYPE_Q6_K ? SPECDEC__X86_6BIT : SPECDEC__X86_4BIT;
+    const int step = mode == SPECDEC__X86_4BIT ? 8 : mode == SPECDEC__X86_6BIT ? 2 : 1;
+    __m256i product = specdec__avx2_product(mode, code, value);
+
+    if (i % step)
+        product = _mm256_add_epi16(*part, product);
+    SPECDEC__KEEP(product); /* or compilers add up in another order that needs more registers */
+    *part = product;
+    if (i % step == step - 1)
+        *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(product, _mm256_set1_epi16(1)));
+}
+
+#define SPECDEC__AVX2_FUSED(isa, target) \
+    /* acc (column) += block of a tile times columns; d: of scales and of minimums, to be multiplied by factors. */ \
+    target SPECDEC__INLINE void specdec__##isa##_fused_block(int type, int phase, int columns, const unsigned char *tile, const int8_t *factors, const __m256 *d, \
+                                                             int block, int half, const specdec__columns *x, size_t at, __m256 *acc) \
+    { \
+        const int granule = specdec__avx2_granule(type), per = 32 / granule, vectors = granule / 4; \
+        const unsigned char *own = tile + block * specdec__x86_span(type) + half * 16, *codes = tile + half * 32, *bits = codes; \
+        __m256i part[4], sums[4], total = _mm256_setzero_si256(), code, value; \
+        __m256 scale; \
+        int g, i, c, v; \
+        if (type == SPECDEC__TYPE_Q6_K) { \
+            bits += 2048 + block / 4 * 512; \
+            codes += block / 4 * 1024; \
+        } else if (type == SPECDEC__TYPE_Q4_K) { \
+            codes += 256 + block / 2 * 512; \
+        } else { \
+            codes += block * specdec__x86_span(type) + 32; \
+        } \
+        __asm__("" : "+r"(codes), "+r"(bits)); /* one address each, not one for every vector */ \
+        SPECDEC__UNROLL \
+        for (g = 0; g < per; g++) { \
+            specdec__x86_x from = specdec__x86_at(x, at, per, g); \
+            SPECDEC__UNROLL \
+            for (c = 0; c < columns; c++) \
+                sums[c] = _mm256_setzero_si256(); \
+            SPECDEC__UNROLL \
+            for (i = 0; i < vectors; i++) { \
+                v = type == SPECDEC__TYPE_Q4_0 ? i % 2 * 4 + i / 2 : i; /* both nibbles of a byte, then of the next */ \
+                code = specdec__##isa##_flipped(type, specdec__avx2_code(type, phase, codes, bits, g * vectors + v)); \
+                total = specdec__##isa##_count(type, i, code, total); \
+                SPECDEC__KEEP(total); \
+                SPECDEC__UNROLL \
+                for (c = 0; c < columns; c++) { \
+                    value = _mm256_set1_epi32(from.codes[c * 8 + v]); \
+                    specdec__##isa##_step(type, i, code, value, &part[c], &sums[c]); \
+                } \
+            } \
+            total = specdec__##isa##_pair(type, total); \
+            scale = specdec__x86_is_block_32(type) ? specdec__avx2_halves(own) : specdec__avx2_factors(d[0], factors + (block * per + g) * 16 + half * 8); \
+            SPECDEC__UNROLL \
+            for (c = 0; c < columns; c++) { \
+                sums[c] = _mm256_add_epi32(sums[c], _mm256_madd_epi16(total, _mm256_set1_epi32(from.pairs[c * per]))); \
+                acc[c] = _mm256_fmadd_ps(_mm256_mul_ps(scale, _mm256_set1_ps(from.scales[c])), _mm256_cvtepi32_ps(sums[c]), acc[c]); \
+            } \
+            if (type == SPECDEC__TYPE_Q4_K) { \
+                scale = specdec__avx2_factors(d[1], factors + 128 + block * 16 + half * 8); \
+                SPECDEC__UNROLL \
+                for (c = 0; c < columns; c++) \
+                    acc[c] = _mm256_fmadd_ps(scale, _mm256_set1_ps(from.totals[c]), acc[c]); \
+            } \
+        } \
+    } \
+    /* sums (column, 16), from its half on, += up to 256 values of 8 rows of a tile, whose byte `from` they begin at. */ \
+    target SPECDEC__INLINE void specdec__##isa##_fused_half(int type, int columns, const specdec__tiles *tiles, int t, size_t from, size_t end, int blocks, \
+                                                            const int8_t *factors, int half, const specdec__columns *x, size_t at, int begin, float *sums) \
+    { \
+        const int phases = specdec__avx2_phases(type), share = specdec__x86_span(type) / 2; \
+        const unsigned char *tile = tiles->tile[t] + from, *own = tile + half * 16; \
+        __m256 acc[4], d[2]; \
+        int b, c, phase; \
+        d[0] = specdec__x86_is_block_32(type) ? _mm256_setzero_ps() : specdec__avx2_halves(type == SPECDEC__TYPE_Q6_K ? own + 3328 : own); \
+        d[1] = type == SPECDEC__TYPE_Q4_K ? _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_halves(own + 32)) : d[0]; \
+        SPECDEC__UNROLL \
+        for (c = 0; c < columns; c++) \
+            acc[c] = begin ? _mm256_setzero_ps() : _mm256_loadu_ps(sums + c * SPECDEC__ROWS); \
+        for (b = 0; b < blocks; b += phases) \
+            SPECDEC__UNROLL \
+            for (phase = 0; phase < phases; phase++, at += (size_t)x->n) { \
+                specdec__x86_prefetch(share, tiles->tile[t], from + (size_t)((half * blocks + b + phase) * share), end, tiles->next[t]); \
+                specdec__##isa##_fused_block(type, phase, columns, tile, factors, d, b + phase, half, x, at, acc); \
+            } \
+        SPECDEC__UNROLL \
+        for (c = 0; c < columns; c++) \
+            _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[c]); \
+    } \
+    /* 256 values of one tile, then of the other: more streams bring more bytes. */ \
+    target SPECDEC__INLINE void specdec__##isa##_fused(int type, int columns, const specdec__tiles *tiles, int blocks, const specdec__columns *x, int block, \
+                                                       int column, float *const *sums) \
+    { \
+        const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span; \
+        int8_t factors[256]; \
+        int from, run, t, half; \
+        for (from = 0; from < blocks; from += run) { \
+            const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column, byte = (size_t)from * span; \
+            run = specdec__min_int(8, blocks - from); \
+            for (t = 0; t < 2 && tiles->tile[t]; t++) { \
+                const unsigned char *tile = tiles->tile[t] + byte; \
+                if (type == SPECDEC__TYPE_Q4_K) \
+                    specdec__avx2_factors_Q4_K(tile, factors); \
+                for (half = 0; half < 2; half++) \
+                    specdec__##isa##_fused_half(type, columns, tiles, t, byte, end, run, type == SPECDEC__TYPE_Q6_K ? (const int8_t *)tile + 3072 : factors, \
+                                                half, x, at, block + from == 0, sums[t] + half * 8); \
+            } \
+        } \
+    }
+
+#define SPECDEC__AVX2_MULTIPLY(isa, target, number) \
+    target static void specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
+                                                          int block, int column, int count, float *const *sums) \
+    { \
+        (void)panels; \
+        switch (count) { \
+        case 1: specdec__##isa##_fused(SPECDEC__TYPE_##number, 1, tiles, blocks, x, block, column, sums); break; \
+        case 2: specdec__##isa##_fused(SPECDEC__TYPE_##number, 2, tiles, blocks, x, block, column, sums); break; \
+        case 3: specdec__##isa##_fused(SPECDEC__TYPE_##number, 3, tiles, blocks, x, block, column, sums); break; \
+        default: specdec__##isa##_fused(SPECDEC__TYPE_##number, 4, tiles, blocks, x, block, column, sums); break; \
+        } \
+    }
+
+#define SPECDEC__AVX2_MULTIPLIES(isa, target) \
+    SPECDEC__AVX2_FUSED(isa, target) \
+    SPECDEC__AVX2_MULTIPLY(isa, target, Q4_0) \
+    SPECDEC__AVX2_MULTIPLY(isa, target, Q8_0) \
+    SPECDEC__AVX2_MULTIPLY(isa, target, Q4_K) \
+    SPECDEC__AVX2_MULTIPLY(isa, target, Q6_K)
+
+SPECDEC__AVX2_MULTIPLIES(avx2, SPECDEC__AVX2)
 
 #ifdef SPECDEC__AVXVNNI
 SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_integers(int mode, int vectors, int columns, const int8_t *w, const int32_t *x, __m256i (*sums)[2])
@@ -2923,33 +2980,30 @@ SPECDEC__X86_DOT_NAMED(avxvnni, SPECDEC__AVXVNNI, 32, SPECDEC__X86_VNNI, 32, 0)
 SPECDEC__X86_DOT_NAMED(avxvnni, SPECDEC__AVXVNNI, 32m, SPECDEC__X86_VNNI, 32, 1)
 SPECDEC__X86_UNPACKS(avxvnni, avx2, SPECDEC__AVXVNNI, 1)
 
-SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_code(int type, int phase, const unsigned char *tile, int block, int i, int r)
+SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_flipped(int type, __m256i code)
 {
-    __m256i code = specdec__avx2_code(type, phase, tile, block, i, r);
-
     return type == SPECDEC__TYPE_Q8_0 ? _mm256_xor_si256(code, _mm256_set1_epi8((char)-128)) : code;
 }
 SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_count(int type, int i, __m256i code, __m256i total)
 {
-    if (type == SPECDEC__TYPE_Q8_0)
-        return _mm256_dpbusd_avx_epi32(i ? total : _mm256_setzero_si256(), code, _mm256_set1_epi8(1));
-    return i ? _mm256_add_epi8(total, code) : code;
+    if (type != SPECDEC__TYPE_Q8_0)
+        return specdec__avx2_count(type, i, code, total);
+    return _mm256_dpbusd_avx_epi32(i ? total : _mm256_setzero_si256(), code, _mm256_set1_epi8(1));
 }
 SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_pair(int type, __m256i total)
 {
     if (type != SPECDEC__TYPE_Q8_0)
         total = _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), total, _mm256_set1_epi8(1));
-    return _mm256_add_epi16(total, _mm256_set1_epi32(specdec__x86_pair(type)));
+    return specdec__avx2_bias_pair(type, total);
 }
-SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_step(int type, int vectors, int i, __m256i code, __m256i value, __m256i *part, __m256i *sum)
+SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_step(int type, int i, __m256i code, __m256i value, __m256i *part, __m256i *sum)
 {
     (void)type;
-    (void)vectors;
     (void)i;
     (void)part;
     *sum = _mm256_dpbusd_avx_epi32(*sum, code, value);
 }
-SPECDEC__X86_MULTIPLIES(avxvnni, avx2, SPECDEC__AVXVNNI)
+SPECDEC__AVX2_MULTIPLIES(avxvnni, SPECDEC__AVXVNNI)
 #endif
 #endif /* x86_64 */
 
@@ -4505,17 +4559,31 @@ static int specdec__cpu_always(void) { return 1; }
         (table)->dot[SPECDEC__TYPE_Q4_0] = specdec__##isa##_dot_##dot_q4_0; \
         (table)->dot[SPECDEC__TYPE_Q4_K] = specdec__##isa##_dot_##dot_q4_k; \
         (table)->dot[SPECDEC__TYPE_Q6_K] = specdec__##isa##_dot_##dot_q6_k; \
-        (table)->multiply[SPECDEC__TYPE_Q4_0] = specdec__##isa##_multiply_Q4_0; \
-        (table)->multiply[SPECDEC__TYPE_Q4_K] = specdec__##isa##_multiply_Q4_K; \
-        (table)->multiply[SPECDEC__TYPE_Q6_K] = specdec__##isa##_multiply_Q6_K; \
-        (table)->multiply[SPECDEC__TYPE_Q8_0] = specdec__##isa##_multiply_Q8_0; \
-        (table)->few = 4; \
     } while (0)
 
 static void specdec__kernels_sse41(specdec__kernels *table) { SPECDEC__X86_KERNELS(table, sse41, sse41, 4bit, 4bitm, 6bit); }
-static void specdec__kernels_avx2(specdec__kernels *table) { SPECDEC__X86_KERNELS(table, avx2, avx2, 4bit, 4bitm, 6bit); }
+
+#define SPECDEC__AVX2_KERNELS(table, isa) \
+    do { \
+        (table)->multiply[SPECDEC__TYPE_Q4_0] = specdec__##isa##_multiply_Q4_0; \
+        (table)->multiply[SPECDEC__TYPE_Q8_0] = specdec__##isa##_multiply_Q8_0; \
+        (table)->multiply[SPECDEC__TYPE_Q4_K] = specdec__##isa##_multiply_Q4_K; \
+        (table)->multiply[SPECDEC__TYPE_Q6_K] = specdec__##isa##_multiply_Q6_K; \
+        (table)->few = 4; \
+    } while (0)
+
+static void specdec__kernels_avx2(specdec__kernels *table)
+{
+    SPECDEC__X86_KERNELS(table, avx2, avx2, 4bit, 4bitm, 6bit);
+    SPECDEC__AVX2_KERNELS(table, avx2);
+}
+
 #ifdef SPECDEC__AVXVNNI
-static void specdec__kernels_avxvnni(specdec__kernels *table) { SPECDEC__X86_KERNELS(table, avx2, avxvnni, 32, 32m, 16); }
+static void specdec__kernels_avxvnni(specdec__kernels *table)
+{
+    SPECDEC__X86_KERNELS(table, avx2, avxvnni, 32, 32m, 16);
+    SPECDEC__AVX2_KERNELS(table, avxvnni);
+}
 #endif
 
 static void specdec__kernels_avx512(specdec__kernels *table)
@@ -12683,6 +12751,7 @@ SPECDEC__LANE_INLINE void X(codes_Q6_K)(const unsigned char *tile, specdec__pane
                 B q = X(and)(X(shift)(X(get)(low + s % 2 * 512 + i), s / 2 * 4), 15);
                 B h = X(and)(X(shift)(X(get)(high + i), s * 2), 3);
 
+                _mm_prefetch((const char *)low + 4096 + s % 2 * 512 + i, _MM_HINT_T0);
                 X(put_bytes)(codes + i, q | h << 4);
             }
 }
@@ -12718,20 +12787,11 @@ SPECDEC__LANE_INLINE void X(pairs)(int granule, int bias, int small, int flip, i
         }
 }
 
-/* Vector i of a granule times as many values: to part in 16-bit lanes, and from there, when it is full, to sum in 32-bit ones. */
-SPECDEC__LANE_INLINE void X(products)(int mode, int vectors, int i, B codes, B value, B *part, B *sum)
-{
-    const int step = mode == SPECDEC__X86_4BIT ? vectors : mode == SPECDEC__X86_6BIT ? 2 : 1;
-    B product = X(product)(mode, codes, value);
-
-    *part = i % step ? X(add_words)(*part, product) : product;
-    if (i % step == step - 1)
-        *sum = X(add_ints)(*sum, X(multiply_words)(*part, X(ints)(0x00010001)));
-}
-
 /* A granule of a panel times columns of them: adds to sums (column, register) in 32-bit lanes. */
 SPECDEC__LANE_INLINE void X(integers)(int mode, int vectors, int columns, const int8_t *w, const int32_t *x, B (*sums)[SPECDEC__REGISTERS])
 {
+    const B words = X(ints)(0x00010001);
+    const int step = mode == SPECDEC__X86_4BIT ? vectors : mode == SPECDEC__X86_6BIT ? 2 : 1;
     B part[4][SPECDEC__REGISTERS], codes[SPECDEC__REGISTERS];
     int i, c, r;
 
@@ -12744,77 +12804,15 @@ SPECDEC__LANE_INLINE void X(integers)(int mode, int vectors, int columns, const 
             B value = X(ints)(x[c * 8 + i]);
 
             SPECDEC__UNROLL
-            for (r = 0; r < SPECDEC__REGISTERS; r++)
-                X(products)(mode, vectors, i, codes[r], value, &part[c][r], &sums[c][r]);
+            for (r = 0; r < SPECDEC__REGISTERS; r++) {
+                B product = X(product)(mode, codes[r], value);
+
+                part[c][r] = i % step ? X(add_words)(part[c][r], product) : product;
+                if (i % step == step - 1)
+                    sums[c][r] = X(add_ints)(sums[c][r], X(multiply_words)(part[c][r], words));
+            }
         }
     }
-}
-
-/* The parts of a multiplication that unpacks in registers (SPECDEC__X86_FUSED): register r of vector i of a block's codes, biased
-   but for Q8_0. */
-SPECDEC__LANE_INLINE B X(code)(int type, int phase, const unsigned char *tile, int block, int i, int r)
-{
-    const unsigned char *at = tile + r * SPECDEC__REGISTER;
-    B q, h;
-
-    switch (type) {
-    case SPECDEC__TYPE_Q4_0:
-        q = X(get)(at + block * 288 + 32 + i % 4 * 64);
-        return X(and)(i < 4 ? q : X(shift)(q, 4), 15);
-    case SPECDEC__TYPE_Q4_K:
-        q = X(get)(at + 256 + block / 2 * 512 + i * 64);
-        return X(and)(phase ? X(shift)(q, 4) : q, 15);
-    case SPECDEC__TYPE_Q6_K:
-        q = X(get)(at + block / 4 * 1024 + phase % 2 * 512 + i * 64);
-        h = X(get)(at + 2048 + block / 4 * 512 + i * 64);
-        q = X(and)(phase < 2 ? q : X(shift)(q, 4), 15);
-        return q | X(and)(phase == 0 ? X(shift_up)(h, 4) : phase == 1 ? X(shift_up)(h, 2) : phase == 2 ? h : X(shift)(h, 2), 48);
-    default: return X(get)(at + block * 544 + 32 + i * 64);
-    }
-}
-
-/* The codes of a granule, i of them so far, added up; in bytes, but for Q8_0. */
-SPECDEC__LANE_INLINE B X(count)(int type, int i, B code, B total)
-{
-    if (type == SPECDEC__TYPE_Q8_0)
-        code = X(product)(SPECDEC__X86_4BIT, X(ints)(0x01010101), code);
-    if (!i)
-        return code;
-    return type == SPECDEC__TYPE_Q8_0 ? X(add_words)(total, code) : X(add_bytes)(total, code);
-}
-
-/* The pairs of a granule. */
-SPECDEC__LANE_INLINE B X(pair)(int type, B total)
-{
-    const B words = X(ints)(0x00010001);
-
-    if (type == SPECDEC__TYPE_Q8_0)
-        return X(multiply_words)(total, words) & X(ints)(65535);
-    return X(add_words)(X(multiply_words)(X(product)(SPECDEC__X86_4BIT, total, X(ints)(0x01010101)), words), X(ints)(specdec__x86_pair(type)));
-}
-
-SPECDEC__LANE_INLINE void X(step)(int type, int vectors, int i, B code, B value, B *part, B *sum)
-{
-    const int mode = type == SPECDEC__TYPE_Q8_0 ? SPECDEC__X86_SIGNED : type == SPECDEC__TYPE_Q6_K ? SPECDEC__X86_6BIT : SPECDEC__X86_4BIT;
-
-    X(products)(mode, vectors, i, code, value, part, sum);
-}
-
-/* Scales of a granule, or minimums: d times factors (16), or as the block has them. */
-SPECDEC__LANE_INLINE X(part) X(scale_of)(int type, const unsigned char *tile, int block, const int8_t *factors, int r, X(part) d)
-{
-    if (specdec__x86_is_block_32(type))
-        return X(part_f16)(tile + block * specdec__x86_span(type) + r * (SPECDEC__REGISTER / 2));
-    return X(part_mul)(d, X(part_bytes)(factors + r * (SPECDEC__REGISTER / 4)));
-}
-
-/* d of 256 values: of scales and of minimums. */
-SPECDEC__LANE_INLINE void X(scales_of)(int type, const unsigned char *tile, int r, X(part) *d)
-{
-    const unsigned char *at = tile + r * (SPECDEC__REGISTER / 2);
-
-    d[0] = X(part_f16)(type == SPECDEC__TYPE_Q6_K ? at + 3328 : at);
-    d[1] = type == SPECDEC__TYPE_Q4_K ? X(part_mul)(X(part_set)(-1.0f), X(part_f16)(at + 32)) : d[0];
 }
 
 #undef B
