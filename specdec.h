@@ -2297,6 +2297,19 @@ SPECDEC__INLINE int specdec__x86_bias(int type)
     }
 }
 
+/* The highest unsigned code. */
+SPECDEC__INLINE int specdec__x86_limit(int type)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q2_K: return 3;
+    case SPECDEC__TYPE_Q3_K: return 7;
+    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q4_K: return 15;
+    case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q5_K: return 31;
+    case SPECDEC__TYPE_Q6_K: return 63;
+    default: return 255;
+    }
+}
+
 /* Bytes of a tile of one block of 32 values, or an eighth of one of 256. */
 SPECDEC__INLINE int specdec__x86_span(int type)
 {
@@ -2755,42 +2768,275 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_product(int mode, __m256i w,
 #define SPECDEC__REGISTER 32
 #include SPECDEC_FILE
 
-SPECDEC__X86_DOT(avx2, avx2, SPECDEC__AVX2, 4)
-SPECDEC__X86_DOTS(avx2, SPECDEC__AVX2)
-SPECDEC__X86_UNPACKS(avx2, avx2, SPECDEC__AVX2, 0)
 
-/* Up to 4 columns: weight codes are unpacked in registers, of 8 rows at a time, and never stored. The type is a constant in all
-   that follows: every type gets its own machine code; and so does every phase, which tells where in its bytes a code is. */
-SPECDEC__INLINE int specdec__avx2_phases(int type) { return type == SPECDEC__TYPE_Q6_K ? 4 : type == SPECDEC__TYPE_Q4_K ? 2 : 1; }
-SPECDEC__INLINE int specdec__avx2_granule(int type) { return type == SPECDEC__TYPE_Q6_K ? 16 : 32; }
+/* Weight codes are unpacked in registers, of 8 rows at a time, and multiplied by all columns. The type is a constant in all that
+   follows: every type gets its own machine code. */
 
-/* Vector i of a block's codes, unsigned but for Q8_0; codes, bits: the first one's bytes and, for Q6_K, its high bits. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_code(int type, int phase, const unsigned char *codes, const unsigned char *bits, int i)
+SPECDEC__INLINE int specdec__avx2_granule(int type)
 {
-    __m256i q, h;
+    return type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_Q6_K ? 16 : 32;
+}
 
+SPECDEC__INLINE int specdec__avx2_has_minimum(int type)
+{
     switch (type) {
-    case SPECDEC__TYPE_Q4_0:
-        q = specdec__avx2_get(codes + i % 4 * 64);
-        return specdec__avx2_and(i < 4 ? q : _mm256_srli_epi16(q, 4), 15);
-    case SPECDEC__TYPE_Q4_K:
-        q = specdec__avx2_get(codes + i * 64);
-        return specdec__avx2_and(phase ? _mm256_srli_epi16(q, 4) : q, 15);
-    case SPECDEC__TYPE_Q6_K:
-        q = specdec__avx2_get(codes + phase % 2 * 512 + i * 64);
-        h = specdec__avx2_get(bits + i * 64);
-        q = specdec__avx2_and(phase < 2 ? q : _mm256_srli_epi16(q, 4), 15);
-        h = phase == 0 ? _mm256_slli_epi16(h, 4) : phase == 1 ? _mm256_slli_epi16(h, 2) : phase == 2 ? h : _mm256_srli_epi16(h, 2);
-        return _mm256_or_si256(q, specdec__avx2_and(h, 48));
-    default: return specdec__avx2_get(codes + i * 64);
+    case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: return 1;
+    default: return 0;
     }
 }
 
-/* 8 scales or minimums of a granule: d times factors, or as a block of 32 has them. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at)); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_factors(__m256 d, const int8_t *factors) { return _mm256_mul_ps(d, specdec__avx2_from_bytes(factors)); }
+/* Types whose codes are 8 bits, signed. */
+SPECDEC__INLINE int specdec__avx2_is_signed(int type) { return specdec__x86_limit(type) == 255; }
 
-/* What makes a pair (see specdec__avx2_pairs) of the sum of a granule's unsigned codes. */
+/* value in every byte whose bit n is set. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bit(__m256i a, int n, int value)
+{
+    __m256i found = _mm256_sub_epi8(_mm256_setzero_si256(), specdec__avx2_and(a, 1 << n));
+    return _mm256_min_epu8(found, _mm256_set1_epi8((char)value));
+}
+
+/* Bit n of every byte to bit 4, for a constant n; the other bits are for the caller to mask. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bit_to_4(__m256i a, int n)
+{
+    return n < 4 ? _mm256_slli_epi16(a, 4 - n) : _mm256_srli_epi16(a, n - 4);
+}
+
+/* Blocks of 32 in nibbles; at: the nibbles, bits: the fifth bits. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_32(const unsigned char *at, const unsigned char *bits, __m256i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        __m256i q = specdec__avx2_get(at + i * 64);
+
+        u[i] = specdec__avx2_and(q, 15);
+        u[i + 4] = specdec__avx2_and(_mm256_srli_epi16(q, 4), 15);
+    }
+    if (bits) {
+        __m256i high = specdec__avx2_get(bits);
+
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = _mm256_or_si256(u[i], specdec__avx2_and(specdec__avx2_bit_to_4(high, i), 16));
+    }
+}
+
+/* The values of IQ4_NL and IQ4_XS in place of nibbles. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_iq4(__m256i u[8])
+{
+    const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)specdec__quant_iq4_values));
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = _mm256_shuffle_epi8(table, u[i]);
+}
+
+/* One of the runs of 32 that share bytes: `bits` bits of them, from bit `run * bits` on. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_run(const unsigned char *at, int run, int bits, __m256i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_get(at + i * 64), run * bits), (1 << bits) - 1);
+}
+
+/* Eighths of Q4_K and Q5_K: nibbles of eight vectors, low ones in the even eighths; bits: the fifth bits. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_k(const unsigned char *at, const unsigned char *bits, int eighth, __m256i u[8])
+{
+    int i;
+
+    at += eighth / 2 * 512;
+    if (eighth % 2)
+        specdec__avx2_codes_run(at, 1, 4, u);
+    else
+        specdec__avx2_codes_run(at, 0, 4, u);
+    if (bits) {
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = _mm256_or_si256(u[i], specdec__avx2_bit(specdec__avx2_get(bits + i * 64), eighth, 16));
+    }
+}
+
+/* One of the four runs of 32 in 128 values of Q6_K. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_6(const unsigned char *low, const unsigned char *high, int run, __m256i u[8])
+{
+    int i;
+
+    specdec__avx2_codes_run(low + run % 2 * 512, run / 2, 4, u);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        __m256i h = specdec__avx2_get(high + i * 64);
+
+        h = run < 2 ? _mm256_slli_epi16(h, 4 - 2 * run) : _mm256_srli_epi16(h, 2 * run - 4);
+        u[i] = _mm256_or_si256(u[i], specdec__avx2_and(h, 48));
+    }
+}
+
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char *at, int eighth, __m256i u[8])
+{
+    const unsigned char *low = at + eighth / 4 * 1024, *high = at + 2048 + eighth / 4 * 512;
+
+    switch (eighth % 4) {
+    case 0: specdec__avx2_codes_6(low, high, 0, u); break;
+    case 1: specdec__avx2_codes_6(low, high, 1, u); break;
+    case 2: specdec__avx2_codes_6(low, high, 2, u); break;
+    default: specdec__avx2_codes_6(low, high, 3, u); break;
+    }
+}
+
+/* Eighths of Q2_K and Q3_K: two bits of eight vectors; bits: the third bits. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned char *at, const unsigned char *bits, int eighth, __m256i u[8])
+{
+    int i;
+
+    at += eighth / 4 * 512;
+    switch (eighth % 4) {
+    case 0: specdec__avx2_codes_run(at, 0, 2, u); break;
+    case 1: specdec__avx2_codes_run(at, 1, 2, u); break;
+    case 2: specdec__avx2_codes_run(at, 2, 2, u); break;
+    default: specdec__avx2_codes_run(at, 3, 2, u); break;
+    }
+    if (bits) {
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = _mm256_or_si256(u[i], specdec__avx2_bit(specdec__avx2_get(bits + i * 64), eighth, 4));
+    }
+}
+
+/* Eight vectors of codes, plus their bias where they are less than 8 bits: values 32*block .. 32*block + 31 of 8 rows. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, const specdec__panel *panel, int block, int half, __m256i u[8])
+{
+    const unsigned char *all = tile + half * 32, *at = all + (size_t)block * (size_t)specdec__x86_span(type);
+    int i;
+
+    switch (type) {
+    case SPECDEC__TYPE_Q4_0: specdec__avx2_codes_32(at + 32, NULL, u); break;
+    case SPECDEC__TYPE_Q4_1: specdec__avx2_codes_32(at + 64, NULL, u); break;
+    case SPECDEC__TYPE_Q5_0: specdec__avx2_codes_32(at + 96, at + 32, u); break;
+    case SPECDEC__TYPE_Q5_1: specdec__avx2_codes_32(at + 128, at + 64, u); break;
+    case SPECDEC__TYPE_IQ4_NL: specdec__avx2_codes_32(at + 32, NULL, u); specdec__avx2_iq4(u); break;
+    case SPECDEC__TYPE_IQ4_XS: specdec__avx2_codes_32(all + 128 + block * 256, NULL, u); specdec__avx2_iq4(u); break;
+    case SPECDEC__TYPE_Q2_K: specdec__avx2_codes_crumbs(all + 256, NULL, block, u); break;
+    case SPECDEC__TYPE_Q3_K: specdec__avx2_codes_crumbs(all + 512, all, block, u); break;
+    case SPECDEC__TYPE_Q4_K: specdec__avx2_codes_k(all + 256, NULL, block, u); break;
+    case SPECDEC__TYPE_Q5_K: specdec__avx2_codes_k(all + 768, all + 256, block, u); break;
+    case SPECDEC__TYPE_Q6_K: specdec__avx2_codes_q6_k(all, block, u); break;
+    default: /* Q8_0, or stored by the unpacking */
+        at = type == SPECDEC__TYPE_Q8_0 ? at + 32 : (const unsigned char *)panel->u.codes + (size_t)block * 512 + half * 32;
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = specdec__avx2_get(at + i * 64);
+        break;
+    }
+}
+
+/* The scales of a tile of 256 values are d times whole numbers: those of Q2_K, Q4_K and Q5_K, and the minimums' after them. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q2_k(const unsigned char *tile, int8_t *scales, int8_t *minimums)
+{
+    int i;
+
+    for (i = 0; i < 256; i += 32) {
+        __m256i both = specdec__avx2_get(tile + i);
+
+        specdec__avx2_put_bytes(scales + i, specdec__avx2_and(both, 15));
+        specdec__avx2_put_bytes(minimums + i, specdec__avx2_and(_mm256_srli_epi16(both, 4), 15));
+    }
+}
+
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_k(const unsigned char *tile, int8_t *scales, int8_t *minimums)
+{
+    int i;
+
+    for (i = 0; i < 64; i += 32) {
+        __m256i a = specdec__avx2_get(tile + 64 + i), b = specdec__avx2_get(tile + 128 + i), c = specdec__avx2_get(tile + 192 + i);
+        __m256i top = specdec__avx2_and(_mm256_srli_epi16(a, 2), 48);
+
+        specdec__avx2_put_bytes(scales + i, specdec__avx2_and(a, 63));
+        specdec__avx2_put_bytes(scales + 64 + i, _mm256_or_si256(specdec__avx2_and(c, 15), top));
+        top = specdec__avx2_and(_mm256_srli_epi16(b, 2), 48);
+        specdec__avx2_put_bytes(minimums + i, specdec__avx2_and(b, 63));
+        specdec__avx2_put_bytes(minimums + 64 + i, _mm256_or_si256(specdec__avx2_and(_mm256_srli_epi16(c, 4), 15), top));
+    }
+}
+
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned char *tile, int8_t *scales)
+{
+    int i, half;
+
+    for (half = 0; half < 64; half += 32) {
+        const __m256i high = specdec__avx2_get(tile + 1664 + half);
+
+        SPECDEC__UNROLL
+        for (i = 0; i < 4; i++) { /* two scales at once */
+            __m256i low = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_get(tile + 1536 + i % 2 * 64 + half), i / 2 * 4), 15);
+            __m256i top = specdec__avx2_and(i < 2 ? _mm256_slli_epi16(high, 4 - 2 * i) : _mm256_srli_epi16(high, 2 * i - 4), 48);
+
+            specdec__avx2_put_bytes(scales + i * 64 + half, _mm256_sub_epi8(_mm256_or_si256(low, top), _mm256_set1_epi8(32)));
+        }
+    }
+}
+
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_iq4_xs(const unsigned char *tile, int8_t *scales)
+{
+    const __m128i *at = (const __m128i *)(const void *)tile;
+    const __m128i three = _mm_set1_epi16(3);
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        __m128i low = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(at + 4 + i / 2), i % 2 * 4), _mm_set1_epi8(15));
+        __m128i first = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(at + 2), 2 * i), three);
+        __m128i second = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(at + 3), 2 * i), three);
+        __m128i top = _mm_slli_epi16(_mm_packus_epi16(first, second), 4);
+
+        _mm_storeu_si128((__m128i *)(void *)(scales + i * 16), _mm_sub_epi8(_mm_or_si128(low, top), _mm_set1_epi8(32)));
+    }
+}
+
+/* Factors of the scales (granule, 16) and, 256 further, of the minimums of 256 values; room for them. IQ2_XXS is stored in the panel. */
+SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, const specdec__tiles *tiles, const unsigned char *tile, int8_t *room,
+                                                                  specdec__panel *panel)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q2_K: specdec__avx2_factors_q2_k(tile, room, room + 256); break;
+    case SPECDEC__TYPE_Q3_K: specdec__avx2_factors_q3_k(tile, room); break;
+    case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: specdec__avx2_factors_k(tile, room, room + 256); break;
+    case SPECDEC__TYPE_Q6_K: return (const int8_t *)tile + 3072;
+    case SPECDEC__TYPE_IQ4_XS: specdec__avx2_factors_iq4_xs(tile, room); break;
+    default: specdec__unpack_codes(tiles->type, tile, 8, panel); break;
+    }
+    return room;
+}
+
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at)); }
+
+/* d of 8 rows of 256 values: of the scales and of the minimums. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned char *tile, int half, __m256 d[2])
+{
+    const unsigned char *at = tile + (type == SPECDEC__TYPE_Q2_K ? 1280 : type == SPECDEC__TYPE_Q3_K ? 1728 : type == SPECDEC__TYPE_Q6_K ? 3328 : 0) + half * 16;
+
+    d[0] = d[1] = _mm256_setzero_ps();
+    if (!specdec__x86_is_block_32(type))
+        d[0] = specdec__avx2_halves(at);
+    if (!specdec__x86_is_block_32(type) && specdec__avx2_has_minimum(type))
+        d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_halves(at + 32));
+}
+
+/* The scales, or with which = 1 the minimums, of 8 rows of a granule. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int which, const unsigned char *tile, const int8_t *factors, const __m256 *d,
+                                                         const specdec__panel *panel, int granule, int half)
+{
+    if (specdec__x86_is_block_32(type))
+        return specdec__avx2_halves(tile + (size_t)granule * (size_t)specdec__x86_span(type) + which * 32 + half * 16);
+    if (type == SPECDEC__TYPE_IQ2_XXS)
+        return _mm256_loadu_ps(panel->scale[granule] + half * 8);
+    return _mm256_mul_ps(d[which], specdec__avx2_from_bytes(factors + which * 256 + granule * 16 + half * 8));
+}
+
+/* What makes a pair (see specdec__avx512_pair) of the sum of a granule's unsigned codes. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bias_pair(int type, __m256i sum)
 {
     const int bias = specdec__x86_bias(type), below = -bias * specdec__avx2_granule(type);
@@ -2798,136 +3044,131 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bias_pair(int type, __m256i 
     return _mm256_add_epi16(sum, _mm256_set1_epi32(-bias * 65536 + (below & 65535)));
 }
 
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_flipped(int type, __m256i code)
-{
-    (void)type;
-    return code;
-}
-
-/* The codes of a granule, i of them so far, added up: in bytes, those of Q8_0 in 16-bit lanes; and the pair of them all. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_count(int type, int i, __m256i code, __m256i total)
-{
-    if (type == SPECDEC__TYPE_Q8_0)
-        code = _mm256_maddubs_epi16(_mm256_set1_epi8(1), code);
-    return !i ? code : type == SPECDEC__TYPE_Q8_0 ? _mm256_add_epi16(total, code) : _mm256_add_epi8(total, code);
-}
-
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair(int type, __m256i total)
+/* The pair of a granule of count vectors. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair(int type, const __m256i *u, int count)
 {
     const __m256i ones = _mm256_set1_epi8(1), words = _mm256_set1_epi16(1);
+    const int wide = specdec__avx2_is_signed(type);
+    __m256i sum = wide ? _mm256_maddubs_epi16(ones, u[0]) : u[0];
+    int i;
 
-    if (type == SPECDEC__TYPE_Q8_0)
-        return _mm256_and_si256(_mm256_madd_epi16(total, words), _mm256_set1_epi32(65535));
-    return specdec__avx2_bias_pair(type, _mm256_madd_epi16(_mm256_maddubs_epi16(total, ones), words));
+    SPECDEC__UNROLL
+    for (i = 1; i < count; i++)
+        sum = wide ? _mm256_add_epi16(sum, _mm256_maddubs_epi16(ones, u[i])) : _mm256_add_epi8(sum, u[i]);
+    if (wide)
+        return _mm256_and_si256(_mm256_madd_epi16(sum, words), _mm256_set1_epi32(65535));
+    return specdec__avx2_bias_pair(type, _mm256_madd_epi16(_mm256_maddubs_epi16(sum, ones), words));
 }
 
-/* Vector i of a granule times as many values: to part in 16-bit lanes and, when it is full, to sum in 32-bit ones. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_step(int type, int i, __m256i code, __m256i value, __m256i *part, __m256i *sum)
+/* sums (column) = dots of vectors of a granule with columns. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int vectors, const __m256i *u, const int32_t *x, __m256i *sums)
 {
-    const int mode = type == SPECDEC__TYPE_Q8_0 ? SPECDEC__X86_SIGNED : type == SPECDEC__TYPE_Q6_K ? SPECDEC__X86_6BIT : SPECDEC__X86_4BIT;
-    const int step = mode == SPECDEC__X86_4BIT ? 8 : mode == SPECDEC__X86_6BIT ? 2 : 1;
-    __m256i product = specdec__avx2_product(mode, code, value);
+    const int mode = specdec__avx2_is_signed(type) ? SPECDEC__X86_SIGNED : SPECDEC__X86_4BIT;
+    const int step = mode == SPECDEC__X86_SIGNED ? 1 : specdec__min_int(32767 / (254 * specdec__x86_limit(type)), vectors); /* add up in 16 bits */
+    __m256i part[2], product;
+    int i, c;
 
-    if (i % step)
-        product = _mm256_add_epi16(*part, product);
-    SPECDEC__KEEP(product); /* or compilers add up in another order that needs more registers */
-    *part = product;
-    if (i % step == step - 1)
-        *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(product, _mm256_set1_epi16(1)));
+    SPECDEC__UNROLL
+    for (i = 0; i < vectors; i++) {
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++) {
+            product = specdec__avx2_product(mode, u[i], _mm256_set1_epi32(x[c * 8 + i]));
+            if (i % step)
+                product = _mm256_add_epi16(part[c], product);
+            SPECDEC__KEEP(product); /* or compilers add up in another order, which needs more registers */
+            part[c] = product;
+            if (i % step == step - 1) {
+                product = _mm256_madd_epi16(product, _mm256_set1_epi16(1));
+                sums[c] = i < step ? product : _mm256_add_epi32(sums[c], product);
+            }
+        }
+    }
 }
 
 #define SPECDEC__AVX2_FUSED(isa, target) \
-    /* acc (column) += block of a tile times columns; d: of scales and of minimums, to be multiplied by factors. */ \
-    target SPECDEC__INLINE void specdec__##isa##_fused_block(int type, int phase, int columns, const unsigned char *tile, const int8_t *factors, const __m256 *d, \
-                                                             int block, int half, const specdec__columns *x, size_t at, __m256 *acc) \
+    /* acc (column) += a granule times 1 or 2 columns. */ \
+    target SPECDEC__INLINE void specdec__##isa##_fused_columns(int type, int columns, const __m256i *u, __m256i pair, __m256 scale, __m256 minimum, \
+                                                               const specdec__x86_x *x, int column, __m256 *acc) \
     { \
-        const int granule = specdec__avx2_granule(type), per = 32 / granule, vectors = granule / 4; \
-        const unsigned char *own = tile + block * specdec__x86_span(type) + half * 16, *codes = tile + half * 32, *bits = codes; \
-        __m256i part[4], sums[4], total = _mm256_setzero_si256(), code, value; \
-        __m256 scale; \
-        int g, i, c, v; \
-        if (type == SPECDEC__TYPE_Q6_K) { \
-            bits += 2048 + block / 4 * 512; \
-            codes += block / 4 * 1024; \
-        } else if (type == SPECDEC__TYPE_Q4_K) { \
-            codes += 256 + block / 2 * 512; \
-        } else { \
-            codes += block * specdec__x86_span(type) + 32; \
+        const int granule = specdec__avx2_granule(type), per = 32 / granule; \
+        __m256i sums[2]; \
+        int c; \
+        specdec__##isa##_sums(type, columns, granule / 4, u, x->codes + (size_t)column * 8, sums); \
+        SPECDEC__UNROLL \
+        for (c = 0; c < columns; c++) { \
+            sums[c] = _mm256_add_epi32(sums[c], _mm256_madd_epi16(pair, _mm256_set1_epi32(x->pairs[(column + c) * per]))); \
+            acc[c] = _mm256_fmadd_ps(_mm256_mul_ps(scale, _mm256_set1_ps(x->scales[column + c])), _mm256_cvtepi32_ps(sums[c]), acc[c]); \
+            if (specdec__avx2_has_minimum(type)) \
+                acc[c] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x->totals[(column + c) * per]), acc[c]); \
         } \
-        __asm__("" : "+r"(codes), "+r"(bits)); /* one address each, not one for every vector */ \
+    } \
+    /* A block times columns: 1 or 2, known to the compiler, to acc (column), or else count of them to sums (column, 16). */ \
+    target SPECDEC__INLINE void specdec__##isa##_fused_block(int type, const unsigned char *tile, const int8_t *factors, const __m256 *d, \
+                                                             const specdec__panel *panel, int block, int half, const specdec__columns *x, size_t at, \
+                                                             int columns, int count, __m256 *acc, float *sums) \
+    { \
+        const int granule = specdec__avx2_granule(type), per = 32 / granule; \
+        __m256i u[8], pair; \
+        __m256 scale, minimum; \
+        specdec__x86_x from; \
+        int g, c, i; \
+        specdec__##isa##_codes(type, tile, panel, block, half, u); \
+        SPECDEC__UNROLL \
+        for (i = 0; i < 8; i++) \
+            SPECDEC__KEEP(u[i]); \
         SPECDEC__UNROLL \
         for (g = 0; g < per; g++) { \
-            specdec__x86_x from = specdec__x86_at(x, at, per, g); \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) \
-                sums[c] = _mm256_setzero_si256(); \
-            SPECDEC__UNROLL \
-            for (i = 0; i < vectors; i++) { \
-                v = type == SPECDEC__TYPE_Q4_0 ? i % 2 * 4 + i / 2 : i; /* both nibbles of a byte, then of the next */ \
-                code = specdec__##isa##_flipped(type, specdec__avx2_code(type, phase, codes, bits, g * vectors + v)); \
-                total = specdec__##isa##_count(type, i, code, total); \
-                SPECDEC__KEEP(total); \
-                SPECDEC__UNROLL \
-                for (c = 0; c < columns; c++) { \
-                    value = _mm256_set1_epi32(from.codes[c * 8 + v]); \
-                    specdec__##isa##_step(type, i, code, value, &part[c], &sums[c]); \
+            from = specdec__x86_at(x, at, per, g); \
+            pair = specdec__##isa##_pair(type, u + g * 4, granule / 4); \
+            scale = specdec__avx2_granule_scale(type, 0, tile, factors, d, panel, block * per + g, half); \
+            minimum = specdec__avx2_has_minimum(type) ? specdec__avx2_granule_scale(type, 1, tile, factors, d, panel, block * per + g, half) : scale; \
+            if (columns) \
+                specdec__##isa##_fused_columns(type, columns, u + g * 4, pair, scale, minimum, &from, 0, acc); \
+            else \
+                for (c = 0; c < count; c++) { \
+                    acc[0] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS); \
+                    specdec__##isa##_fused_columns(type, 1, u + g * 4, pair, scale, minimum, &from, c, acc); \
+                    _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[0]); \
                 } \
-            } \
-            total = specdec__##isa##_pair(type, total); \
-            scale = specdec__x86_is_block_32(type) ? specdec__avx2_halves(own) : specdec__avx2_factors(d[0], factors + (block * per + g) * 16 + half * 8); \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) { \
-                sums[c] = _mm256_add_epi32(sums[c], _mm256_madd_epi16(total, _mm256_set1_epi32(from.pairs[c * per]))); \
-                acc[c] = _mm256_fmadd_ps(_mm256_mul_ps(scale, _mm256_set1_ps(from.scales[c])), _mm256_cvtepi32_ps(sums[c]), acc[c]); \
-            } \
-            if (type == SPECDEC__TYPE_Q4_K) { \
-                scale = specdec__avx2_factors(d[1], factors + 128 + block * 16 + half * 8); \
-                SPECDEC__UNROLL \
-                for (c = 0; c < columns; c++) \
-                    acc[c] = _mm256_fmadd_ps(scale, _mm256_set1_ps(from.totals[c]), acc[c]); \
-            } \
         } \
     } \
-    /* sums (column, 16), from its half on, += up to 256 values of 8 rows of a tile, whose byte `from` they begin at. */ \
-    target SPECDEC__INLINE void specdec__##isa##_fused_half(int type, int columns, const specdec__tiles *tiles, int t, size_t from, size_t end, int blocks, \
-                                                            const int8_t *factors, int half, const specdec__columns *x, size_t at, int begin, float *sums) \
+    /* 256 values of a tile, from byte `from` on, or what is left of it: 8 rows, then the others. */ \
+    target SPECDEC__INLINE void specdec__##isa##_fused_run(int type, const specdec__tiles *tiles, int t, size_t from, size_t end, int blocks, \
+                                                           specdec__panel *panel, const specdec__columns *x, size_t at, int columns, int count, float *sums) \
     { \
-        const int phases = specdec__avx2_phases(type), share = specdec__x86_span(type) / 2; \
-        const unsigned char *tile = tiles->tile[t] + from, *own = tile + half * 16; \
-        __m256 acc[4], d[2]; \
-        int b, c, phase; \
-        d[0] = specdec__x86_is_block_32(type) ? _mm256_setzero_ps() : specdec__avx2_halves(type == SPECDEC__TYPE_Q6_K ? own + 3328 : own); \
-        d[1] = type == SPECDEC__TYPE_Q4_K ? _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_halves(own + 32)) : d[0]; \
-        SPECDEC__UNROLL \
-        for (c = 0; c < columns; c++) \
-            acc[c] = begin ? _mm256_setzero_ps() : _mm256_loadu_ps(sums + c * SPECDEC__ROWS); \
-        for (b = 0; b < blocks; b += phases) \
+        const int share = specdec__x86_span(type) / 2; \
+        const unsigned char *tile = tiles->tile[t] + from; \
+        int8_t room[512]; \
+        const int8_t *factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, tiles, tile, room, panel); \
+        int half, b, c; \
+        for (half = 0; half < 2; half++, sums += 8) { \
+            __m256 acc[2], d[2]; \
+            specdec__avx2_scales(type, tile, half, d); \
             SPECDEC__UNROLL \
-            for (phase = 0; phase < phases; phase++, at += (size_t)x->n) { \
-                specdec__x86_prefetch(share, tiles->tile[t], from + (size_t)((half * blocks + b + phase) * share), end, tiles->next[t]); \
-                specdec__##isa##_fused_block(type, phase, columns, tile, factors, d, b + phase, half, x, at, acc); \
+            for (c = 0; c < columns; c++) \
+                acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS); \
+            for (b = 0; b < blocks; b++) { \
+                specdec__x86_prefetch(share, tiles->tile[t], from + (size_t)((half * blocks + b) * share), end, tiles->next[t]); \
+                specdec__##isa##_fused_block(type, tile, factors, d, panel, b, half, x, at + (size_t)b * (size_t)x->n, columns, count, acc, sums); \
             } \
-        SPECDEC__UNROLL \
-        for (c = 0; c < columns; c++) \
-            _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[c]); \
+            SPECDEC__UNROLL \
+            for (c = 0; c < columns; c++) \
+                _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[c]); \
+        } \
     } \
     /* 256 values of one tile, then of the other: more streams bring more bytes. */ \
-    target SPECDEC__INLINE void specdec__##isa##_fused(int type, int columns, const specdec__tiles *tiles, int blocks, const specdec__columns *x, int block, \
-                                                       int column, float *const *sums) \
+    target SPECDEC__INLINE void specdec__##isa##_fused(int type, const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
+                                                       int block, int column, int columns, int count, float *const *sums) \
     { \
-        const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span; \
-        int8_t factors[256]; \
-        int from, run, t, half; \
+        const size_t span = (size_t)specdec__x86_span(type); \
+        int from, run, t; \
         for (from = 0; from < blocks; from += run) { \
-            const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column, byte = (size_t)from * span; \
-            run = specdec__min_int(8, blocks - from); \
+            const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column; \
+            run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from); \
             for (t = 0; t < 2 && tiles->tile[t]; t++) { \
-                const unsigned char *tile = tiles->tile[t] + byte; \
-                if (type == SPECDEC__TYPE_Q4_K) \
-                    specdec__avx2_factors_Q4_K(tile, factors); \
-                for (half = 0; half < 2; half++) \
-                    specdec__##isa##_fused_half(type, columns, tiles, t, byte, end, run, type == SPECDEC__TYPE_Q6_K ? (const int8_t *)tile + 3072 : factors, \
-                                                half, x, at, block + from == 0, sums[t] + half * 8); \
+                if (block + from == 0) \
+                    memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float)); \
+                specdec__##isa##_fused_run(type, tiles, t, (size_t)from * span, (size_t)blocks * span, run, panels, x, at, columns, count, sums[t]); \
             } \
         } \
     }
@@ -2936,73 +3177,74 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_step(int type, int i, __m256i c
     target static void specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
                                                           int block, int column, int count, float *const *sums) \
     { \
-        (void)panels; \
         switch (count) { \
-        case 1: specdec__##isa##_fused(SPECDEC__TYPE_##number, 1, tiles, blocks, x, block, column, sums); break; \
-        case 2: specdec__##isa##_fused(SPECDEC__TYPE_##number, 2, tiles, blocks, x, block, column, sums); break; \
-        case 3: specdec__##isa##_fused(SPECDEC__TYPE_##number, 3, tiles, blocks, x, block, column, sums); break; \
-        default: specdec__##isa##_fused(SPECDEC__TYPE_##number, 4, tiles, blocks, x, block, column, sums); break; \
+        case 1: specdec__##isa##_fused(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, 1, 1, sums); break; \
+        case 2: specdec__##isa##_fused(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, 2, 2, sums); break; \
+        default: specdec__##isa##_fused(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, 0, count, sums); break; \
         } \
     }
+
+/* The same for types that are seldom, in less machine code. */
+#define SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, number) \
+    target static void specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
+                                                          int block, int column, int count, float *const *sums) \
+    { specdec__##isa##_fused(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, 0, count, sums); }
 
 #define SPECDEC__AVX2_MULTIPLIES(isa, target) \
     SPECDEC__AVX2_FUSED(isa, target) \
     SPECDEC__AVX2_MULTIPLY(isa, target, Q4_0) \
     SPECDEC__AVX2_MULTIPLY(isa, target, Q8_0) \
     SPECDEC__AVX2_MULTIPLY(isa, target, Q4_K) \
-    SPECDEC__AVX2_MULTIPLY(isa, target, Q6_K)
+    SPECDEC__AVX2_MULTIPLY(isa, target, Q6_K) \
+    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q4_1) \
+    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q5_0) \
+    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q5_1) \
+    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q2_K) \
+    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q3_K) \
+    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q5_K) \
+    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, IQ2_XXS) \
+    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, IQ4_NL) \
+    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, IQ4_XS)
 
 SPECDEC__AVX2_MULTIPLIES(avx2, SPECDEC__AVX2)
 
 #ifdef SPECDEC__AVXVNNI
-SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_integers(int mode, int vectors, int columns, const int8_t *w, const int32_t *x, __m256i (*sums)[2])
+SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_codes(int type, const unsigned char *tile, const specdec__panel *panel, int block, int half, __m256i u[8])
+{
+    int i;
+
+    specdec__avx2_codes(type, tile, panel, block, half, u);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = specdec__avx2_is_signed(type) ? _mm256_xor_si256(u[i], _mm256_set1_epi8((char)-128)) : u[i];
+}
+
+SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_pair(int type, const __m256i *u, int count)
+{
+    __m256i sum = _mm256_setzero_si256(), rest = u[0];
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 1; i < count; i++)
+        if (specdec__avx2_is_signed(type))
+            sum = _mm256_dpbusd_avx_epi32(sum, u[i], _mm256_set1_epi8(1));
+        else
+            rest = _mm256_add_epi8(rest, u[i]);
+    return specdec__avx2_bias_pair(type, _mm256_dpbusd_avx_epi32(sum, rest, _mm256_set1_epi8(1)));
+}
+
+SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_sums(int type, int columns, int vectors, const __m256i *u, const int32_t *x, __m256i *sums)
 {
     int i, c;
 
-    (void)mode;
-    for (i = 0; i < vectors; i++) {
-        __m256i a = specdec__avx2_get(w + i * 64), b = specdec__avx2_get(w + i * 64 + 32);
-
-        SPECDEC__UNROLL
-        for (c = 0; c < columns; c++) {
-            __m256i value = _mm256_set1_epi32(x[c * 8 + i]);
-
-            sums[c][0] = _mm256_dpbusd_avx_epi32(sums[c][0], a, value);
-            sums[c][1] = _mm256_dpbusd_avx_epi32(sums[c][1], b, value);
-        }
-    }
-}
-
-SPECDEC__X86_DOT(avxvnni, avx2, SPECDEC__AVXVNNI, 4)
-SPECDEC__X86_DOT_NAMED(avxvnni, SPECDEC__AVXVNNI, 16, SPECDEC__X86_VNNI, 16, 0)
-SPECDEC__X86_DOT_NAMED(avxvnni, SPECDEC__AVXVNNI, 16m, SPECDEC__X86_VNNI, 16, 1)
-SPECDEC__X86_DOT_NAMED(avxvnni, SPECDEC__AVXVNNI, 32, SPECDEC__X86_VNNI, 32, 0)
-SPECDEC__X86_DOT_NAMED(avxvnni, SPECDEC__AVXVNNI, 32m, SPECDEC__X86_VNNI, 32, 1)
-SPECDEC__X86_UNPACKS(avxvnni, avx2, SPECDEC__AVXVNNI, 1)
-
-SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_flipped(int type, __m256i code)
-{
-    return type == SPECDEC__TYPE_Q8_0 ? _mm256_xor_si256(code, _mm256_set1_epi8((char)-128)) : code;
-}
-SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_count(int type, int i, __m256i code, __m256i total)
-{
-    if (type != SPECDEC__TYPE_Q8_0)
-        return specdec__avx2_count(type, i, code, total);
-    return _mm256_dpbusd_avx_epi32(i ? total : _mm256_setzero_si256(), code, _mm256_set1_epi8(1));
-}
-SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_pair(int type, __m256i total)
-{
-    if (type != SPECDEC__TYPE_Q8_0)
-        total = _mm256_dpbusd_avx_epi32(_mm256_setzero_si256(), total, _mm256_set1_epi8(1));
-    return specdec__avx2_bias_pair(type, total);
-}
-SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_step(int type, int i, __m256i code, __m256i value, __m256i *part, __m256i *sum)
-{
     (void)type;
-    (void)i;
-    (void)part;
-    *sum = _mm256_dpbusd_avx_epi32(*sum, code, value);
+    SPECDEC__UNROLL
+    for (i = 0; i < vectors; i++)
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            sums[c] = _mm256_dpbusd_avx_epi32(i ? sums[c] : _mm256_setzero_si256(), u[i], _mm256_set1_epi32(x[c * 8 + i]));
 }
+
 SPECDEC__AVX2_MULTIPLIES(avxvnni, SPECDEC__AVXVNNI)
 #endif
 #endif /* x86_64 */
@@ -3064,19 +3306,6 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_f16(void *at, __m512 
 
 /* Up to 4 columns: weight codes stay packed in the tile and are unpacked in registers. More: two tiles are unpacked to panels,
    once for all columns. The type is a constant in all that follows: every type gets its own machine code. */
-
-/* The highest unsigned code. */
-SPECDEC__INLINE int specdec__avx512_limit(int type)
-{
-    switch (type) {
-    case SPECDEC__TYPE_Q2_K: return 3;
-    case SPECDEC__TYPE_Q3_K: return 7;
-    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q4_K: return 15;
-    case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q5_K: return 31;
-    case SPECDEC__TYPE_Q6_K: return 63;
-    default: return 255;
-    }
-}
 
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_load_bytes(const unsigned char *at) { return _mm512_loadu_si512(at); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves(const unsigned char *at) { return specdec__avx512_load_f16(at); }
@@ -3303,7 +3532,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pair(int type, const __m
 
     SPECDEC__UNROLL
     for (i = 1; i < count; i++)
-        if (specdec__avx512_limit(type) * count <= 255)
+        if (specdec__x86_limit(type) * count <= 255)
             rest = _mm512_add_epi8(rest, u[i]);
         else
             sum = _mm512_dpbusd_epi32(sum, u[i], ones);
@@ -4546,43 +4775,34 @@ static void specdec__kernels_scalar(specdec__kernels *table)
 static int specdec__cpu_always(void) { return 1; }
 
 #ifdef SPECDEC__AVX512
-#define SPECDEC__X86_KERNELS(table, base, isa, dot_q4_0, dot_q4_k, dot_q6_k) \
-    do { \
-        SPECDEC__FLOAT_KERNELS(table, base); \
-        SPECDEC__GRANULE_KERNELS(table, unpack, specdec__##isa##_unpack_16, specdec__##isa##_unpack_16, specdec__##isa##_unpack_32, specdec__##isa##_unpack_32); \
-        SPECDEC__DOT_KERNELS(table, dot, isa##_dot); \
-        (table)->name = #isa; \
-        (table)->unpack[SPECDEC__TYPE_Q4_0] = specdec__##isa##_unpack_Q4_0; \
-        (table)->unpack[SPECDEC__TYPE_Q4_K] = specdec__##isa##_unpack_Q4_K; \
-        (table)->unpack[SPECDEC__TYPE_Q6_K] = specdec__##isa##_unpack_Q6_K; \
-        (table)->unpack[SPECDEC__TYPE_Q8_0] = specdec__##isa##_unpack_Q8_0; \
-        (table)->dot[SPECDEC__TYPE_Q4_0] = specdec__##isa##_dot_##dot_q4_0; \
-        (table)->dot[SPECDEC__TYPE_Q4_K] = specdec__##isa##_dot_##dot_q4_k; \
-        (table)->dot[SPECDEC__TYPE_Q6_K] = specdec__##isa##_dot_##dot_q6_k; \
-    } while (0)
-
-static void specdec__kernels_sse41(specdec__kernels *table) { SPECDEC__X86_KERNELS(table, sse41, sse41, 4bit, 4bitm, 6bit); }
-
-#define SPECDEC__AVX2_KERNELS(table, isa) \
-    do { \
-        (table)->multiply[SPECDEC__TYPE_Q4_0] = specdec__##isa##_multiply_Q4_0; \
-        (table)->multiply[SPECDEC__TYPE_Q8_0] = specdec__##isa##_multiply_Q8_0; \
-        (table)->multiply[SPECDEC__TYPE_Q4_K] = specdec__##isa##_multiply_Q4_K; \
-        (table)->multiply[SPECDEC__TYPE_Q6_K] = specdec__##isa##_multiply_Q6_K; \
-        (table)->few = 4; \
-    } while (0)
+static void specdec__kernels_sse41(specdec__kernels *table)
+{
+    SPECDEC__FLOAT_KERNELS(table, sse41);
+    SPECDEC__GRANULE_KERNELS(table, unpack, specdec__sse41_unpack_16, specdec__sse41_unpack_16, specdec__sse41_unpack_32, specdec__sse41_unpack_32);
+    SPECDEC__DOT_KERNELS(table, dot, sse41_dot);
+    table->unpack[SPECDEC__TYPE_Q4_0] = specdec__sse41_unpack_Q4_0;
+    table->unpack[SPECDEC__TYPE_Q4_K] = specdec__sse41_unpack_Q4_K;
+    table->unpack[SPECDEC__TYPE_Q6_K] = specdec__sse41_unpack_Q6_K;
+    table->unpack[SPECDEC__TYPE_Q8_0] = specdec__sse41_unpack_Q8_0;
+    table->dot[SPECDEC__TYPE_Q4_0] = specdec__sse41_dot_4bit;
+    table->dot[SPECDEC__TYPE_Q4_K] = specdec__sse41_dot_4bitm;
+    table->dot[SPECDEC__TYPE_Q6_K] = specdec__sse41_dot_6bit;
+}
 
 static void specdec__kernels_avx2(specdec__kernels *table)
 {
-    SPECDEC__X86_KERNELS(table, avx2, avx2, 4bit, 4bitm, 6bit);
-    SPECDEC__AVX2_KERNELS(table, avx2);
+    SPECDEC__FLOAT_KERNELS(table, avx2);
+    SPECDEC__TYPE_KERNELS(table, multiply, avx2_multiply);
+    table->few = INT_MAX;
 }
 
 #ifdef SPECDEC__AVXVNNI
 static void specdec__kernels_avxvnni(specdec__kernels *table)
 {
-    SPECDEC__X86_KERNELS(table, avx2, avxvnni, 32, 32m, 16);
-    SPECDEC__AVX2_KERNELS(table, avxvnni);
+    SPECDEC__FLOAT_KERNELS(table, avx2);
+    SPECDEC__TYPE_KERNELS(table, multiply, avxvnni_multiply);
+    table->few = INT_MAX;
+    table->name = "avxvnni";
 }
 #endif
 
@@ -12711,29 +12931,21 @@ SPECDEC__LANE_INLINE void X(codes_Q8_0)(const unsigned char *tile, int blocks, s
     }
 }
 
-/* What scales (granule, 16) and then minimums (granule, 16) are multiplied by. */
-SPECDEC__LANE_INLINE void X(factors_Q4_K)(const unsigned char *tile, int8_t *factors)
+SPECDEC__LANE_INLINE void X(codes_Q4_K)(const unsigned char *tile, specdec__panel *panel)
 {
+    int8_t scales[128], minimums[128];
     int i;
 
     for (i = 0; i < 64; i += SPECDEC__REGISTER) {
         B a = X(get)(tile + 64 + i), b = X(get)(tile + 128 + i), c = X(get)(tile + 192 + i);
 
-        X(put_bytes)(factors + i, X(and)(a, 63));
-        X(put_bytes)(factors + 64 + i, X(and)(c, 15) | X(and)(X(shift)(a, 2), 48));
-        X(put_bytes)(factors + 128 + i, X(and)(b, 63));
-        X(put_bytes)(factors + 192 + i, X(and)(X(shift)(c, 4), 15) | X(and)(X(shift)(b, 2), 48));
+        X(put_bytes)(scales + i, X(and)(a, 63));
+        X(put_bytes)(scales + 64 + i, X(and)(c, 15) | X(and)(X(shift)(a, 2), 48));
+        X(put_bytes)(minimums + i, X(and)(b, 63));
+        X(put_bytes)(minimums + 64 + i, X(and)(X(shift)(c, 4), 15) | X(and)(X(shift)(b, 2), 48));
     }
-}
-
-SPECDEC__LANE_INLINE void X(codes_Q4_K)(const unsigned char *tile, specdec__panel *panel)
-{
-    int8_t factors[256];
-    int i;
-
-    X(factors_Q4_K)(tile, factors);
-    X(scale_bytes)(X(load_f16)(tile), factors, 8, panel->scale);
-    X(scale_bytes)(X(sub)(X(set)(-0.0f), X(load_f16)(tile + 32)), factors + 128, 8, panel->minimum);
+    X(scale_bytes)(X(load_f16)(tile), scales, 8, panel->scale);
+    X(scale_bytes)(X(sub)(X(set)(-0.0f), X(load_f16)(tile + 32)), minimums, 8, panel->minimum);
     for (i = 0; i < 4; i++)
         X(nibbles)(tile + 256 + i * 512, 8, panel->u.codes + i * 1024);
 }
