@@ -2268,7 +2268,7 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
 #define SPECDEC__WIDTH 1
 #include SPECDEC_FILE
 
-/* --- x86-64: what SSE4.1 and AVX2 have in common --------------------------------------------------------------------- */
+/* --- x86-64: what its instruction sets have in common ---------------------------------------------------------------- */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
 /* Without optimisation gcc's intrinsics are function-like macros that convert masks in our lines. */
@@ -2279,10 +2279,6 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
 
 /* Makes the compiler load a vector once, not again for every use. */
 #define SPECDEC__KEEP(vector) __asm__("" : "+v"(vector))
-
-/* sum += four products of unsigned w (or signed, for SIGNED) and signed x in every 32-bit lane. What may be added up in 16
-   bits: 8 steps of 4-bit codes, 2 of 6-bit codes, 1 of 8-bit codes: all below 2^15, so nothing ever saturates. */
-enum { SPECDEC__X86_4BIT, SPECDEC__X86_6BIT, SPECDEC__X86_SIGNED, SPECDEC__X86_VNNI };
 
 /* What is added to a code to make it unsigned. */
 SPECDEC__INLINE int specdec__x86_bias(int type)
@@ -2367,89 +2363,6 @@ SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t
     from.scales = x->scale + at;
     return from;
 }
-
-/* A panel times columns, at most `most` (2 or 4) of them at once. base is the instruction set of everything but the integers. */
-#define SPECDEC__X86_DOT(isa, base, target, most) \
-    target SPECDEC__INLINE void specdec__##isa##_dot_columns(int mode, int granule, int has_minimum, int columns, const specdec__panel *panel, \
-                                                             int blocks, const specdec__columns *x, size_t at, float *sums) \
-    { \
-        enum { REGISTERS = 64 / sizeof(specdec__##base##_bytes) }; \
-        const int per = 32 / granule, vectors = granule / 4; \
-        specdec__##base##_v acc[4]; \
-        int k, c, r; \
-        SPECDEC__UNROLL \
-        for (c = 0; c < columns; c++) \
-            acc[c] = specdec__##base##_load(sums + c * 16); \
-        for (k = 0; k < blocks * per; k++) { \
-            const size_t block = at + (size_t)(k / per) * (size_t)x->n; \
-            const int32_t *codes = (const int32_t *)(const void *)(x->codes + block * 32) + k % per * 4; \
-            const int32_t *pairs = per == 1 ? x->pair32 + block : x->pair16 + block * 2 + k % 2; \
-            const float *totals = per == 1 ? x->sum32 + block : x->sum16 + block * 2 + k % 2; \
-            specdec__##base##_bytes integers[4][REGISTERS]; \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) { \
-                specdec__##base##_bytes pair = specdec__##base##_ints(pairs[c * per]); \
-                SPECDEC__UNROLL \
-                for (r = 0; r < REGISTERS; r++) \
-                    integers[c][r] = specdec__##base##_multiply_words(specdec__##base##_get(&panel->pair[k][r * (16 / REGISTERS)]), pair); \
-            } \
-            specdec__##isa##_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, codes, integers); \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) { \
-                specdec__##base##_v scale = specdec__##base##_mul(specdec__##base##_load(panel->scale[k]), specdec__##base##_set(x->scale[block + (size_t)c])); \
-                acc[c] = specdec__##base##_madd(scale, specdec__##base##_from_ints(integers[c]), acc[c]); \
-                if (has_minimum) \
-                    acc[c] = specdec__##base##_madd(specdec__##base##_load(panel->minimum[k]), specdec__##base##_set(totals[c * per]), acc[c]); \
-            } \
-        } \
-        SPECDEC__UNROLL \
-        for (c = 0; c < columns; c++) \
-            specdec__##base##_store(sums + c * 16, acc[c]); \
-    } \
-    target SPECDEC__INLINE void specdec__##isa##_dot(int mode, int granule, int has_minimum, const specdec__panel *panel, int blocks, \
-                                                     const specdec__columns *x, size_t at, int count, float *sums) \
-    { \
-        for (; count >= most; count -= most, at += most, sums += most * 16) \
-            specdec__##isa##_dot_columns(mode, granule, has_minimum, most, panel, blocks, x, at, sums); \
-        if (most > 3 && count == 3) \
-            specdec__##isa##_dot_columns(mode, granule, has_minimum, 3, panel, blocks, x, at, sums); \
-        if (most > 3 && count == 2) \
-            specdec__##isa##_dot_columns(mode, granule, has_minimum, 2, panel, blocks, x, at, sums); \
-        if (count == 1) \
-            specdec__##isa##_dot_columns(mode, granule, has_minimum, 1, panel, blocks, x, at, sums); \
-    }
-
-#define SPECDEC__X86_DOT_NAMED(isa, target, name, mode, granule, has_minimum) \
-    target static void specdec__##isa##_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
-                                                   int count, float *sums) \
-    { specdec__##isa##_dot(mode, granule, has_minimum, panel, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, sums); }
-
-/* Unpacks to codes + bias and to pairs; flip: signed codes become unsigned. */
-#define SPECDEC__X86_UNPACK(isa, base, target, name, granule, bias, small, flip, codes) \
-    target static void specdec__##isa##_unpack_##name(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel) \
-    { \
-        (void)type; \
-        codes; \
-        specdec__##base##_pairs(granule, bias, small, flip, blocks, panel); \
-    }
-
-#define SPECDEC__X86_UNPACKS(isa, base, target, flip) \
-    SPECDEC__X86_UNPACK(isa, base, target, Q4_0, 32, 8, 1, 0, specdec__##base##_codes_Q4_0(tile, blocks, panel)) \
-    SPECDEC__X86_UNPACK(isa, base, target, Q4_K, 32, 0, 1, 0, specdec__##base##_codes_Q4_K(tile, panel)) \
-    SPECDEC__X86_UNPACK(isa, base, target, Q6_K, 16, 32, 1, 0, specdec__##base##_codes_Q6_K(tile, panel)) \
-    SPECDEC__X86_UNPACK(isa, base, target, Q8_0, 32, 0, 0, flip, specdec__##base##_codes_Q8_0(tile, blocks, panel)) \
-    SPECDEC__X86_UNPACK(isa, base, target, 32, 32, 0, 0, flip, specdec__unpack_codes(type, tile, blocks, panel)) \
-    SPECDEC__X86_UNPACK(isa, base, target, 16, 16, 0, 0, flip, specdec__unpack_codes(type, tile, blocks, panel))
-
-/* Those of SSE4.1 and AVX2. */
-#define SPECDEC__X86_DOTS(isa, target) \
-    SPECDEC__X86_DOT_NAMED(isa, target, 4bit, SPECDEC__X86_4BIT, 32, 0) \
-    SPECDEC__X86_DOT_NAMED(isa, target, 4bitm, SPECDEC__X86_4BIT, 32, 1) \
-    SPECDEC__X86_DOT_NAMED(isa, target, 6bit, SPECDEC__X86_6BIT, 16, 0) \
-    SPECDEC__X86_DOT_NAMED(isa, target, 16, SPECDEC__X86_SIGNED, 16, 0) \
-    SPECDEC__X86_DOT_NAMED(isa, target, 16m, SPECDEC__X86_SIGNED, 16, 1) \
-    SPECDEC__X86_DOT_NAMED(isa, target, 32, SPECDEC__X86_SIGNED, 32, 0) \
-    SPECDEC__X86_DOT_NAMED(isa, target, 32m, SPECDEC__X86_SIGNED, 32, 1)
 #endif /* x86_64 */
 
 /* --- SSE4.1 with SSSE3 ------------------------------------------------------------------------------------------------ */
@@ -2633,31 +2546,238 @@ SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_sum_codes(const int8_t *co
 }
 SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(specdec__sse41_v x) { return _mm_cvtsi128_si32(_mm_castps_si128(x.a)); }
 
-/* Bytes, 16-bit words and 32-bit ints of a register. */
-typedef __m128i specdec__sse41_bytes;
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_get(const void *at) { return _mm_loadu_si128((const __m128i *)at); }
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_put_bytes(void *at, __m128i v) { _mm_storeu_si128((__m128i *)at, v); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_ints(int32_t i) { return _mm_set1_epi32(i); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_and(__m128i a, int mask) { return _mm_and_si128(a, _mm_set1_epi8((char)mask)); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_shift(__m128i a, int n) { return _mm_srli_epi16(a, n); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_add_bytes(__m128i a, __m128i b) { return _mm_add_epi8(a, b); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_add_words(__m128i a, __m128i b) { return _mm_add_epi16(a, b); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_add_ints(__m128i a, __m128i b) { return _mm_add_epi32(a, b); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_multiply_words(__m128i a, __m128i b) { return _mm_madd_epi16(a, b); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_product(int mode, __m128i w, __m128i x)
-{
-    return mode == SPECDEC__X86_SIGNED ? _mm_maddubs_epi16(_mm_abs_epi8(w), _mm_sign_epi8(x, w)) : _mm_maddubs_epi16(w, x);
-}
-
 #define SPECDEC__ISA sse41
 #define SPECDEC__TARGET SPECDEC__SSE41
 #define SPECDEC__WIDTH 1
-#define SPECDEC__REGISTER 16
 #include SPECDEC_FILE
 
-SPECDEC__X86_DOT(sse41, sse41, SPECDEC__SSE41, 2)
-SPECDEC__X86_DOTS(sse41, SPECDEC__SSE41)
-SPECDEC__X86_UNPACKS(sse41, sse41, SPECDEC__SSE41, 0)
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_get(const void *at) { return _mm_loadu_si128((const __m128i *)at); }
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_put_bytes(void *at, __m128i v) { _mm_storeu_si128((__m128i *)at, v); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_and(__m128i a, int mask) { return _mm_and_si128(a, _mm_set1_epi8((char)mask)); }
+
+/* Products of unsigned w (or signed, for SIGNED) and signed x in 16-bit lanes, in twos. What may be added up there: 8 steps of
+   4-bit codes, 2 of 6-bit codes, 1 of 8-bit codes: all below 2^15, so nothing ever saturates. */
+enum { SPECDEC__SSE41_4BIT, SPECDEC__SSE41_6BIT, SPECDEC__SSE41_SIGNED };
+
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_product(int mode, __m128i w, __m128i x)
+{
+    return mode == SPECDEC__SSE41_SIGNED ? _mm_maddubs_epi16(_mm_abs_epi8(w), _mm_sign_epi8(x, w)) : _mm_maddubs_epi16(w, x);
+}
+
+/* Unpacking and integer sums. Panels hold codes + bias where that fits 6 bits (Q4_0, Q4_K, Q6_K: multiplied as unsigned), else
+   codes. */
+
+/* So many vectors (of 64 bytes) of nibbles to twice as many of codes, the low nibbles first. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_nibbles(const unsigned char *from, int vectors, int8_t *codes)
+{
+    int i;
+
+    for (i = 0; i < vectors * 64; i += 16) {
+        __m128i q = specdec__sse41_get(from + i);
+
+        _mm_prefetch((const char *)from + 4096 + i, _MM_HINT_T0);
+        specdec__sse41_put_bytes(codes + i, specdec__sse41_and(q, 15));
+        specdec__sse41_put_bytes(codes + vectors * 64 + i, specdec__sse41_and(_mm_srli_epi16(q, 4), 15));
+    }
+}
+
+/* count scales (count, 16) = d times signed bytes (count, 16). */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scale_bytes(specdec__sse41_v d, const int8_t *bytes, int count, float (*out)[SPECDEC__ROWS])
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        specdec__sse41_store(out[i], specdec__sse41_mul(d, specdec__sse41_load_bytes(bytes + i * 16)));
+}
+
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_0(const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    int b;
+
+    for (b = 0; b < blocks; b++, tile += 288) {
+        specdec__sse41_store(panel->scale[b], specdec__sse41_load_f16(tile));
+        specdec__sse41_nibbles(tile + 32, 4, panel->u.codes + b * 512);
+    }
+}
+
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    int b, i;
+
+    for (b = 0; b < blocks; b++, tile += 544) {
+        specdec__sse41_store(panel->scale[b], specdec__sse41_load_f16(tile));
+        for (i = 0; i < 512; i += 16) {
+            _mm_prefetch((const char *)tile + 4096 + i, _MM_HINT_T0);
+            specdec__sse41_put_bytes(panel->u.codes + b * 512 + i, specdec__sse41_get(tile + 32 + i));
+        }
+    }
+}
+
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned char *tile, specdec__panel *panel)
+{
+    int8_t scales[128], minimums[128];
+    int i;
+
+    for (i = 0; i < 64; i += 16) {
+        __m128i a = specdec__sse41_get(tile + 64 + i), b = specdec__sse41_get(tile + 128 + i), c = specdec__sse41_get(tile + 192 + i);
+
+        specdec__sse41_put_bytes(scales + i, specdec__sse41_and(a, 63));
+        specdec__sse41_put_bytes(scales + 64 + i, specdec__sse41_and(c, 15) | specdec__sse41_and(_mm_srli_epi16(a, 2), 48));
+        specdec__sse41_put_bytes(minimums + i, specdec__sse41_and(b, 63));
+        specdec__sse41_put_bytes(minimums + 64 + i, specdec__sse41_and(_mm_srli_epi16(c, 4), 15) | specdec__sse41_and(_mm_srli_epi16(b, 2), 48));
+    }
+    specdec__sse41_scale_bytes(specdec__sse41_load_f16(tile), scales, 8, panel->scale);
+    specdec__sse41_scale_bytes(specdec__sse41_sub(specdec__sse41_set(-0.0f), specdec__sse41_load_f16(tile + 32)), minimums, 8, panel->minimum);
+    for (i = 0; i < 4; i++)
+        specdec__sse41_nibbles(tile + 256 + i * 512, 8, panel->u.codes + i * 1024);
+}
+
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned char *tile, specdec__panel *panel)
+{
+    const unsigned char *low = tile, *high = tile + 2048;
+    int8_t *codes = panel->u.codes;
+    int half, s, i;
+
+    specdec__sse41_scale_bytes(specdec__sse41_load_f16(tile + 3328), (const int8_t *)tile + 3072, 16, panel->scale);
+    for (half = 0; half < 2; half++, low += 1024, high += 512)
+        for (s = 0; s < 4; s++, codes += 512)
+            for (i = 0; i < 512; i += 16) {
+                __m128i q = specdec__sse41_and(_mm_srli_epi16(specdec__sse41_get(low + s % 2 * 512 + i), s / 2 * 4), 15);
+                __m128i h = specdec__sse41_and(_mm_srli_epi16(specdec__sse41_get(high + i), s * 2), 3);
+
+                _mm_prefetch((const char *)low + 4096 + s % 2 * 512 + i, _MM_HINT_T0);
+                specdec__sse41_put_bytes(codes + i, q | h << 4);
+            }
+}
+
+/* Pairs of granules: the sum of the codes below, -bias above, so that multiply_words(pair, (offset, sum of activation
+   codes)) is what offset and bias add to a dot. small: codes are unsigned, a granule's of a lane add up to a byte. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_pairs(int granule, int bias, int small, int blocks, specdec__panel *panel)
+{
+    const __m128i ones = _mm_set1_epi32(0x01010101), words = _mm_set1_epi32(0x00010001), above = _mm_set1_epi32(-65536 * bias);
+    int vectors = granule / 4, k, r, i;
+
+    for (k = 0; k < blocks * 32 / granule; k++)
+        for (r = 0; r < 4; r++) {
+            int8_t *codes = panel->u.codes + k * vectors * 64 + r * 16;
+            __m128i sum = small ? specdec__sse41_get(codes) : _mm_set1_epi32(0);
+
+            if (small) {
+                for (i = 1; i < vectors; i++)
+                    sum = _mm_add_epi8(sum, specdec__sse41_get(codes + i * 64));
+                sum = specdec__sse41_product(SPECDEC__SSE41_4BIT, sum, ones);
+            } else {
+                for (i = 0; i < vectors; i++)
+                    sum = _mm_add_epi16(sum, specdec__sse41_product(SPECDEC__SSE41_4BIT, ones, specdec__sse41_get(codes + i * 64)));
+            }
+            sum = _mm_add_epi32(_mm_madd_epi16(sum, words), _mm_set1_epi32(-granule * bias));
+            specdec__sse41_put_bytes(&panel->pair[k][r * 4], (sum & _mm_set1_epi32(65535)) | above);
+        }
+}
+
+/* A granule of a panel times columns of them: adds to sums (column, register) in 32-bit lanes. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_integers(int mode, int vectors, int columns, const int8_t *w, const int32_t *x, __m128i (*sums)[4])
+{
+    const __m128i words = _mm_set1_epi32(0x00010001);
+    const int step = mode == SPECDEC__SSE41_4BIT ? vectors : mode == SPECDEC__SSE41_6BIT ? 2 : 1;
+    __m128i part[2][4], codes[4];
+    int i, c, r;
+
+    for (i = 0; i < vectors; i++) {
+        SPECDEC__UNROLL
+        for (r = 0; r < 4; r++)
+            codes[r] = specdec__sse41_get(w + i * 64 + r * 16);
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++) {
+            __m128i value = _mm_set1_epi32(x[c * 8 + i]);
+
+            SPECDEC__UNROLL
+            for (r = 0; r < 4; r++) {
+                __m128i product = specdec__sse41_product(mode, codes[r], value);
+
+                part[c][r] = i % step ? _mm_add_epi16(part[c][r], product) : product;
+                if (i % step == step - 1)
+                    sums[c][r] = _mm_add_epi32(sums[c][r], _mm_madd_epi16(part[c][r], words));
+            }
+        }
+    }
+}
+
+/* A panel times columns, 1 or 2 of them at once. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, const specdec__panel *panel, int blocks,
+                                                               const specdec__columns *x, size_t at, float *sums)
+{
+    const int per = 32 / granule, vectors = granule / 4;
+    specdec__sse41_v acc[2];
+    int k, c, r;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++)
+        acc[c] = specdec__sse41_load(sums + c * 16);
+    for (k = 0; k < blocks * per; k++) {
+        const specdec__x86_x from = specdec__x86_at(x, at + (size_t)(k / per) * (size_t)x->n, per, k % per);
+        __m128i integers[2][4];
+
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++) {
+            __m128i pair = _mm_set1_epi32(from.pairs[c * per]);
+
+            SPECDEC__UNROLL
+            for (r = 0; r < 4; r++)
+                integers[c][r] = _mm_madd_epi16(specdec__sse41_get(&panel->pair[k][r * 4]), pair);
+        }
+        specdec__sse41_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, from.codes, integers);
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++) {
+            specdec__sse41_v scale = specdec__sse41_mul(specdec__sse41_load(panel->scale[k]), specdec__sse41_set(from.scales[c]));
+
+            acc[c] = specdec__sse41_madd(scale, specdec__sse41_from_ints(integers[c]), acc[c]);
+            if (has_minimum)
+                acc[c] = specdec__sse41_madd(specdec__sse41_load(panel->minimum[k]), specdec__sse41_set(from.totals[c * per]), acc[c]);
+        }
+    }
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++)
+        specdec__sse41_store(sums + c * 16, acc[c]);
+}
+
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, int has_minimum, const specdec__panel *panel, int blocks,
+                                                       const specdec__columns *x, size_t at, int count, float *sums)
+{
+    for (; count >= 2; count -= 2, at += 2, sums += 32)
+        specdec__sse41_dot_columns(mode, granule, has_minimum, 2, panel, blocks, x, at, sums);
+    if (count)
+        specdec__sse41_dot_columns(mode, granule, has_minimum, 1, panel, blocks, x, at, sums);
+}
+
+#define SPECDEC__SSE41_DOT(name, mode, granule, has_minimum) \
+    SPECDEC__SSE41 static void specdec__sse41_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
+                                                         int count, float *sums) \
+    { specdec__sse41_dot(mode, granule, has_minimum, panel, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, sums); }
+
+SPECDEC__SSE41_DOT(4bit, SPECDEC__SSE41_4BIT, 32, 0)
+SPECDEC__SSE41_DOT(4bitm, SPECDEC__SSE41_4BIT, 32, 1)
+SPECDEC__SSE41_DOT(6bit, SPECDEC__SSE41_6BIT, 16, 0)
+SPECDEC__SSE41_DOT(16, SPECDEC__SSE41_SIGNED, 16, 0)
+SPECDEC__SSE41_DOT(16m, SPECDEC__SSE41_SIGNED, 16, 1)
+SPECDEC__SSE41_DOT(32, SPECDEC__SSE41_SIGNED, 32, 0)
+SPECDEC__SSE41_DOT(32m, SPECDEC__SSE41_SIGNED, 32, 1)
+
+/* Unpacks to codes + bias and to pairs. */
+#define SPECDEC__SSE41_UNPACK(name, granule, bias, small, codes) \
+    SPECDEC__SSE41 static void specdec__sse41_unpack_##name(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel) \
+    { \
+        (void)type; \
+        codes; \
+        specdec__sse41_pairs(granule, bias, small, blocks, panel); \
+    }
+
+SPECDEC__SSE41_UNPACK(Q4_0, 32, 8, 1, specdec__sse41_codes_Q4_0(tile, blocks, panel))
+SPECDEC__SSE41_UNPACK(Q4_K, 32, 0, 1, specdec__sse41_codes_Q4_K(tile, panel))
+SPECDEC__SSE41_UNPACK(Q6_K, 16, 32, 1, specdec__sse41_codes_Q6_K(tile, panel))
+SPECDEC__SSE41_UNPACK(Q8_0, 32, 0, 0, specdec__sse41_codes_Q8_0(tile, blocks, panel))
+SPECDEC__SSE41_UNPACK(32, 32, 0, 0, specdec__unpack_codes(type, tile, blocks, panel))
+SPECDEC__SSE41_UNPACK(16, 16, 0, 0, specdec__unpack_codes(type, tile, blocks, panel))
 #endif /* x86_64 */
 
 /* --- AVX2 with FMA and F16C, and AVX-VNNI ---------------------------------------------------------------------------- */
@@ -2710,7 +2830,6 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bytes(const int8_t *at)
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at)));
 }
 SPECDEC__AVX2_LANES(load_bytes, (const int8_t *at), specdec__avx2_from_bytes(at), specdec__avx2_from_bytes(at + 8))
-SPECDEC__AVX2_LANES(from_ints, (const __m256i *ints), _mm256_cvtepi32_ps(ints[0]), _mm256_cvtepi32_ps(ints[1]))
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store(float *at, specdec__avx2_v x)
 {
     _mm256_storeu_ps(at, x.a);
@@ -2746,31 +2865,20 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__av
     _mm_storeu_si128((__m128i *)at + 1, _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* Bytes, 16-bit words and 32-bit ints of a register. */
-typedef __m256i specdec__avx2_bytes;
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_get(const void *at) { return _mm256_loadu_si256((const __m256i *)at); }
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_bytes(void *at, __m256i v) { _mm256_storeu_si256((__m256i *)at, v); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_ints(int32_t i) { return _mm256_set1_epi32(i); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_and(__m256i a, int mask) { return _mm256_and_si256(a, _mm256_set1_epi8((char)mask)); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shift(__m256i a, int n) { return _mm256_srli_epi16(a, n); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_bytes(__m256i a, __m256i b) { return _mm256_add_epi8(a, b); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_words(__m256i a, __m256i b) { return _mm256_add_epi16(a, b); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_ints(__m256i a, __m256i b) { return _mm256_add_epi32(a, b); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_multiply_words(__m256i a, __m256i b) { return _mm256_madd_epi16(a, b); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_product(int mode, __m256i w, __m256i x)
-{
-    return mode == SPECDEC__X86_SIGNED ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)) : _mm256_maddubs_epi16(w, x);
-}
-
 #define SPECDEC__ISA avx2
 #define SPECDEC__TARGET SPECDEC__AVX2
 #define SPECDEC__WIDTH 1
-#define SPECDEC__REGISTER 32
 #include SPECDEC_FILE
 
 
 /* Weight codes are unpacked in registers, of 8 rows at a time, and multiplied by all columns. The type is a constant in all that
    follows: every type gets its own machine code. */
+
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_get(const void *at) { return _mm256_loadu_si256((const __m256i *)at); }
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_bytes(void *at, __m256i v) { _mm256_storeu_si256((__m256i *)at, v); }
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_and(__m256i a, int mask) { return _mm256_and_si256(a, _mm256_set1_epi8((char)mask)); }
+
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at)); }
 
 SPECDEC__INLINE int specdec__avx2_granule(int type)
 {
@@ -2996,9 +3104,64 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_iq4_xs(const unsigned c
     }
 }
 
+/* Four times seven sign bits to four bytes, the eighth making their number even. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_signs(__m256i word)
+{
+    const __m256i parity = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+    __m256i signs = _mm256_and_si256(word, _mm256_set1_epi32(0x7F));
+
+    signs = _mm256_or_si256(signs, _mm256_and_si256(_mm256_slli_epi32(word, 1), _mm256_set1_epi32(0x7F00)));
+    signs = _mm256_or_si256(signs, _mm256_and_si256(_mm256_slli_epi32(word, 2), _mm256_set1_epi32(0x7F0000)));
+    signs = _mm256_or_si256(signs, _mm256_and_si256(_mm256_slli_epi32(word, 3), _mm256_set1_epi32(0x7F000000)));
+    return _mm256_or_si256(signs, _mm256_shuffle_epi8(parity, specdec__avx2_and(_mm256_xor_si256(signs, _mm256_srli_epi16(signs, 4)), 15)));
+}
+
+/* Magnitude indices (8 bits: four times two) and signs (4 bits) of 32-bit lanes to four codes. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_points(__m256i magnitudes, __m256i signs)
+{
+    const __m256i table = _mm256_broadcastsi128_si256(_mm_setr_epi8(8, 25, 43, 0, -8, -25, -43, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+
+    magnitudes = _mm256_or_si256(magnitudes, _mm256_slli_epi32(magnitudes, 12));
+    magnitudes = _mm256_or_si256(magnitudes, _mm256_slli_epi32(magnitudes, 6));
+    signs = _mm256_or_si256(signs, _mm256_slli_epi32(signs, 14));
+    signs = _mm256_slli_epi32(_mm256_or_si256(signs, _mm256_slli_epi32(signs, 7)), 2);
+    return _mm256_shuffle_epi8(table, _mm256_or_si256(specdec__avx2_and(magnitudes, 3), specdec__avx2_and(signs, 4)));
+}
+
+/* IQ2_XXS: a long way to go, so its codes and scales are stored. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_iq2_xxs(const unsigned char *tile, specdec__panel *panel)
+{
+    const uint16_t *grid = specdec__quant_iq2_xxs_grid;
+    uint32_t points[2][16]; /* of the groups 0 and 1 of 8 values of a row, and of 2 and 3 */
+    int g, row, half, i;
+
+    for (g = 0; g < 8; g++) {
+        const unsigned char *groups = tile + 32 + g * 128;
+
+        for (row = 0; row < 16; row++, groups += 4) {
+            points[0][row] = grid[groups[0]] | (uint32_t)grid[groups[1]] << 16;
+            points[1][row] = grid[groups[2]] | (uint32_t)grid[groups[3]] << 16;
+        }
+        for (half = 0; half < 2; half++) {
+            __m256i word = specdec__avx2_get(groups + half * 32), signs = specdec__avx2_signs(word), scale;
+
+            SPECDEC__UNROLL
+            for (i = 0; i < 8; i++) {
+                __m256i magnitudes = _mm256_srli_epi32(specdec__avx2_get(points[i / 4] + half * 8), i % 4 * 8);
+                __m256i codes = specdec__avx2_points(_mm256_and_si256(magnitudes, _mm256_set1_epi32(255)),
+                                                     _mm256_and_si256(_mm256_srli_epi32(signs, i * 4), _mm256_set1_epi32(15)));
+
+                specdec__avx2_put_bytes(panel->u.codes + g * 512 + i * 64 + half * 32, codes);
+            }
+            scale = _mm256_or_si256(_mm256_slli_epi32(_mm256_srli_epi32(word, 28), 1), _mm256_set1_epi32(1));
+            _mm256_storeu_ps(panel->scale[g] + half * 8, _mm256_mul_ps(specdec__avx2_halves(tile + half * 16),
+                                                                       _mm256_mul_ps(_mm256_set1_ps(0.125f), _mm256_cvtepi32_ps(scale))));
+        }
+    }
+}
+
 /* Factors of the scales (granule, 16) and, 256 further, of the minimums of 256 values; room for them. IQ2_XXS is stored in the panel. */
-SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, const specdec__tiles *tiles, const unsigned char *tile, int8_t *room,
-                                                                  specdec__panel *panel)
+SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, const unsigned char *tile, int8_t *room, specdec__panel *panel)
 {
     switch (type) {
     case SPECDEC__TYPE_Q2_K: specdec__avx2_factors_q2_k(tile, room, room + 256); break;
@@ -3006,12 +3169,10 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, cons
     case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: specdec__avx2_factors_k(tile, room, room + 256); break;
     case SPECDEC__TYPE_Q6_K: return (const int8_t *)tile + 3072;
     case SPECDEC__TYPE_IQ4_XS: specdec__avx2_factors_iq4_xs(tile, room); break;
-    default: specdec__unpack_codes(tiles->type, tile, 8, panel); break;
+    default: specdec__avx2_expand_iq2_xxs(tile, panel); break;
     }
     return room;
 }
-
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at)); }
 
 /* d of 8 rows of 256 values: of the scales and of the minimums. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned char *tile, int half, __m256 d[2])
@@ -3060,11 +3221,10 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair(int type, const __m256i
     return specdec__avx2_bias_pair(type, _mm256_madd_epi16(_mm256_maddubs_epi16(sum, ones), words));
 }
 
-/* sums (column) = dots of vectors of a granule with columns. */
+/* sums (column) = dots of vectors of a granule with columns. Products are added up in 16 bits as long as that cannot saturate. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int vectors, const __m256i *u, const int32_t *x, __m256i *sums)
 {
-    const int mode = specdec__avx2_is_signed(type) ? SPECDEC__X86_SIGNED : SPECDEC__X86_4BIT;
-    const int step = mode == SPECDEC__X86_SIGNED ? 1 : specdec__min_int(32767 / (254 * specdec__x86_limit(type)), vectors); /* add up in 16 bits */
+    const int is_signed = specdec__avx2_is_signed(type), step = is_signed ? 1 : specdec__min_int(32767 / (254 * specdec__x86_limit(type)), vectors);
     __m256i part[2], product;
     int i, c;
 
@@ -3072,7 +3232,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
     for (i = 0; i < vectors; i++) {
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++) {
-            product = specdec__avx2_product(mode, u[i], _mm256_set1_epi32(x[c * 8 + i]));
+            product = _mm256_set1_epi32(x[c * 8 + i]);
+            product = is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(u[i]), _mm256_sign_epi8(product, u[i])) : _mm256_maddubs_epi16(u[i], product);
             if (i % step)
                 product = _mm256_add_epi16(part[c], product);
             SPECDEC__KEEP(product); /* or compilers add up in another order, which needs more registers */
@@ -3139,7 +3300,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
         const int share = specdec__x86_span(type) / 2; \
         const unsigned char *tile = tiles->tile[t] + from; \
         int8_t room[512]; \
-        const int8_t *factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, tiles, tile, room, panel); \
+        const int8_t *factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, tile, room, panel); \
         int half, b, c; \
         for (half = 0; half < 2; half++, sums += 8) { \
             __m256 acc[2], d[2]; \
@@ -12875,162 +13036,6 @@ SPECDEC__LANE void X(float_to_f16)(const float *in, int count, void *out)
     for (i = 0; i < count; i += 16)
         X(store_f16)((unsigned char *)out + i * 2, X(load)(in + i));
 }
-
-#ifdef SPECDEC__REGISTER
-/* ======================================================================================================================
- * Unpacking and integer sums of SSE4.1 and AVX2, written once: B is a register of SPECDEC__REGISTER bytes. Panels hold
- * codes + bias where that fits 6 bits (Q4_0, Q4_K, Q6_K: multiplied as unsigned), else codes.
- * ====================================================================================================================== */
-
-#define B X(bytes)
-#define SPECDEC__REGISTERS (64 / SPECDEC__REGISTER) /* of 4 values of 16 rows */
-
-/* So many vectors (of 64 bytes) of nibbles to twice as many of codes, the low nibbles first. */
-SPECDEC__LANE_INLINE void X(nibbles)(const unsigned char *from, int vectors, int8_t *codes)
-{
-    int i;
-
-    for (i = 0; i < vectors * 64; i += SPECDEC__REGISTER) {
-        B q = X(get)(from + i);
-
-        _mm_prefetch((const char *)from + 4096 + i, _MM_HINT_T0);
-        X(put_bytes)(codes + i, X(and)(q, 15));
-        X(put_bytes)(codes + vectors * 64 + i, X(and)(X(shift)(q, 4), 15));
-    }
-}
-
-/* count scales (count, 16) = d times signed bytes (count, 16). */
-SPECDEC__LANE_INLINE void X(scale_bytes)(V d, const int8_t *bytes, int count, float (*out)[SPECDEC__ROWS])
-{
-    int i;
-
-    for (i = 0; i < count; i++)
-        X(store)(out[i], X(mul)(d, X(load_bytes)(bytes + i * 16)));
-}
-
-SPECDEC__LANE_INLINE void X(codes_Q4_0)(const unsigned char *tile, int blocks, specdec__panel *panel)
-{
-    int b;
-
-    for (b = 0; b < blocks; b++, tile += 288) {
-        X(store)(panel->scale[b], X(load_f16)(tile));
-        X(nibbles)(tile + 32, 4, panel->u.codes + b * 512);
-    }
-}
-
-SPECDEC__LANE_INLINE void X(codes_Q8_0)(const unsigned char *tile, int blocks, specdec__panel *panel)
-{
-    int b, i;
-
-    for (b = 0; b < blocks; b++, tile += 544) {
-        X(store)(panel->scale[b], X(load_f16)(tile));
-        for (i = 0; i < 512; i += SPECDEC__REGISTER) {
-            _mm_prefetch((const char *)tile + 4096 + i, _MM_HINT_T0);
-            X(put_bytes)(panel->u.codes + b * 512 + i, X(get)(tile + 32 + i));
-        }
-    }
-}
-
-SPECDEC__LANE_INLINE void X(codes_Q4_K)(const unsigned char *tile, specdec__panel *panel)
-{
-    int8_t scales[128], minimums[128];
-    int i;
-
-    for (i = 0; i < 64; i += SPECDEC__REGISTER) {
-        B a = X(get)(tile + 64 + i), b = X(get)(tile + 128 + i), c = X(get)(tile + 192 + i);
-
-        X(put_bytes)(scales + i, X(and)(a, 63));
-        X(put_bytes)(scales + 64 + i, X(and)(c, 15) | X(and)(X(shift)(a, 2), 48));
-        X(put_bytes)(minimums + i, X(and)(b, 63));
-        X(put_bytes)(minimums + 64 + i, X(and)(X(shift)(c, 4), 15) | X(and)(X(shift)(b, 2), 48));
-    }
-    X(scale_bytes)(X(load_f16)(tile), scales, 8, panel->scale);
-    X(scale_bytes)(X(sub)(X(set)(-0.0f), X(load_f16)(tile + 32)), minimums, 8, panel->minimum);
-    for (i = 0; i < 4; i++)
-        X(nibbles)(tile + 256 + i * 512, 8, panel->u.codes + i * 1024);
-}
-
-SPECDEC__LANE_INLINE void X(codes_Q6_K)(const unsigned char *tile, specdec__panel *panel)
-{
-    const unsigned char *low = tile, *high = tile + 2048;
-    int8_t *codes = panel->u.codes;
-    int half, s, i;
-
-    X(scale_bytes)(X(load_f16)(tile + 3328), (const int8_t *)tile + 3072, 16, panel->scale);
-    for (half = 0; half < 2; half++, low += 1024, high += 512)
-        for (s = 0; s < 4; s++, codes += 512)
-            for (i = 0; i < 512; i += SPECDEC__REGISTER) {
-                B q = X(and)(X(shift)(X(get)(low + s % 2 * 512 + i), s / 2 * 4), 15);
-                B h = X(and)(X(shift)(X(get)(high + i), s * 2), 3);
-
-                _mm_prefetch((const char *)low + 4096 + s % 2 * 512 + i, _MM_HINT_T0);
-                X(put_bytes)(codes + i, q | h << 4);
-            }
-}
-
-/* Pairs of granules: the sum of the codes below, -bias above, so that multiply_words(pair, (offset, sum of activation
-   codes)) is what offset and bias add to a dot. small: codes are unsigned, a granule's of a lane add up to a byte. flip: codes
-   that are signed become unsigned (code + 128). */
-SPECDEC__LANE_INLINE void X(pairs)(int granule, int bias, int small, int flip, int blocks, specdec__panel *panel)
-{
-    const B ones = X(ints)(0x01010101), words = X(ints)(0x00010001), above = X(ints)(-65536 * (flip ? 128 : bias));
-    int vectors = granule / 4, k, r, i;
-
-    for (k = 0; k < blocks * 32 / granule; k++)
-        for (r = 0; r < SPECDEC__REGISTERS; r++) {
-            int8_t *codes = panel->u.codes + k * vectors * 64 + r * SPECDEC__REGISTER;
-            B sum = small ? X(get)(codes) : X(ints)(0);
-
-            if (small) {
-                for (i = 1; i < vectors; i++)
-                    sum = X(add_bytes)(sum, X(get)(codes + i * 64));
-                sum = X(product)(SPECDEC__X86_4BIT, sum, ones);
-            } else {
-                for (i = 0; i < vectors; i++) {
-                    B c = X(get)(codes + i * 64);
-
-                    sum = X(add_words)(sum, X(product)(SPECDEC__X86_4BIT, ones, c));
-                    if (flip)
-                        X(put_bytes)(codes + i * 64, c ^ X(ints)((int)0x80808080u));
-                }
-            }
-            sum = X(add_ints)(X(multiply_words)(sum, words), X(ints)(-granule * bias));
-            X(put_bytes)(&panel->pair[k][r * (SPECDEC__REGISTER / 4)], (sum & X(ints)(65535)) | above);
-        }
-}
-
-/* A granule of a panel times columns of them: adds to sums (column, register) in 32-bit lanes. */
-SPECDEC__LANE_INLINE void X(integers)(int mode, int vectors, int columns, const int8_t *w, const int32_t *x, B (*sums)[SPECDEC__REGISTERS])
-{
-    const B words = X(ints)(0x00010001);
-    const int step = mode == SPECDEC__X86_4BIT ? vectors : mode == SPECDEC__X86_6BIT ? 2 : 1;
-    B part[4][SPECDEC__REGISTERS], codes[SPECDEC__REGISTERS];
-    int i, c, r;
-
-    for (i = 0; i < vectors; i++) {
-        SPECDEC__UNROLL
-        for (r = 0; r < SPECDEC__REGISTERS; r++)
-            codes[r] = X(get)(w + i * 64 + r * SPECDEC__REGISTER);
-        SPECDEC__UNROLL
-        for (c = 0; c < columns; c++) {
-            B value = X(ints)(x[c * 8 + i]);
-
-            SPECDEC__UNROLL
-            for (r = 0; r < SPECDEC__REGISTERS; r++) {
-                B product = X(product)(mode, codes[r], value);
-
-                part[c][r] = i % step ? X(add_words)(part[c][r], product) : product;
-                if (i % step == step - 1)
-                    sums[c][r] = X(add_ints)(sums[c][r], X(multiply_words)(part[c][r], words));
-            }
-        }
-    }
-}
-
-#undef B
-#undef SPECDEC__REGISTER
-#undef SPECDEC__REGISTERS
-#endif /* SPECDEC__REGISTER */
 
 #undef V
 #undef X
