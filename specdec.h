@@ -2564,9 +2564,6 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_product(int mode, __m128i 
     return mode == SPECDEC__SSE41_SIGNED ? _mm_maddubs_epi16(_mm_abs_epi8(w), _mm_sign_epi8(x, w)) : _mm_maddubs_epi16(w, x);
 }
 
-/* Unpacking and integer sums. Panels hold codes + bias where that fits 6 bits (Q4_0, Q4_K, Q6_K: multiplied as unsigned), else
-   codes. */
-
 /* So many vectors (of 64 bytes) of nibbles to twice as many of codes, the low nibbles first. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_nibbles(const unsigned char *from, int vectors, int8_t *codes)
 {
@@ -2650,8 +2647,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned cha
             }
 }
 
-/* Pairs of granules: the sum of the codes below, -bias above, so that multiply_words(pair, (offset, sum of activation
-   codes)) is what offset and bias add to a dot. small: codes are unsigned, a granule's of a lane add up to a byte. */
+/* Pairs of granules: the sum of the codes below, -bias above, so that madd(pair, (offset, sum of activation codes)) is what
+   offset and bias add to a dot. small: codes are unsigned, a granule's of a lane add up to a byte. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_pairs(int granule, int bias, int small, int blocks, specdec__panel *panel)
 {
     const __m128i ones = _mm_set1_epi32(0x01010101), words = _mm_set1_epi32(0x00010001), above = _mm_set1_epi32(-65536 * bias);
@@ -2660,7 +2657,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_pairs(int granule, int bias, 
     for (k = 0; k < blocks * 32 / granule; k++)
         for (r = 0; r < 4; r++) {
             int8_t *codes = panel->u.codes + k * vectors * 64 + r * 16;
-            __m128i sum = small ? specdec__sse41_get(codes) : _mm_set1_epi32(0);
+            __m128i sum = small ? specdec__sse41_get(codes) : _mm_setzero_si128();
 
             if (small) {
                 for (i = 1; i < vectors; i++)
@@ -2763,7 +2760,7 @@ SPECDEC__SSE41_DOT(16m, SPECDEC__SSE41_SIGNED, 16, 1)
 SPECDEC__SSE41_DOT(32, SPECDEC__SSE41_SIGNED, 32, 0)
 SPECDEC__SSE41_DOT(32m, SPECDEC__SSE41_SIGNED, 32, 1)
 
-/* Unpacks to codes + bias and to pairs. */
+/* Unpacks to pairs and to codes + bias where that fits 6 bits (Q4_0, Q4_K, Q6_K: multiplied as unsigned), else to codes. */
 #define SPECDEC__SSE41_UNPACK(name, granule, bias, small, codes) \
     SPECDEC__SSE41 static void specdec__sse41_unpack_##name(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel) \
     { \
