@@ -2296,7 +2296,7 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
 #define SPECDEC__WIDTH 1
 #include SPECDEC_FILE
 
-/* --- x86-64: what SSE4.1 and AVX2 have in common --------------------------------------------------------------------- */
+/* --- x86-64: what its instruction sets have in common ---------------------------------------------------------------- */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
 /* Without optimisation gcc's intrinsics are function-like macros that convert masks in our lines. */
@@ -2308,92 +2308,90 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
 /* Makes the compiler load a vector once, not again for every use. */
 #define SPECDEC__KEEP(vector) __asm__("" : "+v"(vector))
 
-/* sum += four products of unsigned w (or signed, for SIGNED) and signed x in every 32-bit lane. What may be added up in 16
-   bits: 8 steps of 4-bit codes, 2 of 6-bit codes, 1 of 8-bit codes: all below 2^15, so nothing ever saturates. */
-enum { SPECDEC__X86_4BIT, SPECDEC__X86_6BIT, SPECDEC__X86_SIGNED, SPECDEC__X86_VNNI };
-
-/* A panel times columns, at most `most` (2 or 4) of them at once. base is the instruction set of everything but the integers. */
-#define SPECDEC__X86_DOT(isa, base, target, most) \
-    target SPECDEC__INLINE void specdec__##isa##_dot_columns(int mode, int granule, int has_minimum, int columns, const specdec__panel *panel, \
-                                                             int blocks, const specdec__columns *x, size_t at, float *sums) \
-    { \
-        enum { REGISTERS = 64 / sizeof(specdec__##base##_bytes) }; \
-        const int per = 32 / granule, vectors = granule / 4; \
-        specdec__##base##_v acc[4]; \
-        int k, c, r; \
-        SPECDEC__UNROLL \
-        for (c = 0; c < columns; c++) \
-            acc[c] = specdec__##base##_load(sums + c * 16); \
-        for (k = 0; k < blocks * per; k++) { \
-            const size_t block = at + (size_t)(k / per) * (size_t)x->n; \
-            const int32_t *codes = (const int32_t *)(const void *)(x->codes + block * 32) + k % per * 4; \
-            const int32_t *pairs = per == 1 ? x->pair32 + block : x->pair16 + block * 2 + k % 2; \
-            const float *totals = per == 1 ? x->sum32 + block : x->sum16 + block * 2 + k % 2; \
-            specdec__##base##_bytes integers[4][REGISTERS]; \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) { \
-                specdec__##base##_bytes pair = specdec__##base##_ints(pairs[c * per]); \
-                SPECDEC__UNROLL \
-                for (r = 0; r < REGISTERS; r++) \
-                    integers[c][r] = specdec__##base##_multiply_words(specdec__##base##_get(&panel->pair[k][r * (16 / REGISTERS)]), pair); \
-            } \
-            specdec__##isa##_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, codes, integers); \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) { \
-                specdec__##base##_v scale = specdec__##base##_mul(specdec__##base##_load(panel->scale[k]), specdec__##base##_set(x->scale[block + (size_t)c])); \
-                acc[c] = specdec__##base##_madd(scale, specdec__##base##_from_ints(integers[c]), acc[c]); \
-                if (has_minimum) \
-                    acc[c] = specdec__##base##_madd(specdec__##base##_load(panel->minimum[k]), specdec__##base##_set(totals[c * per]), acc[c]); \
-            } \
-        } \
-        SPECDEC__UNROLL \
-        for (c = 0; c < columns; c++) \
-            specdec__##base##_store(sums + c * 16, acc[c]); \
-    } \
-    target SPECDEC__INLINE void specdec__##isa##_dot(int mode, int granule, int has_minimum, const specdec__panel *panel, int blocks, \
-                                                     const specdec__columns *x, size_t at, int count, float *sums) \
-    { \
-        for (; count >= most; count -= most, at += most, sums += most * 16) \
-            specdec__##isa##_dot_columns(mode, granule, has_minimum, most, panel, blocks, x, at, sums); \
-        if (most > 3 && count == 3) \
-            specdec__##isa##_dot_columns(mode, granule, has_minimum, 3, panel, blocks, x, at, sums); \
-        if (most > 3 && count == 2) \
-            specdec__##isa##_dot_columns(mode, granule, has_minimum, 2, panel, blocks, x, at, sums); \
-        if (count == 1) \
-            specdec__##isa##_dot_columns(mode, granule, has_minimum, 1, panel, blocks, x, at, sums); \
+/* What is added to a code to make it unsigned. */
+SPECDEC__INLINE int specdec__x86_bias(int type)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q4_0: return 8;
+    case SPECDEC__TYPE_Q5_0: return 16;
+    case SPECDEC__TYPE_Q3_K: return 4;
+    case SPECDEC__TYPE_Q6_K: return 32;
+    case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: return 0;
+    default: return 128;
     }
+}
 
-#define SPECDEC__X86_DOT_NAMED(isa, target, name, mode, granule, has_minimum) \
-    target static void specdec__##isa##_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
-                                                   int count, float *sums) \
-    { specdec__##isa##_dot(mode, granule, has_minimum, panel, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, sums); }
-
-/* Unpacks to codes + bias and to pairs; flip: signed codes become unsigned. */
-#define SPECDEC__X86_UNPACK(isa, base, target, name, granule, bias, small, flip, codes) \
-    target static void specdec__##isa##_unpack_##name(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel) \
-    { \
-        (void)type; \
-        codes; \
-        specdec__##base##_pairs(granule, bias, small, flip, blocks, panel); \
+/* The highest unsigned code. */
+SPECDEC__INLINE int specdec__x86_limit(int type)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q2_K: return 3;
+    case SPECDEC__TYPE_Q3_K: return 7;
+    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q4_K: return 15;
+    case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q5_K: return 31;
+    case SPECDEC__TYPE_Q6_K: return 63;
+    default: return 255;
     }
+}
 
-#define SPECDEC__X86_UNPACKS(isa, base, target, flip) \
-    SPECDEC__X86_UNPACK(isa, base, target, Q4_0, 32, 8, 1, 0, specdec__##base##_codes_Q4_0(tile, blocks, panel)) \
-    SPECDEC__X86_UNPACK(isa, base, target, Q4_K, 32, 0, 1, 0, specdec__##base##_codes_Q4_K(tile, panel)) \
-    SPECDEC__X86_UNPACK(isa, base, target, Q6_K, 16, 32, 1, 0, specdec__##base##_codes_Q6_K(tile, panel)) \
-    SPECDEC__X86_UNPACK(isa, base, target, Q8_0, 32, 0, 0, flip, specdec__##base##_codes_Q8_0(tile, blocks, panel)) \
-    SPECDEC__X86_UNPACK(isa, base, target, 32, 32, 0, 0, flip, specdec__unpack_codes(type, tile, blocks, panel)) \
-    SPECDEC__X86_UNPACK(isa, base, target, 16, 16, 0, 0, flip, specdec__unpack_codes(type, tile, blocks, panel))
+/* Bytes of a tile of one block of 32 values, or an eighth of one of 256. */
+SPECDEC__INLINE int specdec__x86_span(int type)
+{
+    switch (type) {
+    case SPECDEC__TYPE_IQ2_XXS: return 132;
+    case SPECDEC__TYPE_Q2_K: return 168;
+    case SPECDEC__TYPE_Q3_K: return 220;
+    case SPECDEC__TYPE_IQ4_XS: return 272;
+    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_IQ4_NL: case SPECDEC__TYPE_Q4_K: return 288;
+    case SPECDEC__TYPE_Q4_1: return 320;
+    case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_K: return 352;
+    case SPECDEC__TYPE_Q5_1: return 384;
+    case SPECDEC__TYPE_Q6_K: return 420;
+    default: return 544;
+    }
+}
 
-/* Those of SSE4.1 and AVX2. */
-#define SPECDEC__X86_DOTS(isa, target) \
-    SPECDEC__X86_DOT_NAMED(isa, target, 4bit, SPECDEC__X86_4BIT, 32, 0) \
-    SPECDEC__X86_DOT_NAMED(isa, target, 4bitm, SPECDEC__X86_4BIT, 32, 1) \
-    SPECDEC__X86_DOT_NAMED(isa, target, 6bit, SPECDEC__X86_6BIT, 16, 0) \
-    SPECDEC__X86_DOT_NAMED(isa, target, 16, SPECDEC__X86_SIGNED, 16, 0) \
-    SPECDEC__X86_DOT_NAMED(isa, target, 16m, SPECDEC__X86_SIGNED, 16, 1) \
-    SPECDEC__X86_DOT_NAMED(isa, target, 32, SPECDEC__X86_SIGNED, 32, 0) \
-    SPECDEC__X86_DOT_NAMED(isa, target, 32m, SPECDEC__X86_SIGNED, 32, 1)
+/* Types whose scales stand, as half floats, at the start of every 32 values. */
+SPECDEC__INLINE int specdec__x86_is_block_32(int type)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_1: return 1;
+    case SPECDEC__TYPE_Q8_0: case SPECDEC__TYPE_IQ4_NL: return 1;
+    default: return 0;
+    }
+}
+
+/* Asks for so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile, whose end another one follows. */
+#ifndef SPECDEC__AHEAD
+#define SPECDEC__AHEAD 4096
+#endif
+SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile, size_t at, size_t end, const unsigned char *next)
+{
+    const char *from = (const char *)(at + SPECDEC__AHEAD < end ? tile + at : next + at - end) + SPECDEC__AHEAD;
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < bytes; i += 64)
+        _mm_prefetch(from + i, _MM_HINT_T0);
+}
+
+/* Where a granule of some columns begins. codes (column, 8), pairs and totals (column, granules of a block), scales (column). */
+typedef struct specdec__x86_x {
+    const int32_t *codes, *pairs;
+    const float *scales, *totals;
+} specdec__x86_x;
+
+SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t at, int per, int half)
+{
+    specdec__x86_x from;
+
+    from.codes = (const int32_t *)(const void *)(x->codes + at * 32) + half * 4;
+    from.pairs = (per == 1 ? x->pair32 : x->pair16) + at * (size_t)per + half;
+    from.totals = (per == 1 ? x->sum32 : x->sum16) + at * (size_t)per + half;
+    from.scales = x->scale + at;
+    __asm__("" : "+r"(from.codes), "+r"(from.pairs), "+r"(from.scales)); /* one address each, not one for every value */
+    return from;
+}
 #endif /* x86_64 */
 
 /* --- SSE4.1 with SSSE3 ------------------------------------------------------------------------------------------------ */
@@ -2577,31 +2575,235 @@ SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_sum_codes(const int8_t *co
 }
 SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(specdec__sse41_v x) { return _mm_cvtsi128_si32(_mm_castps_si128(x.a)); }
 
-/* Bytes, 16-bit words and 32-bit ints of a register. */
-typedef __m128i specdec__sse41_bytes;
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_get(const void *at) { return _mm_loadu_si128((const __m128i *)at); }
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_put_bytes(void *at, __m128i v) { _mm_storeu_si128((__m128i *)at, v); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_ints(int32_t i) { return _mm_set1_epi32(i); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_and(__m128i a, int mask) { return _mm_and_si128(a, _mm_set1_epi8((char)mask)); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_shift(__m128i a, int n) { return _mm_srli_epi16(a, n); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_add_bytes(__m128i a, __m128i b) { return _mm_add_epi8(a, b); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_add_words(__m128i a, __m128i b) { return _mm_add_epi16(a, b); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_add_ints(__m128i a, __m128i b) { return _mm_add_epi32(a, b); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_multiply_words(__m128i a, __m128i b) { return _mm_madd_epi16(a, b); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_product(int mode, __m128i w, __m128i x)
-{
-    return mode == SPECDEC__X86_SIGNED ? _mm_maddubs_epi16(_mm_abs_epi8(w), _mm_sign_epi8(x, w)) : _mm_maddubs_epi16(w, x);
-}
-
 #define SPECDEC__ISA sse41
 #define SPECDEC__TARGET SPECDEC__SSE41
 #define SPECDEC__WIDTH 1
-#define SPECDEC__REGISTER 16
 #include SPECDEC_FILE
 
-SPECDEC__X86_DOT(sse41, sse41, SPECDEC__SSE41, 2)
-SPECDEC__X86_DOTS(sse41, SPECDEC__SSE41)
-SPECDEC__X86_UNPACKS(sse41, sse41, SPECDEC__SSE41, 0)
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_get(const void *at) { return _mm_loadu_si128((const __m128i *)at); }
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_put_bytes(void *at, __m128i v) { _mm_storeu_si128((__m128i *)at, v); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_and(__m128i a, int mask) { return _mm_and_si128(a, _mm_set1_epi8((char)mask)); }
+
+/* Products of unsigned w (or signed, for SIGNED) and signed x in 16-bit lanes, in twos. What may be added up there: 8 steps of
+   4-bit codes, 2 of 6-bit codes, 1 of 8-bit codes: all below 2^15, so nothing ever saturates. */
+enum { SPECDEC__SSE41_4BIT, SPECDEC__SSE41_6BIT, SPECDEC__SSE41_SIGNED };
+
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_product(int mode, __m128i w, __m128i x)
+{
+    return mode == SPECDEC__SSE41_SIGNED ? _mm_maddubs_epi16(_mm_abs_epi8(w), _mm_sign_epi8(x, w)) : _mm_maddubs_epi16(w, x);
+}
+
+/* So many vectors (of 64 bytes) of nibbles to twice as many of codes, the low nibbles first. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_nibbles(const unsigned char *from, int vectors, int8_t *codes)
+{
+    int i;
+
+    for (i = 0; i < vectors * 64; i += 16) {
+        __m128i q = specdec__sse41_get(from + i);
+
+        _mm_prefetch((const char *)from + 4096 + i, _MM_HINT_T0);
+        specdec__sse41_put_bytes(codes + i, specdec__sse41_and(q, 15));
+        specdec__sse41_put_bytes(codes + vectors * 64 + i, specdec__sse41_and(_mm_srli_epi16(q, 4), 15));
+    }
+}
+
+/* count scales (count, 16) = d times signed bytes (count, 16). */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scale_bytes(specdec__sse41_v d, const int8_t *bytes, int count, float (*out)[SPECDEC__ROWS])
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        specdec__sse41_store(out[i], specdec__sse41_mul(d, specdec__sse41_load_bytes(bytes + i * 16)));
+}
+
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_0(const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    int b;
+
+    for (b = 0; b < blocks; b++, tile += 288) {
+        specdec__sse41_store(panel->scale[b], specdec__sse41_load_f16(tile));
+        specdec__sse41_nibbles(tile + 32, 4, panel->u.codes + b * 512);
+    }
+}
+
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    int b, i;
+
+    for (b = 0; b < blocks; b++, tile += 544) {
+        specdec__sse41_store(panel->scale[b], specdec__sse41_load_f16(tile));
+        for (i = 0; i < 512; i += 16) {
+            _mm_prefetch((const char *)tile + 4096 + i, _MM_HINT_T0);
+            specdec__sse41_put_bytes(panel->u.codes + b * 512 + i, specdec__sse41_get(tile + 32 + i));
+        }
+    }
+}
+
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned char *tile, specdec__panel *panel)
+{
+    int8_t scales[128], minimums[128];
+    int i;
+
+    for (i = 0; i < 64; i += 16) {
+        __m128i a = specdec__sse41_get(tile + 64 + i), b = specdec__sse41_get(tile + 128 + i), c = specdec__sse41_get(tile + 192 + i);
+
+        specdec__sse41_put_bytes(scales + i, specdec__sse41_and(a, 63));
+        specdec__sse41_put_bytes(scales + 64 + i, specdec__sse41_and(c, 15) | specdec__sse41_and(_mm_srli_epi16(a, 2), 48));
+        specdec__sse41_put_bytes(minimums + i, specdec__sse41_and(b, 63));
+        specdec__sse41_put_bytes(minimums + 64 + i, specdec__sse41_and(_mm_srli_epi16(c, 4), 15) | specdec__sse41_and(_mm_srli_epi16(b, 2), 48));
+    }
+    specdec__sse41_scale_bytes(specdec__sse41_load_f16(tile), scales, 8, panel->scale);
+    specdec__sse41_scale_bytes(specdec__sse41_sub(specdec__sse41_set(-0.0f), specdec__sse41_load_f16(tile + 32)), minimums, 8, panel->minimum);
+    for (i = 0; i < 4; i++)
+        specdec__sse41_nibbles(tile + 256 + i * 512, 8, panel->u.codes + i * 1024);
+}
+
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned char *tile, specdec__panel *panel)
+{
+    const unsigned char *low = tile, *high = tile + 2048;
+    int8_t *codes = panel->u.codes;
+    int half, s, i;
+
+    specdec__sse41_scale_bytes(specdec__sse41_load_f16(tile + 3328), (const int8_t *)tile + 3072, 16, panel->scale);
+    for (half = 0; half < 2; half++, low += 1024, high += 512)
+        for (s = 0; s < 4; s++, codes += 512)
+            for (i = 0; i < 512; i += 16) {
+                __m128i q = specdec__sse41_and(_mm_srli_epi16(specdec__sse41_get(low + s % 2 * 512 + i), s / 2 * 4), 15);
+                __m128i h = specdec__sse41_and(_mm_srli_epi16(specdec__sse41_get(high + i), s * 2), 3);
+
+                _mm_prefetch((const char *)low + 4096 + s % 2 * 512 + i, _MM_HINT_T0);
+                specdec__sse41_put_bytes(codes + i, q | h << 4);
+            }
+}
+
+/* Pairs of granules: the sum of the codes below, -bias above, so that madd(pair, (offset, sum of activation codes)) is what
+   offset and bias add to a dot. small: codes are unsigned, a granule's of a lane add up to a byte. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_pairs(int granule, int bias, int small, int blocks, specdec__panel *panel)
+{
+    const __m128i ones = _mm_set1_epi32(0x01010101), words = _mm_set1_epi32(0x00010001), above = _mm_set1_epi32(-65536 * bias);
+    int vectors = granule / 4, k, r, i;
+
+    for (k = 0; k < blocks * 32 / granule; k++)
+        for (r = 0; r < 4; r++) {
+            int8_t *codes = panel->u.codes + k * vectors * 64 + r * 16;
+            __m128i sum = small ? specdec__sse41_get(codes) : _mm_setzero_si128();
+
+            if (small) {
+                for (i = 1; i < vectors; i++)
+                    sum = _mm_add_epi8(sum, specdec__sse41_get(codes + i * 64));
+                sum = specdec__sse41_product(SPECDEC__SSE41_4BIT, sum, ones);
+            } else {
+                for (i = 0; i < vectors; i++)
+                    sum = _mm_add_epi16(sum, specdec__sse41_product(SPECDEC__SSE41_4BIT, ones, specdec__sse41_get(codes + i * 64)));
+            }
+            sum = _mm_add_epi32(_mm_madd_epi16(sum, words), _mm_set1_epi32(-granule * bias));
+            specdec__sse41_put_bytes(&panel->pair[k][r * 4], (sum & _mm_set1_epi32(65535)) | above);
+        }
+}
+
+/* A granule of a panel times columns of them: adds to sums (column, register) in 32-bit lanes. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_integers(int mode, int vectors, int columns, const int8_t *w, const int32_t *x, __m128i (*sums)[4])
+{
+    const __m128i words = _mm_set1_epi32(0x00010001);
+    const int step = mode == SPECDEC__SSE41_4BIT ? vectors : mode == SPECDEC__SSE41_6BIT ? 2 : 1;
+    __m128i part[2][4], codes[4];
+    int i, c, r;
+
+    for (i = 0; i < vectors; i++) {
+        SPECDEC__UNROLL
+        for (r = 0; r < 4; r++)
+            codes[r] = specdec__sse41_get(w + i * 64 + r * 16);
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++) {
+            __m128i value = _mm_set1_epi32(x[c * 8 + i]);
+
+            SPECDEC__UNROLL
+            for (r = 0; r < 4; r++) {
+                __m128i product = specdec__sse41_product(mode, codes[r], value);
+
+                part[c][r] = i % step ? _mm_add_epi16(part[c][r], product) : product;
+                if (i % step == step - 1)
+                    sums[c][r] = _mm_add_epi32(sums[c][r], _mm_madd_epi16(part[c][r], words));
+            }
+        }
+    }
+}
+
+/* A panel times columns, 1 or 2 of them at once. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, const specdec__panel *panel, int blocks,
+                                                               const specdec__columns *x, size_t at, float *sums)
+{
+    const int per = 32 / granule, vectors = granule / 4;
+    specdec__sse41_v acc[2];
+    int k, c, r;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++)
+        acc[c] = specdec__sse41_load(sums + c * 16);
+    for (k = 0; k < blocks * per; k++) {
+        const specdec__x86_x from = specdec__x86_at(x, at + (size_t)(k / per) * (size_t)x->n, per, k % per);
+        __m128i integers[2][4];
+
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++) {
+            __m128i pair = _mm_set1_epi32(from.pairs[c * per]);
+
+            SPECDEC__UNROLL
+            for (r = 0; r < 4; r++)
+                integers[c][r] = _mm_madd_epi16(specdec__sse41_get(&panel->pair[k][r * 4]), pair);
+        }
+        specdec__sse41_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, from.codes, integers);
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++) {
+            specdec__sse41_v scale = specdec__sse41_mul(specdec__sse41_load(panel->scale[k]), specdec__sse41_set(from.scales[c]));
+
+            acc[c] = specdec__sse41_madd(scale, specdec__sse41_from_ints(integers[c]), acc[c]);
+            if (has_minimum)
+                acc[c] = specdec__sse41_madd(specdec__sse41_load(panel->minimum[k]), specdec__sse41_set(from.totals[c * per]), acc[c]);
+        }
+    }
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++)
+        specdec__sse41_store(sums + c * 16, acc[c]);
+}
+
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, int has_minimum, const specdec__panel *panel, int blocks,
+                                                       const specdec__columns *x, size_t at, int count, float *sums)
+{
+    for (; count >= 2; count -= 2, at += 2, sums += 32)
+        specdec__sse41_dot_columns(mode, granule, has_minimum, 2, panel, blocks, x, at, sums);
+    if (count)
+        specdec__sse41_dot_columns(mode, granule, has_minimum, 1, panel, blocks, x, at, sums);
+}
+
+#define SPECDEC__SSE41_DOT(name, mode, granule, has_minimum) \
+    SPECDEC__SSE41 static void specdec__sse41_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
+                                                         int count, float *sums) \
+    { specdec__sse41_dot(mode, granule, has_minimum, panel, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, sums); }
+
+SPECDEC__SSE41_DOT(4bit, SPECDEC__SSE41_4BIT, 32, 0)
+SPECDEC__SSE41_DOT(4bitm, SPECDEC__SSE41_4BIT, 32, 1)
+SPECDEC__SSE41_DOT(6bit, SPECDEC__SSE41_6BIT, 16, 0)
+SPECDEC__SSE41_DOT(16, SPECDEC__SSE41_SIGNED, 16, 0)
+SPECDEC__SSE41_DOT(16m, SPECDEC__SSE41_SIGNED, 16, 1)
+SPECDEC__SSE41_DOT(32, SPECDEC__SSE41_SIGNED, 32, 0)
+SPECDEC__SSE41_DOT(32m, SPECDEC__SSE41_SIGNED, 32, 1)
+
+/* Unpacks to pairs and to codes + bias where that fits 6 bits (Q4_0, Q4_K, Q6_K: multiplied as unsigned), else to codes. */
+#define SPECDEC__SSE41_UNPACK(name, granule, bias, small, codes) \
+    SPECDEC__SSE41 static void specdec__sse41_unpack_##name(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel) \
+    { \
+        (void)type; \
+        codes; \
+        specdec__sse41_pairs(granule, bias, small, blocks, panel); \
+    }
+
+SPECDEC__SSE41_UNPACK(Q4_0, 32, 8, 1, specdec__sse41_codes_Q4_0(tile, blocks, panel))
+SPECDEC__SSE41_UNPACK(Q4_K, 32, 0, 1, specdec__sse41_codes_Q4_K(tile, panel))
+SPECDEC__SSE41_UNPACK(Q6_K, 16, 32, 1, specdec__sse41_codes_Q6_K(tile, panel))
+SPECDEC__SSE41_UNPACK(Q8_0, 32, 0, 0, specdec__sse41_codes_Q8_0(tile, blocks, panel))
+SPECDEC__SSE41_UNPACK(32, 32, 0, 0, specdec__unpack_codes(type, tile, blocks, panel))
+SPECDEC__SSE41_UNPACK(16, 16, 0, 0, specdec__unpack_codes(type, tile, blocks, panel))
 #endif /* x86_64 */
 
 /* --- AVX2 with FMA and F16C, and AVX-VNNI ---------------------------------------------------------------------------- */
@@ -2654,7 +2856,6 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bytes(const int8_t *at)
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at)));
 }
 SPECDEC__AVX2_LANES(load_bytes, (const int8_t *at), specdec__avx2_from_bytes(at), specdec__avx2_from_bytes(at + 8))
-SPECDEC__AVX2_LANES(from_ints, (const __m256i *ints), _mm256_cvtepi32_ps(ints[0]), _mm256_cvtepi32_ps(ints[1]))
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store(float *at, specdec__avx2_v x)
 {
     _mm256_storeu_ps(at, x.a);
@@ -2690,57 +2891,558 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__av
     _mm_storeu_si128((__m128i *)at + 1, _mm256_cvtps_ph(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* Bytes, 16-bit words and 32-bit ints of a register. */
-typedef __m256i specdec__avx2_bytes;
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_get(const void *at) { return _mm256_loadu_si256((const __m256i *)at); }
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_bytes(void *at, __m256i v) { _mm256_storeu_si256((__m256i *)at, v); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_ints(int32_t i) { return _mm256_set1_epi32(i); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_and(__m256i a, int mask) { return _mm256_and_si256(a, _mm256_set1_epi8((char)mask)); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_shift(__m256i a, int n) { return _mm256_srli_epi16(a, n); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_bytes(__m256i a, __m256i b) { return _mm256_add_epi8(a, b); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_words(__m256i a, __m256i b) { return _mm256_add_epi16(a, b); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_add_ints(__m256i a, __m256i b) { return _mm256_add_epi32(a, b); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_multiply_words(__m256i a, __m256i b) { return _mm256_madd_epi16(a, b); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_product(int mode, __m256i w, __m256i x)
-{
-    return mode == SPECDEC__X86_SIGNED ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w)) : _mm256_maddubs_epi16(w, x);
-}
-
 #define SPECDEC__ISA avx2
 #define SPECDEC__TARGET SPECDEC__AVX2
 #define SPECDEC__WIDTH 1
-#define SPECDEC__REGISTER 32
 #include SPECDEC_FILE
 
-SPECDEC__X86_DOT(avx2, avx2, SPECDEC__AVX2, 4)
-SPECDEC__X86_DOTS(avx2, SPECDEC__AVX2)
-SPECDEC__X86_UNPACKS(avx2, avx2, SPECDEC__AVX2, 0)
 
-#ifdef SPECDEC__AVXVNNI
-SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_integers(int mode, int vectors, int columns, const int8_t *w, const int32_t *x, __m256i (*sums)[2])
+/* Weight codes are unpacked in registers, of 8 rows at a time, and multiplied by all columns. The type is a constant in all that
+   follows: every type gets its own machine code. */
+
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_get(const void *at) { return _mm256_loadu_si256((const __m256i *)at); }
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_bytes(void *at, __m256i v) { _mm256_storeu_si256((__m256i *)at, v); }
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_and(__m256i a, int mask) { return _mm256_and_si256(a, _mm256_set1_epi8((char)mask)); }
+
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at)); }
+
+SPECDEC__INLINE int specdec__avx2_granule(int type)
 {
-    int i, c;
+    return type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_Q6_K ? 16 : 32;
+}
 
-    (void)mode;
-    for (i = 0; i < vectors; i++) {
-        __m256i a = specdec__avx2_get(w + i * 64), b = specdec__avx2_get(w + i * 64 + 32);
+SPECDEC__INLINE int specdec__avx2_has_minimum(int type)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: return 1;
+    default: return 0;
+    }
+}
+
+/* Types whose codes are 8 bits, signed. */
+SPECDEC__INLINE int specdec__avx2_is_signed(int type) { return specdec__x86_limit(type) == 255; }
+
+/* value in every byte whose bit n is set. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bit(__m256i a, int n, int value)
+{
+    __m256i found = _mm256_sub_epi8(_mm256_setzero_si256(), specdec__avx2_and(a, 1 << n));
+    return _mm256_min_epu8(found, _mm256_set1_epi8((char)value));
+}
+
+/* Bit n of every byte to bit 4, for a constant n; the other bits are for the caller to mask. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bit_to_4(__m256i a, int n)
+{
+    return n < 4 ? _mm256_slli_epi16(a, 4 - n) : _mm256_srli_epi16(a, n - 4);
+}
+
+/* Blocks of 32 in nibbles; at: the nibbles, bits: the fifth bits. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_32(const unsigned char *at, const unsigned char *bits, __m256i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        __m256i q = specdec__avx2_get(at + i * 64);
+
+        u[i] = specdec__avx2_and(q, 15);
+        u[i + 4] = specdec__avx2_and(_mm256_srli_epi16(q, 4), 15);
+    }
+    if (bits) {
+        __m256i high = specdec__avx2_get(bits);
 
         SPECDEC__UNROLL
-        for (c = 0; c < columns; c++) {
-            __m256i value = _mm256_set1_epi32(x[c * 8 + i]);
+        for (i = 0; i < 8; i++)
+            u[i] = _mm256_or_si256(u[i], specdec__avx2_and(specdec__avx2_bit_to_4(high, i), 16));
+    }
+}
 
-            sums[c][0] = _mm256_dpbusd_avx_epi32(sums[c][0], a, value);
-            sums[c][1] = _mm256_dpbusd_avx_epi32(sums[c][1], b, value);
+/* The values of IQ4_NL and IQ4_XS in place of nibbles. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_iq4(__m256i u[8])
+{
+    const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)specdec__quant_iq4_values));
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = _mm256_shuffle_epi8(table, u[i]);
+}
+
+/* One of the runs of 32 that share bytes: `bits` bits of them, from bit `run * bits` on. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_run(const unsigned char *at, int run, int bits, __m256i u[8])
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_get(at + i * 64), run * bits), (1 << bits) - 1);
+}
+
+/* Eighths of Q4_K and Q5_K: nibbles of eight vectors, low ones in the even eighths; bits: the fifth bits. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_k(const unsigned char *at, const unsigned char *bits, int eighth, __m256i u[8])
+{
+    int i;
+
+    at += eighth / 2 * 512;
+    if (eighth % 2)
+        specdec__avx2_codes_run(at, 1, 4, u);
+    else
+        specdec__avx2_codes_run(at, 0, 4, u);
+    if (bits) {
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = _mm256_or_si256(u[i], specdec__avx2_bit(specdec__avx2_get(bits + i * 64), eighth, 16));
+    }
+}
+
+/* One of the four runs of 32 in 128 values of Q6_K. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_6(const unsigned char *low, const unsigned char *high, int run, __m256i u[8])
+{
+    int i;
+
+    specdec__avx2_codes_run(low + run % 2 * 512, run / 2, 4, u);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        __m256i h = specdec__avx2_get(high + i * 64);
+
+        h = run < 2 ? _mm256_slli_epi16(h, 4 - 2 * run) : _mm256_srli_epi16(h, 2 * run - 4);
+        u[i] = _mm256_or_si256(u[i], specdec__avx2_and(h, 48));
+    }
+}
+
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char *at, int eighth, __m256i u[8])
+{
+    const unsigned char *low = at + eighth / 4 * 1024, *high = at + 2048 + eighth / 4 * 512;
+
+    switch (eighth % 4) {
+    case 0: specdec__avx2_codes_6(low, high, 0, u); break;
+    case 1: specdec__avx2_codes_6(low, high, 1, u); break;
+    case 2: specdec__avx2_codes_6(low, high, 2, u); break;
+    default: specdec__avx2_codes_6(low, high, 3, u); break;
+    }
+}
+
+/* Eighths of Q2_K and Q3_K: two bits of eight vectors; bits: the third bits. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned char *at, const unsigned char *bits, int eighth, __m256i u[8])
+{
+    int i;
+
+    at += eighth / 4 * 512;
+    switch (eighth % 4) {
+    case 0: specdec__avx2_codes_run(at, 0, 2, u); break;
+    case 1: specdec__avx2_codes_run(at, 1, 2, u); break;
+    case 2: specdec__avx2_codes_run(at, 2, 2, u); break;
+    default: specdec__avx2_codes_run(at, 3, 2, u); break;
+    }
+    if (bits) {
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = _mm256_or_si256(u[i], specdec__avx2_bit(specdec__avx2_get(bits + i * 64), eighth, 4));
+    }
+}
+
+/* Eight vectors of codes, plus their bias where they are less than 8 bits: values 32*block .. 32*block + 31 of 8 rows. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, const specdec__panel *panel, int block, int half, __m256i u[8])
+{
+    const unsigned char *all = tile + half * 32, *at = all + (size_t)block * (size_t)specdec__x86_span(type);
+    int i;
+
+    switch (type) {
+    case SPECDEC__TYPE_Q4_0: specdec__avx2_codes_32(at + 32, NULL, u); break;
+    case SPECDEC__TYPE_Q4_1: specdec__avx2_codes_32(at + 64, NULL, u); break;
+    case SPECDEC__TYPE_Q5_0: specdec__avx2_codes_32(at + 96, at + 32, u); break;
+    case SPECDEC__TYPE_Q5_1: specdec__avx2_codes_32(at + 128, at + 64, u); break;
+    case SPECDEC__TYPE_IQ4_NL: specdec__avx2_codes_32(at + 32, NULL, u); specdec__avx2_iq4(u); break;
+    case SPECDEC__TYPE_IQ4_XS: specdec__avx2_codes_32(all + 128 + block * 256, NULL, u); specdec__avx2_iq4(u); break;
+    case SPECDEC__TYPE_Q2_K: specdec__avx2_codes_crumbs(all + 256, NULL, block, u); break;
+    case SPECDEC__TYPE_Q3_K: specdec__avx2_codes_crumbs(all + 512, all, block, u); break;
+    case SPECDEC__TYPE_Q4_K: specdec__avx2_codes_k(all + 256, NULL, block, u); break;
+    case SPECDEC__TYPE_Q5_K: specdec__avx2_codes_k(all + 768, all + 256, block, u); break;
+    case SPECDEC__TYPE_Q6_K: specdec__avx2_codes_q6_k(all, block, u); break;
+    default: /* Q8_0, or stored by the unpacking */
+        at = type == SPECDEC__TYPE_Q8_0 ? at + 32 : (const unsigned char *)panel->u.codes + (size_t)block * 512 + half * 32;
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            u[i] = specdec__avx2_get(at + i * 64);
+        break;
+    }
+}
+
+/* The scales of a tile of 256 values are d times whole numbers: those of Q2_K, Q4_K and Q5_K, and the minimums' after them. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q2_k(const unsigned char *tile, int8_t *scales, int8_t *minimums)
+{
+    int i;
+
+    for (i = 0; i < 256; i += 32) {
+        __m256i both = specdec__avx2_get(tile + i);
+
+        specdec__avx2_put_bytes(scales + i, specdec__avx2_and(both, 15));
+        specdec__avx2_put_bytes(minimums + i, specdec__avx2_and(_mm256_srli_epi16(both, 4), 15));
+    }
+}
+
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_k(const unsigned char *tile, int8_t *scales, int8_t *minimums)
+{
+    int i;
+
+    for (i = 0; i < 64; i += 32) {
+        __m256i a = specdec__avx2_get(tile + 64 + i), b = specdec__avx2_get(tile + 128 + i), c = specdec__avx2_get(tile + 192 + i);
+        __m256i top = specdec__avx2_and(_mm256_srli_epi16(a, 2), 48);
+
+        specdec__avx2_put_bytes(scales + i, specdec__avx2_and(a, 63));
+        specdec__avx2_put_bytes(scales + 64 + i, _mm256_or_si256(specdec__avx2_and(c, 15), top));
+        top = specdec__avx2_and(_mm256_srli_epi16(b, 2), 48);
+        specdec__avx2_put_bytes(minimums + i, specdec__avx2_and(b, 63));
+        specdec__avx2_put_bytes(minimums + 64 + i, _mm256_or_si256(specdec__avx2_and(_mm256_srli_epi16(c, 4), 15), top));
+    }
+}
+
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned char *tile, int8_t *scales)
+{
+    int i, half;
+
+    for (half = 0; half < 64; half += 32) {
+        const __m256i high = specdec__avx2_get(tile + 1664 + half);
+
+        SPECDEC__UNROLL
+        for (i = 0; i < 4; i++) { /* two scales at once */
+            __m256i low = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_get(tile + 1536 + i % 2 * 64 + half), i / 2 * 4), 15);
+            __m256i top = specdec__avx2_and(i < 2 ? _mm256_slli_epi16(high, 4 - 2 * i) : _mm256_srli_epi16(high, 2 * i - 4), 48);
+
+            specdec__avx2_put_bytes(scales + i * 64 + half, _mm256_sub_epi8(_mm256_or_si256(low, top), _mm256_set1_epi8(32)));
         }
     }
 }
 
-SPECDEC__X86_DOT(avxvnni, avx2, SPECDEC__AVXVNNI, 4)
-SPECDEC__X86_DOT_NAMED(avxvnni, SPECDEC__AVXVNNI, 16, SPECDEC__X86_VNNI, 16, 0)
-SPECDEC__X86_DOT_NAMED(avxvnni, SPECDEC__AVXVNNI, 16m, SPECDEC__X86_VNNI, 16, 1)
-SPECDEC__X86_DOT_NAMED(avxvnni, SPECDEC__AVXVNNI, 32, SPECDEC__X86_VNNI, 32, 0)
-SPECDEC__X86_DOT_NAMED(avxvnni, SPECDEC__AVXVNNI, 32m, SPECDEC__X86_VNNI, 32, 1)
-SPECDEC__X86_UNPACKS(avxvnni, avx2, SPECDEC__AVXVNNI, 1)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_iq4_xs(const unsigned char *tile, int8_t *scales)
+{
+    const __m128i *at = (const __m128i *)(const void *)tile;
+    const __m128i three = _mm_set1_epi16(3);
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        __m128i low = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(at + 4 + i / 2), i % 2 * 4), _mm_set1_epi8(15));
+        __m128i first = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(at + 2), 2 * i), three);
+        __m128i second = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(at + 3), 2 * i), three);
+        __m128i top = _mm_slli_epi16(_mm_packus_epi16(first, second), 4);
+
+        _mm_storeu_si128((__m128i *)(void *)(scales + i * 16), _mm_sub_epi8(_mm_or_si128(low, top), _mm_set1_epi8(32)));
+    }
+}
+
+/* Four times seven sign bits to four bytes, the eighth making their number even. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_signs(__m256i word)
+{
+    const __m256i parity = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+    __m256i signs = _mm256_and_si256(word, _mm256_set1_epi32(0x7F));
+
+    signs = _mm256_or_si256(signs, _mm256_and_si256(_mm256_slli_epi32(word, 1), _mm256_set1_epi32(0x7F00)));
+    signs = _mm256_or_si256(signs, _mm256_and_si256(_mm256_slli_epi32(word, 2), _mm256_set1_epi32(0x7F0000)));
+    signs = _mm256_or_si256(signs, _mm256_and_si256(_mm256_slli_epi32(word, 3), _mm256_set1_epi32(0x7F000000)));
+    return _mm256_or_si256(signs, _mm256_shuffle_epi8(parity, specdec__avx2_and(_mm256_xor_si256(signs, _mm256_srli_epi16(signs, 4)), 15)));
+}
+
+/* Magnitude indices (8 bits: four times two) and signs (4 bits) of 32-bit lanes to four codes. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_points(__m256i magnitudes, __m256i signs)
+{
+    const __m256i table = _mm256_broadcastsi128_si256(_mm_setr_epi8(8, 25, 43, 0, -8, -25, -43, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+
+    magnitudes = _mm256_or_si256(magnitudes, _mm256_slli_epi32(magnitudes, 12));
+    magnitudes = _mm256_or_si256(magnitudes, _mm256_slli_epi32(magnitudes, 6));
+    signs = _mm256_or_si256(signs, _mm256_slli_epi32(signs, 14));
+    signs = _mm256_slli_epi32(_mm256_or_si256(signs, _mm256_slli_epi32(signs, 7)), 2);
+    return _mm256_shuffle_epi8(table, _mm256_or_si256(specdec__avx2_and(magnitudes, 3), specdec__avx2_and(signs, 4)));
+}
+
+/* IQ2_XXS: a long way to go, so its codes and scales are stored. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_iq2_xxs(const unsigned char *tile, specdec__panel *panel)
+{
+    const uint16_t *grid = specdec__quant_iq2_xxs_grid;
+    uint32_t points[2][16]; /* of the groups 0 and 1 of 8 values of a row, and of 2 and 3 */
+    int g, row, half, i;
+
+    for (g = 0; g < 8; g++) {
+        const unsigned char *groups = tile + 32 + g * 128;
+
+        for (row = 0; row < 16; row++, groups += 4) {
+            points[0][row] = grid[groups[0]] | (uint32_t)grid[groups[1]] << 16;
+            points[1][row] = grid[groups[2]] | (uint32_t)grid[groups[3]] << 16;
+        }
+        for (half = 0; half < 2; half++) {
+            __m256i word = specdec__avx2_get(groups + half * 32), signs = specdec__avx2_signs(word), scale;
+
+            SPECDEC__UNROLL
+            for (i = 0; i < 8; i++) {
+                __m256i magnitudes = _mm256_srli_epi32(specdec__avx2_get(points[i / 4] + half * 8), i % 4 * 8);
+                __m256i codes = specdec__avx2_points(_mm256_and_si256(magnitudes, _mm256_set1_epi32(255)),
+                                                     _mm256_and_si256(_mm256_srli_epi32(signs, i * 4), _mm256_set1_epi32(15)));
+
+                specdec__avx2_put_bytes(panel->u.codes + g * 512 + i * 64 + half * 32, codes);
+            }
+            scale = _mm256_or_si256(_mm256_slli_epi32(_mm256_srli_epi32(word, 28), 1), _mm256_set1_epi32(1));
+            _mm256_storeu_ps(panel->scale[g] + half * 8, _mm256_mul_ps(specdec__avx2_halves(tile + half * 16),
+                                                                       _mm256_mul_ps(_mm256_set1_ps(0.125f), _mm256_cvtepi32_ps(scale))));
+        }
+    }
+}
+
+/* Factors of the scales (granule, 16) and, 256 further, of the minimums of 256 values; room for them. IQ2_XXS is stored in the panel. */
+SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, const unsigned char *tile, int8_t *room, specdec__panel *panel)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q2_K: specdec__avx2_factors_q2_k(tile, room, room + 256); break;
+    case SPECDEC__TYPE_Q3_K: specdec__avx2_factors_q3_k(tile, room); break;
+    case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: specdec__avx2_factors_k(tile, room, room + 256); break;
+    case SPECDEC__TYPE_Q6_K: return (const int8_t *)tile + 3072;
+    case SPECDEC__TYPE_IQ4_XS: specdec__avx2_factors_iq4_xs(tile, room); break;
+    default: specdec__avx2_expand_iq2_xxs(tile, panel); break;
+    }
+    return room;
+}
+
+/* d of 8 rows of 256 values: of the scales and of the minimums. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned char *tile, int half, __m256 d[2])
+{
+    const unsigned char *at = tile + (type == SPECDEC__TYPE_Q2_K ? 1280 : type == SPECDEC__TYPE_Q3_K ? 1728 : type == SPECDEC__TYPE_Q6_K ? 3328 : 0) + half * 16;
+
+    d[0] = d[1] = _mm256_setzero_ps();
+    if (!specdec__x86_is_block_32(type))
+        d[0] = specdec__avx2_halves(at);
+    if (!specdec__x86_is_block_32(type) && specdec__avx2_has_minimum(type))
+        d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_halves(at + 32));
+}
+
+/* The scales, or with which = 1 the minimums, of 8 rows of a granule. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int which, const unsigned char *tile, const int8_t *factors, const __m256 *d,
+                                                         const specdec__panel *panel, int granule, int half)
+{
+    if (specdec__x86_is_block_32(type))
+        return specdec__avx2_halves(tile + (size_t)granule * (size_t)specdec__x86_span(type) + which * 32 + half * 16);
+    if (type == SPECDEC__TYPE_IQ2_XXS)
+        return _mm256_loadu_ps(panel->scale[granule] + half * 8);
+    return _mm256_mul_ps(d[which], specdec__avx2_from_bytes(factors + which * 256 + granule * 16 + half * 8));
+}
+
+/* What makes a pair (see specdec__avx512_pair) of the sum of a granule's unsigned codes. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bias_pair(int type, __m256i sum)
+{
+    const int bias = specdec__x86_bias(type), below = -bias * specdec__avx2_granule(type);
+
+    return _mm256_add_epi16(sum, _mm256_set1_epi32(-bias * 65536 + (below & 65535)));
+}
+
+/* The pair of a granule of count vectors. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair(int type, const __m256i *u, int count)
+{
+    const __m256i ones = _mm256_set1_epi8(1), words = _mm256_set1_epi16(1);
+    const int wide = specdec__avx2_is_signed(type);
+    __m256i sum = wide ? _mm256_maddubs_epi16(ones, u[0]) : u[0];
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 1; i < count; i++)
+        sum = wide ? _mm256_add_epi16(sum, _mm256_maddubs_epi16(ones, u[i])) : _mm256_add_epi8(sum, u[i]);
+    if (wide)
+        return _mm256_and_si256(_mm256_madd_epi16(sum, words), _mm256_set1_epi32(65535));
+    return specdec__avx2_bias_pair(type, _mm256_madd_epi16(_mm256_maddubs_epi16(sum, ones), words));
+}
+
+/* sums (column) = dots of vectors of a granule with columns. Products are added up in 16 bits as long as that cannot saturate. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int vectors, const __m256i *u, const int32_t *x, __m256i *sums)
+{
+    const int is_signed = specdec__avx2_is_signed(type), step = is_signed ? 1 : specdec__min_int(32767 / (254 * specdec__x86_limit(type)), vectors);
+    __m256i part[2], product;
+    int i, c;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < vectors; i++) {
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++) {
+            product = _mm256_set1_epi32(x[c * 8 + i]);
+            product = is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(u[i]), _mm256_sign_epi8(product, u[i])) : _mm256_maddubs_epi16(u[i], product);
+            if (i % step)
+                product = _mm256_add_epi16(part[c], product);
+            SPECDEC__KEEP(product); /* or compilers add up in another order, which needs more registers */
+            part[c] = product;
+            if (i % step == step - 1) {
+                product = _mm256_madd_epi16(product, _mm256_set1_epi16(1));
+                sums[c] = i < step ? product : _mm256_add_epi32(sums[c], product);
+            }
+        }
+    }
+}
+
+#define SPECDEC__AVX2_FUSED(isa, target) \
+    /* acc (column) += a granule times 1 or 2 columns. */ \
+    target SPECDEC__INLINE void specdec__##isa##_fused_columns(int type, int columns, const __m256i *u, __m256i pair, __m256 scale, __m256 minimum, \
+                                                               const specdec__x86_x *x, int column, __m256 *acc) \
+    { \
+        const int granule = specdec__avx2_granule(type), per = 32 / granule; \
+        __m256i sums[2]; \
+        int c; \
+        specdec__##isa##_sums(type, columns, granule / 4, u, x->codes + (size_t)column * 8, sums); \
+        SPECDEC__UNROLL \
+        for (c = 0; c < columns; c++) { \
+            sums[c] = _mm256_add_epi32(sums[c], _mm256_madd_epi16(pair, _mm256_set1_epi32(x->pairs[(column + c) * per]))); \
+            acc[c] = _mm256_fmadd_ps(_mm256_mul_ps(scale, _mm256_set1_ps(x->scales[column + c])), _mm256_cvtepi32_ps(sums[c]), acc[c]); \
+            if (specdec__avx2_has_minimum(type)) \
+                acc[c] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x->totals[(column + c) * per]), acc[c]); \
+        } \
+    } \
+    /* A block times columns: 1 or 2, known to the compiler, to acc (column), or else count of them to sums (column, 16). */ \
+    target SPECDEC__INLINE void specdec__##isa##_fused_block(int type, const unsigned char *tile, const int8_t *factors, const __m256 *d, \
+                                                             const specdec__panel *panel, int block, int half, const specdec__columns *x, size_t at, \
+                                                             int columns, int count, __m256 *acc, float *sums) \
+    { \
+        const int granule = specdec__avx2_granule(type), per = 32 / granule; \
+        __m256i u[8], pair; \
+        __m256 scale, minimum; \
+        specdec__x86_x from; \
+        int g, c, i; \
+        specdec__##isa##_codes(type, tile, panel, block, half, u); \
+        SPECDEC__UNROLL \
+        for (i = 0; i < 8; i++) \
+            SPECDEC__KEEP(u[i]); \
+        SPECDEC__UNROLL \
+        for (g = 0; g < per; g++) { \
+            from = specdec__x86_at(x, at, per, g); \
+            pair = specdec__##isa##_pair(type, u + g * 4, granule / 4); \
+            scale = specdec__avx2_granule_scale(type, 0, tile, factors, d, panel, block * per + g, half); \
+            minimum = specdec__avx2_has_minimum(type) ? specdec__avx2_granule_scale(type, 1, tile, factors, d, panel, block * per + g, half) : scale; \
+            if (columns) \
+                specdec__##isa##_fused_columns(type, columns, u + g * 4, pair, scale, minimum, &from, 0, acc); \
+            else \
+                for (c = 0; c < count; c++) { \
+                    acc[0] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS); \
+                    specdec__##isa##_fused_columns(type, 1, u + g * 4, pair, scale, minimum, &from, c, acc); \
+                    _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[0]); \
+                } \
+        } \
+    } \
+    /* 256 values of a tile, from byte `from` on, or what is left of it: 8 rows, then the others. */ \
+    target SPECDEC__INLINE void specdec__##isa##_fused_run(int type, const specdec__tiles *tiles, int t, size_t from, size_t end, int blocks, \
+                                                           specdec__panel *panel, const specdec__columns *x, size_t at, int columns, int count, float *sums) \
+    { \
+        const int share = specdec__x86_span(type) / 2; \
+        const unsigned char *tile = tiles->tile[t] + from; \
+        int8_t room[512]; \
+        const int8_t *factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, tile, room, panel); \
+        int half, b, c; \
+        for (half = 0; half < 2; half++, sums += 8) { \
+            __m256 acc[2], d[2]; \
+            specdec__avx2_scales(type, tile, half, d); \
+            SPECDEC__UNROLL \
+            for (c = 0; c < columns; c++) \
+                acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS); \
+            for (b = 0; b < blocks; b++) { \
+                specdec__x86_prefetch(share, tiles->tile[t], from + (size_t)((half * blocks + b) * share), end, tiles->next[t]); \
+                specdec__##isa##_fused_block(type, tile, factors, d, panel, b, half, x, at + (size_t)b * (size_t)x->n, columns, count, acc, sums); \
+            } \
+            SPECDEC__UNROLL \
+            for (c = 0; c < columns; c++) \
+                _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[c]); \
+        } \
+    } \
+    /* 256 values of one tile, then of the other: more streams bring more bytes. */ \
+    target SPECDEC__INLINE void specdec__##isa##_fused(int type, const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
+                                                       int block, int column, int columns, int count, float *const *sums) \
+    { \
+        const size_t span = (size_t)specdec__x86_span(type); \
+        int from, run, t; \
+        for (from = 0; from < blocks; from += run) { \
+            const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column; \
+            run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from); \
+            for (t = 0; t < 2 && tiles->tile[t]; t++) { \
+                if (block + from == 0) \
+                    memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float)); \
+                specdec__##isa##_fused_run(type, tiles, t, (size_t)from * span, (size_t)blocks * span, run, panels, x, at, columns, count, sums[t]); \
+            } \
+        } \
+    }
+
+#define SPECDEC__AVX2_MULTIPLY(isa, target, number) \
+    target static void specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
+                                                          int block, int column, int count, float *const *sums) \
+    { \
+        switch (count) { \
+        case 1: specdec__##isa##_fused(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, 1, 1, sums); break; \
+        case 2: specdec__##isa##_fused(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, 2, 2, sums); break; \
+        default: specdec__##isa##_fused(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, 0, count, sums); break; \
+        } \
+    }
+
+/* The same for types that are seldom, in less machine code. */
+#define SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, number) \
+    target static void specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
+                                                          int block, int column, int count, float *const *sums) \
+    { specdec__##isa##_fused(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, 0, count, sums); }
+
+#define SPECDEC__AVX2_MULTIPLIES(isa, target) \
+    SPECDEC__AVX2_FUSED(isa, target) \
+    SPECDEC__AVX2_MULTIPLY(isa, target, Q4_0) \
+    SPECDEC__AVX2_MULTIPLY(isa, target, Q8_0) \
+    SPECDEC__AVX2_MULTIPLY(isa, target, Q4_K) \
+    SPECDEC__AVX2_MULTIPLY(isa, target, Q6_K) \
+    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q4_1) \
+    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q5_0) \
+    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q5_1) \
+    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q2_K) \
+    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q3_K) \
+    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q5_K) \
+    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, IQ2_XXS) \
+    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, IQ4_NL) \
+    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, IQ4_XS)
+
+SPECDEC__AVX2_MULTIPLIES(avx2, SPECDEC__AVX2)
+
+#ifdef SPECDEC__AVXVNNI
+SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_codes(int type, const unsigned char *tile, const specdec__panel *panel, int block, int half, __m256i u[8])
+{
+    int i;
+
+    specdec__avx2_codes(type, tile, panel, block, half, u);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        u[i] = specdec__avx2_is_signed(type) ? _mm256_xor_si256(u[i], _mm256_set1_epi8((char)-128)) : u[i];
+}
+
+SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_pair(int type, const __m256i *u, int count)
+{
+    __m256i sum = _mm256_setzero_si256(), rest = u[0];
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 1; i < count; i++)
+        if (specdec__avx2_is_signed(type))
+            sum = _mm256_dpbusd_avx_epi32(sum, u[i], _mm256_set1_epi8(1));
+        else
+            rest = _mm256_add_epi8(rest, u[i]);
+    return specdec__avx2_bias_pair(type, _mm256_dpbusd_avx_epi32(sum, rest, _mm256_set1_epi8(1)));
+}
+
+/* In two chains a column: half the wait for the last product. */
+SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_sums(int type, int columns, int vectors, const __m256i *u, const int32_t *x, __m256i *sums)
+{
+    __m256i odd[2];
+    int i, c;
+
+    (void)type;
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++)
+        sums[c] = odd[c] = _mm256_setzero_si256();
+    SPECDEC__UNROLL
+    for (i = 0; i < vectors; i += 2)
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++) {
+            sums[c] = _mm256_dpbusd_avx_epi32(sums[c], u[i], _mm256_set1_epi32(x[c * 8 + i]));
+            odd[c] = _mm256_dpbusd_avx_epi32(odd[c], u[i + 1], _mm256_set1_epi32(x[c * 8 + i + 1]));
+        }
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++)
+        sums[c] = _mm256_add_epi32(sums[c], odd[c]);
+}
+
+SPECDEC__AVX2_MULTIPLIES(avxvnni, SPECDEC__AVXVNNI)
 #endif
 #endif /* x86_64 */
 
@@ -2801,58 +3503,6 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_f16(void *at, __m512 
 
 /* Up to 4 columns: weight codes stay packed in the tile and are unpacked in registers. More: two tiles are unpacked to panels,
    once for all columns. The type is a constant in all that follows: every type gets its own machine code. */
-
-/* What is added to a code to make it unsigned, the highest code then, and the bytes of 32 values of 16 rows. */
-SPECDEC__INLINE int specdec__avx512_bias(int type)
-{
-    switch (type) {
-    case SPECDEC__TYPE_Q4_0: return 8;
-    case SPECDEC__TYPE_Q5_0: return 16;
-    case SPECDEC__TYPE_Q3_K: return 4;
-    case SPECDEC__TYPE_Q6_K: return 32;
-    case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: return 0;
-    default: return 128;
-    }
-}
-
-SPECDEC__INLINE int specdec__avx512_limit(int type)
-{
-    switch (type) {
-    case SPECDEC__TYPE_Q2_K: return 3;
-    case SPECDEC__TYPE_Q3_K: return 7;
-    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q4_K: return 15;
-    case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q5_K: return 31;
-    case SPECDEC__TYPE_Q6_K: return 63;
-    default: return 255;
-    }
-}
-
-/* Bytes of a tile of one block of 32 values, or an eighth of one of 256. */
-SPECDEC__INLINE int specdec__avx512_span(int type)
-{
-    switch (type) {
-    case SPECDEC__TYPE_IQ2_XXS: return 132;
-    case SPECDEC__TYPE_Q2_K: return 168;
-    case SPECDEC__TYPE_Q3_K: return 220;
-    case SPECDEC__TYPE_IQ4_XS: return 272;
-    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_IQ4_NL: case SPECDEC__TYPE_Q4_K: return 288;
-    case SPECDEC__TYPE_Q4_1: return 320;
-    case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_K: return 352;
-    case SPECDEC__TYPE_Q5_1: return 384;
-    case SPECDEC__TYPE_Q6_K: return 420;
-    default: return 544;
-    }
-}
-
-/* Types whose scales stand, as half floats, at the start of every 32 values. */
-SPECDEC__INLINE int specdec__avx512_is_block_32(int type)
-{
-    switch (type) {
-    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_1: return 1;
-    case SPECDEC__TYPE_Q8_0: case SPECDEC__TYPE_IQ4_NL: return 1;
-    default: return 0;
-    }
-}
 
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_load_bytes(const unsigned char *at) { return _mm512_loadu_si512(at); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves(const unsigned char *at) { return specdec__avx512_load_f16(at); }
@@ -3040,7 +3690,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned
 /* Eight vectors of unsigned codes: values 32*block .. 32*block + 31 of 16 rows; a tile of 256 values or of blocks of 32. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile, const specdec__panel *panel, int block, __m512i u[8])
 {
-    const unsigned char *at = tile + (size_t)block * (size_t)specdec__avx512_span(type);
+    const unsigned char *at = tile + (size_t)block * (size_t)specdec__x86_span(type);
     int i;
 
     switch (type) {
@@ -3072,14 +3722,14 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsig
    madd(pair, (offset, sum of activation codes)) is what offset and bias add to a dot of unsigned codes. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pair(int type, const __m512i *u, int count)
 {
-    const int bias = specdec__avx512_bias(type);
+    const int bias = specdec__x86_bias(type);
     const __m512i ones = _mm512_set1_epi8(1);
     __m512i sum = _mm512_set1_epi32(-4 * count * bias), rest = u[0];
     int i;
 
     SPECDEC__UNROLL
     for (i = 1; i < count; i++)
-        if (specdec__avx512_limit(type) * count <= 255)
+        if (specdec__x86_limit(type) * count <= 255)
             rest = _mm512_add_epi8(rest, u[i]);
         else
             sum = _mm512_dpbusd_epi32(sum, u[i], ones);
@@ -3236,41 +3886,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
     }
 }
 
-/* Asks for as many bytes as a block has, SPECDEC__AHEAD bytes ahead of byte `at` of a tile, whose end another one follows. */
-#ifndef SPECDEC__AHEAD
-#define SPECDEC__AHEAD 4096
-#endif
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int type, const unsigned char *tile, size_t at, size_t end, const unsigned char *next)
-{
-    const char *from = (const char *)(at + SPECDEC__AHEAD < end ? tile + at : next + at - end) + SPECDEC__AHEAD;
-    int i;
-
-    SPECDEC__UNROLL
-    for (i = 0; i < specdec__avx512_span(type); i += 64)
-        _mm_prefetch(from + i, _MM_HINT_T0);
-}
-
-/* Where a granule of some columns begins. codes (column, 8), pairs and totals (column, granules of a block), scales (column). */
-typedef struct specdec__avx512_x {
-    const int32_t *codes, *pairs;
-    const float *scales, *totals;
-} specdec__avx512_x;
-
-SPECDEC__AVX512 SPECDEC__INLINE specdec__avx512_x specdec__avx512_at(const specdec__columns *x, size_t at, int per, int half)
-{
-    specdec__avx512_x from;
-
-    from.codes = (const int32_t *)(const void *)(x->codes + at * 32) + half * 4;
-    from.pairs = (per == 1 ? x->pair32 : x->pair16) + at * (size_t)per + half;
-    from.totals = (per == 1 ? x->sum32 : x->sum16) + at * (size_t)per + half;
-    from.scales = x->scale + at;
-    __asm__("" : "+r"(from.codes), "+r"(from.pairs), "+r"(from.scales)); /* one address each, not one for every value */
-    return from;
-}
-
 /* sums (columns, row) += what a granule of weights gave: integers (columns), scales and minimums (row). */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_add_up(int per, int has_minimum, int columns, const __m512i *integers, __m512 scale, __m512 minimum,
-                                                            const specdec__avx512_x *x, float *sums)
+                                                            const specdec__x86_x *x, float *sums)
 {
     int c;
 
@@ -3286,7 +3904,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_add_up(int per, int has_min
 
 /* integers (tiles, 8) = dots of a granule, w (tiles) of 16 rows, with columns. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int tiles, int columns, int vectors, int per, const __m512i *const *w, const __m512i *pair,
-                                                              const specdec__avx512_x *x, __m512i (*integers)[8])
+                                                              const specdec__x86_x *x, __m512i (*integers)[8])
 {
     int i, c, t;
 
@@ -3326,18 +3944,18 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int tiles, int col
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused_block(int type, int granule, int has_minimum, int columns, const unsigned char *tile, int block,
                                                                  const specdec__panel *panel, const specdec__columns *x, size_t at, float *acc)
 {
-    const int per = 32 / granule, halves = specdec__avx512_is_block_32(type);
-    const unsigned char *own = tile + (size_t)block * (size_t)specdec__avx512_span(type);
+    const int per = 32 / granule, halves = specdec__x86_is_block_32(type);
+    const unsigned char *own = tile + (size_t)block * (size_t)specdec__x86_span(type);
     __m512i w[8], pair, integers[1][8];
     const __m512i *half;
     __m512 scale, minimum;
-    specdec__avx512_x from;
+    specdec__x86_x from;
     int g;
 
     specdec__avx512_codes(type, tile, panel, block, w);
     SPECDEC__UNROLL
     for (g = 0; g < per; g++) {
-        from = specdec__avx512_at(x, at, per, g);
+        from = specdec__x86_at(x, at, per, g);
         half = w + g * 4;
         pair = specdec__avx512_pair(type, half, granule / 4);
         scale = halves ? specdec__avx512_halves(own) : _mm512_loadu_ps(panel->scale[block * per + g]);
@@ -3350,8 +3968,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused_block(int type, int g
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused(int type, int granule, int has_minimum, int columns, const specdec__tiles *tiles, int blocks,
                                                            specdec__panel *panels, const specdec__columns *x, size_t at, int begin, float *const *sums)
 {
-    const int run = specdec__avx512_is_block_32(type) ? blocks : 8;
-    const size_t span = (size_t)specdec__avx512_span(type), end = (size_t)blocks * span;
+    const int run = specdec__x86_is_block_32(type) ? blocks : 8;
+    const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span;
     const unsigned char *tile[2], *next[2];
     float spare[4 * SPECDEC__ROWS], *to[2];
     int from, b, c, t;
@@ -3366,13 +3984,13 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused(int type, int granule
             _mm512_storeu_ps(to[t] + c * 16, _mm512_setzero_ps());
     }
     for (from = 0; from < blocks; from += run) {
-        if (!specdec__avx512_is_block_32(type))
+        if (!specdec__x86_is_block_32(type))
             for (t = 0; t < 2; t++)
                 specdec__avx512_scales(type, tile[t] + (size_t)from * span, panels + t);
         for (b = 0; b < run; b++, at += (size_t)x->n) {
             SPECDEC__UNROLL
             for (t = 0; t < 2; t++) {
-                specdec__avx512_prefetch(type, tile[t], (size_t)(from + b) * span, end, next[t]);
+                specdec__x86_prefetch((int)span, tile[t], (size_t)(from + b) * span, end, next[t]);
                 specdec__avx512_fused_block(type, granule, has_minimum, columns, tile[t] + (size_t)from * span, b, panels + t, x, at, to[t]);
             }
         }
@@ -3386,10 +4004,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack(int type, int granul
     __m512i w[8];
     int b, i;
 
-    if (!specdec__avx512_is_block_32(type))
+    if (!specdec__x86_is_block_32(type))
         specdec__avx512_scales(type, tile, panel);
     for (b = 0; b < blocks; b++) {
-        const unsigned char *own = tile + (size_t)b * (size_t)specdec__avx512_span(type);
+        const unsigned char *own = tile + (size_t)b * (size_t)specdec__x86_span(type);
 
         specdec__avx512_codes(type, tile, panel, b, w);
         SPECDEC__UNROLL
@@ -3398,9 +4016,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack(int type, int granul
         SPECDEC__UNROLL
         for (i = 0; i < per; i++)
             _mm512_storeu_si512(panel->pair[b * per + i], specdec__avx512_pair(type, w + i * 4, granule / 4));
-        if (specdec__avx512_is_block_32(type))
+        if (specdec__x86_is_block_32(type))
             _mm512_storeu_ps(panel->scale[b], specdec__avx512_halves(own));
-        if (specdec__avx512_is_block_32(type) && has_minimum)
+        if (specdec__x86_is_block_32(type) && has_minimum)
             _mm512_storeu_ps(panel->minimum[b], specdec__avx512_halves(own + 32));
     }
 }
@@ -3426,7 +4044,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int tiles, int 
     const int per = 32 / granule, vectors = granule / 4;
     __m512i pair[2], integers[2][8];
     const __m512i *w[2];
-    specdec__avx512_x from;
+    specdec__x86_x from;
     int k, g, c, t;
 
     for (t = 0; t < tiles && begin; t++)
@@ -3436,7 +4054,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int tiles, int 
         specdec__avx512_fetch(tiles, ahead, lines);
         SPECDEC__UNROLL
         for (g = 0; g < per; g++, k++) {
-            from = specdec__avx512_at(x, at, per, g);
+            from = specdec__x86_at(x, at, per, g);
             SPECDEC__UNROLL
             for (t = 0; t < tiles; t++) {
                 w[t] = (const __m512i *)(const void *)(panels[t].u.codes + (size_t)(k * vectors) * 64);
@@ -4372,25 +4990,35 @@ static void specdec__kernels_scalar(specdec__kernels *table)
 static int specdec__cpu_always(void) { return 1; }
 
 #ifdef SPECDEC__AVX512
-#define SPECDEC__X86_KERNELS(table, base, isa, dot_q4_0, dot_q4_k, dot_q6_k) \
-    do { \
-        SPECDEC__FLOAT_KERNELS(table, base); \
-        SPECDEC__GRANULE_KERNELS(table, unpack, specdec__##isa##_unpack_16, specdec__##isa##_unpack_16, specdec__##isa##_unpack_32, specdec__##isa##_unpack_32); \
-        SPECDEC__DOT_KERNELS(table, dot, isa##_dot); \
-        (table)->name = #isa; \
-        (table)->unpack[SPECDEC__TYPE_Q4_0] = specdec__##isa##_unpack_Q4_0; \
-        (table)->unpack[SPECDEC__TYPE_Q4_K] = specdec__##isa##_unpack_Q4_K; \
-        (table)->unpack[SPECDEC__TYPE_Q6_K] = specdec__##isa##_unpack_Q6_K; \
-        (table)->unpack[SPECDEC__TYPE_Q8_0] = specdec__##isa##_unpack_Q8_0; \
-        (table)->dot[SPECDEC__TYPE_Q4_0] = specdec__##isa##_dot_##dot_q4_0; \
-        (table)->dot[SPECDEC__TYPE_Q4_K] = specdec__##isa##_dot_##dot_q4_k; \
-        (table)->dot[SPECDEC__TYPE_Q6_K] = specdec__##isa##_dot_##dot_q6_k; \
-    } while (0)
+static void specdec__kernels_sse41(specdec__kernels *table)
+{
+    SPECDEC__FLOAT_KERNELS(table, sse41);
+    SPECDEC__GRANULE_KERNELS(table, unpack, specdec__sse41_unpack_16, specdec__sse41_unpack_16, specdec__sse41_unpack_32, specdec__sse41_unpack_32);
+    SPECDEC__DOT_KERNELS(table, dot, sse41_dot);
+    table->unpack[SPECDEC__TYPE_Q4_0] = specdec__sse41_unpack_Q4_0;
+    table->unpack[SPECDEC__TYPE_Q4_K] = specdec__sse41_unpack_Q4_K;
+    table->unpack[SPECDEC__TYPE_Q6_K] = specdec__sse41_unpack_Q6_K;
+    table->unpack[SPECDEC__TYPE_Q8_0] = specdec__sse41_unpack_Q8_0;
+    table->dot[SPECDEC__TYPE_Q4_0] = specdec__sse41_dot_4bit;
+    table->dot[SPECDEC__TYPE_Q4_K] = specdec__sse41_dot_4bitm;
+    table->dot[SPECDEC__TYPE_Q6_K] = specdec__sse41_dot_6bit;
+}
 
-static void specdec__kernels_sse41(specdec__kernels *table) { SPECDEC__X86_KERNELS(table, sse41, sse41, 4bit, 4bitm, 6bit); }
-static void specdec__kernels_avx2(specdec__kernels *table) { SPECDEC__X86_KERNELS(table, avx2, avx2, 4bit, 4bitm, 6bit); }
+static void specdec__kernels_avx2(specdec__kernels *table)
+{
+    SPECDEC__FLOAT_KERNELS(table, avx2);
+    SPECDEC__TYPE_KERNELS(table, multiply, avx2_multiply);
+    table->few = INT_MAX;
+}
+
 #ifdef SPECDEC__AVXVNNI
-static void specdec__kernels_avxvnni(specdec__kernels *table) { SPECDEC__X86_KERNELS(table, avx2, avxvnni, 32, 32m, 16); }
+static void specdec__kernels_avxvnni(specdec__kernels *table)
+{
+    SPECDEC__FLOAT_KERNELS(table, avx2);
+    SPECDEC__TYPE_KERNELS(table, multiply, avxvnni_multiply);
+    table->few = INT_MAX;
+    table->name = "avxvnni";
+}
 #endif
 
 static void specdec__kernels_avx512(specdec__kernels *table)
@@ -12601,161 +13229,6 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const fl
     memcpy(residuals, r, sizeof r);
     memcpy(weights, w, sizeof w);
 }
-
-#ifdef SPECDEC__REGISTER
-/* ======================================================================================================================
- * Unpacking and integer sums of SSE4.1 and AVX2, written once: B is a register of SPECDEC__REGISTER bytes. Panels hold
- * codes + bias where that fits 6 bits (Q4_0, Q4_K, Q6_K: multiplied as unsigned), else codes.
- * ====================================================================================================================== */
-
-#define B X(bytes)
-#define SPECDEC__REGISTERS (64 / SPECDEC__REGISTER) /* of 4 values of 16 rows */
-
-/* So many vectors (of 64 bytes) of nibbles to twice as many of codes, the low nibbles first. */
-SPECDEC__LANE_INLINE void X(nibbles)(const unsigned char *from, int vectors, int8_t *codes)
-{
-    int i;
-
-    for (i = 0; i < vectors * 64; i += SPECDEC__REGISTER) {
-        B q = X(get)(from + i);
-
-        _mm_prefetch((const char *)from + 4096 + i, _MM_HINT_T0);
-        X(put_bytes)(codes + i, X(and)(q, 15));
-        X(put_bytes)(codes + vectors * 64 + i, X(and)(X(shift)(q, 4), 15));
-    }
-}
-
-/* count scales (count, 16) = d times signed bytes (count, 16). */
-SPECDEC__LANE_INLINE void X(scale_bytes)(V d, const int8_t *bytes, int count, float (*out)[SPECDEC__ROWS])
-{
-    int i;
-
-    for (i = 0; i < count; i++)
-        X(store)(out[i], X(mul)(d, X(load_bytes)(bytes + i * 16)));
-}
-
-SPECDEC__LANE_INLINE void X(codes_Q4_0)(const unsigned char *tile, int blocks, specdec__panel *panel)
-{
-    int b;
-
-    for (b = 0; b < blocks; b++, tile += 288) {
-        X(store)(panel->scale[b], X(load_f16)(tile));
-        X(nibbles)(tile + 32, 4, panel->u.codes + b * 512);
-    }
-}
-
-SPECDEC__LANE_INLINE void X(codes_Q8_0)(const unsigned char *tile, int blocks, specdec__panel *panel)
-{
-    int b, i;
-
-    for (b = 0; b < blocks; b++, tile += 544) {
-        X(store)(panel->scale[b], X(load_f16)(tile));
-        for (i = 0; i < 512; i += SPECDEC__REGISTER) {
-            _mm_prefetch((const char *)tile + 4096 + i, _MM_HINT_T0);
-            X(put_bytes)(panel->u.codes + b * 512 + i, X(get)(tile + 32 + i));
-        }
-    }
-}
-
-SPECDEC__LANE_INLINE void X(codes_Q4_K)(const unsigned char *tile, specdec__panel *panel)
-{
-    int8_t scales[128], minimums[128];
-    int i;
-
-    for (i = 0; i < 64; i += SPECDEC__REGISTER) {
-        B a = X(get)(tile + 64 + i), b = X(get)(tile + 128 + i), c = X(get)(tile + 192 + i);
-
-        X(put_bytes)(scales + i, X(and)(a, 63));
-        X(put_bytes)(scales + 64 + i, X(and)(c, 15) | X(and)(X(shift)(a, 2), 48));
-        X(put_bytes)(minimums + i, X(and)(b, 63));
-        X(put_bytes)(minimums + 64 + i, X(and)(X(shift)(c, 4), 15) | X(and)(X(shift)(b, 2), 48));
-    }
-    X(scale_bytes)(X(load_f16)(tile), scales, 8, panel->scale);
-    X(scale_bytes)(X(sub)(X(set)(-0.0f), X(load_f16)(tile + 32)), minimums, 8, panel->minimum);
-    for (i = 0; i < 4; i++)
-        X(nibbles)(tile + 256 + i * 512, 8, panel->u.codes + i * 1024);
-}
-
-SPECDEC__LANE_INLINE void X(codes_Q6_K)(const unsigned char *tile, specdec__panel *panel)
-{
-    const unsigned char *low = tile, *high = tile + 2048;
-    int8_t *codes = panel->u.codes;
-    int half, s, i;
-
-    X(scale_bytes)(X(load_f16)(tile + 3328), (const int8_t *)tile + 3072, 16, panel->scale);
-    for (half = 0; half < 2; half++, low += 1024, high += 512)
-        for (s = 0; s < 4; s++, codes += 512)
-            for (i = 0; i < 512; i += SPECDEC__REGISTER) {
-                B q = X(and)(X(shift)(X(get)(low + s % 2 * 512 + i), s / 2 * 4), 15);
-                B h = X(and)(X(shift)(X(get)(high + i), s * 2), 3);
-
-                X(put_bytes)(codes + i, q | h << 4);
-            }
-}
-
-/* Pairs of granules: the sum of the codes below, -bias above, so that multiply_words(pair, (offset, sum of activation
-   codes)) is what offset and bias add to a dot. small: codes are unsigned, a granule's of a lane add up to a byte. flip: codes
-   that are signed become unsigned (code + 128). */
-SPECDEC__LANE_INLINE void X(pairs)(int granule, int bias, int small, int flip, int blocks, specdec__panel *panel)
-{
-    const B ones = X(ints)(0x01010101), words = X(ints)(0x00010001), above = X(ints)(-65536 * (flip ? 128 : bias));
-    int vectors = granule / 4, k, r, i;
-
-    for (k = 0; k < blocks * 32 / granule; k++)
-        for (r = 0; r < SPECDEC__REGISTERS; r++) {
-            int8_t *codes = panel->u.codes + k * vectors * 64 + r * SPECDEC__REGISTER;
-            B sum = small ? X(get)(codes) : X(ints)(0);
-
-            if (small) {
-                for (i = 1; i < vectors; i++)
-                    sum = X(add_bytes)(sum, X(get)(codes + i * 64));
-                sum = X(product)(SPECDEC__X86_4BIT, sum, ones);
-            } else {
-                for (i = 0; i < vectors; i++) {
-                    B c = X(get)(codes + i * 64);
-
-                    sum = X(add_words)(sum, X(product)(SPECDEC__X86_4BIT, ones, c));
-                    if (flip)
-                        X(put_bytes)(codes + i * 64, c ^ X(ints)((int)0x80808080u));
-                }
-            }
-            sum = X(add_ints)(X(multiply_words)(sum, words), X(ints)(-granule * bias));
-            X(put_bytes)(&panel->pair[k][r * (SPECDEC__REGISTER / 4)], (sum & X(ints)(65535)) | above);
-        }
-}
-
-/* A granule of a panel times columns of them: adds to sums (column, register) in 32-bit lanes. */
-SPECDEC__LANE_INLINE void X(integers)(int mode, int vectors, int columns, const int8_t *w, const int32_t *x, B (*sums)[SPECDEC__REGISTERS])
-{
-    const B words = X(ints)(0x00010001);
-    const int step = mode == SPECDEC__X86_4BIT ? vectors : mode == SPECDEC__X86_6BIT ? 2 : 1;
-    B part[4][SPECDEC__REGISTERS], codes[SPECDEC__REGISTERS];
-    int i, c, r;
-
-    for (i = 0; i < vectors; i++) {
-        SPECDEC__UNROLL
-        for (r = 0; r < SPECDEC__REGISTERS; r++)
-            codes[r] = X(get)(w + i * 64 + r * SPECDEC__REGISTER);
-        SPECDEC__UNROLL
-        for (c = 0; c < columns; c++) {
-            B value = X(ints)(x[c * 8 + i]);
-
-            SPECDEC__UNROLL
-            for (r = 0; r < SPECDEC__REGISTERS; r++) {
-                B product = X(product)(mode, codes[r], value);
-
-                part[c][r] = i % step ? X(add_words)(part[c][r], product) : product;
-                if (i % step == step - 1)
-                    sums[c][r] = X(add_ints)(sums[c][r], X(multiply_words)(part[c][r], words));
-            }
-        }
-    }
-}
-
-#undef B
-#undef SPECDEC__REGISTER
-#undef SPECDEC__REGISTERS
-#endif /* SPECDEC__REGISTER */
 
 #undef V
 #undef X
