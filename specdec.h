@@ -2362,9 +2362,7 @@ SPECDEC__INLINE int specdec__x86_is_block_32(int type)
 }
 
 /* Asks for so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile, whose end another one follows. */
-#ifndef SPECDEC__AHEAD
 #define SPECDEC__AHEAD 4096
-#endif
 SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile, size_t at, size_t end, const unsigned char *next)
 {
     const char *from = (const char *)(at + SPECDEC__AHEAD < end ? tile + at : next + at - end) + SPECDEC__AHEAD;
@@ -2895,7 +2893,6 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__av
 #define SPECDEC__TARGET SPECDEC__AVX2
 #define SPECDEC__WIDTH 1
 #include SPECDEC_FILE
-
 
 /* Weight codes are unpacked in registers, of 8 rows at a time, and multiplied by all columns. The type is a constant in all that
    follows: every type gets its own machine code. */
@@ -5008,7 +5005,7 @@ static void specdec__kernels_avx2(specdec__kernels *table)
 {
     SPECDEC__FLOAT_KERNELS(table, avx2);
     SPECDEC__TYPE_KERNELS(table, multiply, avx2_multiply);
-    table->few = INT_MAX;
+    table->few = INT32_MAX;
 }
 
 #ifdef SPECDEC__AVXVNNI
@@ -5016,7 +5013,7 @@ static void specdec__kernels_avxvnni(specdec__kernels *table)
 {
     SPECDEC__FLOAT_KERNELS(table, avx2);
     SPECDEC__TYPE_KERNELS(table, multiply, avxvnni_multiply);
-    table->few = INT_MAX;
+    table->few = INT32_MAX;
     table->name = "avxvnni";
 }
 #endif
