@@ -2071,6 +2071,11 @@ typedef struct specdec__tiles {
 typedef void specdec__multiply_function(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, int block,
                                         int column, int count, float *const *sums);
 
+/* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. The products
+   are exact: high and low are floats in doubles. */
+typedef void specdec__residuals_function(const float *target, const float *draft, int count, double high, double low, double uniform, double *residuals,
+                                         double *weights);
+
 /* What an instruction set supplies. Every function gives the same bits in every table. */
 typedef struct specdec__kernels {
     const char *name;
@@ -2111,9 +2116,7 @@ typedef struct specdec__kernels {
     int (*hopefuls)(const float *logits, int count, float best, float inverse, float wanted, uint64_t noise_row, uint32_t first);
     /* p = exp((logit - best) / temperature), 0 where that is below e^-87. */
     void (*weights)(const float *logits, int count, float best, float temperature, float *p);
-    /* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. The products
-       are exact: high and low are floats in doubles. */
-    void (*residuals)(const float *target, const float *draft, int count, double high, double low, double uniform, double *residuals, double *weights);
+    specdec__residuals_function *residuals;
 } specdec__kernels;
 
 /* a*b + c rounded once, on every machine. Without fused hardware: the exact product in double, the sum rounded to odd
@@ -10031,7 +10034,7 @@ specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const do
    token x is max(P[x] - draft_share * Q[x] - uniform_share, 0), since max(max(a - b, 0) - c, 0) = max(a - b - c, 0) for
    b, c >= 0. */
 typedef struct specdec__verify_state {
-    const specdec__kernels *kernels;
+    specdec__residuals_function *residuals;
     const specdec_choice *choice;
     float share_high, share_low; /* their sum is draft_share: products with a float are then exact in double */
     double draft_share;
@@ -10082,13 +10085,12 @@ static void specdec__verify_add(const specdec__verify_state *state, int from, in
 {
     const float *target = state->choice->target, *draft = state->choice->draft ? state->choice->draft : target;
 
-    for (; from < to && from % SPECDEC__VERIFY_LANES; from++) {
+    for (; from < to && (from % SPECDEC__VERIFY_LANES || to - from < SPECDEC__VERIFY_LANES); from++) {
         residuals[from % SPECDEC__VERIFY_LANES] += specdec__verify_residual(state, from);
         weights[from % SPECDEC__VERIFY_LANES] += (double)draft[from];
     }
     if (from < to)
-        state->kernels->residuals(target + from, draft + from, to - from, (double)state->share_high, (double)state->share_low,
-                                  state->uniform_share, residuals, weights);
+        state->residuals(target + from, draft + from, to - from, (double)state->share_high, (double)state->share_low, state->uniform_share, residuals, weights);
 }
 
 static double specdec__verify_total(const double *lanes)
@@ -10156,10 +10158,10 @@ static int32_t specdec__verify_draw(const specdec__verify_state *state, double u
 }
 
 /* Back to the whole of P and Q. */
-static void specdec__verify_start(specdec__verify_state *state, const specdec__kernels *kernels, const specdec_choice *choice)
+static void specdec__verify_start(specdec__verify_state *state, specdec__residuals_function *residuals, const specdec_choice *choice)
 {
     memset(state, 0, sizeof *state);
-    state->kernels = kernels;
+    state->residuals = residuals;
     state->choice = choice;
     state->uniform_from = INT32_MAX;
     specdec__verify_sum(state);
@@ -10181,7 +10183,7 @@ static void specdec__verify_subtract(specdec__verify_state *state)
 static void specdec__verify_bonus(specdec__verify_state *state, specdec_verdict *verdict)
 {
     if (!(state->target_total > 0.0))
-        specdec__verify_start(state, state->kernels, state->choice);
+        specdec__verify_start(state, state->residuals, state->choice);
     verdict->child = -1;
     verdict->token = specdec__verify_draw(state, specdec_uniform_next(state->choice->random));
 }
@@ -10202,12 +10204,12 @@ static void specdec__verify_take(specdec_verdict *verdict, int child, int32_t to
 
 /* Sequoia's rule for children drawn without replacement: Chen et al. 2024, arXiv 2402.12374, algorithm 1. Children that
    the draft could not have drawn are passed over. */
-static void specdec__verify_sequoia(const specdec__kernels *kernels, const specdec_choice *choice, specdec_verdict *verdict)
+static void specdec__verify_sequoia(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict)
 {
     specdec__verify_state state;
     int i;
 
-    specdec__verify_start(&state, kernels, choice);
+    specdec__verify_start(&state, residuals, choice);
     for (i = 0; i < choice->child_count && state.target_total > 0.0; i++) {
         int32_t token = choice->children[i];
         double weight = state.uniform_from < INT32_MAX ? 1.0 : (double)choice->draft[token];
@@ -10230,12 +10232,12 @@ static void specdec__verify_sequoia(const specdec__kernels *kernels, const specd
 }
 
 /* SpecInfer's rule for children drawn with replacement: Miao et al. 2024, arXiv 2305.09781. */
-static void specdec__verify_specinfer(const specdec__kernels *kernels, const specdec_choice *choice, specdec_verdict *verdict)
+static void specdec__verify_specinfer(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict)
 {
     specdec__verify_state state;
     int i;
 
-    specdec__verify_start(&state, kernels, choice);
+    specdec__verify_start(&state, residuals, choice);
     for (i = 0; i < choice->child_count && state.target_total > 0.0; i++) {
         int32_t token = choice->children[i];
         double weight = (double)choice->draft[token];
@@ -10327,13 +10329,13 @@ static int32_t specdec__verify_spectr_draw(const specdec__verify_state *state, d
 }
 
 /* SpecTr's k-sequential selection, for children drawn with replacement: Sun et al. 2023, arXiv 2310.15141. */
-static void specdec__verify_spectr(const specdec__kernels *kernels, const specdec_choice *choice, specdec_verdict *verdict)
+static void specdec__verify_spectr(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict)
 {
     specdec__verify_state state;
     double rho, beta;
     int i;
 
-    specdec__verify_start(&state, kernels, choice);
+    specdec__verify_start(&state, residuals, choice);
     if (choice->child_count == 0) {
         specdec__verify_bonus(&state, verdict);
         return;
@@ -10366,24 +10368,24 @@ void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int
 }
 
 /* The target draws for itself; a child that equals its token is accepted. */
-static void specdec__verify_top_k(const specdec__kernels *kernels, const specdec_choice *choice, specdec_verdict *verdict)
+static void specdec__verify_top_k(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict)
 {
     specdec__verify_state state;
     specdec_choice target = *choice;
 
     target.draft = NULL;
     target.child_count = 0;
-    specdec__verify_start(&state, kernels, &target);
+    specdec__verify_start(&state, residuals, &target);
     specdec_verify_match(verdict, choice->children, choice->child_count,
                          specdec__verify_draw(&state, specdec_uniform_next(choice->random)));
 }
 
 /* The target's most probable token; of equals the lowest. */
-static void specdec__verify_greedy(const specdec__kernels *kernels, const specdec_choice *choice, specdec_verdict *verdict)
+static void specdec__verify_greedy(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict)
 {
     int token, best = 0;
 
-    (void)kernels;
+    (void)residuals;
     for (token = 1; token < choice->vocab; token++)
         if (choice->target[token] > choice->target[best])
             best = token;
@@ -10392,7 +10394,7 @@ static void specdec__verify_greedy(const specdec__kernels *kernels, const specde
 
 /* A row a rule; the order is that of specdec_rule. */
 static const struct specdec__verify_rule {
-    void (*verify)(const specdec__kernels *kernels, const specdec_choice *choice, specdec_verdict *verdict);
+    void (*verify)(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict);
     int needs_draft, needs_random;
 } specdec__verify_rules[SPECDEC_RULE_COUNT] = {
     {specdec__verify_sequoia, 1, 1},   /* SPECDEC_RULE_SEQUOIA */
@@ -10455,12 +10457,8 @@ specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, s
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this rule needs the draft's probabilities");
         result = specdec__verify_check_weights(choice->draft, choice->vocab, "draft", error);
     }
-    if (!result) {
-        specdec__kernels kernels; /* whose sums are those of every other table */
-
-        specdec__kernels_scalar(&kernels);
-        specdec__verify_rules[rule].verify(&kernels, choice, verdict);
-    }
+    if (!result)
+        specdec__verify_rules[rule].verify(specdec__scalar_residuals, choice, verdict);
     return result;
 }
 
@@ -11999,7 +11997,7 @@ static int32_t specdec__engine_decide(specdec *e, int node, int *child)
     choice.random = &uniform;
     verdict.child = -1;
     verdict.token = 0;
-    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(&e->kernels, &choice, &verdict);
+    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels.residuals, &choice, &verdict);
     *child = verdict.child < 0 ? -1 : nodes[verdict.child];
     return verdict.token;
 }
