@@ -532,7 +532,7 @@ extern "C" {
 #endif
 
 /* ======================================================================================================================
- * >>base (private): compiler facts, checked arithmetic, byte order, the bump arena, error text. May call: nothing.
+ * >>base (private): compiler facts, checked arithmetic, byte order, noise, the bump arena, error text. May call: nothing.
  * ====================================================================================================================== */
 
 #include <stdarg.h>
