@@ -2364,6 +2364,20 @@ SPECDEC__INLINE int specdec__x86_is_block_32(int type)
     }
 }
 
+/* Values that share a scale. */
+SPECDEC__INLINE int specdec__x86_granule(int type)
+{
+    return type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_Q6_K ? 16 : 32;
+}
+
+SPECDEC__INLINE int specdec__x86_has_minimum(int type)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: return 1;
+    default: return 0;
+    }
+}
+
 /* Asks for so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile, whose end another one follows. */
 #define SPECDEC__AHEAD 4096
 SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile, size_t at, size_t end, const unsigned char *next)
@@ -2602,7 +2616,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_nibbles(const unsigned char *
     for (i = 0; i < vectors * 64; i += 16) {
         __m128i q = specdec__sse41_get(from + i);
 
-        _mm_prefetch((const char *)from + 4096 + i, _MM_HINT_T0);
+        _mm_prefetch((const char *)from + SPECDEC__AHEAD + i, _MM_HINT_T0);
         specdec__sse41_put_bytes(codes + i, specdec__sse41_and(q, 15));
         specdec__sse41_put_bytes(codes + vectors * 64 + i, specdec__sse41_and(_mm_srli_epi16(q, 4), 15));
     }
@@ -2634,7 +2648,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned cha
     for (b = 0; b < blocks; b++, tile += 544) {
         specdec__sse41_store(panel->scale[b], specdec__sse41_load_f16(tile));
         for (i = 0; i < 512; i += 16) {
-            _mm_prefetch((const char *)tile + 4096 + i, _MM_HINT_T0);
+            _mm_prefetch((const char *)tile + SPECDEC__AHEAD + i, _MM_HINT_T0);
             specdec__sse41_put_bytes(panel->u.codes + b * 512 + i, specdec__sse41_get(tile + 32 + i));
         }
     }
@@ -2672,7 +2686,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned cha
                 __m128i q = specdec__sse41_and(_mm_srli_epi16(specdec__sse41_get(low + s % 2 * 512 + i), s / 2 * 4), 15);
                 __m128i h = specdec__sse41_and(_mm_srli_epi16(specdec__sse41_get(high + i), s * 2), 3);
 
-                _mm_prefetch((const char *)low + 4096 + s % 2 * 512 + i, _MM_HINT_T0);
+                _mm_prefetch((const char *)low + SPECDEC__AHEAD + s % 2 * 512 + i, _MM_HINT_T0);
                 specdec__sse41_put_bytes(codes + i, q | h << 4);
             }
 }
@@ -2905,19 +2919,6 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_bytes(void *at, __m256i v) 
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_and(__m256i a, int mask) { return _mm256_and_si256(a, _mm256_set1_epi8((char)mask)); }
 
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at)); }
-
-SPECDEC__INLINE int specdec__avx2_granule(int type)
-{
-    return type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_Q6_K ? 16 : 32;
-}
-
-SPECDEC__INLINE int specdec__avx2_has_minimum(int type)
-{
-    switch (type) {
-    case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: return 1;
-    default: return 0;
-    }
-}
 
 /* Types whose codes are 8 bits, signed. */
 SPECDEC__INLINE int specdec__avx2_is_signed(int type) { return specdec__x86_limit(type) == 255; }
@@ -3208,7 +3209,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned
     d[0] = d[1] = _mm256_setzero_ps();
     if (!specdec__x86_is_block_32(type))
         d[0] = specdec__avx2_halves(at);
-    if (!specdec__x86_is_block_32(type) && specdec__avx2_has_minimum(type))
+    if (!specdec__x86_is_block_32(type) && specdec__x86_has_minimum(type))
         d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_halves(at + 32));
 }
 
@@ -3226,7 +3227,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int w
 /* What makes a pair (see specdec__avx512_pair) of the sum of a granule's unsigned codes. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bias_pair(int type, __m256i sum)
 {
-    const int bias = specdec__x86_bias(type), below = -bias * specdec__avx2_granule(type);
+    const int bias = specdec__x86_bias(type), below = -bias * specdec__x86_granule(type);
 
     return _mm256_add_epi16(sum, _mm256_set1_epi32(-bias * 65536 + (below & 65535)));
 }
@@ -3277,7 +3278,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
     target SPECDEC__INLINE void specdec__##isa##_fused_columns(int type, int columns, const __m256i *u, __m256i pair, __m256 scale, __m256 minimum, \
                                                                const specdec__x86_x *x, int column, __m256 *acc) \
     { \
-        const int granule = specdec__avx2_granule(type), per = 32 / granule; \
+        const int granule = specdec__x86_granule(type), per = 32 / granule; \
         __m256i sums[2]; \
         int c; \
         specdec__##isa##_sums(type, columns, granule / 4, u, x->codes + (size_t)column * 8, sums); \
@@ -3285,7 +3286,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
         for (c = 0; c < columns; c++) { \
             sums[c] = _mm256_add_epi32(sums[c], _mm256_madd_epi16(pair, _mm256_set1_epi32(x->pairs[(column + c) * per]))); \
             acc[c] = _mm256_fmadd_ps(_mm256_mul_ps(scale, _mm256_set1_ps(x->scales[column + c])), _mm256_cvtepi32_ps(sums[c]), acc[c]); \
-            if (specdec__avx2_has_minimum(type)) \
+            if (specdec__x86_has_minimum(type)) \
                 acc[c] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x->totals[(column + c) * per]), acc[c]); \
         } \
     } \
@@ -3294,7 +3295,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
                                                              const specdec__panel *panel, int block, int half, const specdec__columns *x, size_t at, \
                                                              int columns, int count, __m256 *acc, float *sums) \
     { \
-        const int granule = specdec__avx2_granule(type), per = 32 / granule; \
+        const int granule = specdec__x86_granule(type), per = 32 / granule; \
         __m256i u[8], pair; \
         __m256 scale, minimum; \
         specdec__x86_x from; \
@@ -3308,7 +3309,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
             from = specdec__x86_at(x, at, per, g); \
             pair = specdec__##isa##_pair(type, u + g * 4, granule / 4); \
             scale = specdec__avx2_granule_scale(type, 0, tile, factors, d, panel, block * per + g, half); \
-            minimum = specdec__avx2_has_minimum(type) ? specdec__avx2_granule_scale(type, 1, tile, factors, d, panel, block * per + g, half) : scale; \
+            minimum = specdec__x86_has_minimum(type) ? specdec__avx2_granule_scale(type, 1, tile, factors, d, panel, block * per + g, half) : scale; \
             if (columns) \
                 specdec__##isa##_fused_columns(type, columns, u + g * 4, pair, scale, minimum, &from, 0, acc); \
             else \
@@ -3941,10 +3942,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int tiles, int col
 }
 
 /* Few columns: a block of a tile unpacked in registers. Two tiles are read side by side: more streams bring more bytes. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused_block(int type, int granule, int has_minimum, int columns, const unsigned char *tile, int block,
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused_block(int type, int columns, const unsigned char *tile, int block,
                                                                  const specdec__panel *panel, const specdec__columns *x, size_t at, float *acc)
 {
-    const int per = 32 / granule, halves = specdec__x86_is_block_32(type);
+    const int granule = specdec__x86_granule(type), per = 32 / granule, has_minimum = specdec__x86_has_minimum(type), halves = specdec__x86_is_block_32(type);
     const unsigned char *own = tile + (size_t)block * (size_t)specdec__x86_span(type);
     __m512i w[8], pair, integers[1][8];
     const __m512i *half;
@@ -3965,7 +3966,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused_block(int type, int g
     }
 }
 
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused(int type, int granule, int has_minimum, int columns, const specdec__tiles *tiles, int blocks,
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused(int type, int columns, const specdec__tiles *tiles, int blocks,
                                                            specdec__panel *panels, const specdec__columns *x, size_t at, int begin, float *const *sums)
 {
     const int run = specdec__x86_is_block_32(type) ? blocks : 8;
@@ -3991,16 +3992,16 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused(int type, int granule
             SPECDEC__UNROLL
             for (t = 0; t < 2; t++) {
                 specdec__x86_prefetch((int)span, tile[t], (size_t)(from + b) * span, end, next[t]);
-                specdec__avx512_fused_block(type, granule, has_minimum, columns, tile[t] + (size_t)from * span, b, panels + t, x, at, to[t]);
+                specdec__avx512_fused_block(type, columns, tile[t] + (size_t)from * span, b, panels + t, x, at, to[t]);
             }
         }
     }
 }
 
 /* Many columns: blocks*32 values of a tile to a panel. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack(int type, int granule, int has_minimum, const unsigned char *tile, int blocks, specdec__panel *panel)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack(int type, const unsigned char *tile, int blocks, specdec__panel *panel)
 {
-    const int per = 32 / granule;
+    const int granule = specdec__x86_granule(type), per = 32 / granule;
     __m512i w[8];
     int b, i;
 
@@ -4018,7 +4019,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack(int type, int granul
             _mm512_storeu_si512(panel->pair[b * per + i], specdec__avx512_pair(type, w + i * 4, granule / 4));
         if (specdec__x86_is_block_32(type))
             _mm512_storeu_ps(panel->scale[b], specdec__avx512_halves(own));
-        if (specdec__x86_is_block_32(type) && has_minimum)
+        if (specdec__x86_is_block_32(type) && specdec__x86_has_minimum(type))
             _mm512_storeu_ps(panel->minimum[b], specdec__avx512_halves(own + 32));
     }
 }
@@ -4085,8 +4086,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int tiles, int granule,
     to[0] = sums[0];
     to[1] = sums[tiles - 1];
     for (; count; count -= columns, at += (size_t)columns, to[0] += columns * 16, to[1] += columns * 16) {
-        const int lines = (all * (columns = specdec__avx512_some(count)) + share - 1) / share;
+        int lines;
 
+        columns = specdec__avx512_some(count);
+        lines = (all * columns + share - 1) / share;
         switch (columns) {
         case 1: specdec__avx512_dot_columns(tiles, 1, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
         case 2: specdec__avx512_dot_columns(tiles, 2, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
@@ -4099,35 +4102,35 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int tiles, int granule,
     }
 }
 
-#define SPECDEC__AVX512_TYPE(number, granule, has_minimum) \
+#define SPECDEC__AVX512_TYPE(number) \
     SPECDEC__AVX512 static void specdec__avx512_unpack_##number(const specdec__quant_type *type, const unsigned char *tile, int blocks, \
         specdec__panel *panel) \
-    { (void)type; specdec__avx512_unpack(SPECDEC__TYPE_##number, granule, has_minimum, tile, blocks, panel); } \
+    { (void)type; specdec__avx512_unpack(SPECDEC__TYPE_##number, tile, blocks, panel); } \
     SPECDEC__AVX512 static void specdec__avx512_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
         const specdec__columns *x, int block, int column, int count, float *const *sums) \
     { \
         const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
         switch (count) { \
-        case 1: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 1, tiles, blocks, panels, x, at, !block, sums); break; \
-        case 2: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 2, tiles, blocks, panels, x, at, !block, sums); break; \
-        case 3: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 3, tiles, blocks, panels, x, at, !block, sums); break; \
-        default: specdec__avx512_fused(SPECDEC__TYPE_##number, granule, has_minimum, 4, tiles, blocks, panels, x, at, !block, sums); break; \
+        case 1: specdec__avx512_fused(SPECDEC__TYPE_##number, 1, tiles, blocks, panels, x, at, !block, sums); break; \
+        case 2: specdec__avx512_fused(SPECDEC__TYPE_##number, 2, tiles, blocks, panels, x, at, !block, sums); break; \
+        case 3: specdec__avx512_fused(SPECDEC__TYPE_##number, 3, tiles, blocks, panels, x, at, !block, sums); break; \
+        default: specdec__avx512_fused(SPECDEC__TYPE_##number, 4, tiles, blocks, panels, x, at, !block, sums); break; \
         } \
     }
 
-SPECDEC__AVX512_TYPE(Q4_0, 32, 0)
-SPECDEC__AVX512_TYPE(Q4_1, 32, 1)
-SPECDEC__AVX512_TYPE(Q5_0, 32, 0)
-SPECDEC__AVX512_TYPE(Q5_1, 32, 1)
-SPECDEC__AVX512_TYPE(Q8_0, 32, 0)
-SPECDEC__AVX512_TYPE(Q2_K, 16, 1)
-SPECDEC__AVX512_TYPE(Q3_K, 16, 0)
-SPECDEC__AVX512_TYPE(Q4_K, 32, 1)
-SPECDEC__AVX512_TYPE(Q5_K, 32, 1)
-SPECDEC__AVX512_TYPE(Q6_K, 16, 0)
-SPECDEC__AVX512_TYPE(IQ2_XXS, 32, 0)
-SPECDEC__AVX512_TYPE(IQ4_NL, 32, 0)
-SPECDEC__AVX512_TYPE(IQ4_XS, 32, 0)
+SPECDEC__AVX512_TYPE(Q4_0)
+SPECDEC__AVX512_TYPE(Q4_1)
+SPECDEC__AVX512_TYPE(Q5_0)
+SPECDEC__AVX512_TYPE(Q5_1)
+SPECDEC__AVX512_TYPE(Q8_0)
+SPECDEC__AVX512_TYPE(Q2_K)
+SPECDEC__AVX512_TYPE(Q3_K)
+SPECDEC__AVX512_TYPE(Q4_K)
+SPECDEC__AVX512_TYPE(Q5_K)
+SPECDEC__AVX512_TYPE(Q6_K)
+SPECDEC__AVX512_TYPE(IQ2_XXS)
+SPECDEC__AVX512_TYPE(IQ4_NL)
+SPECDEC__AVX512_TYPE(IQ4_XS)
 
 #define SPECDEC__AVX512_DOT(name, granule, has_minimum) \
     SPECDEC__AVX512 static void specdec__avx512_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
@@ -9023,6 +9026,12 @@ SPECDEC__INLINE float specdec__sample_clean(float logit)
     return logit > SPECDEC__SAMPLE_LARGEST ? SPECDEC__SAMPLE_LARGEST : logit;
 }
 
+/* Does the penalty change anything? */
+SPECDEC__INLINE int specdec__sample_penalises(const specdec_sampling *sampling)
+{
+    return sampling->repetition_penalty > 0.0f && (sampling->repetition_penalty < 1.0f || sampling->repetition_penalty > 1.0f);
+}
+
 static specdec_result specdec__sample_check(const specdec_sampling *sampling, specdec_error *error)
 {
     if (!(sampling->temperature >= 0.0f && sampling->temperature <= 1e6f))
@@ -9056,7 +9065,7 @@ static void specdec__sample_penalise(specdec_candidate *items, const specdec_sam
         items[i].token = i;
         items[i].logit = specdec__sample_clean(logits[i]);
     }
-    if (!(penalty > 0.0f) || !(penalty < 1.0f || penalty > 1.0f))
+    if (!specdec__sample_penalises(sampling))
         return;
     for (i = window < 0 ? 0 : specdec__max_int(recent_count - window, 0); i < recent_count; i++) {
         int32_t token = recent[i];
@@ -9253,15 +9262,13 @@ typedef struct specdec__row {
 static specdec_result specdec__row_init(specdec__row *row, const specdec__kernels *kernels, const specdec_sampling *s, specdec_candidate *items,
                                                         const float *logits, int vocab, const int32_t *recent, int recent_count)
 {
-    float penalty = s->repetition_penalty;
-
     row->kernels = kernels;
     row->logits = logits;
     row->vocab = vocab;
     row->temperature = 0;
     row->candidates.items = items;
     if (s->temperature > 1e-6f && !(s->top_k > 0 && s->top_k < vocab) && !(s->top_p > 0 && s->top_p < 1) && !(s->min_p > 0) &&
-        !(penalty > 0 && (penalty < 1 || penalty > 1))) {
+        !specdec__sample_penalises(s)) {
         row->highest = kernels->largest(logits, vocab);
         if (row->highest >= -SPECDEC__SAMPLE_LARGEST && row->highest <= SPECDEC__SAMPLE_LARGEST) {
             row->temperature = s->temperature;
@@ -10957,7 +10964,7 @@ static int specdec__choose(const specdec__chooser *chooser, const float *logits,
     const specdec_sampling *s = chooser->sampling;
     specdec__row row;
 
-    if (!(s->temperature > 0) && !(s->repetition_penalty > 0 && (s->repetition_penalty < 1 || s->repetition_penalty > 1)))
+    if (!(s->temperature > 0) && !specdec__sample_penalises(s))
         return specdec__sample_greedy(logits, vocab, k, best);
     if (specdec__row_init(&row, chooser->kernels, s, chooser->items, logits, vocab, recent, recent_count))
         return 0;
