@@ -2053,13 +2053,6 @@ typedef struct specdec__columns {
 typedef void specdec__unpack_function(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel);
 typedef void specdec__dot_function(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column,
                                    int count, float *sums);
-/* Cache lines of two tiles that a dot asks for, bit by bit, because they are next. */
-typedef struct specdec__ahead {
-    const unsigned char *at[2];
-    int lines;
-} specdec__ahead;
-typedef void specdec__dot_two_function(const specdec__panel *panels, int blocks, const specdec__columns *x, int block, int column,
-                                       int count, float *const *sums, specdec__ahead *ahead);
 /* A run of values of one or two tiles of the same type; the second is NULL if there is none. */
 typedef struct specdec__tiles {
     const specdec__quant_type *type;
@@ -2083,11 +2076,8 @@ typedef struct specdec__kernels {
     specdec__unpack_function *unpack[SPECDEC__TYPE_COUNT];
     /* Adds panel * columns to sums (column, row). */
     specdec__dot_function *dot[SPECDEC__TYPE_COUNT];
-    /* The same with two panels, to two sums that begin at zero with block 0, where that is faster; else NULL. */
-    specdec__dot_two_function *dot_two[SPECDEC__TYPE_COUNT];
-    /* Unpacking and dot in one, where that is faster, for up to `few` columns; else NULL. */
+    /* Unpacking and dot in one, where that is faster; else NULL. */
     specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
-    int few;
     /* Values [from, to) of x * weight / rms(x (length)); x and weight are padded with zeros to a multiple of 16. */
     void (*norm)(const float *x, const float *weight, float epsilon, int length, int from, int to, float *out);
     /* Blocks [from, to) of one row of values -> column c of columns. */
@@ -3887,235 +3877,156 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
     }
 }
 
-/* sums (columns, row) += what a granule of weights gave: integers (columns), scales and minimums (row). */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_add_up(int per, int has_minimum, int columns, const __m512i *integers, __m512 scale, __m512 minimum,
-                                                            const specdec__x86_x *x, float *sums)
+/* Blocks of one or two tiles, in registers as far as there are enough; pair, scale, minimum (granule). */
+typedef struct specdec__avx512_block {
+    __m512i codes[8], pair[2];
+    __m512 scale[2], minimum[2];
+} specdec__avx512_block;
+
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsigned char *tile, int block, const specdec__panel *panel, specdec__avx512_block *out)
 {
-    int c;
-
-    SPECDEC__UNROLL
-    for (c = 0; c < columns; c++) {
-        __m512 sum = _mm512_fmadd_ps(_mm512_mul_ps(scale, _mm512_set1_ps(x->scales[c])), _mm512_cvtepi32_ps(integers[c]), _mm512_loadu_ps(sums + c * 16));
-
-        if (has_minimum)
-            sum = _mm512_fmadd_ps(minimum, _mm512_set1_ps(x->totals[c * per]), sum);
-        _mm512_storeu_ps(sums + c * 16, sum);
-    }
-}
-
-/* integers (tiles, 8) = dots of a granule, w (tiles) of 16 rows, with columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int tiles, int columns, int vectors, int per, const __m512i *const *w, const __m512i *pair,
-                                                              const specdec__x86_x *x, __m512i (*integers)[8])
-{
-    int i, c, t;
-
-    SPECDEC__UNROLL
-    for (c = 0; c < columns; c++)
-        SPECDEC__UNROLL
-        for (t = 0; t < tiles; t++)
-            integers[t][c] = _mm512_setzero_si512();
-    SPECDEC__UNROLL
-    for (i = 0; i < vectors; i++) {
-        __m512i weights[2];
-
-        SPECDEC__UNROLL
-        for (t = 0; t < tiles; t++) {
-            weights[t] = _mm512_loadu_si512(&w[t][i]);
-            SPECDEC__KEEP(weights[t]);
-        }
-        SPECDEC__UNROLL
-        for (c = 0; c < columns; c++) {
-            __m512i value = _mm512_set1_epi32(x->codes[c * 8 + i]);
-
-            if (tiles > 1)
-                SPECDEC__KEEP(value);
-            SPECDEC__UNROLL
-            for (t = 0; t < tiles; t++)
-                integers[t][c] = _mm512_dpbusd_epi32(integers[t][c], weights[t], value);
-        }
-    }
-    SPECDEC__UNROLL
-    for (c = 0; c < columns; c++) /* last, so that nothing waits for the pair */
-        SPECDEC__UNROLL
-        for (t = 0; t < tiles; t++)
-            integers[t][c] = _mm512_dpwssd_epi32(integers[t][c], pair[t], _mm512_set1_epi32(x->pairs[c * per]));
-}
-
-/* Few columns: a block of a tile unpacked in registers. Two tiles are read side by side: more streams bring more bytes. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused_block(int type, int columns, const unsigned char *tile, int block,
-                                                                 const specdec__panel *panel, const specdec__columns *x, size_t at, float *acc)
-{
-    const int granule = specdec__x86_granule(type), per = 32 / granule, has_minimum = specdec__x86_has_minimum(type), halves = specdec__x86_is_block_32(type);
+    const int granule = specdec__x86_granule(type), per = 32 / granule, halves = specdec__x86_is_block_32(type);
     const unsigned char *own = tile + (size_t)block * (size_t)specdec__x86_span(type);
-    __m512i w[8], pair, integers[1][8];
-    const __m512i *half;
-    __m512 scale, minimum;
-    specdec__x86_x from;
-    int g;
+    int i;
 
-    specdec__avx512_codes(type, tile, panel, block, w);
+    specdec__avx512_codes(type, tile, panel, block, out->codes);
     SPECDEC__UNROLL
-    for (g = 0; g < per; g++) {
-        from = specdec__x86_at(x, at, per, g);
-        half = w + g * 4;
-        pair = specdec__avx512_pair(type, half, granule / 4);
-        scale = halves ? specdec__avx512_halves(own) : _mm512_loadu_ps(panel->scale[block * per + g]);
-        minimum = !has_minimum ? scale : halves ? specdec__avx512_halves(own + 32) : _mm512_loadu_ps(panel->minimum[block * per + g]);
-        specdec__avx512_integers(1, columns, granule / 4, per, &half, &pair, &from, integers);
-        specdec__avx512_add_up(per, has_minimum, columns, integers[0], scale, minimum, &from, acc);
+    for (i = 0; i < 8; i++)
+        SPECDEC__KEEP(out->codes[i]);
+    SPECDEC__UNROLL
+    for (i = 0; i < per; i++) {
+        out->pair[i] = specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
+        out->scale[i] = halves ? specdec__avx512_halves(own) : _mm512_loadu_ps(panel->scale[block * per + i]);
+        if (specdec__x86_has_minimum(type))
+            out->minimum[i] = halves ? specdec__avx512_halves(own + 32) : _mm512_loadu_ps(panel->minimum[block * per + i]);
     }
 }
 
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fused(int type, int columns, const specdec__tiles *tiles, int blocks,
-                                                           specdec__panel *panels, const specdec__columns *x, size_t at, int begin, float *const *sums)
+/* integers (tile, column) = dots of granule g of blocks (tile) with columns from c on. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int type, int tiles, int columns, const specdec__avx512_block *blocks, int g,
+                                                              const specdec__x86_x *x, int c, __m512i (*integers)[4])
 {
-    const int run = specdec__x86_is_block_32(type) ? blocks : 8;
-    const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span;
-    const unsigned char *tile[2], *next[2];
-    float spare[4 * SPECDEC__ROWS], *to[2];
-    int from, b, c, t;
+    const int vectors = specdec__x86_granule(type) / 4, per = 8 / vectors, chains = tiles == 1 && per == 1 ? 2 : 1;
+    __m512i odd[4], value;
+    int i, k, t;
 
-    for (t = 0; t < 2; t++) { /* one tile alone is read twice, the second time for nobody */
-        int own = tiles->tile[t] ? t : 0;
-
-        tile[t] = tiles->tile[own];
-        next[t] = tiles->next[own];
-        to[t] = own == t ? sums[t] : spare;
-        for (c = 0; c < columns && (begin || own != t); c++)
-            _mm512_storeu_ps(to[t] + c * 16, _mm512_setzero_ps());
-    }
-    for (from = 0; from < blocks; from += run) {
-        if (!specdec__x86_is_block_32(type))
-            for (t = 0; t < 2; t++)
-                specdec__avx512_scales(type, tile[t] + (size_t)from * span, panels + t);
-        for (b = 0; b < run; b++, at += (size_t)x->n) {
-            SPECDEC__UNROLL
-            for (t = 0; t < 2; t++) {
-                specdec__x86_prefetch((int)span, tile[t], (size_t)(from + b) * span, end, next[t]);
-                specdec__avx512_fused_block(type, columns, tile[t] + (size_t)from * span, b, panels + t, x, at, to[t]);
-            }
-        }
-    }
-}
-
-/* Many columns: blocks*32 values of a tile to a panel. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack(int type, const unsigned char *tile, int blocks, specdec__panel *panel)
-{
-    const int granule = specdec__x86_granule(type), per = 32 / granule;
-    __m512i w[8];
-    int b, i;
-
-    if (!specdec__x86_is_block_32(type))
-        specdec__avx512_scales(type, tile, panel);
-    for (b = 0; b < blocks; b++) {
-        const unsigned char *own = tile + (size_t)b * (size_t)specdec__x86_span(type);
-
-        specdec__avx512_codes(type, tile, panel, b, w);
+    SPECDEC__UNROLL
+    for (k = 0; k < columns; k++) {
+        odd[k] = _mm512_setzero_si512();
         SPECDEC__UNROLL
-        for (i = 0; i < 8; i++)
-            _mm512_storeu_si512(panel->u.codes + (size_t)b * 512 + i * 64, w[i]);
-        SPECDEC__UNROLL
-        for (i = 0; i < per; i++)
-            _mm512_storeu_si512(panel->pair[b * per + i], specdec__avx512_pair(type, w + i * 4, granule / 4));
-        if (specdec__x86_is_block_32(type))
-            _mm512_storeu_ps(panel->scale[b], specdec__avx512_halves(own));
-        if (specdec__x86_is_block_32(type) && specdec__x86_has_minimum(type))
-            _mm512_storeu_ps(panel->minimum[b], specdec__avx512_halves(own + 32));
+        for (t = 0; t < tiles; t++)
+            integers[t][k] = _mm512_setzero_si512();
     }
-}
-
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_fetch(int tiles, specdec__ahead *ahead, int lines)
-{
-    int i, t;
-
-    for (i = specdec__min_int(lines, ahead->lines); i > 0; i--) {
+    SPECDEC__UNROLL
+    for (i = 0; i < vectors; i++)
         SPECDEC__UNROLL
-        for (t = 0; t < tiles; t++) {
-            _mm_prefetch((const char *)ahead->at[t], _MM_HINT_T0);
-            ahead->at[t] += 64;
-        }
-        ahead->lines--;
-    }
-}
-
-/* One or two panels times 1 to 8 columns: sixteen chains of multiplications hide their latency, so sums stay in memory. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int tiles, int columns, int granule, int has_minimum, const specdec__panel *panels, int blocks,
-                                                                 const specdec__columns *x, size_t at, int begin, float *const *sums, specdec__ahead *ahead, int lines)
-{
-    const int per = 32 / granule, vectors = granule / 4;
-    __m512i pair[2], integers[2][8];
-    const __m512i *w[2];
-    specdec__x86_x from;
-    int k, g, c, t;
-
-    for (t = 0; t < tiles && begin; t++)
-        for (c = 0; c < columns; c++)
-            _mm512_storeu_ps(sums[t] + c * 16, _mm512_setzero_ps());
-    for (k = 0; k < blocks * per; at += (size_t)x->n) {
-        specdec__avx512_fetch(tiles, ahead, lines);
-        SPECDEC__UNROLL
-        for (g = 0; g < per; g++, k++) {
-            from = specdec__x86_at(x, at, per, g);
+        for (k = 0; k < columns; k++) {
+            value = _mm512_set1_epi32(x->codes[(c + k) * 8 + i]);
+            if (tiles > 1)
+                SPECDEC__KEEP(value); /* loaded once for both tiles */
             SPECDEC__UNROLL
             for (t = 0; t < tiles; t++) {
-                w[t] = (const __m512i *)(const void *)(panels[t].u.codes + (size_t)(k * vectors) * 64);
-                pair[t] = _mm512_loadu_si512(panels[t].pair[k]);
+                __m512i *to = i % chains ? &odd[k] : &integers[t][k];
+
+                *to = _mm512_dpbusd_epi32(*to, blocks[t].codes[g * 4 + i], value);
             }
-            specdec__avx512_integers(tiles, columns, vectors, per, w, pair, &from, integers);
+        }
+    SPECDEC__UNROLL
+    for (k = 0; k < columns; k++) /* last, so that nothing waits for the pair */
+        SPECDEC__UNROLL
+        for (t = 0; t < tiles; t++) {
+            integers[t][k] = _mm512_dpwssd_epi32(integers[t][k], blocks[t].pair[g], _mm512_set1_epi32(x->pairs[(c + k) * per]));
+            if (chains == 2)
+                integers[t][k] = _mm512_add_epi32(integers[t][k], odd[k]);
+        }
+}
+
+/* sums (tile: column, 16) += blocks (tile) times columns from c on. x (granule). */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_columns(int type, int tiles, int columns, const specdec__avx512_block *blocks,
+                                                             const specdec__x86_x *x, int c, float *const *sums)
+{
+    const int per = 32 / specdec__x86_granule(type);
+    __m512i integers[2][4];
+    int g, k, t;
+
+    SPECDEC__UNROLL
+    for (g = 0; g < per; g++) {
+        specdec__avx512_integers(type, tiles, columns, blocks, g, &x[g], c, integers);
+        SPECDEC__UNROLL
+        for (k = 0; k < columns; k++)
             SPECDEC__UNROLL
+            for (t = 0; t < tiles; t++) {
+                float *to = sums[t] + (c + k) * SPECDEC__ROWS;
+                __m512 scale = _mm512_mul_ps(blocks[t].scale[g], _mm512_set1_ps(x[g].scales[c + k]));
+                __m512 sum = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(integers[t][k]), _mm512_loadu_ps(to));
+
+                if (specdec__x86_has_minimum(type))
+                    sum = _mm512_fmadd_ps(blocks[t].minimum[g], _mm512_set1_ps(x[g].totals[(c + k) * per]), sum);
+                _mm512_storeu_ps(to, sum);
+            }
+    }
+}
+
+/* A block of one or two tiles side by side times count columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block_columns(int type, int tiles, const specdec__avx512_block *taken, const specdec__columns *x, size_t at,
+                                                                   int count, float *const *sums)
+{
+    const int per = 32 / specdec__x86_granule(type);
+    specdec__x86_x from[2];
+    int c, g;
+
+    SPECDEC__UNROLL
+    for (g = 0; g < per; g++)
+        from[g] = specdec__x86_at(x, at, per, g);
+    for (c = 0; c + 4 <= count; c += 4)
+        specdec__avx512_columns(type, tiles, 4, taken, from, c, sums);
+    for (; c < count; c++)
+        specdec__avx512_columns(type, tiles, 1, taken, from, c, sums);
+}
+
+/* One or two tiles side by side times count columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, int tiles, const unsigned char *const *tile, const unsigned char *const *next, int blocks,
+                                                              specdec__panel *panels, const specdec__columns *x, size_t at, int count, float *const *sums)
+{
+    const int run = specdec__x86_is_block_32(type) ? blocks : 8;
+    const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
+    specdec__avx512_block taken[2];
+    size_t from;
+    int b, t;
+
+    for (from = 0; from < end; from += (size_t)run * span) {
+        if (!specdec__x86_is_block_32(type))
             for (t = 0; t < tiles; t++)
-                specdec__avx512_add_up(per, has_minimum, columns, integers[t], _mm512_loadu_ps(panels[t].scale[k]),
-                                       has_minimum ? _mm512_loadu_ps(panels[t].minimum[k]) : _mm512_setzero_ps(), &from, sums[t]);
+                specdec__avx512_scales(type, tile[t] + from, panels + t);
+        for (b = 0; b < run; b++, at += n) {
+            SPECDEC__UNROLL
+            for (t = 0; t < tiles; t++) {
+                specdec__x86_prefetch((int)span, tile[t], from + (size_t)b * span, end, next[t]);
+                specdec__avx512_take(type, tile[t] + from, b, panels + t, taken + t);
+            }
+            specdec__avx512_block_columns(type, tiles, taken, x, at, count, sums);
         }
     }
 }
 
-/* How many of count columns to take at once. */
-static int specdec__avx512_some(int count)
-{
-    return count == 8 || count >= 12 ? 8 : count > 6 ? (count + 1) / 2 : count;
-}
-
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int tiles, int granule, int has_minimum, const specdec__panel *panels, int blocks,
-                                                         const specdec__columns *x, size_t at, int begin, int count, float *const *sums, specdec__ahead *ahead)
-{
-    const int share = blocks * count, all = ahead->lines;
-    float *to[2];
-    int columns;
-
-    to[0] = sums[0];
-    to[1] = sums[tiles - 1];
-    for (; count; count -= columns, at += (size_t)columns, to[0] += columns * 16, to[1] += columns * 16) {
-        int lines;
-
-        columns = specdec__avx512_some(count);
-        lines = (all * columns + share - 1) / share;
-        switch (columns) {
-        case 1: specdec__avx512_dot_columns(tiles, 1, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
-        case 2: specdec__avx512_dot_columns(tiles, 2, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
-        case 3: specdec__avx512_dot_columns(tiles, 3, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
-        case 4: specdec__avx512_dot_columns(tiles, 4, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
-        case 5: specdec__avx512_dot_columns(tiles, 5, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
-        case 6: specdec__avx512_dot_columns(tiles, 6, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
-        default: specdec__avx512_dot_columns(tiles, 8, granule, has_minimum, panels, blocks, x, at, begin, to, ahead, lines); break;
-        }
-    }
-}
-
+/* Few columns: tile after tile, which memory likes better. Many: two at once, which read activations half as often. */
 #define SPECDEC__AVX512_TYPE(number) \
-    SPECDEC__AVX512 static void specdec__avx512_unpack_##number(const specdec__quant_type *type, const unsigned char *tile, int blocks, \
-        specdec__panel *panel) \
-    { (void)type; specdec__avx512_unpack(SPECDEC__TYPE_##number, tile, blocks, panel); } \
     SPECDEC__AVX512 static void specdec__avx512_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
         const specdec__columns *x, int block, int column, int count, float *const *sums) \
     { \
         const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
-        switch (count) { \
-        case 1: specdec__avx512_fused(SPECDEC__TYPE_##number, 1, tiles, blocks, panels, x, at, !block, sums); break; \
-        case 2: specdec__avx512_fused(SPECDEC__TYPE_##number, 2, tiles, blocks, panels, x, at, !block, sums); break; \
-        case 3: specdec__avx512_fused(SPECDEC__TYPE_##number, 3, tiles, blocks, panels, x, at, !block, sums); break; \
-        default: specdec__avx512_fused(SPECDEC__TYPE_##number, 4, tiles, blocks, panels, x, at, !block, sums); break; \
+        const unsigned char *next[2]; \
+        int t; \
+        for (t = 0; t < 2 && tiles->tile[t] && !block; t++) \
+            memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float)); \
+        if (count >= 6 && tiles->tile[1]) { \
+            specdec__avx512_multiply(SPECDEC__TYPE_##number, 2, tiles->tile, tiles->next, blocks, panels, x, at, count, sums); \
+            return; \
         } \
+        next[0] = tiles->tile[1] ? tiles->tile[1] : tiles->next[0]; \
+        next[1] = tiles->next[0]; \
+        for (t = 0; t < 2 && tiles->tile[t]; t++) \
+            specdec__avx512_multiply(SPECDEC__TYPE_##number, 1, tiles->tile + t, next + t, blocks, panels, x, at, count, sums + t); \
     }
 
 SPECDEC__AVX512_TYPE(Q4_0)
@@ -4131,23 +4042,6 @@ SPECDEC__AVX512_TYPE(Q6_K)
 SPECDEC__AVX512_TYPE(IQ2_XXS)
 SPECDEC__AVX512_TYPE(IQ4_NL)
 SPECDEC__AVX512_TYPE(IQ4_XS)
-
-#define SPECDEC__AVX512_DOT(name, granule, has_minimum) \
-    SPECDEC__AVX512 static void specdec__avx512_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
-        int count, float *sums) \
-    { \
-        specdec__ahead ahead; \
-        ahead.lines = 0; \
-        specdec__avx512_dot(1, granule, has_minimum, panel, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, 0, count, &sums, &ahead); \
-    } \
-    SPECDEC__AVX512 static void specdec__avx512_two_##name(const specdec__panel *panels, int blocks, const specdec__columns *x, int block, int column, \
-        int count, float *const *sums, specdec__ahead *ahead) \
-    { specdec__avx512_dot(2, granule, has_minimum, panels, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, !block, count, sums, ahead); }
-
-SPECDEC__AVX512_DOT(16, 16, 0)
-SPECDEC__AVX512_DOT(16m, 16, 1)
-SPECDEC__AVX512_DOT(32, 32, 0)
-SPECDEC__AVX512_DOT(32m, 32, 1)
 
 #define SPECDEC__ISA avx512
 #define SPECDEC__TARGET SPECDEC__AVX512
@@ -4941,36 +4835,22 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
     const specdec__quant_type *type = tiles->type;
     const size_t step = (size_t)(SPECDEC__PANEL / type->block) * type->bytes * SPECDEC__ROWS;
     specdec__dot_function *dot = kernels->dot[type->number];
-    specdec__dot_two_function *two = tiles->tile[1] ? kernels->dot_two[type->number] : NULL;
-    const unsigned char *first = tiles->tile[0], *second = tiles->tile[1];
-    int from, run;
+    int from, run, t;
 
-    if (kernels->multiply[type->number] && count <= kernels->few) {
+    if (kernels->multiply[type->number]) {
         kernels->multiply[type->number](tiles, blocks, panels, x, block, column, count, sums);
         return;
     }
-    if (!block && !two) {
-        memset(sums[0], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
-        if (second)
-            memset(sums[1], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
-    }
-    for (from = 0; from < blocks; from += run, first += step, second += second ? step : 0) {
-        run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
-        kernels->unpack[type->number](type, first, run, panels);
-        if (second)
-            kernels->unpack[type->number](type, second, run, panels + 1);
-        if (two) {
-            specdec__ahead ahead;
+    for (t = 0; t < 2 && tiles->tile[t]; t++) {
+        const unsigned char *tile = tiles->tile[t];
 
-            ahead.at[0] = from + run < blocks ? first + step : tiles->next[0];
-            ahead.at[1] = from + run < blocks ? second + step : tiles->next[1];
-            ahead.lines = (int)(step / 64);
-            two(panels, run, x, block + from, column, count, sums, &ahead);
-            continue;
+        if (!block)
+            memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+        for (from = 0; from < blocks; from += run, tile += step) {
+            run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+            kernels->unpack[type->number](type, tile, run, panels);
+            dot(panels, run, x, block + from, column, count, sums[t]);
         }
-        dot(panels, run, x, block + from, column, count, sums[0]);
-        if (second)
-            dot(panels + 1, run, x, block + from, column, count, sums[1]);
     }
 }
 
@@ -5011,7 +4891,6 @@ static void specdec__kernels_avx2(specdec__kernels *table)
 {
     SPECDEC__FLOAT_KERNELS(table, avx2);
     SPECDEC__TYPE_KERNELS(table, multiply, avx2_multiply);
-    table->few = INT32_MAX;
 }
 
 #ifdef SPECDEC__AVXVNNI
@@ -5019,7 +4898,6 @@ static void specdec__kernels_avxvnni(specdec__kernels *table)
 {
     SPECDEC__FLOAT_KERNELS(table, avx2);
     SPECDEC__TYPE_KERNELS(table, multiply, avxvnni_multiply);
-    table->few = INT32_MAX;
     table->name = "avxvnni";
 }
 #endif
@@ -5027,11 +4905,7 @@ static void specdec__kernels_avxvnni(specdec__kernels *table)
 static void specdec__kernels_avx512(specdec__kernels *table)
 {
     SPECDEC__FLOAT_KERNELS(table, avx512);
-    SPECDEC__DOT_KERNELS(table, dot, avx512_dot);
-    SPECDEC__TYPE_KERNELS(table, unpack, avx512_unpack);
     SPECDEC__TYPE_KERNELS(table, multiply, avx512_multiply);
-    table->few = 4;
-    SPECDEC__DOT_KERNELS(table, dot_two, avx512_two);
 }
 
 typedef struct specdec__cpuid {
