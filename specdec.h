@@ -8118,7 +8118,7 @@ typedef struct specdec__context {
     int most;                  /* nodes of a step, at most */
     int most_rows;             /* rows of logits of a step, at most */
     specdec__scratch *scratch; /* (threads) */
-    int e, q, kv_width, ff;    /* strides of the rows below: sizes padded to 32 */
+    int e, q, kv_width, ff;    /* strides of the rows below: see specdec__forward_stride */
     float *x;                  /* (most, e): residual stream */
     float *h;                  /* (most, max(e, q)): what the next matrix reads */
     float *hidden;             /* (most, ff): gated feed-forward */
@@ -8159,6 +8159,10 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
     }
 }
 
+#define SPECDEC__APART 16 /* floats between rows that make them an odd number of cache lines: else rows compete for the same sets */
+
+static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__APART; }
+
 /* Lays out a context for `length` tokens, steps of `most` nodes and most_rows rows of logits. */
 static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__kernels *kernels, specdec__pool *pool,
                                   int threads, int kv_type, int length, int most, int most_rows, specdec__arena *arena)
@@ -8176,10 +8180,10 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     specdec__kv_init(&c->kv, kv_type, model->layers, model->kv_heads, model->head_dim, pages, arena);
     specdec__view_init(&c->view, pages, arena);
     specdec__context_scratch(c, threads, arena);
-    c->e = specdec__round_up(model->embedding, 32);
-    c->q = specdec__round_up(model->heads * model->head_dim, 32);
-    c->kv_width = specdec__round_up(model->kv_heads * model->head_dim, 32);
-    c->ff = specdec__round_up(model->feed_forward, 32);
+    c->e = specdec__forward_stride(model->embedding);
+    c->q = specdec__forward_stride(model->heads * model->head_dim);
+    c->kv_width = specdec__forward_stride(model->kv_heads * model->head_dim);
+    c->ff = specdec__forward_stride(model->feed_forward);
     widest = (size_t)specdec__max_int(specdec__max_int(c->e, c->q), c->ff);
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(c->e, c->q));
@@ -8346,11 +8350,11 @@ static void specdec__forward_gate_up(specdec__context *c, int thread, const spec
         }
 }
 
-/* values (n, width) -> columns; rows are shared out among the threads, or the blocks of each if they are few. With a
+/* values (n, stride) -> columns; rows are shared out among the threads, or the blocks of each if they are few. With a
    weight, values are first made from x: rows[i] of it (or i) over its root mean square, times weight. */
-static void specdec__forward_quantise(specdec__context *c, int thread, float *values, int n, int width, const float *weight, const int *rows)
+static void specdec__forward_quantise(specdec__context *c, int thread, float *values, int n, int stride, const float *weight, const int *rows)
 {
-    const int threads = c->pool->active, blocks = width / 32, whole = n >= 16 * threads;
+    const int threads = c->pool->active, width = stride - SPECDEC__APART, blocks = width / 32, whole = n >= 16 * threads;
     const int from = whole ? 0 : blocks * thread / threads, to = whole ? blocks : blocks * (thread + 1) / threads;
     const int first = whole ? n * thread / threads : 0, last = whole ? n * (thread + 1) / threads : n;
     specdec__columns columns; /* a copy but for what thread 0 is going to write */
@@ -8363,18 +8367,18 @@ static void specdec__forward_quantise(specdec__context *c, int thread, float *va
     columns.sum32 = c->columns.sum32;
     columns.sum16 = c->columns.sum16;
     columns.n = n;
-    columns.stride = width;
+    columns.stride = stride;
     columns.values = values;
     for (i = first; i < last; i++) {
-        float *row = values + (size_t)i * (size_t)width;
+        float *row = values + (size_t)i * (size_t)stride;
 
         if (weight)
-            c->kernels->norm(c->x + (size_t)(rows ? rows[i] : i) * (size_t)width, weight, c->model->epsilon, width, from * 32, to * 32, row);
+            c->kernels->norm(c->x + (size_t)(rows ? rows[i] : i) * (size_t)stride, weight, c->model->epsilon, width, from * 32, to * 32, row);
         c->kernels->quantise(row, from, to, i, &columns);
     }
     if (thread == 0) {
         c->columns.n = n;
-        c->columns.stride = width;
+        c->columns.stride = stride;
         c->columns.values = values;
     }
 }
@@ -8521,6 +8525,7 @@ static void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, c
     specdec__forward_page(c, s, page, u->layer, u->head, &keys, &values);
     for (at = 0; at < queries; at += 4) {
         int count = specdec__min_int(4, queries - at), valid[4];
+        const float *rotated;
         size_t query[4];
 
         for (i = 0; i < count; i++) {
@@ -8528,9 +8533,14 @@ static void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, c
 
             query[i] = (size_t)(node - c->first) * heads + (size_t)(u->from + (at + i) % group);
             valid[i] = specdec__min_int(SPECDEC__KEYS, c->position[node] + 1 - block * SPECDEC__KEYS);
-            memcpy(s->queries + (size_t)i * dim, c->rotated + query[i] * dim, dim * sizeof(float));
         }
-        c->kernels->scores(s->queries, c->kv.dim, count, keys, s->scores);
+        rotated = c->rotated + query[0] * dim;
+        if (query[count - 1] - query[0] != (size_t)(count - 1)) {
+            for (i = 0; i < count; i++)
+                memcpy(s->queries + (size_t)i * dim, c->rotated + query[i] * dim, dim * sizeof(float));
+            rotated = s->queries;
+        }
+        c->kernels->scores(rotated, c->kv.dim, count, keys, s->scores);
         specdec__forward_fold(c, s, query, valid, count, values);
     }
 }
