@@ -2099,6 +2099,10 @@ typedef struct specdec__kernels {
     float (*total)(const float *x);
     void (*f16_to_float)(const void *in, int count, float *out);
     void (*float_to_f16)(const float *in, int count, void *out);
+    /* 32 values = codes * the scale that is returned, as Q8_0 does it. */
+    float (*float_to_codes)(const float *values, int8_t *codes);
+    /* out (count) = codes * scales (count/32). */
+    void (*codes_to_float)(const int8_t *codes, const float *scales, int count, float *out);
     /* The largest of x (count > 0); NaN does not count; -infinity if there is nothing else. */
     float (*largest)(const float *x, int count);
     /* How many of count <= 64 tokens could reach `wanted` once Gumbel noise is added to (logit - best) * inverse; the first is
@@ -4822,6 +4826,8 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
         (table)->total = specdec__##isa##_total; \
         (table)->f16_to_float = specdec__##isa##_f16_to_float; \
         (table)->float_to_f16 = specdec__##isa##_float_to_f16; \
+        (table)->float_to_codes = specdec__##isa##_float_to_codes; \
+        (table)->codes_to_float = specdec__##isa##_codes_to_float; \
         (table)->largest = specdec__##isa##_largest; \
         (table)->hopefuls = specdec__##isa##_hopefuls; \
         (table)->weights = specdec__##isa##_weights; \
@@ -7796,7 +7802,8 @@ static void specdec__model_deinit(specdec__model *m)
  * >>kv (private): pages of 64 slots, and views: ordered lists of segments. May call: >>base >>quant >>kernel
  *
  * A page holds 64 slots of every layer and kv head: keys transposed, (dim, 64), so that the lanes of a score are keys and
- * its sum runs over dimensions in order, wherever a key lies; values as rows, (64, dim). Keys are stored rotated.
+ * its sum runs over dimensions in order, wherever a key lies; values as rows, (64, dim). Keys are stored rotated. 8-bit
+ * keys are tiles of a Q8_0 matrix, 16 keys each, which the kernels for weights multiply by quantised queries.
  * ====================================================================================================================== */
 
 /* How keys and values are stored. Elements are f32, f16, or 8-bit codes with one f16 scale for 32 dimensions. */
@@ -7804,10 +7811,11 @@ typedef struct specdec__kv_type {
     const char *name;
     int multiple;                    /* dim is padded to a multiple of this */
     int bytes_per_32;                /* bytes of 32 elements, scales included */
+    int tiles;                       /* 1: keys are Q8_0 tiles, 0: floats of some size */
 } specdec__kv_type;
 
 enum { SPECDEC__KV_F16, SPECDEC__KV_F32, SPECDEC__KV_Q8_0, SPECDEC__KV_TYPES };
-static const specdec__kv_type specdec__kv_types[SPECDEC__KV_TYPES] = {{"f16", 16, 64}, {"f32", 16, 128}, {"q8_0", 32, 34}};
+static const specdec__kv_type specdec__kv_types[SPECDEC__KV_TYPES] = {{"f16", 16, 64, 0}, {"f32", 16, 128, 0}, {"q8_0", 32, 34, 1}};
 
 typedef struct specdec__segment {
     int page, from, length; /* slots [from, from + length) of a page */
@@ -7911,10 +7919,30 @@ static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
     return 1;
 }
 
-/* Copies one slot to another, all layers and heads: a column of the keys, a row of the values. */
+/* Where the block of 32 dimensions from d on of an 8-bit key begins: 16 scales, then codes (8, 16 keys, 4). */
+SPECDEC__INLINE size_t specdec__kv_tile_block(const specdec__kv *kv, int slot, int d)
+{
+    return (size_t)(slot % SPECDEC__KEYS / SPECDEC__ROWS * (kv->dim / 32) + d / 32) * 34 * SPECDEC__ROWS;
+}
+
+static void specdec__kv_copy_tile_key(const specdec__kv *kv, const unsigned char *from, int a, unsigned char *to, int b)
+{
+    int d, i;
+
+    for (d = 0; d < kv->dim; d += 32) {
+        const unsigned char *old = from + specdec__kv_tile_block(kv, a, d);
+        unsigned char *own = to + specdec__kv_tile_block(kv, b, d);
+
+        memcpy(own + b % SPECDEC__ROWS * 2, old + a % SPECDEC__ROWS * 2, 2);
+        for (i = 0; i < 8; i++)
+            memcpy(own + 32 + (i * SPECDEC__ROWS + b % SPECDEC__ROWS) * 4, old + 32 + (i * SPECDEC__ROWS + a % SPECDEC__ROWS) * 4, 4);
+    }
+}
+
+/* Copies one slot to another, all layers and heads: a key and a value. */
 static void specdec__kv_copy_slot(specdec__kv *kv, int from, int to)
 {
-    const int dim = kv->dim, a = from % SPECDEC__KEYS, b = to % SPECDEC__KEYS;
+    const int dim = kv->dim, a = from % SPECDEC__KEYS, b = to % SPECDEC__KEYS, tiles = specdec__kv_types[kv->type].tiles;
     const size_t size = kv->type == SPECDEC__KV_F32 ? 4 : kv->type == SPECDEC__KV_F16 ? 2 : 1;
     int layer, head, d;
 
@@ -7923,15 +7951,15 @@ static void specdec__kv_copy_slot(specdec__kv *kv, int from, int to)
             const unsigned char *k = specdec__kv_keys(kv, from / SPECDEC__KEYS, layer, head), *v = k + kv->half_bytes;
             unsigned char *k_to = specdec__kv_keys(kv, to / SPECDEC__KEYS, layer, head), *v_to = k_to + kv->half_bytes;
 
-            for (d = 0; d < dim; d++)
-                memcpy(k_to + ((size_t)d * SPECDEC__KEYS + (size_t)b) * size, k + ((size_t)d * SPECDEC__KEYS + (size_t)a) * size, size);
             memcpy(v_to + (size_t)b * (size_t)dim * size, v + (size_t)a * (size_t)dim * size, (size_t)dim * size);
-            if (kv->type == SPECDEC__KV_Q8_0) {
+            if (tiles) {
                 const size_t codes = (size_t)dim * SPECDEC__KEYS, scales = (size_t)dim / 32;
 
-                for (d = 0; d < (int)scales; d++)
-                    memcpy(k_to + codes + ((size_t)d * SPECDEC__KEYS + (size_t)b) * 2, k + codes + ((size_t)d * SPECDEC__KEYS + (size_t)a) * 2, 2);
+                specdec__kv_copy_tile_key(kv, k, a, k_to, b);
                 memcpy(v_to + codes + (size_t)b * scales * 2, v + codes + (size_t)a * scales * 2, scales * 2);
+            } else {
+                for (d = 0; d < dim; d++)
+                    memcpy(k_to + ((size_t)d * SPECDEC__KEYS + (size_t)b) * size, k + ((size_t)d * SPECDEC__KEYS + (size_t)a) * size, size);
             }
         }
 }
@@ -8000,29 +8028,13 @@ static void specdec__view_slots(const specdec__view *view, int from, int count, 
     }
 }
 
-/* Rounds one vector of 32 to codes and a scale, as Q8_0 does. */
-static float specdec__kv_quantise32(const float *x, int8_t *codes)
-{
-    float highest = 0, scale, inverse;
-    int i;
-
-    for (i = 0; i < 32; i++) {
-        float size = x[i] < 0 ? -x[i] : x[i];
-        highest = size > highest ? size : highest;
-    }
-    scale = highest / 127.0f;
-    inverse = scale > 1e-30f && scale < 1e30f ? 1.0f / scale : 0;
-    for (i = 0; i < 32; i++)
-        codes[i] = (int8_t)(uint8_t)specdec__bits_from_float(specdec__fma(x[i], inverse, 12582912.0f));
-    return inverse > 0 ? scale : 0;
-}
-
 /* Stores one key and one value (dim floats each, rotated, padded with zeros) of a layer and head. */
-static void specdec__kv_store(specdec__kv *kv, int slot, int layer, int head, const float *key, const float *value)
+static void specdec__kv_store(specdec__kv *kv, const specdec__kernels *kernels, int slot, int layer, int head, const float *key, const float *value)
 {
     unsigned char *k = specdec__kv_keys(kv, slot / SPECDEC__KEYS, layer, head), *v = k + kv->half_bytes;
     const int dim = kv->dim, at = slot % SPECDEC__KEYS;
     const size_t codes = (size_t)dim * SPECDEC__KEYS;
+    unsigned char halves[32];
     int8_t row[32];
     int d, i;
 
@@ -8033,46 +8045,42 @@ static void specdec__kv_store(specdec__kv *kv, int slot, int layer, int head, co
         memcpy(v + (size_t)at * (size_t)dim * 4, value, (size_t)dim * 4);
         break;
     case SPECDEC__KV_F16:
-        for (d = 0; d < dim; d++) {
-            specdec__store_u16(k + ((size_t)d * SPECDEC__KEYS + (size_t)at) * 2, specdec__f16_from_float(key[d]));
-            specdec__store_u16(v + ((size_t)at * (size_t)dim + (size_t)d) * 2, specdec__f16_from_float(value[d]));
+        for (d = 0; d < dim; d += 16) {
+            kernels->float_to_f16(key + d, 16, halves);
+            for (i = 0; i < 16; i++)
+                memcpy(k + ((size_t)(d + i) * SPECDEC__KEYS + (size_t)at) * 2, halves + i * 2, 2);
         }
+        kernels->float_to_f16(value, dim, v + (size_t)at * (size_t)dim * 2);
         break;
     default:
         for (d = 0; d < dim; d += 32) {
-            float scale = specdec__kv_quantise32(key + d, row);
+            unsigned char *own = k + specdec__kv_tile_block(kv, at, d);
+            float scale = kernels->float_to_codes(key + d, row);
 
-            for (i = 0; i < 32; i++)
-                k[(size_t)(d + i) * SPECDEC__KEYS + (size_t)at] = (unsigned char)row[i];
-            specdec__store_u16(k + codes + ((size_t)(d / 32) * SPECDEC__KEYS + (size_t)at) * 2, specdec__f16_from_float(scale));
-            scale = specdec__kv_quantise32(value + d, row);
-            memcpy(v + (size_t)at * (size_t)dim + (size_t)d, row, 32);
+            specdec__store_u16(own + at % SPECDEC__ROWS * 2, specdec__f16_from_float(scale));
+            for (i = 0; i < 8; i++)
+                memcpy(own + 32 + (i * SPECDEC__ROWS + at % SPECDEC__ROWS) * 4, row + i * 4, 4);
+            scale = kernels->float_to_codes(value + d, (int8_t *)v + (size_t)at * (size_t)dim + (size_t)d);
             specdec__store_u16(v + codes + ((size_t)at * (size_t)(dim / 32) + (size_t)(d / 32)) * 2, specdec__f16_from_float(scale));
         }
         break;
     }
 }
 
-/* The keys (dim, 64), or values (64, dim), of a page as floats: in place for f32, else converted into buffer. */
-static const float *specdec__kv_floats(const specdec__kv *kv, const specdec__kernels *kernels, const unsigned char *half, int keys, float *buffer)
+/* Keys (dim, 64) that are no tiles, or values (64, dim), of a page as floats: in place for f32, else converted into buffer. */
+static const float *specdec__kv_floats(const specdec__kv *kv, const specdec__kernels *kernels, const unsigned char *half, float *buffer)
 {
-    const int dim = kv->dim, count = dim * SPECDEC__KEYS;
+    const int count = kv->dim * SPECDEC__KEYS;
     float scales[SPECDEC__KEYS * 32];
-    int i, j;
 
     if (kv->type == SPECDEC__KV_F32)
         return (const float *)(const void *)half;
     if (kv->type == SPECDEC__KV_F16) {
         kernels->f16_to_float(half, count, buffer);
-        return buffer;
+    } else {
+        kernels->f16_to_float(half + count, count / 32, scales);
+        kernels->codes_to_float((const int8_t *)half, scales, count, buffer);
     }
-    kernels->f16_to_float(half + count, count / 32, scales);
-    for (i = 0; i < count; i += 32)
-        for (j = 0; j < 32; j++) {
-            int scale = keys ? i / SPECDEC__KEYS / 32 * SPECDEC__KEYS + (i + j) % SPECDEC__KEYS : i / 32;
-
-            buffer[i + j] = scales[scale] * (float)(int8_t)half[i + j];
-        }
     return buffer;
 }
 
@@ -8102,7 +8110,7 @@ typedef struct specdec__scratch {
     int page[2];               /* which pages of the unit at work those are; -1: none */
     float *gathered;           /* (64, dim): values of a block that lies in several pages */
     float *queries;            /* (4, dim) */
-    float *scores;             /* (4, 64) */
+    float *scores;             /* (4 or, where keys are tiles, 64 queries, 64) */
     float *out;                /* (dim): a value, padded with zeros */
     float *partner;            /* (dim) */
 } specdec__scratch;
@@ -8130,6 +8138,7 @@ typedef struct specdec__context {
     float *rotated;            /* (most, heads, dim): queries, rotated, over the root of the head size */
     float *attended;           /* (most, heads, dim): running weighted sum of values */
     specdec__columns columns;
+    specdec__columns turned;   /* rotated queries as columns (kv head, node, query head), where keys are tiles */
     int *slots, *position, *trunk; /* (most) by node */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
     float *logits;             /* (most_rows, vocab) */
@@ -8137,6 +8146,9 @@ typedef struct specdec__context {
     const specdec__batch *batch;
     int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i */
 } specdec__context;
+
+/* How many queries specdec__forward_scores takes at once. */
+static int specdec__forward_queries(const specdec__context *c) { return specdec__kv_types[c->kv.type].tiles ? SPECDEC__COLUMNS : 4; }
 
 static void specdec__context_scratch(specdec__context *c, int threads, specdec__arena *arena)
 {
@@ -8153,7 +8165,7 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
         s->values = SPECDEC__TAKE(arena, float, 2 * c->kv.dim * SPECDEC__KEYS);
         s->gathered = SPECDEC__TAKE(arena, float, c->kv.dim * SPECDEC__KEYS);
         s->queries = SPECDEC__TAKE(arena, float, 4 * c->kv.dim);
-        s->scores = SPECDEC__TAKE(arena, float, 4 * SPECDEC__KEYS);
+        s->scores = SPECDEC__TAKE(arena, float, (size_t)specdec__forward_queries(c) * SPECDEC__KEYS);
         s->out = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->partner = SPECDEC__TAKE(arena, float, c->kv.dim);
     }
@@ -8162,6 +8174,16 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
 #define SPECDEC__APART 16 /* floats between rows that make them an odd number of cache lines: else rows compete for the same sets */
 
 static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__APART; }
+
+static void specdec__columns_take(specdec__columns *columns, size_t count, size_t width, specdec__arena *arena)
+{
+    columns->codes = SPECDEC__TAKE(arena, int8_t, count * width);
+    columns->scale = SPECDEC__TAKE(arena, float, count * (width / 32));
+    columns->pair32 = SPECDEC__TAKE(arena, int32_t, count * (width / 32));
+    columns->pair16 = SPECDEC__TAKE(arena, int32_t, count * (width / 16));
+    columns->sum32 = SPECDEC__TAKE(arena, float, count * (width / 32));
+    columns->sum16 = SPECDEC__TAKE(arena, float, count * (width / 16));
+}
 
 /* Lays out a context for `length` tokens, steps of `most` nodes and most_rows rows of logits. */
 static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__kernels *kernels, specdec__pool *pool,
@@ -8197,12 +8219,9 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->total = SPECDEC__TAKE(arena, float, n * (size_t)model->heads * 16);
     c->rotated = SPECDEC__TAKE(arena, float, n * (size_t)model->heads * (size_t)c->kv.dim);
     c->attended = SPECDEC__TAKE(arena, float, n * (size_t)model->heads * (size_t)c->kv.dim);
-    c->columns.codes = SPECDEC__TAKE(arena, int8_t, n * widest);
-    c->columns.scale = SPECDEC__TAKE(arena, float, n * (widest / 32));
-    c->columns.pair32 = SPECDEC__TAKE(arena, int32_t, n * (widest / 32));
-    c->columns.pair16 = SPECDEC__TAKE(arena, int32_t, n * (widest / 16));
-    c->columns.sum32 = SPECDEC__TAKE(arena, float, n * (widest / 32));
-    c->columns.sum16 = SPECDEC__TAKE(arena, float, n * (widest / 16));
+    specdec__columns_take(&c->columns, n, widest, arena);
+    if (specdec__kv_types[kv_type].tiles)
+        specdec__columns_take(&c->turned, n * (size_t)model->heads, (size_t)c->kv.dim, arena);
     c->slots = SPECDEC__TAKE(arena, int, n);
     c->position = SPECDEC__TAKE(arena, int, n);
     c->trunk = SPECDEC__TAKE(arena, int, n);
@@ -8434,6 +8453,14 @@ static void specdec__forward_head(const specdec__context *c, int row, const floa
     c->kernels->rotate(out, partner, c->cosine + (size_t)row * (size_t)dim, c->sine + (size_t)row * (size_t)dim, dim);
 }
 
+/* Which column of c->turned a query is: those that see the same keys lie together. */
+static int specdec__forward_column(const specdec__context *c, int row, int head)
+{
+    int group = c->model->heads / c->model->kv_heads;
+
+    return (head / group * c->n + row) * group + head % group;
+}
+
 /* Stores key and value of one row and kv head, and rotates the queries that share it. */
 static void specdec__forward_rotate(specdec__context *c, int thread, int layer, int row, int head)
 {
@@ -8448,12 +8475,14 @@ static void specdec__forward_rotate(specdec__context *c, int thread, int layer, 
                           s->partner, s->queries);
     memset(s->out, 0, dim * sizeof *s->out);
     memcpy(s->out, c->values + (size_t)row * (size_t)c->kv_width + (size_t)head * size, size * sizeof *s->out);
-    specdec__kv_store(&c->kv, c->slots[c->first + row], layer, head, s->queries, s->out);
+    specdec__kv_store(&c->kv, c->kernels, c->slots[c->first + row], layer, head, s->queries, s->out);
     for (i = head * group; i < (head + 1) * group; i++) {
         float *out = c->rotated + ((size_t)row * (size_t)m->heads + (size_t)i) * dim;
 
         specdec__forward_head(c, row, c->queries + (size_t)row * (size_t)c->q + (size_t)i * size, l->vector[SPECDEC__Q_NORM], s->partner, out);
         c->kernels->scale(out, scale, c->kv.dim);
+        if (specdec__kv_types[c->kv.type].tiles)
+            c->kernels->quantise(out, 0, c->kv.dim / 32, specdec__forward_column(c, row, i), &c->turned);
     }
 }
 
@@ -8471,7 +8500,7 @@ static void specdec__forward_slots(const specdec__context *c, int node, int bloc
             slots[c->position[at] - from] = c->slots[at];
 }
 
-/* Keys and values of a page as floats. */
+/* Keys, unless they are tiles, and values of a page as floats. */
 static void specdec__forward_page(const specdec__context *c, specdec__scratch *s, int page, int layer, int head, const float **keys,
                                   const float **values)
 {
@@ -8479,14 +8508,14 @@ static void specdec__forward_page(const specdec__context *c, specdec__scratch *s
     const unsigned char *k = specdec__kv_keys(&c->kv, page, layer, head);
     float *k_buffer = s->keys + (size_t)(page & 1) * size, *v_buffer = s->values + (size_t)(page & 1) * size;
 
-    if (s->page[page & 1] == page) {
-        *keys = k_buffer;
-        *values = v_buffer;
+    *keys = k_buffer;
+    *values = v_buffer;
+    if (s->page[page & 1] == page)
         return;
-    }
-    *keys = specdec__kv_floats(&c->kv, c->kernels, k, 1, k_buffer);
-    *values = specdec__kv_floats(&c->kv, c->kernels, k + c->kv.half_bytes, 0, v_buffer);
-    if (*keys == k_buffer)
+    if (!specdec__kv_types[c->kv.type].tiles)
+        *keys = specdec__kv_floats(&c->kv, c->kernels, k, k_buffer);
+    *values = specdec__kv_floats(&c->kv, c->kernels, k + c->kv.half_bytes, v_buffer);
+    if (*values == v_buffer)
         s->page[page & 1] = page;
 }
 
@@ -8495,53 +8524,93 @@ typedef struct specdec__unit {
     int layer, head, from, to;
 } specdec__unit;
 
-/* Adds a block, whose scores are in s->scores, to the softmax and the weighted sums of up to four queries. */
-static void specdec__forward_fold(specdec__context *c, specdec__scratch *s, const size_t *query, const int *valid, int count, const float *values)
+/* Adds a block, whose scores (count, 64) are given, to the softmax and the weighted sums of up to four queries. */
+static void specdec__forward_fold(specdec__context *c, float *scores, const size_t *query, const int *valid, int count, const float *values)
 {
     float *out[4], factor;
     int i, equal = 1;
 
     for (i = 0; i < count; i++) {
         out[i] = c->attended + query[i] * (size_t)c->kv.dim;
-        factor = c->kernels->softmax(s->scores + i * SPECDEC__KEYS, valid[i], &c->highest[query[i]], c->total + query[i] * 16);
+        factor = c->kernels->softmax(scores + i * SPECDEC__KEYS, valid[i], &c->highest[query[i]], c->total + query[i] * 16);
         if (factor < 1)
             c->kernels->scale(out[i], factor, c->kv.dim);
         equal &= valid[i] == valid[0];
     }
     if (equal)
-        c->kernels->weigh(s->scores, count, values, valid[0], c->kv.dim, out);
+        c->kernels->weigh(scores, count, values, valid[0], c->kv.dim, out);
     else
         for (i = 0; i < count; i++)
-            c->kernels->weigh(s->scores + i * SPECDEC__KEYS, 1, values, valid[i], c->kv.dim, out + i);
+            c->kernels->weigh(scores + i * SPECDEC__KEYS, 1, values, valid[i], c->kv.dim, out + i);
+}
+
+/* s->scores (count, 64) of columns [column, column + count) of c->turned with the 4 tiles of keys of a page. */
+static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys, int column, int count)
+{
+    const size_t bytes = (size_t)c->kv.dim / 32 * 34 * SPECDEC__ROWS;
+    float *sums[2];
+    specdec__tiles tiles;
+    int from, i, t;
+
+    sums[0] = s->sums;
+    sums[1] = s->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
+    tiles.type = specdec__quant_find(SPECDEC__TYPE_Q8_0);
+    for (from = 0; from < SPECDEC__KEYS; from += 2 * SPECDEC__ROWS) {
+        for (t = 0; t < 2; t++) {
+            tiles.tile[t] = keys + (size_t)(from / SPECDEC__ROWS + t) * bytes;
+            tiles.next[t] = tiles.tile[t] + 2 * bytes;
+        }
+        specdec__kernels_multiply(c->kernels, &tiles, c->kv.dim / 32, s->panel, &c->turned, 0, column, count, sums);
+        for (i = 0; i < count; i++)
+            for (t = 0; t < 2; t++)
+                memcpy(s->scores + i * SPECDEC__KEYS + from + t * SPECDEC__ROWS, sums[t] + i * SPECDEC__ROWS, SPECDEC__ROWS * sizeof(float));
+    }
+}
+
+/* s->scores (count, 64) of queries, in the order of c->turned, with the keys of a page. */
+static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int page, const float *keys, const size_t *query,
+                                    int count)
+{
+    const size_t dim = (size_t)c->kv.dim, heads = (size_t)c->model->heads;
+    const float *rotated = c->rotated + query[0] * dim;
+    int i;
+
+    if (specdec__kv_types[c->kv.type].tiles) {
+        specdec__forward_tile_scores(c, s, specdec__kv_keys(&c->kv, page, u->layer, u->head),
+                                     specdec__forward_column(c, (int)(query[0] / heads), (int)(query[0] % heads)), count);
+        return;
+    }
+    if (query[count - 1] - query[0] != (size_t)(count - 1)) {
+        for (i = 0; i < count; i++)
+            memcpy(s->queries + (size_t)i * dim, c->rotated + query[i] * dim, dim * sizeof(float));
+        rotated = s->queries;
+    }
+    c->kernels->scores(rotated, c->kv.dim, count, keys, s->scores);
 }
 
 /* Nodes [first, last) over a block of keys that are the first slots of one page. */
 static void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int first, int last, int block, int page)
 {
-    const size_t dim = (size_t)c->kv.dim, heads = (size_t)c->model->heads;
-    int group = u->to - u->from, queries = (last - first) * group, at, i;
+    const int heads = c->model->heads, part = u->to - u->from, queries = (last - first) * part, most = specdec__forward_queries(c);
+    const int apart = specdec__kv_types[c->kv.type].tiles && part < heads / c->model->kv_heads; /* columns of one node lie together, no others */
     const float *keys, *values;
+    int at, count, i;
 
     specdec__forward_page(c, s, page, u->layer, u->head, &keys, &values);
-    for (at = 0; at < queries; at += 4) {
-        int count = specdec__min_int(4, queries - at), valid[4];
-        const float *rotated;
-        size_t query[4];
+    for (at = 0; at < queries; at += count) {
+        int valid[SPECDEC__COLUMNS];
+        size_t query[SPECDEC__COLUMNS];
 
+        count = specdec__min_int(most, apart ? part - at % part : queries - at);
         for (i = 0; i < count; i++) {
-            int node = first + (at + i) / group;
+            int node = first + (at + i) / part;
 
-            query[i] = (size_t)(node - c->first) * heads + (size_t)(u->from + (at + i) % group);
+            query[i] = (size_t)(node - c->first) * (size_t)heads + (size_t)(u->from + (at + i) % part);
             valid[i] = specdec__min_int(SPECDEC__KEYS, c->position[node] + 1 - block * SPECDEC__KEYS);
         }
-        rotated = c->rotated + query[0] * dim;
-        if (query[count - 1] - query[0] != (size_t)(count - 1)) {
-            for (i = 0; i < count; i++)
-                memcpy(s->queries + (size_t)i * dim, c->rotated + query[i] * dim, dim * sizeof(float));
-            rotated = s->queries;
-        }
-        c->kernels->scores(rotated, c->kv.dim, count, keys, s->scores);
-        specdec__forward_fold(c, s, query, valid, count, values);
+        specdec__forward_scores(c, s, u, page, keys, query, count);
+        for (i = 0; i < count; i += 4)
+            specdec__forward_fold(c, s->scores + i * SPECDEC__KEYS, query + i, valid + i, specdec__min_int(4, count - i), values);
     }
 }
 
@@ -8559,14 +8628,13 @@ static void specdec__forward_gathered(specdec__context *c, specdec__scratch *s, 
         for (i = 0; i < count; i++) {
             query[i] = (size_t)(node - c->first) * heads + (size_t)(at + i);
             valid[i] = valid_keys;
-            memcpy(s->queries + (size_t)i * dim, c->rotated + query[i] * dim, dim * sizeof(float));
         }
         for (done = 0; done < valid_keys; ) {
             int page = slots[done] / SPECDEC__KEYS;
             const float *keys, *values;
 
             specdec__forward_page(c, s, page, u->layer, u->head, &keys, &values);
-            c->kernels->scores(s->queries, c->kv.dim, count, keys, s->scores);
+            specdec__forward_scores(c, s, u, page, keys, query, count);
             for (j = done; j < valid_keys && slots[j] / SPECDEC__KEYS == page; j++) {
                 for (i = 0; i < count; i++)
                     logical[i][j] = s->scores[i * SPECDEC__KEYS + slots[j] % SPECDEC__KEYS];
@@ -8576,7 +8644,7 @@ static void specdec__forward_gathered(specdec__context *c, specdec__scratch *s, 
         }
         for (i = 0; i < count; i++)
             memcpy(s->scores + i * SPECDEC__KEYS, logical[i], (size_t)valid_keys * sizeof(float));
-        specdec__forward_fold(c, s, query, valid, count, s->gathered);
+        specdec__forward_fold(c, s->scores, query, valid, count, s->gathered);
     }
 }
 
@@ -8786,6 +8854,7 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     c->batch = batch;
     c->first = batch->done;
     c->n = batch->n - batch->done;
+    c->turned.n = c->n * c->model->heads;
     return SPECDEC_OK;
 }
 
@@ -13030,6 +13099,26 @@ SPECDEC__LANE void X(float_to_f16)(const float *in, int count, void *out)
 
     for (i = 0; i < count; i += 16)
         X(store_f16)((unsigned char *)out + i * 2, X(load)(in + i));
+}
+
+SPECDEC__LANE float X(float_to_codes)(const float *values, int8_t *codes)
+{
+    const V zero = X(set)(0), magic = X(set)(12582912.0f), x0 = X(load)(values), x1 = X(load)(values + 16);
+    const V sizes = X(max)(X(max)(X(sub)(zero, x0), x0), X(max)(X(sub)(zero, x1), x1));
+    const float scale = X(highest)(sizes) * (1.0f / 127.0f), inverse = scale > 1e-30f && scale < 1e30f ? 1.0f / scale : 0;
+
+    X(store_low_bytes)(codes, X(madd)(x0, X(set)(inverse), magic));
+    X(store_low_bytes)(codes + 16, X(madd)(x1, X(set)(inverse), magic));
+    return inverse > 0 ? scale : 0;
+}
+
+SPECDEC__VECTORISE SPECDEC__LANE void X(codes_to_float)(const int8_t *codes, const float *scales, int count, float *out)
+{
+    int i, j;
+
+    for (i = 0; i < count; i += 32)
+        for (j = 0; j < 32; j++)
+            out[i + j] = scales[i / 32] * (float)codes[i + j];
 }
 
 /* --- loops over a vocabulary, in a form that compilers vectorise ------------------------------------------------------ */
