@@ -3881,6 +3881,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
     }
 }
 
+#define SPECDEC__AVX512_FEW 6 /* columns that are taken tile after tile */
+
 /* Blocks of one or two tiles, in registers as far as there are enough; pair, scale, minimum (granule). */
 typedef struct specdec__avx512_block {
     __m512i codes[8], pair[2];
@@ -3906,12 +3908,12 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
     }
 }
 
-/* integers (tile, column) = dots of granule g of blocks (tile) with columns from c on. */
+/* integers (tiles, columns) = dots of granule g of blocks (tile) with columns from c on. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int type, int tiles, int columns, const specdec__avx512_block *blocks, int g,
-                                                              const specdec__x86_x *x, int c, __m512i (*integers)[4])
+                                                              const specdec__x86_x *x, int c, __m512i *integers)
 {
     const int vectors = specdec__x86_granule(type) / 4, per = 8 / vectors, chains = tiles == 1 && per == 1 ? 2 : 1;
-    __m512i odd[4], value;
+    __m512i odd[SPECDEC__AVX512_FEW], value;
     int i, k, t;
 
     SPECDEC__UNROLL
@@ -3919,7 +3921,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int type, int tile
         odd[k] = _mm512_setzero_si512();
         SPECDEC__UNROLL
         for (t = 0; t < tiles; t++)
-            integers[t][k] = _mm512_setzero_si512();
+            integers[t * columns + k] = _mm512_setzero_si512();
     }
     SPECDEC__UNROLL
     for (i = 0; i < vectors; i++)
@@ -3930,7 +3932,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int type, int tile
                 SPECDEC__KEEP(value); /* loaded once for both tiles */
             SPECDEC__UNROLL
             for (t = 0; t < tiles; t++) {
-                __m512i *to = i % chains ? &odd[k] : &integers[t][k];
+                __m512i *to = i % chains ? &odd[k] : &integers[t * columns + k];
 
                 *to = _mm512_dpbusd_epi32(*to, blocks[t].codes[g * 4 + i], value);
             }
@@ -3939,40 +3941,47 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int type, int tile
     for (k = 0; k < columns; k++) /* last, so that nothing waits for the pair */
         SPECDEC__UNROLL
         for (t = 0; t < tiles; t++) {
-            integers[t][k] = _mm512_dpwssd_epi32(integers[t][k], blocks[t].pair[g], _mm512_set1_epi32(x->pairs[(c + k) * per]));
+            integers[t * columns + k] = _mm512_dpwssd_epi32(integers[t * columns + k], blocks[t].pair[g], _mm512_set1_epi32(x->pairs[(c + k) * per]));
             if (chains == 2)
-                integers[t][k] = _mm512_add_epi32(integers[t][k], odd[k]);
+                integers[t * columns + k] = _mm512_add_epi32(integers[t * columns + k], odd[k]);
         }
 }
 
-/* sums (tile: column, 16) += blocks (tile) times columns from c on. x (granule). */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_columns(int type, int tiles, int columns, const specdec__avx512_block *blocks,
-                                                             const specdec__x86_x *x, int c, float *const *sums)
+/* sum += what granule g of a block and its integers with column c give. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_add_up(int type, const specdec__avx512_block *block, int g, const specdec__x86_x *x, int c,
+                                                              __m512i integers, __m512 sum)
 {
     const int per = 32 / specdec__x86_granule(type);
-    __m512i integers[2][4];
+
+    sum = _mm512_fmadd_ps(_mm512_mul_ps(block->scale[g], _mm512_set1_ps(x->scales[c])), _mm512_cvtepi32_ps(integers), sum);
+    if (specdec__x86_has_minimum(type))
+        sum = _mm512_fmadd_ps(block->minimum[g], _mm512_set1_ps(x->totals[c * per]), sum);
+    return sum;
+}
+
+/* sums (tile: column, 16) += blocks (tile) times columns from c on. x (granule). */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_columns(int type, int columns, const specdec__avx512_block *blocks,
+                                                             const specdec__x86_x *x, int c, float *const *sums)
+{
+    __m512i integers[8];
     int g, k, t;
 
     SPECDEC__UNROLL
-    for (g = 0; g < per; g++) {
-        specdec__avx512_integers(type, tiles, columns, blocks, g, &x[g], c, integers);
+    for (g = 0; g < 32 / specdec__x86_granule(type); g++) {
+        specdec__avx512_integers(type, 2, columns, blocks, g, &x[g], c, integers);
         SPECDEC__UNROLL
         for (k = 0; k < columns; k++)
             SPECDEC__UNROLL
-            for (t = 0; t < tiles; t++) {
+            for (t = 0; t < 2; t++) {
                 float *to = sums[t] + (c + k) * SPECDEC__ROWS;
-                __m512 scale = _mm512_mul_ps(blocks[t].scale[g], _mm512_set1_ps(x[g].scales[c + k]));
-                __m512 sum = _mm512_fmadd_ps(scale, _mm512_cvtepi32_ps(integers[t][k]), _mm512_loadu_ps(to));
 
-                if (specdec__x86_has_minimum(type))
-                    sum = _mm512_fmadd_ps(blocks[t].minimum[g], _mm512_set1_ps(x[g].totals[(c + k) * per]), sum);
-                _mm512_storeu_ps(to, sum);
+                _mm512_storeu_ps(to, specdec__avx512_add_up(type, blocks + t, g, &x[g], c + k, integers[t * columns + k], _mm512_loadu_ps(to)));
             }
     }
 }
 
-/* A block of one or two tiles side by side times count columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block_columns(int type, int tiles, const specdec__avx512_block *taken, const specdec__columns *x, size_t at,
+/* A block of two tiles times count columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block_columns(int type, const specdec__avx512_block *taken, const specdec__columns *x, size_t at,
                                                                    int count, float *const *sums)
 {
     const int per = 32 / specdec__x86_granule(type);
@@ -3983,14 +3992,14 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block_columns(int type, int
     for (g = 0; g < per; g++)
         from[g] = specdec__x86_at(x, at, per, g);
     for (c = 0; c + 4 <= count; c += 4)
-        specdec__avx512_columns(type, tiles, 4, taken, from, c, sums);
+        specdec__avx512_columns(type, 4, taken, from, c, sums);
     for (; c < count; c++)
-        specdec__avx512_columns(type, tiles, 1, taken, from, c, sums);
+        specdec__avx512_columns(type, 1, taken, from, c, sums);
 }
 
-/* One or two tiles side by side times count columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, int tiles, const unsigned char *const *tile, const unsigned char *const *next, int blocks,
-                                                              specdec__panel *panels, const specdec__columns *x, size_t at, int count, float *const *sums)
+/* Two tiles side by side times count columns: both need a column's codes at the same time. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x,
+                                                          size_t at, int count, float *const *sums)
 {
     const int run = specdec__x86_is_block_32(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
@@ -4000,39 +4009,84 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, int tile
 
     for (from = 0; from < end; from += (size_t)run * span) {
         if (!specdec__x86_is_block_32(type))
-            for (t = 0; t < tiles; t++)
-                specdec__avx512_scales(type, tile[t] + from, panels + t);
+            for (t = 0; t < 2; t++)
+                specdec__avx512_scales(type, tiles->tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
             SPECDEC__UNROLL
-            for (t = 0; t < tiles; t++) {
-                specdec__x86_prefetch((int)span, tile[t], from + (size_t)b * span, end, next[t]);
-                specdec__avx512_take(type, tile[t] + from, b, panels + t, taken + t);
+            for (t = 0; t < 2; t++) {
+                specdec__x86_prefetch((int)span, tiles->tile[t], from + (size_t)b * span, end, tiles->next[t]);
+                specdec__avx512_take(type, tiles->tile[t] + from, b, panels + t, taken + t);
             }
-            specdec__avx512_block_columns(type, tiles, taken, x, at, count, sums);
+            specdec__avx512_block_columns(type, taken, x, at, count, sums);
         }
     }
 }
 
-/* Few columns: tile after tile, which memory likes better. Many: two at once, which read activations half as often. */
+/* One tile times 1 to 6 columns, whose sums stay in registers: in memory, every block would wait for the one before. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, const unsigned char *tile, const unsigned char *next, int blocks,
+                                                         specdec__panel *panel, const specdec__columns *x, size_t at, float *sums)
+{
+    const int run = specdec__x86_is_block_32(type) ? blocks : 8, per = 32 / specdec__x86_granule(type);
+    const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
+    specdec__avx512_block taken;
+    __m512i integers[SPECDEC__AVX512_FEW];
+    __m512 acc[SPECDEC__AVX512_FEW];
+    size_t from;
+    int b, g, k;
+
+    SPECDEC__UNROLL
+    for (k = 0; k < columns; k++)
+        acc[k] = _mm512_loadu_ps(sums + k * SPECDEC__ROWS);
+    for (from = 0; from < end; from += (size_t)run * span) {
+        if (!specdec__x86_is_block_32(type))
+            specdec__avx512_scales(type, tile + from, panel);
+        for (b = 0; b < run; b++, at += n) {
+            specdec__x86_prefetch((int)span, tile, from + (size_t)b * span, end, next);
+            specdec__avx512_take(type, tile + from, b, panel, &taken);
+            SPECDEC__UNROLL
+            for (g = 0; g < per; g++) {
+                const specdec__x86_x granule = specdec__x86_at(x, at, per, g);
+
+                specdec__avx512_integers(type, 1, columns, &taken, g, &granule, 0, integers);
+                SPECDEC__UNROLL
+                for (k = 0; k < columns; k++)
+                    acc[k] = specdec__avx512_add_up(type, &taken, g, &granule, k, integers[k], acc[k]);
+            }
+        }
+    }
+    SPECDEC__UNROLL
+    for (k = 0; k < columns; k++)
+        _mm512_storeu_ps(sums + k * SPECDEC__ROWS, acc[k]);
+}
+
+/* Few columns: tile after tile, which memory likes better. */
 #define SPECDEC__AVX512_TYPE(number) \
     SPECDEC__AVX512 static void specdec__avx512_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
         const specdec__columns *x, int block, int column, int count, float *const *sums) \
     { \
         const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
-        const unsigned char *next[2]; \
-        int t; \
+        int t, c, some; \
         for (t = 0; t < 2 && tiles->tile[t] && !block; t++) \
             memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float)); \
-        if (count >= 6 && tiles->tile[1]) { \
-            specdec__avx512_multiply(SPECDEC__TYPE_##number, 2, tiles->tile, tiles->next, blocks, panels, x, at, count, sums); \
+        if (count > SPECDEC__AVX512_FEW && tiles->tile[1]) { \
+            specdec__avx512_many(SPECDEC__TYPE_##number, tiles, blocks, panels, x, at, count, sums); \
             return; \
         } \
-        next[0] = tiles->tile[1] ? tiles->tile[1] : tiles->next[0]; \
-        next[1] = tiles->next[0]; \
         for (t = 0; t < 2 && tiles->tile[t]; t++) \
-            specdec__avx512_multiply(SPECDEC__TYPE_##number, 1, tiles->tile + t, next + t, blocks, panels, x, at, count, sums + t); \
+            for (c = 0; c < count; c += some) { \
+                const unsigned char *next = !t && tiles->tile[1] ? tiles->tile[1] : tiles->next[0]; \
+                float *to = sums[t] + c * SPECDEC__ROWS; \
+                some = specdec__min_int(count - c, SPECDEC__AVX512_FEW); \
+                switch (some) { \
+                case 1: specdec__avx512_few(SPECDEC__TYPE_##number, 1, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break; \
+                case 2: specdec__avx512_few(SPECDEC__TYPE_##number, 2, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break; \
+                case 3: specdec__avx512_few(SPECDEC__TYPE_##number, 3, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break; \
+                case 4: specdec__avx512_few(SPECDEC__TYPE_##number, 4, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break; \
+                case 5: specdec__avx512_few(SPECDEC__TYPE_##number, 5, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break; \
+                default: specdec__avx512_few(SPECDEC__TYPE_##number, 6, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break; \
+                } \
+            } \
     }
-
 SPECDEC__AVX512_TYPE(Q4_0)
 SPECDEC__AVX512_TYPE(Q4_1)
 SPECDEC__AVX512_TYPE(Q5_0)
