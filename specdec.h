@@ -1031,11 +1031,50 @@ static int specdec__pool_claim(specdec__pool *pool, int count, int least, int *e
     do {
         if (from >= count)
             return count;
-        part = specdec__max_int(least, (count - from) / (pool->active * 4) & ~1);
+        part = specdec__max_int(least, (count - from) / (pool->active * 3) & ~1);
         part = specdec__min_int(part, count - from);
     } while (!SPECDEC__SWAP(&pool->cursor, &from, from + part));
     *end = from + part;
     return from;
+}
+
+/* A thread's way through [0, count). It claims a part before the one before is done: so it knows early what comes next. */
+typedef struct specdec__walk {
+    specdec__pool *pool;
+    int count, least;
+    int at, end;        /* the part at work, from the item at hand on; at = count: nothing is left */
+    int next, next_end; /* the part after it; next = -1: not claimed yet */
+} specdec__walk;
+
+static void specdec__walk_begin(specdec__walk *walk, specdec__pool *pool, int count, int least)
+{
+    walk->pool = pool;
+    walk->count = count;
+    walk->least = least;
+    walk->end = walk->next_end = 0;
+    walk->at = specdec__pool_claim(pool, count, least, &walk->end);
+    walk->next = -1;
+}
+
+/* The item that follows the n at hand, or if none does the last of these. */
+static int specdec__walk_next(specdec__walk *walk, int n)
+{
+    if (walk->at + n < walk->end)
+        return walk->at + n;
+    if (walk->next < 0)
+        walk->next = specdec__pool_claim(walk->pool, walk->count, walk->least, &walk->next_end);
+    return walk->next < walk->count ? walk->next : walk->at + n - 1;
+}
+
+/* Leaves n items behind; specdec__walk_next has been asked for the one after them. */
+static void specdec__walk_on(specdec__walk *walk, int n)
+{
+    walk->at += n;
+    if (walk->at < walk->end)
+        return;
+    walk->at = walk->next;
+    walk->end = walk->next_end;
+    walk->next = -1;
 }
 
 /* Runs function(argument, thread) on the first `threads` threads, the caller as thread 0; returns when all are done:
@@ -8298,8 +8337,9 @@ SPECDEC__INLINE const unsigned char *specdec__place_bytes(const specdec__place *
     return (matrix->tiles ? matrix->tiles : matrix->file) + (size_t)place->tile * specdec__matrix_tile_bytes(matrix);
 }
 
-/* sums[i] (count, 16) = place i times columns [column, column + count). The places' matrices have the same type and length. */
-static void specdec__forward_tiles(const specdec__context *c, const specdec__place *places, int place_count, int column, int count,
+/* sums[i] (count, 16) = place i times columns [column, column + count). The places' matrices have the same type and length.
+   next: what this thread is going to multiply after them. */
+static void specdec__forward_tiles(const specdec__context *c, const specdec__place *places, int place_count, const specdec__place *next, int column, int count,
                                    specdec__scratch *scratch, float *const *sums)
 {
     const specdec__matrix *matrix = places->matrix;
@@ -8311,7 +8351,7 @@ static void specdec__forward_tiles(const specdec__context *c, const specdec__pla
     tiles.tile[1] = NULL;
     for (i = 0; i < place_count; i++) {
         tiles.tile[i] = specdec__place_bytes(&places[i]);
-        tiles.next[i] = tiles.tile[i] + (size_t)(places[0].matrix == places[place_count - 1].matrix ? place_count : 1) * specdec__matrix_tile_bytes(matrix);
+        tiles.next[i] = specdec__place_bytes(&next[i]);
     }
     if (matrix->tiles) {
         specdec__kernels_multiply(c->kernels, &tiles, matrix->columns / 32, scratch->panel, &c->columns, 0, column, count, sums);
@@ -8359,35 +8399,43 @@ static void specdec__forward_put(const specdec__context *c, const specdec__targe
     }
 }
 
+/* Which place item i is when the tiles of several matrices are counted through; returns its matrix's target. */
+static const specdec__target *specdec__forward_place(const specdec__target *targets, int i, specdec__place *place)
+{
+    for (; i >= specdec__matrix_tiles(targets->matrix); targets++)
+        i -= specdec__matrix_tiles(targets->matrix);
+    place->matrix = targets->matrix;
+    place->tile = i;
+    return targets;
+}
+
 /* Several matrices over the same columns, their tiles shared out among the threads, two at a time. */
 static void specdec__forward_multiply(specdec__context *c, int thread, const specdec__target *targets, int count)
 {
     specdec__scratch *scratch = &c->scratch[thread];
     float *sums[2];
-    int tiles = 0, passes = (c->columns.n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS, i, from, end = 0, pair;
+    int tiles = 0, passes = (c->columns.n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS, i, pair;
+    specdec__walk walk;
 
     sums[0] = scratch->sums;
     sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
     for (i = 0; i < count; i++)
         tiles += specdec__matrix_tiles(targets[i].matrix);
-    while ((from = specdec__pool_claim(c->pool, tiles * passes, 2, &end)) < tiles * passes)
-        for (; from < end; from += pair) {
-            const specdec__target *t = targets;
-            specdec__place places[2];
-            int column = from / tiles * SPECDEC__COLUMNS, tile = from % tiles;
-            int columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);
+    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count; specdec__walk_on(&walk, pair)) {
+        specdec__place places[2], next[2];
+        const specdec__target *t = specdec__forward_place(targets, walk.at % tiles, places);
+        int column = walk.at / tiles * SPECDEC__COLUMNS, columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);
 
-            for (; tile >= specdec__matrix_tiles(t->matrix); t++)
-                tile -= specdec__matrix_tiles(t->matrix);
-            pair = tile + 1 < specdec__matrix_tiles(t->matrix) && from + 1 < end ? 2 : 1;
-            for (i = 0; i < pair; i++) {
-                places[i].matrix = t->matrix;
-                places[i].tile = tile + i;
-            }
-            specdec__forward_tiles(c, places, pair, column, columns, scratch, sums);
-            for (i = 0; i < pair; i++)
-                specdec__forward_put(c, t, tile + i, column, columns, sums[i]);
-        }
+        pair = places->tile + 1 < specdec__matrix_tiles(t->matrix) && walk.at + 1 < walk.end ? 2 : 1;
+        places[1] = places[0];
+        places[1].tile++;
+        specdec__forward_place(targets, specdec__walk_next(&walk, pair) % tiles, next);
+        next[1] = next[0];
+        next[1].tile++;
+        specdec__forward_tiles(c, places, pair, next, column, columns, scratch, sums);
+        for (i = 0; i < pair; i++)
+            specdec__forward_put(c, t, places[i].tile, column, columns, sums[i]);
+    }
 }
 
 /* hidden (n, ff) = silu(gate * x) * (up * x). */
@@ -8396,31 +8444,31 @@ static void specdec__forward_gate_up(specdec__context *c, int thread, const spec
     const specdec__matrix *gate = &layer->matrix[SPECDEC__GATE], *up = &layer->matrix[SPECDEC__UP];
     specdec__scratch *scratch = &c->scratch[thread];
     float *sums[2];
-    int tiles = specdec__matrix_tiles(gate), passes = (c->columns.n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS, from, end = 0;
+    int tiles = specdec__matrix_tiles(gate), passes = (c->columns.n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
     const int alike = gate->type == up->type && !gate->tiles == !up->tiles;
     specdec__target target;
-    specdec__place places[2];
+    specdec__place places[2], next[2];
+    specdec__walk walk;
 
     sums[0] = scratch->sums;
     sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
-    places[0].matrix = gate;
-    places[1].matrix = up;
+    places[0].matrix = next[0].matrix = gate;
+    places[1].matrix = next[1].matrix = up;
     memset(&target, 0, sizeof target);
     target.matrix = gate;
     target.out = c->hidden;
     target.stride = (size_t)c->ff;
-    while ((from = specdec__pool_claim(c->pool, tiles * passes, 1, &end)) < tiles * passes)
-        for (; from < end; from++) {
-            int column = from / tiles * SPECDEC__COLUMNS, tile = from % tiles;
-            int columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);
+    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 1); walk.at < walk.count; specdec__walk_on(&walk, 1)) {
+        int column = walk.at / tiles * SPECDEC__COLUMNS, columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);
 
-            places[0].tile = places[1].tile = tile;
-            specdec__forward_tiles(c, places, 1 + alike, column, columns, scratch, sums);
-            if (!alike)
-                specdec__forward_tiles(c, places + 1, 1, column, columns, scratch, sums + 1);
-            c->kernels->silu_multiply(sums[0], sums[1], columns * SPECDEC__ROWS, sums[0]);
-            specdec__forward_put(c, &target, tile, column, columns, sums[0]);
-        }
+        places[0].tile = places[1].tile = walk.at % tiles;
+        next[0].tile = next[1].tile = specdec__walk_next(&walk, 1) % tiles;
+        specdec__forward_tiles(c, places, 1 + alike, next, column, columns, scratch, sums);
+        if (!alike)
+            specdec__forward_tiles(c, places + 1, 1, next + 1, column, columns, scratch, sums + 1);
+        c->kernels->silu_multiply(sums[0], sums[1], columns * SPECDEC__ROWS, sums[0]);
+        specdec__forward_put(c, &target, places->tile, column, columns, sums[0]);
+    }
 }
 
 /* values (n, stride) -> columns; rows are shared out among the threads, or the blocks of each if they are few. With a
