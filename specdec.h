@@ -1021,9 +1021,10 @@ static int specdec__pool_barrier(specdec__pool *pool)
    that all end at about the same time. */
 static int specdec__pool_claim(specdec__pool *pool, int count, int least, int *end)
 {
-    int from = pool->cursor, part;
+    int from, part;
 
     if (pool->active == 1) {
+        from = pool->cursor;
         pool->cursor = *end = count;
         return from;
     }
@@ -2138,7 +2139,7 @@ typedef struct specdec__kernels {
     float (*total)(const float *x);
     void (*f16_to_float)(const void *in, int count, float *out);
     void (*float_to_f16)(const float *in, int count, void *out);
-    /* 32 values = codes * the scale that is returned, as Q8_0 does it. */
+    /* The nearest codes in [-127, 127] to 32 values over a scale, which is the largest of them over 127 and is returned. */
     float (*float_to_codes)(const float *values, int8_t *codes);
     /* out (count) = codes * scales (count/32). */
     void (*codes_to_float)(const int8_t *codes, const float *scales, int count, float *out);
@@ -3092,7 +3093,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned 
     case SPECDEC__TYPE_Q4_K: specdec__avx2_codes_k(all + 256, NULL, block, u); break;
     case SPECDEC__TYPE_Q5_K: specdec__avx2_codes_k(all + 768, all + 256, block, u); break;
     case SPECDEC__TYPE_Q6_K: specdec__avx2_codes_q6_k(all, block, u); break;
-    default: /* Q8_0, or stored by the unpacking */
+    default: /* Q8_0, or stored by specdec__avx2_factors */
         at = type == SPECDEC__TYPE_Q8_0 ? at + 32 : (const unsigned char *)panel->u.codes + (size_t)block * 512 + half * 32;
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
@@ -3535,8 +3536,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_f16(void *at, __m512 
     _mm256_storeu_si256((__m256i *)at, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* Up to 4 columns: weight codes stay packed in the tile and are unpacked in registers. More: two tiles are unpacked to panels,
-   once for all columns. The type is a constant in all that follows: every type gets its own machine code. */
+/* Weight codes stay packed in the tile and are unpacked in registers: up to 6 columns tile after tile, more with two tiles side
+   by side. The type is a constant in all that follows: every type gets its own machine code. */
 
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_load_bytes(const unsigned char *at) { return _mm512_loadu_si512(at); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves(const unsigned char *at) { return specdec__avx512_load_f16(at); }
@@ -3744,7 +3745,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsig
         for (i = 0; i < 8; i++)
             u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(at + 32 + i * 64), _mm512_set1_epi8((char)-128));
         break;
-    default: /* stored by the unpacking */
+    default: /* stored by specdec__avx512_scales */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
             u[i] = _mm512_loadu_si512(panel->u.codes + (size_t)block * 512 + i * 64);
@@ -3999,7 +4000,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_add_up(int type, const sp
 }
 
 /* sums (tile: column, 16) += blocks (tile) times columns from c on. x (granule). */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_columns(int type, int columns, const specdec__avx512_block *blocks,
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_columns(int type, int tiles, int columns, const specdec__avx512_block *blocks,
                                                              const specdec__x86_x *x, int c, float *const *sums)
 {
     __m512i integers[8];
@@ -4007,11 +4008,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_columns(int type, int colum
 
     SPECDEC__UNROLL
     for (g = 0; g < 32 / specdec__x86_granule(type); g++) {
-        specdec__avx512_integers(type, 2, columns, blocks, g, &x[g], c, integers);
+        specdec__avx512_integers(type, tiles, columns, blocks, g, &x[g], c, integers);
         SPECDEC__UNROLL
         for (k = 0; k < columns; k++)
             SPECDEC__UNROLL
-            for (t = 0; t < 2; t++) {
+            for (t = 0; t < tiles; t++) {
                 float *to = sums[t] + (c + k) * SPECDEC__ROWS;
 
                 _mm512_storeu_ps(to, specdec__avx512_add_up(type, blocks + t, g, &x[g], c + k, integers[t * columns + k], _mm512_loadu_ps(to)));
@@ -4019,8 +4020,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_columns(int type, int colum
     }
 }
 
-/* A block of two tiles times count columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block_columns(int type, const specdec__avx512_block *taken, const specdec__columns *x, size_t at,
+/* A block of one or two tiles times count columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block_columns(int type, int tiles, const specdec__avx512_block *taken, const specdec__columns *x, size_t at,
                                                                    int count, float *const *sums)
 {
     const int per = 32 / specdec__x86_granule(type);
@@ -4031,13 +4032,13 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block_columns(int type, con
     for (g = 0; g < per; g++)
         from[g] = specdec__x86_at(x, at, per, g);
     for (c = 0; c + 4 <= count; c += 4)
-        specdec__avx512_columns(type, 4, taken, from, c, sums);
+        specdec__avx512_columns(type, tiles, 4, taken, from, c, sums);
     for (; c < count; c++)
-        specdec__avx512_columns(type, 1, taken, from, c, sums);
+        specdec__avx512_columns(type, tiles, 1, taken, from, c, sums);
 }
 
-/* Two tiles side by side times count columns: both need a column's codes at the same time. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x,
+/* Two tiles side by side, which need a column's codes at the same time, or one, times count columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, int count_tiles, const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x,
                                                           size_t at, int count, float *const *sums)
 {
     const int run = specdec__x86_is_block_32(type) ? blocks : 8;
@@ -4048,15 +4049,15 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, const specde
 
     for (from = 0; from < end; from += (size_t)run * span) {
         if (!specdec__x86_is_block_32(type))
-            for (t = 0; t < 2; t++)
+            for (t = 0; t < count_tiles; t++)
                 specdec__avx512_scales(type, tiles->tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
             SPECDEC__UNROLL
-            for (t = 0; t < 2; t++) {
+            for (t = 0; t < count_tiles; t++) {
                 specdec__x86_prefetch((int)span, tiles->tile[t], from + (size_t)b * span, end, tiles->next[t]);
                 specdec__avx512_take(type, tiles->tile[t] + from, b, panels + t, taken + t);
             }
-            specdec__avx512_block_columns(type, taken, x, at, count, sums);
+            specdec__avx512_block_columns(type, count_tiles, taken, x, at, count, sums);
         }
     }
 }
@@ -4104,28 +4105,29 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, 
         const specdec__columns *x, int block, int column, int count, float *const *sums) \
     { \
         const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
-        int t, c, some; \
+        int t; \
         for (t = 0; t < 2 && tiles->tile[t] && !block; t++) \
             memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float)); \
-        if (count > SPECDEC__AVX512_FEW && tiles->tile[1]) { \
-            specdec__avx512_many(SPECDEC__TYPE_##number, tiles, blocks, panels, x, at, count, sums); \
+        if (count > SPECDEC__AVX512_FEW) { \
+            if (tiles->tile[1]) \
+                specdec__avx512_many(SPECDEC__TYPE_##number, 2, tiles, blocks, panels, x, at, count, sums); \
+            else \
+                specdec__avx512_many(SPECDEC__TYPE_##number, 1, tiles, blocks, panels, x, at, count, sums); \
             return; \
         } \
-        for (t = 0; t < 2 && tiles->tile[t]; t++) \
-            for (c = 0; c < count; c += some) { \
-                const unsigned char *next = !t && tiles->tile[1] ? tiles->tile[1] : tiles->next[0]; \
-                float *to = sums[t] + c * SPECDEC__ROWS; \
-                some = specdec__min_int(count - c, SPECDEC__AVX512_FEW); \
-                switch (some) { \
-                case 1: specdec__avx512_few(SPECDEC__TYPE_##number, 1, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break; \
-                case 2: specdec__avx512_few(SPECDEC__TYPE_##number, 2, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break; \
-                case 3: specdec__avx512_few(SPECDEC__TYPE_##number, 3, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break; \
-                case 4: specdec__avx512_few(SPECDEC__TYPE_##number, 4, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break; \
-                case 5: specdec__avx512_few(SPECDEC__TYPE_##number, 5, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break; \
-                default: specdec__avx512_few(SPECDEC__TYPE_##number, 6, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break; \
-                } \
+        for (t = 0; t < 2 && tiles->tile[t]; t++) { \
+            const unsigned char *next = !t && tiles->tile[1] ? tiles->tile[1] : tiles->next[0]; \
+            switch (count) { \
+            case 1: specdec__avx512_few(SPECDEC__TYPE_##number, 1, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
+            case 2: specdec__avx512_few(SPECDEC__TYPE_##number, 2, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
+            case 3: specdec__avx512_few(SPECDEC__TYPE_##number, 3, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
+            case 4: specdec__avx512_few(SPECDEC__TYPE_##number, 4, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
+            case 5: specdec__avx512_few(SPECDEC__TYPE_##number, 5, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
+            default: specdec__avx512_few(SPECDEC__TYPE_##number, 6, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
             } \
+        } \
     }
+
 SPECDEC__AVX512_TYPE(Q4_0)
 SPECDEC__AVX512_TYPE(Q4_1)
 SPECDEC__AVX512_TYPE(Q5_0)
@@ -4878,24 +4880,24 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
         } \
     } while (0)
 
-#define SPECDEC__DOT_KERNELS(table, what, name) \
-    SPECDEC__GRANULE_KERNELS(table, what, specdec__##name##_16, specdec__##name##_16m, specdec__##name##_32, specdec__##name##_32m)
+#define SPECDEC__DOT_KERNELS(table, name) \
+    SPECDEC__GRANULE_KERNELS(table, dot, specdec__##name##_16, specdec__##name##_16m, specdec__##name##_32, specdec__##name##_32m)
 
-#define SPECDEC__TYPE_KERNELS(table, what, name) \
+#define SPECDEC__TYPE_KERNELS(table, name) \
     do { \
-        (table)->what[SPECDEC__TYPE_Q4_0] = specdec__##name##_Q4_0; \
-        (table)->what[SPECDEC__TYPE_Q4_1] = specdec__##name##_Q4_1; \
-        (table)->what[SPECDEC__TYPE_Q5_0] = specdec__##name##_Q5_0; \
-        (table)->what[SPECDEC__TYPE_Q5_1] = specdec__##name##_Q5_1; \
-        (table)->what[SPECDEC__TYPE_Q8_0] = specdec__##name##_Q8_0; \
-        (table)->what[SPECDEC__TYPE_Q2_K] = specdec__##name##_Q2_K; \
-        (table)->what[SPECDEC__TYPE_Q3_K] = specdec__##name##_Q3_K; \
-        (table)->what[SPECDEC__TYPE_Q4_K] = specdec__##name##_Q4_K; \
-        (table)->what[SPECDEC__TYPE_Q5_K] = specdec__##name##_Q5_K; \
-        (table)->what[SPECDEC__TYPE_Q6_K] = specdec__##name##_Q6_K; \
-        (table)->what[SPECDEC__TYPE_IQ2_XXS] = specdec__##name##_IQ2_XXS; \
-        (table)->what[SPECDEC__TYPE_IQ4_NL] = specdec__##name##_IQ4_NL; \
-        (table)->what[SPECDEC__TYPE_IQ4_XS] = specdec__##name##_IQ4_XS; \
+        (table)->multiply[SPECDEC__TYPE_Q4_0] = specdec__##name##_Q4_0; \
+        (table)->multiply[SPECDEC__TYPE_Q4_1] = specdec__##name##_Q4_1; \
+        (table)->multiply[SPECDEC__TYPE_Q5_0] = specdec__##name##_Q5_0; \
+        (table)->multiply[SPECDEC__TYPE_Q5_1] = specdec__##name##_Q5_1; \
+        (table)->multiply[SPECDEC__TYPE_Q8_0] = specdec__##name##_Q8_0; \
+        (table)->multiply[SPECDEC__TYPE_Q2_K] = specdec__##name##_Q2_K; \
+        (table)->multiply[SPECDEC__TYPE_Q3_K] = specdec__##name##_Q3_K; \
+        (table)->multiply[SPECDEC__TYPE_Q4_K] = specdec__##name##_Q4_K; \
+        (table)->multiply[SPECDEC__TYPE_Q5_K] = specdec__##name##_Q5_K; \
+        (table)->multiply[SPECDEC__TYPE_Q6_K] = specdec__##name##_Q6_K; \
+        (table)->multiply[SPECDEC__TYPE_IQ2_XXS] = specdec__##name##_IQ2_XXS; \
+        (table)->multiply[SPECDEC__TYPE_IQ4_NL] = specdec__##name##_IQ4_NL; \
+        (table)->multiply[SPECDEC__TYPE_IQ4_XS] = specdec__##name##_IQ4_XS; \
     } while (0)
 
 #define SPECDEC__FLOAT_KERNELS(table, isa) \
@@ -4965,7 +4967,7 @@ static void specdec__kernels_all_types(specdec__kernels *table, specdec__unpack_
 static void specdec__kernels_scalar(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__unpack_codes);
-    SPECDEC__DOT_KERNELS(table, dot, scalar_dot);
+    SPECDEC__DOT_KERNELS(table, scalar_dot);
     SPECDEC__FLOAT_KERNELS(table, scalar);
 }
 
@@ -4976,7 +4978,7 @@ static void specdec__kernels_sse41(specdec__kernels *table)
 {
     SPECDEC__FLOAT_KERNELS(table, sse41);
     SPECDEC__GRANULE_KERNELS(table, unpack, specdec__sse41_unpack_16, specdec__sse41_unpack_16, specdec__sse41_unpack_32, specdec__sse41_unpack_32);
-    SPECDEC__DOT_KERNELS(table, dot, sse41_dot);
+    SPECDEC__DOT_KERNELS(table, sse41_dot);
     table->unpack[SPECDEC__TYPE_Q4_0] = specdec__sse41_unpack_Q4_0;
     table->unpack[SPECDEC__TYPE_Q4_K] = specdec__sse41_unpack_Q4_K;
     table->unpack[SPECDEC__TYPE_Q6_K] = specdec__sse41_unpack_Q6_K;
@@ -4989,14 +4991,14 @@ static void specdec__kernels_sse41(specdec__kernels *table)
 static void specdec__kernels_avx2(specdec__kernels *table)
 {
     SPECDEC__FLOAT_KERNELS(table, avx2);
-    SPECDEC__TYPE_KERNELS(table, multiply, avx2_multiply);
+    SPECDEC__TYPE_KERNELS(table, avx2_multiply);
 }
 
 #ifdef SPECDEC__AVXVNNI
 static void specdec__kernels_avxvnni(specdec__kernels *table)
 {
     SPECDEC__FLOAT_KERNELS(table, avx2);
-    SPECDEC__TYPE_KERNELS(table, multiply, avxvnni_multiply);
+    SPECDEC__TYPE_KERNELS(table, avxvnni_multiply);
     table->name = "avxvnni";
 }
 #endif
@@ -5004,7 +5006,7 @@ static void specdec__kernels_avxvnni(specdec__kernels *table)
 static void specdec__kernels_avx512(specdec__kernels *table)
 {
     SPECDEC__FLOAT_KERNELS(table, avx512);
-    SPECDEC__TYPE_KERNELS(table, multiply, avx512_multiply);
+    SPECDEC__TYPE_KERNELS(table, avx512_multiply);
 }
 
 typedef struct specdec__cpuid {
@@ -5081,14 +5083,14 @@ static void specdec__kernels_neon(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__neon_unpack_any);
     SPECDEC__FLOAT_KERNELS(table, neon);
-    SPECDEC__DOT_KERNELS(table, dot, neon_dot);
+    SPECDEC__DOT_KERNELS(table, neon_dot);
     SPECDEC__NEON_UNPACK_TABLE(table, neon);
 }
 
 static void specdec__kernels_dotprod(specdec__kernels *table)
 {
     specdec__kernels_neon(table);
-    SPECDEC__DOT_KERNELS(table, dot, dotprod_dot);
+    SPECDEC__DOT_KERNELS(table, dotprod_dot);
     table->name = "dotprod";
 }
 
@@ -5097,7 +5099,7 @@ static void specdec__kernels_i8mm(specdec__kernels *table)
     specdec__kernels_all_types(table, specdec__i8mm_unpack_any);
     SPECDEC__FLOAT_KERNELS(table, neon);
     SPECDEC__NEON_UNPACK_TABLE(table, i8mm);
-    SPECDEC__DOT_KERNELS(table, dot, i8mm_dot);
+    SPECDEC__DOT_KERNELS(table, i8mm_dot);
     table->name = "i8mm";
 }
 
@@ -7972,11 +7974,6 @@ SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, int page,
     return kv->pages + (size_t)page * kv->page_bytes + ((size_t)layer * (size_t)kv->kv_heads + (size_t)head) * 2 * kv->half_bytes;
 }
 
-SPECDEC__INLINE unsigned char *specdec__kv_values(const specdec__kv *kv, int page, int layer, int head)
-{
-    return specdec__kv_keys(kv, page, layer, head) + kv->half_bytes;
-}
-
 /* The slot (page * 64 + place) of reserved node i. */
 static int specdec__view_reserved_slot(const specdec__view *view, int i)
 {
@@ -8199,7 +8196,7 @@ typedef struct specdec__scratch {
     specdec__panel *panel;     /* (2) */
     unsigned char *tile;       /* (2): 16 rows x 256 values, repacked when weights stay in the file */
     float *sums;               /* (2, 64 columns, 16 rows) */
-    float *keys, *values;      /* two pages as floats: (2, dim, 64), (2, 64, dim) */
+    float *keys, *values;      /* two pages as floats: (2, dim, 64), unless keys are tiles, and (2, 64, dim) */
     int page[2];               /* which pages of the unit at work those are; -1: none */
     float *gathered;           /* (64, dim): values of a block that lies in several pages */
     float *queries;            /* (4, dim) */
@@ -8254,7 +8251,8 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
         s->panel = SPECDEC__TAKE(arena, specdec__panel, 2);
         s->tile = SPECDEC__TAKE(arena, unsigned char, 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4);
         s->sums = SPECDEC__TAKE(arena, float, 2 * SPECDEC__COLUMNS * SPECDEC__ROWS);
-        s->keys = SPECDEC__TAKE(arena, float, 2 * c->kv.dim * SPECDEC__KEYS);
+        if (!specdec__kv_types[c->kv.type].tiles)
+            s->keys = SPECDEC__TAKE(arena, float, 2 * c->kv.dim * SPECDEC__KEYS);
         s->values = SPECDEC__TAKE(arena, float, 2 * c->kv.dim * SPECDEC__KEYS);
         s->gathered = SPECDEC__TAKE(arena, float, c->kv.dim * SPECDEC__KEYS);
         s->queries = SPECDEC__TAKE(arena, float, 4 * c->kv.dim);
@@ -8607,14 +8605,15 @@ static void specdec__forward_page(const specdec__context *c, specdec__scratch *s
                                   const float **values)
 {
     const size_t size = (size_t)c->kv.dim * SPECDEC__KEYS;
+    const int tiles = specdec__kv_types[c->kv.type].tiles;
     const unsigned char *k = specdec__kv_keys(&c->kv, page, layer, head);
-    float *k_buffer = s->keys + (size_t)(page & 1) * size, *v_buffer = s->values + (size_t)(page & 1) * size;
+    float *k_buffer = tiles ? NULL : s->keys + (size_t)(page & 1) * size, *v_buffer = s->values + (size_t)(page & 1) * size;
 
     *keys = k_buffer;
     *values = v_buffer;
     if (s->page[page & 1] == page)
         return;
-    if (!specdec__kv_types[c->kv.type].tiles)
+    if (!tiles)
         *keys = specdec__kv_floats(&c->kv, c->kernels, k, k_buffer);
     *values = specdec__kv_floats(&c->kv, c->kernels, k + c->kv.half_bytes, v_buffer);
     if (*values == v_buffer)

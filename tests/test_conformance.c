@@ -171,7 +171,8 @@ static float *reference(const subject *s, int kv, int *vocab)
     return rows;
 }
 
-/* Every combination in full runs; else every stride-th of them (odd, so that none is left out), scalar ones (slow) more seldom. */
+/* Every combination in full runs; else every stride-th of them, which in time reaches all as it has no
+   divisor in common with their number, 84; scalar ones (slow) more seldom. */
 static void check_ways(const subject *s, int kv, const float *expected, int vocab, int stride)
 {
     static const int widths[] = {1, 2, 3, 5, 8, 16, 48};
@@ -366,7 +367,7 @@ static void test_types(void)
                 r.head_dim = 48;
             }
             snprintf(name, sizeof name, "%s-type-%d", r.architecture, all_types[i]);
-            check_recipe(&r, name, kv, type->block == 256 ? 70 : 150, quick ? 61 : type->block == 256 ? 21 : 13);
+            check_recipe(&r, name, kv, type->block == 256 ? 70 : 150, quick ? 61 : type->block == 256 ? 23 : 13);
         }
     }
 }
