@@ -3923,7 +3923,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
 
 #define SPECDEC__AVX512_FEW 6 /* columns that are taken tile after tile */
 
-/* Blocks of one or two tiles, in registers as far as there are enough; pair, scale, minimum (granule). */
+/* A block of a tile, in registers as far as there are enough; pair, scale, minimum (granule). */
 typedef struct specdec__avx512_block {
     __m512i codes[8], pair[2];
     __m512 scale[2], minimum[2];
@@ -4038,8 +4038,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block_columns(int type, int
 }
 
 /* Two tiles side by side, which need a column's codes at the same time, or one, times count columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, int count_tiles, const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x,
-                                                          size_t at, int count, float *const *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, int tiles, const specdec__tiles *from_tiles, int blocks, specdec__panel *panels,
+                                                          const specdec__columns *x, size_t at, int count, float *const *sums)
 {
     const int run = specdec__x86_is_block_32(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
@@ -4049,15 +4049,15 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, int count_ti
 
     for (from = 0; from < end; from += (size_t)run * span) {
         if (!specdec__x86_is_block_32(type))
-            for (t = 0; t < count_tiles; t++)
-                specdec__avx512_scales(type, tiles->tile[t] + from, panels + t);
+            for (t = 0; t < tiles; t++)
+                specdec__avx512_scales(type, from_tiles->tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
             SPECDEC__UNROLL
-            for (t = 0; t < count_tiles; t++) {
-                specdec__x86_prefetch((int)span, tiles->tile[t], from + (size_t)b * span, end, tiles->next[t]);
-                specdec__avx512_take(type, tiles->tile[t] + from, b, panels + t, taken + t);
+            for (t = 0; t < tiles; t++) {
+                specdec__x86_prefetch((int)span, from_tiles->tile[t], from + (size_t)b * span, end, from_tiles->next[t]);
+                specdec__avx512_take(type, from_tiles->tile[t] + from, b, panels + t, taken + t);
             }
-            specdec__avx512_block_columns(type, count_tiles, taken, x, at, count, sums);
+            specdec__avx512_block_columns(type, tiles, taken, x, at, count, sums);
         }
     }
 }
@@ -8017,15 +8017,14 @@ SPECDEC__INLINE size_t specdec__kv_tile_block(const specdec__kv *kv, int slot, i
 
 static void specdec__kv_copy_tile_key(const specdec__kv *kv, const unsigned char *from, int a, unsigned char *to, int b)
 {
-    int d, i;
+    int d;
 
     for (d = 0; d < kv->dim; d += 32) {
         const unsigned char *old = from + specdec__kv_tile_block(kv, a, d);
         unsigned char *own = to + specdec__kv_tile_block(kv, b, d);
 
         memcpy(own + b % SPECDEC__ROWS * 2, old + a % SPECDEC__ROWS * 2, 2);
-        for (i = 0; i < 8; i++)
-            memcpy(own + 32 + (i * SPECDEC__ROWS + b % SPECDEC__ROWS) * 4, old + 32 + (i * SPECDEC__ROWS + a % SPECDEC__ROWS) * 4, 4);
+        specdec__quant_move_units(4, 8, 0, old + 32 + a % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS, own + 32 + b % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
     }
 }
 
@@ -8148,8 +8147,7 @@ static void specdec__kv_store(specdec__kv *kv, const specdec__kernels *kernels, 
             float scale = kernels->float_to_codes(key + d, row);
 
             specdec__store_u16(own + at % SPECDEC__ROWS * 2, specdec__f16_from_float(scale));
-            for (i = 0; i < 8; i++)
-                memcpy(own + 32 + (i * SPECDEC__ROWS + at % SPECDEC__ROWS) * 4, row + i * 4, 4);
+            specdec__quant_move_units(4, 8, 0, (const unsigned char *)row, 4, own + 32 + at % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
             scale = kernels->float_to_codes(value + d, (int8_t *)v + (size_t)at * (size_t)dim + (size_t)d);
             specdec__store_u16(v + codes + ((size_t)at * (size_t)(dim / 32) + (size_t)(d / 32)) * 2, specdec__f16_from_float(scale));
         }

@@ -17,9 +17,28 @@ typedef struct job {
     int seen[PHASES][ITEMS];             /* plain ints: a second claim of an item is a race that a sanitizer sees */
     int entered[PHASES];                 /* atomic: threads that reached the end of a phase */
     int early;                           /* atomic: threads that left a barrier before all had come */
+    int astray;                          /* atomic: items that came next and were not the ones foretold */
     int left_at[MOST_THREADS];           /* phase at which a thread saw the cancellation; phases: never */
     int *cancel;
 } job;
+
+/* All items that this thread comes to, one or two at a time, each time asking for the next one first. */
+static void walk_items(job *j, int *seen)
+{
+    specdec__walk walk;
+    int foretold, last, n, i;
+
+    for (specdec__walk_begin(&walk, j->pool, j->items, j->chunk); walk.at < j->items; ) {
+        n = walk.at % 3 && walk.at + 1 < walk.end ? 2 : 1;
+        last = walk.at + n - 1;
+        foretold = specdec__walk_next(&walk, n);
+        for (i = walk.at; i <= last; i++)
+            seen[i]++;
+        specdec__walk_on(&walk, n);
+        if (walk.at < j->items ? walk.at != foretold : last != foretold)
+            SPECDEC__ADD(&j->astray, 1);
+    }
+}
 
 static void worker(void *argument, int thread)
 {
@@ -27,9 +46,12 @@ static void worker(void *argument, int thread)
     int phase, from, end = 0, i;
 
     for (phase = 0; phase < j->phases; phase++) {
-        while ((from = specdec__pool_claim(j->pool, j->items, j->chunk, &end)) < j->items)
-            for (i = from; i < end; i++)
-                j->seen[phase][i]++;
+        if (phase % 2)
+            walk_items(j, j->seen[phase]);
+        else
+            while ((from = specdec__pool_claim(j->pool, j->items, j->chunk, &end)) < j->items)
+                for (i = from; i < end; i++)
+                    j->seen[phase][i]++;
         if (phase == j->cancel_at && thread == 0)
             SPECDEC__STORE(j->cancel, 1);
         SPECDEC__ADD(&j->entered[phase], 1);
@@ -106,6 +128,8 @@ static void test_claims(void)
                     CHECK_EQUAL_INT(wrong, 0);
                     TEST("nobody leaves a barrier before everybody has come");
                     CHECK_EQUAL_INT(j->early, 0);
+                    TEST("who walks knows which item comes next");
+                    CHECK_EQUAL_INT(j->astray, 0);
                     free(j);
                 }
         specdec__pool_deinit(&pool);
