@@ -2363,6 +2363,7 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
 
 #define SPECDEC__ISA scalar
 #define SPECDEC__TARGET
+#define SPECDEC__NARROW
 #define SPECDEC__WIDTH 1
 #include SPECDEC_FILE
 
@@ -2431,15 +2432,23 @@ SPECDEC__INLINE int specdec__x86_is_block_32(int type)
     }
 }
 
+/* What lies unpacked in a panel counts as a type of its own, by granule and minimum. */
+enum { SPECDEC__X86_PANEL_32 = SPECDEC__TYPE_COUNT, SPECDEC__X86_PANEL_32M, SPECDEC__X86_PANEL_16, SPECDEC__X86_PANEL_16M };
+
 /* Values that share a scale. */
 SPECDEC__INLINE int specdec__x86_granule(int type)
 {
-    return type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_Q6_K ? 16 : 32;
+    switch (type) {
+    case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q3_K: case SPECDEC__TYPE_Q6_K: return 16;
+    case SPECDEC__X86_PANEL_16: case SPECDEC__X86_PANEL_16M: return 16;
+    default: return 32;
+    }
 }
 
 SPECDEC__INLINE int specdec__x86_has_minimum(int type)
 {
     switch (type) {
+    case SPECDEC__X86_PANEL_32M: case SPECDEC__X86_PANEL_16M: return 1;
     case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: return 1;
     default: return 0;
     }
@@ -2659,6 +2668,7 @@ SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(specdec__sse41_
 
 #define SPECDEC__ISA sse41
 #define SPECDEC__TARGET SPECDEC__SSE41
+#define SPECDEC__NARROW
 #define SPECDEC__WIDTH 1
 #include SPECDEC_FILE
 
@@ -3758,7 +3768,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned
 /* Eight vectors of unsigned codes: values 32*block .. 32*block + 31 of 16 rows; a tile of 256 values or of blocks of 32. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile, const specdec__panel *panel, int block, __m512i u[8])
 {
-    const unsigned char *at = tile + (size_t)block * (size_t)specdec__x86_span(type);
+    const unsigned char *at = type < SPECDEC__TYPE_COUNT ? tile + (size_t)block * (size_t)specdec__x86_span(type) : tile;
     int i;
 
     switch (type) {
@@ -3778,7 +3788,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsig
         for (i = 0; i < 8; i++)
             u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(at + 32 + i * 64), _mm512_set1_epi8((char)-128));
         break;
-    default: /* stored by specdec__avx512_scales */
+    default: /* they lie in the panel */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
             u[i] = _mm512_loadu_si512(panel->u.codes + (size_t)block * 512 + i * 64);
@@ -3965,7 +3975,8 @@ typedef struct specdec__avx512_block {
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsigned char *tile, int block, const specdec__panel *panel, specdec__avx512_block *out)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule, halves = specdec__x86_is_block_32(type);
-    const unsigned char *own = tile + (size_t)block * (size_t)specdec__x86_span(type);
+    const int unpacked = type >= SPECDEC__X86_PANEL_32;
+    const unsigned char *own = unpacked ? tile : tile + (size_t)block * (size_t)specdec__x86_span(type);
     int i;
 
     specdec__avx512_codes(type, tile, panel, block, out->codes);
@@ -3974,7 +3985,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
         SPECDEC__KEEP(out->codes[i]);
     SPECDEC__UNROLL
     for (i = 0; i < per; i++) {
-        out->pair[i] = specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
+        out->pair[i] = unpacked ? _mm512_loadu_si512(panel->pair[block * per + i]) : specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
         out->scale[i] = halves ? specdec__avx512_halves(own) : _mm512_loadu_ps(panel->scale[block * per + i]);
         if (specdec__x86_has_minimum(type))
             out->minimum[i] = halves ? specdec__avx512_halves(own + 32) : _mm512_loadu_ps(panel->minimum[block * per + i]);
@@ -4095,17 +4106,35 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, int tiles, c
     }
 }
 
+/* acc (columns) += a block times columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_block(int type, int columns, const specdec__avx512_block *taken, const specdec__columns *x,
+                                                               size_t at, __m512 *acc)
+{
+    const int per = 32 / specdec__x86_granule(type);
+    __m512i integers[SPECDEC__AVX512_FEW];
+    int g, k;
+
+    SPECDEC__UNROLL
+    for (g = 0; g < per; g++) {
+        const specdec__x86_x granule = specdec__x86_at(x, at, per, g);
+
+        specdec__avx512_integers(type, 1, columns, taken, g, &granule, 0, integers);
+        SPECDEC__UNROLL
+        for (k = 0; k < columns; k++)
+            acc[k] = specdec__avx512_add_up(type, taken, g, &granule, k, integers[k], acc[k]);
+    }
+}
+
 /* One tile times 1 to 6 columns, whose sums stay in registers: in memory, every block would wait for the one before. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, const unsigned char *tile, const unsigned char *next, int blocks,
                                                          specdec__panel *panel, const specdec__columns *x, size_t at, float *sums)
 {
-    const int run = specdec__x86_is_block_32(type) ? blocks : 8, per = 32 / specdec__x86_granule(type);
+    const int run = specdec__x86_is_block_32(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken;
-    __m512i integers[SPECDEC__AVX512_FEW];
     __m512 acc[SPECDEC__AVX512_FEW];
     size_t from;
-    int b, g, k;
+    int b, k;
 
     SPECDEC__UNROLL
     for (k = 0; k < columns; k++)
@@ -4116,15 +4145,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, 
         for (b = 0; b < run; b++, at += n) {
             specdec__x86_prefetch((int)span, tile, from + (size_t)b * span, end, next);
             specdec__avx512_take(type, tile + from, b, panel, &taken);
-            SPECDEC__UNROLL
-            for (g = 0; g < per; g++) {
-                const specdec__x86_x granule = specdec__x86_at(x, at, per, g);
-
-                specdec__avx512_integers(type, 1, columns, &taken, g, &granule, 0, integers);
-                SPECDEC__UNROLL
-                for (k = 0; k < columns; k++)
-                    acc[k] = specdec__avx512_add_up(type, &taken, g, &granule, k, integers[k], acc[k]);
-            }
+            specdec__avx512_few_block(type, columns, &taken, x, at, acc);
         }
     }
     SPECDEC__UNROLL
@@ -4162,18 +4183,87 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, 
     }
 
 SPECDEC__AVX512_TYPE(Q4_0)
-SPECDEC__AVX512_TYPE(Q4_1)
-SPECDEC__AVX512_TYPE(Q5_0)
-SPECDEC__AVX512_TYPE(Q5_1)
 SPECDEC__AVX512_TYPE(Q8_0)
-SPECDEC__AVX512_TYPE(Q2_K)
-SPECDEC__AVX512_TYPE(Q3_K)
 SPECDEC__AVX512_TYPE(Q4_K)
-SPECDEC__AVX512_TYPE(Q5_K)
 SPECDEC__AVX512_TYPE(Q6_K)
-SPECDEC__AVX512_TYPE(IQ2_XXS)
-SPECDEC__AVX512_TYPE(IQ4_NL)
-SPECDEC__AVX512_TYPE(IQ4_XS)
+
+/* The other types are unpacked to unsigned codes and pairs, in much less machine code. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack(int type, const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    const int per = 32 / specdec__x86_granule(type), span = specdec__x86_span(type);
+    specdec__avx512_block taken;
+    int b, i;
+
+    if (!specdec__x86_is_block_32(type))
+        specdec__avx512_scales(type, tile, panel);
+    for (b = 0; b < blocks; b++) {
+        for (i = 0; i < span; i += 64)
+            _mm_prefetch((const char *)tile + b * span + SPECDEC__AHEAD + i, _MM_HINT_T0);
+        specdec__avx512_take(type, tile, b, panel, &taken);
+        for (i = 0; i < 8; i++)
+            _mm512_storeu_si512(panel->u.codes + b * 512 + i * 64, taken.codes[i]);
+        for (i = 0; i < per; i++) {
+            _mm512_storeu_si512(panel->pair[b * per + i], taken.pair[i]);
+            _mm512_storeu_ps(panel->scale[b * per + i], taken.scale[i]);
+            if (specdec__x86_has_minimum(type))
+                _mm512_storeu_ps(panel->minimum[b * per + i], taken.minimum[i]);
+        }
+    }
+}
+
+#define SPECDEC__AVX512_UNPACK(number) \
+    SPECDEC__AVX512 static void specdec__avx512_unpack_##number(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel) \
+    { (void)type; specdec__avx512_unpack(SPECDEC__TYPE_##number, tile, blocks, panel); }
+
+SPECDEC__AVX512_UNPACK(Q4_1)
+SPECDEC__AVX512_UNPACK(Q5_0)
+SPECDEC__AVX512_UNPACK(Q5_1)
+SPECDEC__AVX512_UNPACK(Q2_K)
+SPECDEC__AVX512_UNPACK(Q3_K)
+SPECDEC__AVX512_UNPACK(Q5_K)
+SPECDEC__AVX512_UNPACK(IQ2_XXS)
+SPECDEC__AVX512_UNPACK(IQ4_NL)
+SPECDEC__AVX512_UNPACK(IQ4_XS)
+
+/* A panel times 1 to 6 columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int columns, const specdec__panel *panel, int blocks, const specdec__columns *x,
+                                                                 size_t at, float *sums)
+{
+    specdec__avx512_block taken;
+    __m512 acc[SPECDEC__AVX512_FEW];
+    int b, k;
+
+    SPECDEC__UNROLL
+    for (k = 0; k < columns; k++)
+        acc[k] = _mm512_loadu_ps(sums + k * SPECDEC__ROWS);
+    for (b = 0; b < blocks; b++, at += (size_t)x->n) {
+        specdec__avx512_take(type, NULL, b, panel, &taken);
+        specdec__avx512_few_block(type, columns, &taken, x, at, acc);
+    }
+    SPECDEC__UNROLL
+    for (k = 0; k < columns; k++)
+        _mm512_storeu_ps(sums + k * SPECDEC__ROWS, acc[k]);
+}
+
+#define SPECDEC__AVX512_DOT(name, type) \
+    SPECDEC__AVX512 static void specdec__avx512_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
+                                                           int count, float *sums) \
+    { \
+        size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
+        for (; count >= 6; count -= 6, at += 6, sums += 6 * SPECDEC__ROWS) \
+            specdec__avx512_dot_columns(type, 6, panel, blocks, x, at, sums); \
+        for (; count >= 4; count -= 4, at += 4, sums += 4 * SPECDEC__ROWS) \
+            specdec__avx512_dot_columns(type, 4, panel, blocks, x, at, sums); \
+        for (; count >= 2; count -= 2, at += 2, sums += 2 * SPECDEC__ROWS) \
+            specdec__avx512_dot_columns(type, 2, panel, blocks, x, at, sums); \
+        if (count) \
+            specdec__avx512_dot_columns(type, 1, panel, blocks, x, at, sums); \
+    }
+
+SPECDEC__AVX512_DOT(16, SPECDEC__X86_PANEL_16)
+SPECDEC__AVX512_DOT(16m, SPECDEC__X86_PANEL_16M)
+SPECDEC__AVX512_DOT(32, SPECDEC__X86_PANEL_32)
+SPECDEC__AVX512_DOT(32m, SPECDEC__X86_PANEL_32M)
 
 #define SPECDEC__ISA avx512
 #define SPECDEC__TARGET SPECDEC__AVX512
@@ -5039,7 +5129,20 @@ static void specdec__kernels_avxvnni(specdec__kernels *table)
 static void specdec__kernels_avx512(specdec__kernels *table)
 {
     SPECDEC__FLOAT_KERNELS(table, avx512);
-    SPECDEC__TYPE_KERNELS(table, avx512_multiply);
+    SPECDEC__DOT_KERNELS(table, avx512_dot);
+    table->multiply[SPECDEC__TYPE_Q4_0] = specdec__avx512_multiply_Q4_0;
+    table->multiply[SPECDEC__TYPE_Q8_0] = specdec__avx512_multiply_Q8_0;
+    table->multiply[SPECDEC__TYPE_Q4_K] = specdec__avx512_multiply_Q4_K;
+    table->multiply[SPECDEC__TYPE_Q6_K] = specdec__avx512_multiply_Q6_K;
+    table->unpack[SPECDEC__TYPE_Q4_1] = specdec__avx512_unpack_Q4_1;
+    table->unpack[SPECDEC__TYPE_Q5_0] = specdec__avx512_unpack_Q5_0;
+    table->unpack[SPECDEC__TYPE_Q5_1] = specdec__avx512_unpack_Q5_1;
+    table->unpack[SPECDEC__TYPE_Q2_K] = specdec__avx512_unpack_Q2_K;
+    table->unpack[SPECDEC__TYPE_Q3_K] = specdec__avx512_unpack_Q3_K;
+    table->unpack[SPECDEC__TYPE_Q5_K] = specdec__avx512_unpack_Q5_K;
+    table->unpack[SPECDEC__TYPE_IQ2_XXS] = specdec__avx512_unpack_IQ2_XXS;
+    table->unpack[SPECDEC__TYPE_IQ4_NL] = specdec__avx512_unpack_IQ4_NL;
+    table->unpack[SPECDEC__TYPE_IQ4_XS] = specdec__avx512_unpack_IQ4_XS;
 }
 
 typedef struct specdec__cpuid {
@@ -12986,9 +13089,14 @@ void specdec_model_deinit(specdec_model *model)
 #define X(name) SPECDEC__PASTE(SPECDEC__ISA, name)
 #define SPECDEC__LANE SPECDEC__TARGET static
 #define SPECDEC__LANE_INLINE SPECDEC__TARGET SPECDEC__INLINE
+#ifdef SPECDEC__NARROW /* sixteen lanes take many instructions: long functions are called */
+#define SPECDEC__LANE_LONG SPECDEC__TARGET static __attribute__((noinline))
+#else
+#define SPECDEC__LANE_LONG SPECDEC__LANE_INLINE
+#endif
 
 /* e^x for x <= 88, about 1 ulp; below -87 the result stays at e^-87. Cody-Waite reduction and a degree-6 polynomial. */
-SPECDEC__LANE_INLINE V X(exp)(V x)
+SPECDEC__LANE_LONG V X(exp)(V x)
 {
     const V magic = X(set)(12582912.0f);
     V shifter, n, r, p;
@@ -13431,6 +13539,8 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const fl
 #undef X
 #undef SPECDEC__LANE
 #undef SPECDEC__LANE_INLINE
+#undef SPECDEC__LANE_LONG
+#undef SPECDEC__NARROW
 #undef SPECDEC__ISA
 #undef SPECDEC__TARGET
 #undef SPECDEC__WIDTH
