@@ -4,7 +4,7 @@
    test_lossless                       the pair in examples/models, 1000 draws, sequoia
    test_lossless TARGET DRAFT [DRAWS [RULE [TEMPERATURE [PROMPT]]]]
                                        any pair; rules: coupled sequoia specinfer spectr top-k */
-#define SPECDEC_IMPLEMENTATION
+#define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
 #include "specdec.h"
 #include "check.h"
 #include "statistics.h"
@@ -167,7 +167,7 @@ int main(int argc, char **argv)
     int draws = argc > 3 ? atoi(argv[3]) : getenv("SPECDEC_QUICK") ? 200 : 1000, rule = 1, i;
     float temperature = argc > 5 ? (float)atof(argv[5]) : 0.8f;
 
-    for (i = 0; argc > 4 && i < (int)SPECDEC__COUNT(rule_names); i++)
+    for (i = 0; argc > 4 && i < (int)(sizeof rule_names / sizeof *rule_names); i++)
         if (strcmp(argv[4], rule_names[i]) == 0)
             rule = i;
     if (argc == 2 || draws < 1 || !(temperature > 0) || (argc > 4 && strcmp(argv[4], rule_names[rule]))) {
