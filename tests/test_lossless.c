@@ -4,7 +4,7 @@
    test_lossless                       the pair in examples/models, 1000 draws, sequoia
    test_lossless TARGET DRAFT [DRAWS [RULE [TEMPERATURE [PROMPT]]]]
                                        any pair; rules: coupled sequoia specinfer spectr top-k */
-#define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
+#define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
 #include "check.h"
 #include "statistics.h"
