@@ -2386,6 +2386,12 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
 /* Makes the compiler load a vector once, not again for every use. */
 #define SPECDEC__KEEP(vector) __asm__("" : "+v"(vector))
 
+/* What lies unpacked in a panel counts as a type of its own, by granule and minimum; signed: codes that were not made unsigned. */
+enum {
+    SPECDEC__X86_PANEL_32 = SPECDEC__TYPE_COUNT, SPECDEC__X86_PANEL_32M, SPECDEC__X86_PANEL_16, SPECDEC__X86_PANEL_16M,
+    SPECDEC__X86_PANEL_32_SIGNED, SPECDEC__X86_PANEL_16_SIGNED
+};
+
 /* What is added to a code to make it unsigned. */
 SPECDEC__INLINE int specdec__x86_bias(int type)
 {
@@ -2407,6 +2413,7 @@ SPECDEC__INLINE int specdec__x86_limit(int type)
     case SPECDEC__TYPE_Q3_K: return 7;
     case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q4_K: return 15;
     case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q5_K: return 31;
+    case SPECDEC__X86_PANEL_32: case SPECDEC__X86_PANEL_32M: case SPECDEC__X86_PANEL_16: case SPECDEC__X86_PANEL_16M: return 31;
     case SPECDEC__TYPE_Q6_K: return 63;
     default: return 255;
     }
@@ -2439,15 +2446,12 @@ SPECDEC__INLINE int specdec__x86_is_block_32(int type)
     }
 }
 
-/* What lies unpacked in a panel counts as a type of its own, by granule and minimum. */
-enum { SPECDEC__X86_PANEL_32 = SPECDEC__TYPE_COUNT, SPECDEC__X86_PANEL_32M, SPECDEC__X86_PANEL_16, SPECDEC__X86_PANEL_16M };
-
 /* Values that share a scale. */
 SPECDEC__INLINE int specdec__x86_granule(int type)
 {
     switch (type) {
     case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q3_K: case SPECDEC__TYPE_Q6_K: return 16;
-    case SPECDEC__X86_PANEL_16: case SPECDEC__X86_PANEL_16M: return 16;
+    case SPECDEC__X86_PANEL_16: case SPECDEC__X86_PANEL_16M: case SPECDEC__X86_PANEL_16_SIGNED: return 16;
     default: return 32;
     }
 }
@@ -3357,6 +3361,48 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
     }
 }
 
+/* Seldom types are unpacked: codes, unsigned ones or signed ones, and their pairs, for AVX2 and AVX-VNNI alike. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack(int type, const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    const int granule = specdec__x86_granule(type), per = 32 / granule, span = specdec__x86_span(type);
+    int8_t room[512];
+    const int8_t *factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, tile, room, panel);
+    __m256i u[8];
+    __m256 d[2];
+    int half, b, g, i;
+
+    for (half = 0; half < 2; half++) {
+        specdec__avx2_scales(type, tile, half, d);
+        for (b = 0; b < blocks; b++) {
+            for (i = half * 64; i < span; i += 128)
+                _mm_prefetch((const char *)tile + b * span + SPECDEC__AHEAD + i, _MM_HINT_T0);
+            specdec__avx2_codes(type, tile, panel, b, half, u);
+            for (i = 0; i < 8; i++)
+                specdec__avx2_put_bytes(panel->u.codes + b * 512 + i * 64 + half * 32, u[i]);
+            for (g = b * per; g < (b + 1) * per; g++) {
+                specdec__avx2_put_bytes(panel->pair[g] + half * 8, specdec__avx2_pair(type, u + g % per * 4, granule / 4));
+                _mm256_storeu_ps(panel->scale[g] + half * 8, specdec__avx2_granule_scale(type, 0, tile, factors, d, panel, g, half));
+                if (specdec__x86_has_minimum(type))
+                    _mm256_storeu_ps(panel->minimum[g] + half * 8, specdec__avx2_granule_scale(type, 1, tile, factors, d, panel, g, half));
+            }
+        }
+    }
+}
+
+#define SPECDEC__AVX2_UNPACK(number) \
+    SPECDEC__AVX2 static void specdec__avx2_unpack_##number(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel) \
+    { (void)type; specdec__avx2_unpack(SPECDEC__TYPE_##number, tile, blocks, panel); }
+
+SPECDEC__AVX2_UNPACK(Q4_1)
+SPECDEC__AVX2_UNPACK(Q5_0)
+SPECDEC__AVX2_UNPACK(Q5_1)
+SPECDEC__AVX2_UNPACK(Q2_K)
+SPECDEC__AVX2_UNPACK(Q3_K)
+SPECDEC__AVX2_UNPACK(Q5_K)
+SPECDEC__AVX2_UNPACK(IQ2_XXS)
+SPECDEC__AVX2_UNPACK(IQ4_NL)
+SPECDEC__AVX2_UNPACK(IQ4_XS)
+
 #define SPECDEC__AVX2_FUSED(isa, target) \
     /* acc (column) += a granule times 1 or 2 columns. */ \
     target SPECDEC__INLINE void specdec__##isa##_fused_columns(int type, int columns, const __m256i *u, __m256i pair, __m256 scale, __m256 minimum, \
@@ -3443,6 +3489,34 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
                 specdec__##isa##_fused_run(type, tiles, t, (size_t)from * span, (size_t)blocks * span, run, panels, x, at, columns, count, sums[t]); \
             } \
         } \
+    } \
+    /* sums (column, 16) += a panel times 1 or 2 columns. */ \
+    target SPECDEC__INLINE void specdec__##isa##_dot_columns(int type, int columns, const specdec__panel *panel, int blocks, const specdec__columns *x, \
+                                                             size_t at, float *sums) \
+    { \
+        const int granule = specdec__x86_granule(type), per = 32 / granule, vectors = granule / 4; \
+        int half, k, c, i; \
+        for (half = 0; half < 16; half += 8) { \
+            __m256 acc[2]; \
+            SPECDEC__UNROLL \
+            for (c = 0; c < columns; c++) \
+                acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS + half); \
+            for (k = 0; k < blocks * per; k++) { \
+                const specdec__x86_x from = specdec__x86_at(x, at + (size_t)(k / per) * (size_t)x->n, per, k % per); \
+                __m256 scale = _mm256_loadu_ps(panel->scale[k] + half), minimum = scale; \
+                __m256i u[8]; \
+                SPECDEC__UNROLL \
+                for (i = 0; i < vectors; i++) \
+                    u[i] = specdec__##isa##_unpacked(type, specdec__avx2_get(panel->u.codes + (k * vectors + i) * 64 + half * 4)); \
+                if (specdec__x86_has_minimum(type)) \
+                    minimum = _mm256_loadu_ps(panel->minimum[k] + half); \
+                specdec__##isa##_fused_columns(type, columns, u, specdec__##isa##_unpacked_pair(type, specdec__avx2_get(panel->pair[k] + half)), \
+                                               scale, minimum, &from, 0, acc); \
+            } \
+            SPECDEC__UNROLL \
+            for (c = 0; c < columns; c++) \
+                _mm256_storeu_ps(sums + c * SPECDEC__ROWS + half, acc[c]); \
+        } \
     }
 
 #define SPECDEC__AVX2_MULTIPLY(isa, target, number) \
@@ -3456,11 +3530,16 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
         } \
     }
 
-/* The same for types that are seldom, in less machine code. */
-#define SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, number) \
-    target static void specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
-                                                          int block, int column, int count, float *const *sums) \
-    { specdec__##isa##_fused(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, 0, count, sums); }
+#define SPECDEC__AVX2_DOT(isa, target, name, type) \
+    target static void specdec__##isa##_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, int count, \
+                                                   float *sums) \
+    { \
+        size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
+        for (; count >= 2; count -= 2, at += 2, sums += 2 * SPECDEC__ROWS) \
+            specdec__##isa##_dot_columns(type, 2, panel, blocks, x, at, sums); \
+        if (count) \
+            specdec__##isa##_dot_columns(type, 1, panel, blocks, x, at, sums); \
+    }
 
 #define SPECDEC__AVX2_MULTIPLIES(isa, target) \
     SPECDEC__AVX2_FUSED(isa, target) \
@@ -3468,15 +3547,15 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
     SPECDEC__AVX2_MULTIPLY(isa, target, Q8_0) \
     SPECDEC__AVX2_MULTIPLY(isa, target, Q4_K) \
     SPECDEC__AVX2_MULTIPLY(isa, target, Q6_K) \
-    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q4_1) \
-    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q5_0) \
-    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q5_1) \
-    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q2_K) \
-    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q3_K) \
-    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q5_K) \
-    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, IQ2_XXS) \
-    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, IQ4_NL) \
-    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, IQ4_XS)
+    SPECDEC__AVX2_DOT(isa, target, 16, SPECDEC__X86_PANEL_16) \
+    SPECDEC__AVX2_DOT(isa, target, 16m, SPECDEC__X86_PANEL_16M) \
+    SPECDEC__AVX2_DOT(isa, target, 32, SPECDEC__X86_PANEL_32) \
+    SPECDEC__AVX2_DOT(isa, target, 32m, SPECDEC__X86_PANEL_32M) \
+    SPECDEC__AVX2_DOT(isa, target, 32_signed, SPECDEC__X86_PANEL_32_SIGNED)
+
+/* What lies in a panel as it is multiplied. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_unpacked(int type, __m256i codes) { (void)type; return codes; }
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_unpacked_pair(int type, __m256i pair) { (void)type; return pair; }
 
 SPECDEC__AVX2_MULTIPLIES(avx2, SPECDEC__AVX2)
 
@@ -3503,6 +3582,17 @@ SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_pair(int type, const _
         else
             rest = _mm256_add_epi8(rest, u[i]);
     return specdec__avx2_bias_pair(type, _mm256_dpbusd_avx_epi32(sum, rest, _mm256_set1_epi8(1)));
+}
+
+/* Signed codes of a panel plus 128, and what that adds to their pair. */
+SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_unpacked(int type, __m256i codes)
+{
+    return specdec__avx2_is_signed(type) ? _mm256_xor_si256(codes, _mm256_set1_epi8((char)-128)) : codes;
+}
+
+SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_unpacked_pair(int type, __m256i pair)
+{
+    return specdec__avx2_is_signed(type) ? _mm256_or_si256(pair, _mm256_set1_epi32(-128 * 65536)) : pair;
 }
 
 /* In two chains a column: half the wait for the last product. */
@@ -4088,8 +4178,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block_columns(int type, int
         specdec__avx512_columns(type, tiles, 1, taken, from, c, sums);
 }
 
-/* Two tiles side by side, which need a column's codes at the same time, or one, times count columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, int tiles, const specdec__tiles *from_tiles, int blocks, specdec__panel *panels,
+/* Two tiles side by side, which need a column's codes at the same time, times count columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, const specdec__tiles *tiles, int blocks, specdec__panel *panels,
                                                           const specdec__columns *x, size_t at, int count, float *const *sums)
 {
     const int run = specdec__x86_is_block_32(type) ? blocks : 8;
@@ -4100,15 +4190,15 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, int tiles, c
 
     for (from = 0; from < end; from += (size_t)run * span) {
         if (!specdec__x86_is_block_32(type))
-            for (t = 0; t < tiles; t++)
-                specdec__avx512_scales(type, from_tiles->tile[t] + from, panels + t);
+            for (t = 0; t < 2; t++)
+                specdec__avx512_scales(type, tiles->tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
             SPECDEC__UNROLL
-            for (t = 0; t < tiles; t++) {
-                specdec__x86_prefetch((int)span, from_tiles->tile[t], from + (size_t)b * span, end, from_tiles->next[t]);
-                specdec__avx512_take(type, from_tiles->tile[t] + from, b, panels + t, taken + t);
+            for (t = 0; t < 2; t++) {
+                specdec__x86_prefetch((int)span, tiles->tile[t], from + (size_t)b * span, end, tiles->next[t]);
+                specdec__avx512_take(type, tiles->tile[t] + from, b, panels + t, taken + t);
             }
-            specdec__avx512_block_columns(type, tiles, taken, x, at, count, sums);
+            specdec__avx512_block_columns(type, 2, taken, x, at, count, sums);
         }
     }
 }
@@ -4169,11 +4259,14 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, 
         int t; \
         for (t = 0; t < 2 && tiles->tile[t] && !block; t++) \
             memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float)); \
-        if (count > SPECDEC__AVX512_FEW) { \
-            if (tiles->tile[1]) \
-                specdec__avx512_many(SPECDEC__TYPE_##number, 2, tiles, blocks, panels, x, at, count, sums); \
-            else \
-                specdec__avx512_many(SPECDEC__TYPE_##number, 1, tiles, blocks, panels, x, at, count, sums); \
+        if (count > SPECDEC__AVX512_FEW && tiles->tile[1]) { \
+            specdec__avx512_many(SPECDEC__TYPE_##number, tiles, blocks, panels, x, at, count, sums); \
+            return; \
+        } \
+        if (count > SPECDEC__AVX512_FEW) { /* an odd tile is seldom: a few of its columns, then the others */ \
+            float *others = sums[0] + SPECDEC__AVX512_FEW * SPECDEC__ROWS; \
+            specdec__avx512_multiply_##number(tiles, blocks, panels, x, block, column, SPECDEC__AVX512_FEW, sums); \
+            specdec__avx512_multiply_##number(tiles, blocks, panels, x, block, column + SPECDEC__AVX512_FEW, count - SPECDEC__AVX512_FEW, &others); \
             return; \
         } \
         for (t = 0; t < 2 && tiles->tile[t]; t++) { \
@@ -5013,21 +5106,33 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
 #define SPECDEC__DOT_KERNELS(table, name) \
     SPECDEC__GRANULE_KERNELS(table, dot, specdec__##name##_16, specdec__##name##_16m, specdec__##name##_32, specdec__##name##_32m)
 
-#define SPECDEC__TYPE_KERNELS(table, name) \
+/* Types that an x86 instruction set multiplies without a panel, and how the others are unpacked. */
+#define SPECDEC__X86_KERNELS(table, isa, unpack_isa) \
     do { \
-        (table)->multiply[SPECDEC__TYPE_Q4_0] = specdec__##name##_Q4_0; \
-        (table)->multiply[SPECDEC__TYPE_Q4_1] = specdec__##name##_Q4_1; \
-        (table)->multiply[SPECDEC__TYPE_Q5_0] = specdec__##name##_Q5_0; \
-        (table)->multiply[SPECDEC__TYPE_Q5_1] = specdec__##name##_Q5_1; \
-        (table)->multiply[SPECDEC__TYPE_Q8_0] = specdec__##name##_Q8_0; \
-        (table)->multiply[SPECDEC__TYPE_Q2_K] = specdec__##name##_Q2_K; \
-        (table)->multiply[SPECDEC__TYPE_Q3_K] = specdec__##name##_Q3_K; \
-        (table)->multiply[SPECDEC__TYPE_Q4_K] = specdec__##name##_Q4_K; \
-        (table)->multiply[SPECDEC__TYPE_Q5_K] = specdec__##name##_Q5_K; \
-        (table)->multiply[SPECDEC__TYPE_Q6_K] = specdec__##name##_Q6_K; \
-        (table)->multiply[SPECDEC__TYPE_IQ2_XXS] = specdec__##name##_IQ2_XXS; \
-        (table)->multiply[SPECDEC__TYPE_IQ4_NL] = specdec__##name##_IQ4_NL; \
-        (table)->multiply[SPECDEC__TYPE_IQ4_XS] = specdec__##name##_IQ4_XS; \
+        (table)->multiply[SPECDEC__TYPE_Q4_0] = specdec__##isa##_multiply_Q4_0; \
+        (table)->multiply[SPECDEC__TYPE_Q8_0] = specdec__##isa##_multiply_Q8_0; \
+        (table)->multiply[SPECDEC__TYPE_Q4_K] = specdec__##isa##_multiply_Q4_K; \
+        (table)->multiply[SPECDEC__TYPE_Q6_K] = specdec__##isa##_multiply_Q6_K; \
+        (table)->unpack[SPECDEC__TYPE_Q4_1] = specdec__##unpack_isa##_unpack_Q4_1; \
+        (table)->unpack[SPECDEC__TYPE_Q5_0] = specdec__##unpack_isa##_unpack_Q5_0; \
+        (table)->unpack[SPECDEC__TYPE_Q5_1] = specdec__##unpack_isa##_unpack_Q5_1; \
+        (table)->unpack[SPECDEC__TYPE_Q2_K] = specdec__##unpack_isa##_unpack_Q2_K; \
+        (table)->unpack[SPECDEC__TYPE_Q3_K] = specdec__##unpack_isa##_unpack_Q3_K; \
+        (table)->unpack[SPECDEC__TYPE_Q5_K] = specdec__##unpack_isa##_unpack_Q5_K; \
+        (table)->unpack[SPECDEC__TYPE_IQ2_XXS] = specdec__##unpack_isa##_unpack_IQ2_XXS; \
+        (table)->unpack[SPECDEC__TYPE_IQ4_NL] = specdec__##unpack_isa##_unpack_IQ4_NL; \
+        (table)->unpack[SPECDEC__TYPE_IQ4_XS] = specdec__##unpack_isa##_unpack_IQ4_XS; \
+    } while (0)
+
+#define SPECDEC__AVX2_KERNELS(table, isa) \
+    do { \
+        SPECDEC__FLOAT_KERNELS(table, avx2); \
+        SPECDEC__DOT_KERNELS(table, isa##_dot); \
+        SPECDEC__X86_KERNELS(table, isa, avx2); \
+        (table)->dot[SPECDEC__TYPE_IQ2_XXS] = specdec__##isa##_dot_32_signed; \
+        (table)->dot[SPECDEC__TYPE_IQ4_NL] = specdec__##isa##_dot_32_signed; \
+        (table)->dot[SPECDEC__TYPE_IQ4_XS] = specdec__##isa##_dot_32_signed; \
+        (table)->name = #isa; \
     } while (0)
 
 #define SPECDEC__FLOAT_KERNELS(table, isa) \
@@ -5120,16 +5225,13 @@ static void specdec__kernels_sse41(specdec__kernels *table)
 
 static void specdec__kernels_avx2(specdec__kernels *table)
 {
-    SPECDEC__FLOAT_KERNELS(table, avx2);
-    SPECDEC__TYPE_KERNELS(table, avx2_multiply);
+    SPECDEC__AVX2_KERNELS(table, avx2);
 }
 
 #ifdef SPECDEC__AVXVNNI
 static void specdec__kernels_avxvnni(specdec__kernels *table)
 {
-    SPECDEC__FLOAT_KERNELS(table, avx2);
-    SPECDEC__TYPE_KERNELS(table, avxvnni_multiply);
-    table->name = "avxvnni";
+    SPECDEC__AVX2_KERNELS(table, avxvnni);
 }
 #endif
 
@@ -5137,19 +5239,7 @@ static void specdec__kernels_avx512(specdec__kernels *table)
 {
     SPECDEC__FLOAT_KERNELS(table, avx512);
     SPECDEC__DOT_KERNELS(table, avx512_dot);
-    table->multiply[SPECDEC__TYPE_Q4_0] = specdec__avx512_multiply_Q4_0;
-    table->multiply[SPECDEC__TYPE_Q8_0] = specdec__avx512_multiply_Q8_0;
-    table->multiply[SPECDEC__TYPE_Q4_K] = specdec__avx512_multiply_Q4_K;
-    table->multiply[SPECDEC__TYPE_Q6_K] = specdec__avx512_multiply_Q6_K;
-    table->unpack[SPECDEC__TYPE_Q4_1] = specdec__avx512_unpack_Q4_1;
-    table->unpack[SPECDEC__TYPE_Q5_0] = specdec__avx512_unpack_Q5_0;
-    table->unpack[SPECDEC__TYPE_Q5_1] = specdec__avx512_unpack_Q5_1;
-    table->unpack[SPECDEC__TYPE_Q2_K] = specdec__avx512_unpack_Q2_K;
-    table->unpack[SPECDEC__TYPE_Q3_K] = specdec__avx512_unpack_Q3_K;
-    table->unpack[SPECDEC__TYPE_Q5_K] = specdec__avx512_unpack_Q5_K;
-    table->unpack[SPECDEC__TYPE_IQ2_XXS] = specdec__avx512_unpack_IQ2_XXS;
-    table->unpack[SPECDEC__TYPE_IQ4_NL] = specdec__avx512_unpack_IQ4_NL;
-    table->unpack[SPECDEC__TYPE_IQ4_XS] = specdec__avx512_unpack_IQ4_XS;
+    SPECDEC__X86_KERNELS(table, avx512, avx512);
 }
 
 typedef struct specdec__cpuid {
@@ -13207,10 +13297,12 @@ void specdec_model_deinit(specdec_model *model)
 #define X(name) SPECDEC__PASTE(SPECDEC__ISA, name)
 #define SPECDEC__LANE SPECDEC__TARGET static
 #define SPECDEC__LANE_INLINE SPECDEC__TARGET SPECDEC__INLINE
-#ifdef SPECDEC__NARROW /* sixteen lanes take many instructions: long functions are called */
+#ifdef SPECDEC__NARROW /* sixteen lanes take many instructions: long functions are called, and nothing is done four at a time */
 #define SPECDEC__LANE_LONG SPECDEC__TARGET static __attribute__((noinline))
+#define SPECDEC__TOGETHER 1
 #else
 #define SPECDEC__LANE_LONG SPECDEC__LANE_INLINE
+#define SPECDEC__TOGETHER 4
 #endif
 
 /* e^x for x <= 88, about 1 ulp; below -87 the result stays at e^-87. Cody-Waite reduction and a degree-6 polynomial. */
@@ -13379,8 +13471,8 @@ SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const s
 {
     const float *values = x->values + (size_t)column * (size_t)x->stride + (size_t)block * 32;
 
-    for (; count >= 4; count -= 4, values += 4 * (size_t)x->stride, sums += 64)
-        X(dot_float_columns)(panel->u.values, blocks * 32, values, x->stride, sums, 4);
+    for (; count >= SPECDEC__TOGETHER; count -= SPECDEC__TOGETHER, values += SPECDEC__TOGETHER * (size_t)x->stride, sums += SPECDEC__TOGETHER * 16)
+        X(dot_float_columns)(panel->u.values, blocks * 32, values, x->stride, sums, SPECDEC__TOGETHER);
     for (; count; count--, values += x->stride, sums += 16)
         X(dot_float_columns)(panel->u.values, blocks * 32, values, x->stride, sums, 1);
 }
@@ -13420,11 +13512,16 @@ SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const
 
 SPECDEC__LANE void X(scores)(const float *queries, int dim, int count, const float *keys, float *scores)
 {
-    switch (count) {
+    int i;
+
+    switch (SPECDEC__TOGETHER > 1 ? count : 0) {
     case 4: X(scores_queries)(queries, dim, keys, scores, 4); break;
     case 3: X(scores_queries)(queries, dim, keys, scores, 3); break;
     case 2: X(scores_queries)(queries, dim, keys, scores, 2); break;
-    default: X(scores_queries)(queries, dim, keys, scores, 1); break;
+    default:
+        for (i = 0; i < count; i++)
+            X(scores_queries)(queries + i * dim, dim, keys, scores + i * SPECDEC__KEYS, 1);
+        break;
     }
 }
 
@@ -13495,8 +13592,8 @@ SPECDEC__LANE void X(weigh)(const float *weights, int count, const float *values
     int d = 0, c;
 
     for (; d + 16 * SPECDEC__WIDTH <= dim; d += 16 * SPECDEC__WIDTH) {
-        if (count == 4)
-            X(weigh_chunk)(weights, values, valid, dim, out, d, 4, SPECDEC__WIDTH);
+        if (count == SPECDEC__TOGETHER)
+            X(weigh_chunk)(weights, values, valid, dim, out, d, SPECDEC__TOGETHER, SPECDEC__WIDTH);
         else
             for (c = 0; c < count; c++)
                 X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, valid, dim, out + c, d, 1, SPECDEC__WIDTH);
@@ -13659,6 +13756,7 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const fl
 #undef SPECDEC__LANE_INLINE
 #undef SPECDEC__LANE_LONG
 #undef SPECDEC__NARROW
+#undef SPECDEC__TOGETHER
 #undef SPECDEC__ISA
 #undef SPECDEC__TARGET
 #undef SPECDEC__WIDTH
