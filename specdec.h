@@ -871,7 +871,8 @@ static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const
 #else
     struct stat about;
     void *data;
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe without a writer must not hold us up */
+    /* a pipe without a writer must not hold us up */
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 
     if (file < 0)
         return specdec__fail(error, SPECDEC_ERROR_FILE, "cannot open %s: %s", path, strerror(errno));

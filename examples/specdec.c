@@ -31,7 +31,8 @@ typedef struct exchange {
     text question, answer;
 } exchange;
 
-enum { TALK_MOST = 31 }; /* exchanges: with a system message and a new one, as many messages as specdec_chat takes at once */
+/* Exchanges that are remembered: with a system message and a new one, as many messages as specdec_chat takes at once. */
+enum { TALK_MOST = 31 };
 
 /* A conversation, and what is remembered of it: the youngest exchanges. */
 typedef struct talk {
@@ -119,8 +120,8 @@ static int context_of(const specdec *engine)
     return info.context;
 }
 
-/* Streams the answer to what was prompted; keep gets it, too, if not NULL. Returns PROGRAM_OK, also when Ctrl-C ended it, or an
-   exit status. */
+/* Streams the answer to what was prompted; keep gets it, too, if not NULL. Returns PROGRAM_OK, also when Ctrl-C ended
+   it, or an exit status. */
 static int answer(specdec *engine, text *keep)
 {
     int before = tokens_of(engine);
@@ -177,8 +178,10 @@ static specdec_result ask(talk *t, int from, const char *line, size_t length)
         if (t->o->system)
             add_message(messages, &count, SPECDEC_SYSTEM, t->o->system, SPECDEC_WHOLE_STRING);
         for (i = from; i < t->count; i++) {
-            add_message(messages, &count, SPECDEC_USER, t->exchanges[i].question.bytes, t->exchanges[i].question.length);
-            add_message(messages, &count, SPECDEC_ASSISTANT, t->exchanges[i].answer.bytes, t->exchanges[i].answer.length);
+            add_message(messages, &count, SPECDEC_USER, t->exchanges[i].question.bytes,
+                        t->exchanges[i].question.length);
+            add_message(messages, &count, SPECDEC_ASSISTANT, t->exchanges[i].answer.bytes,
+                        t->exchanges[i].answer.length);
         }
     }
     add_message(messages, &count, SPECDEC_USER, line, length);
@@ -220,8 +223,8 @@ static void forget(talk *t, int count)
     memmove(t->exchanges, t->exchanges + count, (size_t)t->count * sizeof *t->exchanges);
 }
 
-/* Begins the text anew with as many exchanges as leave room, and prompts a line. When it does not fit even alone, the text
-   becomes what it was before: its first `before` tokens. */
+/* Begins the text anew with as many exchanges as leave room, and prompts a line. When it does not fit even alone, the
+   text becomes what it was before: its first `before` tokens. */
 static specdec_result ask_anew(talk *t, int before, const char *line, size_t length)
 {
     size_t bytes = (size_t)before * sizeof(int32_t);
@@ -238,7 +241,8 @@ static specdec_result ask_anew(talk *t, int before, const char *line, size_t len
         result = ask(t, ++from, line, length);
     } while (from < t->count && (result == SPECDEC_ERROR_CONTEXT || (!result && !has_room(t))));
     if (!result) {
-        fprintf(stderr, "%s: the context is full: %d of %d exchanges forgotten, the oldest\n", program_name, from, t->count);
+        fprintf(stderr, "%s: the context is full: %d of %d exchanges forgotten, the oldest\n", program_name, from,
+                t->count);
         forget(t, from);
     } else if (result == SPECDEC_ERROR_CONTEXT && saved && before) {
         specdec_prompt_tokens(t->engine, saved, (size_t)before); /* if it fails, ask begins anew next time */
@@ -247,7 +251,8 @@ static specdec_result ask_anew(talk *t, int before, const char *line, size_t len
     return result;
 }
 
-/* Notes an exchange; when there are too many, the oldest is forgotten. Returns where it stands; NULL when memory ran out. */
+/* Notes an exchange; when there are too many, the oldest is forgotten. Returns where it stands; NULL when memory ran
+   out. */
 static exchange *remember(talk *t, const char *line, size_t length)
 {
     exchange *e;
@@ -291,8 +296,8 @@ static int answer_in_talk(talk *t, exchange *e)
     return PROGRAM_OK;
 }
 
-/* One turn of a conversation. A line that the context cannot hold is left out and said; with `only` it is a failure. Returns a
-   status; PROGRAM_OK also when Ctrl-C ended the turn. */
+/* One turn of a conversation. A line that the context cannot hold is left out and said; with `only` it is a failure.
+   Returns a status; PROGRAM_OK also when Ctrl-C ended the turn. */
 static int turn(talk *t, const char *line, size_t length, int only)
 {
     int before = tokens_of(t->engine);
@@ -314,8 +319,8 @@ static int turn(talk *t, const char *line, size_t length, int only)
     return t->o->limit ? answer_in_talk(t, e) : PROGRAM_OK;
 }
 
-/* Reads one line without its end into an empty text. Bytes beyond what any context can hold are dropped. Returns 0 at the
-   end of the input. */
+/* Reads one line without its end into an empty text. Bytes beyond what any context can hold are dropped. Returns 0 at
+   the end of the input. */
 static int read_line(FILE *file, text *line)
 {
     int c, any = 0;
@@ -405,10 +410,12 @@ static void write_steps(json_writer *j, const specdec_stats *s)
 static int write_stats(const specdec *engine, program_output *out)
 {
     specdec_stats s;
+    double other;
     int ranks = 8, i;
     json_writer j;
 
     specdec_get_stats(engine, &s);
+    other = s.seconds - s.draft_seconds - s.verify_seconds;
     while (ranks && !s.offered_by_rank[ranks - 1])
         ranks--;
     if (out->standard && last_byte != '\n')
@@ -427,7 +434,7 @@ static int write_stats(const specdec *engine, program_output *out)
     json_close(&j);
     json_number(&j, "draft_s", "%.6f", s.draft_seconds);
     json_number(&j, "verify_s", "%.6f", s.verify_seconds);
-    json_number(&j, "other_s", "%.6f", s.seconds > s.draft_seconds + s.verify_seconds ? s.seconds - s.draft_seconds - s.verify_seconds : 0);
+    json_number(&j, "other_s", "%.6f", other > 0 ? other : 0);
     json_integer(&j, "drafted", s.drafted);
     json_integer(&j, "accepted", s.accepted);
     write_steps(&j, &s);
@@ -447,8 +454,9 @@ static void report(const specdec *engine)
 
     specdec_get_stats(engine, &s);
     specdec_get_info(engine, &info);
-    fprintf(stderr, "\n[%d tokens, %.1f a second, %.2f a step; prompt %lld tokens, %.1f a second; ", written, ratio(written, s.seconds),
-            ratio(written, (double)s.steps), (long long)s.prompt_tokens, ratio((double)s.prompt_tokens, s.prompt_seconds));
+    fprintf(stderr, "\n[%d tokens, %.1f a second, %.2f a step; prompt %lld tokens, %.1f a second; ", written,
+            ratio(written, s.seconds), ratio(written, (double)s.steps), (long long)s.prompt_tokens,
+            ratio((double)s.prompt_tokens, s.prompt_seconds));
     if (energy.known)
         fprintf(stderr, "%.2f J a token; ", ratio(energy.joules, written));
     fprintf(stderr, "%d threads, %s]\n", info.threads, info.isa);

@@ -1,5 +1,5 @@
-/* test_chat.c - the promises of specdec --chat: a full context or a line that is too long ends nothing, and what is written then is
-   what a fresh conversation of the remembered messages gets.
+/* test_chat.c - the promises of specdec --chat: a full context or a line that is too long ends nothing, and what is
+   written then is what a fresh conversation of the remembered messages gets.
    cc -O2 -pthread -I. test_chat.c; runs in the repository root. */
 #define SPECDEC_NO_SIMD /* the same bits, compiled in a third of the time */
 #define main specdec_main
@@ -11,7 +11,8 @@ enum { CONTEXT = 160, LINES = 12 };
 
 static const char *const lines[LINES] = {
     "Tell me a story", "And then?", "Who was the girl with the red ball, and where did she live?", "Why?", "Go on",
-    "What did the dog say when it saw the big tree in the garden behind the house of the old man?", "No!", "Tell me about her mother",
+    "What did the dog say when it saw the big tree in the garden behind the house of the old man?", "No!",
+    "Tell me about her mother",
     "Once upon a time, there was a boy", "He was sad", "What happened to the boat?", "The end?"};
 
 static text huge, large; /* lines that the context cannot hold: by far; with the format's tokens only */
@@ -62,7 +63,8 @@ static size_t remembered(const talk *t, specdec_message *messages)
     for (i = 0; i < t->count; i++) {
         add_message(messages, &count, SPECDEC_USER, t->exchanges[i].question.bytes, t->exchanges[i].question.length);
         if (i + 1 < t->count)
-            add_message(messages, &count, SPECDEC_ASSISTANT, t->exchanges[i].answer.bytes, t->exchanges[i].answer.length);
+            add_message(messages, &count, SPECDEC_ASSISTANT, t->exchanges[i].answer.bytes,
+                        t->exchanges[i].answer.length);
     }
     return count;
 }
@@ -85,8 +87,8 @@ static int quiet_turn(talk *t, const char *line, size_t length)
     return status;
 }
 
-/* A talk, and beside it a conversation that begins afresh whenever the talk forgets, and never hears the lines that are too long.
-   Returns how often the talk forgot; *kept: the most exchanges that were kept then. */
+/* A talk, and beside it a conversation that begins afresh whenever the talk forgets, and never hears the lines that
+   are too long. Returns how often the talk forgot; *kept: the most exchanges that were kept then. */
 static int compare(int limit, float temperature, int *kept)
 {
     options o, other;
@@ -105,7 +107,8 @@ static int compare(int limit, float temperature, int *kept)
         const exchange *last;
         size_t count;
 
-        CHECK_EQUAL_INT(quiet_turn(&t, i % 2 ? huge.bytes : large.bytes, i % 2 ? huge.length : large.length), PROGRAM_OK);
+        CHECK_EQUAL_INT(quiet_turn(&t, i % 2 ? huge.bytes : large.bytes, i % 2 ? huge.length : large.length),
+                        PROGRAM_OK);
         CHECK_EQUAL_INT(t.count, before);
         CHECK_EQUAL_INT(quiet_turn(&t, lines[i], strlen(lines[i])), PROGRAM_OK);
         last = &t.exchanges[t.count - 1];
@@ -121,7 +124,8 @@ static int compare(int limit, float temperature, int *kept)
         CHECK_EQUAL_INT(specdec_chat(fresh, messages, count), SPECDEC_OK);
         collect(fresh, &expected);
         CHECK_EQUAL_INT(last->answer.length, expected.length);
-        CHECK(last->answer.length == expected.length && memcmp(last->answer.bytes, expected.bytes, expected.length) == 0);
+        CHECK(last->answer.length == expected.length &&
+              memcmp(last->answer.bytes, expected.bytes, expected.length) == 0);
     }
     forget(&t, t.count);
     free(expected.bytes);
@@ -157,7 +161,7 @@ static void test_forgetting(void)
 {
     int kept;
 
-    TEST("chat: short answers: some exchanges are forgotten, others kept; the text is that of a fresh conversation of those");
+    TEST("chat: some exchanges are forgotten, others kept; the text is that of a fresh conversation of those");
     CHECK(compare(10, 0.8f, &kept) >= 1);
     CHECK(kept >= 1);
     TEST("chat: answers up to the context's end");

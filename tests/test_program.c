@@ -1,5 +1,5 @@
-/* test_program.c - the promises of tools/program.h and json.h: energy is counted where the platform tells, also when its counter
-   starts over; JSON is valid, whatever is put into it; numbers on the command line are what they say.
+/* test_program.c - the promises of tools/program.h and json.h: energy is counted where the platform tells, also when
+   its counter starts over; JSON is valid, whatever is put into it; numbers on the command line are what they say.
    cc -O2 -pthread test_program.c; writes a few files below /tmp. */
 #define SPECDEC_IMPLEMENTATION
 #include "../specdec.h"
@@ -96,7 +96,8 @@ static void test_json(void)
 {
     static const struct {
         const char *text, *json;
-    } cases[] = {{"plain", "plain"}, {"a\"b\\c", "a\\\"b\\\\c"}, {"\n\t\x7f\x01", "\\u000a\\u0009\\u007f\\u0001"}, {"\xc3\xa9", "\xc3\xa9"},
+    } cases[] = {{"plain", "plain"}, {"a\"b\\c", "a\\\"b\\\\c"}, {"\n\t\x7f\x01", "\\u000a\\u0009\\u007f\\u0001"},
+                 {"\xc3\xa9", "\xc3\xa9"},
                  {"\xff\xc3", "\\ufffd\\ufffd"}, {"\xed\xa0\x80", "\\ufffd\\ufffd\\ufffd"}, {"", ""}};
     char buffer[256], expected[256];
     double zero = 0;
@@ -104,7 +105,8 @@ static void test_json(void)
 
     TEST("json: strings are escaped, bytes that are no UTF-8 replaced, commas stand between items");
     for (i = 0; i < SPECDEC__COUNT(cases); i++) {
-        snprintf(expected, sizeof expected, "{\"name\":\"%s\",\"list\":[],\"number\":1.50,\"yes\":true}\n", cases[i].json);
+        snprintf(expected, sizeof expected, "{\"name\":\"%s\",\"list\":[],\"number\":1.50,\"yes\":true}\n",
+                 cases[i].json);
         CHECK(strcmp(written_as(buffer, cases[i].text, 1.5), expected) == 0);
     }
     TEST("json: what is no number is null");

@@ -109,7 +109,8 @@ static PROGRAM_UNUSED void json_text(json_writer *j, const char *name, const cha
     json_quote(j->file, text);
 }
 
-static PROGRAM_UNUSED void json_numbers(json_writer *j, const char *name, const char *format, const double *values, int count)
+static PROGRAM_UNUSED void json_numbers(json_writer *j, const char *name, const char *format, const double *values,
+                                        int count)
 {
     int i;
 

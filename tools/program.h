@@ -1,5 +1,5 @@
-/* program.h - what the command-line programs share: flags read by a table, how programs end, memory, files, a progress bar.
-   Include it behind specdec.h with its implementation. */
+/* program.h - what the command-line programs share: flags read by a table, how programs end, memory, files, a
+   progress bar. Include it behind specdec.h with its implementation. */
 #ifndef PROGRAM_H
 #define PROGRAM_H
 
@@ -49,7 +49,7 @@ static PROGRAM_UNUSED int program_flush(void)
     return program_failed("cannot write to standard output: ", strerror(bad ? why : EIO));
 }
 
-/* --- how programs end ----------------------------------------------------------------------------------------------- */
+/* --- how programs end --------------------------------------------------------------------------------------------- */
 
 #define PROGRAM_PARTS 4 /* unfinished files at a time */
 
@@ -134,7 +134,8 @@ static void program_catch_bus(void)
 {
     struct sigaction ours;
 
-    snprintf(program_bus_text, sizeof program_bus_text, "%s: a model file became shorter, or cannot be read any more, while it was in use\n",
+    snprintf(program_bus_text, sizeof program_bus_text,
+             "%s: a model file became shorter, or cannot be read any more, while it was in use\n",
              program_name);
     memset(&ours, 0, sizeof ours);
     ours.sa_sigaction = program_on_bus;
@@ -276,7 +277,8 @@ static int program_refuse(const program_flag *flag, const char *value)
     char what[160];
 
     if (flag->kind == PROGRAM_INTEGER)
-        snprintf(what, sizeof what, "%s takes a whole number from %.0f to %.0f, not ", flag->name, flag->low, flag->high);
+        snprintf(what, sizeof what, "%s takes a whole number from %.0f to %.0f, not ", flag->name, flag->low,
+                 flag->high);
     else if (flag->kind == PROGRAM_REAL)
         snprintf(what, sizeof what, "%s takes a number from %g to %g, not ", flag->name, flag->low, flag->high);
     else if (flag->kind == PROGRAM_CHOICE)
@@ -350,13 +352,13 @@ static PROGRAM_UNUSED void *program_memory(size_t bytes)
     return block;
 }
 
-/* --- input files ---------------------------------------------------------------------------------------------------- */
+/* --- input files -------------------------------------------------------------------------------------------------- */
 
 /* Bytes of a text that is read, at most: more than any context can hold. */
 #define PROGRAM_MOST_BYTES ((size_t)SPECDEC__PROMPT_BYTES << 24)
 
-/* Reads a whole stream, with a terminating zero that *length does not count; NULL and errno when that fails (EFBIG: it is
-   too long). The caller frees it. */
+/* Reads a whole stream, with a terminating zero that *length does not count; NULL and errno when that fails (EFBIG:
+   it is too long). The caller frees it. */
 static PROGRAM_UNUSED char *program_read_all(FILE *file, size_t *length)
 {
     size_t room = 1 << 16, got;
@@ -405,9 +407,10 @@ static PROGRAM_UNUSED char *program_read_file(const char *path, size_t *length)
 
 /* --- output files --------------------------------------------------------------------------------------------------- */
 
-/* A file that appears under its name when it is complete: until then it is one with a name of its own in the same folder,
-   which goes away when the program fails or is ended by a signal. Links are followed: what they name is written. What is no
-   regular file (a device, a pipe) is written straight, "-" is standard output. Start with PROGRAM_NO_OUTPUT. */
+/* A file that appears under its name when it is complete: until then it is one with a name of its own in the same
+   folder, which goes away when the program fails or is ended by a signal. Links are followed: what they name is
+   written. What is no regular file (a device, a pipe) is written straight, "-" is standard output. Start with
+   PROGRAM_NO_OUTPUT. */
 typedef struct program_output {
     FILE *file;
     const char *path;
@@ -482,8 +485,8 @@ static char *program_read_link(const char *path)
     return next;
 }
 
-/* The file that a path leads to, which need not exist. *straight: it is a descriptor of a process, which a name cannot stand
-   for. NULL and errno when that fails. The caller frees it. */
+/* The file that a path leads to, which need not exist. *straight: it is a descriptor of a process, which a name
+   cannot stand for. NULL and errno when that fails. The caller frees it. */
 static char *program_follow(const char *path, int *straight)
 {
     struct stat about, processes;
@@ -576,8 +579,8 @@ static int program_is_stream(const struct stat *about, int stream)
     struct stat other;
     int flags = fcntl(stream, F_GETFL);
 
-    return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && fstat(stream, &other) == 0 && other.st_dev == about->st_dev &&
-           other.st_ino == about->st_ino;
+    return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && fstat(stream, &other) == 0 &&
+           other.st_dev == about->st_dev && other.st_ino == about->st_ino;
 }
 
 /* Is this regular file among the inputs ("-": standard input; the list ends with NULL)? */
@@ -586,8 +589,8 @@ static int program_is_input(const struct stat *about, const char *const *inputs)
     struct stat other;
 
     for (; S_ISREG(about->st_mode) && inputs && *inputs; inputs++)
-        if ((strcmp(*inputs, "-") == 0 ? fstat(STDIN_FILENO, &other) : stat(*inputs, &other)) == 0 && other.st_dev == about->st_dev &&
-            other.st_ino == about->st_ino)
+        if ((strcmp(*inputs, "-") == 0 ? fstat(STDIN_FILENO, &other) : stat(*inputs, &other)) == 0 &&
+            other.st_dev == about->st_dev && other.st_ino == about->st_ino)
             return 1;
     return 0;
 }

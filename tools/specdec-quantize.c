@@ -96,8 +96,9 @@ static int read_options(options *o, int argc, char **argv)
 {
     const program_flag flags[] = {
         {"IN.gguf", PROGRAM_WORD, (void *)&o->input, NULL, "the model", 0, 0},
-        {"OUT.gguf", PROGRAM_WORD, (void *)&o->output, NULL, "the new one, which gets this name when it is complete; - is standard output", 0, 0},
-        {"TYPE", PROGRAM_WORD, (void *)&o->type_name, NULL, "Q8_0, Q4_0, Q4_K_M, F16 or F32 (upper or lower case)", 0, 0},
+        {"OUT.gguf", PROGRAM_WORD, (void *)&o->output, NULL,
+         "the new one, which gets this name when it is complete; - is standard output", 0, 0},
+        {"TYPE", PROGRAM_WORD, (void *)&o->type_name, NULL, "Q8_0, Q4_0, Q4_K_M, F16 or F32 (any case)", 0, 0},
         {"-t", PROGRAM_INTEGER, &o->threads, "N", "threads; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
     int status = program_read(flags, argc, argv, "specdec-quantize", "[-t N] IN.gguf OUT.gguf TYPE",
@@ -391,7 +392,7 @@ static int convert_chunk(tool *t, const job *j, uint64_t first, uint64_t count)
     return !bad;
 }
 
-/* Writes bytes of the input by way of our own memory: there, a file that has become shorter is noticed for what it is. */
+/* Writes bytes of the input by way of our own memory: there, a file that has become shorter is told as such. */
 static void put_mapped(tool *t, const unsigned char *bytes, size_t count)
 {
     while (count && !ferror(t->out.file)) {
@@ -445,16 +446,16 @@ static int write_all(tool *t)
     return !program_output_close(&t->out);
 }
 
-/* The whole job after the options. Returns 1 when the output is complete. What is said goes to standard error when the model
-   goes to standard output. */
+/* The whole job after the options. Returns 1 when the output is complete. What is said goes to standard error when
+   the model goes to standard output. */
 static int run(tool *t)
 {
     double start = specdec__os_seconds();
 
     if (!plan(t) || !write_all(t))
         return 0;
-    fprintf(t->out.standard ? stderr : stdout, "%s: %s, %llu tensors, %.1f MB of weights, %.1f s\n", t->given.output, t->given.type->name,
-           (unsigned long long)t->gguf.tensor_count, (double)t->bytes_all / 1e6, specdec__os_seconds() - start);
+    fprintf(t->out.standard ? stderr : stdout, "%s: %s, %llu tensors, %.1f MB of weights, %.1f s\n", t->given.output,
+            t->given.type->name, (unsigned long long)t->gguf.tensor_count, (double)t->bytes_all / 1e6, specdec__os_seconds() - start);
     return !program_flush();
 }
 

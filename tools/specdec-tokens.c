@@ -14,16 +14,20 @@ static int read_options(options *o, int argc, char **argv)
 {
     const program_flag flags[] = {
         {"-m", PROGRAM_TEXT, (void *)&o->model, "FILE", "a GGUF file with a vocabulary", 0, 0},
-        {"-f", PROGRAM_TEXT, (void *)&o->file, "FILE", "prints the token ids of this file on one line; - is standard input", 0, 0},
+        {"-f", PROGRAM_TEXT, (void *)&o->file, "FILE",
+         "prints the token ids of this file on one line; - is standard input", 0, 0},
         {"-p", PROGRAM_TEXT, (void *)&o->text, "TEXT", "prints the token ids of this text", 0, 0},
-        {"--decode", PROGRAM_TEXT, (void *)&o->decode, "ID,ID,...", "prints the bytes of these tokens (separated by commas or spaces)", 0, 0},
+        {"--decode", PROGRAM_TEXT, (void *)&o->decode, "ID,ID,...",
+         "prints the bytes of these tokens (separated by commas or spaces)", 0, 0},
         {"--no-bos", PROGRAM_SWITCH, &o->no_bos, NULL, "without the token that begins a text", 0, 0},
-        {"--special", PROGRAM_SWITCH, &o->special, NULL, "control tokens in the text become tokens; with --decode: they are shown", 0, 0},
+        {"--special", PROGRAM_SWITCH, &o->special, NULL,
+         "control tokens in the text become tokens; with --decode: they are shown", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
     int status;
 
     memset(o, 0, sizeof *o);
-    status = program_read(flags, argc, argv, "specdec-tokens", "-m MODEL.gguf (-f FILE | -p TEXT | --decode ID,ID,...) [flags]", "");
+    status = program_read(flags, argc, argv, "specdec-tokens",
+                          "-m MODEL.gguf (-f FILE | -p TEXT | --decode ID,ID,...) [flags]", "");
     if (status != PROGRAM_GO_ON)
         return status;
     if (!o->model)
@@ -61,7 +65,7 @@ static int print_tokens(const specdec__vocab *v, const options *o, const char *t
     return status;
 }
 
-/* The id at the beginning of a list; -1 after saying that there is none, or none of this vocabulary. *end: behind it. */
+/* The id at the beginning of a list; -1 after saying that there is none, or none of this vocabulary. *end: behind. */
 static int32_t read_id(const specdec__vocab *v, const char *at, char **end, int *status)
 {
     long id = strtol(at, end, 10);
@@ -73,7 +77,8 @@ static int32_t read_id(const specdec__vocab *v, const char *at, char **end, int 
     }
     if (id >= 0 && id < (long)v->count)
         return (int32_t)id;
-    snprintf(what, sizeof what, "token %.*s is not in the vocabulary of %u", (int)(*end - at < 40 ? *end - at : 40), at, (unsigned)v->count);
+    snprintf(what, sizeof what, "token %.*s is not in the vocabulary of %u", (int)(*end - at < 40 ? *end - at : 40),
+             at, (unsigned)v->count);
     *status = program_failed(what, "");
     return -1;
 }

@@ -767,7 +767,8 @@ int main(int argc, char **argv)
         {"--tree", PROGRAM_TEXT, (void *)&o.tree, "P1,P2,...", "only: the best tree of -n nodes and -d levels for this acceptance, as JSON", 0, 0},
         {"-d", PROGRAM_INTEGER, &o.d, "N", "levels for --tree, the root's included", -1e9, 1e9},
         {"--defaults", PROGRAM_SWITCH, &o.defaults, NULL, "only: the default trees", 0, 0},
-        {"HEADER", PROGRAM_WORD, (void *)&o.header, NULL, "with --defaults: the file whose marks the trees go between; -: from standard input\n"
+        {"HEADER", PROGRAM_WORD, (void *)&o.header, NULL,
+         "with --defaults: the file whose marks the trees go between; -: from standard input\n"
          "to standard output", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
     int status;
