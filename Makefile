@@ -53,6 +53,8 @@ $(BUILD)/%: tools/%.c $(HEADERS) | $(BUILD)
 $(BUILD)/%: tests/%.c $(HEADERS) | $(BUILD)
 	$(LINK) -lm
 
+$(BUILD)/test_chat: examples/specdec.c # which it includes
+
 # The model that embedded carries in itself, and the memory that it declares for it.
 EMBEDDED_MODEL = examples/models/tiny-stories-draft-q8_0.gguf
 EMBEDDED_CONTEXT = 256
@@ -66,7 +68,7 @@ $(BUILD)/embedded: examples/embedded.c $(EMBEDDED_MODEL) specdec.h $(BUILD)/spec
 tests: $(TESTS)
 
 test: all tests
-	@BUILD=$(BUILD) sh tests/run.sh $(TESTS) tests/test_programs.sh
+	@BUILD=$(BUILD) sh tests/run.sh $(TESTS) tests/test_programs.sh tests/test_files.sh
 
 # Cross-built for aarch64 and run in an emulator; the slow parts are left out.
 ARM_CC = aarch64-linux-gnu-gcc

@@ -873,7 +873,7 @@ static SPECDEC__UNUSED int specdec__os_processors(void)
 #endif
 }
 
-/* A whole file, mapped read-only. */
+/* A whole regular file, mapped read-only. */
 static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const char *path, specdec_error *error)
 {
 #ifdef SPECDEC_NO_FILES
@@ -882,7 +882,8 @@ static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const
 #else
     struct stat about;
     void *data;
-    int file = open(path, O_RDONLY | O_CLOEXEC);
+    /* a pipe without a writer must not hold us up */
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 
     if (file < 0)
         return specdec__fail(error, SPECDEC_ERROR_FILE, "cannot open %s: %s", path, strerror(errno));
@@ -6438,6 +6439,22 @@ static specdec_result specdec__vocab_get_flag(const specdec__gguf *gguf, const c
     return result;
 }
 
+/* Refuses a way to cut words that is not in the table; says which ones are. */
+static specdec_result specdec__vocab_unknown_words(specdec__bytes name, specdec_error *error)
+{
+    char known[SPECDEC_ERROR_TEXT_SIZE];
+    specdec__writer w = {NULL, sizeof known, 0};
+    size_t i;
+
+    w.text = known;
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++) {
+        specdec__write_bytes(&w, ", ", i ? 2 : 0);
+        specdec__write_bytes(&w, specdec__vocab_words_known[i].name, strlen(specdec__vocab_words_known[i].name));
+    }
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.pre is %.*s; known are %s",
+                         (int)(name.size < 64 ? name.size : 64), (const char *)name.data, known);
+}
+
 /* tokenizer.ggml.model and .pre, with the defaults that go with them. */
 static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
@@ -6470,9 +6487,7 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
                                                 strlen(specdec__vocab_words_known[i].name)))
             v->words = &specdec__vocab_words_known[i];
     if (!v->words)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "tokenizer.ggml.pre is %.*s (gpt-2, llama-bpe and qwen2 are read)",
-                             (int)(words.size < 64 ? words.size : 64), (const char *)words.data);
+        return specdec__vocab_unknown_words(words, error);
     v->add_bos = v->words->add_bos;
     return SPECDEC_OK;
 }
