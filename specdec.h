@@ -1545,8 +1545,8 @@ typedef int64_t specdec__quant_bits __attribute__((vector_size(16)));
 #define SPECDEC__QUANT_LARGER(a, b) __builtin_ia32_maxpd((a), (b))
 #define SPECDEC__QUANT_SMALLER(a, b) __builtin_ia32_minpd((a), (b))
 #else
-#define SPECDEC__QUANT_LARGER(a, b) specdec__quant_select((a) > (b), (a), (b))
-#define SPECDEC__QUANT_SMALLER(a, b) specdec__quant_select((a) < (b), (a), (b))
+#define SPECDEC__QUANT_LARGER(a, b) specdec__quant_select((specdec__quant_bits)((a) > (b)), (a), (b))
+#define SPECDEC__QUANT_SMALLER(a, b) specdec__quant_select((specdec__quant_bits)((a) < (b)), (a), (b))
 
 /* a where the mask is set, b elsewhere. */
 SPECDEC__INLINE specdec__quant_pair specdec__quant_select(specdec__quant_bits mask, specdec__quant_pair a,
@@ -1652,6 +1652,7 @@ typedef struct specdec__quant_sums {
     specdec__quant_pair code_value, code_code, code;
 } specdec__quant_sums;
 
+/* One pair more. weight: NULL for 1; weighted = weight * value. */
 SPECDEC__INLINE void specdec__quant_add(specdec__quant_sums *sums, specdec__quant_pair code,
                                         const specdec__quant_pair *weight, specdec__quant_pair weighted)
 {
@@ -1662,7 +1663,7 @@ SPECDEC__INLINE void specdec__quant_add(specdec__quant_sums *sums, specdec__quan
     sums->code += weight_code;
 }
 
-#define SPECDEC__QUANT_TRIES 12 /* at most; even */
+#define SPECDEC__QUANT_TRIES 12 /* at most; a multiple of 4 */
 
 /* The sums of every try. */
 typedef struct specdec__quant_trial {
@@ -1677,12 +1678,12 @@ SPECDEC__INLINE void specdec__quant_note(specdec__quant_trial *trial, int t, con
     trial->code[t] = sums->code[0] + sums->code[1];
 }
 
-/* The sums for the codes in [low, high] nearest to value * inverse, for each of so many inverses (tries, even). Two at
-   a time: one alone would leave the processor waiting for its sums. weight: NULL for 1; weighted = weight * value,
-   exactly. */
-SPECDEC__INLINE void specdec__quant_try(int pairs, const specdec__quant_pair *value, const specdec__quant_pair *weight,
-                                        const specdec__quant_pair *weighted, double low, double high, int tries,
-                                        const double *inverse, specdec__quant_trial *trial)
+/* The sums for the codes in [low, high] nearest to value * inverse, for so many inverses (tries, even). Two tries at a
+   time: one alone would leave the processor waiting for its sums. */
+SPECDEC__INLINE void specdec__quant_try_two(int pairs, const specdec__quant_pair *value,
+                                            const specdec__quant_pair *weight, const specdec__quant_pair *weighted,
+                                            double low, double high, int tries, const double *inverse,
+                                            specdec__quant_trial *trial)
 {
     specdec__quant_pair lowest = specdec__quant_both(low), highest = specdec__quant_both(high);
     int i, t;
@@ -1702,6 +1703,82 @@ SPECDEC__INLINE void specdec__quant_try(int pairs, const specdec__quant_pair *va
     }
 }
 
+/* A program that encodes much (specdec-quantize) defines SPECDEC__QUANT_WIDE and gets a copy for AVX2, too. */
+#if !defined(SPECDEC__QUANT_WIDE) || !defined(__x86_64__)
+#define specdec__quant_try specdec__quant_try_two
+#else
+#define SPECDEC__QUANT_AVX2 __attribute__((target("avx2,fma")))
+typedef double specdec__quant_four __attribute__((vector_size(32)));
+
+/* One element more for the sums of four tries: code_value, code_code, code; scaled = value * inverse. Fused, because
+   the products are exact: the bits are those of specdec__quant_add. */
+SPECDEC__INLINE SPECDEC__QUANT_AVX2 void
+specdec__quant_add_four(specdec__quant_four *sums, const double *weight, double weighted,
+                        const specdec__quant_four *scaled, double low, double high)
+{
+    const specdec__quant_four lowest = {low, low, low, low}, highest = {high, high, high, high};
+    const specdec__quant_four product = {weighted, weighted, weighted, weighted};
+    specdec__quant_four code = __builtin_ia32_minpd256(__builtin_ia32_maxpd256(*scaled, lowest), highest), weight_code;
+
+    code = (code + 6755399441055744.0) - 6755399441055744.0;
+    weight_code = weight ? *weight * code : code;
+    sums[0] = __builtin_ia32_vfmaddpd256(product, code, sums[0]);
+    sums[1] = __builtin_ia32_vfmaddpd256(weight_code, code, sums[1]);
+    sums[2] += weight_code;
+}
+
+/* As specdec__quant_try_two, four tries side by side. inverse: SPECDEC__QUANT_TRIES, 0 beyond tries. */
+SPECDEC__INLINE SPECDEC__QUANT_AVX2 void
+specdec__quant_try_four(int pairs, const specdec__quant_pair *value, const specdec__quant_pair *weight,
+                        const specdec__quant_pair *weighted, double low, double high, int tries,
+                        const double *inverse, specdec__quant_trial *trial)
+{
+    const specdec__quant_four zero = {0, 0, 0, 0};
+    int i, t;
+
+    for (t = 0; t < tries; t += 4) {
+        specdec__quant_four even[3] = {zero, zero, zero}, odd[3] = {zero, zero, zero}, inverses;
+
+        memcpy(&inverses, inverse + t, sizeof inverses);
+        for (i = 0; i < pairs; i++) {
+            specdec__quant_four a = inverses * value[i][0], b = inverses * value[i][1];
+            double first = weight ? weight[i][0] : 1, second = weight ? weight[i][1] : 1;
+
+            specdec__quant_add_four(even, weight ? &first : NULL, weighted[i][0], &a, low, high);
+            specdec__quant_add_four(odd, weight ? &second : NULL, weighted[i][1], &b, low, high);
+        }
+        for (i = 0; i < 3; i++)
+            even[i] += odd[i];
+        memcpy(trial->code_value + t, &even[0], sizeof even[0]);
+        memcpy(trial->code_code + t, &even[1], sizeof even[1]);
+        memcpy(trial->code + t, &even[2], sizeof even[2]);
+    }
+}
+
+/* Without and with weights: two loops. */
+static SPECDEC__QUANT_AVX2 __attribute__((noinline)) void
+specdec__quant_try_wide(int pairs, const specdec__quant_pair *value, const specdec__quant_pair *weight,
+                        const specdec__quant_pair *weighted, double low, double high, int tries,
+                        const double *inverse, specdec__quant_trial *trial)
+{
+    if (weight)
+        specdec__quant_try_four(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+    else
+        specdec__quant_try_four(pairs, value, NULL, weighted, low, high, tries, inverse, trial);
+}
+
+/* The one of the two that suits this processor. */
+SPECDEC__INLINE void specdec__quant_try(int pairs, const specdec__quant_pair *value, const specdec__quant_pair *weight,
+                                        const specdec__quant_pair *weighted, double low, double high, int tries,
+                                        const double *inverse, specdec__quant_trial *trial)
+{
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        specdec__quant_try_wide(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+    else
+        specdec__quant_try_two(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+}
+#endif
+
 /* Codes that the value of largest magnitude is tried at, before rounding: near either end of the range. 5.1 and 3 of
    Q4_0 are where values that were IQ2_XXS (8, 25, 43 times a scale) fall almost on whole codes. */
 static const float specdec__quant_peaks_q4_0[] = {-8.8f, -8.4f, -8, -7.6f, -7.2f, 6.2f, 6.6f, 7, 7.4f, 7.8f, 5.1f, 3};
@@ -1720,8 +1797,8 @@ SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__quant_p
 
     if (!(peak - peak == 0))
         return peak;
-    for (t = 0; t < tries; t++)
-        inverse[t] = (double)peaks[t] * unit;
+    for (t = 0; t < SPECDEC__QUANT_TRIES; t++)
+        inverse[t] = t < tries ? (double)peaks[t] * unit : 0;
     specdec__quant_try(pairs, value, weight, weighted, low, high, tries, inverse, &s);
     for (t = 0; t < tries; t++)
         gain[t] = s.code_value[t] * s.code_value[t] / s.code_code[t];
