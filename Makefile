@@ -31,7 +31,7 @@ help:
 SOURCES = $(wildcard examples/*.c tools/*.c tests/test_*.c)
 WHOLE = $(shell grep -l SPECDEC_IMPLEMENTATION $(SOURCES))
 SHARING = $(patsubst %.c,$(BUILD)/%,$(notdir $(filter-out $(WHOLE),$(SOURCES))))
-LINK = $(COMPILE) -DSPECDEC_STATIC -o $@ $(filter %.c %.o,$^) $(LDFLAGS)
+LINK = $(COMPILE) -DSPECDEC_STATIC -o $@ $< $(LDFLAGS)
 
 $(BUILD):
 	@mkdir -p $@
@@ -41,7 +41,7 @@ $(BUILD)/specdec.o: specdec.h | $(BUILD)
 	@echo '#include "specdec.h"' | $(COMPILE) -DSPECDEC_IMPLEMENTATION -x c -c -o $@ -
 
 $(SHARING): $(BUILD)/specdec.o
-$(SHARING): LINK = $(COMPILE) -o $@ $(filter %.c %.o,$^) $(LDFLAGS)
+$(SHARING): LINK = $(COMPILE) -o $@ $< $(BUILD)/specdec.o $(LDFLAGS)
 
 $(BUILD)/%: examples/%.c $(HEADERS) | $(BUILD)
 	$(LINK)
@@ -53,7 +53,10 @@ $(BUILD)/%: tools/%.c $(HEADERS) | $(BUILD)
 $(BUILD)/%: tests/%.c $(HEADERS) | $(BUILD)
 	$(LINK) -lm
 
-$(BUILD)/test_chat: examples/specdec.c # which it includes
+# Sources that others include.
+$(BUILD)/test_chat: examples/specdec.c
+$(BUILD)/test_quant_wide: tests/test_quant.c
+$(BUILD)/test_tree_tables: tools/specdec-tune.c
 
 # The model that embedded carries in itself, and the memory that it declares for it.
 EMBEDDED_MODEL = examples/models/tiny-stories-draft-q8_0.gguf

@@ -1,7 +1,7 @@
 /* test_chat.c - the promises of specdec --chat: a full context or a line that is too long ends nothing, and what is
    written then is what a fresh conversation of the remembered messages gets.
    cc -O2 -pthread -I. test_chat.c; runs in the repository root. */
-#define SPECDEC_NO_SIMD /* the same bits, compiled in a third of the time */
+
 #define main specdec_main
 #include "../examples/specdec.c"
 #undef main
@@ -116,7 +116,7 @@ static int compare(int limit, float temperature, int *kept)
         if (t.count <= before) {
             specdec_rewind(fresh, 0);
             forgot++;
-            *kept = specdec__max_int(*kept, t.count - 1);
+            *kept = t.count - 1 > *kept ? t.count - 1 : *kept;
         } else if (i) {
             messages[0] = messages[count - 1];
             count = 1;

@@ -1,5 +1,5 @@
 /* json.h - the one writer of JSON: commas come by themselves, strings are escaped, what is no number is null.
-   Include it behind specdec.h with its implementation and program.h. */
+   Include it behind program.h. */
 #ifndef JSON_H
 #define JSON_H
 
@@ -20,17 +20,36 @@ static PROGRAM_UNUSED void json_begin(json_writer *j, FILE *file)
     j->gap = "";
 }
 
+/* Bytes of the UTF-8 sequence at the beginning of a string, 0 when that begins none (Unicode, table 3-7). */
+static int json_sequence(const char *text)
+{
+    static const unsigned char forms[][5] = { /* first byte from, to; bytes; second byte from, to */
+        {0x01, 0x7f, 1, 0, 0}, {0xc2, 0xdf, 2, 0x80, 0xbf}, {0xe0, 0xe0, 3, 0xa0, 0xbf}, {0xe1, 0xec, 3, 0x80, 0xbf},
+        {0xed, 0xed, 3, 0x80, 0x9f}, {0xee, 0xef, 3, 0x80, 0xbf}, {0xf0, 0xf0, 4, 0x90, 0xbf}, {0xf1, 0xf3, 4, 0x80, 0xbf},
+        {0xf4, 0xf4, 4, 0x80, 0x8f}};
+    const unsigned char *at = (const unsigned char *)text;
+    int i = 0, k;
+
+    while (i < 8 && (at[0] < forms[i][0] || at[0] > forms[i][1]))
+        i++;
+    if (at[0] < forms[i][0] || at[0] > forms[i][1] || (forms[i][2] > 1 && (at[1] < forms[i][3] || at[1] > forms[i][4])))
+        return 0;
+    for (k = 2; k < forms[i][2]; k++)
+        if (at[k] < 0x80 || at[k] > 0xbf)
+            return 0;
+    return forms[i][2];
+}
+
 /* A string: what JSON does not allow in one is escaped, bytes that are no UTF-8 become U+FFFD. */
 static PROGRAM_UNUSED void json_quote(FILE *file, const char *text)
 {
-    size_t length = strlen(text);
     int size;
 
     putc('"', file);
-    for (; length; text += size, length -= (size_t)size) {
+    for (; *text; text += size) {
         unsigned char c = (unsigned char)*text;
 
-        size = specdec__text_sequence((const unsigned char *)text, length);
+        size = json_sequence(text);
         if (size < 1)
             fprintf(file, "\\ufffd");
         else if (c < 32 || c == 127)

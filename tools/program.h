@@ -354,8 +354,8 @@ static PROGRAM_UNUSED void *program_memory(size_t bytes)
 
 /* --- input files -------------------------------------------------------------------------------------------------- */
 
-/* Bytes of a text that is read, at most: more than any context can hold. */
-#define PROGRAM_MOST_BYTES ((size_t)SPECDEC__PROMPT_BYTES << 24)
+/* Bytes of a text that is read, at most: 16 for each token of the longest context. */
+#define PROGRAM_MOST_BYTES ((size_t)16 << 24)
 
 /* Reads a whole stream, with a terminating zero that *length does not count; NULL and errno when that fails (EFBIG:
    it is too long). The caller frees it. */

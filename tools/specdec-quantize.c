@@ -13,13 +13,14 @@
    a note. Memory: the mapped input, one row of floats a thread and a few MB of output. */
 
 #define SPECDEC_NO_SIMD /* no kernels are run: builds in a third of the time */
+#define SPECDEC__QUANT_WIDE /* encoders have a copy for AVX2, chosen while running */
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
 #include "program.h"
 
 #include <pthread.h>
 
-enum { CHUNK_BYTES = 8 << 20 };
+enum { CHUNK_BYTES = 2 << 20 };
 
 typedef struct output_type {
     const char *name;
@@ -60,13 +61,12 @@ typedef struct tool {
     program_output out;
     float *floats;  /* (threads, longest row) */
     size_t floats_a_thread;
-    unsigned char *chunk; /* converted rows */
+    unsigned char *chunk; /* converted rows: (2, chunk_size), one chunk filled while the other one is written */
     size_t chunk_size;
     uint64_t written; /* bytes of the output so far */
     uint64_t bytes_done, bytes_all; /* for the progress bar */
 } tool;
 
-static volatile sig_atomic_t interrupted; /* for convert_rows; signals end the program at once, so it stays 0 */
 
 /* Says what went wrong. Returns 0, so that a check reads `return failed(...)`. */
 static int failed(const char *what, specdec__bytes name, const char *why)
@@ -227,7 +227,7 @@ static int plan(tool *t)
     t->floats_a_thread = (size_t)longest;
     t->chunk_size = (size_t)CHUNK_BYTES > (size_t)longest * 4 ? (size_t)CHUNK_BYTES : (size_t)longest * 4;
     t->floats = (float *)malloc(specdec__size_multiply((size_t)t->given.threads * 4, (size_t)longest));
-    t->chunk = (unsigned char *)malloc(t->chunk_size);
+    t->chunk = (unsigned char *)malloc(specdec__size_multiply(t->chunk_size, 2));
     return t->floats && t->chunk ? 1 : failed_text("out of memory", "");
 }
 
@@ -337,59 +337,76 @@ static void show_progress(const tool *t, specdec__bytes name)
     fflush(stderr);
 }
 
-/* A share of the rows of a chunk. */
-typedef struct share {
+/* Rows [first, end) of a tensor, which threads take one by one. */
+typedef struct rows {
     const job *of;
-    uint64_t first, count;
-    float *floats;
-    unsigned char *out;
-    int bad; /* a value that the type cannot hold */
-} share;
+    uint64_t first, end, next;
+    unsigned char *out; /* of row first */
+    int bad;            /* a value that the type cannot hold */
+} rows;
 
-/* Converts the rows of one share. */
+/* One thread and its room for a row. */
+typedef struct worker {
+    rows *all;
+    float *floats;
+} worker;
+
+/* Whether one of so many floats is infinite, no number, or beyond the largest half float. */
+SPECDEC__VECTORISE static int beyond_half(const float *values, size_t count)
+{
+    int32_t largest = 0;
+    size_t i;
+
+    for (i = 0; i < count; i++) { /* the bits of magnitudes are ordered as these are */
+        int32_t bits = (int32_t)(specdec__bits_from_float(values[i]) & 0x7FFFFFFFu);
+        largest = bits > largest ? bits : largest;
+    }
+    return largest > (int32_t)specdec__bits_from_float(65504.0f);
+}
+
+/* Converts rows until none is left. */
 static void *convert_rows(void *user)
 {
-    share *s = (share *)user;
-    const job *j = s->of;
-    size_t row = (size_t)j->tensor.shape[0], k;
+    worker *w = (worker *)user;
+    rows *all = w->all;
+    const job *j = all->of;
+    size_t row = (size_t)j->tensor.shape[0];
     uint64_t i;
 
-    for (i = 0; i < s->count && !interrupted; i++) {
-        specdec__quant_to_float(j->from, j->tensor.data + (size_t)(s->first + i) * j->from_row, row, s->floats);
-        if (j->to->number != SPECDEC__TYPE_F32)
-            for (k = 0; k < row; k++)
-                s->bad |= !(s->floats[k] >= -65504.0f && s->floats[k] <= 65504.0f);
-        specdec__quant_from_float(j->to, s->floats, row, s->out + (size_t)i * j->to_row);
+    while ((i = SPECDEC__ADD(&all->next, 1)) < all->end) {
+        specdec__quant_to_float(j->from, j->tensor.data + (size_t)i * j->from_row, row, w->floats);
+        if (j->to->number != SPECDEC__TYPE_F32 && beyond_half(w->floats, row))
+            SPECDEC__STORE(&all->bad, 1);
+        specdec__quant_from_float(j->to, w->floats, row, all->out + (size_t)(i - all->first) * j->to_row);
     }
     return NULL;
 }
 
-/* Converts rows [first, first + count) into the chunk, on all threads. A thread that cannot be had is done without. */
-static int convert_chunk(tool *t, const job *j, uint64_t first, uint64_t count)
+/* Converts rows [first, first + count) into the chunk at out, on all threads, while this one first writes the chunk
+   before it (bytes of the other one). A thread that cannot be had is done without. */
+static int convert_chunk(tool *t, const job *j, uint64_t first, uint64_t count, unsigned char *out, size_t bytes)
 {
-    share shares[SPECDEC_MAX_THREADS];
+    worker workers[SPECDEC_MAX_THREADS];
     pthread_t threads[SPECDEC_MAX_THREADS];
-    int i, n = t->given.threads, started[SPECDEC_MAX_THREADS], bad = 0;
+    rows all;
+    int i, n = t->given.threads, started[SPECDEC_MAX_THREADS];
 
+    all.of = j;
+    all.first = all.next = first;
+    all.end = first + count;
+    all.out = out;
+    all.bad = 0;
     for (i = 0; i < n; i++) {
-        uint64_t from = count * (uint64_t)i / (uint64_t)n, to = count * (uint64_t)(i + 1) / (uint64_t)n;
-        shares[i].of = j;
-        shares[i].first = first + from;
-        shares[i].count = to - from;
-        shares[i].floats = t->floats + (size_t)i * t->floats_a_thread;
-        shares[i].out = t->chunk + (size_t)from * j->to_row;
-        shares[i].bad = 0;
-        started[i] = i + 1 < n && shares[i].count && !pthread_create(&threads[i], NULL, convert_rows, &shares[i]);
+        workers[i].all = &all;
+        workers[i].floats = t->floats + (size_t)i * t->floats_a_thread;
+        started[i] = i > 0 && (uint64_t)i < count && !pthread_create(&threads[i], NULL, convert_rows, &workers[i]);
     }
-    for (i = n - 1; i >= 0; i--)
-        if (!started[i])
-            convert_rows(&shares[i]);
-    for (i = 0; i < n; i++) {
+    put(t, out == t->chunk ? t->chunk + t->chunk_size : t->chunk, bytes);
+    convert_rows(&workers[0]);
+    for (i = 0; i < n; i++)
         if (started[i])
             pthread_join(threads[i], NULL);
-        bad |= shares[i].bad;
-    }
-    return !bad;
+    return !all.bad;
 }
 
 /* Writes bytes of the input by way of our own memory: there, a file that has become shorter is told as such. */
@@ -409,19 +426,23 @@ static void put_mapped(tool *t, const unsigned char *bytes, size_t count)
 static int write_tensor(tool *t, const job *j)
 {
     uint64_t step = t->chunk_size / j->to_row, first;
+    unsigned char *out = t->chunk;
+    size_t bytes = 0; /* in the other chunk, not yet written */
 
     if (j->from == j->to) {
         put_mapped(t, j->tensor.data, j->size);
         t->bytes_done += j->size;
     } else {
-        for (first = 0; first < j->rows && !interrupted && !ferror(t->out.file); first += step) {
+        for (first = 0; first < j->rows && !ferror(t->out.file); first += step) {
             uint64_t count = j->rows - first < step ? j->rows - first : step;
             show_progress(t, j->tensor.name);
-            if (!convert_chunk(t, j, first, count))
+            if (!convert_chunk(t, j, first, count, out, bytes))
                 return failed("", j->tensor.name, " holds values that are infinite, no numbers or beyond half floats");
-            put(t, t->chunk, (size_t)count * j->to_row);
-            t->bytes_done += count * j->to_row;
+            bytes = (size_t)count * j->to_row;
+            out = out == t->chunk ? t->chunk + t->chunk_size : t->chunk;
+            t->bytes_done += bytes;
         }
+        put(t, out == t->chunk ? t->chunk + t->chunk_size : t->chunk, bytes);
     }
     put_padding(t);
     show_progress(t, j->tensor.name);
