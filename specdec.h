@@ -433,7 +433,7 @@ typedef struct specdec_message {
     size_t length; /* or SPECDEC_WHOLE_STRING */
 } specdec_message;
 
-/* Appends messages in the model's chat format, and what makes the model answer. Control tokens are recognised, also inside
+/* Appends 1 to 64 messages in the model's chat format, and what makes the model answer. Control tokens are recognised, also inside
    the messages: clean what comes from strangers. Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, size_t count);
 
