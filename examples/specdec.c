@@ -512,6 +512,7 @@ static int check(options *o)
     c->verifier = verifier[o->verify];
     c->policy = (specdec_policy)o->policy;
     c->max_tokens = o->limit > 0 ? o->limit : 0;
+    c->draft.copy = c->target.copy;
     c->hooks.progress = program_progress;
     return PROGRAM_GO_ON;
 }
@@ -553,6 +554,8 @@ static int read_options(options *o, int argc, char **argv)
         {"--kv", PROGRAM_TEXT, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
         {"--isa", PROGRAM_TEXT, &c->isa, "NAME", "instruction set, see specdec-info; the text is the same with all (the best)", 0, 0},
         {"--in-place", PROGRAM_SWITCH, &c->weights_in_place, NULL, "weights stay in the file: half the memory, slower", 0, 0},
+        {"--no-mmap", PROGRAM_SWITCH, &c->target.copy, NULL,
+         "model files are read, not mapped: more memory, but they may change meanwhile", 0, 0},
         {"--stats", PROGRAM_TEXT, &o->stats, "FILE", "times and counts as JSON", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
     int status;

@@ -250,6 +250,17 @@ check "a model that shrinks while it is in use ends specdec with a failure" [ $?
 check "that says so" says 'specdec: a model file became shorter'
 check "nothing unfinished is left" no_part
 check "the old file stays" [ "$(cat "$T/stats.json")" = old ]
+cp $DRAFT "$T/shrinks.gguf"
+"$B/specdec" -m "$T/shrinks.gguf" --no-mmap -t 1 --chat --chat-format chatml -n 8 < "$T/lines" > "$T/out" 2> "$T/err" &
+process=$!
+exec 4> "$T/lines"
+echo 'Tell me a story' >&4
+check "a conversation with a model that was read begins" until_true [ -s "$T/out" ]
+cat "$T/head" > "$T/shrinks.gguf"
+echo 'And then?' >&4
+exec 4>&-
+wait $process
+check "--no-mmap: nobody minds what becomes of the file" [ $? -eq 0 ]
 for type in F32 Q8_0; do # converted, copied
     cp $TARGET "$T/shrinks.gguf"
     "$B/specdec-quantize" "$T/shrinks.gguf" - $type 2> "$T/err" > "$T/fifo" &

@@ -253,6 +253,8 @@ static void test_wrapping(void)
             maker *m = new_maker("llama", 0);
             maker_tensor *t = maker_find_tensor(m, "blk.0.ffn_up.weight");
 
+            if (!t)
+                abort();
             memcpy(t->shape, shapes[i], sizeof t->shape);
             t->dimensions = j;
             CHECK(try_maker(m) != SPECDEC_OK || (i == 8 && j == 2));

@@ -104,7 +104,7 @@ static void test_json(void)
     size_t i;
 
     TEST("json: strings are escaped, bytes that are no UTF-8 replaced, commas stand between items");
-    for (i = 0; i < SPECDEC__COUNT(cases); i++) {
+    for (i = 0; i < sizeof cases / sizeof *cases; i++) {
         snprintf(expected, sizeof expected, "{\"name\":\"%s\",\"list\":[],\"number\":1.50,\"yes\":true}\n",
                  cases[i].json);
         CHECK(strcmp(written_as(buffer, cases[i].text, 1.5), expected) == 0);
