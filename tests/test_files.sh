@@ -251,6 +251,7 @@ check "that says so" says 'specdec: a model file became shorter'
 check "nothing unfinished is left" no_part
 check "the old file stays" [ "$(cat "$T/stats.json")" = old ]
 cp $DRAFT "$T/shrinks.gguf"
+rm -f "$T/out"
 "$B/specdec" -m "$T/shrinks.gguf" --no-mmap -t 1 --chat --chat-format chatml -n 8 < "$T/lines" > "$T/out" 2> "$T/err" &
 process=$!
 exec 4> "$T/lines"
