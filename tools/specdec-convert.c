@@ -18,7 +18,7 @@ typedef enum field {
     EMBEDDING, HIDDEN, LAYERS, HEADS, KV_HEADS, VOCABULARY, CONTEXT,
     FIELDS,
     KV = FIELDS, /* columns of keys and values */
-    HEAD_SIZE,        /* columns of one head */
+    HEAD_SIZE,   /* columns of one head */
     ONE,
     NUMBERS
 } field;
