@@ -42,6 +42,8 @@
 
      None is allocated, ever. The block holds everything: the engine, thread stacks, the KV cache (pages of 64 tokens), buffers
      for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays mapped or yours.
+     Whoever truncates a mapped file kills the process that reads it (SIGBUS): replace model files by renaming new ones over
+     them. Where that cannot be ruled out, set config.target.copy, or catch the signal, as examples/specdec.c does.
 
    THREADS
 
@@ -89,7 +91,7 @@ extern "C" {
    SPECDEC_NO_CLOCK    no clock_gettime; all measured times are 0
    SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
    SPECDEC_FREESTANDING  the first three at once
-   SPECDEC_MAX_THREADS threads of an engine, at most; each costs 24 bytes of struct. 64 */
+   SPECDEC_MAX_THREADS threads of an engine, at most 1023; each costs 24 bytes of struct. 64 */
 
 #define SPECDEC_VERSION "0.1.0"
 
@@ -327,7 +329,8 @@ typedef struct specdec_source {
     const specdec_model *model; /* prepared by specdec_model_init; must outlive the engine */
     const void *data;           /* a whole GGUF in memory (flash, an array), size bytes; must outlive the engine */
     size_t size;
-    const char *path;           /* a GGUF file; it is mapped, not read */
+    const char *path;           /* a GGUF file. It is mapped, and a mapped file that shrinks kills the process (SIGBUS), */
+    int copy;                   /* unless this is not 0: then it is read into the block, which grows by its size */
 } specdec_source;
 
 /* Called from the thread that called the library. Any may be NULL. */
@@ -438,7 +441,8 @@ typedef struct specdec_text {
    was prompted). */
 specdec_result specdec_next(specdec *engine, specdec_text *piece);
 
-/* The same one door lower: one step, all its tokens. *tokens stays valid until the next call. */
+/* The same one door lower: one step, all its tokens. *tokens stays valid until the next call. Stop strings are matched in
+   text, so only specdec_next ends at them. */
 specdec_result specdec_step(specdec *engine, const int32_t **tokens, int *count);
 
 /* All tokens so far: prompts and answers. */
@@ -893,6 +897,31 @@ static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const
 #endif
 }
 
+/* Reads a file of exactly `size` bytes. */
+static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path, specdec_error *error)
+{
+#ifdef SPECDEC_NO_FILES
+    (void)data;
+    (void)size;
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without files: hand %s over as memory", path);
+#else
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    size_t done = 0;
+    ssize_t got = 0;
+
+    if (file < 0)
+        return specdec__fail(error, SPECDEC_ERROR_FILE, "cannot open %s: %s", path, strerror(errno));
+    while (done < size && ((got = read(file, data + done, size - done)) > 0 || (got < 0 && errno == EINTR)))
+        done += got > 0 ? (size_t)got : 0;
+    close(file);
+    if (got < 0)
+        return specdec__fail(error, SPECDEC_ERROR_FILE, "cannot read %s: %s", path, strerror(errno));
+    if (done < size)
+        return specdec__fail(error, SPECDEC_ERROR_FILE, "%s shrank while it was read", path);
+    return SPECDEC_OK;
+#endif
+}
+
 static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
 {
 #ifndef SPECDEC_NO_FILES
@@ -911,6 +940,10 @@ static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
 #define SPECDEC__SPINS 2000         /* looks at a flag before a waiting thread parks: some fifty microseconds */
 #define SPECDEC__STACK (256 * 1024) /* bytes of each helper thread's stack, inside the caller's block */
 
+#define SPECDEC__MEMBERS 1023 /* threads that fit into the low bits of a run's word */
+
+SPECDEC__STATIC_ASSERT(threads_fit_a_run, SPECDEC_MAX_THREADS >= 1 && SPECDEC_MAX_THREADS <= SPECDEC__MEMBERS);
+
 typedef void specdec__team_function(void *argument, int thread);
 
 /* Which helper a thread is. */
@@ -925,7 +958,7 @@ typedef struct specdec__pool {
     int *cancel;          /* the engine's flag, set from anywhere */
     specdec__team_function *function;
     void *argument;
-    unsigned run;         /* changed to start a run: a count, and in the low byte how many threads take part */
+    unsigned run;         /* changed to start a run: a count, and in the low bits how many threads take part */
     int arrived;          /* threads at the barrier */
     unsigned phase;       /* bumped when a barrier opens */
     int stopped;          /* what the barrier saw in *cancel: the same for every thread */
@@ -1089,7 +1122,7 @@ static int specdec__pool_run(specdec__pool *pool, int threads, specdec__team_fun
     pool->stopped = 0;
 #ifndef SPECDEC_NO_THREADS
     if (pool->active > 1)
-        specdec__pool_signal(pool, &pool->run, (pool->run & ~255u) + 256 + (unsigned)pool->active);
+        specdec__pool_signal(pool, &pool->run, (pool->run | SPECDEC__MEMBERS) + 1 + (unsigned)pool->active);
 #endif
     function(argument, 0);
     specdec__pool_meet(pool);
@@ -1108,7 +1141,7 @@ static void *specdec__pool_helper(void *argument)
         run = SPECDEC__LOAD(&pool->run); /* one word says which run and who takes part: no run ends without its members */
         if (SPECDEC__LOAD(&pool->quit))
             return NULL;
-        if ((unsigned)seat->thread >= (run & 255))
+        if ((unsigned)seat->thread >= (run & SPECDEC__MEMBERS))
             continue;
         pool->function(pool->argument, seat->thread);
         specdec__pool_meet(pool);
@@ -1126,7 +1159,7 @@ static void specdec__pool_deinit(specdec__pool *pool)
         return;
     if (helpers > 0) {
         SPECDEC__STORE(&pool->quit, 1);
-        specdec__pool_signal(pool, &pool->run, pool->run + 256);
+        specdec__pool_signal(pool, &pool->run, (pool->run | SPECDEC__MEMBERS) + 1);
         for (i = 0; i < helpers; i++)
             pthread_join(pool->helper[i], NULL);
     }
@@ -7853,6 +7886,23 @@ static specdec_result specdec__model_repack(specdec__model *m, specdec__arena *a
     return SPECDEC_OK;
 }
 
+/* A file, mapped, or copied into the arena; while that counts, mapped either way. */
+static specdec_result specdec__model_open(specdec__model *m, const specdec_source *source, specdec__arena *arena, specdec__bytes *file,
+                                          specdec_error *error)
+{
+    specdec_result result = specdec__os_map(&m->mapped, source->path, error);
+    unsigned char *room = NULL;
+
+    *file = m->mapped;
+    if (!result && source->copy)
+        room = (unsigned char *)specdec__arena_reserve(arena, file->size, 1, SPECDEC__CACHE_LINE);
+    if (!room)
+        return result;
+    file->data = room;
+    specdec__os_unmap(&m->mapped);
+    return specdec__os_read(room, file->size, source->path, error);
+}
+
 /* Opens and binds a model from a path or from memory. While the arena counts, *model is complete but for what lies in the
    arena, and the mapping stays the caller's to release with specdec__model_deinit. */
 static specdec_result specdec__model_init(specdec__model *m, const specdec_source *source, specdec__arena *arena, specdec_error *error)
@@ -7867,10 +7917,9 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
     if (!file.data) {
         if (!source->path)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a model needs a path or data");
-        result = specdec__os_map(&file, source->path, error);
+        result = specdec__model_open(m, source, arena, &file, error);
         if (result)
             return result;
-        m->mapped = file;
     }
     if ((result = specdec__gguf_open(&m->gguf, file, error)) != SPECDEC_OK ||
         (result = specdec__gguf_get_string(&m->gguf, "general.architecture", &name, error)) != SPECDEC_OK)
@@ -11582,10 +11631,11 @@ struct specdec {
     size_t memory_bytes;
 
     int context;                 /* tokens, at most */
-    int32_t *text;               /* (context + tree depth) */
+    int32_t *text;               /* (2 * (context + tree depth + 1)): the text, and room for a prompt behind it */
     int count;                   /* tokens of it */
+    int handed_out;              /* tokens that next or step has handed out, or that were prompted; those behind are in stock */
+    int from_row;                /* the answer begins: its first token is drawn from the last token's row, without a step */
     int row_ready;               /* row 0 of the target's logits belongs to the last token */
-    int handed_out;              /* tokens that next or step has handed out, or that were prompted */
     int answer_from;             /* where the answer to the last prompt begins */
     int finished;                /* the answer has ended */
 
@@ -11619,6 +11669,13 @@ struct specdec {
 
 /* --- layout --------------------------------------------------------------------------------------------------------- */
 
+static specdec_result specdec__engine_check_threads(const specdec_config *c, specdec_error *error)
+{
+    if (c->threads < 0 || c->threads > SPECDEC_MAX_THREADS)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d threads (0 to %d are possible)", c->threads, SPECDEC_MAX_THREADS);
+    return SPECDEC_OK;
+}
+
 /* Fills in the defaults and refuses what is out of range. */
 static specdec_result specdec__engine_config(specdec_config *c, specdec_error *error)
 {
@@ -11627,8 +11684,8 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     if (kv < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "kv type \"%s\" (f16, f32 and q8_0 are known)", c->kv);
     c->kv = specdec__kv_types[kv].name;
-    if (c->threads < 0 || c->threads > SPECDEC_MAX_THREADS)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d threads (0 to %d are possible)", c->threads, SPECDEC_MAX_THREADS);
+    if (specdec__engine_check_threads(c, error))
+        return SPECDEC_ERROR_ARGUMENT;
     if (c->context < 0 || c->context > 1 << 24)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a context of %d tokens", c->context);
     if (c->batch < 0 || c->batch > 512)
@@ -11737,7 +11794,8 @@ static specdec_result specdec__engine_tree(specdec *e, specdec__arena *arena, sp
                          : specdec_tree_best(&e->shape, NULL, acceptance, width, size, depth, memory, bytes, error);
 }
 
-/* What the rejection rules need: the draft's distributions and one of the target. */
+/* The rule, and what it needs: the draft's distributions and one of the target. Without a draft model the target draws for
+   itself, whatever rule was chosen: nothing else draws children from a distribution. */
 static void specdec__engine_rule(specdec *e, specdec__arena *arena)
 {
     static const specdec_rule rules[SPECDEC_VERIFY_COUNT] = {SPECDEC_RULE_COUNT, SPECDEC_RULE_SEQUOIA, SPECDEC_RULE_SPECINFER,
@@ -11745,10 +11803,13 @@ static void specdec__engine_rule(specdec *e, specdec__arena *arena)
     const size_t vocab = (size_t)e->target_model->vocab_size;
 
     e->rule = e->config.sampling.temperature > 0 ? rules[e->config.verifier] : SPECDEC_RULE_COUNT;
-    if (e->rule == SPECDEC_RULE_COUNT || !e->drafting)
+    if (e->rule == SPECDEC_RULE_COUNT)
         return;
-    e->distributions = SPECDEC__TAKE(arena, float, (size_t)e->config.tree_size * vocab);
     e->target_distribution = SPECDEC__TAKE(arena, float, vocab);
+    if (e->drafting)
+        e->distributions = SPECDEC__TAKE(arena, float, (size_t)e->config.tree_size * vocab);
+    else
+        e->rule = SPECDEC_RULE_TOP_K;
 }
 
 /* Text buffers: a prompt of more bytes than its context could ever hold is refused before it is looked at. */
@@ -11803,14 +11864,14 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
             specdec__engine_growth(e, arena);
     }
     specdec__engine_rule(e, arena);
-    e->uses_ngram = c->drafting == SPECDEC_DRAFT_NGRAM || (c->drafting == SPECDEC_DRAFT_AUTO && e->rule == SPECDEC_RULE_COUNT);
+    e->uses_ngram = c->drafting == SPECDEC_DRAFT_NGRAM || (c->drafting == SPECDEC_DRAFT_AUTO && (e->rule == SPECDEC_RULE_COUNT || !e->drafting));
     if (e->uses_ngram && (r = specdec__ngram_lay_out(&e->ngram, arena, specdec__max_int(e->context, 64) * (SPECDEC__NGRAM_TOKENS + 1),
                                                      SPECDEC__NGRAM_TOKENS, c->tree_size, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = &e->kernels;
     e->chooser.sampling = &e->config.sampling;
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
-    e->text = SPECDEC__TAKE(arena, int32_t, e->context + c->tree_depth + 1);
+    e->text = SPECDEC__TAKE(arena, int32_t, 2 * ((size_t)e->context + (size_t)c->tree_depth + 1));
     e->batch_tokens = SPECDEC__TAKE(arena, int32_t, most);
     e->batch_parents = SPECDEC__TAKE(arena, int32_t, most);
     e->path = SPECDEC__TAKE(arena, int, most);
@@ -11860,19 +11921,19 @@ static specdec_result specdec__engine_start(specdec *e, specdec_error *error)
 
 /* --- prefill --------------------------------------------------------------------------------------------------------- */
 
-/* Runs text[view length, count) through the target, the last token's logits into row 0. */
-static specdec_result specdec__engine_prefill(specdec *e)
+/* Runs text[view length, count) through the target; row: the last token's logits are wanted, and become row 0. */
+static specdec_result specdec__engine_prefill(specdec *e, int count, int row)
 {
     specdec__context *c = &e->target;
-    int from = c->view.length, total = e->count - from, i;
+    int from = c->view.length, total = count - from, i;
 
-    while (c->view.length < e->count) {
-        int n = specdec__min_int(e->config.batch, e->count - c->view.length);
+    while (c->view.length < count) {
+        int n = specdec__min_int(e->config.batch, count - c->view.length);
         specdec__batch batch;
         specdec_result result;
 
         memset(e->wanted, 0, (size_t)n);
-        e->wanted[n - 1] = (unsigned char)(c->view.length + n == e->count);
+        e->wanted[n - 1] = (unsigned char)(row && c->view.length + n == count);
         for (i = 0; i < n; i++) {
             e->batch_parents[i] = i - 1;
             e->path[i] = i;
@@ -11890,47 +11951,88 @@ static specdec_result specdec__engine_prefill(specdec *e)
         if (e->config.hooks.progress && total > 1)
             e->config.hooks.progress(e->config.hooks.user_data, "prefill", c->view.length - from, total);
     }
-    e->row_ready = 1;
+    e->row_ready = row;
     return SPECDEC_OK;
 }
 
-/* Keeps the first count tokens of the text and what was computed for them. */
-static void specdec__engine_truncate(specdec *e, int count)
+/* Forgets what the target computed for the last of count tokens and for those behind it: it becomes a root again. */
+static void specdec__engine_reroot(specdec *e, int count)
 {
-    if (count == e->count)
-        return;
+    specdec__view_truncate(&e->target.view, &e->target.kv, specdec__min_int(e->target.view.length, specdec__max_int(count - 1, 0)));
+    e->row_ready = 0;
+}
+
+/* Forgets all that was computed for tokens behind the first count. The text itself stays. */
+static void specdec__engine_forget(specdec *e, int count)
+{
+    specdec__engine_reroot(e, count);
     if (e->uses_ngram && e->ngram.length > count)
         specdec__ngram_rewind(&e->ngram, e->text, count);
-    e->count = count;
-    e->row_ready = 0;
-    e->handed_out = specdec__min_int(e->handed_out, count);
-    specdec__view_truncate(&e->target.view, &e->target.kv, specdec__min_int(e->target.view.length, specdec__max_int(count - 1, 0)));
     if (e->drafting)
         e->drafting->truncate(&e->drafter, count);
 }
 
-/* Appends tokens to the text and runs them. On failure the text is as it was. */
+static void specdec__engine_reverse(int32_t *tokens, int count)
+{
+    int i;
+
+    for (i = 0; i < count / 2; i++) {
+        int32_t token = tokens[i];
+
+        tokens[i] = tokens[count - 1 - i];
+        tokens[count - 1 - i] = token;
+    }
+}
+
+/* Moves the first `count` of count + behind tokens behind the others. */
+static void specdec__engine_rotate(int32_t *tokens, int count, int behind)
+{
+    if (!count || !behind)
+        return;
+    specdec__engine_reverse(tokens, count);
+    specdec__engine_reverse(tokens + count, behind);
+    specdec__engine_reverse(tokens, count + behind);
+}
+
+/* Can these tokens be appended to what was handed out? */
+static specdec_result specdec__engine_prompt_check(specdec *e, const int32_t *tokens, size_t count)
+{
+    size_t i;
+
+    if (!count && !e->handed_out)
+        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "the prompt is empty");
+    if (count >= (size_t)(e->context - e->handed_out))
+        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d", count,
+                             specdec__max_int(e->context - e->handed_out - 1, 0));
+    for (i = 0; i < count; i++)
+        if (tokens[i] < 0 || tokens[i] >= e->target_model->vocab_size)
+            return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d", (int)tokens[i],
+                                 e->target_model->vocab_size);
+    return SPECDEC_OK;
+}
+
+/* Appends tokens to what was handed out and runs them; they may lie behind the text. The stock is given up when that has
+   succeeded. On failure all is as it was: the stock waits behind the prompt meanwhile. */
 static specdec_result specdec__engine_prompt(specdec *e, const int32_t *tokens, size_t count)
 {
-    int before, i;
+    const int before = e->handed_out, stock = e->count - before, from_row = e->from_row, added = (int)count;
     double start = specdec__os_seconds();
-    specdec_result result;
+    specdec_result result = specdec__engine_prompt_check(e, tokens, count);
 
-    if (!count && !e->count)
-        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "the prompt is empty");
-    for (i = 0; i < (int)count; i++)
-        if (tokens[i] < 0 || tokens[i] >= e->target_model->vocab_size)
-            return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d", (int)tokens[i], e->target_model->vocab_size);
-    specdec__engine_truncate(e, e->handed_out); /* tokens behind a limit or a stop string */
-    before = e->count;
-    if (count >= (size_t)(e->context - before))
-        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d", count,
-                             specdec__max_int(e->context - before - 1, 0));
-    memmove(e->text + before, tokens, count * sizeof *tokens);
-    e->count += (int)count;
-    result = specdec__engine_prefill(e);
+    if (result)
+        return result;
+    if (stock)
+        specdec__engine_forget(e, before);
+    memmove(e->text + e->count, tokens, count * sizeof *tokens);
+    specdec__engine_rotate(e->text + before, stock, added);
+    e->count = before + added;
+    e->from_row = 1;
+    result = specdec__engine_prefill(e, e->count, 1);
     if (result) {
-        specdec__engine_truncate(e, before);
+        specdec__engine_forget(e, before);
+        specdec__engine_rotate(e->text + before, added, stock);
+        e->count = before + stock;
+        e->from_row = from_row;
         return result;
     }
     e->handed_out = e->answer_from = e->count;
@@ -12370,17 +12472,17 @@ static specdec_result specdec__engine_step(specdec *e)
     double start = specdec__os_seconds();
     specdec_result result = SPECDEC_OK;
 
-    if (!e->row_ready && e->target.view.length < e->count - 1)
-        result = specdec__engine_prefill(e); /* after a rewind or a cancelled prompt */
+    if (e->from_row ? !e->row_ready : e->target.view.length < e->count - 1) /* after a failed prompt, a rewind, a forward */
+        result = specdec__engine_prefill(e, e->from_row ? e->count : e->count - 1, e->from_row);
     if (result)
         return result;
-    if (e->row_ready) {
+    if (e->from_row) {
         specdec_candidate best;
 
         if (!specdec__choose(&e->chooser, e->target.logits, e->target_model->vocab_size, e->text, e->count, 1, &best))
             best.token = 0;
         e->text[e->count++] = best.token;
-        e->row_ready = 0;
+        e->from_row = e->row_ready = 0;
         specdec__engine_count_tree(e, 1, 1);
         e->stats.tokens++;
     } else {
@@ -12449,6 +12551,17 @@ static specdec__arena specdec__block_arena(void *memory, size_t bytes)
     return arena;
 }
 
+/* Bytes of a block for what an arena has counted; *bytes is left alone on failure. */
+static specdec_result specdec__counted_bytes(const specdec__arena *arena, size_t *bytes, specdec_error *error)
+{
+    size_t needed = specdec__block_bytes(arena->used);
+
+    if (needed == SIZE_MAX)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the configuration needs more than all memory");
+    *bytes = needed;
+    return SPECDEC_OK;
+}
+
 static specdec_result specdec__too_small(size_t bytes, size_t needed, specdec_error *error)
 {
     return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the block has %zu bytes, %zu are needed", bytes, needed);
@@ -12468,9 +12581,7 @@ specdec_result specdec_memory_needed(specdec_config *config, size_t *bytes)
         (result = specdec__kernels_init(&engine.kernels, config->isa, &config->error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(&engine, &arena, &config->error)) == SPECDEC_OK &&
         (result = specdec__engine_repack(&engine, &arena, &config->error)) == SPECDEC_OK) {
-        *bytes = specdec__block_bytes(arena.used);
-        if (*bytes == SIZE_MAX)
-            result = specdec__fail(&config->error, SPECDEC_ERROR_ARGUMENT, "the configuration needs more than all memory");
+        result = specdec__counted_bytes(&arena, bytes, &config->error);
     }
     specdec__model_deinit(&engine.own_target);
     specdec__model_deinit(&engine.own_draft);
@@ -12528,15 +12639,12 @@ specdec_result specdec_tokenize(specdec *e, const char *text, size_t length, int
                              count, e->scratch, e->scratch_bytes, &e->error);
 }
 
-/* Text straight into the engine's own token buffer, behind what is there. */
+/* Text straight into the engine's own token buffer, behind the text. */
 static specdec_result specdec__prompt_text(specdec *e, const char *text, size_t length, int special)
 {
-    size_t count, room;
-    specdec_result result;
+    size_t count, room = (size_t)specdec__max_int(e->context - e->handed_out, 0);
+    specdec_result result = specdec_tokenize(e, text, length, e->handed_out == 0, special, e->text + e->count, room, &count);
 
-    specdec__engine_truncate(e, e->handed_out);
-    room = (size_t)(e->context - e->count);
-    result = specdec_tokenize(e, text, length, e->count == 0, special, e->text + e->count, room, &count);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d", count,
                              specdec__max_int((int)room - 1, 0));
@@ -12632,34 +12740,49 @@ specdec_result specdec_step(specdec *e, const int32_t **tokens, int *count)
     return SPECDEC_OK;
 }
 
-specdec_result specdec_next(specdec *e, specdec_text *piece)
+/* The next piece that is not empty, into e->piece. */
+static specdec_result specdec__next_piece(specdec *e, size_t *written)
 {
-    size_t written = 0, more;
-    specdec_result result = SPECDEC_OK;
+    specdec_result result;
+    size_t more;
 
-    piece->bytes = (const char *)e->piece;
-    piece->length = 0;
-    while (!written) {
+    do {
         int was_finished = e->finished;
         unsigned char rest[3];
 
         result = specdec__next_token(e);
         if (result == SPECDEC_DONE && !was_finished && !e->stop.stopped) { /* what was held back */
             more = specdec__text_stream_end(&e->stream, rest);
-            specdec__stop_push(&e->stop, rest, more, e->piece, 2 * e->text_room, &written, &e->error);
+            specdec__stop_push(&e->stop, rest, more, e->piece, 2 * e->text_room, written, &e->error);
             if (!e->stop.stopped)
-                written += specdec__stop_end(&e->stop, e->piece + written);
+                *written += specdec__stop_end(&e->stop, e->piece + *written);
         }
         if (result)
-            break;
+            return result;
         result = specdec__text_stream_push(&e->stream, &e->target_model->vocab, e->text[e->handed_out], e->token_text, e->text_room, &more, &e->error);
         if (result)
-            break;
+            return result;
         e->handed_out++;
-        result = specdec__stop_push(&e->stop, e->token_text, more, e->piece, 2 * e->text_room + SPECDEC__STOP_MAX_BYTES, &written, &e->error);
-        if (result)
-            break;
+        result = specdec__stop_push(&e->stop, e->token_text, more, e->piece, 2 * e->text_room + SPECDEC__STOP_MAX_BYTES, written, &e->error);
+    } while (!result && !*written);
+    return result;
+}
+
+specdec_result specdec_next(specdec *e, specdec_text *piece)
+{
+    const specdec__text_stream stream = e->stream;
+    const specdec__stop_scan stop = e->stop;
+    const int handed_out = e->handed_out;
+    size_t written = 0;
+    specdec_result result = specdec__next_piece(e, &written);
+
+    if (result != SPECDEC_OK && result != SPECDEC_DONE) { /* tokens whose text was held back so far are in stock again */
+        e->stream = stream;
+        e->stop = stop;
+        e->handed_out = handed_out;
+        written = 0;
     }
+    piece->bytes = (const char *)e->piece;
     piece->length = written;
     return result;
 }
@@ -12674,7 +12797,11 @@ specdec_result specdec_rewind(specdec *e, int count)
 {
     if (count < 0 || count > e->handed_out)
         return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "cannot keep %d of %d tokens", count, e->handed_out);
-    specdec__engine_truncate(e, count);
+    if (count < e->handed_out) { /* else the stock stays */
+        specdec__engine_forget(e, count);
+        e->count = e->handed_out = count;
+        e->from_row = 0;
+    }
     e->answer_from = count;
     e->finished = 0;
     e->stop.stopped = 0;
@@ -12726,37 +12853,27 @@ specdec_result specdec_token_text(specdec *e, int32_t token, char *bytes, size_t
     return specdec__token_bytes(&e->target_model->vocab, token, 1, (unsigned char *)bytes, size, length, &e->error);
 }
 
-/* Makes the last token the root again: its keys and values, and row 0 of the logits, are forgotten. */
-static specdec_result specdec__forward_root(specdec *e)
-{
-    specdec__engine_truncate(e, e->handed_out);
-    if (e->target.view.length < e->count - 1) {
-        specdec_result result = specdec__engine_uncancel(e, specdec__engine_prefill(e));
-
-        if (result)
-            return result;
-    }
-    if (e->target.view.length == e->count && e->count)
-        specdec__view_truncate(&e->target.view, &e->target.kv, e->count - 1);
-    e->row_ready = 0;
-    return SPECDEC_OK;
-}
-
 specdec_result specdec_forward(specdec *e, const int32_t *tokens, const int32_t *parents, int count, float *logits)
 {
-    int root = e->handed_out > 0, i, vocab = e->target_model->vocab_size;
+    const int root = e->handed_out > 0, vocab = e->target_model->vocab_size;
+    specdec_result result = SPECDEC_OK;
     specdec__batch batch;
-    specdec_result result;
+    int i;
 
     if (count < 1 || count > e->target.most - 1)
         return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "%d nodes (1 to %d are possible)", count, e->target.most - 1);
     for (i = 0; i < count; i++)
         if (parents[i] < -1 || parents[i] >= i)
             return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, (int)parents[i]);
-    if ((result = specdec__forward_root(e)) != SPECDEC_OK)
+        else if (tokens[i] < 0 || tokens[i] >= vocab)
+            return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d", (int)tokens[i], vocab);
+    specdec__engine_reroot(e, e->handed_out);
+    if (e->target.view.length < e->handed_out - 1)
+        result = specdec__engine_uncancel(e, specdec__engine_prefill(e, e->handed_out - 1, 0));
+    if (result)
         return result;
     if (root) {
-        e->batch_tokens[0] = e->text[e->count - 1];
+        e->batch_tokens[0] = e->text[e->handed_out - 1];
         e->batch_parents[0] = -1;
     }
     for (i = 0; i < count; i++) {
@@ -12780,9 +12897,14 @@ specdec_result specdec_forward(specdec *e, const int32_t *tokens, const int32_t 
 static specdec_result specdec__model_layout(specdec_config *config, specdec__model *m, specdec__pool *pool, specdec__arena *arena)
 {
     int threads = config->threads ? config->threads : specdec__os_processors();
+    specdec__kernels unused;
     specdec_result result;
 
     memset(pool, 0, sizeof *pool);
+    memset(m, 0, sizeof *m);
+    if ((result = specdec__engine_check_threads(config, &config->error)) != SPECDEC_OK ||
+        (result = specdec__kernels_init(&unused, config->isa, &config->error)) != SPECDEC_OK)
+        return result;
     result = specdec__model_init(m, &config->target, arena, &config->error);
     if (!result)
         result = specdec__pool_init(pool, specdec__min_int(threads, SPECDEC_MAX_THREADS), &pool->quit, arena, &config->error); /* nothing cancels it */
@@ -12803,7 +12925,8 @@ specdec_result specdec_model_memory_needed(specdec_config *config, size_t *bytes
     config->error.text[0] = 0;
     SPECDEC__TAKE(&arena, specdec_model, 1);
     result = specdec__model_layout(config, &model.model, &pool, &arena);
-    *bytes = specdec__block_bytes(arena.used);
+    if (!result)
+        result = specdec__counted_bytes(&arena, bytes, &config->error);
     specdec__model_deinit(&model.model);
     return result;
 }

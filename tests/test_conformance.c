@@ -60,7 +60,7 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
     static int32_t tokens[NODES], parents[NODES];
     static specdec__view *views[NODES];
     specdec_hooks hooks = {0, 0};
-    specdec_source source = {NULL, NULL, 0, NULL};
+    specdec_source source = {NULL, NULL, 0, NULL, 0};
     specdec_error error = {SPECDEC_OK, ""};
     specdec__kernels kernels;
     specdec__pool pool;
@@ -416,7 +416,7 @@ static void test_views(void)
     enum { COUNT = 100 };
     static int32_t tokens[2][COUNT], batch_tokens[8], parents[8];
     specdec_error error = {SPECDEC_OK, ""};
-    specdec_source source = {NULL, NULL, 0, NULL};
+    specdec_source source = {NULL, NULL, 0, NULL, 0};
     specdec__kernels kernels;
     specdec__pool pool;
     specdec__context c;

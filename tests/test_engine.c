@@ -172,7 +172,7 @@ static void make_models(void)
 
 static specdec_source source_of(int model)
 {
-    specdec_source s = {NULL, NULL, 0, NULL};
+    specdec_source s = {NULL, NULL, 0, NULL, 0};
 
     s.data = models[model].data;
     s.size = models[model].size;
@@ -726,7 +726,7 @@ static void test_cancel_pending(void)
             specdec_cancel(s.engine);
         r = specdec_next(s.engine, &piece);
         if (r == SPECDEC_ERROR_CANCELLED) {
-            CHECK(token_count(s.engine) >= before);
+            CHECK_EQUAL_INT(token_count(s.engine), before);
             continue;
         }
         memcpy(b.text + b.length, piece.bytes, piece.length);
@@ -1288,6 +1288,205 @@ static void test_threads(void)
     CHECK(same_answer(&a, &b));
 }
 
+/* --- what hostile callers found ---------------------------------------------------------------------------------------- */
+
+static const specdec_verifier rules[] = {SPECDEC_VERIFY_SEQUOIA, SPECDEC_VERIFY_SPECINFER, SPECDEC_VERIFY_SPECTR, SPECDEC_VERIFY_TOP_K};
+
+static void test_rules_alone(void)
+{
+    static answer a, b;
+    static const specdec_drafting kinds[] = {SPECDEC_DRAFT_OFF, SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_NGRAM};
+    int rule, kind, draft;
+
+    TEST("a verifier other than coupled works without a draft model, and the text does not depend on what guesses then");
+    for (rule = 0; rule < COUNT(rules); rule++)
+        for (kind = 0; kind < COUNT(kinds); kind++)
+            for (draft = -1; draft <= (kind == 1 ? -1 : NOISY); draft += 1 + NOISY) {
+                specdec_config c = config_of(PLAIN, draft);
+
+                c.sampling.temperature = 1;
+                c.sampling.seed = 5;
+                c.verifier = rules[rule];
+                c.drafting = kinds[kind];
+                CHECK(answer_to(&c, "Once upon", kind || draft >= 0 ? &b : &a));
+                CHECK(!kind || same_answer(&a, &b));
+            }
+}
+
+/* A call that must fail, or that must not change the text. */
+static void disturb(specdec *e, int how)
+{
+    static const int32_t bad = 301, good[] = {9, 50}, parents[] = {-1, 0}, bad_parent = 3;
+    static int32_t many[300];
+    static float logits[2 * 301];
+    static char large[20000];
+    int before = token_count(e);
+
+    memset(large, 'x', sizeof large - 1);
+    switch (how % 10) {
+    case 0: CHECK_EQUAL_INT(specdec_prompt_tokens(e, &bad, 1), SPECDEC_ERROR_ARGUMENT); break;
+    case 1: CHECK_EQUAL_INT(specdec_prompt_tokens(e, many, 300), SPECDEC_ERROR_CONTEXT); break;
+    case 2: CHECK_EQUAL_INT(specdec_prompt(e, large, SPECDEC_WHOLE_STRING), SPECDEC_ERROR_CONTEXT); break;
+    case 3: CHECK_EQUAL_INT(specdec_prompt(e, large, 1000), SPECDEC_ERROR_CONTEXT); break;
+    case 4: CHECK_EQUAL_INT(specdec_forward(e, &bad, parents, 1, logits), SPECDEC_ERROR_ARGUMENT); break;
+    case 5: CHECK_EQUAL_INT(specdec_forward(e, good, &bad_parent, 1, logits), SPECDEC_ERROR_ARGUMENT); break;
+    case 6: CHECK_EQUAL_INT(specdec_forward(e, good, parents, 2, logits), SPECDEC_OK); break;
+    case 7: specdec_cancel(e);
+            CHECK_EQUAL_INT(specdec_prompt_tokens(e, good, 2), SPECDEC_ERROR_CANCELLED); break;
+    case 8: specdec_cancel(e);
+            CHECK_EQUAL_INT(specdec_forward(e, good, parents, 2, logits), SPECDEC_ERROR_CANCELLED); break;
+    case 9: CHECK_EQUAL_INT(specdec_rewind(e, before), SPECDEC_OK); break;
+    }
+    CHECK_EQUAL_INT(token_count(e), before);
+}
+
+static void test_stock(void)
+{
+    static answer a, b;
+    int rule, seed, how;
+
+    TEST("what was verified and not handed out yet survives failed calls, specdec_forward and a rewind to where the text is");
+    for (rule = 0; rule < COUNT(rules); rule++)
+        for (seed = 0; seed < (quick ? 1 : 3); seed++) {
+            specdec_config c = config_of(PLAIN, NOISY);
+
+            c.sampling.temperature = 1;
+            c.sampling.seed = (uint64_t)seed;
+            c.verifier = rules[rule];
+            c.drafting = SPECDEC_DRAFT_MODEL;
+            c.max_tokens = 30;
+            CHECK(answer_to(&c, "hello", &a));
+            for (how = 0; how < 10; how++) {
+                session s;
+                specdec_text piece;
+                specdec_result r;
+                int calls = 0;
+
+                CHECK(!open_session(&s, &c));
+                CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
+                memset(&b, 0, sizeof b);
+                do {
+                    if (calls++ % 2)
+                        disturb(s.engine, how);
+                    r = specdec_next(s.engine, &piece);
+                    memcpy(b.text + b.length, piece.bytes, piece.length);
+                    b.length += piece.length;
+                } while (!r && (how != 9 || token_count(s.engine) < a.count));
+                take_tokens(s.engine, &b);
+                if (how == 9) /* a rewind begins a new text: its limit counts anew, spaces may differ */
+                    memcpy(b.text, a.text, b.length = a.length), b.count = specdec__min_int(b.count, a.count);
+                CHECK(same_answer(&a, &b));
+                close_session(&s);
+            }
+        }
+}
+
+static void test_held_back(void)
+{
+    static answer a, b;
+    specdec_config c = config_of(PLAIN, NOISY);
+    int temperature, cut, moved = 0;
+
+    TEST("a cancelled specdec_next leaves the tokens as they were, also those whose text a stop string holds back");
+    for (temperature = 0; temperature < 4; temperature++) {
+        c.sampling.temperature = 0.5f * (float)temperature;
+        c.stop[0] = NULL;
+        CHECK(answer_to(&c, "hello", &a));
+        for (cut = 0; cut + 12 < (int)a.length && cut < 60; cut += quick ? 17 : 5) {
+            char stop[16] = {0};
+            session s;
+            specdec_text piece;
+            specdec_result r;
+            int calls = 0;
+
+            memcpy(stop, a.text + cut, 10); /* almost comes, but ends in what never does */
+            stop[10] = 1;
+            c.stop[0] = stop;
+            CHECK(!open_session(&s, &c));
+            CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
+            memset(&b, 0, sizeof b);
+            do {
+                int before = token_count(s.engine);
+
+                if (calls++ % 2 == 0)
+                    specdec_cancel(s.engine);
+                r = specdec_next(s.engine, &piece);
+                if (r == SPECDEC_ERROR_CANCELLED) {
+                    CHECK_EQUAL_INT(token_count(s.engine), before);
+                    CHECK_EQUAL_INT(piece.length, 0);
+                    moved++;
+                }
+                memcpy(b.text + b.length, piece.bytes, piece.length);
+                b.length += piece.length;
+            } while (!r || r == SPECDEC_ERROR_CANCELLED);
+            take_tokens(s.engine, &b);
+            CHECK(same_answer(&a, &b));
+            close_session(&s);
+        }
+    }
+    CHECK(moved > 0);
+}
+
+static void test_shared_arguments(void)
+{
+    specdec_config c = config_of(PLAIN, -1);
+    specdec_model *model = NULL;
+    static unsigned char block[4096];
+    const size_t untouched = 12345;
+    size_t bytes = untouched;
+    int turn;
+
+    TEST("a prepared model refuses threads and instruction sets that an engine refuses, and a failed query writes nothing");
+    for (turn = 0; turn < 4; turn++) {
+        c.threads = turn == 0 ? -3 : turn == 1 ? 1000000 : 1;
+        c.isa = turn == 2 ? "nope" : NULL;
+        if (turn == 3)
+            c.target.size = 100;
+        CHECK(specdec_model_memory_needed(&c, &bytes) != SPECDEC_OK);
+        CHECK(specdec_last_error(&c)[0] != 0);
+        CHECK(specdec_memory_needed(&c, &bytes) != SPECDEC_OK);
+        CHECK(bytes == untouched);
+        CHECK(specdec_model_init(&model, &c, block, sizeof block) != SPECDEC_OK && model == NULL);
+    }
+}
+
+static void test_copy(void)
+{
+    static answer a, b;
+    static const char path[] = "examples/models/tiny-stories-draft-q8_0.gguf";
+    specdec_config c = config_of(PLAIN, -1);
+    unsigned char *data;
+    size_t size = 0;
+    char copy[] = "/tmp/specdec-test-XXXXXX";
+    int file = mkstemp(copy);
+
+    TEST("a model that is copied does not mind what becomes of its file");
+    data = check_read_file(path, &size);
+    CHECK(file >= 0 && data && write(file, data, size) == (ssize_t)size);
+    memset(&c.target, 0, sizeof c.target);
+    c.target.data = data;
+    c.target.size = size;
+    CHECK(answer_to(&c, "Once upon a time", &a));
+    memset(&c.target, 0, sizeof c.target);
+    c.target.path = copy;
+    c.target.copy = 1;
+    for (c.weights_in_place = 0; c.weights_in_place < 2; c.weights_in_place++) {
+        session s;
+
+        CHECK(!open_session(&s, &c));
+        CHECK(ftruncate(file, 0) == 0);
+        CHECK(!specdec_prompt(s.engine, "Once upon a time", SPECDEC_WHOLE_STRING));
+        memset(&b, 0, sizeof b);
+        CHECK_EQUAL_INT(read_on(s.engine, &b), SPECDEC_DONE);
+        CHECK(same_answer(&a, &b));
+        close_session(&s);
+        CHECK(lseek(file, 0, SEEK_SET) == 0 && write(file, data, size) == (ssize_t)size);
+    }
+    close(file);
+    remove(copy);
+    free(data);
+}
+
 static const struct { const char *name; void (*run)(void); } tests[] = {
     {"lossless", test_lossless},
     {"perfect_draft", test_perfect_draft},
@@ -1307,6 +1506,11 @@ static const struct { const char *name; void (*run)(void); } tests[] = {
     {"stop", test_stop},
     {"chat", test_chat},
     {"failures", test_failures},
+    {"rules_alone", test_rules_alone},
+    {"stock", test_stock},
+    {"held_back", test_held_back},
+    {"shared_arguments", test_shared_arguments},
+    {"copy", test_copy},
     {"memory", test_memory},
     {"sharing", test_sharing},
     {"threads", test_threads},

@@ -808,7 +808,7 @@ static void test_config(void)
 /* Binds what the maker holds, in memory of its own. */
 static specdec_result bind(maker *m, specdec__model *model, void **memory)
 {
-    specdec_source source = {NULL, NULL, 0, NULL};
+    specdec_source source = {NULL, NULL, 0, NULL, 0};
     specdec__arena arena = {NULL, 0, 0};
     specdec_result r;
 

@@ -1,5 +1,6 @@
 /* test_pool.c - the worker pool: barriers, shared-out ranges, cancelling, parking. Meant to run under -fsanitize=thread, too.
    cc -O2 -pthread test_pool.c; SPECDEC_QUICK=1 shortens. */
+#define SPECDEC_MAX_THREADS 1023 /* as many as there may be */
 #define SPECDEC_IMPLEMENTATION
 #include "../specdec.h"
 #include "check.h"
@@ -343,6 +344,25 @@ static void test_parking(void)
     }
 }
 
+static void test_many(void)
+{
+    int counts[] = {255, 256, 257, 300}, i, cancel = 0;
+
+    TEST("more threads than a byte can count");
+    for (i = 0; i < (quick ? 2 : 4); i++) {
+        specdec__pool *pool = (specdec__pool *)calloc(1, sizeof *pool);
+        void *memory = start(pool, counts[i], &cancel);
+        int runs[SPECDEC_MAX_THREADS] = {0}, j;
+
+        CHECK(!specdec__pool_run(pool, counts[i], count_run, runs));
+        for (j = 0; j < counts[i]; j++)
+            CHECK_EQUAL_INT(runs[j], 1);
+        specdec__pool_deinit(pool);
+        free(memory);
+        free(pool);
+    }
+}
+
 int main(void)
 {
     quick = getenv("SPECDEC_QUICK") != NULL;
@@ -353,5 +373,6 @@ int main(void)
     test_teams();
     test_parking();
     test_life();
+    test_many();
     return check_report("test_pool");
 }

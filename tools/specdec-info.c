@@ -109,7 +109,7 @@ static void print_model(const specdec__model *m)
 /* What lies in a file. Returns a status; *size grows by the file's. */
 static int print_file(const char *role, const char *path, int tensors, size_t *size)
 {
-    specdec_source source = {NULL, NULL, 0, NULL};
+    specdec_source source = {NULL, NULL, 0, NULL, 0};
     specdec__arena arena = {NULL, 0, 0};
     specdec__bytes file = {NULL, 0}, name = {NULL, 0};
     specdec__model model;

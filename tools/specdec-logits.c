@@ -51,7 +51,7 @@ static specdec_result lay_out(tool *t, const options *o, specdec__arena *arena, 
     const int nodes = o->width * (o->tree ? 1 + DISTRACTIONS : 1);
     int threads = o->threads ? o->threads : specdec__os_processors();
     specdec_hooks hooks = {NULL, program_progress};
-    specdec_source source = {NULL, NULL, 0, o->model};
+    specdec_source source = {NULL, NULL, 0, o->model, 0};
     specdec_result r;
 
     if ((r = specdec__pool_init(&t->pool, threads, &t->cancel, arena, error)) != SPECDEC_OK ||
