@@ -1,6 +1,8 @@
-/* fuzz_api.c - any sequence of public calls: those that fail change nothing, and the text is that of an undisturbed engine.
+/* fuzz_api.c - any sequence of public calls: those that fail change nothing, and the text is that of an undisturbed
+   engine.
    clang -g -O1 -fsanitize=fuzzer,address,undefined -pthread -I. tests/fuzz_api.c -o build/fuzz_api
    build/fuzz_api -max_len=2048 CORPUS_FOLDER; FUZZ_TRACE=1 build/fuzz_api crash-... prints the calls
+   FUZZ_PAIR=1: with the pair in examples/models instead of tiny random models, a hundred times slower
 
    The bytes are a configuration (32) and then calls (8 each). Three engines: the subject gets all calls, cancels and
    nonsense among them. The oracle gets those that succeeded and change the text; it is a plain engine (no drafting, one
@@ -18,18 +20,20 @@ extern "C"
 #endif
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { CONFIG_BYTES = 32, CALL_BYTES = 8, VOCABULARY = 600, MOST_TOKENS = 512, MOST_TEXT = 8192 };
+enum { CONFIG_BYTES = 32, CALL_BYTES = 8, MOST_VOCABULARY = 4096, MOST_TOKENS = 512, MOST_TEXT = 16384 };
 #define COUNT(array) (sizeof(array) / sizeof(array)[0])
 
-/* --- models ---------------------------------------------------------------------------------------------------------- */
+/* --- models ------------------------------------------------------------------------------------------------------- */
 
 enum { PLAIN, NOISY, FOREIGN, QUANTISED, MODELS };
 
 static const char *const model_names[MODELS] = {"plain", "noisy", "foreign", "quantised"};
+static int vocabulary = 420; /* tokens of all of them */
 
 static struct {
-    unsigned char *data;
+    unsigned char *data; /* NULL: at path */
     size_t size;
+    const char *path;
     specdec_model *prepared;
 } models[MODELS];
 
@@ -43,13 +47,27 @@ static specdec_model *prepare(int i)
     memset(&config, 0, sizeof config);
     config.target.data = models[i].data;
     config.target.size = models[i].size;
+    config.target.path = models[i].path;
     config.threads = 1;
     if (specdec_model_memory_needed(&config, &bytes) || specdec_model_init(&model, &config, malloc(bytes), bytes))
         abort();
     return model;
 }
 
-/* Small random models of one vocabulary: a target, one that often agrees with it, a small one, one of quantised types. */
+/* The pair in examples/models. Without it, nothing is tried. */
+static void find_pair(void)
+{
+    int i;
+
+    vocabulary = 4096;
+    for (i = 0; i < MODELS; i++) {
+        models[i].path = i == PLAIN || i == QUANTISED ? "examples/models/tiny-stories-target-q8_0.gguf"
+                                                      : "examples/models/tiny-stories-draft-q8_0.gguf";
+        models[i].prepared = prepare(i);
+    }
+}
+
+/* Small random models of one vocabulary: a target, one that often agrees with it, a smaller one, a quantised one. */
 static void make_models(void)
 {
     maker_recipe r[MODELS];
@@ -61,7 +79,6 @@ static void make_models(void)
     r[NOISY].noise = 0.25f;
     r[FOREIGN].seed = 12;
     r[FOREIGN].architecture = "qwen3";
-    r[FOREIGN].embedding = 32;
     r[FOREIGN].layers = 1;
     r[QUANTISED].seed = 13;
     r[QUANTISED].architecture = "qwen2";
@@ -69,19 +86,22 @@ static void make_models(void)
     r[QUANTISED].types[1] = 3;
     r[QUANTISED].may_end = 1;
     for (i = 0; i < MODELS; i++) {
-        r[i].vocab = VOCABULARY;
+        r[i].vocab = vocabulary;
+        r[i].embedding = r[i].feed_forward = 32;
+        r[i].heads = 2;
+        r[i].kv_heads = 1;
         models[i].data = maker_model(&r[i], &models[i].size);
         models[i].prepared = prepare(i);
     }
 }
 
-/* --- the world ------------------------------------------------------------------------------------------------------- */
+/* --- the world ---------------------------------------------------------------------------------------------------- */
 
 /* How the oracle knows the text. */
 typedef enum oracle_kind {
     ORACLE_PLAIN, /* the text of plain decoding, token by token */
     ORACLE_TWIN,  /* the text of an engine of the same configuration that was not disturbed */
-    ORACLE_NONE   /* the text may depend on what was tried: automatic trees that a rejection rule looks at, after a cancel */
+    ORACLE_NONE   /* the text may depend on what was tried: rejection rules on automatic trees, after a cancel */
 } oracle_kind;
 
 typedef struct side {
@@ -147,7 +167,7 @@ static void say(const world *w, const char *format, ...)
         } \
     } while (0)
 
-/* --- cancelling ------------------------------------------------------------------------------------------------------ */
+/* --- cancelling --------------------------------------------------------------------------------------------------- */
 
 /* A cancel in the middle of a call: when the subject has worked out so many norms, or from its progress hook. */
 static specdec *cancel_target;
@@ -156,7 +176,8 @@ static void (*true_norm)(const float *x, const float *weight, float epsilon, int
 
 static void counting_norm(const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)
 {
-    if (__atomic_load_n(&cancel_norms, __ATOMIC_RELAXED) > 0 && __atomic_sub_fetch(&cancel_norms, 1, __ATOMIC_RELAXED) == 0)
+    if (__atomic_load_n(&cancel_norms, __ATOMIC_RELAXED) > 0 &&
+        __atomic_sub_fetch(&cancel_norms, 1, __ATOMIC_RELAXED) == 0)
         specdec_cancel(cancel_target);
     true_norm(x, weight, epsilon, length, from, to, out);
 }
@@ -170,22 +191,25 @@ static void on_progress(void *user_data, const char *what, int done, int total)
         specdec_cancel(cancel_target);
 }
 
-/* --- configurations -------------------------------------------------------------------------------------------------- */
+/* --- configurations ----------------------------------------------------------------------------------------------- */
 
 static specdec_source draw_source(world *w, int model)
 {
-    specdec_source source = {NULL, NULL, 0, NULL};
+    specdec_source source;
 
+    memset(&source, 0, sizeof source);
     source.model = draw(w, 3) ? NULL : models[model].prepared;
     source.data = models[model].data;
     source.size = models[model].size;
+    source.path = models[model].path;
+    source.copy = draw(w, 2);
     return source;
 }
 
 static void draw_sampling(world *w, specdec_sampling *s)
 {
-    static const float temperatures[] = {0, 0.8f, 0, 1.0f, 1.5f, 0.3f}, top_p[] = {0, 0, 0.9f, 0.5f}, min_p[] = {0, 0, 0.05f};
-    static const float penalties[] = {0, 0, 1.3f, 0.9f};
+    static const float temperatures[] = {0, 0.8f, 0, 1.0f, 1.5f, 0.3f}, penalties[] = {0, 0, 1.3f, 0.9f};
+    static const float top_p[] = {0, 0, 0.9f, 0.5f}, min_p[] = {0, 0, 0.05f};
     static const int32_t top_k[] = {0, 0, 40, 5, 1}, windows[] = {0, -1, 8};
 
     s->temperature = temperatures[draw(w, COUNT(temperatures))];
@@ -240,6 +264,26 @@ static void derive(world *w)
     reader->drafting = SPECDEC_DRAFT_OFF;
 }
 
+static void say_config(const world *w, const char *target, const char *draft)
+{
+    const specdec_config *c = &w->subject.config;
+    const specdec_sampling *s = &c->sampling;
+    int i;
+
+    say(w, "init: target %s, draft %s, drafting %d, verifier %d, policy %d, tree %d/%d, context %d,\n", target, draft,
+        (int)c->drafting, (int)c->verifier, (int)c->policy, c->tree_size, c->tree_depth, c->context);
+    say(w, "      batch %d, threads %d, kv %s, in place %d, prepared %d,\n", c->batch, c->threads, c->kv ? c->kv : "default",
+        c->weights_in_place, c->target.model != NULL);
+    say(w, "      max_tokens %d, special %d, chat %s,\n", c->max_tokens, c->show_special,
+        c->chat_format ? c->chat_format : "none");
+    say(w, "      temperature %g, top_k %d, top_p %g, min_p %g, penalty %g over %d, seed %d", (double)s->temperature,
+        (int)s->top_k, (double)s->top_p, (double)s->min_p, (double)s->repetition_penalty, (int)s->repetition_window,
+        (int)s->seed);
+    for (i = 0; i < 8 && c->stop[i]; i++)
+        say(w, "%s\"%s\"", i ? ", " : ", stop ", c->stop[i]);
+    say(w, "\n");
+}
+
 static void draw_config(world *w)
 {
     static const int contexts[] = {64, 100, 128, 200, 256, 48, 24, 16, 65}, batches[] = {0, 1, 2, 3, 5, 8, 17};
@@ -276,24 +320,16 @@ static void draw_config(world *w)
     c->hooks.user_data = w;
     c->hooks.progress = on_progress;
     derive(w);
-    say(w, "init: target %s, draft %s, drafting %d, verifier %d, policy %d, tree %d/%d, context %d, batch %d, threads %d, "
-        "kv %s, in place %d, prepared %d, max_tokens %d, special %d, chat %s\n", model_names[target],
-        draft < 0 ? "none" : model_names[draft], (int)c->drafting, (int)c->verifier, (int)c->policy, c->tree_size,
-        c->tree_depth, c->context, c->batch, c->threads, c->kv ? c->kv : "default", c->weights_in_place,
-        c->target.model != NULL, c->max_tokens, c->show_special, c->chat_format ? c->chat_format : "none");
-    say(w, "      temperature %g, top_k %d, top_p %g, min_p %g, penalty %g over %d, seed %d", (double)c->sampling.temperature,
-        (int)c->sampling.top_k, (double)c->sampling.top_p, (double)c->sampling.min_p,
-        (double)c->sampling.repetition_penalty, (int)c->sampling.repetition_window, (int)c->sampling.seed);
-    for (target = 0; target < 8 && c->stop[target]; target++)
-        say(w, "%s\"%s\"", target ? ", " : ", stop ", c->stop[target]);
-    say(w, "\n");
+    say_config(w, model_names[target], draft < 0 ? "none" : model_names[draft]);
 }
 
-/* --- engines --------------------------------------------------------------------------------------------------------- */
+/* --- engines ------------------------------------------------------------------------------------------------------ */
 
 /* Makes the engine of a side. The block is kept where it is large enough, and full of what was in it. */
 static void open_side(const world *w, side *s)
 {
+    specdec_result result;
+    unsigned char *block;
     size_t bytes = 0;
 
     PROMISE(w, specdec_memory_needed(&s->config, &bytes) == SPECDEC_OK, "a good configuration is accepted");
@@ -305,9 +341,10 @@ static void open_side(const world *w, side *s)
             exit(1);
         memset(s->block, 0xA5, s->room);
     }
-    PROMISE(w, specdec_init(&s->engine, &s->config, s->block + s->room - bytes, bytes - 1) == SPECDEC_ERROR_MEMORY && !s->engine,
-            "one byte less than needed is refused");
-    PROMISE(w, specdec_init(&s->engine, &s->config, s->block + s->room - bytes, bytes) == SPECDEC_OK, "what is needed is enough");
+    block = s->block + s->room - bytes;
+    result = specdec_init(&s->engine, &s->config, block, bytes - 1);
+    PROMISE(w, result == SPECDEC_ERROR_MEMORY && !s->engine, "one byte less than needed is refused");
+    PROMISE(w, specdec_init(&s->engine, &s->config, block, bytes) == SPECDEC_OK, "what is needed is enough");
 }
 
 static void open_all(world *w)
@@ -351,8 +388,14 @@ static void remember(world *w)
     memcpy(w->tokens, tokens, (size_t)w->count * sizeof *tokens);
 }
 
-/* What holds after every call of the subject. expected: SPECDEC_OK, or what the arguments deserve. A cancel may come instead
-   of anything that runs the model (cancellable). Returns 1 when the call succeeded. */
+/* Whether the text depends on trees that depend on all that was tried. */
+static int trees_show(const specdec_config *c)
+{
+    return c->drafting == SPECDEC_DRAFT_AUTO && (c->draft.data || c->draft.path) && c->verifier != SPECDEC_VERIFY_TOP_K;
+}
+
+/* What holds after every call of the subject. expected: SPECDEC_OK, or what the arguments deserve. A cancel may come
+   instead of anything that runs the model (cancellable). Returns 1 when the call succeeded. */
 static int settle(world *w, specdec_result result, specdec_result expected, int cancellable)
 {
     specdec *e = w->subject.engine;
@@ -373,8 +416,8 @@ static int settle(world *w, specdec_result result, specdec_result expected, int 
     if (result == SPECDEC_ERROR_CANCELLED) {
         PROMISE(w, cancellable && w->pending, "only what was cancelled is cancelled");
         w->pending = 0;
-        if (w->kind == ORACLE_TWIN && w->subject.config.drafting == SPECDEC_DRAFT_AUTO)
-            w->kind = ORACLE_NONE; /* the trees that follow depend on what was tried */
+        if (w->kind == ORACLE_TWIN && trees_show(&w->subject.config))
+            w->kind = ORACLE_NONE;
         return 0;
     }
     PROMISE(w, result == expected, "the error is the one that the arguments deserve");
@@ -390,7 +433,7 @@ static void agree(world *w, specdec_result result, specdec_result oracles)
     PROMISE(w, holds(w, w->oracle.engine), "the text is that of an undisturbed engine");
 }
 
-/* --- calls that read -------------------------------------------------------------------------------------------------- */
+/* --- calls that read ---------------------------------------------------------------------------------------------- */
 
 /* Letters, spaces, and now and then any byte. */
 static size_t make_text(world *w, char *text, size_t length)
@@ -429,7 +472,8 @@ static void call_prompt(world *w)
     int before = w->count;
 
     if (length <= 16 * (size_t)w->subject.config.context) {
-        PROMISE(w, !specdec_tokenize(w->reader.engine, text, length, !before, 0, NULL, 0, &n) || n, "a text can be counted");
+        result = specdec_tokenize(w->reader.engine, text, length, !before, 0, NULL, 0, &n);
+        PROMISE(w, result == (n ? SPECDEC_ERROR_BUFFER : SPECDEC_OK), "a text can be counted");
         expected = deserved(w, n);
     }
     say(w, "prompt of %zu bytes (%zu tokens)", length, n);
@@ -444,13 +488,13 @@ static void call_prompt(world *w)
 static void call_prompt_tokens(world *w)
 {
     static const int lengths[] = {1, 2, 4, 7, 15, 40, 0, 120, 400};
-    static const int32_t bad[] = {-1, VOCABULARY, INT32_MAX, INT32_MIN};
+    const int32_t bad[] = {-1, vocabulary, INT32_MAX, INT32_MIN};
     int32_t tokens[400];
     int n = lengths[draw(w, COUNT(lengths))], wrong = draw(w, 4) == 0 && n, before = w->count, i;
     specdec_result result, expected;
 
     for (i = 0; i < n; i++)
-        tokens[i] = dice(w, VOCABULARY);
+        tokens[i] = dice(w, (unsigned)vocabulary);
     if (wrong)
         tokens[dice(w, (unsigned)n)] = bad[dice(w, 4)];
     expected = wrong ? SPECDEC_ERROR_ARGUMENT : deserved(w, (size_t)n);
@@ -492,7 +536,7 @@ static void call_chat(world *w)
     agree(w, result, specdec_chat(w->oracle.engine, messages, count));
 }
 
-/* --- calls that write ------------------------------------------------------------------------------------------------- */
+/* --- calls that write --------------------------------------------------------------------------------------------- */
 
 /* Is a stop string in the answer? */
 static int has_stop(const world *w)
@@ -505,8 +549,8 @@ static int has_stop(const world *w)
     return 0;
 }
 
-/* Whether an answer that is complete is the text of its tokens, or with a stop string the beginning of it. Where control
-   tokens change what is shown, yes. */
+/* Whether an answer that is complete is the text of its tokens, or with a stop string the beginning of it. Where
+   control tokens change what is shown, yes. */
 static int is_text_of_tokens(world *w)
 {
     char text[MOST_TEXT];
@@ -567,7 +611,7 @@ static void call_step(world *w)
     }
     PROMISE(w, result == SPECDEC_DONE ? count == 0 : count > 0, "a step hands out something");
     PROMISE(w, w->count == before + count, "the tokens of a step are behind the text");
-    PROMISE(w, memcmp(w->tokens + before, tokens, (size_t)count * sizeof *tokens) == 0, "the tokens of a step are the text's");
+    PROMISE(w, memcmp(w->tokens + before, tokens, (size_t)count * sizeof *tokens) == 0, "and the same");
     w->pure = w->pure && !count;
     if (w->kind == ORACLE_NONE)
         return;
@@ -580,12 +624,12 @@ static void call_step(world *w)
 
 static void call_rewind(world *w)
 {
-    static const int bad[] = {-1, INT32_MIN, INT32_MAX};
-    int how = draw(w, 8), count = how == 0 ? w->count + 1 : how == 1 ? bad[dice(w, 3)] : how == 2 ? 0 : how == 3 ? w->count : -1;
+    const int any = dice(w, (unsigned)w->count + 1), few = dice(w, (unsigned)specdec__min_int(w->count, 4) + 1);
+    const int counts[] = {w->count - few, w->count - few, any, any, 0, w->count, w->count + 1, -1, INT32_MIN,
+                          INT32_MAX};
+    int count = counts[draw(w, COUNT(counts))];
     specdec_result result, expected;
 
-    if (how > 3)
-        count = how & 1 ? dice(w, (unsigned)w->count + 1) : w->count - dice(w, (unsigned)specdec__min_int(w->count, 4) + 1);
     expected = count < 0 || count > w->count ? SPECDEC_ERROR_ARGUMENT : SPECDEC_OK;
     say(w, "rewind to %d of %d", count, w->count);
     result = specdec_rewind(w->subject.engine, count);
@@ -596,7 +640,7 @@ static void call_rewind(world *w)
     agree(w, result, specdec_rewind(w->oracle.engine, count));
 }
 
-/* --- calls that must not show ----------------------------------------------------------------------------------------- */
+/* --- calls that must not show ------------------------------------------------------------------------------------- */
 
 /* Brings the reader to the subject's text. */
 static void read_text(world *w)
@@ -618,13 +662,13 @@ static specdec_result draw_nodes(world *w, int32_t *tokens, int32_t *parents, in
     int fault = draw(w, 6), i, at = count > 0 ? dice(w, (unsigned)count) : 0;
 
     for (i = 0; i < count; i++) {
-        tokens[i] = dice(w, VOCABULARY);
+        tokens[i] = dice(w, (unsigned)vocabulary);
         parents[i] = dice(w, 3) ? i - 1 : dice(w, (unsigned)i + 1) - 1;
     }
     if (count < 1 || count > most)
         return SPECDEC_ERROR_ARGUMENT;
     if (fault == 1)
-        tokens[at] = dice(w, 2) ? -1 : VOCABULARY;
+        tokens[at] = dice(w, 2) ? -1 : vocabulary;
     else if (fault == 2)
         parents[at] = dice(w, 2) ? at : -2;
     return fault == 1 || fault == 2 ? SPECDEC_ERROR_ARGUMENT : SPECDEC_OK;
@@ -633,7 +677,7 @@ static specdec_result draw_nodes(world *w, int32_t *tokens, int32_t *parents, in
 static void call_forward(world *w)
 {
     enum { MOST_NODES = 65 };
-    static float logits[(MOST_NODES + 1) * VOCABULARY], expected_logits[(MOST_NODES + 1) * VOCABULARY];
+    static float logits[(MOST_NODES + 1) * MOST_VOCABULARY], expected_logits[(MOST_NODES + 1) * MOST_VOCABULARY];
     static const int counts[] = {1, 2, 5, 8, 3, 0, -1, MOST_NODES};
     const specdec_config *c = &w->subject.config;
     const int size = c->tree_size ? c->tree_size : c->drafting == SPECDEC_DRAFT_MODEL ? 8 : 32;
@@ -651,7 +695,7 @@ static void call_forward(world *w)
     PROMISE(w, w->count == before && holds(w, w->subject.engine), "forward changes nothing of the text");
     read_text(w);
     PROMISE(w, !specdec_forward(w->reader.engine, tokens, parents, count, expected_logits), "the reader's forward");
-    PROMISE(w, memcmp(logits, expected_logits, sizeof *logits * VOCABULARY * (size_t)count) == 0,
+    PROMISE(w, memcmp(logits, expected_logits, sizeof *logits * (size_t)vocabulary * (size_t)count) == 0,
             "logits are a function of the text and the nodes");
 }
 
@@ -674,15 +718,17 @@ static void call_tokenize(world *w)
     }
     PROMISE(w, n == all && memcmp(tokens, whole, n * sizeof *tokens) == 0, "ids are a function of the text");
     for (i = (size_t)begin; i < n; i++, used += more)
-        PROMISE(w, !specdec_token_text(w->subject.engine, tokens[i], back + used, sizeof back - used, &more), "tokens have texts");
-    PROMISE(w, !length || (used == length + 1 && back[0] == ' ' && memcmp(back + 1, text, length) == 0), "there and back");
+        PROMISE(w, !specdec_token_text(w->subject.engine, tokens[i], back + used, sizeof back - used, &more),
+                "tokens have texts");
+    PROMISE(w, !length || (used == length + 1 && back[0] == ' ' && memcmp(back + 1, text, length) == 0),
+            "a text becomes ids and these the text");
 }
 
 static void call_token_text(world *w)
 {
-    static const int32_t bad[] = {-1, VOCABULARY, INT32_MIN, INT32_MAX};
+    const int32_t bad[] = {-1, vocabulary, INT32_MIN, INT32_MAX};
     int wrong = draw(w, 4) == 0, tight = draw(w, 2);
-    int32_t token = wrong ? bad[draw(w, 4)] : dice(w, VOCABULARY);
+    int32_t token = wrong ? bad[draw(w, 4)] : dice(w, (unsigned)vocabulary);
     char bytes[64];
     size_t all = 0, length, room;
 
@@ -714,7 +760,7 @@ static void call_stats(world *w)
     PROMISE(w, steps == stats.steps && widths <= steps, "every step is counted once");
     PROMISE(w, stats.accepted <= stats.drafted && stats.tokens >= stats.steps, "counts make sense");
     PROMISE(w, info.context == w->subject.config.context && info.threads == w->subject.config.threads &&
-               info.vocabulary == VOCABULARY, "info tells what was asked for");
+               info.vocabulary == vocabulary, "info tells what was asked for");
     PROMISE(w, holds(w, w->subject.engine), "to ask changes nothing");
 }
 
@@ -735,10 +781,11 @@ static void call_cancel_later(world *w)
         cancel_norms = 1 + draw(w, 256);
     else
         cancel_progress = 1 + draw(w, 4);
-    say(w, "(cancel at the %s %d of the next call)\n", how ? "norm" : "progress report", how ? cancel_norms : cancel_progress);
+    say(w, "(cancel at the %s %d of the next call)\n", how ? "norm" : "progress report",
+        how ? cancel_norms : cancel_progress);
 }
 
-/* --- failing configurations ------------------------------------------------------------------------------------------- */
+/* --- failing configurations --------------------------------------------------------------------------------------- */
 
 static void spoil(specdec_config *c, int how)
 {
@@ -769,25 +816,26 @@ static void call_init(world *w)
 {
     specdec_config bad = w->subject.config;
     int how = draw(w, 18);
+    specdec_result result;
 
     say(w, "deinit; init with fault %d", how);
     close_all(w);
     spoil(&bad, how);
-    PROMISE(w, specdec_init(&w->subject.engine, &bad, w->subject.block, w->subject.room) != SPECDEC_OK && !w->subject.engine,
-            "a bad configuration is refused");
+    result = specdec_init(&w->subject.engine, &bad, w->subject.block, w->subject.room);
+    PROMISE(w, result != SPECDEC_OK && !w->subject.engine, "a bad configuration is refused");
     say(w, " (%s)\n", specdec_last_error(&bad));
     PROMISE(w, specdec_last_error(&bad)[0], "an error has a text");
     draw_config(w);
     open_all(w);
 }
 
-/* --- sequences -------------------------------------------------------------------------------------------------------- */
+/* --- sequences ---------------------------------------------------------------------------------------------------- */
 
 /* Which call a byte asks for; the first is the most frequent. */
 static const struct { int share; void (*call)(world *w); } calls[] = {
     {80, call_next}, {30, call_step}, {25, call_prompt}, {25, call_prompt_tokens}, {8, call_chat}, {16, call_rewind},
-    {20, call_forward}, {6, call_tokenize}, {6, call_token_text}, {6, call_stats}, {12, call_cancel}, {20, call_cancel_later},
-    {2, call_init}};
+    {20, call_forward}, {6, call_tokenize}, {6, call_token_text}, {6, call_stats}, {12, call_cancel},
+    {20, call_cancel_later}, {2, call_init}};
 
 static void call_one(world *w)
 {
@@ -809,7 +857,10 @@ static int run_sequence(const uint8_t *data, size_t size, int trace)
     int count = 0;
 
     if (!w) {
-        make_models();
+        if (getenv("FUZZ_PAIR"))
+            find_pair();
+        else
+            make_models();
         w = (world *)calloc(1, sizeof *w);
         if (!w)
             exit(1);
@@ -822,7 +873,7 @@ static int run_sequence(const uint8_t *data, size_t size, int trace)
     open_all(w);
     for (; at < size; at += CALL_BYTES, count++) {
         w->data = data + at;
-        w->left = size - at < CALL_BYTES ? size - at : CALL_BYTES;
+        w->left = size - at < CALL_BYTES ? size - at : (size_t)CALL_BYTES;
         say(w, "%3d  ", count);
         call_one(w);
     }

@@ -1,5 +1,5 @@
-/* test_api.c - a short run of fuzz_api.c without libFuzzer: sequences of random calls, each a function of its number. One that
-   fails, crashes or hangs is made as short as it can be and printed.
+/* test_api.c - a short run of fuzz_api.c without libFuzzer: sequences of random calls, each a function of its number.
+   One that fails, crashes or hangs is made as short as it can be and printed.
    cc -O2 -pthread test_api.c; test_api [FIRST [COUNT]] */
 #include "fuzz_api.c"
 #include "check.h"
@@ -98,13 +98,14 @@ static int run_some(int first, int count)
 int main(int argc, char **argv)
 {
     const int quick = getenv("SPECDEC_QUICK") != NULL;
-    int first = argc > 1 ? atoi(argv[1]) : 1, count = argc > 2 ? atoi(argv[2]) : quick ? 40 : 400, end = first + count;
+    int first = argc > 1 ? atoi(argv[1]) : 1, count = argc > 2 ? atoi(argv[2]) : quick ? 40 : 300, end = first + count;
     uint8_t data[MOST_BYTES];
     size_t size;
+    void *shared = mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-    progress = (struct progress *)mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (progress == MAP_FAILED)
+    if (shared == MAP_FAILED)
         return 1;
+    progress = (struct progress *)shared;
     TEST("failing and cancelled calls change nothing; the text is that of an undisturbed engine");
     while (first < end) {
         int done = run_some(first, end - first);
