@@ -129,6 +129,8 @@ typedef struct world {
     size_t length;
     int answer_from;
     int pure;            /* all of the answer came from next */
+    int ended;           /* the answer is complete, or there is none */
+    int full;            /* a prompt did not fit any more */
 } world;
 
 static int draw(world *w, unsigned below)
@@ -224,11 +226,11 @@ static void draw_sampling(world *w, specdec_sampling *s)
 /* Up to eight strings of letters that are often written; most begin like an answer and do not go on like it. */
 static void draw_stops(world *w, specdec_config *c)
 {
-    int count = draw(w, 3) ? 0 : draw(w, 9), i, j;
+    int count = draw(w, 2) ? 0 : draw(w, 9), i, j;
 
     w->random = (uint64_t)draw(w, 256);
     for (i = 0; i < count; i++) {
-        int length = 1 + dice(w, 4);
+        int length = 1 + dice(w, 2) + dice(w, 2) + dice(w, 2);
 
         for (j = 0; j < length; j++)
             w->stops[i][j] = "abcdefg "[dice(w, 8)];
@@ -272,8 +274,8 @@ static void say_config(const world *w, const char *target, const char *draft)
 
     say(w, "init: target %s, draft %s, drafting %d, verifier %d, policy %d, tree %d/%d, context %d,\n", target, draft,
         (int)c->drafting, (int)c->verifier, (int)c->policy, c->tree_size, c->tree_depth, c->context);
-    say(w, "      batch %d, threads %d, kv %s, in place %d, prepared %d,\n", c->batch, c->threads, c->kv ? c->kv : "default",
-        c->weights_in_place, c->target.model != NULL);
+    say(w, "      batch %d, threads %d, kv %s, in place %d, prepared %d,\n", c->batch, c->threads,
+        c->kv ? c->kv : "default", c->weights_in_place, c->target.model != NULL);
     say(w, "      max_tokens %d, special %d, chat %s,\n", c->max_tokens, c->show_special,
         c->chat_format ? c->chat_format : "none");
     say(w, "      temperature %g, top_k %d, top_p %g, min_p %g, penalty %g over %d, seed %d", (double)s->temperature,
@@ -286,8 +288,11 @@ static void say_config(const world *w, const char *target, const char *draft)
 
 static void draw_config(world *w)
 {
-    static const int contexts[] = {64, 100, 128, 200, 256, 48, 24, 16, 65}, batches[] = {0, 1, 2, 3, 5, 8, 17};
-    static const int sizes[] = {0, 5, 8, 16, 2, 3, 64}, depths[] = {0, 3, 5, 2, 8, 32}, limits[] = {0, 0, 20, 7, 1};
+    static const int contexts[] = {100, 128, 80, 200, 65, 48, 16}, batches[] = {0, 1, 2, 3, 5, 8, 17};
+    static const int sizes[] = {0, 5, 8, 16, 2, 3, 64}, depths[] = {0, 3, 5, 2, 8, 32}, limits[] = {0, 0, 0, 20, 3};
+    static const int drafts[] = {MODELS, NOISY, -1, MODELS, NOISY, FOREIGN, QUANTISED}; /* MODELS: the target itself */
+    static const specdec_drafting draftings[] = {SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL,
+                                                 SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF};
     static const char *const kv[] = {NULL, "f32", "q8_0"};
     static const char *const chats[] = {NULL, "chatml", "zephyr", "llama2", "llama3", "mistral", "gemma"};
     specdec_config *c = &w->subject.config;
@@ -295,12 +300,12 @@ static void draw_config(world *w)
 
     memset(c, 0, sizeof *c);
     target = draw(w, 3) ? PLAIN : draw(w, MODELS);
-    draft = draw(w, 6) - 1;
-    draft = draft == MODELS ? NOISY : draft;
+    draft = drafts[draw(w, COUNT(drafts))];
+    draft = draft == MODELS ? target : draft;
     c->target = draw_source(w, target);
     if (draft >= 0)
         c->draft = draw_source(w, draft);
-    c->drafting = (specdec_drafting)draw(w, SPECDEC_DRAFT_COUNT);
+    c->drafting = draftings[draw(w, COUNT(draftings))];
     if (draft < 0 && c->drafting == SPECDEC_DRAFT_MODEL)
         c->drafting = SPECDEC_DRAFT_AUTO;
     c->verifier = (specdec_verifier)draw(w, SPECDEC_VERIFY_COUNT);
@@ -355,7 +360,8 @@ static void open_all(world *w)
     w->prompted = 0;
     w->pending = w->count = w->answer_from = 0;
     w->length = 0;
-    w->pure = 0;
+    w->pure = w->full = 0;
+    w->ended = 1;
     cancel_target = w->subject.engine;
     true_norm = w->subject.engine->kernels.norm;
     w->subject.engine->kernels.norm = counting_norm;
@@ -403,6 +409,8 @@ static int settle(world *w, specdec_result result, specdec_result expected, int 
     if (cancel_norms == 0 || cancel_progress == 0)
         w->pending = 1;
     cancel_norms = cancel_progress = -1;
+    w->ended |= result == SPECDEC_DONE;
+    w->full |= result == SPECDEC_ERROR_CONTEXT;
     say(w, " -> %s", specdec_result_text(result));
     if (result == SPECDEC_OK || (result == SPECDEC_DONE && expected == SPECDEC_OK)) {
         PROMISE(w, expected == SPECDEC_OK, "a call with bad arguments fails");
@@ -461,11 +469,13 @@ static void begin_answer(world *w, int64_t read)
     w->answer_from = w->count;
     w->length = 0;
     w->pure = 1;
+    w->ended = !w->count;
+    w->full = 0;
 }
 
 static void call_prompt(world *w)
 {
-    static const size_t lengths[] = {1, 3, 5, 9, 20, 40, 0, 100, 300, 1000, 5000};
+    static const size_t lengths[] = {3, 1, 5, 9, 2, 20, 4, 40, 0, 6, 100, 7, 300, 1000, 8, 5000};
     char text[5001];
     size_t length = make_text(w, text, lengths[draw(w, COUNT(lengths))]), n = 0;
     specdec_result expected = SPECDEC_ERROR_CONTEXT, result;
@@ -487,10 +497,10 @@ static void call_prompt(world *w)
 
 static void call_prompt_tokens(world *w)
 {
-    static const int lengths[] = {1, 2, 4, 7, 15, 40, 0, 120, 400};
+    static const int lengths[] = {2, 3, 1, 4, 7, 2, 15, 3, 40, 5, 0, 120, 2, 400};
     const int32_t bad[] = {-1, vocabulary, INT32_MAX, INT32_MIN};
     int32_t tokens[400];
-    int n = lengths[draw(w, COUNT(lengths))], wrong = draw(w, 4) == 0 && n, before = w->count, i;
+    int n = lengths[draw(w, COUNT(lengths))], wrong = draw(w, 6) == 5 && n, before = w->count, i;
     specdec_result result, expected;
 
     for (i = 0; i < n; i++)
@@ -569,7 +579,7 @@ static int is_text_of_tokens(world *w)
            memcmp(text, w->answer, w->length) == 0;
 }
 
-static void call_next(world *w)
+static void one_next(world *w)
 {
     specdec_text piece, oracles;
     specdec_result result;
@@ -595,6 +605,15 @@ static void call_next(world *w)
     agree(w, result, specdec_next(w->oracle.engine, &oracles));
     PROMISE(w, piece.length == oracles.length && memcmp(piece.bytes, oracles.bytes, piece.length) == 0,
             "the pieces are those of an undisturbed engine");
+}
+
+static void call_next(world *w)
+{
+    int times = 1 + draw(w, 4);
+
+    do
+        one_next(w);
+    while (--times && !w->ended);
 }
 
 static void call_step(world *w)
@@ -625,8 +644,8 @@ static void call_step(world *w)
 static void call_rewind(world *w)
 {
     const int any = dice(w, (unsigned)w->count + 1), few = dice(w, (unsigned)specdec__min_int(w->count, 4) + 1);
-    const int counts[] = {w->count - few, w->count - few, any, any, 0, w->count, w->count + 1, -1, INT32_MIN,
-                          INT32_MAX};
+    const int counts[] = {w->count - few, w->count, any, w->count - few, w->count + 1, any, w->count - few, -1, 0,
+                          any, w->count - few, INT32_MIN, INT32_MAX};
     int count = counts[draw(w, COUNT(counts))];
     specdec_result result, expected;
 
@@ -785,6 +804,23 @@ static void call_cancel_later(world *w)
         how ? cancel_norms : cancel_progress);
 }
 
+/* A prompt that is cancelled, perhaps while verified tokens wait to be handed out. */
+static void call_cancelled_prompt(world *w)
+{
+    if (draw(w, 2))
+        call_cancel(w);
+    else
+        cancel_norms = 1 + draw(w, 8);
+    call_prompt_tokens(w);
+}
+
+/* A next that is cancelled, perhaps while text is held back. */
+static void call_cancelled_next(world *w)
+{
+    call_cancel(w);
+    one_next(w);
+}
+
 /* --- failing configurations --------------------------------------------------------------------------------------- */
 
 static void spoil(specdec_config *c, int how)
@@ -833,15 +869,23 @@ static void call_init(world *w)
 
 /* Which call a byte asks for; the first is the most frequent. */
 static const struct { int share; void (*call)(world *w); } calls[] = {
-    {80, call_next}, {30, call_step}, {25, call_prompt}, {25, call_prompt_tokens}, {8, call_chat}, {16, call_rewind},
-    {20, call_forward}, {6, call_tokenize}, {6, call_token_text}, {6, call_stats}, {12, call_cancel},
-    {20, call_cancel_later}, {2, call_init}};
+    {76, call_next}, {20, call_step}, {20, call_prompt}, {16, call_prompt_tokens}, {6, call_chat}, {14, call_rewind},
+    {20, call_forward}, {4, call_tokenize}, {4, call_token_text}, {6, call_stats}, {10, call_cancel},
+    {16, call_cancel_later}, {22, call_cancelled_next}, {20, call_cancelled_prompt}, {2, call_init}};
 
 static void call_one(world *w)
 {
     int number, i;
 
     number = draw(w, 256);
+    if (draw(w, 4) && (w->ended || w->full)) { /* little else makes sense */
+        w->random = (uint64_t)number;
+        if (w->full)
+            call_rewind(w);
+        else
+            call_prompt_tokens(w);
+        return;
+    }
     for (i = 0; i + 1 < (int)COUNT(calls) && number >= calls[i].share; i++)
         number -= calls[i].share;
     w->random = (uint64_t)draw(w, 256) << 8;
