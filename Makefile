@@ -27,18 +27,32 @@ help:
 
 # --- programs ---------------------------------------------------------------------------------------------------------
 
+# A source that names SPECDEC_IMPLEMENTATION has the header inside, as it may call private functions; unused ones are
+# left out. All others share build/specdec.o.
+SOURCES = $(wildcard examples/*.c tools/*.c tests/test_*.c)
+WHOLE = $(shell grep -l SPECDEC_IMPLEMENTATION $(SOURCES))
+SHARING = $(patsubst %.c,$(BUILD)/%,$(notdir $(filter-out $(WHOLE),$(SOURCES))))
+LINK = $(COMPILE) -DSPECDEC_STATIC -o $@ $(filter %.c %.o,$^) $(LDFLAGS)
+
 $(BUILD):
 	@mkdir -p $@
 
+$(BUILD)/specdec.o: specdec.h | $(BUILD)
+	@echo 'compiling specdec.h, once for all that share it: some twenty seconds'
+	@echo '#include "specdec.h"' | $(COMPILE) -DSPECDEC_IMPLEMENTATION -x c -c -o $@ -
+
+$(SHARING): $(BUILD)/specdec.o
+$(SHARING): LINK = $(COMPILE) -o $@ $(filter %.c %.o,$^) $(LDFLAGS)
+
 $(BUILD)/%: examples/%.c $(HEADERS) | $(BUILD)
-	$(COMPILE) -o $@ $< $(LDFLAGS)
+	$(LINK)
 
 $(BUILD)/%: tools/%.c $(HEADERS) | $(BUILD)
-	$(COMPILE) -o $@ $< $(LDFLAGS)
+	$(LINK)
 
 # Tests compare with the C library's mathematics; the header itself needs no library.
 $(BUILD)/%: tests/%.c $(HEADERS) | $(BUILD)
-	$(COMPILE) -o $@ $< $(LDFLAGS) -lm
+	$(LINK) -lm
 
 # Includes the program that it tests.
 $(BUILD)/test_convert: tools/specdec-convert.c

@@ -91,12 +91,19 @@ extern "C" {
    SPECDEC_NO_CLOCK    no clock_gettime; all measured times are 0
    SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
    SPECDEC_FREESTANDING  the first three at once
+   SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
    SPECDEC_MAX_THREADS threads of an engine, at most 1023; each costs 24 bytes of struct. 64 */
 
 #define SPECDEC_VERSION "0.1.0"
 
 #ifndef SPECDEC_MAX_THREADS
 #define SPECDEC_MAX_THREADS 64
+#endif
+
+#ifdef SPECDEC_STATIC
+#define SPECDEC_DEF static __attribute__((unused))
+#else
+#define SPECDEC_DEF extern
 #endif
 
 /* ---- Results ----------------------------------------------------------------------------------------------------------- */
@@ -131,10 +138,10 @@ typedef struct specdec_error {
 } specdec_error;
 
 /* The constant text of a result: "the memory block is too small". */
-const char *specdec_result_text(specdec_result result);
+SPECDEC_DEF const char *specdec_result_text(specdec_result result);
 
 /* "0.1.0": of the implementation that was linked. */
-const char *specdec_version(void);
+SPECDEC_DEF const char *specdec_version(void);
 
 /* ---- Sampling: from a row of logits to tokens. ------------------------------------------------------------------- */
 
@@ -166,7 +173,7 @@ typedef struct specdec_candidates {
    recent[recent_count] is the text so far, newest last (ids outside the vocabulary are skipped). out->items must have
    room for vocab items. NaN counts as -infinity; a row of nothing else gives token 0. At temperature 0 every token
    stays. O(vocab), no memory. Errors: SPECDEC_ERROR_ARGUMENT. */
-specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_sampling *sampling, const float *logits,
+SPECDEC_DEF specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_sampling *sampling, const float *logits,
                                      int vocab, const int32_t *recent, int recent_count, specdec_error *error);
 
 /* The k best candidates by logit + Gumbel(seed, position, token), best first, into best[k] (its logit then holds that
@@ -174,12 +181,12 @@ specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_samp
    order. Target and draft that use the same seed and position choose alike (Daliri et al. 2024, arXiv 2408.07978).
    Greedy candidates get no noise. Equal sums: the lower token. Returns how many there are: fewer than k when candidates
    run out. */
-int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint64_t position, int k,
+SPECDEC_DEF int specdec_sample_top(const specdec_candidates *candidates, uint64_t seed, uint64_t position, int k,
                        specdec_candidate *best);
 
 /* The candidates' distribution, p[vocab], summing to 1; zero for tokens that are no candidates. Greedy: all on the
    best. Errors: SPECDEC_ERROR_ARGUMENT. */
-specdec_result specdec_sample_distribution(const specdec_candidates *candidates, int vocab, float *p,
+SPECDEC_DEF specdec_result specdec_sample_distribution(const specdec_candidates *candidates, int vocab, float *p,
                                            specdec_error *error);
 
 /* A source of uniform numbers that is a function of (seed, position, decision): start every position of the text with
@@ -190,7 +197,7 @@ typedef struct specdec_uniform {
 } specdec_uniform;
 
 /* The next number, strictly between 0 and 1. */
-double specdec_uniform_next(specdec_uniform *source);
+SPECDEC_DEF double specdec_uniform_next(specdec_uniform *source);
 
 /* ---- Token trees: what is speculated. ---------------------------------------------------------------------------- */
 
@@ -214,40 +221,40 @@ typedef struct specdec_tree {
    count. Everything else they dislike is SPECDEC_ERROR_ARGUMENT. */
 
 /* Does the tree keep all that is said above? Errors: SPECDEC_ERROR_ARGUMENT, and which node breaks which rule. */
-specdec_result specdec_tree_check(const specdec_tree *tree, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_tree_check(const specdec_tree *tree, specdec_error *error);
 
 /* Levels of a valid tree, root included. depths may be NULL; depths[n] are distances from the root, whose own is 0. */
-int specdec_tree_depth(const specdec_tree *tree, int32_t *depths);
+SPECDEC_DEF int specdec_tree_depth(const specdec_tree *tree, int32_t *depths);
 
 /* chains chains of length nodes each below the root, level by level; (1, n - 1) is plain speculation, (0, 0) only the
    root. */
-specdec_result specdec_tree_chains(specdec_tree *tree, int chains, int length, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_tree_chains(specdec_tree *tree, int chains, int length, specdec_error *error);
 
 /* The tree of d levels in which every inner node has k children. */
-specdec_result specdec_tree_full(specdec_tree *tree, int k, int d, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_tree_full(specdec_tree *tree, int k, int d, specdec_error *error);
 
 /* Expected tokens a step, the bonus token included: F(T) = the sum over nodes of the product of p[rank-1] on the path
    from the root. Ranks past width count as never accepted. */
-specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const double *p, int width,
+SPECDEC_DEF specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const double *p, int width,
                                   specdec_error *error);
 
 /* Bytes of memory that specdec_tree_best and specdec_tree_grid need; 0 when a number is out of its limits. */
-size_t specdec_tree_memory(int n, int d, int width);
+SPECDEC_DEF size_t specdec_tree_memory(int n, int d, int width);
 
 /* The tree with exactly n nodes and at most d levels that scores highest, level by level, and its score G(n,d) (may be
    NULL): the exact dynamic programme of Sequoia (Chen et al. 2024, arXiv 2402.12374), O(n^2 d width) time. Errors also:
    SPECDEC_ERROR_MEMORY; SPECDEC_ERROR_ARGUMENT when n nodes do not fit into d levels. */
-specdec_result specdec_tree_best(specdec_tree *tree, double *score, const double *p, int width, int n, int d,
+SPECDEC_DEF specdec_result specdec_tree_best(specdec_tree *tree, double *score, const double *p, int width, int n, int d,
                                  void *memory, size_t bytes, specdec_error *error);
 
 /* Every score at once: grid[m * (d + 1) + l] becomes G(m,l) for m <= n, l <= d, and 0 where there is no such tree. */
-specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n, int d, void *memory, size_t bytes,
+SPECDEC_DEF specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n, int d, void *memory, size_t bytes,
                                  specdec_error *error);
 
 /* The (n,d) with the highest rate G(n,d) / (t(n) + d * draft_time) over a grid, for t(widths[i]) = times[i]; any one
    unit of time. The first of equals wins: earlier in widths, then fewer levels. best_rate, in tokens a unit of time,
    may be NULL. */
-specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, const double *grid, int n, int d,
+SPECDEC_DEF specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, const double *grid, int n, int d,
                                    const int32_t *widths, const double *times, int count, double draft_time,
                                    specdec_error *error);
 
@@ -255,7 +262,7 @@ specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, 
    F(T) / (t(n) + d * draft_time), for a live acceptance vector, times[m] being t(m) for m = 1..n (times[0] unread); the
    root alone, at the rate 1 / t(1), when nothing pays. Trees above n nodes or tree->capacity are left out. best_rate
    may be NULL. Takes microseconds. */
-specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width, const double *times,
+SPECDEC_DEF specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width, const double *times,
                                  int n, double draft_time, specdec_error *error);
 
 /* Keeps the min(n, count) most probable of count candidate nodes (a tree in topological order, the root first).
@@ -263,7 +270,7 @@ specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const do
    kept candidates, in order, the tree their shape. EAGLE-2 (Li et al. 2024, arXiv 2406.16858), OPT-Tree (Wang et al.
    2024, arXiv 2406.17276). For the rejection rules a sibling's probability must not be above that of the sibling drawn
    before it. */
-specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_t *parents, const float *probability,
+SPECDEC_DEF specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_t *parents, const float *probability,
                                  int count, int n, specdec_error *error);
 
 /* ---- Verifiers: which child of a node is accepted. --------------------------------------------------------------- */
@@ -299,12 +306,12 @@ typedef struct specdec_verdict {
 /* Decides by a rule. Children that the draft could not have drawn, or drawn twice without replacement, are passed over.
    A few passes over the vocabulary and one more for each rejected child (SpecTr: about 30); no memory. Errors:
    SPECDEC_ERROR_ARGUMENT. */
-specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, specdec_verdict *verdict,
+SPECDEC_DEF specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, specdec_verdict *verdict,
                               specdec_error *error);
 
 /* Decides when the target's own token is known, from specdec_sample_top: the rule of coupled sampling and of greedy
    decoding. */
-void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int child_count, int32_t token);
+SPECDEC_DEF void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int child_count, int32_t token);
 
 /* Decides for one node of a tree, whose children hold children[child_count] in order of rank (a leaf has none). Must
    set the verdict; anything but SPECDEC_OK ends the walk. */
@@ -315,7 +322,7 @@ typedef specdec_result (*specdec_verify_node)(void *user_data, int node, const i
    that the drafter left empty. accepted[tree->n] and path[tree->n] are the caller's: accepted[0 .. *accepted_count - 1]
    becomes the text of this step, its last token being the bonus token, and path[0 .. *accepted_count - 2] the nodes
    that hold the others; entries behind are scratch. Errors: SPECDEC_ERROR_ARGUMENT, and what verify returns. */
-specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accepted_count, const specdec_tree *tree,
+SPECDEC_DEF specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accepted_count, const specdec_tree *tree,
                                    const int32_t *tokens, specdec_verify_node verify, void *user_data,
                                    specdec_error *error);
 
@@ -394,29 +401,29 @@ typedef struct specdec_config {
 
 /* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models.
    Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT; text in config->error. */
-specdec_result specdec_memory_needed(specdec_config *config, size_t *bytes);
+SPECDEC_DEF specdec_result specdec_memory_needed(specdec_config *config, size_t *bytes);
 
 /* Makes an engine inside memory (any alignment), which stays its own until specdec_deinit; starts the threads, repacks the
    weights. Nothing is allocated, then or later. Errors: those above, MEMORY, MISMATCH (and which token), SYSTEM; text in
    config->error. */
-specdec_result specdec_init(specdec **engine, specdec_config *config, void *memory, size_t bytes);
+SPECDEC_DEF specdec_result specdec_init(specdec **engine, specdec_config *config, void *memory, size_t bytes);
 
 /* Stops the threads and unmaps the files. NULL is allowed. */
-void specdec_deinit(specdec *engine);
+SPECDEC_DEF void specdec_deinit(specdec *engine);
 
 /* Text of the last error before there was an engine ("" if none), and of an engine's last failed call. */
-const char *specdec_last_error(const specdec_config *config);
-const char *specdec_error_text(const specdec *engine);
+SPECDEC_DEF const char *specdec_last_error(const specdec_config *config);
+SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
 
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
 
 /* Appends text to what the model sees, the first time behind the token that begins texts, and runs the model over it.
    Control tokens are not recognised in it. A failed call changes nothing. Errors: ARGUMENT (empty at the very beginning,
    unless a token begins texts), CONTEXT (too long), CANCELLED. */
-specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
+SPECDEC_DEF specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
 
 /* The same with token ids. */
-specdec_result specdec_prompt_tokens(specdec *engine, const int32_t *tokens, size_t count);
+SPECDEC_DEF specdec_result specdec_prompt_tokens(specdec *engine, const int32_t *tokens, size_t count);
 
 typedef enum specdec_role { SPECDEC_SYSTEM, SPECDEC_USER, SPECDEC_ASSISTANT } specdec_role;
 
@@ -428,7 +435,7 @@ typedef struct specdec_message {
 
 /* Appends messages in the model's chat format, and what makes the model answer. Control tokens are recognised, also inside
    the messages: clean what comes from strangers. Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
-specdec_result specdec_chat(specdec *engine, const specdec_message *messages, size_t count);
+SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, size_t count);
 
 /* A piece of text: valid until the next call; whole UTF-8 characters, not terminated. */
 typedef struct specdec_text {
@@ -439,21 +446,21 @@ typedef struct specdec_text {
 /* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a new
    prompt may follow. A step verifies several tokens; they are handed out one by one. Errors: CANCELLED, ARGUMENT (nothing
    was prompted). */
-specdec_result specdec_next(specdec *engine, specdec_text *piece);
+SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
 
 /* The same one door lower: one step, all its tokens. *tokens stays valid until the next call. Stop strings are matched in
    text, so only specdec_next ends at them. */
-specdec_result specdec_step(specdec *engine, const int32_t **tokens, int *count);
+SPECDEC_DEF specdec_result specdec_step(specdec *engine, const int32_t **tokens, int *count);
 
 /* All tokens so far: prompts and answers. */
-void specdec_tokens(const specdec *engine, const int32_t **tokens, int *count);
+SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, int *count);
 
 /* Forgets all but the first count tokens; what was computed for them stays. Errors: ARGUMENT. */
-specdec_result specdec_rewind(specdec *engine, int count);
+SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
 
 /* Makes the running (or next) prompt or step return SPECDEC_ERROR_CANCELLED within a layer's time. Callable from any
    thread and from signal handlers. The text stays as it was before that call; going on is allowed. */
-void specdec_cancel(specdec *engine);
+SPECDEC_DEF void specdec_cancel(specdec *engine);
 
 #define SPECDEC_STATS_TREES 12 /* shapes that are told apart */
 
@@ -477,7 +484,7 @@ typedef struct specdec_stats {
     int64_t steps_other_trees;          /* with these, trees[].steps sum up to steps */
 } specdec_stats;
 
-void specdec_get_stats(const specdec *engine, specdec_stats *stats);
+SPECDEC_DEF void specdec_get_stats(const specdec *engine, specdec_stats *stats);
 
 /* What an engine is made of. */
 typedef struct specdec_info {
@@ -487,26 +494,26 @@ typedef struct specdec_info {
     uint64_t products_per_token;                 /* multiply-adds in matrices */
 } specdec_info;
 
-void specdec_get_info(const specdec *engine, specdec_info *info);
+SPECDEC_DEF void specdec_get_info(const specdec *engine, specdec_info *info);
 
 /* Text to ids. *count is how many there are, also when capacity is too small (BUFFER). special: control tokens in the text
    are recognised; begin: the token that begins texts comes first, if the model wants one. */
-specdec_result specdec_tokenize(specdec *engine, const char *text, size_t length, int begin, int special, int32_t *tokens,
+SPECDEC_DEF specdec_result specdec_tokenize(specdec *engine, const char *text, size_t length, int begin, int special, int32_t *tokens,
                                 size_t capacity, size_t *count);
 
 /* The bytes of one token; *length is how many, also when size is too small (BUFFER). */
-specdec_result specdec_token_text(specdec *engine, int32_t token, char *bytes, size_t size, size_t *length);
+SPECDEC_DEF specdec_result specdec_token_text(specdec *engine, int32_t token, char *bytes, size_t size, size_t *length);
 
 /* Logits after the current text for any nodes: parents[i] < i, or -1 for children of the current text's last token.
    logits[count * vocabulary]; nothing of the engine's text changes. For those who bring their own sampling, and for tests.
    At most as many nodes as the larger of batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED. */
-specdec_result specdec_forward(specdec *engine, const int32_t *tokens, const int32_t *parents, int count, float *logits);
+SPECDEC_DEF specdec_result specdec_forward(specdec *engine, const int32_t *tokens, const int32_t *parents, int count, float *logits);
 
 /* A model prepared once for several engines: the same three steps. Only source, threads, weights_in_place, isa and hooks of the
    config's target count. */
-specdec_result specdec_model_memory_needed(specdec_config *config, size_t *bytes);
-specdec_result specdec_model_init(specdec_model **model, specdec_config *config, void *memory, size_t bytes);
-void specdec_model_deinit(specdec_model *model);
+SPECDEC_DEF specdec_result specdec_model_memory_needed(specdec_config *config, size_t *bytes);
+SPECDEC_DEF specdec_result specdec_model_init(specdec_model **model, specdec_config *config, void *memory, size_t bytes);
+SPECDEC_DEF void specdec_model_deinit(specdec_model *model);
 
 #ifdef __cplusplus
 }
@@ -2363,6 +2370,7 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
 
 #define SPECDEC__ISA scalar
 #define SPECDEC__TARGET
+#define SPECDEC__NARROW
 #define SPECDEC__WIDTH 1
 #include SPECDEC_FILE
 
@@ -2431,15 +2439,23 @@ SPECDEC__INLINE int specdec__x86_is_block_32(int type)
     }
 }
 
+/* What lies unpacked in a panel counts as a type of its own, by granule and minimum. */
+enum { SPECDEC__X86_PANEL_32 = SPECDEC__TYPE_COUNT, SPECDEC__X86_PANEL_32M, SPECDEC__X86_PANEL_16, SPECDEC__X86_PANEL_16M };
+
 /* Values that share a scale. */
 SPECDEC__INLINE int specdec__x86_granule(int type)
 {
-    return type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_Q6_K ? 16 : 32;
+    switch (type) {
+    case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q3_K: case SPECDEC__TYPE_Q6_K: return 16;
+    case SPECDEC__X86_PANEL_16: case SPECDEC__X86_PANEL_16M: return 16;
+    default: return 32;
+    }
 }
 
 SPECDEC__INLINE int specdec__x86_has_minimum(int type)
 {
     switch (type) {
+    case SPECDEC__X86_PANEL_32M: case SPECDEC__X86_PANEL_16M: return 1;
     case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: return 1;
     default: return 0;
     }
@@ -2659,6 +2675,7 @@ SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(specdec__sse41_
 
 #define SPECDEC__ISA sse41
 #define SPECDEC__TARGET SPECDEC__SSE41
+#define SPECDEC__NARROW
 #define SPECDEC__WIDTH 1
 #include SPECDEC_FILE
 
@@ -3758,7 +3775,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned
 /* Eight vectors of unsigned codes: values 32*block .. 32*block + 31 of 16 rows; a tile of 256 values or of blocks of 32. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile, const specdec__panel *panel, int block, __m512i u[8])
 {
-    const unsigned char *at = tile + (size_t)block * (size_t)specdec__x86_span(type);
+    const unsigned char *at = type < SPECDEC__TYPE_COUNT ? tile + (size_t)block * (size_t)specdec__x86_span(type) : tile;
     int i;
 
     switch (type) {
@@ -3778,7 +3795,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsig
         for (i = 0; i < 8; i++)
             u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(at + 32 + i * 64), _mm512_set1_epi8((char)-128));
         break;
-    default: /* stored by specdec__avx512_scales */
+    default: /* they lie in the panel */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
             u[i] = _mm512_loadu_si512(panel->u.codes + (size_t)block * 512 + i * 64);
@@ -3965,7 +3982,8 @@ typedef struct specdec__avx512_block {
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsigned char *tile, int block, const specdec__panel *panel, specdec__avx512_block *out)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule, halves = specdec__x86_is_block_32(type);
-    const unsigned char *own = tile + (size_t)block * (size_t)specdec__x86_span(type);
+    const int unpacked = type >= SPECDEC__X86_PANEL_32;
+    const unsigned char *own = unpacked ? tile : tile + (size_t)block * (size_t)specdec__x86_span(type);
     int i;
 
     specdec__avx512_codes(type, tile, panel, block, out->codes);
@@ -3974,7 +3992,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
         SPECDEC__KEEP(out->codes[i]);
     SPECDEC__UNROLL
     for (i = 0; i < per; i++) {
-        out->pair[i] = specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
+        out->pair[i] = unpacked ? _mm512_loadu_si512(panel->pair[block * per + i]) : specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
         out->scale[i] = halves ? specdec__avx512_halves(own) : _mm512_loadu_ps(panel->scale[block * per + i]);
         if (specdec__x86_has_minimum(type))
             out->minimum[i] = halves ? specdec__avx512_halves(own + 32) : _mm512_loadu_ps(panel->minimum[block * per + i]);
@@ -4095,17 +4113,35 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, int tiles, c
     }
 }
 
+/* acc (columns) += a block times columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_block(int type, int columns, const specdec__avx512_block *taken, const specdec__columns *x,
+                                                               size_t at, __m512 *acc)
+{
+    const int per = 32 / specdec__x86_granule(type);
+    __m512i integers[SPECDEC__AVX512_FEW];
+    int g, k;
+
+    SPECDEC__UNROLL
+    for (g = 0; g < per; g++) {
+        const specdec__x86_x granule = specdec__x86_at(x, at, per, g);
+
+        specdec__avx512_integers(type, 1, columns, taken, g, &granule, 0, integers);
+        SPECDEC__UNROLL
+        for (k = 0; k < columns; k++)
+            acc[k] = specdec__avx512_add_up(type, taken, g, &granule, k, integers[k], acc[k]);
+    }
+}
+
 /* One tile times 1 to 6 columns, whose sums stay in registers: in memory, every block would wait for the one before. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, const unsigned char *tile, const unsigned char *next, int blocks,
                                                          specdec__panel *panel, const specdec__columns *x, size_t at, float *sums)
 {
-    const int run = specdec__x86_is_block_32(type) ? blocks : 8, per = 32 / specdec__x86_granule(type);
+    const int run = specdec__x86_is_block_32(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken;
-    __m512i integers[SPECDEC__AVX512_FEW];
     __m512 acc[SPECDEC__AVX512_FEW];
     size_t from;
-    int b, g, k;
+    int b, k;
 
     SPECDEC__UNROLL
     for (k = 0; k < columns; k++)
@@ -4116,15 +4152,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, 
         for (b = 0; b < run; b++, at += n) {
             specdec__x86_prefetch((int)span, tile, from + (size_t)b * span, end, next);
             specdec__avx512_take(type, tile + from, b, panel, &taken);
-            SPECDEC__UNROLL
-            for (g = 0; g < per; g++) {
-                const specdec__x86_x granule = specdec__x86_at(x, at, per, g);
-
-                specdec__avx512_integers(type, 1, columns, &taken, g, &granule, 0, integers);
-                SPECDEC__UNROLL
-                for (k = 0; k < columns; k++)
-                    acc[k] = specdec__avx512_add_up(type, &taken, g, &granule, k, integers[k], acc[k]);
-            }
+            specdec__avx512_few_block(type, columns, &taken, x, at, acc);
         }
     }
     SPECDEC__UNROLL
@@ -4162,18 +4190,87 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, 
     }
 
 SPECDEC__AVX512_TYPE(Q4_0)
-SPECDEC__AVX512_TYPE(Q4_1)
-SPECDEC__AVX512_TYPE(Q5_0)
-SPECDEC__AVX512_TYPE(Q5_1)
 SPECDEC__AVX512_TYPE(Q8_0)
-SPECDEC__AVX512_TYPE(Q2_K)
-SPECDEC__AVX512_TYPE(Q3_K)
 SPECDEC__AVX512_TYPE(Q4_K)
-SPECDEC__AVX512_TYPE(Q5_K)
 SPECDEC__AVX512_TYPE(Q6_K)
-SPECDEC__AVX512_TYPE(IQ2_XXS)
-SPECDEC__AVX512_TYPE(IQ4_NL)
-SPECDEC__AVX512_TYPE(IQ4_XS)
+
+/* The other types are unpacked to unsigned codes and pairs, in much less machine code. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack(int type, const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    const int per = 32 / specdec__x86_granule(type), span = specdec__x86_span(type);
+    specdec__avx512_block taken;
+    int b, i;
+
+    if (!specdec__x86_is_block_32(type))
+        specdec__avx512_scales(type, tile, panel);
+    for (b = 0; b < blocks; b++) {
+        for (i = 0; i < span; i += 64)
+            _mm_prefetch((const char *)tile + b * span + SPECDEC__AHEAD + i, _MM_HINT_T0);
+        specdec__avx512_take(type, tile, b, panel, &taken);
+        for (i = 0; i < 8; i++)
+            _mm512_storeu_si512(panel->u.codes + b * 512 + i * 64, taken.codes[i]);
+        for (i = 0; i < per; i++) {
+            _mm512_storeu_si512(panel->pair[b * per + i], taken.pair[i]);
+            _mm512_storeu_ps(panel->scale[b * per + i], taken.scale[i]);
+            if (specdec__x86_has_minimum(type))
+                _mm512_storeu_ps(panel->minimum[b * per + i], taken.minimum[i]);
+        }
+    }
+}
+
+#define SPECDEC__AVX512_UNPACK(number) \
+    SPECDEC__AVX512 static void specdec__avx512_unpack_##number(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel) \
+    { (void)type; specdec__avx512_unpack(SPECDEC__TYPE_##number, tile, blocks, panel); }
+
+SPECDEC__AVX512_UNPACK(Q4_1)
+SPECDEC__AVX512_UNPACK(Q5_0)
+SPECDEC__AVX512_UNPACK(Q5_1)
+SPECDEC__AVX512_UNPACK(Q2_K)
+SPECDEC__AVX512_UNPACK(Q3_K)
+SPECDEC__AVX512_UNPACK(Q5_K)
+SPECDEC__AVX512_UNPACK(IQ2_XXS)
+SPECDEC__AVX512_UNPACK(IQ4_NL)
+SPECDEC__AVX512_UNPACK(IQ4_XS)
+
+/* A panel times 1 to 6 columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int columns, const specdec__panel *panel, int blocks, const specdec__columns *x,
+                                                                 size_t at, float *sums)
+{
+    specdec__avx512_block taken;
+    __m512 acc[SPECDEC__AVX512_FEW];
+    int b, k;
+
+    SPECDEC__UNROLL
+    for (k = 0; k < columns; k++)
+        acc[k] = _mm512_loadu_ps(sums + k * SPECDEC__ROWS);
+    for (b = 0; b < blocks; b++, at += (size_t)x->n) {
+        specdec__avx512_take(type, NULL, b, panel, &taken);
+        specdec__avx512_few_block(type, columns, &taken, x, at, acc);
+    }
+    SPECDEC__UNROLL
+    for (k = 0; k < columns; k++)
+        _mm512_storeu_ps(sums + k * SPECDEC__ROWS, acc[k]);
+}
+
+#define SPECDEC__AVX512_DOT(name, type) \
+    SPECDEC__AVX512 static void specdec__avx512_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
+                                                           int count, float *sums) \
+    { \
+        size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
+        for (; count >= 6; count -= 6, at += 6, sums += 6 * SPECDEC__ROWS) \
+            specdec__avx512_dot_columns(type, 6, panel, blocks, x, at, sums); \
+        for (; count >= 4; count -= 4, at += 4, sums += 4 * SPECDEC__ROWS) \
+            specdec__avx512_dot_columns(type, 4, panel, blocks, x, at, sums); \
+        for (; count >= 2; count -= 2, at += 2, sums += 2 * SPECDEC__ROWS) \
+            specdec__avx512_dot_columns(type, 2, panel, blocks, x, at, sums); \
+        if (count) \
+            specdec__avx512_dot_columns(type, 1, panel, blocks, x, at, sums); \
+    }
+
+SPECDEC__AVX512_DOT(16, SPECDEC__X86_PANEL_16)
+SPECDEC__AVX512_DOT(16m, SPECDEC__X86_PANEL_16M)
+SPECDEC__AVX512_DOT(32, SPECDEC__X86_PANEL_32)
+SPECDEC__AVX512_DOT(32m, SPECDEC__X86_PANEL_32M)
 
 #define SPECDEC__ISA avx512
 #define SPECDEC__TARGET SPECDEC__AVX512
@@ -5039,7 +5136,20 @@ static void specdec__kernels_avxvnni(specdec__kernels *table)
 static void specdec__kernels_avx512(specdec__kernels *table)
 {
     SPECDEC__FLOAT_KERNELS(table, avx512);
-    SPECDEC__TYPE_KERNELS(table, avx512_multiply);
+    SPECDEC__DOT_KERNELS(table, avx512_dot);
+    table->multiply[SPECDEC__TYPE_Q4_0] = specdec__avx512_multiply_Q4_0;
+    table->multiply[SPECDEC__TYPE_Q8_0] = specdec__avx512_multiply_Q8_0;
+    table->multiply[SPECDEC__TYPE_Q4_K] = specdec__avx512_multiply_Q4_K;
+    table->multiply[SPECDEC__TYPE_Q6_K] = specdec__avx512_multiply_Q6_K;
+    table->unpack[SPECDEC__TYPE_Q4_1] = specdec__avx512_unpack_Q4_1;
+    table->unpack[SPECDEC__TYPE_Q5_0] = specdec__avx512_unpack_Q5_0;
+    table->unpack[SPECDEC__TYPE_Q5_1] = specdec__avx512_unpack_Q5_1;
+    table->unpack[SPECDEC__TYPE_Q2_K] = specdec__avx512_unpack_Q2_K;
+    table->unpack[SPECDEC__TYPE_Q3_K] = specdec__avx512_unpack_Q3_K;
+    table->unpack[SPECDEC__TYPE_Q5_K] = specdec__avx512_unpack_Q5_K;
+    table->unpack[SPECDEC__TYPE_IQ2_XXS] = specdec__avx512_unpack_IQ2_XXS;
+    table->unpack[SPECDEC__TYPE_IQ4_NL] = specdec__avx512_unpack_IQ4_NL;
+    table->unpack[SPECDEC__TYPE_IQ4_XS] = specdec__avx512_unpack_IQ4_XS;
 }
 
 typedef struct specdec__cpuid {
@@ -12986,9 +13096,14 @@ void specdec_model_deinit(specdec_model *model)
 #define X(name) SPECDEC__PASTE(SPECDEC__ISA, name)
 #define SPECDEC__LANE SPECDEC__TARGET static
 #define SPECDEC__LANE_INLINE SPECDEC__TARGET SPECDEC__INLINE
+#ifdef SPECDEC__NARROW /* sixteen lanes take many instructions: long functions are called */
+#define SPECDEC__LANE_LONG SPECDEC__TARGET static __attribute__((noinline))
+#else
+#define SPECDEC__LANE_LONG SPECDEC__LANE_INLINE
+#endif
 
 /* e^x for x <= 88, about 1 ulp; below -87 the result stays at e^-87. Cody-Waite reduction and a degree-6 polynomial. */
-SPECDEC__LANE_INLINE V X(exp)(V x)
+SPECDEC__LANE_LONG V X(exp)(V x)
 {
     const V magic = X(set)(12582912.0f);
     V shifter, n, r, p;
@@ -13431,6 +13546,8 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const fl
 #undef X
 #undef SPECDEC__LANE
 #undef SPECDEC__LANE_INLINE
+#undef SPECDEC__LANE_LONG
+#undef SPECDEC__NARROW
 #undef SPECDEC__ISA
 #undef SPECDEC__TARGET
 #undef SPECDEC__WIDTH

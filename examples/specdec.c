@@ -1,6 +1,6 @@
 /* specdec - the main job: a GGUF model and a prompt in, text out, as fast as a draft model allows and the same to the byte
    as without it. */
-#define SPECDEC_IMPLEMENTATION
+#define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
 #include "specdec.h"
 #include "tools/program.h"
 #include <signal.h>

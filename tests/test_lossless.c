@@ -167,7 +167,7 @@ int main(int argc, char **argv)
     int draws = argc > 3 ? atoi(argv[3]) : getenv("SPECDEC_QUICK") ? 200 : 1000, rule = 1, i;
     float temperature = argc > 5 ? (float)atof(argv[5]) : 0.8f;
 
-    for (i = 0; argc > 4 && i < (int)SPECDEC__COUNT(rule_names); i++)
+    for (i = 0; argc > 4 && i < (int)(sizeof rule_names / sizeof *rule_names); i++)
         if (strcmp(argv[4], rule_names[i]) == 0)
             rule = i;
     if (argc == 2 || draws < 1 || !(temperature > 0) || (argc > 4 && strcmp(argv[4], rule_names[rule]))) {

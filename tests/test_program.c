@@ -1,6 +1,6 @@
 /* test_program.c - the promises of tools/program.h: energy is counted where the platform tells, also when its counter starts over.
    cc -O2 -pthread test_program.c; writes a few files below /tmp. */
-#define SPECDEC_IMPLEMENTATION
+#define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
 #include "../specdec.h"
 #include "check.h"
 #include "../tools/program.h"

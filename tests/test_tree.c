@@ -1,6 +1,5 @@
 /* test_tree.c - token trees: shapes, scores, the exact best tree, the choice of (n,d). */
-#define SPECDEC_NO_SIMD /* no kernels are run: builds in a third of the time */
-#define SPECDEC_IMPLEMENTATION
+#define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
 #include "specdec.h"
 #include "check.h"
 #include "statistics.h"

@@ -1,6 +1,6 @@
 /* test_tree_tables.c - the generated trees in the header are those that the generator makes. */
 #define main generator_main
-#include "../tools/specdec-tune.c"
+#include "../tools/specdec-tune.c" /* defines SPECDEC_IMPLEMENTATION */
 #undef main
 #include "check.h"
 
