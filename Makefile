@@ -54,8 +54,10 @@ $(BUILD)/%: tools/%.c $(HEADERS) | $(BUILD)
 $(BUILD)/%: tests/%.c $(HEADERS) | $(BUILD)
 	$(LINK) -lm
 
-# Includes the program that it tests.
+# These include a source with the header inside.
 $(BUILD)/test_convert: tools/specdec-convert.c
+$(BUILD)/test_api: tests/fuzz_api.c
+$(BUILD)/test_convert $(BUILD)/test_api: LINK = $(COMPILE) -DSPECDEC_STATIC -o $@ $< $(LDFLAGS)
 
 # The model that embedded carries in itself, and the memory that it declares for it.
 EMBEDDED_MODEL = examples/models/tiny-stories-draft-q8_0.gguf

@@ -1,6 +1,6 @@
 /* test_api.c - a short run of fuzz_api.c without libFuzzer: sequences of random calls, each a function of its number.
    One that fails, crashes or hangs is made as short as it can be and printed.
-   cc -O2 -pthread test_api.c; test_api [FIRST [COUNT]] */
+   cc -O2 -pthread test_api.c; test_api [FIRST [COUNT]]. SPECDEC_IMPLEMENTATION is in fuzz_api.c. */
 #include "fuzz_api.c"
 #include "check.h"
 #include <sys/mman.h>
@@ -98,7 +98,7 @@ static int run_some(int first, int count)
 int main(int argc, char **argv)
 {
     const int quick = getenv("SPECDEC_QUICK") != NULL;
-    int first = argc > 1 ? atoi(argv[1]) : 1, count = argc > 2 ? atoi(argv[2]) : quick ? 40 : 300, end = first + count;
+    int first = argc > 1 ? atoi(argv[1]) : 1, count = argc > 2 ? atoi(argv[2]) : quick ? 40 : 180, end = first + count;
     uint8_t data[MOST_BYTES];
     size_t size;
     void *shared = mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
