@@ -11448,22 +11448,33 @@ static void specdec__draft_model_init(specdec__drafter *d, specdec__context *con
 #define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought: the probability of n-gram nodes, shares of offers */
 #define SPECDEC__TUNE_BEHIND 8  /* tokens of text that the draft model may have to catch up with in a step that times it */
 #define SPECDEC__TUNE_MEMORY 0.985 /* what a step leaves of the weight of older ones */
-#define SPECDEC__TUNE_STAKE 0.4   /* plain steps that speculation may lose before it has won any, */
-#define SPECDEC__TUNE_SHARE 0.005 /* and the share of all time that it may lose */
+#define SPECDEC__TUNE_STAKE 0.4   /* plain steps that a drafter may lose before it has won any, */
+#define SPECDEC__TUNE_SHARE 0.0025 /* and the share of all time that it may lose */
 #define SPECDEC__TUNE_DEBT 0.5    /* plain steps of debt at most, and */
-#define SPECDEC__TUNE_WEALTH 4.0  /* of credit: what counts is how it goes now */
-#define SPECDEC__TUNE_HOPE 0.015  /* plain steps of debt forgiven a step to speculation that promises twice the speed */
+#define SPECDEC__TUNE_WEALTH 12.0 /* of credit: what counts is how it goes now */
+#define SPECDEC__TUNE_HOPE 0.03  /* plain steps of debt forgiven a step to speculation that promises twice the speed */
 #define SPECDEC__TUNE_NAP 4       /* steps between looks at what speculation promises that rests or does not pay */
 #define SPECDEC__TUNE_HORIZON 50  /* steps in which catching up with the text must pay */
+#define SPECDEC__TUNE_SMALL (8 << 20) /* bytes of weights of models whose costs are measured before the first step, */
+#define SPECDEC__TUNE_TRIAL 0.004     /* for so many seconds: their steps are too short to learn from many of them */
+
+/* Who guesses. Each answers for its own losses. */
+enum { SPECDEC__TUNE_MODEL, SPECDEC__TUNE_NGRAM, SPECDEC__TUNE_DRAFTERS };
 
 SPECDEC__STATIC_ASSERT(offers_have_ranks, SPECDEC__OFFERS <= SPECDEC__TUNE_RANKS);
 
+/* A running mean of measured times. */
+typedef struct specdec__tune_mean {
+    double seconds; /* 0: nothing was measured yet */
+    double seen;    /* how many measurements, until that no longer matters */
+} specdec__tune_mean;
+
 typedef struct specdec__tune {
-    double seconds[SPECDEC__MAX_TREE + 1]; /* of a target step, by width; 0: not seen yet */
-    double level_seconds;                  /* of drafting, a level; 0: not seen yet */
-    double reading_seconds;                /* of the draft model for a token of text that it catches up with; 0: not seen yet */
+    specdec__tune_mean step[SPECDEC__MAX_TREE + 1]; /* of the target, by width */
+    specdec__tune_mean level;              /* of drafting */
+    specdec__tune_mean reading;            /* of the draft model, a token of text that it catches up with */
     double size;                           /* of the draft model, over that of the target */
-    double credit;                         /* seconds that speculation may still lose against plain steps */
+    double credit[SPECDEC__TUNE_DRAFTERS]; /* seconds that a drafter may still lose against plain steps */
     double offered[SPECDEC__TUNE_RANKS], accepted[SPECDEC__TUNE_RANKS]; /* children of the draft model, by rank */
     double predicted[SPECDEC__TUNE_BINS], came[SPECDEC__TUNE_BINS];     /* nodes of the n-gram drafter */
     double share[SPECDEC__TUNE_BINS], taken[SPECDEC__TUNE_BINS];        /* offers of the draft model: sums of shares, and how many came */
@@ -11476,26 +11487,28 @@ static void specdec__tune_init(specdec__tune *tune, double size)
 
     memset(tune, 0, sizeof *tune);
     tune->size = size;
-    for (i = 0; i < SPECDEC__TUNE_RANKS; i++) { /* a modest guess, worth a few observations */
+    for (i = 0; i < SPECDEC__TUNE_RANKS; i++) { /* a hopeful guess, worth a few observations: losses are bounded */
         tune->offered[i] = 4;
-        tune->accepted[i] = i ? 0.6 : 1.8;
+        tune->accepted[i] = i ? 0.5 : 2.4;
     }
     for (i = 0; i < SPECDEC__TUNE_BINS; i++) {
         tune->predicted[i] = 3;
-        tune->came[i] = 3 * 0.8 * (i + 0.5) / SPECDEC__TUNE_BINS;
+        tune->came[i] = 3 * 0.7 * (i + 0.5) / SPECDEC__TUNE_BINS;
         tune->share[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
         tune->taken[i] = 0.8 * tune->share[i];
     }
     tune->patience = 16;
 }
 
-/* A measured time into a running mean; one outlier moves it little. */
-static void specdec__tune_mean(double *mean, double seconds)
+/* One more time. Each of the first few counts as much as all before; one outlier moves the mean little. */
+static void specdec__tune_see(specdec__tune_mean *mean, double seconds)
 {
-    if (!(*mean > 0))
-        *mean = seconds;
-    else
-        *mean += 0.15 * ((seconds < 2 * *mean ? seconds : 2 * *mean) - *mean);
+    const double known = mean->seconds;
+
+    if (mean->seen > 0 && seconds > 2 * known)
+        seconds = 2 * known;
+    mean->seen = mean->seen < 6 ? mean->seen + 1 : 7;
+    mean->seconds = known + (seconds - known) / mean->seen;
 }
 
 /* times[1..most]: seen widths as they are, others on the line between their neighbours; past the last one, a tenth of a
@@ -11506,17 +11519,17 @@ static void specdec__tune_times(const specdec__tune *tune, double *times, int mo
     double slope;
 
     times[0] = 0;
-    times[1] = tune->seconds[1];
+    times[1] = tune->step[1].seconds;
     for (n = 2; n <= most; n++) {
-        for (next = n; next <= SPECDEC__MAX_TREE && !(tune->seconds[next] > 0); next++)
+        for (next = n; next <= SPECDEC__MAX_TREE && !(tune->step[next].seconds > 0); next++)
             continue;
         if (next <= SPECDEC__MAX_TREE) {
-            times[n] = times[n - 1] + (tune->seconds[next] - times[n - 1]) / (next - n + 1);
+            times[n] = times[n - 1] + (tune->step[next].seconds - times[n - 1]) / (next - n + 1);
         } else {
             slope = known > 1 ? (times[known] - times[1]) / (known - 1) : 0;
             times[n] = times[n - 1] + (slope > 0.1 * times[1] || known > 8 ? slope : 0.1 * times[1]);
         }
-        if (tune->seconds[n] > 0)
+        if (tune->step[n].seconds > 0)
             known = n;
         if (times[n] < times[n - 1])
             times[n] = times[n - 1];
@@ -11621,23 +11634,25 @@ static int specdec__tune_insert(double *worth, int count, int most, double value
     return count < most ? count + 1 : count;
 }
 
-/* What drafting of so many levels took by a model that was `behind` tokens. Returns how much of it was for catching up. */
-static double specdec__tune_drafting(specdec__tune *tune, int levels, int behind, double seconds)
+/* What drafting of so many levels took by a model that was `behind` tokens; fresh: some of these are of the prompt. Returns how
+   much of it does not count against the drafter: reading the prompt, or a pause that somebody else made. */
+static double specdec__tune_drafting(specdec__tune *tune, int levels, int behind, int fresh, double seconds)
 {
-    double reading = seconds - levels * tune->level_seconds;
+    double reading = seconds - levels * tune->level.seconds;
 
-    if (behind <= SPECDEC__TUNE_BEHIND || seconds < levels * tune->level_seconds) {
-        specdec__tune_mean(&tune->level_seconds, seconds / levels);
-        return 0;
+    if (behind <= SPECDEC__TUNE_BEHIND || reading < 0) {
+        specdec__tune_see(&tune->level, seconds / levels);
+        reading = seconds - 2 * levels * tune->level.seconds;
+        return reading > 0 ? reading : 0;
     }
-    specdec__tune_mean(&tune->reading_seconds, reading / behind);
-    return reading;
+    specdec__tune_see(&tune->reading, reading / behind);
+    return fresh ? reading : 0;
 }
 
 /* Seconds that drafting a level takes; a guess before it was seen. */
 SPECDEC__INLINE double specdec__tune_level(const specdec__tune *tune, const double *times)
 {
-    return tune->level_seconds > 0 ? tune->level_seconds : (0.02 + tune->size) * times[1];
+    return tune->level.seconds > 0 ? tune->level.seconds : (0.02 + tune->size) * times[1];
 }
 
 /* What a target step of so many nodes took. The first time that a width is seen, its buffers may be cold. */
@@ -11645,39 +11660,60 @@ static void specdec__tune_step(specdec__tune *tune, int width, double seconds)
 {
     double times[SPECDEC__MAX_TREE + 1];
 
-    if (width == 1 && !(tune->seconds[1] > 0))
-        tune->credit = SPECDEC__TUNE_STAKE * seconds;
-    if (width > 1 && tune->seconds[1] > 0 && !(tune->seconds[width] > 0)) {
+    if (width == 1 && !(tune->step[1].seconds > 0))
+        tune->credit[SPECDEC__TUNE_MODEL] = tune->credit[SPECDEC__TUNE_NGRAM] = SPECDEC__TUNE_STAKE * seconds;
+    if (width > 1 && tune->step[1].seconds > 0 && !(tune->step[width].seconds > 0)) {
         specdec__tune_times(tune, times, width);
         seconds = seconds < 1.5 * times[width] ? seconds : 1.5 * times[width];
     }
-    specdec__tune_mean(&tune->seconds[width], seconds);
+    specdec__tune_see(&tune->step[width], seconds);
 }
 
-/* What came of a step: tokens, for so many seconds of drafting and of a target step of a width. Speculation that falls into debt
-   rests until it is paid back: so it never costs much more than its share of the time, whatever goes wrong. */
-static void specdec__tune_settle(specdec__tune *tune, int width, int tokens, double drafting, double seconds)
+/* What came of a step. */
+typedef struct specdec__tune_outcome {
+    int nodes[SPECDEC__TUNE_DRAFTERS], came[SPECDEC__TUNE_DRAFTERS]; /* guesses that were verified, and accepted ones */
+    double drafting[SPECDEC__TUNE_DRAFTERS];                         /* seconds */
+    double seconds;                                                  /* of the target's step */
+} specdec__tune_outcome;
+
+/* Settles accounts after a step: an accepted guess saves a plain step, the rest of the step's time is shared by its guesses.
+   A drafter in debt rests until that is paid back: so it never costs much more than its share of the time, whatever goes
+   wrong. */
+static void specdec__tune_settle(specdec__tune *tune, const specdec__tune_outcome *outcome)
 {
-    const double plain = tune->seconds[1], most = SPECDEC__TUNE_WEALTH * plain;
-    double credit = tune->credit + SPECDEC__TUNE_SHARE * plain;
+    const double plain = tune->step[1].seconds, most = SPECDEC__TUNE_WEALTH * plain, least = -SPECDEC__TUNE_DEBT * plain;
+    const int guesses = outcome->nodes[SPECDEC__TUNE_MODEL] + outcome->nodes[SPECDEC__TUNE_NGRAM];
+    const double usual = tune->step[guesses + 1].seconds, seconds = outcome->seconds > 0 && outcome->seconds < 2 * usual ? outcome->seconds : usual;
+    int i;
 
     if (!(plain > 0))
         return;
-    if (width > 1)
-        credit += tokens * plain - (seconds > 0 && seconds < 2 * tune->seconds[width] ? seconds : tune->seconds[width]) - drafting;
-    credit = credit < most ? credit : most;
-    tune->credit = credit > -SPECDEC__TUNE_DEBT * plain ? credit : -SPECDEC__TUNE_DEBT * plain;
+    for (i = 0; i < SPECDEC__TUNE_DRAFTERS; i++) {
+        double credit = tune->credit[i] + SPECDEC__TUNE_SHARE * plain;
+
+        credit -= i == SPECDEC__TUNE_NGRAM && outcome->drafting[i] > plain / 4 ? plain / 4 : outcome->drafting[i]; /* more was a pause */
+
+        if (guesses)
+            credit += outcome->came[i] * plain - (seconds - plain) * outcome->nodes[i] / guesses;
+        tune->credit[i] = credit > most ? most : credit < least ? least : credit;
+    }
 }
 
-/* Whether speculation that promises so many tokens a second has to rest. The more it promises, the sooner it is back. */
-static int specdec__tune_rests(specdec__tune *tune, double rate)
+/* Whether a drafter that promises so many tokens a second has to rest. The more it promises, the sooner it is back. */
+static int specdec__tune_rests(specdec__tune *tune, int drafter, double rate)
 {
-    const double plain = tune->seconds[1];
+    const double plain = tune->step[1].seconds;
 
-    if (tune->credit >= 0)
+    if (tune->credit[drafter] >= 0)
         return 0;
-    tune->credit += SPECDEC__TUNE_NAP * SPECDEC__TUNE_HOPE * plain * (rate * plain - 1);
+    tune->credit[drafter] += SPECDEC__TUNE_NAP * SPECDEC__TUNE_HOPE * plain * (rate * plain - 1);
     return 1;
+}
+
+/* Whether a drafter in debt need not even be looked at, with so many tokens of text. */
+static int specdec__tune_naps(const specdec__tune *tune, int drafter, int count)
+{
+    return tune->credit[drafter] < 0 && count % SPECDEC__TUNE_NAP;
 }
 
 /* The draft model's tree for this step, after others offered `rate` tokens a second. Before it can be asked, it has to read so
@@ -11694,7 +11730,7 @@ static double specdec__tune_model(specdec__tune *tune, specdec_tree *tree, const
         return found;
     }
     tree->n = 1;
-    if (++tune->idle < tune->patience || reading > tune->credit)
+    if (++tune->idle < tune->patience || reading > tune->credit[SPECDEC__TUNE_MODEL])
         return rate;
     specdec_tree_chains(tree, 1, 1, NULL);
     found = (times[2] - times[1] + 3 * level) / times[1];
@@ -11761,7 +11797,7 @@ struct specdec {
     specdec__view **views;
     unsigned char *wanted;
     int32_t *place;                        /* (tree): batch place of a tree node, or -1 */
-    double excused;                        /* seconds of this step that the draft model read the prompt in */
+    double model_seconds, excused;         /* of this step: what the draft model took, and what of it is not held against it */
     int drafted_nodes;                     /* nodes of the tree before n-grams were added; 1: the draft model was not asked */
 
     specdec__text_stream stream;
@@ -12007,6 +12043,57 @@ static specdec_result specdec__engine_repack(specdec *e, specdec__arena *arena, 
     return r;
 }
 
+/* --- what steps cost ------------------------------------------------------------------------------------------------ */
+
+/* Seconds of a forward of n tokens that are forgotten again, the least of three: buffers are cold at first, and others may
+   want the processor. 0 when it fails. */
+static double specdec__engine_try(specdec *e, specdec__context *c, int n)
+{
+    specdec__batch batch;
+    double least = 0;
+    int i;
+
+    for (i = 0; i < n; i++) {
+        e->batch_tokens[i] = 0;
+        e->batch_parents[i] = i - 1;
+        e->views[i] = &c->view;
+    }
+    batch.n = n;
+    batch.done = 0;
+    batch.tokens = e->batch_tokens;
+    batch.parents = e->batch_parents;
+    batch.views = e->views;
+    batch.wanted = NULL;
+    for (i = 0; i < 3; i++) {
+        double start = specdec__os_seconds(), seconds;
+
+        if (specdec__forward(c, &batch, NULL))
+            break;
+        seconds = specdec__os_seconds() - start;
+        least = i && least < seconds ? least : seconds;
+    }
+    for (i = 0; i < n; i++)
+        e->views[i] = &e->target.view;
+    return least;
+}
+
+/* Measures steps of small models before there is a text. */
+static void specdec__engine_trial(specdec *e)
+{
+    const size_t bytes = e->target_model->weight_bytes + (e->drafting ? e->draft_model->weight_bytes : 0);
+    const double end = specdec__os_seconds() + SPECDEC__TUNE_TRIAL;
+    double seconds;
+    int n;
+
+    if (e->config.drafting == SPECDEC_DRAFT_OFF || e->config.drafting == SPECDEC_DRAFT_MODEL || bytes > SPECDEC__TUNE_SMALL)
+        return;
+    if (e->drafting && (seconds = specdec__engine_try(e, &e->draft, 1)) > 0)
+        specdec__tune_see(&e->tune.level, seconds);
+    for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
+        if ((seconds = specdec__engine_try(e, &e->target, n)) > 0)
+            specdec__tune_step(&e->tune, n, seconds);
+}
+
 static specdec_result specdec__engine_start(specdec *e, specdec_error *error)
 {
     const specdec_config *c = &e->config;
@@ -12026,6 +12113,7 @@ static specdec_result specdec__engine_start(specdec *e, specdec_error *error)
         e->chat = specdec__chat_find((const char *)e->target_model->chat_template.data, e->target_model->chat_template.size);
     }
     specdec__text_stream_begin(&e->stream, &e->target_model->vocab, -1, c->show_special);
+    specdec__engine_trial(e);
     return SPECDEC_OK;
 }
 
@@ -12323,20 +12411,26 @@ static void specdec__engine_merge(specdec *e, int count)
 /* Asks the n-gram drafter. Returns how many of its nodes, root included, are worth verifying, and the rate they promise. */
 static int specdec__engine_guess(specdec *e, const double *times, int most, double *rate)
 {
-    *rate = times[1] > 0 ? 1 / times[1] : 0;
-    if (!e->uses_ngram || most < 2)
+    int guesses;
+
+    *rate = 1 / times[1];
+    if (!e->uses_ngram || most < 2 || specdec__tune_naps(&e->tune, SPECDEC__TUNE_NGRAM, e->count))
         return 1;
     specdec__ngram_extend(&e->ngram, e->text, e->count);
     if (specdec__ngram_propose(&e->ngram, &e->guess, e->guess_tokens, e->guess_probability, most, e->config.tree_depth, 0.02f, NULL))
         return 1;
-    return specdec__tune_ngram(&e->tune, times, e->guess_probability, e->guess.n, rate);
+    guesses = specdec__tune_ngram(&e->tune, times, e->guess_probability, e->guess.n, rate);
+    if (guesses < 2 || !specdec__tune_rests(&e->tune, SPECDEC__TUNE_NGRAM, *rate))
+        return guesses;
+    *rate = 1 / times[1];
+    return 1;
 }
 
 /* Seconds that the draft model needs to catch up with the text; before it was seen reading, by what the target took. */
 static double specdec__engine_reading(const specdec *e)
 {
     const int behind = e->count - e->draft.view.length;
-    double each = e->tune.reading_seconds;
+    double each = e->tune.reading.seconds;
 
     if (!(each > 0) && e->stats.prompt_tokens)
         each = e->tune.size * e->stats.prompt_seconds / (double)e->stats.prompt_tokens;
@@ -12366,15 +12460,14 @@ static int specdec__engine_plan(specdec *e, double *times, int *most)
             times[i] = 1; /* whatever they cost */
         return 1;
     }
-    if (!(e->tune.seconds[1] > 0) || (e->tune.credit < 0 && e->count % SPECDEC__TUNE_NAP))
+    if (!(e->tune.step[1].seconds > 0))
         return 1; /* the first step tells what plain decoding costs */
     specdec__tune_times(&e->tune, times, *most);
     guesses = specdec__engine_guess(e, times, *most, &rate);
-    if (e->drafting)
+    if (e->drafting && !specdec__tune_naps(&e->tune, SPECDEC__TUNE_MODEL, e->count)) {
         rate = specdec__tune_model(&e->tune, &e->tree, times, *most, rate, specdec__engine_reading(e));
-    if (specdec__tune_rests(&e->tune, rate)) {
-        e->tree.n = 1;
-        return 1;
+        if (specdec__tune_rests(&e->tune, SPECDEC__TUNE_MODEL, rate))
+            e->tree.n = 1;
     }
     e->grown = e->tree.n > 1 && e->growth.tree.capacity > 0;
     return guesses;
@@ -12457,12 +12550,12 @@ static specdec_result specdec__engine_draft(specdec *e)
 {
     double times[SPECDEC__MAX_TREE + 1];
     int most, guesses = specdec__engine_plan(e, times, &most), levels;
-    double start = specdec__os_seconds(), seconds;
+    double start = specdec__os_seconds();
     specdec_result result = SPECDEC_OK;
 
     levels = specdec_tree_depth(&e->tree, e->tree_depth);
     e->tree_tokens[0] = e->text[e->count - 1];
-    e->excused = 0;
+    e->model_seconds = e->excused = 0;
     if (e->tree.n > 1) {
         const int behind = e->count - e->draft.view.length, fresh = e->draft.view.length < e->answer_from;
         specdec__proposal proposal;
@@ -12475,10 +12568,9 @@ static specdec_result specdec__engine_draft(specdec *e)
         proposal.rule = e->rule;
         proposal.distributions = e->distributions;
         result = e->grown ? specdec__engine_grow(e, &proposal, times, most, &levels) : e->drafting->fill(&e->drafter, &proposal, &e->error);
-        seconds = specdec__os_seconds() - start;
+        e->model_seconds = specdec__os_seconds() - start;
         if (!result)
-            seconds = specdec__tune_drafting(&e->tune, levels, behind, seconds);
-        e->excused = fresh ? seconds : 0;
+            e->excused = specdec__tune_drafting(&e->tune, levels, behind, fresh, e->model_seconds);
         memset(e->tree_bin, -1, (size_t)e->tree.n);
         e->stats.steps_model += e->tree.n > 1;
     }
@@ -12487,6 +12579,23 @@ static specdec_result specdec__engine_draft(specdec *e)
         specdec__engine_merge(e, guesses);
     e->stats.steps_ngram += e->tree.n > e->drafted_nodes;
     return result;
+}
+
+/* What a step of so many nodes has brought to whom, by the accepted path. */
+static specdec__tune_outcome specdec__engine_outcome(const specdec *e, int width, const int32_t *path, int length, double drafting, double seconds)
+{
+    specdec__tune_outcome outcome;
+    int i;
+
+    memset(&outcome, 0, sizeof outcome);
+    outcome.seconds = seconds;
+    outcome.drafting[SPECDEC__TUNE_MODEL] = e->model_seconds - e->excused;
+    outcome.drafting[SPECDEC__TUNE_NGRAM] = width > 1 ? drafting - e->model_seconds : 0;
+    for (i = 1; i < e->tree.n; i++)
+        outcome.nodes[i < e->drafted_nodes ? SPECDEC__TUNE_MODEL : SPECDEC__TUNE_NGRAM] += e->place[i] >= 0;
+    for (i = 1; i < length; i++)
+        outcome.came[path[i] < e->drafted_nodes ? SPECDEC__TUNE_MODEL : SPECDEC__TUNE_NGRAM]++;
+    return outcome;
 }
 
 /* What the step has taught. */
@@ -12543,6 +12652,7 @@ static specdec_result specdec__engine_speculate(specdec *e)
     double start = specdec__os_seconds(), drafted, verified;
     int32_t path[SPECDEC__MAX_TREE];
     int length, i, before = e->count;
+    specdec__tune_outcome outcome;
     specdec__batch batch;
     specdec_result result = specdec__engine_draft(e);
 
@@ -12572,7 +12682,8 @@ static specdec_result specdec__engine_speculate(specdec *e)
     e->stats.draft_seconds += drafted - start;
     e->stats.verify_seconds += verified - drafted;
     e->stats.tokens += e->count - before;
-    specdec__tune_settle(&e->tune, batch.n, e->count - before, drafted - start - e->excused, verified - drafted);
+    outcome = specdec__engine_outcome(e, batch.n, path, length, drafted - start, verified - drafted);
+    specdec__tune_settle(&e->tune, &outcome);
     return SPECDEC_OK;
 }
 
