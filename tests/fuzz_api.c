@@ -67,8 +67,8 @@ static void find_pair(void)
     }
 }
 
-/* Makes the words that end in a, b, c or d likelier, and bytes that are no word seldom: so stop strings of these letters
-   often begin, and half characters now and then. Floats only. */
+/* Makes the words that end in a, b, c or d likelier, and bytes that are no word seldom: stop strings of these letters
+   begin often then, and half characters now and then. Floats only. */
 static void prefer_words(maker *m, const char *matrix, int columns)
 {
     maker_tensor *t = m->tensor;
