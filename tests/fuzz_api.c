@@ -142,7 +142,7 @@ static void make_models(void)
 typedef enum oracle_kind {
     ORACLE_PLAIN, /* the text of plain decoding, token by token */
     ORACLE_TWIN,  /* the text of an engine of the same configuration that was not disturbed */
-    ORACLE_NONE   /* the text may depend on what was tried: rejection rules on automatic trees, after a cancel */
+    ORACLE_NONE   /* none: automatic trees depend on what was tried, after a cancel, and rejection rules on trees */
 } oracle_kind;
 
 typedef struct side {
@@ -435,12 +435,6 @@ static void remember(world *w)
     memcpy(w->tokens, tokens, (size_t)w->count * sizeof *tokens);
 }
 
-/* Whether the text depends on trees that depend on all that was tried. */
-static int trees_show(const specdec_config *c)
-{
-    return c->drafting == SPECDEC_DRAFT_AUTO && (c->draft.data || c->draft.path) && c->verifier != SPECDEC_VERIFY_TOP_K;
-}
-
 /* What holds after every call of the subject. expected: SPECDEC_OK, or what the arguments deserve. A cancel may come
    instead of anything that runs the model (cancellable). Returns 1 when the call succeeded. */
 static int settle(world *w, specdec_result result, specdec_result expected, int cancellable)
@@ -465,7 +459,7 @@ static int settle(world *w, specdec_result result, specdec_result expected, int 
     if (result == SPECDEC_ERROR_CANCELLED) {
         PROMISE(w, cancellable && w->pending, "only what was cancelled is cancelled");
         w->pending = 0;
-        if (w->kind == ORACLE_TWIN && trees_show(&w->subject.config))
+        if (w->kind == ORACLE_TWIN && w->subject.config.drafting == SPECDEC_DRAFT_AUTO)
             w->kind = ORACLE_NONE;
         return 0;
     }
@@ -858,7 +852,13 @@ static void call_cancelled_prompt(world *w)
 /* A next that is cancelled, perhaps while text is held back. */
 static void call_cancelled_next(world *w)
 {
-    call_cancel(w);
+    static const int norms[] = {0, 12, 24, 48, 96};
+    int most = norms[draw(w, COUNT(norms))];
+
+    if (most)
+        cancel_norms = 1 + draw(w, (unsigned)most);
+    else
+        call_cancel(w);
     one_next(w);
 }
 
