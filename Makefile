@@ -32,7 +32,7 @@ help:
 SOURCES = $(wildcard examples/*.c tools/*.c tests/test_*.c)
 WHOLE = $(shell grep -l SPECDEC_IMPLEMENTATION $(SOURCES))
 SHARING = $(patsubst %.c,$(BUILD)/%,$(notdir $(filter-out $(WHOLE),$(SOURCES))))
-LINK = $(COMPILE) -DSPECDEC_STATIC -o $@ $(filter %.c %.o,$^) $(LDFLAGS)
+LINK = $(COMPILE) -DSPECDEC_STATIC -o $@ $< $(LDFLAGS)
 
 $(BUILD):
 	@mkdir -p $@
@@ -42,7 +42,7 @@ $(BUILD)/specdec.o: specdec.h | $(BUILD)
 	@echo '#include "specdec.h"' | $(COMPILE) -DSPECDEC_IMPLEMENTATION -x c -c -o $@ -
 
 $(SHARING): $(BUILD)/specdec.o
-$(SHARING): LINK = $(COMPILE) -o $@ $(filter %.c %.o,$^) $(LDFLAGS)
+$(SHARING): LINK = $(COMPILE) -o $@ $< $(BUILD)/specdec.o $(LDFLAGS)
 
 $(BUILD)/%: examples/%.c $(HEADERS) | $(BUILD)
 	$(LINK)
@@ -54,10 +54,12 @@ $(BUILD)/%: tools/%.c $(HEADERS) | $(BUILD)
 $(BUILD)/%: tests/%.c $(HEADERS) | $(BUILD)
 	$(LINK) -lm
 
-# These include a source with the header inside.
-$(BUILD)/test_convert: tools/specdec-convert.c
+# Sources that others include.
 $(BUILD)/test_api: tests/fuzz_api.c
-$(BUILD)/test_convert $(BUILD)/test_api: LINK = $(COMPILE) -DSPECDEC_STATIC -o $@ $< $(LDFLAGS)
+$(BUILD)/test_chat: examples/specdec.c
+$(BUILD)/test_convert: tools/specdec-convert.c
+$(BUILD)/test_quant_wide: tests/test_quant.c
+$(BUILD)/test_tree_tables: tools/specdec-tune.c
 
 # The model that embedded carries in itself, and the memory that it declares for it.
 EMBEDDED_MODEL = examples/models/tiny-stories-draft-q8_0.gguf
@@ -72,7 +74,7 @@ $(BUILD)/embedded: examples/embedded.c $(EMBEDDED_MODEL) specdec.h $(BUILD)/spec
 tests: $(TESTS)
 
 test: all tests
-	@BUILD=$(BUILD) sh tests/run.sh $(TESTS) tests/test_programs.sh
+	@BUILD=$(BUILD) sh tests/run.sh $(TESTS) tests/test_programs.sh tests/test_files.sh
 
 # Cross-built for aarch64 and run in an emulator; the slow parts are left out.
 ARM_CC = aarch64-linux-gnu-gcc

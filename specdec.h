@@ -433,7 +433,7 @@ typedef struct specdec_message {
     size_t length; /* or SPECDEC_WHOLE_STRING */
 } specdec_message;
 
-/* Appends messages in the model's chat format, and what makes the model answer. Control tokens are recognised, also inside
+/* Appends 1 to 64 messages in the model's chat format, and what makes the model answer. Control tokens are recognised, also inside
    the messages: clean what comes from strangers. Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, size_t count);
 
@@ -873,7 +873,7 @@ static SPECDEC__UNUSED int specdec__os_processors(void)
 #endif
 }
 
-/* A whole file, mapped read-only. */
+/* A whole regular file, mapped read-only. */
 static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const char *path, specdec_error *error)
 {
 #ifdef SPECDEC_NO_FILES
@@ -882,7 +882,8 @@ static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const
 #else
     struct stat about;
     void *data;
-    int file = open(path, O_RDONLY | O_CLOEXEC);
+    /* a pipe without a writer must not hold us up */
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 
     if (file < 0)
         return specdec__fail(error, SPECDEC_ERROR_FILE, "cannot open %s: %s", path, strerror(errno));
@@ -1260,7 +1261,8 @@ typedef struct specdec__quant_type {
        NULL for plain floats. */
     void (*decode)(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
     /* values (block) -> block (bytes), to the smallest (weighted) squared error found. Defined for every input, but
-       what lies beyond the range of half floats comes back infinite or clamped. NULL when the type is only read. */
+       what lies beyond the range of half floats comes back infinite or clamped. NULL for plain floats, and when the
+       type is only read. */
     void (*encode)(const float *values, unsigned char *block);
 } specdec__quant_type;
 
@@ -1276,23 +1278,19 @@ SPECDEC__INLINE float specdec__float_from_f16(uint16_t half)
     return specdec__float_from_bits(sign | (exponent == 31 ? 255u : exponent + 112u) << 23 | mantissa << 13);
 }
 
-/* Float to half float, to nearest even; from 65520 on infinite, a NaN stays a NaN. */
+/* Float to half float, to nearest even; from 65520 on infinite, a NaN stays a NaN. All cases are computed, so that
+   loops become vectors: below 2^-14, the sum with 1/2 rounds where a half float ends. */
 SPECDEC__INLINE uint16_t specdec__f16_from_float(float value)
 {
-    uint32_t bits = specdec__bits_from_float(value), sign = (bits >> 16) & 0x8000u;
+    int32_t bits = (int32_t)(specdec__bits_from_float(value) & 0x7FFFFFFFu);
+    int32_t sign = (int32_t)(specdec__bits_from_float(value) >> 16 & 0x8000u);
+    int32_t small = (int32_t)specdec__bits_from_float(specdec__float_from_bits((uint32_t)bits) + 0.5f) - 0x3F000000;
+    int32_t half = (bits - 0x38000000 + 0xFFF + (bits >> 13 & 1)) >> 13;
 
-    bits &= 0x7FFFFFFFu;
-    if (bits > 0x7F800000u)
-        return (uint16_t)(sign | 0x7E00u | ((bits >> 13) & 0x3FFu));
-    if (bits >= 0x47800000u)
-        return (uint16_t)(sign | 0x7C00u);
-    if (bits < 0x33000000u)
-        return (uint16_t)sign;
-    if (bits < 0x38800000u) {
-        uint32_t shift = 126u - (bits >> 23), mantissa = (bits & 0x7FFFFFu) | 0x800000u;
-        return (uint16_t)(sign | (mantissa + (1u << (shift - 1)) - 1u + ((mantissa >> shift) & 1u)) >> shift);
-    }
-    return (uint16_t)(sign | (bits - 0x38000000u + 0xFFFu + ((bits >> 13) & 1u)) >> 13);
+    half = bits < 0x38800000 ? small : half;
+    half = bits < 0x47800000 ? half : 0x7C00;
+    half = bits > 0x7F800000 ? 0x7E00 | (bits >> 13 & 0x3FF) : half;
+    return (uint16_t)(sign | half);
 }
 
 SPECDEC__INLINE float specdec__float_from_bf16(uint16_t brain)
@@ -1522,27 +1520,40 @@ static void specdec__quant_decode_iq4_xs(const unsigned char *block, int8_t *cod
         codes[i] = specdec__quant_iq4_values[codes[i]];
 }
 
+/* The 8 codes of a point of the IQ2_XXS grid, one a byte, the first one lowest: 2-bit magnitudes m stand for
+   8, 25, 43 (8 + 17 * m + m / 2), bit k of signs says that code k is negative. */
+SPECDEC__INLINE uint64_t specdec__quant_iq2_xxs_codes(uint64_t point, uint64_t signs)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+
+    point = (point | point << 24) & UINT64_C(0x000000FF000000FF);
+    point = (point | point << 12) & UINT64_C(0x000F000F000F000F);
+    point = (point | point << 6) & (ones * 3);
+    point = point * 17 + (point >> 1 & ones) + ones * 8;
+    signs = signs * ones & UINT64_C(0x8040201008040201);
+    signs = (signs + ones * 127) >> 7 & ones;
+    return (point ^ signs * 255) + signs;
+}
+
 /* IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word of four 7-bit signs (the eighth
    makes their number even) and a 4-bit scale on top. */
 static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    static const signed char magnitude[4] = {8, 25, 43, 0};
     float d = specdec__load_f16(block);
-    int i, k;
+    int i;
 
     (void)minimum;
     for (i = 0; i < 32; i++) {
         const unsigned char *group = block + 2 + i / 4 * 8;
-        unsigned point = specdec__quant_iq2_xxs_grid[group[i % 4]];
-        unsigned word = specdec__load_u32(group + 4), signs = word >> (i % 4 * 7) & 127, parity;
+        uint32_t word = specdec__load_u32(group + 4), signs = word >> (i % 4 * 7) & 127, parity;
+        uint64_t eight;
 
         parity = signs ^ signs >> 4;
         parity ^= parity >> 2;
         signs |= ((parity ^ parity >> 1) & 1) << 7;
-        for (k = 0; k < 8; k++) {
-            int value = magnitude[point >> (2 * k) & 3];
-            codes[8 * i + k] = (int8_t)(signs >> k & 1 ? -value : value);
-        }
+        eight = specdec__quant_iq2_xxs_codes(specdec__quant_iq2_xxs_grid[group[i % 4]], signs);
+        specdec__store_u32(codes + 8 * i, (uint32_t)eight);
+        specdec__store_u32(codes + 8 * i + 4, (uint32_t)(eight >> 32));
         if (i % 4 == 0)
             scale[i / 4] = d * (0.125f * (float)(2 * (word >> 28) + 1));
     }
@@ -1566,181 +1577,354 @@ SPECDEC__INLINE int specdec__quant_round(double value, int low, int high)
 
 SPECDEC__INLINE double specdec__quant_inverse(double value) { return value != 0 ? 1 / value : 0; }
 
-/* The value of largest magnitude, with its sign; NaNs do not count. */
-static float specdec__quant_peak(int count, const float *values)
+/* Two doubles side by side: an even element and the odd one after it. */
+typedef double specdec__quant_pair __attribute__((vector_size(16)));
+typedef int64_t specdec__quant_bits __attribute__((vector_size(16)));
+
+/* a > b ? a : b and a < b ? a : b, for both. */
+#if defined(__SSE2__)
+#define SPECDEC__QUANT_LARGER(a, b) __builtin_ia32_maxpd((a), (b))
+#define SPECDEC__QUANT_SMALLER(a, b) __builtin_ia32_minpd((a), (b))
+#else
+#define SPECDEC__QUANT_LARGER(a, b) specdec__quant_select((specdec__quant_bits)((a) > (b)), (a), (b))
+#define SPECDEC__QUANT_SMALLER(a, b) specdec__quant_select((specdec__quant_bits)((a) < (b)), (a), (b))
+
+/* a where the mask is set, b elsewhere. */
+SPECDEC__INLINE specdec__quant_pair specdec__quant_select(specdec__quant_bits mask, specdec__quant_pair a,
+                                                          specdec__quant_pair b)
 {
-    float peak = 0, magnitude = 0;
+    return (specdec__quant_pair)((mask & (specdec__quant_bits)a) | (~mask & (specdec__quant_bits)b));
+}
+#endif
+
+SPECDEC__INLINE specdec__quant_pair specdec__quant_both(double value)
+{
+    specdec__quant_pair pair = {value, value};
+    return pair;
+}
+
+/* specdec__quant_nearest of both, plus SPECDEC__QUANT_MAGIC: the low bits of the sums are those of the integers. */
+#define SPECDEC__QUANT_MAGIC specdec__quant_both(6755399441055744.0)
+SPECDEC__INLINE specdec__quant_pair specdec__quant_nearest_pair(specdec__quant_pair value, specdec__quant_pair low,
+                                                                specdec__quant_pair high)
+{
+    value = SPECDEC__QUANT_LARGER(value, low);
+    return SPECDEC__QUANT_SMALLER(value, high) + SPECDEC__QUANT_MAGIC;
+}
+
+/* The codes in [low, high] nearest to value * inverse, 2 * pairs of them, as signed bytes. */
+SPECDEC__INLINE void specdec__quant_codes(int pairs, double low, double high, double inverse,
+                                          const specdec__quant_pair *values, unsigned char *codes)
+{
+    specdec__quant_pair lowest = specdec__quant_both(low), highest = specdec__quant_both(high);
+    uint64_t bits[32];
     int i;
 
-    for (i = 0; i < count; i++) {
-        float m = values[i] < 0 ? -values[i] : values[i];
-        if (m > magnitude) {
-            magnitude = m;
-            peak = values[i];
-        }
+    for (i = 0; i < pairs; i++) {
+        specdec__quant_pair sums = specdec__quant_nearest_pair(values[i] * inverse, lowest, highest);
+        memcpy(bits + 2 * i, &sums, sizeof sums);
     }
-    return peak;
+    for (i = 0; i < 2 * pairs; i++)
+        codes[i] = (unsigned char)bits[i];
 }
 
-static void specdec__quant_encode_f32(const float *values, unsigned char *block)
+/* 2 * pairs floats. */
+SPECDEC__INLINE void specdec__quant_widen(int pairs, const float *values, specdec__quant_pair *wide)
 {
-    specdec__store_u32(block, specdec__bits_from_float(values[0]));
+    int i;
+
+    for (i = 0; i < pairs; i++) {
+        specdec__quant_pair pair = {(double)values[2 * i], (double)values[2 * i + 1]};
+        wide[i] = pair;
+    }
 }
 
-static void specdec__quant_encode_f16(const float *values, unsigned char *block)
+/* The smallest of 0 and the values, and the largest value, of count (a multiple of 8). NaNs do not count. */
+SPECDEC__INLINE void specdec__quant_extent(int count, const float *values, float *low, float *high)
 {
-    specdec__store_u16(block, specdec__f16_from_float(values[0]));
+    float lows[8], highs[8];
+    int i, k;
+
+    for (k = 0; k < 8; k++) {
+        lows[k] = 0;
+        highs[k] = specdec__float_from_bits(0xFF800000u);
+    }
+    for (i = 0; i < count; i += 8)
+        for (k = 0; k < 8; k++) {
+            lows[k] = values[i + k] < lows[k] ? values[i + k] : lows[k];
+            highs[k] = values[i + k] > highs[k] ? values[i + k] : highs[k];
+        }
+    for (k = 1; k < 8; k++) {
+        lows[0] = lows[k] < lows[0] ? lows[k] : lows[0];
+        highs[0] = highs[k] > highs[0] ? highs[k] : highs[0];
+    }
+    *low = lows[0];
+    *high = highs[0];
 }
 
-static void specdec__quant_encode_bf16(const float *values, unsigned char *block)
+/* The value of largest magnitude, with its sign, of count (a multiple of 8); of two, the first. NaNs do not count. */
+SPECDEC__INLINE float specdec__quant_peak(int count, const float *values)
 {
-    specdec__store_u16(block, specdec__bf16_from_float(values[0]));
+    float low, high;
+    int i;
+
+    specdec__quant_extent(count, values, &low, &high);
+    if (!(high >= -low) || high == 0)
+        return low;
+    for (i = 0; high == -low && values[i] != low && values[i] != high; i++) {
+    }
+    return high == -low ? values[i] : high;
 }
 
-static void specdec__quant_encode_q8_0(const float *values, unsigned char *block)
+SPECDEC__VECTORISE static void specdec__quant_encode_q8_0(const float *values, unsigned char *block)
 {
     float peak = specdec__quant_peak(32, values);
     uint16_t d = specdec__f16_from_float((peak < 0 ? -peak : peak) / 127);
-    double inverse = specdec__quant_inverse(specdec__float_from_f16(d));
-    int i;
+    specdec__quant_pair wide[16];
 
     specdec__store_u16(block, d);
-    for (i = 0; i < 32; i++)
-        block[2 + i] = (unsigned char)specdec__quant_round((double)values[i] * inverse, -127, 127);
+    specdec__quant_widen(16, values, wide);
+    specdec__quant_codes(16, -127, 127, specdec__quant_inverse(specdec__float_from_f16(d)), wide, block + 2);
 }
 
-/* Sums over a group that a least squares fit of values by codes needs. */
+/* Sums over a group that a least squares fit of values by codes needs: of weight * code * value, of weight * code^2 and
+   of weight * code. Even and odd elements are added apart, then together. */
 typedef struct specdec__quant_sums {
-    double code_value, code_code, code; /* sum of weight * code * value, weight * code^2, weight * code */
+    specdec__quant_pair code_value, code_code, code;
 } specdec__quant_sums;
 
-SPECDEC__INLINE void specdec__quant_add(specdec__quant_sums *sums, double code, double weight, double weighted)
+/* One pair more. weight: NULL for 1; weighted = weight * value. */
+SPECDEC__INLINE void specdec__quant_add(specdec__quant_sums *sums, specdec__quant_pair code,
+                                        const specdec__quant_pair *weight, specdec__quant_pair weighted)
 {
+    specdec__quant_pair weight_code = weight ? *weight * code : code;
+
     sums->code_value += weighted * code;
-    sums->code_code += weight * (code * code);
-    sums->code += weight * code;
+    sums->code_code += weight_code * code;
+    sums->code += weight_code;
 }
 
-/* The sums for the codes in [low, high] nearest to (value - origin) * inverse, count (even) of them;
-   weighted[i] = weight * value, exactly. */
-SPECDEC__INLINE specdec__quant_sums specdec__quant_try(int count, double low, double high, double inverse, float origin,
-                                                       const float *values, const float *weights,
-                                                       const double *weighted)
+#define SPECDEC__QUANT_TRIES 12 /* at most; a multiple of 4 */
+
+/* The sums of every try. */
+typedef struct specdec__quant_trial {
+    double code_value[SPECDEC__QUANT_TRIES], code_code[SPECDEC__QUANT_TRIES], code[SPECDEC__QUANT_TRIES];
+} specdec__quant_trial;
+
+/* Notes the sums of try t. */
+SPECDEC__INLINE void specdec__quant_note(specdec__quant_trial *trial, int t, const specdec__quant_sums *sums)
 {
-    specdec__quant_sums even = {0, 0, 0}, odd = {0, 0, 0};
-    int i;
-
-    for (i = 0; i < count; i += 2) {
-        double a = specdec__quant_nearest((double)(values[i] - origin) * inverse, low, high);
-        double b = specdec__quant_nearest((double)(values[i + 1] - origin) * inverse, low, high);
-
-        specdec__quant_add(&even, a, (double)weights[i], weighted[i]);
-        specdec__quant_add(&odd, b, (double)weights[i + 1], weighted[i + 1]);
-    }
-    even.code_value += odd.code_value;
-    even.code_code += odd.code_code;
-    even.code += odd.code;
-    return even;
+    trial->code_value[t] = sums->code_value[0] + sums->code_value[1];
+    trial->code_code[t] = sums->code_code[0] + sums->code_code[1];
+    trial->code[t] = sums->code[0] + sums->code[1];
 }
+
+/* The sums for the codes in [low, high] nearest to value * inverse, for so many inverses (tries, even). Two tries at a
+   time: one alone would leave the processor waiting for its sums. */
+SPECDEC__INLINE void specdec__quant_try_two(int pairs, const specdec__quant_pair *value,
+                                            const specdec__quant_pair *weight, const specdec__quant_pair *weighted,
+                                            double low, double high, int tries, const double *inverse,
+                                            specdec__quant_trial *trial)
+{
+    specdec__quant_pair lowest = specdec__quant_both(low), highest = specdec__quant_both(high);
+    int i, t;
+
+    for (t = 0; t < tries; t += 2) {
+        specdec__quant_sums first = {{0, 0}, {0, 0}, {0, 0}}, second = first;
+
+        for (i = 0; i < pairs; i++) {
+            specdec__quant_pair a = specdec__quant_nearest_pair(value[i] * inverse[t], lowest, highest);
+            specdec__quant_pair b = specdec__quant_nearest_pair(value[i] * inverse[t + 1], lowest, highest);
+
+            specdec__quant_add(&first, a - SPECDEC__QUANT_MAGIC, weight ? weight + i : NULL, weighted[i]);
+            specdec__quant_add(&second, b - SPECDEC__QUANT_MAGIC, weight ? weight + i : NULL, weighted[i]);
+        }
+        specdec__quant_note(trial, t, &first);
+        specdec__quant_note(trial, t + 1, &second);
+    }
+}
+
+/* A program that encodes much (specdec-quantize) defines SPECDEC__QUANT_WIDE and gets a copy for AVX2, too. */
+#if !defined(SPECDEC__QUANT_WIDE) || !defined(__x86_64__)
+#define specdec__quant_try specdec__quant_try_two
+#else
+#define SPECDEC__QUANT_AVX2 __attribute__((target("avx2,fma")))
+typedef double specdec__quant_four __attribute__((vector_size(32)));
+
+/* One element more for the sums of four tries: code_value, code_code, code; scaled = value * inverse. Fused, because
+   the products are exact: the bits are those of specdec__quant_add. */
+SPECDEC__INLINE SPECDEC__QUANT_AVX2 void
+specdec__quant_add_four(specdec__quant_four *sums, const double *weight, double weighted,
+                        const specdec__quant_four *scaled, double low, double high)
+{
+    const specdec__quant_four lowest = {low, low, low, low}, highest = {high, high, high, high};
+    const specdec__quant_four product = {weighted, weighted, weighted, weighted};
+    specdec__quant_four code = __builtin_ia32_minpd256(__builtin_ia32_maxpd256(*scaled, lowest), highest), weight_code;
+
+    code = (code + 6755399441055744.0) - 6755399441055744.0;
+    weight_code = weight ? *weight * code : code;
+    sums[0] = __builtin_ia32_vfmaddpd256(product, code, sums[0]);
+    sums[1] = __builtin_ia32_vfmaddpd256(weight_code, code, sums[1]);
+    sums[2] += weight_code;
+}
+
+/* As specdec__quant_try_two, four tries side by side. inverse: SPECDEC__QUANT_TRIES, 0 beyond tries. */
+SPECDEC__INLINE SPECDEC__QUANT_AVX2 void
+specdec__quant_try_four(int pairs, const specdec__quant_pair *value, const specdec__quant_pair *weight,
+                        const specdec__quant_pair *weighted, double low, double high, int tries,
+                        const double *inverse, specdec__quant_trial *trial)
+{
+    const specdec__quant_four zero = {0, 0, 0, 0};
+    int i, t;
+
+    for (t = 0; t < tries; t += 4) {
+        specdec__quant_four even[3] = {zero, zero, zero}, odd[3] = {zero, zero, zero}, inverses;
+
+        memcpy(&inverses, inverse + t, sizeof inverses);
+        for (i = 0; i < pairs; i++) {
+            specdec__quant_four a = inverses * value[i][0], b = inverses * value[i][1];
+            double first = weight ? weight[i][0] : 1, second = weight ? weight[i][1] : 1;
+
+            specdec__quant_add_four(even, weight ? &first : NULL, weighted[i][0], &a, low, high);
+            specdec__quant_add_four(odd, weight ? &second : NULL, weighted[i][1], &b, low, high);
+        }
+        for (i = 0; i < 3; i++)
+            even[i] += odd[i];
+        memcpy(trial->code_value + t, &even[0], sizeof even[0]);
+        memcpy(trial->code_code + t, &even[1], sizeof even[1]);
+        memcpy(trial->code + t, &even[2], sizeof even[2]);
+    }
+}
+
+/* Without and with weights: two loops. */
+static SPECDEC__QUANT_AVX2 __attribute__((noinline)) void
+specdec__quant_try_wide(int pairs, const specdec__quant_pair *value, const specdec__quant_pair *weight,
+                        const specdec__quant_pair *weighted, double low, double high, int tries,
+                        const double *inverse, specdec__quant_trial *trial)
+{
+    if (weight)
+        specdec__quant_try_four(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+    else
+        specdec__quant_try_four(pairs, value, NULL, weighted, low, high, tries, inverse, trial);
+}
+
+/* The one of the two that suits this processor. */
+SPECDEC__INLINE void specdec__quant_try(int pairs, const specdec__quant_pair *value, const specdec__quant_pair *weight,
+                                        const specdec__quant_pair *weighted, double low, double high, int tries,
+                                        const double *inverse, specdec__quant_trial *trial)
+{
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        specdec__quant_try_wide(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+    else
+        specdec__quant_try_two(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+}
+#endif
 
 /* Codes that the value of largest magnitude is tried at, before rounding: near either end of the range. 5.1 and 3 of
    Q4_0 are where values that were IQ2_XXS (8, 25, 43 times a scale) fall almost on whole codes. */
 static const float specdec__quant_peaks_q4_0[] = {-8.8f, -8.4f, -8, -7.6f, -7.2f, 6.2f, 6.6f, 7, 7.4f, 7.8f, 5.1f, 3};
 static const float specdec__quant_peaks_q6_k[] = {-32.8f, -32.4f, -32, -31.6f, -31.2f, 30.2f, 30.6f, 31, 31.4f, 31.8f};
 
-/* Scale s that minimises sum of weight * (value - s * code)^2 over codes in [low, high], of the tries at peaks (tries).
-   0 when all values are. */
-SPECDEC__INLINE float specdec__quant_fit_scale(int count, double low, double high, const float *peaks, size_t tries,
-                                               const float *values, const float *weights, const double *weighted)
+/* Scale s that minimises sum of weight * (value - s * code)^2 over codes in [low, high], of the tries at peaks (tries),
+   where peak is the value of largest magnitude. 0 when all values are. */
+SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__quant_pair *value,
+                                               const specdec__quant_pair *weight, const specdec__quant_pair *weighted,
+                                               double low, double high, const float *peaks, int tries, float peak)
 {
-    float peak = specdec__quant_peak(count, values);
-    double best = 0, scale = 0, inverse = specdec__quant_inverse(peak);
-    size_t t;
+    double best = 0, scale = 0, unit = specdec__quant_inverse(peak);
+    double inverse[SPECDEC__QUANT_TRIES], gain[SPECDEC__QUANT_TRIES];
+    specdec__quant_trial s;
+    int t;
 
     if (!(peak - peak == 0))
         return peak;
-    for (t = 0; t < tries; t++) {
-        specdec__quant_sums s = specdec__quant_try(count, low, high, (double)peaks[t] * inverse, 0, values, weights,
-                                                   weighted);
-        double gain = s.code_code > 0 ? s.code_value * s.code_value / s.code_code : 0;
-
-        if (gain > best) {
-            best = gain;
-            scale = s.code_value / s.code_code;
+    for (t = 0; t < SPECDEC__QUANT_TRIES; t++)
+        inverse[t] = t < tries ? (double)peaks[t] * unit : 0;
+    specdec__quant_try(pairs, value, weight, weighted, low, high, tries, inverse, &s);
+    for (t = 0; t < tries; t++)
+        gain[t] = s.code_value[t] * s.code_value[t] / s.code_code[t];
+    for (t = 0; t < tries; t++) /* 0 / 0 is no gain */
+        if (gain[t] > best) {
+            best = gain[t];
+            scale = s.code_value[t] / s.code_code[t];
         }
-    }
     return (float)scale;
 }
 
-static void specdec__quant_encode_q4_0(const float *values, unsigned char *block)
+SPECDEC__VECTORISE static void specdec__quant_encode_q4_0(const float *values, unsigned char *block)
 {
-    float ones[32];
-    double weighted[32], inverse;
-    uint16_t d;
+    specdec__quant_pair wide[16];
+    unsigned char codes[32];
+    float scale;
     int i;
 
-    for (i = 0; i < 32; i++) {
-        ones[i] = 1;
-        weighted[i] = (double)values[i];
-    }
-    d = specdec__f16_from_float(specdec__quant_fit_scale(32, -8, 7, specdec__quant_peaks_q4_0,
-                                                         SPECDEC__COUNT(specdec__quant_peaks_q4_0), values, ones,
-                                                         weighted));
-    inverse = specdec__quant_inverse(specdec__float_from_f16(d));
-    specdec__store_u16(block, d);
-    for (i = 0; i < 16; i++) {
-        int low = specdec__quant_round((double)values[i] * inverse, -8, 7) + 8;
-        int high = specdec__quant_round((double)values[i + 16] * inverse, -8, 7) + 8;
-        block[2 + i] = (unsigned char)(low | high << 4);
-    }
+    specdec__quant_widen(16, values, wide);
+    scale = specdec__quant_fit_scale(16, wide, NULL, wide, -8, 7, specdec__quant_peaks_q4_0, 12,
+                                     specdec__quant_peak(32, values));
+    specdec__store_u16(block, specdec__f16_from_float(scale));
+    specdec__quant_codes(16, -8, 7, specdec__quant_inverse(specdec__load_f16(block)), wide, codes);
+    for (i = 0; i < 16; i++)
+        block[2 + i] = (unsigned char)((codes[i] + 8) | (codes[i + 16] + 8) << 4);
 }
 
-/* Weights are squared values: what is large must be met best. */
-static void specdec__quant_encode_q6_k(const float *values, unsigned char *block)
+/* The scale of a group of Q6_K (16 values). Weights are squared values: what is large must be met best. */
+SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
 {
-    float scales[16], weights[16], d;
-    double weighted[16];
+    specdec__quant_pair value[8], weight[8], weighted[8];
+    float squares[16];
+    int i;
+
+    for (i = 0; i < 16; i++)
+        squares[i] = values[i] * values[i];
+    specdec__quant_widen(8, values, value);
+    specdec__quant_widen(8, squares, weight);
+    for (i = 0; i < 8; i++)
+        weighted[i] = weight[i] * value[i];
+    return specdec__quant_fit_scale(8, value, weight, weighted, -32, 31, specdec__quant_peaks_q6_k, 10,
+                                    specdec__quant_peak(16, values));
+}
+
+SPECDEC__VECTORISE static void specdec__quant_encode_q6_k(const float *values, unsigned char *block)
+{
+    float scales[16], d;
+    specdec__quant_pair wide[8];
+    unsigned char codes[256];
     int i, g;
 
-    for (g = 0; g < 16; g++) {
-        const float *group = values + 16 * g;
-        for (i = 0; i < 16; i++) {
-            weights[i] = group[i] * group[i];
-            weighted[i] = (double)weights[i] * (double)group[i];
-        }
-        scales[g] = specdec__quant_fit_scale(16, -32, 31, specdec__quant_peaks_q6_k,
-                                             SPECDEC__COUNT(specdec__quant_peaks_q6_k), group, weights, weighted);
-    }
-    memset(block, 0, 210);
+    for (g = 0; g < 16; g++)
+        scales[g] = specdec__quant_fit_q6_k(values + 16 * g);
     specdec__store_u16(block + 208, specdec__f16_from_float(specdec__quant_peak(16, scales) / -128));
     d = specdec__load_f16(block + 208);
     for (g = 0; g < 16; g++) {
         int scale = specdec__quant_round((double)scales[g] * specdec__quant_inverse(d), -128, 127);
-        double inverse = specdec__quant_inverse((double)d * (double)scale);
 
         block[192 + g] = (unsigned char)scale;
-        for (i = 16 * g; i < 16 * g + 16; i++) {
-            int code = specdec__quant_round((double)values[i] * inverse, -32, 31) + 32;
-            unsigned char *low = &block[i / 128 * 64 + i % 64], *high = &block[128 + i / 128 * 32 + i % 32];
-            *low = (unsigned char)(*low | (code & 15) << (i / 64 % 2 * 4));
-            *high = (unsigned char)(*high | (code >> 4) << (i / 32 % 4 * 2));
-        }
+        specdec__quant_widen(8, values + 16 * g, wide);
+        specdec__quant_codes(8, -32, 31, specdec__quant_inverse((double)d * (double)scale), wide, codes + 16 * g);
+    }
+    for (i = 0; i < 256; i++)
+        codes[i] = (unsigned char)(codes[i] + 32);
+    for (i = 0; i < 128; i++) /* nibbles */
+        block[i] = (unsigned char)((codes[i / 64 * 128 + i % 64] & 15) | codes[i / 64 * 128 + 64 + i % 64] << 4);
+    for (i = 0; i < 64; i++) { /* high bits */
+        const unsigned char *from = codes + i / 32 * 128 + i % 32;
+        block[128 + i] = (unsigned char)(from[0] >> 4 | from[32] >> 4 << 2 | from[64] >> 4 << 4 | from[96] >> 4 << 6);
     }
 }
 
 /* Scale s and minimum m, both >= 0, that minimise sum of weight * (value - (s * code - m))^2 over 32 values with codes
    0..15. Weights are |value| plus 1.25 times their mean. */
-static void specdec__quant_fit_affine(const float *values, float *scale_out, float *minimum_out)
+SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, float *scale_out, float *minimum_out)
 {
-    float low = 0, high = values[0], weights[32];
-    double weighted[32], base = 0, sum = 0, value_sum = 0, best = -1;
+    float low, high, above[32], weights[32];
+    double base = 0, sum = 0, value_sum = 0, best = -1, inverse[SPECDEC__QUANT_TRIES];
+    specdec__quant_pair value[16], weight[16], weighted[16];
+    specdec__quant_trial s;
     int i, t;
 
-    for (i = 0; i < 32; i++) {
-        low = values[i] < low ? values[i] : low;
-        high = values[i] > high ? values[i] : high;
+    specdec__quant_extent(32, values, &low, &high);
+    for (i = 0; i < 32; i++)
         base += (double)(values[i] < 0 ? -values[i] : values[i]);
-    }
     base = specdec__product(base, 1.25 / 32);
     *scale_out = 0;
     *minimum_out = -low;
@@ -1748,25 +1932,31 @@ static void specdec__quant_fit_affine(const float *values, float *scale_out, flo
         return;
     for (i = 0; i < 32; i++) {
         weights[i] = (float)(base + (double)(values[i] < 0 ? -values[i] : values[i]));
-        weighted[i] = (double)weights[i] * (double)values[i];
+        above[i] = values[i] - low;
         sum += (double)weights[i];
-        value_sum += weighted[i];
+        value_sum += (double)weights[i] * (double)values[i];
     }
-    for (t = -10; t <= 10; t += 2) {
-        double inverse = (double)(150 + t) / 10 / ((double)high - (double)low);
-        specdec__quant_sums s = specdec__quant_try(32, 0, 15, inverse, low, values, weights, weighted);
-        double all = specdec__product(sum, s.code_code), rest = all - specdec__product(s.code, s.code);
+    specdec__quant_widen(16, values, weighted);
+    specdec__quant_widen(16, weights, weight);
+    specdec__quant_widen(16, above, value);
+    for (i = 0; i < 16; i++)
+        weighted[i] *= weight[i];
+    for (t = 0; t < 12; t++) /* 14 to 16, which comes twice */
+        inverse[t] = (double)(140 + 2 * specdec__min_int(t, 10)) / 10 / ((double)high - (double)low);
+    specdec__quant_try(16, value, weight, weighted, 0, 15, 12, inverse, &s);
+    for (t = 0; t < 12; t++) {
+        double all = specdec__product(sum, s.code_code[t]), rest = all - specdec__product(s.code[t], s.code[t]);
         double scale = 0, minimum = -1, gain;
 
         if (rest > 1e-9 * all) {
-            scale = (specdec__product(sum, s.code_value) - specdec__product(value_sum, s.code)) / rest;
-            minimum = (specdec__product(scale, s.code) - value_sum) / sum;
+            scale = (specdec__product(sum, s.code_value[t]) - specdec__product(value_sum, s.code[t])) / rest;
+            minimum = (specdec__product(scale, s.code[t]) - value_sum) / sum;
         }
-        if (minimum < 0 && s.code_code > 0) {
+        if (minimum < 0 && s.code_code[t] > 0) {
             minimum = 0;
-            scale = s.code_value / s.code_code;
+            scale = s.code_value[t] / s.code_code[t];
         }
-        gain = specdec__product(scale, s.code_value) - specdec__product(minimum, value_sum);
+        gain = specdec__product(scale, s.code_value[t]) - specdec__product(minimum, value_sum);
         if (gain > best && scale > 0 && minimum >= 0) {
             best = gain;
             *scale_out = (float)scale;
@@ -1787,40 +1977,38 @@ static void specdec__quant_pack_scales_k(const int *scales, const int *minimums,
     }
 }
 
-static void specdec__quant_encode_q4_k(const float *values, unsigned char *block)
+SPECDEC__VECTORISE static void specdec__quant_encode_q4_k(const float *values, unsigned char *block)
 {
     float scales[8], minimums[8], d, dmin;
+    specdec__quant_pair above[16];
+    unsigned char codes[256];
     int i, g, scale[8], minimum[8];
 
     for (g = 0; g < 8; g++)
         specdec__quant_fit_affine(values + 32 * g, &scales[g], &minimums[g]);
-    memset(block, 0, 144);
     specdec__store_u16(block, specdec__f16_from_float(specdec__quant_peak(8, scales) / 63));
     specdec__store_u16(block + 2, specdec__f16_from_float(specdec__quant_peak(8, minimums) / 63));
     d = specdec__load_f16(block);
     dmin = specdec__load_f16(block + 2);
     for (g = 0; g < 8; g++) {
-        double inverse;
-
         scale[g] = specdec__quant_round((double)scales[g] * specdec__quant_inverse(d), 0, 63);
         minimum[g] = specdec__quant_round((double)minimums[g] * specdec__quant_inverse(dmin), 0, 63);
-        inverse = specdec__quant_inverse((double)d * (double)scale[g]);
-        for (i = 32 * g; i < 32 * g + 32; i++) {
-            double above = (double)values[i] + (double)dmin * (double)minimum[g];
-            int code = specdec__quant_round(above * inverse, 0, 15);
-            unsigned char *at = &block[16 + i / 64 * 32 + i % 32];
-            *at = (unsigned char)(*at | code << (g % 2 * 4));
-        }
+        specdec__quant_widen(16, values + 32 * g, above);
+        for (i = 0; i < 16; i++)
+            above[i] += (double)dmin * (double)minimum[g];
+        specdec__quant_codes(16, 0, 15, specdec__quant_inverse((double)d * (double)scale[g]), above, codes + 32 * g);
     }
     specdec__quant_pack_scales_k(scale, minimum, block + 4);
+    for (i = 0; i < 128; i++)
+        block[16 + i] = (unsigned char)(codes[i / 32 * 64 + i % 32] | codes[i / 32 * 64 + 32 + i % 32] << 4);
 }
 
 /* Every type that is read. Fields: see specdec__quant_interleave. */
 static const specdec__quant_type specdec__quant_types[] = {
     /* number, name, block, bytes, granule, has_minimum, fields, decode, encode */
-    {SPECDEC__TYPE_F32, "F32", 1, 4, 0, 0, {{4, 1}}, NULL, specdec__quant_encode_f32},
-    {SPECDEC__TYPE_F16, "F16", 1, 2, 0, 0, {{2, 1}}, NULL, specdec__quant_encode_f16},
-    {SPECDEC__TYPE_BF16, "BF16", 1, 2, 0, 0, {{2, 1}}, NULL, specdec__quant_encode_bf16},
+    {SPECDEC__TYPE_F32, "F32", 1, 4, 0, 0, {{4, 1}}, NULL, NULL},
+    {SPECDEC__TYPE_F16, "F16", 1, 2, 0, 0, {{2, 1}}, NULL, NULL},
+    {SPECDEC__TYPE_BF16, "BF16", 1, 2, 0, 0, {{2, 1}}, NULL, NULL},
     {SPECDEC__TYPE_Q4_0, "Q4_0", 32, 18, 32, 0, {{2, 1}, {4, 4}},
      specdec__quant_decode_q4_0, specdec__quant_encode_q4_0},
     {SPECDEC__TYPE_Q4_1, "Q4_1", 32, 20, 32, 1, {{2, 2}, {4, 4}}, specdec__quant_decode_q4_1, NULL},
@@ -1867,31 +2055,30 @@ static SPECDEC__UNUSED size_t specdec__quant_bytes(uint32_t number, uint64_t ele
     return (size_t)(elements / type->block) * type->bytes;
 }
 
-/* One quantised block to floats, out (block). */
-static void specdec__quant_block_to_float(const specdec__quant_type *type, const unsigned char *block, float *out)
+/* One quantised block to floats, out (block). Granules are multiples of 16. */
+SPECDEC__VECTORISE static void specdec__quant_block_to_float(const specdec__quant_type *type,
+                                                             const unsigned char *block, float *out)
 {
     int8_t codes[SPECDEC__QUANT_BLOCK];
     float scale[SPECDEC__QUANT_GRANULES], minimum[SPECDEC__QUANT_GRANULES];
-    int i, k, granules = type->block / type->granule;
+    int i, k;
 
-    memset(minimum, 0, sizeof minimum);
     type->decode(block, codes, scale, minimum);
-    for (i = 0; i < granules; i++) {
-        const int8_t *code = codes + i * type->granule;
-        float *to = out + i * type->granule;
+    for (i = 0; i < type->block; i += 16) {
+        float s = scale[i / type->granule], m = type->has_minimum ? minimum[i / type->granule] : 0;
 
         if (type->has_minimum)
-            for (k = 0; k < type->granule; k++)
-                to[k] = scale[i] * (float)code[k] + minimum[i];
+            for (k = 0; k < 16; k++)
+                out[i + k] = s * (float)codes[i + k] + m;
         else
-            for (k = 0; k < type->granule; k++)
-                to[k] = scale[i] * (float)code[k];
+            for (k = 0; k < 16; k++)
+                out[i + k] = s * (float)codes[i + k];
     }
 }
 
 /* A row of elements (a multiple of the block) of any type to floats, out (elements). */
-static SPECDEC__UNUSED void specdec__quant_to_float(const specdec__quant_type *type, const void *row, size_t elements,
-                                                    float *out)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_to_float(const specdec__quant_type *type,
+                                                                       const void *row, size_t elements, float *out)
 {
     const unsigned char *at = (const unsigned char *)row;
     size_t i;
@@ -1910,15 +2097,26 @@ static SPECDEC__UNUSED void specdec__quant_to_float(const specdec__quant_type *t
             specdec__quant_block_to_float(type, at + i * type->bytes, out + i * type->block);
 }
 
-/* A row of floats (elements, a multiple of the block) to a type that has encode. */
-static SPECDEC__UNUSED void specdec__quant_from_float(const specdec__quant_type *type, const float *values,
-                                                      size_t elements, void *row)
+/* A row of floats (elements, a multiple of the block) to a plain type or one that has encode. */
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_from_float(const specdec__quant_type *type,
+                                                                         const float *values, size_t elements,
+                                                                         void *row)
 {
     unsigned char *at = (unsigned char *)row;
     size_t i;
 
-    for (i = 0; i < elements / type->block; i++)
-        type->encode(values + i * type->block, at + i * type->bytes);
+    if (type->number == SPECDEC__TYPE_F32)
+        for (i = 0; i < elements; i++)
+            specdec__store_u32(at + 4 * i, specdec__bits_from_float(values[i]));
+    else if (type->number == SPECDEC__TYPE_F16)
+        for (i = 0; i < elements; i++)
+            specdec__store_u16(at + 2 * i, specdec__f16_from_float(values[i]));
+    else if (type->number == SPECDEC__TYPE_BF16)
+        for (i = 0; i < elements; i++)
+            specdec__store_u16(at + 2 * i, specdec__bf16_from_float(values[i]));
+    else
+        for (i = 0; i < elements / type->block; i++)
+            type->encode(values + i * type->block, at + i * type->bytes);
 }
 
 /* Bits 0, 4, 8 .. 28 of word, side by side; and back. */
@@ -2386,6 +2584,12 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
 /* Makes the compiler load a vector once, not again for every use. */
 #define SPECDEC__KEEP(vector) __asm__("" : "+v"(vector))
 
+/* What lies unpacked in a panel counts as a type of its own, by granule and minimum; signed: codes that were not made unsigned. */
+enum {
+    SPECDEC__X86_PANEL_32 = SPECDEC__TYPE_COUNT, SPECDEC__X86_PANEL_32M, SPECDEC__X86_PANEL_16, SPECDEC__X86_PANEL_16M,
+    SPECDEC__X86_PANEL_32_SIGNED, SPECDEC__X86_PANEL_16_SIGNED
+};
+
 /* What is added to a code to make it unsigned. */
 SPECDEC__INLINE int specdec__x86_bias(int type)
 {
@@ -2407,6 +2611,7 @@ SPECDEC__INLINE int specdec__x86_limit(int type)
     case SPECDEC__TYPE_Q3_K: return 7;
     case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q4_K: return 15;
     case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q5_K: return 31;
+    case SPECDEC__X86_PANEL_32: case SPECDEC__X86_PANEL_32M: case SPECDEC__X86_PANEL_16: case SPECDEC__X86_PANEL_16M: return 31;
     case SPECDEC__TYPE_Q6_K: return 63;
     default: return 255;
     }
@@ -2439,15 +2644,12 @@ SPECDEC__INLINE int specdec__x86_is_block_32(int type)
     }
 }
 
-/* What lies unpacked in a panel counts as a type of its own, by granule and minimum. */
-enum { SPECDEC__X86_PANEL_32 = SPECDEC__TYPE_COUNT, SPECDEC__X86_PANEL_32M, SPECDEC__X86_PANEL_16, SPECDEC__X86_PANEL_16M };
-
 /* Values that share a scale. */
 SPECDEC__INLINE int specdec__x86_granule(int type)
 {
     switch (type) {
     case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q3_K: case SPECDEC__TYPE_Q6_K: return 16;
-    case SPECDEC__X86_PANEL_16: case SPECDEC__X86_PANEL_16M: return 16;
+    case SPECDEC__X86_PANEL_16: case SPECDEC__X86_PANEL_16M: case SPECDEC__X86_PANEL_16_SIGNED: return 16;
     default: return 32;
     }
 }
@@ -3357,6 +3559,48 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
     }
 }
 
+/* Seldom types are unpacked: codes, unsigned ones or signed ones, and their pairs, for AVX2 and AVX-VNNI alike. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack(int type, const unsigned char *tile, int blocks, specdec__panel *panel)
+{
+    const int granule = specdec__x86_granule(type), per = 32 / granule, span = specdec__x86_span(type);
+    int8_t room[512];
+    const int8_t *factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, tile, room, panel);
+    __m256i u[8];
+    __m256 d[2];
+    int half, b, g, i;
+
+    for (half = 0; half < 2; half++) {
+        specdec__avx2_scales(type, tile, half, d);
+        for (b = 0; b < blocks; b++) {
+            for (i = half * 64; i < span; i += 128)
+                _mm_prefetch((const char *)tile + b * span + SPECDEC__AHEAD + i, _MM_HINT_T0);
+            specdec__avx2_codes(type, tile, panel, b, half, u);
+            for (i = 0; i < 8; i++)
+                specdec__avx2_put_bytes(panel->u.codes + b * 512 + i * 64 + half * 32, u[i]);
+            for (g = b * per; g < (b + 1) * per; g++) {
+                specdec__avx2_put_bytes(panel->pair[g] + half * 8, specdec__avx2_pair(type, u + g % per * 4, granule / 4));
+                _mm256_storeu_ps(panel->scale[g] + half * 8, specdec__avx2_granule_scale(type, 0, tile, factors, d, panel, g, half));
+                if (specdec__x86_has_minimum(type))
+                    _mm256_storeu_ps(panel->minimum[g] + half * 8, specdec__avx2_granule_scale(type, 1, tile, factors, d, panel, g, half));
+            }
+        }
+    }
+}
+
+#define SPECDEC__AVX2_UNPACK(number) \
+    SPECDEC__AVX2 static void specdec__avx2_unpack_##number(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel) \
+    { (void)type; specdec__avx2_unpack(SPECDEC__TYPE_##number, tile, blocks, panel); }
+
+SPECDEC__AVX2_UNPACK(Q4_1)
+SPECDEC__AVX2_UNPACK(Q5_0)
+SPECDEC__AVX2_UNPACK(Q5_1)
+SPECDEC__AVX2_UNPACK(Q2_K)
+SPECDEC__AVX2_UNPACK(Q3_K)
+SPECDEC__AVX2_UNPACK(Q5_K)
+SPECDEC__AVX2_UNPACK(IQ2_XXS)
+SPECDEC__AVX2_UNPACK(IQ4_NL)
+SPECDEC__AVX2_UNPACK(IQ4_XS)
+
 #define SPECDEC__AVX2_FUSED(isa, target) \
     /* acc (column) += a granule times 1 or 2 columns. */ \
     target SPECDEC__INLINE void specdec__##isa##_fused_columns(int type, int columns, const __m256i *u, __m256i pair, __m256 scale, __m256 minimum, \
@@ -3443,6 +3687,34 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
                 specdec__##isa##_fused_run(type, tiles, t, (size_t)from * span, (size_t)blocks * span, run, panels, x, at, columns, count, sums[t]); \
             } \
         } \
+    } \
+    /* sums (column, 16) += a panel times 1 or 2 columns. */ \
+    target SPECDEC__INLINE void specdec__##isa##_dot_columns(int type, int columns, const specdec__panel *panel, int blocks, const specdec__columns *x, \
+                                                             size_t at, float *sums) \
+    { \
+        const int granule = specdec__x86_granule(type), per = 32 / granule, vectors = granule / 4; \
+        int half, k, c, i; \
+        for (half = 0; half < 16; half += 8) { \
+            __m256 acc[2]; \
+            SPECDEC__UNROLL \
+            for (c = 0; c < columns; c++) \
+                acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS + half); \
+            for (k = 0; k < blocks * per; k++) { \
+                const specdec__x86_x from = specdec__x86_at(x, at + (size_t)(k / per) * (size_t)x->n, per, k % per); \
+                __m256 scale = _mm256_loadu_ps(panel->scale[k] + half), minimum = scale; \
+                __m256i u[8]; \
+                SPECDEC__UNROLL \
+                for (i = 0; i < vectors; i++) \
+                    u[i] = specdec__##isa##_unpacked(type, specdec__avx2_get(panel->u.codes + (k * vectors + i) * 64 + half * 4)); \
+                if (specdec__x86_has_minimum(type)) \
+                    minimum = _mm256_loadu_ps(panel->minimum[k] + half); \
+                specdec__##isa##_fused_columns(type, columns, u, specdec__##isa##_unpacked_pair(type, specdec__avx2_get(panel->pair[k] + half)), \
+                                               scale, minimum, &from, 0, acc); \
+            } \
+            SPECDEC__UNROLL \
+            for (c = 0; c < columns; c++) \
+                _mm256_storeu_ps(sums + c * SPECDEC__ROWS + half, acc[c]); \
+        } \
     }
 
 #define SPECDEC__AVX2_MULTIPLY(isa, target, number) \
@@ -3456,11 +3728,16 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
         } \
     }
 
-/* The same for types that are seldom, in less machine code. */
-#define SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, number) \
-    target static void specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
-                                                          int block, int column, int count, float *const *sums) \
-    { specdec__##isa##_fused(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, 0, count, sums); }
+#define SPECDEC__AVX2_DOT(isa, target, name, type) \
+    target static void specdec__##isa##_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, int count, \
+                                                   float *sums) \
+    { \
+        size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
+        for (; count >= 2; count -= 2, at += 2, sums += 2 * SPECDEC__ROWS) \
+            specdec__##isa##_dot_columns(type, 2, panel, blocks, x, at, sums); \
+        if (count) \
+            specdec__##isa##_dot_columns(type, 1, panel, blocks, x, at, sums); \
+    }
 
 #define SPECDEC__AVX2_MULTIPLIES(isa, target) \
     SPECDEC__AVX2_FUSED(isa, target) \
@@ -3468,15 +3745,15 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
     SPECDEC__AVX2_MULTIPLY(isa, target, Q8_0) \
     SPECDEC__AVX2_MULTIPLY(isa, target, Q4_K) \
     SPECDEC__AVX2_MULTIPLY(isa, target, Q6_K) \
-    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q4_1) \
-    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q5_0) \
-    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q5_1) \
-    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q2_K) \
-    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q3_K) \
-    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, Q5_K) \
-    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, IQ2_XXS) \
-    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, IQ4_NL) \
-    SPECDEC__AVX2_MULTIPLY_SMALL(isa, target, IQ4_XS)
+    SPECDEC__AVX2_DOT(isa, target, 16, SPECDEC__X86_PANEL_16) \
+    SPECDEC__AVX2_DOT(isa, target, 16m, SPECDEC__X86_PANEL_16M) \
+    SPECDEC__AVX2_DOT(isa, target, 32, SPECDEC__X86_PANEL_32) \
+    SPECDEC__AVX2_DOT(isa, target, 32m, SPECDEC__X86_PANEL_32M) \
+    SPECDEC__AVX2_DOT(isa, target, 32_signed, SPECDEC__X86_PANEL_32_SIGNED)
+
+/* What lies in a panel as it is multiplied. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_unpacked(int type, __m256i codes) { (void)type; return codes; }
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_unpacked_pair(int type, __m256i pair) { (void)type; return pair; }
 
 SPECDEC__AVX2_MULTIPLIES(avx2, SPECDEC__AVX2)
 
@@ -3503,6 +3780,17 @@ SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_pair(int type, const _
         else
             rest = _mm256_add_epi8(rest, u[i]);
     return specdec__avx2_bias_pair(type, _mm256_dpbusd_avx_epi32(sum, rest, _mm256_set1_epi8(1)));
+}
+
+/* Signed codes of a panel plus 128, and what that adds to their pair. */
+SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_unpacked(int type, __m256i codes)
+{
+    return specdec__avx2_is_signed(type) ? _mm256_xor_si256(codes, _mm256_set1_epi8((char)-128)) : codes;
+}
+
+SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_unpacked_pair(int type, __m256i pair)
+{
+    return specdec__avx2_is_signed(type) ? _mm256_or_si256(pair, _mm256_set1_epi32(-128 * 65536)) : pair;
 }
 
 /* In two chains a column: half the wait for the last product. */
@@ -4088,8 +4376,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block_columns(int type, int
         specdec__avx512_columns(type, tiles, 1, taken, from, c, sums);
 }
 
-/* Two tiles side by side, which need a column's codes at the same time, or one, times count columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, int tiles, const specdec__tiles *from_tiles, int blocks, specdec__panel *panels,
+/* Two tiles side by side, which need a column's codes at the same time, times count columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, const specdec__tiles *tiles, int blocks, specdec__panel *panels,
                                                           const specdec__columns *x, size_t at, int count, float *const *sums)
 {
     const int run = specdec__x86_is_block_32(type) ? blocks : 8;
@@ -4100,15 +4388,15 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, int tiles, c
 
     for (from = 0; from < end; from += (size_t)run * span) {
         if (!specdec__x86_is_block_32(type))
-            for (t = 0; t < tiles; t++)
-                specdec__avx512_scales(type, from_tiles->tile[t] + from, panels + t);
+            for (t = 0; t < 2; t++)
+                specdec__avx512_scales(type, tiles->tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
             SPECDEC__UNROLL
-            for (t = 0; t < tiles; t++) {
-                specdec__x86_prefetch((int)span, from_tiles->tile[t], from + (size_t)b * span, end, from_tiles->next[t]);
-                specdec__avx512_take(type, from_tiles->tile[t] + from, b, panels + t, taken + t);
+            for (t = 0; t < 2; t++) {
+                specdec__x86_prefetch((int)span, tiles->tile[t], from + (size_t)b * span, end, tiles->next[t]);
+                specdec__avx512_take(type, tiles->tile[t] + from, b, panels + t, taken + t);
             }
-            specdec__avx512_block_columns(type, tiles, taken, x, at, count, sums);
+            specdec__avx512_block_columns(type, 2, taken, x, at, count, sums);
         }
     }
 }
@@ -4169,11 +4457,14 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, 
         int t; \
         for (t = 0; t < 2 && tiles->tile[t] && !block; t++) \
             memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float)); \
-        if (count > SPECDEC__AVX512_FEW) { \
-            if (tiles->tile[1]) \
-                specdec__avx512_many(SPECDEC__TYPE_##number, 2, tiles, blocks, panels, x, at, count, sums); \
-            else \
-                specdec__avx512_many(SPECDEC__TYPE_##number, 1, tiles, blocks, panels, x, at, count, sums); \
+        if (count > SPECDEC__AVX512_FEW && tiles->tile[1]) { \
+            specdec__avx512_many(SPECDEC__TYPE_##number, tiles, blocks, panels, x, at, count, sums); \
+            return; \
+        } \
+        if (count > SPECDEC__AVX512_FEW) { /* an odd tile is seldom: a few of its columns, then the others */ \
+            float *others = sums[0] + SPECDEC__AVX512_FEW * SPECDEC__ROWS; \
+            specdec__avx512_multiply_##number(tiles, blocks, panels, x, block, column, SPECDEC__AVX512_FEW, sums); \
+            specdec__avx512_multiply_##number(tiles, blocks, panels, x, block, column + SPECDEC__AVX512_FEW, count - SPECDEC__AVX512_FEW, &others); \
             return; \
         } \
         for (t = 0; t < 2 && tiles->tile[t]; t++) { \
@@ -5013,21 +5304,33 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
 #define SPECDEC__DOT_KERNELS(table, name) \
     SPECDEC__GRANULE_KERNELS(table, dot, specdec__##name##_16, specdec__##name##_16m, specdec__##name##_32, specdec__##name##_32m)
 
-#define SPECDEC__TYPE_KERNELS(table, name) \
+/* Types that an x86 instruction set multiplies without a panel, and how the others are unpacked. */
+#define SPECDEC__X86_KERNELS(table, isa, unpack_isa) \
     do { \
-        (table)->multiply[SPECDEC__TYPE_Q4_0] = specdec__##name##_Q4_0; \
-        (table)->multiply[SPECDEC__TYPE_Q4_1] = specdec__##name##_Q4_1; \
-        (table)->multiply[SPECDEC__TYPE_Q5_0] = specdec__##name##_Q5_0; \
-        (table)->multiply[SPECDEC__TYPE_Q5_1] = specdec__##name##_Q5_1; \
-        (table)->multiply[SPECDEC__TYPE_Q8_0] = specdec__##name##_Q8_0; \
-        (table)->multiply[SPECDEC__TYPE_Q2_K] = specdec__##name##_Q2_K; \
-        (table)->multiply[SPECDEC__TYPE_Q3_K] = specdec__##name##_Q3_K; \
-        (table)->multiply[SPECDEC__TYPE_Q4_K] = specdec__##name##_Q4_K; \
-        (table)->multiply[SPECDEC__TYPE_Q5_K] = specdec__##name##_Q5_K; \
-        (table)->multiply[SPECDEC__TYPE_Q6_K] = specdec__##name##_Q6_K; \
-        (table)->multiply[SPECDEC__TYPE_IQ2_XXS] = specdec__##name##_IQ2_XXS; \
-        (table)->multiply[SPECDEC__TYPE_IQ4_NL] = specdec__##name##_IQ4_NL; \
-        (table)->multiply[SPECDEC__TYPE_IQ4_XS] = specdec__##name##_IQ4_XS; \
+        (table)->multiply[SPECDEC__TYPE_Q4_0] = specdec__##isa##_multiply_Q4_0; \
+        (table)->multiply[SPECDEC__TYPE_Q8_0] = specdec__##isa##_multiply_Q8_0; \
+        (table)->multiply[SPECDEC__TYPE_Q4_K] = specdec__##isa##_multiply_Q4_K; \
+        (table)->multiply[SPECDEC__TYPE_Q6_K] = specdec__##isa##_multiply_Q6_K; \
+        (table)->unpack[SPECDEC__TYPE_Q4_1] = specdec__##unpack_isa##_unpack_Q4_1; \
+        (table)->unpack[SPECDEC__TYPE_Q5_0] = specdec__##unpack_isa##_unpack_Q5_0; \
+        (table)->unpack[SPECDEC__TYPE_Q5_1] = specdec__##unpack_isa##_unpack_Q5_1; \
+        (table)->unpack[SPECDEC__TYPE_Q2_K] = specdec__##unpack_isa##_unpack_Q2_K; \
+        (table)->unpack[SPECDEC__TYPE_Q3_K] = specdec__##unpack_isa##_unpack_Q3_K; \
+        (table)->unpack[SPECDEC__TYPE_Q5_K] = specdec__##unpack_isa##_unpack_Q5_K; \
+        (table)->unpack[SPECDEC__TYPE_IQ2_XXS] = specdec__##unpack_isa##_unpack_IQ2_XXS; \
+        (table)->unpack[SPECDEC__TYPE_IQ4_NL] = specdec__##unpack_isa##_unpack_IQ4_NL; \
+        (table)->unpack[SPECDEC__TYPE_IQ4_XS] = specdec__##unpack_isa##_unpack_IQ4_XS; \
+    } while (0)
+
+#define SPECDEC__AVX2_KERNELS(table, isa) \
+    do { \
+        SPECDEC__FLOAT_KERNELS(table, avx2); \
+        SPECDEC__DOT_KERNELS(table, isa##_dot); \
+        SPECDEC__X86_KERNELS(table, isa, avx2); \
+        (table)->dot[SPECDEC__TYPE_IQ2_XXS] = specdec__##isa##_dot_32_signed; \
+        (table)->dot[SPECDEC__TYPE_IQ4_NL] = specdec__##isa##_dot_32_signed; \
+        (table)->dot[SPECDEC__TYPE_IQ4_XS] = specdec__##isa##_dot_32_signed; \
+        (table)->name = #isa; \
     } while (0)
 
 #define SPECDEC__FLOAT_KERNELS(table, isa) \
@@ -5120,16 +5423,13 @@ static void specdec__kernels_sse41(specdec__kernels *table)
 
 static void specdec__kernels_avx2(specdec__kernels *table)
 {
-    SPECDEC__FLOAT_KERNELS(table, avx2);
-    SPECDEC__TYPE_KERNELS(table, avx2_multiply);
+    SPECDEC__AVX2_KERNELS(table, avx2);
 }
 
 #ifdef SPECDEC__AVXVNNI
 static void specdec__kernels_avxvnni(specdec__kernels *table)
 {
-    SPECDEC__FLOAT_KERNELS(table, avx2);
-    SPECDEC__TYPE_KERNELS(table, avxvnni_multiply);
-    table->name = "avxvnni";
+    SPECDEC__AVX2_KERNELS(table, avxvnni);
 }
 #endif
 
@@ -5137,19 +5437,7 @@ static void specdec__kernels_avx512(specdec__kernels *table)
 {
     SPECDEC__FLOAT_KERNELS(table, avx512);
     SPECDEC__DOT_KERNELS(table, avx512_dot);
-    table->multiply[SPECDEC__TYPE_Q4_0] = specdec__avx512_multiply_Q4_0;
-    table->multiply[SPECDEC__TYPE_Q8_0] = specdec__avx512_multiply_Q8_0;
-    table->multiply[SPECDEC__TYPE_Q4_K] = specdec__avx512_multiply_Q4_K;
-    table->multiply[SPECDEC__TYPE_Q6_K] = specdec__avx512_multiply_Q6_K;
-    table->unpack[SPECDEC__TYPE_Q4_1] = specdec__avx512_unpack_Q4_1;
-    table->unpack[SPECDEC__TYPE_Q5_0] = specdec__avx512_unpack_Q5_0;
-    table->unpack[SPECDEC__TYPE_Q5_1] = specdec__avx512_unpack_Q5_1;
-    table->unpack[SPECDEC__TYPE_Q2_K] = specdec__avx512_unpack_Q2_K;
-    table->unpack[SPECDEC__TYPE_Q3_K] = specdec__avx512_unpack_Q3_K;
-    table->unpack[SPECDEC__TYPE_Q5_K] = specdec__avx512_unpack_Q5_K;
-    table->unpack[SPECDEC__TYPE_IQ2_XXS] = specdec__avx512_unpack_IQ2_XXS;
-    table->unpack[SPECDEC__TYPE_IQ4_NL] = specdec__avx512_unpack_IQ4_NL;
-    table->unpack[SPECDEC__TYPE_IQ4_XS] = specdec__avx512_unpack_IQ4_XS;
+    SPECDEC__X86_KERNELS(table, avx512, avx512);
 }
 
 typedef struct specdec__cpuid {
@@ -6348,6 +6636,22 @@ static specdec_result specdec__vocab_get_flag(const specdec__gguf *gguf, const c
     return result;
 }
 
+/* Refuses a way to cut words that is not in the table; says which ones are. */
+static specdec_result specdec__vocab_unknown_words(specdec__bytes name, specdec_error *error)
+{
+    char known[SPECDEC_ERROR_TEXT_SIZE];
+    specdec__writer w = {NULL, sizeof known, 0};
+    size_t i;
+
+    w.text = known;
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++) {
+        specdec__write_bytes(&w, ", ", i ? 2 : 0);
+        specdec__write_bytes(&w, specdec__vocab_words_known[i].name, strlen(specdec__vocab_words_known[i].name));
+    }
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.pre is %.*s; known are %s",
+                         (int)(name.size < 64 ? name.size : 64), (const char *)name.data, known);
+}
+
 /* tokenizer.ggml.model and .pre, with the defaults that go with them. */
 static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
@@ -6380,9 +6684,7 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
                                                 strlen(specdec__vocab_words_known[i].name)))
             v->words = &specdec__vocab_words_known[i];
     if (!v->words)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
-                             "tokenizer.ggml.pre is %.*s (gpt-2, llama-bpe and qwen2 are read)",
-                             (int)(words.size < 64 ? words.size : 64), (const char *)words.data);
+        return specdec__vocab_unknown_words(words, error);
     v->add_bos = v->words->add_bos;
     return SPECDEC_OK;
 }
@@ -13207,10 +13509,12 @@ void specdec_model_deinit(specdec_model *model)
 #define X(name) SPECDEC__PASTE(SPECDEC__ISA, name)
 #define SPECDEC__LANE SPECDEC__TARGET static
 #define SPECDEC__LANE_INLINE SPECDEC__TARGET SPECDEC__INLINE
-#ifdef SPECDEC__NARROW /* sixteen lanes take many instructions: long functions are called */
+#ifdef SPECDEC__NARROW /* sixteen lanes take many instructions: long functions are called, and nothing is done four at a time */
 #define SPECDEC__LANE_LONG SPECDEC__TARGET static __attribute__((noinline))
+#define SPECDEC__TOGETHER 1
 #else
 #define SPECDEC__LANE_LONG SPECDEC__LANE_INLINE
+#define SPECDEC__TOGETHER 4
 #endif
 
 /* e^x for x <= 88, about 1 ulp; below -87 the result stays at e^-87. Cody-Waite reduction and a degree-6 polynomial. */
@@ -13379,8 +13683,8 @@ SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const s
 {
     const float *values = x->values + (size_t)column * (size_t)x->stride + (size_t)block * 32;
 
-    for (; count >= 4; count -= 4, values += 4 * (size_t)x->stride, sums += 64)
-        X(dot_float_columns)(panel->u.values, blocks * 32, values, x->stride, sums, 4);
+    for (; count >= SPECDEC__TOGETHER; count -= SPECDEC__TOGETHER, values += SPECDEC__TOGETHER * (size_t)x->stride, sums += SPECDEC__TOGETHER * 16)
+        X(dot_float_columns)(panel->u.values, blocks * 32, values, x->stride, sums, SPECDEC__TOGETHER);
     for (; count; count--, values += x->stride, sums += 16)
         X(dot_float_columns)(panel->u.values, blocks * 32, values, x->stride, sums, 1);
 }
@@ -13420,11 +13724,16 @@ SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const
 
 SPECDEC__LANE void X(scores)(const float *queries, int dim, int count, const float *keys, float *scores)
 {
-    switch (count) {
+    int i;
+
+    switch (SPECDEC__TOGETHER > 1 ? count : 0) {
     case 4: X(scores_queries)(queries, dim, keys, scores, 4); break;
     case 3: X(scores_queries)(queries, dim, keys, scores, 3); break;
     case 2: X(scores_queries)(queries, dim, keys, scores, 2); break;
-    default: X(scores_queries)(queries, dim, keys, scores, 1); break;
+    default:
+        for (i = 0; i < count; i++)
+            X(scores_queries)(queries + i * dim, dim, keys, scores + i * SPECDEC__KEYS, 1);
+        break;
     }
 }
 
@@ -13495,8 +13804,8 @@ SPECDEC__LANE void X(weigh)(const float *weights, int count, const float *values
     int d = 0, c;
 
     for (; d + 16 * SPECDEC__WIDTH <= dim; d += 16 * SPECDEC__WIDTH) {
-        if (count == 4)
-            X(weigh_chunk)(weights, values, valid, dim, out, d, 4, SPECDEC__WIDTH);
+        if (count == SPECDEC__TOGETHER)
+            X(weigh_chunk)(weights, values, valid, dim, out, d, SPECDEC__TOGETHER, SPECDEC__WIDTH);
         else
             for (c = 0; c < count; c++)
                 X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, valid, dim, out + c, d, 1, SPECDEC__WIDTH);
@@ -13659,6 +13968,7 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const fl
 #undef SPECDEC__LANE_INLINE
 #undef SPECDEC__LANE_LONG
 #undef SPECDEC__NARROW
+#undef SPECDEC__TOGETHER
 #undef SPECDEC__ISA
 #undef SPECDEC__TARGET
 #undef SPECDEC__WIDTH

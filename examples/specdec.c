@@ -3,7 +3,7 @@
 #define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
 #include "specdec.h"
 #include "tools/program.h"
-#include <signal.h>
+#include "tools/json.h"
 
 enum { VERIFY_GREEDY = 1 }; /* places in the words behind --verify and --spec */
 enum { SPEC_DRAFT = 2 };
@@ -17,15 +17,36 @@ typedef struct options {
 static specdec *volatile running; /* the engine that Ctrl-C cancels; NULL: Ctrl-C ends the program */
 static volatile sig_atomic_t interrupted;
 static program_energy energy;      /* of reading prompts and writing answers */
+static int written;                /* tokens of all answers */
+static char last_byte = '\n';      /* that went to standard output */
+
+/* A text that grows. */
+typedef struct text {
+    char *bytes;
+    size_t length, room;
+} text;
+
+/* A message and its answer. */
+typedef struct exchange {
+    text question, answer;
+} exchange;
+
+/* Exchanges that are remembered: with a system message and a new one, as many messages as specdec_chat takes at once. */
+enum { TALK_MOST = 31 };
+
+/* A conversation, and what is remembered of it: the youngest exchanges. */
+typedef struct talk {
+    specdec *engine;
+    const options *o;
+    exchange exchanges[TALK_MOST]; /* [count], oldest first */
+    int count;
+} talk;
 
 /* Once: ends the work under way. Twice, or when nothing is under way: the program. */
 static void on_interrupt(int number)
 {
-    signal(number, SIG_DFL);
-    if (!running || interrupted) {
-        raise(number);
-        return;
-    }
+    if (!running || interrupted)
+        program_die(number);
     interrupted = 1;
     specdec_cancel(running);
 }
@@ -41,6 +62,8 @@ static void interruptible(specdec *engine)
 /* Writes text at once. Returns 0 when nobody takes it any more. */
 static int put(const char *bytes, size_t length)
 {
+    if (length)
+        last_byte = bytes[length - 1];
     return fwrite(bytes, 1, length, stdout) == length && fflush(stdout) == 0;
 }
 
@@ -60,21 +83,63 @@ static int interrupted_status(void)
     return 128 + SIGINT;
 }
 
-/* Streams the answer to what was prompted. Returns PROGRAM_OK, also when Ctrl-C ended it, or an exit status. */
-static int answer(specdec *engine)
+/* Appends bytes. Returns 0, and the text stays as it was, when memory ran out. */
+static int append(text *t, const char *bytes, size_t length)
 {
+    size_t needed = t->length + length;
+
+    if (needed > t->room) {
+        char *grown = needed < length || needed > SIZE_MAX / 2 ? NULL : (char *)realloc(t->bytes, 2 * needed);
+
+        if (!grown)
+            return 0;
+        t->bytes = grown;
+        t->room = 2 * needed;
+    }
+    if (length)
+        memcpy(t->bytes + t->length, bytes, length);
+    t->length = needed;
+    return 1;
+}
+
+/* Tokens of the text so far. */
+static int tokens_of(const specdec *engine)
+{
+    const int32_t *tokens;
+    int count;
+
+    specdec_tokens(engine, &tokens, &count);
+    return count;
+}
+
+static int context_of(const specdec *engine)
+{
+    specdec_info info;
+
+    specdec_get_info(engine, &info);
+    return info.context;
+}
+
+/* Streams the answer to what was prompted; keep gets it, too, if not NULL. Returns PROGRAM_OK, also when Ctrl-C ended
+   it, or an exit status. */
+static int answer(specdec *engine, text *keep)
+{
+    int before = tokens_of(engine);
     specdec_text piece;
     specdec_result result;
 
     do {
         result = specdec_next(engine, &piece);
         program_energy_poll(&energy);
-        if ((result == SPECDEC_OK || result == SPECDEC_DONE) && !put(piece.bytes, piece.length))
+        if (result != SPECDEC_OK && result != SPECDEC_DONE)
+            break;
+        if (!put(piece.bytes, piece.length))
             return output_lost();
+        if (keep && !append(keep, piece.bytes, piece.length))
+            return program_failed("out of memory", "");
     } while (result == SPECDEC_OK);
-    if (result != SPECDEC_OK && result != SPECDEC_DONE && result != SPECDEC_ERROR_CANCELLED)
-        return engine_failed(engine);
-    return PROGRAM_OK;
+    written += tokens_of(engine) - before;
+    return result == SPECDEC_DONE || result == SPECDEC_ERROR_CANCELLED ? PROGRAM_OK : engine_failed(engine);
 }
 
 /* One prompt, one continuation. */
@@ -88,139 +153,296 @@ static int complete(specdec *engine, const options *o, const char *prompt, size_
     if (o->echo && !put(prompt, length))
         return output_lost();
     if (o->limit != 0)
-        status = answer(engine);
+        status = answer(engine, NULL);
     if (!status && isatty(STDOUT_FILENO) && !put("\n", 1))
         return output_lost();
     return status ? status : interrupted ? interrupted_status() : PROGRAM_OK;
 }
 
-/* One turn of a conversation; the first one brings the system message along. */
-static int turn(specdec *engine, const options *o, int first, const char *text, size_t length)
+static void add_message(specdec_message *messages, size_t *count, specdec_role role, const char *bytes, size_t length)
 {
-    specdec_message messages[2];
-    specdec_result result;
-    size_t count = 0;
-
-    if (first && o->system) {
-        messages[count].role = SPECDEC_SYSTEM;
-        messages[count].text = o->system;
-        messages[count++].length = SPECDEC_WHOLE_STRING;
-    }
-    messages[count].role = SPECDEC_USER;
-    messages[count].text = text;
-    messages[count++].length = length;
-    interruptible(engine);
-    result = specdec_chat(engine, messages, count);
-    if (result == SPECDEC_ERROR_CANCELLED && !interrupted) /* by a Ctrl-C that came just behind the last answer */
-        result = specdec_chat(engine, messages, count);
-    if (result)
-        return interrupted ? PROGRAM_OK : engine_failed(engine);
-    return o->limit ? answer(engine) : PROGRAM_OK;
+    messages[*count].role = role;
+    messages[*count].text = bytes ? bytes : "";
+    messages[(*count)++].length = length;
 }
 
-/* Reads one line without its end; NULL at the end of the input. The caller frees it. */
-static char *read_line(FILE *file, size_t *length)
+/* Prompts a line. An empty engine is told the system message and the exchanges from `from` on before. */
+static specdec_result ask(talk *t, int from, const char *line, size_t length)
 {
-    size_t room = 256;
-    char *line = (char *)malloc(room);
-    int c = EOF;
+    specdec_message messages[2 * TALK_MOST + 2];
+    specdec_result result;
+    size_t count = 0;
+    int i;
 
-    *length = 0;
-    while (line && (c = getc(file)) != EOF && c != '\n') {
-        if (*length + 1 == room) {
-            char *grown = (char *)realloc(line, room *= 2);
-
-            if (!grown)
-                free(line);
-            line = grown;
+    if (!tokens_of(t->engine)) {
+        if (t->o->system)
+            add_message(messages, &count, SPECDEC_SYSTEM, t->o->system, SPECDEC_WHOLE_STRING);
+        for (i = from; i < t->count; i++) {
+            add_message(messages, &count, SPECDEC_USER, t->exchanges[i].question.bytes,
+                        t->exchanges[i].question.length);
+            add_message(messages, &count, SPECDEC_ASSISTANT, t->exchanges[i].answer.bytes,
+                        t->exchanges[i].answer.length);
         }
-        if (line)
-            line[(*length)++] = (char)c;
     }
-    if (line && c == EOF && !*length) {
-        free(line);
-        line = NULL;
+    add_message(messages, &count, SPECDEC_USER, line, length);
+    result = specdec_chat(t->engine, messages, count);
+    if (result == SPECDEC_ERROR_CANCELLED && !interrupted) /* by a Ctrl-C that came just behind the last answer */
+        result = specdec_chat(t->engine, messages, count);
+    return result;
+}
+
+/* Is there room for an answer: for -n tokens, or for a quarter of the context? */
+static int has_room(const talk *t)
+{
+    int context = context_of(t->engine), wanted = context / 4;
+
+    if (t->o->limit >= 0 && t->o->limit < wanted)
+        wanted = t->o->limit;
+    return context - tokens_of(t->engine) >= wanted;
+}
+
+/* Could the context hold a line, were it alone? The format's own tokens are not counted. */
+static int fits_alone(const talk *t, const char *line, size_t length)
+{
+    size_t count;
+    specdec_result result = specdec_tokenize(t->engine, line, length, 0, 1, NULL, 0, &count);
+
+    return result != SPECDEC_ERROR_CONTEXT && count < (size_t)context_of(t->engine);
+}
+
+/* Forgets the oldest exchanges. */
+static void forget(talk *t, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++) {
+        free(t->exchanges[i].question.bytes);
+        free(t->exchanges[i].answer.bytes);
     }
-    return line;
+    t->count -= count;
+    memmove(t->exchanges, t->exchanges + count, (size_t)t->count * sizeof *t->exchanges);
+}
+
+/* Begins the text anew with as many exchanges as leave room, and prompts a line. When it does not fit even alone, the
+   text becomes what it was before: its first `before` tokens. */
+static specdec_result ask_anew(talk *t, int before, const char *line, size_t length)
+{
+    size_t bytes = (size_t)before * sizeof(int32_t);
+    int32_t *saved = (int32_t *)malloc(bytes + 1);
+    const int32_t *tokens;
+    specdec_result result;
+    int from = 0, count;
+
+    specdec_tokens(t->engine, &tokens, &count);
+    if (saved)
+        memcpy(saved, tokens, bytes);
+    do {
+        specdec_rewind(t->engine, 0);
+        result = ask(t, ++from, line, length);
+    } while (from < t->count && (result == SPECDEC_ERROR_CONTEXT || (!result && !has_room(t))));
+    if (!result) {
+        fprintf(stderr, "%s: the context is full: %d of %d exchanges forgotten, the oldest\n", program_name, from,
+                t->count);
+        forget(t, from);
+    } else if (result == SPECDEC_ERROR_CONTEXT && saved && before) {
+        specdec_prompt_tokens(t->engine, saved, (size_t)before); /* if it fails, ask begins anew next time */
+    }
+    free(saved);
+    return result;
+}
+
+/* Notes an exchange; when there are too many, the oldest is forgotten. Returns where it stands; NULL when memory ran
+   out. */
+static exchange *remember(talk *t, const char *line, size_t length)
+{
+    exchange *e;
+
+    if (t->count == TALK_MOST)
+        forget(t, 1);
+    e = &t->exchanges[t->count];
+    memset(e, 0, sizeof *e);
+    if (!append(&e->question, line, length))
+        return NULL;
+    t->count++;
+    return e;
+}
+
+/* With --special an answer shows the token that ended it; the chat format has it anyway. */
+static void drop_end_token(specdec *engine, text *answer_text)
+{
+    const int32_t *tokens;
+    char end[256];
+    size_t length;
+    int count;
+
+    specdec_tokens(engine, &tokens, &count);
+    if (!specdec_token_text(engine, tokens[count - 1], end, sizeof end, &length) && length <= answer_text->length &&
+        memcmp(answer_text->bytes + answer_text->length - length, end, length) == 0)
+        answer_text->length -= length;
+}
+
+/* Answers what was asked; says so when the context ended the answer. Returns a status. */
+static int answer_in_talk(talk *t, exchange *e)
+{
+    int before = written, context = context_of(t->engine), status = answer(t->engine, &e->answer);
+    int limited = t->o->limit >= 0 && written - before >= t->o->limit;
+
+    if (status || interrupted || limited)
+        return status;
+    if (tokens_of(t->engine) >= context)
+        fprintf(stderr, "%s: the context of %d tokens is full: the answer is cut off\n", program_name, context);
+    else if (t->o->config.show_special)
+        drop_end_token(t->engine, &e->answer);
+    return PROGRAM_OK;
+}
+
+/* One turn of a conversation. A line that the context cannot hold is left out and said; with `only` it is a failure.
+   Returns a status; PROGRAM_OK also when Ctrl-C ended the turn. */
+static int turn(talk *t, const char *line, size_t length, int only)
+{
+    int before = tokens_of(t->engine);
+    specdec_result result;
+    exchange *e;
+
+    interruptible(t->engine);
+    result = ask(t, 0, line, length);
+    if (t->count && (result == SPECDEC_ERROR_CONTEXT ? fits_alone(t, line, length) : !result && !has_room(t)))
+        result = ask_anew(t, before, line, length);
+    if (result == SPECDEC_ERROR_CONTEXT && !only)
+        return fprintf(stderr, "%s: this line does not fit into the context of %d tokens: left out\n", program_name,
+                       context_of(t->engine)), PROGRAM_OK;
+    if (result)
+        return interrupted ? PROGRAM_OK : engine_failed(t->engine);
+    e = remember(t, line, length);
+    if (!e)
+        return program_failed("out of memory", "");
+    return t->o->limit ? answer_in_talk(t, e) : PROGRAM_OK;
+}
+
+/* Reads one line without its end into an empty text. Bytes beyond what any context can hold are dropped. Returns 0 at
+   the end of the input. */
+static int read_line(FILE *file, text *line)
+{
+    int c, any = 0;
+
+    line->length = 0;
+    while ((c = getc(file)) != EOF && c != '\n') {
+        char byte = (char)c;
+
+        any = 1;
+        if (line->length <= PROGRAM_MOST_BYTES && !append(line, &byte, 1))
+            return 0;
+    }
+    return any || c != EOF;
 }
 
 /* A conversation: every line of standard input is a message. */
-static int converse(specdec *engine, const options *o)
+static int converse(talk *t)
 {
-    int status = PROGRAM_OK, first = 1;
-    size_t length;
-    char *line;
+    int status = PROGRAM_OK;
+    text line = {NULL, 0, 0};
 
-    for (;;) {
+    while (!status) {
         interruptible(NULL);
         if (isatty(STDIN_FILENO))
             fputs("> ", stderr);
         program_energy_look(&energy);
-        line = read_line(stdin, &length);
-        program_energy_skip(&energy);
-        if (!line)
+        if (!read_line(stdin, &line))
             break;
-        if (length) {
-            status = turn(engine, o, first, line, length);
-            if (!status && !put("\n", 1))
-                status = output_lost();
-            first = first && interrupted;
-        }
-        free(line);
-        if (status)
-            return status;
+        program_energy_skip(&energy);
+        if (line.length)
+            status = turn(t, line.bytes, line.length, 0);
+        if (line.length && !status && !put("\n", 1))
+            status = output_lost();
     }
-    return PROGRAM_OK;
+    free(line.bytes);
+    return status;
 }
 
 /* One message, one answer. */
-static int reply(specdec *engine, const options *o, const char *prompt, size_t length)
+static int reply(talk *t, const char *prompt, size_t length)
 {
-    int status = turn(engine, o, 1, prompt, length);
+    int status = turn(t, prompt, length, 1);
 
     if (!status && isatty(STDOUT_FILENO) && !put("\n", 1))
         return output_lost();
     return status ? status : interrupted ? interrupted_status() : PROGRAM_OK;
 }
 
-/* Tokens that were handed out, and the seconds and steps they took. */
-static int written_tokens(const specdec *engine, specdec_stats *stats)
+/* A conversation from its first line or message to its end. */
+static int chat(specdec *engine, const options *o, const char *prompt, size_t length)
 {
-    const int32_t *tokens;
-    int count;
+    static talk t;
+    int status;
 
-    specdec_get_stats(engine, stats);
-    specdec_tokens(engine, &tokens, &count);
-    return count - (int)stats->prompt_tokens;
+    t.engine = engine;
+    t.o = o;
+    status = prompt ? reply(&t, prompt, length) : converse(&t);
+    forget(&t, t.count);
+    return status;
 }
 
 static double ratio(double a, double b) { return b > 0 ? a / b : 0; }
 
+/* How many steps had which width, and which tree. */
+static void write_steps(json_writer *j, const specdec_stats *s)
+{
+    int i;
+
+    json_integer(j, "steps_model", s->steps_model);
+    json_integer(j, "steps_ngram", s->steps_ngram);
+    json_array(j, "steps_by_width");
+    for (i = 0; i < (int)(sizeof s->steps_by_width / sizeof *s->steps_by_width); i++)
+        json_integer(j, NULL, s->steps_by_width[i]);
+    json_close(j);
+    json_array(j, "trees");
+    for (i = 0; i < SPECDEC_STATS_TREES && s->trees[i].steps; i++) {
+        json_object(j, NULL);
+        json_integer(j, "nodes", s->trees[i].nodes);
+        json_integer(j, "levels", s->trees[i].levels);
+        json_integer(j, "steps", s->trees[i].steps);
+        json_close(j);
+    }
+    json_close(j);
+    json_integer(j, "steps_other_trees", s->steps_other_trees);
+}
+
 static int write_stats(const specdec *engine, program_output *out)
 {
     specdec_stats s;
-    int tokens = written_tokens(engine, &s), ranks = 8, i;
+    double other;
+    int ranks = 8, i;
+    json_writer j;
 
+    specdec_get_stats(engine, &s);
+    other = s.seconds - s.draft_seconds - s.verify_seconds;
     while (ranks && !s.offered_by_rank[ranks - 1])
         ranks--;
-    fprintf(out->file, "{\"tokens\":%d,\"seconds\":%.6f,\"tok_s\":%.3f,\"ttft_ms\":%.3f,\"steps\":%lld,\"tokens_per_step\":%.4f,\"acceptance_by_rank\":[",
-            tokens, s.seconds, ratio(tokens, s.seconds), 1000 * s.first_token_seconds, (long long)s.steps, ratio(tokens, (double)s.steps));
+    if (out->standard && last_byte != '\n')
+        putc('\n', out->file);
+    json_begin(&j, out->file);
+    json_object(&j, NULL);
+    json_integer(&j, "tokens", written);
+    json_number(&j, "seconds", "%.6f", s.seconds);
+    json_number(&j, "tok_s", "%.3f", ratio(written, s.seconds));
+    json_number(&j, "ttft_ms", "%.3f", 1000 * s.first_token_seconds);
+    json_integer(&j, "steps", s.steps);
+    json_number(&j, "tokens_per_step", "%.4f", ratio(written, (double)s.steps));
+    json_array(&j, "acceptance_by_rank");
     for (i = 0; i < ranks; i++)
-        fprintf(out->file, i ? ",%.4f" : "%.4f", ratio((double)s.accepted_by_rank[i], (double)s.offered_by_rank[i]));
-    fprintf(out->file, "],\"draft_s\":%.6f,\"verify_s\":%.6f,\"other_s\":%.6f,\"drafted\":%lld,\"accepted\":%lld,"
-            "\"steps_model\":%lld,\"steps_ngram\":%lld,\"steps_by_width\":[", s.draft_seconds, s.verify_seconds,
-            s.seconds > s.draft_seconds + s.verify_seconds ? s.seconds - s.draft_seconds - s.verify_seconds : 0, (long long)s.drafted,
-            (long long)s.accepted, (long long)s.steps_model, (long long)s.steps_ngram);
-    for (i = 0; i < (int)(sizeof s.steps_by_width / sizeof *s.steps_by_width); i++)
-        fprintf(out->file, i ? ",%lld" : "%lld", (long long)s.steps_by_width[i]);
-    fprintf(out->file, "],\"trees\":[");
-    for (i = 0; i < SPECDEC_STATS_TREES && s.trees[i].steps; i++)
-        fprintf(out->file, "%s{\"nodes\":%d,\"levels\":%d,\"steps\":%lld}", i ? "," : "", (int)s.trees[i].nodes, (int)s.trees[i].levels,
-                (long long)s.trees[i].steps);
-    fprintf(out->file, "],\"steps_other_trees\":%lld", (long long)s.steps_other_trees);
-    if (energy.known)
-        fprintf(out->file, ",\"energy_j\":%.3f,\"energy_j_token\":%.4f", energy.joules, ratio(energy.joules, tokens));
-    fprintf(out->file, "}\n");
+        json_number(&j, NULL, "%.4f", ratio((double)s.accepted_by_rank[i], (double)s.offered_by_rank[i]));
+    json_close(&j);
+    json_number(&j, "draft_s", "%.6f", s.draft_seconds);
+    json_number(&j, "verify_s", "%.6f", s.verify_seconds);
+    json_number(&j, "other_s", "%.6f", other > 0 ? other : 0);
+    json_integer(&j, "drafted", s.drafted);
+    json_integer(&j, "accepted", s.accepted);
+    write_steps(&j, &s);
+    if (energy.known) {
+        json_number(&j, "energy_j", "%.3f", energy.joules);
+        json_number(&j, "energy_j_token", "%.4f", ratio(energy.joules, written));
+    }
+    json_close(&j);
     return program_output_close(out);
 }
 
@@ -229,13 +451,14 @@ static void report(const specdec *engine)
 {
     specdec_stats s;
     specdec_info info;
-    int tokens = written_tokens(engine, &s);
 
+    specdec_get_stats(engine, &s);
     specdec_get_info(engine, &info);
-    fprintf(stderr, "\n[%d tokens, %.1f a second, %.2f a step; prompt %lld tokens, %.1f a second; ", tokens, ratio(tokens, s.seconds),
-            ratio(tokens, (double)s.steps), (long long)s.prompt_tokens, ratio((double)s.prompt_tokens, s.prompt_seconds));
+    fprintf(stderr, "\n[%d tokens, %.1f a second, %.2f a step; prompt %lld tokens, %.1f a second; ", written,
+            ratio(written, s.seconds), ratio(written, (double)s.steps), (long long)s.prompt_tokens,
+            ratio((double)s.prompt_tokens, s.prompt_seconds));
     if (energy.known)
-        fprintf(stderr, "%.2f J a token; ", ratio(energy.joules, tokens));
+        fprintf(stderr, "%.2f J a token; ", ratio(energy.joules, written));
     fprintf(stderr, "%d threads, %s]\n", info.threads, info.isa);
 }
 
@@ -254,7 +477,7 @@ static int run(options *o, const char *prompt, size_t length, program_output *st
     if (specdec_init(&engine, &o->config, memory, bytes))
         return program_failed("", specdec_last_error(&o->config));
     program_energy_begin(&energy, PROGRAM_ENERGY);
-    status = !o->chat ? complete(engine, o, prompt, length) : prompt ? reply(engine, o, prompt, length) : converse(engine, o);
+    status = (o->chat ? chat : complete)(engine, o, prompt, length);
     program_energy_look(&energy);
     interruptible(NULL);
     if (stats->file && write_stats(engine, stats) && !status)
@@ -343,11 +566,24 @@ static int read_options(options *o, int argc, char **argv)
     return status == PROGRAM_GO_ON ? check(o) : status;
 }
 
+/* Opens the output of --stats. Returns a status. */
+static int open_stats(const options *o, program_output *stats)
+{
+    const char *inputs[4] = {NULL, NULL, NULL, NULL};
+    int count = 0;
+
+    inputs[count++] = o->config.target.path;
+    if (o->config.draft.path)
+        inputs[count++] = o->config.draft.path;
+    inputs[count] = o->file ? o->file : o->prompt ? NULL : "-";
+    return o->stats ? program_output_open(stats, o->stats, inputs) : PROGRAM_OK;
+}
+
 int main(int argc, char **argv)
 {
-    program_output stats = {NULL, NULL, NULL};
+    program_output stats = PROGRAM_NO_OUTPUT;
     const char *prompt;
-    char *text = NULL;
+    char *from_file = NULL;
     size_t length;
     options o;
     int status = read_options(&o, argc, argv);
@@ -358,16 +594,16 @@ int main(int argc, char **argv)
     prompt = o.prompt;
     length = prompt ? strlen(prompt) : 0;
     if (o.file) {
-        prompt = text = program_read_file(o.file, &length);
-        if (!text)
+        prompt = from_file = program_read_file(o.file, &length);
+        if (!prompt)
             return PROGRAM_FAILED;
-        if (length && text[length - 1] == '\n')
+        if (length && prompt[length - 1] == '\n')
             length--;
     }
-    if (o.stats && program_output_open(&stats, o.stats))
-        return PROGRAM_FAILED;
-    status = run(&o, prompt, length, &stats);
+    status = open_stats(&o, &stats);
+    if (!status)
+        status = run(&o, prompt, length, &stats);
     program_output_drop(&stats);
-    free(text);
+    free(from_file);
     return status;
 }

@@ -70,16 +70,15 @@ static void write_file(const char *path, const void *data, size_t size)
 }
 
 /* Converts `image`, which has size bytes, and says what the program returned. Its messages go to a file. */
-static int convert(size_t size)
+static int convert_into(size_t size, char *out)
 {
     char program[] = "specdec-convert", a[] = "--checkpoint", b[] = "--vocabulary", c[] = "-o";
     char d[] = "--name", e[] = "tiny";
-    char *words[] = {program, a, checkpoint, b, vocabulary, c, output, d, e, NULL};
+    char *words[] = {program, a, checkpoint, b, vocabulary, c, out, d, e, NULL};
     char messages[96];
     int status, kept = dup(STDERR_FILENO);
 
     write_file(checkpoint, image, size);
-    remove(output);
     snprintf(messages, sizeof messages, "%s/messages", folder);
     CHECK(freopen(messages, "w", stderr) != NULL);
     status = convert_main(9, words);
@@ -87,6 +86,12 @@ static int convert(size_t size)
     dup2(kept, STDERR_FILENO);
     close(kept);
     return status;
+}
+
+static int convert(size_t size)
+{
+    remove(output);
+    return convert_into(size, output);
 }
 
 /* Whether the last message has these words. */
@@ -343,6 +348,14 @@ static void test_headers(void)
     refused(image_size, "bytes");
 }
 
+static void test_same_file(void)
+{
+    TEST("no input is overwritten");
+    make_checkpoint(0);
+    CHECK_EQUAL_INT(convert_into(image_size, vocabulary), PROGRAM_FAILED);
+    CHECK(said("same file") && exists(vocabulary));
+}
+
 static void test_files(void)
 {
     const size_t sizes[] = {1, 27, 28, 1000};
@@ -405,6 +418,7 @@ int main(void)
     test_logits(0);
     test_logits(1);
     test_headers();
+    test_same_file();
     test_files();
     for (i = 0; i < SPECDEC__COUNT(names); i++) {
         snprintf(path, sizeof path, "%s/%s", folder, names[i]);

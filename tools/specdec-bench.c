@@ -2,6 +2,7 @@
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
 #include "tools/program.h"
+#include "tools/json.h"
 #include "tools/measure.h"
 
 #define MAX_MODELS 8
@@ -519,31 +520,85 @@ static void print_md(const bench *b, const model_result *results, int count)
     }
 }
 
+static void print_json_step(json_writer *j, const step_result *s)
+{
+    json_gap(j, "\n  ");
+    json_object(j, NULL);
+    json_integer(j, "width", s->width);
+    json_number(j, "ms_min", "%.3f", s->ms.min);
+    json_number(j, "ms_median", "%.3f", s->ms.median);
+    json_number(j, "ms_max", "%.3f", s->ms.max);
+    json_number(j, "roofline_share", "%.3f", s->share);
+    json_close(j);
+}
+
+static void print_json_prefill(json_writer *j, const model_result *r, int k)
+{
+    json_object(j, NULL);
+    json_integer(j, "tokens", r->prefill_tokens[k]);
+    json_number(j, "tok_s", "%.1f", r->prefill_tok_s[k]);
+    json_number(j, "peak_share", "%.3f", r->prefill_share[k]);
+    json_close(j);
+}
+
+static void print_json_speculation(json_writer *j, const model_result *r, int k)
+{
+    json_object(j, NULL);
+    json_text(j, "mode", r->spec_mode[k]);
+    json_number(j, "tok_s", "%.2f", r->spec_tok_s[k]);
+    json_number(j, "tokens_per_step", "%.3f", r->spec_tokens_per_step[k]);
+    json_close(j);
+}
+
+static void print_json_model(json_writer *j, const model_result *r, int widths)
+{
+    int k;
+
+    json_gap(j, "\n");
+    json_object(j, NULL);
+    json_text(j, "file", r->file);
+    json_text(j, "type", r->type);
+    json_number(j, "weight_bytes", "%.0f", r->weight_bytes);
+    json_number(j, "macs_per_token", "%.0f", r->macs);
+    json_number(j, "load_s", "%.3f", r->load_seconds);
+    json_number(j, "first_token_ms", "%.1f", r->first_token_ms);
+    json_number(j, "decode_tok_s", "%.2f", r->decode_tok_s);
+    json_gap(j, "\n ");
+    json_array(j, "steps");
+    for (k = 0; k < widths; k++)
+        print_json_step(j, &r->steps[k]);
+    json_close(j);
+    json_gap(j, "\n ");
+    json_array(j, "prefill");
+    for (k = 0; k < r->prefill_count; k++)
+        print_json_prefill(j, r, k);
+    json_close(j);
+    json_gap(j, "\n ");
+    json_array(j, "speculative");
+    for (k = 0; k < r->spec_count; k++)
+        print_json_speculation(j, r, k);
+    json_close(j);
+    json_close(j);
+}
+
 static void print_json(const bench *b, const model_result *results, int count)
 {
-    int i, k;
+    json_writer j;
+    int i;
 
-    printf("{\"threads\":%d,\"isa\":\"%s\",\"context\":%d,\"read_gbps\":%.2f,\"int8_gmacs\":%.1f,\"meeting_us\":%.2f,\"models\":[", b->m->pool.threads,
-           b->m->isa, b->o->context, spread_of(b->read_gbps, b->repeats).median, spread_of(b->int8_gmacs, b->repeats).median,
-           spread_of(b->meeting_us, b->repeats).median);
-    for (i = 0; i < count; i++) {
-        const model_result *r = &results[i];
-
-        printf("%s\n{\"file\":\"%s\",\"type\":\"%s\",\"weight_bytes\":%.0f,\"macs_per_token\":%.0f,\"load_s\":%.3f,\"first_token_ms\":%.1f,"
-               "\"decode_tok_s\":%.2f,\n \"steps\":[", i ? "," : "", r->file, r->type, r->weight_bytes, r->macs, r->load_seconds, r->first_token_ms,
-               r->decode_tok_s);
-        for (k = 0; k < b->o->width_count; k++)
-            printf("%s\n  {\"width\":%d,\"ms_min\":%.3f,\"ms_median\":%.3f,\"ms_max\":%.3f,\"roofline_share\":%.3f}", k ? "," : "", r->steps[k].width,
-                   r->steps[k].ms.min, r->steps[k].ms.median, r->steps[k].ms.max, r->steps[k].share);
-        printf("],\n \"prefill\":[");
-        for (k = 0; k < r->prefill_count; k++)
-            printf("%s{\"tokens\":%d,\"tok_s\":%.1f,\"peak_share\":%.3f}", k ? "," : "", r->prefill_tokens[k], r->prefill_tok_s[k], r->prefill_share[k]);
-        printf("],\n \"speculative\":[");
-        for (k = 0; k < r->spec_count; k++)
-            printf("%s{\"mode\":\"%s\",\"tok_s\":%.2f,\"tokens_per_step\":%.3f}", k ? "," : "", r->spec_mode[k], r->spec_tok_s[k], r->spec_tokens_per_step[k]);
-        printf("]}");
-    }
-    printf("]}\n");
+    json_begin(&j, stdout);
+    json_object(&j, NULL);
+    json_integer(&j, "threads", b->m->pool.threads);
+    json_text(&j, "isa", b->m->isa);
+    json_integer(&j, "context", b->o->context);
+    json_number(&j, "read_gbps", "%.2f", spread_of(b->read_gbps, b->repeats).median);
+    json_number(&j, "int8_gmacs", "%.1f", spread_of(b->int8_gmacs, b->repeats).median);
+    json_number(&j, "meeting_us", "%.2f", spread_of(b->meeting_us, b->repeats).median);
+    json_array(&j, "models");
+    for (i = 0; i < count; i++)
+        print_json_model(&j, &results[i], b->o->width_count);
+    json_close(&j);
+    json_close(&j);
 }
 
 /* Step time over width, both on doubling axes: a flat line is a step that costs the same at every width. */
@@ -769,57 +824,81 @@ static void print_md_comparison(const comparison *c)
             print_md_shapes(c, i, j);
 }
 
-static void print_json_row(const char *name, const double *values, int count, const char *behind)
+/* What is expected of every shape for one rule's acceptance. */
+static void print_json_shapes(json_writer *j, const comparison *c, int at, int rule)
 {
-    int i;
+    const shape_scores *s = &c->scores[at][rule];
+    double values[MEASURE_RANKS];
 
-    printf("\"%s\":[", name);
-    for (i = 0; i < count; i++)
-        printf("%s%.6g", i ? "," : "", values[i]);
-    printf("]%s", behind);
+    json_gap(j, rule ? "\n    " : "");
+    json_object(j, rule_name(&c->rates[at], rule));
+    measure_vector(&c->rates[at], (measure_rule)rule, values);
+    json_numbers(j, "acceptance", "%.6g", values, MEASURE_RANKS);
+    json_numbers(j, "sequoia", "%.6g", s->sequoia, SIZES);
+    json_numbers(j, "chain", "%.6g", s->chain, SIZES);
+    json_numbers(j, "chains16", "%.6g", s->chains, SIZES);
+    json_numbers(j, "kary", "%.6g", s->full, SIZES);
+    json_close(j);
 }
 
-static void print_json_rates(const comparison *c, int at)
+static void print_json_rates(json_writer *j, const comparison *c, int at)
 {
     const measure_rates *r = &c->rates[at];
-    double values[MEASURE_RANKS];
-    int j, k;
+    double values[4];
+    int i, k;
 
-    printf("{\"temperature\":%g,\"positions\":%ld,\"decisions\":%ld,\n   \"accepted\":{", (double)r->temperature, r->positions, r->decisions);
-    for (j = 0; j < rule_count(r, MEASURE_RULES); j++) {
+    json_gap(j, "\n  ");
+    json_object(j, NULL);
+    json_number(j, "temperature", "%g", (double)r->temperature);
+    json_integer(j, "positions", r->positions);
+    json_integer(j, "decisions", r->decisions);
+    json_gap(j, "\n   ");
+    json_object(j, "accepted");
+    for (i = 0; i < rule_count(r, MEASURE_RULES); i++) {
         for (k = 0; k < 4; k++)
-            values[k] = share(r, r->within[j][k]);
-        print_json_row(rule_name(r, j), values, 4, j + 1 < rule_count(r, MEASURE_RULES) ? "," : "");
+            values[k] = share(r, r->within[i][k]);
+        json_numbers(j, rule_name(r, i), "%.6g", values, 4);
     }
-    printf("},\n   \"expected\":{");
-    for (j = 0; j < rule_count(r, 2); j++) {
-        const shape_scores *s = &c->scores[at][j];
-
-        printf("%s\"%s\":{", j ? ",\n    " : "", rule_name(r, j));
-        measure_vector(r, (measure_rule)j, values);
-        print_json_row("acceptance", values, MEASURE_RANKS, ",");
-        print_json_row("sequoia", s->sequoia, SIZES, ",");
-        print_json_row("chain", s->chain, SIZES, ",");
-        print_json_row("chains16", s->chains, SIZES, ",");
-        print_json_row("kary", s->full, SIZES, "}");
-    }
-    printf("}}");
+    json_close(j);
+    json_gap(j, "\n   ");
+    json_object(j, "expected");
+    for (i = 0; i < rule_count(r, 2); i++)
+        print_json_shapes(j, c, at, i);
+    json_close(j);
+    json_close(j);
 }
 
 static void print_json_comparison(const comparison *c)
 {
+    static const int32_t children[] = {1, 2, 4, 8};
+    int32_t widths[SPECDEC__COUNT(sizes)];
+    json_writer j;
     int i;
 
-    printf("{\"children\":[1,2,4,8],\"n\":[8,16,32,64,128,256,512],\n \"temperatures\":[");
-    for (i = 0; i < c->count; i++) {
-        printf("%s\n  ", i ? "," : "");
-        print_json_rates(c, i);
+    for (i = 0; i < SIZES; i++)
+        widths[i] = sizes[i];
+    json_begin(&j, stdout);
+    json_object(&j, NULL);
+    json_integers(&j, "children", children, 4);
+    json_integers(&j, "n", widths, SIZES);
+    json_gap(&j, "\n ");
+    json_array(&j, "temperatures");
+    for (i = 0; i < c->count; i++)
+        print_json_rates(&j, c, i);
+    json_gap(&j, "\n ");
+    json_close(&j);
+    json_gap(&j, "\n ");
+    json_array(&j, "runs");
+    for (i = 0; i < RUN_WIDTHS; i++) {
+        json_object(&j, NULL);
+        json_integer(&j, "n", sizes[i]);
+        json_number(&j, "temperature", "%g", (double)c->rates[c->run_at].temperature);
+        json_number(&j, "sequoia", "%.4f", tokens_a_step(&c->runs[i][0]));
+        json_number(&j, "chain", "%.4f", tokens_a_step(&c->runs[i][1]));
+        json_close(&j);
     }
-    printf("\n ],\n \"runs\":[");
-    for (i = 0; i < RUN_WIDTHS; i++)
-        printf("%s{\"n\":%d,\"temperature\":%g,\"sequoia\":%.4f,\"chain\":%.4f}", i ? "," : "", sizes[i], (double)c->rates[c->run_at].temperature,
-               tokens_a_step(&c->runs[i][0]), tokens_a_step(&c->runs[i][1]));
-    printf("]}\n");
+    json_close(&j);
+    json_close(&j);
 }
 
 static int run_comparison(const options *o)
@@ -867,7 +946,7 @@ static int run_comparison(const options *o)
         return PROGRAM_FAILED;
     (o->format == FORMAT_JSON ? print_json_comparison : print_md_comparison)(&c);
     specdec_deinit(c.m.e);
-    return fflush(stdout) ? program_failed("cannot write", "") : PROGRAM_OK;
+    return program_flush();
 }
 
 /* --- command line ---------------------------------------------------------------------------------------------------- */
@@ -966,5 +1045,5 @@ int main(int argc, char **argv)
     specdec__pool_deinit(&m.pool);
     free(m.memory);
     free(arena.base);
-    return fflush(stdout) ? program_failed("cannot write", "") : PROGRAM_OK;
+    return program_flush();
 }

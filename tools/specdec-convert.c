@@ -155,7 +155,7 @@ static int read_files(tool *t)
 
 static void put(tool *t, const void *bytes, size_t count)
 {
-    fwrite(bytes, 1, count, t->out.file);
+    program_output_write(&t->out, bytes, count);
     t->written += count;
 }
 
@@ -310,11 +310,12 @@ static int put_values(tool *t, int i, const char *name, int layer)
 
 static int run(tool *t)
 {
+    const char *inputs[] = {t->checkpoint, t->vocabulary, NULL};
     int status = read_files(t);
 
     if (status == PROGRAM_OK)
         status = for_tensors(t, check_tensor);
-    if (status || program_output_open(&t->out, t->output))
+    if (status || program_output_open(&t->out, t->output, inputs))
         return PROGRAM_FAILED;
     put(t, "GGUF", 4);
     put_u32(t, 3);

@@ -230,7 +230,5 @@ int main(int argc, char **argv)
 
     if (status == PROGRAM_GO_ON)
         status = run(&o);
-    if (fflush(stdout) || ferror(stdout))
-        return program_failed("cannot write the output", "");
-    return status;
+    return program_flush() ? PROGRAM_FAILED : status;
 }

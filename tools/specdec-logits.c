@@ -96,29 +96,29 @@ static void build_step(tool *t, specdec__batch *batch, int from, int count, int 
     }
 }
 
-static void write_row(tool *t, const float *logits, FILE *file)
+static void write_row(tool *t, const float *logits, program_output *out)
 {
     int i;
 
     for (i = 0; i < t->model.vocab_size; i++)
         specdec__store_u32(t->row + 4 * (size_t)i, specdec__bits_from_float(logits[i]));
-    fwrite(t->row, 4, (size_t)t->model.vocab_size, file);
+    program_output_write(out, t->row, 4 * (size_t)t->model.vocab_size);
 }
 
-static int write_rows(tool *t, const options *o, FILE *file, specdec_error *error)
+static int write_rows(tool *t, const options *o, program_output *out, specdec_error *error)
 {
     specdec_result result;
     specdec__batch batch;
     int from, count, i;
 
-    for (from = 0; from < t->count && !ferror(file); from += count) {
+    for (from = 0; from < t->count && !ferror(out->file); from += count) {
         count = specdec__min_int(o->width, t->count - from);
         build_step(t, &batch, from, count, o->tree);
         result = specdec__forward(&t->context, &batch, error);
         if (result)
             return program_failed("", error->text);
         for (i = 0; i < count; i++)
-            write_row(t, t->context.logits + (size_t)t->path[i] * (size_t)t->model.vocab_size, file);
+            write_row(t, t->context.logits + (size_t)t->path[i] * (size_t)t->model.vocab_size, out);
         specdec__view_commit(&t->context.view, &t->context.kv, t->path, count);
         program_progress(NULL, "logits", from + count, t->count);
     }
@@ -145,7 +145,7 @@ static int run(tool *t, const options *o, program_output *out)
     arena.used = 0;
     if (lay_out(t, o, &arena, &error))
         return program_failed("", error.text);
-    status = write_rows(t, o, out->file, &error);
+    status = write_rows(t, o, out, &error);
     specdec__pool_deinit(&t->pool);
     specdec__model_deinit(&t->model);
     return status;
@@ -186,7 +186,8 @@ static int read_options(options *o, int argc, char **argv)
 int main(int argc, char **argv)
 {
     static tool t;
-    program_output out;
+    program_output out = PROGRAM_NO_OUTPUT;
+    const char *inputs[] = {NULL, NULL, NULL};
     size_t length;
     options o;
     int status = read_options(&o, argc, argv);
@@ -202,7 +203,9 @@ int main(int argc, char **argv)
             return PROGRAM_FAILED;
     }
     status = read_tokens(&t, o.tokens);
-    if (status || program_output_open(&out, o.output))
+    inputs[0] = o.model;
+    inputs[1] = o.tokens_file;
+    if (status || program_output_open(&out, o.output, inputs))
         return status ? status : PROGRAM_FAILED;
     status = run(&t, &o, &out);
     if (status)

@@ -13,17 +13,14 @@
    a note. Memory: the mapped input, one row of floats a thread and a few MB of output. */
 
 #define SPECDEC_NO_SIMD /* no kernels are run: builds in a third of the time */
+#define SPECDEC__QUANT_WIDE /* encoders have a copy for AVX2, chosen while running */
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
+#include "program.h"
 
 #include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-enum { EXIT_FAILED = 1, EXIT_USAGE = 2, CHUNK_BYTES = 8 << 20 };
+enum { CHUNK_BYTES = 2 << 20 };
 
 typedef struct output_type {
     const char *name;
@@ -49,7 +46,7 @@ typedef struct job {
 } job;
 
 typedef struct options {
-    const char *input, *output;
+    const char *input, *output, *type_name;
     const output_type *type;
     int threads;
 } options;
@@ -61,23 +58,15 @@ typedef struct tool {
     job *jobs;
     int64_t layers;
     int has_output; /* the model has an output matrix of its own */
-    FILE *out;
-    char *part;     /* name of the unfinished file */
+    program_output out;
     float *floats;  /* (threads, longest row) */
     size_t floats_a_thread;
-    unsigned char *chunk; /* converted rows */
+    unsigned char *chunk; /* converted rows: (2, chunk_size), one chunk filled while the other one is written */
     size_t chunk_size;
     uint64_t written; /* bytes of the output so far */
     uint64_t bytes_done, bytes_all; /* for the progress bar */
 } tool;
 
-static volatile sig_atomic_t interrupted;
-
-static void on_signal(int number)
-{
-    (void)number;
-    interrupted = 1;
-}
 
 /* Says what went wrong. Returns 0, so that a check reads `return failed(...)`. */
 static int failed(const char *what, specdec__bytes name, const char *why)
@@ -88,21 +77,8 @@ static int failed(const char *what, specdec__bytes name, const char *why)
 
 static int failed_text(const char *what, const char *why)
 {
-    fprintf(stderr, "specdec-quantize: %s%s\n", what, why);
+    program_failed(what, why);
     return 0;
-}
-
-static void usage(FILE *out)
-{
-    fputs("usage: specdec-quantize [-t THREADS] IN.gguf OUT.gguf TYPE\n"
-          "Rewrites a GGUF model in another number format.\n"
-          "  TYPE         Q8_0, Q4_0, Q4_K_M, F16 or F32 (upper or lower case)\n"
-          "  -t THREADS   threads, 1 to 64 (default: all processors)\n"
-          "  -h, --help   this text\n"
-          "Vectors become F32. The output matrix of Q4_0 and Q4_K_M is Q6_K; Q4_K_M keeps attn_v and ffn_down of\n"
-          "some layers in Q6_K. Rows that do not fit into blocks fall back to Q8_0 or F16, with a note.\n"
-          "OUT.gguf is written as OUT.gguf.part and renamed when complete.\n"
-          "Exit status: 0 done, 1 failed, 2 wrong usage.\n", out);
 }
 
 static int equal_ignoring_case(const char *a, const char *b)
@@ -115,47 +91,33 @@ static int equal_ignoring_case(const char *a, const char *b)
     return *a == *b;
 }
 
-/* Fills options from the command line. Returns 1 to go on, 0 when the program is done with *status. */
-static int read_options(options *o, int argc, char **argv, int *status)
+/* Reads the command line. Returns PROGRAM_GO_ON, or an exit status. */
+static int read_options(options *o, int argc, char **argv)
 {
-    const char *words[3] = {NULL, NULL, NULL};
-    int i, count = 0, plain = 0;
+    const program_flag flags[] = {
+        {"IN.gguf", PROGRAM_WORD, (void *)&o->input, NULL, "the model", 0, 0},
+        {"OUT.gguf", PROGRAM_WORD, (void *)&o->output, NULL,
+         "the new one, which gets this name when it is complete; - is standard output", 0, 0},
+        {"TYPE", PROGRAM_WORD, (void *)&o->type_name, NULL, "Q8_0, Q4_0, Q4_K_M, F16 or F32 (any case)", 0, 0},
+        {"-t", PROGRAM_INTEGER, &o->threads, "N", "threads; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
+        {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
+    int status = program_read(flags, argc, argv, "specdec-quantize", "[-t N] IN.gguf OUT.gguf TYPE",
+                              "Vectors become F32. The output matrix of Q4_0 and Q4_K_M is Q6_K; Q4_K_M keeps attn_v and ffn_down of\n"
+                              "some layers in Q6_K. Rows that do not fit into blocks fall back to Q8_0 or F16, with a note.\n");
     size_t k;
 
-    o->threads = specdec__os_processors();
-    *status = EXIT_USAGE;
-    for (i = 1; i < argc; i++) {
-        if (!plain && (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))) {
-            usage(stdout);
-            *status = 0;
-            return 0;
-        } else if (!plain && !strcmp(argv[i], "--")) {
-            plain = 1;
-        } else if (!plain && !strcmp(argv[i], "-t")) {
-            char *end = NULL;
-            long threads = i + 1 < argc ? strtol(argv[++i], &end, 10) : 0;
-            if (!end || end == argv[i] || *end || threads < 1 || threads > SPECDEC_MAX_THREADS)
-                return failed_text("-t needs a number from 1 to 64", "");
-            o->threads = (int)threads;
-        } else if (!plain && argv[i][0] == '-' && argv[i][1]) {
-            return failed_text("unknown option ", argv[i]);
-        } else if (count < 3) {
-            words[count++] = argv[i];
-        } else {
-            return failed_text("too many arguments: ", argv[i]);
-        }
-    }
-    if (count < 3) {
-        usage(stderr);
-        return 0;
-    }
-    o->input = words[0];
-    o->output = words[1];
-    o->type = NULL;
+    if (status != PROGRAM_GO_ON)
+        return status;
+    if (!o->type_name)
+        return program_misused("three words are needed: IN.gguf OUT.gguf TYPE", "");
     for (k = 0; k < SPECDEC__COUNT(output_types); k++)
-        if (equal_ignoring_case(words[2], output_types[k].name))
+        if (equal_ignoring_case(o->type_name, output_types[k].name))
             o->type = &output_types[k];
-    return o->type ? 1 : failed_text("TYPE must be Q8_0, Q4_0, Q4_K_M, F16 or F32, not ", words[2]);
+    if (!o->type)
+        return program_misused("TYPE must be Q8_0, Q4_0, Q4_K_M, F16 or F32, not ", o->type_name);
+    if (!o->threads)
+        o->threads = specdec__os_processors();
+    return PROGRAM_GO_ON;
 }
 
 static int ends_with(specdec__bytes name, const char *end)
@@ -265,13 +227,13 @@ static int plan(tool *t)
     t->floats_a_thread = (size_t)longest;
     t->chunk_size = (size_t)CHUNK_BYTES > (size_t)longest * 4 ? (size_t)CHUNK_BYTES : (size_t)longest * 4;
     t->floats = (float *)malloc(specdec__size_multiply((size_t)t->given.threads * 4, (size_t)longest));
-    t->chunk = (unsigned char *)malloc(t->chunk_size);
+    t->chunk = (unsigned char *)malloc(specdec__size_multiply(t->chunk_size, 2));
     return t->floats && t->chunk ? 1 : failed_text("out of memory", "");
 }
 
 static void put(tool *t, const void *bytes, size_t count)
 {
-    fwrite(bytes, 1, count, t->out);
+    program_output_write(&t->out, bytes, count);
     t->written += count;
 }
 
@@ -375,162 +337,160 @@ static void show_progress(const tool *t, specdec__bytes name)
     fflush(stderr);
 }
 
-/* A share of the rows of a chunk. */
-typedef struct share {
+/* Rows [first, end) of a tensor, which threads take one by one. */
+typedef struct rows {
     const job *of;
-    uint64_t first, count;
-    float *floats;
-    unsigned char *out;
-    int bad; /* a value that the type cannot hold */
-} share;
+    uint64_t first, end, next;
+    unsigned char *out; /* of row first */
+    int bad;            /* a value that the type cannot hold */
+} rows;
 
-/* Converts the rows of one share. */
+/* One thread and its room for a row. */
+typedef struct worker {
+    rows *all;
+    float *floats;
+} worker;
+
+/* Whether one of so many floats is infinite, no number, or beyond the largest half float. */
+SPECDEC__VECTORISE static int beyond_half(const float *values, size_t count)
+{
+    int32_t largest = 0;
+    size_t i;
+
+    for (i = 0; i < count; i++) { /* the bits of magnitudes are ordered as these are */
+        int32_t bits = (int32_t)(specdec__bits_from_float(values[i]) & 0x7FFFFFFFu);
+        largest = bits > largest ? bits : largest;
+    }
+    return largest > (int32_t)specdec__bits_from_float(65504.0f);
+}
+
+/* Converts rows until none is left. */
 static void *convert_rows(void *user)
 {
-    share *s = (share *)user;
-    const job *j = s->of;
-    size_t row = (size_t)j->tensor.shape[0], k;
+    worker *w = (worker *)user;
+    rows *all = w->all;
+    const job *j = all->of;
+    size_t row = (size_t)j->tensor.shape[0];
     uint64_t i;
 
-    for (i = 0; i < s->count && !interrupted; i++) {
-        specdec__quant_to_float(j->from, j->tensor.data + (size_t)(s->first + i) * j->from_row, row, s->floats);
-        if (j->to->number != SPECDEC__TYPE_F32)
-            for (k = 0; k < row; k++)
-                s->bad |= !(s->floats[k] >= -65504.0f && s->floats[k] <= 65504.0f);
-        specdec__quant_from_float(j->to, s->floats, row, s->out + (size_t)i * j->to_row);
+    while ((i = SPECDEC__ADD(&all->next, 1)) < all->end) {
+        specdec__quant_to_float(j->from, j->tensor.data + (size_t)i * j->from_row, row, w->floats);
+        if (j->to->number != SPECDEC__TYPE_F32 && beyond_half(w->floats, row))
+            SPECDEC__STORE(&all->bad, 1);
+        specdec__quant_from_float(j->to, w->floats, row, all->out + (size_t)(i - all->first) * j->to_row);
     }
     return NULL;
 }
 
-/* Converts rows [first, first + count) into the chunk, on all threads. A thread that cannot be had is done without. */
-static int convert_chunk(tool *t, const job *j, uint64_t first, uint64_t count)
+/* Converts rows [first, first + count) into the chunk at out, on all threads, while this one first writes the chunk
+   before it (bytes of the other one). A thread that cannot be had is done without. */
+static int convert_chunk(tool *t, const job *j, uint64_t first, uint64_t count, unsigned char *out, size_t bytes)
 {
-    share shares[SPECDEC_MAX_THREADS];
+    worker workers[SPECDEC_MAX_THREADS];
     pthread_t threads[SPECDEC_MAX_THREADS];
-    int i, n = t->given.threads, started[SPECDEC_MAX_THREADS], bad = 0;
+    rows all;
+    int i, n = t->given.threads, started[SPECDEC_MAX_THREADS];
 
+    all.of = j;
+    all.first = all.next = first;
+    all.end = first + count;
+    all.out = out;
+    all.bad = 0;
     for (i = 0; i < n; i++) {
-        uint64_t from = count * (uint64_t)i / (uint64_t)n, to = count * (uint64_t)(i + 1) / (uint64_t)n;
-        shares[i].of = j;
-        shares[i].first = first + from;
-        shares[i].count = to - from;
-        shares[i].floats = t->floats + (size_t)i * t->floats_a_thread;
-        shares[i].out = t->chunk + (size_t)from * j->to_row;
-        shares[i].bad = 0;
-        started[i] = i + 1 < n && shares[i].count && !pthread_create(&threads[i], NULL, convert_rows, &shares[i]);
+        workers[i].all = &all;
+        workers[i].floats = t->floats + (size_t)i * t->floats_a_thread;
+        started[i] = i > 0 && (uint64_t)i < count && !pthread_create(&threads[i], NULL, convert_rows, &workers[i]);
     }
-    for (i = n - 1; i >= 0; i--)
-        if (!started[i])
-            convert_rows(&shares[i]);
-    for (i = 0; i < n; i++) {
+    put(t, out == t->chunk ? t->chunk + t->chunk_size : t->chunk, bytes);
+    convert_rows(&workers[0]);
+    for (i = 0; i < n; i++)
         if (started[i])
             pthread_join(threads[i], NULL);
-        bad |= shares[i].bad;
+    return !all.bad;
+}
+
+/* Writes bytes of the input by way of our own memory: there, a file that has become shorter is told as such. */
+static void put_mapped(tool *t, const unsigned char *bytes, size_t count)
+{
+    while (count && !ferror(t->out.file)) {
+        size_t part = count < t->chunk_size ? count : t->chunk_size;
+
+        memcpy(t->chunk, bytes, part);
+        put(t, t->chunk, part);
+        bytes += part;
+        count -= part;
     }
-    return !bad;
 }
 
 /* Writes the data of one tensor. */
 static int write_tensor(tool *t, const job *j)
 {
     uint64_t step = t->chunk_size / j->to_row, first;
+    unsigned char *out = t->chunk;
+    size_t bytes = 0; /* in the other chunk, not yet written */
 
     if (j->from == j->to) {
-        put(t, j->tensor.data, j->size);
+        put_mapped(t, j->tensor.data, j->size);
         t->bytes_done += j->size;
     } else {
-        for (first = 0; first < j->rows && !interrupted && !ferror(t->out); first += step) {
+        for (first = 0; first < j->rows && !ferror(t->out.file); first += step) {
             uint64_t count = j->rows - first < step ? j->rows - first : step;
             show_progress(t, j->tensor.name);
-            if (!convert_chunk(t, j, first, count))
+            if (!convert_chunk(t, j, first, count, out, bytes))
                 return failed("", j->tensor.name, " holds values that are infinite, no numbers or beyond half floats");
-            put(t, t->chunk, (size_t)count * j->to_row);
-            t->bytes_done += count * j->to_row;
+            bytes = (size_t)count * j->to_row;
+            out = out == t->chunk ? t->chunk + t->chunk_size : t->chunk;
+            t->bytes_done += bytes;
         }
+        put(t, out == t->chunk ? t->chunk + t->chunk_size : t->chunk, bytes);
     }
     put_padding(t);
     show_progress(t, j->tensor.name);
     return 1;
 }
 
-/* Writes the whole output file under the name t->part. */
-static int write_part(tool *t)
+/* Writes the whole output file. Returns 1 when it is complete. */
+static int write_all(tool *t)
 {
+    const char *inputs[] = {NULL, NULL};
     uint64_t i;
-    int ok = 1;
 
-    t->out = fopen(t->part, "wb");
-    if (!t->out)
-        return failed_text("cannot create ", t->part);
+    inputs[0] = t->given.input;
+    if (program_output_open(&t->out, t->given.output, inputs))
+        return 0;
     write_head(t);
-    for (i = 0; i < t->gguf.tensor_count && ok && !interrupted && !ferror(t->out); i++)
-        ok = write_tensor(t, &t->jobs[i]);
-    if (ok && interrupted)
-        ok = failed_text("interrupted", "");
-    if (ok && (ferror(t->out) || fflush(t->out) != 0))
-        ok = failed_text(t->part, ": cannot be written (disk full?)");
-    if (fclose(t->out) != 0 && ok)
-        ok = failed_text(t->part, ": cannot be written (disk full?)");
-    return ok;
+    for (i = 0; i < t->gguf.tensor_count && !ferror(t->out.file); i++)
+        if (!write_tensor(t, &t->jobs[i])) {
+            program_output_drop(&t->out);
+            return 0;
+        }
+    return !program_output_close(&t->out);
 }
 
-/* Refuses outputs that would destroy something: the input itself, a device, a folder. Files are replaced. */
-static int check_output(const tool *t)
-{
-    struct stat in, out;
-
-    if (stat(t->part, &out) == 0 && !S_ISREG(out.st_mode))
-        return failed_text(t->part, ": exists and is not a regular file");
-    if (stat(t->given.output, &out) != 0)
-        return 1;
-    if (!S_ISREG(out.st_mode))
-        return failed_text(t->given.output, ": exists and is not a regular file");
-    if (stat(t->given.input, &in) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
-        return failed_text("input and output are the same file: ", t->given.output);
-    return 1;
-}
-
-/* The whole job after the options. Returns 1 when the output is complete. */
+/* The whole job after the options. Returns 1 when the output is complete. What is said goes to standard error when
+   the model goes to standard output. */
 static int run(tool *t)
 {
     double start = specdec__os_seconds();
-    size_t length = strlen(t->given.output);
 
-    t->part = (char *)malloc(length + 6);
-    if (!t->part)
-        return failed_text("out of memory", "");
-    memcpy(t->part, t->given.output, length);
-    memcpy(t->part + length, ".part", 6);
-    if (!check_output(t) || !plan(t))
+    if (!plan(t) || !write_all(t))
         return 0;
-    if (!write_part(t)) {
-        remove(t->part);
-        return 0;
-    }
-    if (rename(t->part, t->given.output) != 0) {
-        remove(t->part);
-        return failed_text("cannot rename the finished file to ", t->given.output);
-    }
-    printf("%s: %s, %llu tensors, %.1f MB of weights, %.1f s\n", t->given.output, t->given.type->name,
-           (unsigned long long)t->gguf.tensor_count, (double)t->bytes_all / 1e6, specdec__os_seconds() - start);
-    return 1;
+    fprintf(t->out.standard ? stderr : stdout, "%s: %s, %llu tensors, %.1f MB of weights, %.1f s\n", t->given.output,
+            t->given.type->name, (unsigned long long)t->gguf.tensor_count, (double)t->bytes_all / 1e6, specdec__os_seconds() - start);
+    return !program_flush();
 }
 
 int main(int argc, char **argv)
 {
-    tool t;
-    int status;
+    static tool t;
+    int status = read_options(&t.given, argc, argv);
 
-    memset(&t, 0, sizeof t);
-    if (!read_options(&t.given, argc, argv, &status))
+    if (status != PROGRAM_GO_ON)
         return status;
-    signal(SIGINT, on_signal);
-    signal(SIGTERM, on_signal);
-    status = run(&t) ? 0 : EXIT_FAILED;
+    status = run(&t) ? PROGRAM_OK : PROGRAM_FAILED;
     specdec__os_unmap(&t.file);
     free(t.jobs);
     free(t.floats);
     free(t.chunk);
-    free(t.part);
     return status;
 }

@@ -3,6 +3,7 @@
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
 #include "tools/program.h"
+#include "tools/json.h"
 #include "tools/measure.h"
 
 /* --- the default family: the lines between BEGIN and END GENERATED TREES in >>tree ----------------------------------- */
@@ -118,14 +119,14 @@ static int refresh_header(const char *path)
 {
     size_t length;
     char *text = program_read_file(path, &length), *from, *to;
-    program_output out;
+    program_output out = PROGRAM_NO_OUTPUT;
     int status;
 
     if (!text)
         return PROGRAM_FAILED;
     from = find_mark(text, "/* BEGIN GENERATED TREES */", 1);
     to = from ? find_mark(from, "/* END GENERATED TREES */", 0) : NULL;
-    status = to ? program_output_open(&out, path) : program_failed("no BEGIN and END GENERATED TREES in ", path);
+    status = to ? program_output_open(&out, path, NULL) : program_failed("no BEGIN and END GENERATED TREES in ", path);
     if (!status) {
         fwrite(text, 1, (size_t)(from - text), out.file);
         print_family(out.file);
@@ -144,20 +145,12 @@ static int run_defaults(const char *header)
     if (header)
         return refresh_header(header);
     print_family(stdout);
-    return fflush(stdout) ? program_failed("cannot write", "") : PROGRAM_OK;
+    return program_flush();
 }
 
 /* --- the best tree for a vector -------------------------------------------------------------------------------------- */
 
 #define MAX_VECTOR 256 /* entries that are read; the library says how many it takes */
-
-static void print_integers(FILE *file, const int32_t *values, int count)
-{
-    int i;
-
-    for (i = 0; i < count; i++)
-        fprintf(file, "%s%d", i ? "," : "", (int)values[i]);
-}
 
 /* Reads numbers with commas between. Returns how many, or -1. */
 static int read_numbers(const char *text, double *out, int most)
@@ -188,6 +181,7 @@ static int run_tree(const char *list, int n, int d)
     size_t bytes;
     void *memory;
     specdec_error error;
+    json_writer j;
 
     if (width < 0)
         return program_misused("--tree takes numbers with commas between, not ", list);
@@ -201,12 +195,15 @@ static int run_tree(const char *list, int n, int d)
         return program_failed("", error.text);
     }
     free(memory);
-    printf("{\"G\":%.12g,\"n\":%d,\"d\":%d,\"parents\":[", score, tree.n, specdec_tree_depth(&tree, NULL));
-    print_integers(stdout, parents, tree.n);
-    printf("],\"ranks\":[");
-    print_integers(stdout, ranks, tree.n);
-    printf("]}\n");
-    return fflush(stdout) ? program_failed("cannot write", "") : PROGRAM_OK;
+    json_begin(&j, stdout);
+    json_object(&j, NULL);
+    json_number(&j, "G", "%.12g", score);
+    json_integer(&j, "n", tree.n);
+    json_integer(&j, "d", specdec_tree_depth(&tree, NULL));
+    json_integers(&j, "parents", parents, tree.n);
+    json_integers(&j, "ranks", ranks, tree.n);
+    json_close(&j);
+    return program_flush();
 }
 
 /* --- measuring a pair ------------------------------------------------------------------------------------------------ */
@@ -240,7 +237,7 @@ enum { FORMAT_MD, FORMAT_JSON, FORMAT_SVG, FORMAT_C };
 
 typedef struct options {
     specdec_config config;
-    const char *prompts, *temperatures, *tree;
+    const char *prompts, *temperatures, *tree, *header;
     int n, d, limit, runs, chat, format, defaults;
 } options;
 
@@ -510,79 +507,93 @@ static void print_md(report *r)
     }
 }
 
-static void print_numbers(const char *name, const double *values, int count)
+static void print_json_candidate(json_writer *j, const char *name, const tuning *t, const candidate *c)
 {
+    json_object(j, name);
+    json_integer(j, "n", c->n);
+    json_integer(j, "d", c->d);
+    json_truth(j, "header", c->family);
+    json_number(j, "G", "%.4f", c->score);
+    json_number(j, "predicted", "%.4f", c->predicted);
+    if (c->run.steps) {
+        json_number(j, "tokens_per_step", "%.4f", tokens_a_step(&c->run));
+        json_number(j, "tok_s", "%.3f", speed(&c->run));
+        json_number(j, "speedup", "%.4f", speedup(t, c));
+    }
+    json_integers(j, "parents", c->parents, c->n);
+    json_integers(j, "ranks", c->ranks, c->n);
+    json_close(j);
+}
+
+/* One temperature: acceptance by rule, and the trees. */
+static void print_json_tuning(json_writer *j, const tuning *t)
+{
+    double p[MEASURE_RANKS];
     int i;
 
-    printf("\"%s\":[", name);
-    for (i = 0; i < count; i++)
-        printf("%s%.6g", i ? "," : "", values[i]);
-    printf("]");
-}
-
-static void print_json_candidate(const tuning *t, const candidate *c)
-{
-    printf("{\"n\":%d,\"d\":%d,\"header\":%s,\"G\":%.4f,\"predicted\":%.4f", c->n, c->d, c->family ? "true" : "false", c->score, c->predicted);
-    if (c->run.steps)
-        printf(",\"tokens_per_step\":%.4f,\"tok_s\":%.3f,\"speedup\":%.4f", tokens_a_step(&c->run), speed(&c->run), speedup(t, c));
-    printf(",\"parents\":[");
-    print_integers(stdout, c->parents, c->n);
-    printf("],\"ranks\":[");
-    print_integers(stdout, c->ranks, c->n);
-    printf("]}");
-}
-
-/* A JSON string. */
-static void print_quoted(const char *text)
-{
-    putchar('"');
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\')
-            putchar('\\');
-        if ((unsigned char)*text >= 32)
-            putchar(*text);
+    json_gap(j, "\n  ");
+    json_object(j, NULL);
+    json_number(j, "temperature", "%g", (double)t->rates.temperature);
+    json_integer(j, "positions", t->rates.positions);
+    json_object(j, "acceptance");
+    for (i = 0; i < rule_rows(t); i++) {
+        measure_vector(&t->rates, (measure_rule)i, p);
+        json_numbers(j, rule_name(t, i), "%.6g", p, MEASURE_RANKS);
     }
-    putchar('"');
+    json_close(j);
+    json_number(j, "plain_tok_s", "%.3f", speed(&t->plain));
+    json_integer(j, "fastest", fastest(t));
+    json_gap(j, "\n   ");
+    json_array(j, "trees");
+    for (i = 0; i < t->count; i++) {
+        json_gap(j, "\n    ");
+        print_json_candidate(j, NULL, t, &t->candidates[i]);
+    }
+    json_close(j);
+    json_gap(j, "\n   ");
+    if (t->rates.temperature > 0)
+        print_json_candidate(j, "sequoia", t, &t->sequoia);
+    json_gap(j, "");
+    json_close(j);
 }
 
 static void print_json(report *r)
 {
-    double p[MEASURE_RANKS], widths[8];
-    int i, j;
+    json_writer j;
+    int i;
 
-    printf("{\"target\":");
-    print_quoted(base_name(r->o->config.target.path));
-    printf(",\"draft\":");
-    print_quoted(base_name(r->o->config.draft.path));
-    printf(",\"threads\":%d,\"isa\":\"%s\",\n ", r->m.e->pool.threads, r->m.e->kernels.name);
-    for (i = 0; i < STEP_WIDTHS; i++)
-        widths[i] = step_widths[i];
-    print_numbers("widths", widths, STEP_WIDTHS);
-    printf(",");
-    print_numbers("seconds", r->seconds, STEP_WIDTHS);
-    printf(",\"c\":%.6g,\n \"temperatures\":[", r->draft);
-    for (i = 0; i < r->count; i++) {
-        const tuning *t = &r->tunings[i];
+    json_begin(&j, stdout);
+    json_object(&j, NULL);
+    json_text(&j, "target", base_name(r->o->config.target.path));
+    json_text(&j, "draft", base_name(r->o->config.draft.path));
+    json_integer(&j, "threads", r->m.e->pool.threads);
+    json_text(&j, "isa", r->m.e->kernels.name);
+    json_gap(&j, "\n ");
+    json_integers(&j, "widths", step_widths, STEP_WIDTHS);
+    json_numbers(&j, "seconds", "%.6g", r->seconds, STEP_WIDTHS);
+    json_number(&j, "c", "%.6g", r->draft);
+    json_gap(&j, "\n ");
+    json_array(&j, "temperatures");
+    for (i = 0; i < r->count; i++)
+        print_json_tuning(&j, &r->tunings[i]);
+    json_gap(&j, "\n ");
+    json_close(&j);
+    json_close(&j);
+}
 
-        printf("%s\n  {\"temperature\":%g,\"positions\":%ld,\"acceptance\":{", i ? "," : "", (double)t->rates.temperature, t->rates.positions);
-        for (j = 0; j < rule_rows(t); j++) {
-            measure_vector(&t->rates, (measure_rule)j, p);
-            printf("%s", j ? "," : "");
-            print_numbers(rule_name(t, j), p, MEASURE_RANKS);
-        }
-        printf("},\"plain_tok_s\":%.3f,\"fastest\":%d,\n   \"trees\":[", speed(&t->plain), fastest(t));
-        for (j = 0; j < t->count; j++) {
-            printf("%s\n    ", j ? "," : "");
-            print_json_candidate(t, &t->candidates[j]);
-        }
-        printf("]");
-        if (t->rates.temperature > 0) {
-            printf(",\n   \"sequoia\":");
-            print_json_candidate(t, &t->sequoia);
-        }
-        printf("}");
-    }
-    printf("\n ]}\n");
+/* A name for a C comment or for XML: only what is harmless there. */
+static void print_harmless(const char *name)
+{
+    for (; *name; name++)
+        putchar((unsigned char)*name < 32 || strchr("*/<>&\"\\\177", *name) ? '?' : *name);
+}
+
+static void print_integers(const int32_t *values, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        printf("%s%d", i ? "," : "", (int)values[i]);
 }
 
 /* A C table: acceptance, costs and the fastest tree of each temperature; a tree of one node is plain decoding. */
@@ -591,8 +602,11 @@ static void print_c(report *r)
     static const int32_t root = -1, first = 0;
     int i, k;
 
-    printf("/* Made by specdec-tune: %s with %s. For #include behind specdec.h. */\n", base_name(r->o->config.target.path),
-           base_name(r->o->config.draft.path));
+    printf("/* Made by specdec-tune: ");
+    print_harmless(base_name(r->o->config.target.path));
+    printf(" with ");
+    print_harmless(base_name(r->o->config.draft.path));
+    printf(". For #include behind specdec.h. */\n");
     printf("#define TUNED_TEMPERATURES %d\n#define TUNED_RANKS %d\n#define TUNED_NODES %d\n\n", r->count, MEASURE_RANKS, MEASURE_NODES);
     printf("/* t(n), the time of a step of n nodes, and that of a level of drafting, over the time of plain decoding's step */\n"
            "static const double tuned_step_times[TUNED_NODES + 1] = {");
@@ -612,9 +626,9 @@ static void print_c(report *r)
         for (k = 0; k < MEASURE_RANKS; k++)
             printf("%s%.4g", k ? ", " : "", p[k]);
         printf("}, %d,\n     {", c ? c->n : 1);
-        print_integers(stdout, c ? c->parents : &root, c ? c->n : 1);
+        print_integers(c ? c->parents : &root, c ? c->n : 1);
         printf("}, {");
-        print_integers(stdout, c ? c->ranks : &first, c ? c->n : 1);
+        print_integers(c ? c->ranks : &first, c ? c->n : 1);
         printf("}},\n");
     }
     printf("};\n");
@@ -691,8 +705,11 @@ static void print_svg(report *r)
            "<rect width=\"900\" height=\"440\" fill=\"white\"/>\n");
     print_svg_acceptance(r);
     print_svg_speed(r);
-    printf("<text x=\"60\" y=\"424\" fill=\"#555\">%s with %s, %d threads, c = %.3f</text>\n</svg>\n", base_name(r->o->config.target.path),
-           base_name(r->o->config.draft.path), r->m.e->pool.threads, r->draft);
+    printf("<text x=\"60\" y=\"424\" fill=\"#555\">");
+    print_harmless(base_name(r->o->config.target.path));
+    printf(" with ");
+    print_harmless(base_name(r->o->config.draft.path));
+    printf(", %d threads, c = %.3f</text>\n</svg>\n", r->m.e->pool.threads, r->draft);
 }
 
 /* --- command line ---------------------------------------------------------------------------------------------------- */
@@ -729,7 +746,7 @@ static int run_tuning(options *o)
         return PROGRAM_FAILED;
     print[o->format](&r);
     specdec_deinit(r.m.e);
-    return fflush(stdout) ? program_failed("cannot write", "") : PROGRAM_OK;
+    return program_flush();
 }
 
 int main(int argc, char **argv)
@@ -749,7 +766,10 @@ int main(int argc, char **argv)
         {"-o", PROGRAM_CHOICE, &o.format, "md|json|svg|c", "what is written to standard output (md); c is for #include", 0, 0},
         {"--tree", PROGRAM_TEXT, (void *)&o.tree, "P1,P2,...", "only: the best tree of -n nodes and -d levels for this acceptance, as JSON", 0, 0},
         {"-d", PROGRAM_INTEGER, &o.d, "N", "levels for --tree, the root's included", -1e9, 1e9},
-        {"--defaults", PROGRAM_SWITCH, &o.defaults, "[HEADER]", "only: the default trees; with a header, between its marks", 0, 0},
+        {"--defaults", PROGRAM_SWITCH, &o.defaults, NULL, "only: the default trees", 0, 0},
+        {"HEADER", PROGRAM_WORD, (void *)&o.header, NULL,
+         "with --defaults: the file whose marks the trees go between; -: from standard input\n"
+         "to standard output", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
     int status;
 
@@ -757,15 +777,14 @@ int main(int argc, char **argv)
     o.limit = 8;
     o.runs = 3;
     o.temperatures = "0,0.6,1";
-    program_name = "specdec-tune";
-    if (argc == 3 && strcmp(argv[1], "--defaults") == 0 && argv[2][0] != '-')
-        return run_defaults(argv[2]);
     status = program_read(flags, argc, argv, "specdec-tune", "-m TARGET.gguf -md DRAFT.gguf --prompts FILE [options]",
                           "Measures which token tree pays for a pair of models on this machine.\n");
     if (status != PROGRAM_GO_ON)
         return status;
+    if (o.header && !o.defaults)
+        return program_misused("what is this for? ", o.header);
     if (o.defaults)
-        return run_defaults(NULL);
+        return run_defaults(o.header);
     if (o.tree)
         return run_tree(o.tree, o.n, o.d);
     if (!o.config.target.path || !o.config.draft.path || !o.prompts)

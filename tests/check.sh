@@ -1,0 +1,47 @@
+# check.sh - what the tests in shell share: counting checks, running programs. To be read with "." in the repository root.
+LC_ALL=C
+export LC_ALL
+B=${BUILD:-build}
+TARGET=examples/models/tiny-stories-target-q8_0.gguf
+DRAFT=examples/models/tiny-stories-draft-q8_0.gguf
+passed=0 failed=0 skipped=0
+T=$(mktemp -d) || exit 1
+trap 'rm -rf "$T"' EXIT
+
+# check PROMISE TEST...: the test command holds
+check()
+{
+    promise=$1
+    shift
+    if "$@"; then
+        passed=$((passed + 1))
+    else
+        failed=$((failed + 1))
+        echo "FAILED: $promise: $*" >&2
+        [ -s "$T/err" ] && sed 's/^/    /' "$T/err" | head -n 5 >&2
+    fi
+}
+skip()
+{
+    skipped=$((skipped + 1))
+    echo "skipped: $1"
+}
+# run COMMAND...: leaves $T/out, $T/err and $status
+run()
+{
+    "$@" > "$T/out" 2> "$T/err" < /dev/null
+    status=$?
+}
+says() { grep -q -e "$1" "$T/err"; }
+silent() { [ ! -s "$T/err" ]; }
+same() { cmp -s "$1" "$2"; }
+balanced() { awk '{ gsub(/"[^"]*"/, ""); for (i = 1; i <= length; i++) { c = substr($0, i, 1)
+    if (c ~ /[][{}]/) deep += c ~ /[[{]/ ? 1 : -1; if (deep < 0) bad = 1 } } END { exit bad || deep || !NR }' "$1"; }
+# valid FILE: is it JSON? Asks Python where there is one.
+valid() { if command -v python3 > /dev/null; then python3 -m json.tool "$1" > /dev/null; else balanced "$1"; fi; }
+# report NAME: what was counted, as the last line of a test; its status
+report()
+{
+    echo "$1: $passed passed, $failed failed, $skipped skipped"
+    [ $failed -eq 0 ]
+}

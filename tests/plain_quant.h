@@ -1,0 +1,325 @@
+/* plain_quant.h - encoders of block formats as simple as can be: one value after the other. What specdec.h writes faster
+   must be the same, bit for bit: test_quant compares. Include after specdec.h with its implementation. */
+#ifndef PLAIN_QUANT_H
+#define PLAIN_QUANT_H
+
+/* Float to half float, to nearest even; from 65520 on infinite, a NaN stays a NaN. */
+static inline uint16_t plain_f16_from_float(float value)
+{
+    uint32_t bits = specdec__bits_from_float(value), sign = (bits >> 16) & 0x8000u;
+
+    bits &= 0x7FFFFFFFu;
+    if (bits > 0x7F800000u)
+        return (uint16_t)(sign | 0x7E00u | ((bits >> 13) & 0x3FFu));
+    if (bits >= 0x47800000u)
+        return (uint16_t)(sign | 0x7C00u);
+    if (bits < 0x33000000u)
+        return (uint16_t)sign;
+    if (bits < 0x38800000u) {
+        uint32_t shift = 126u - (bits >> 23), mantissa = (bits & 0x7FFFFFu) | 0x800000u;
+        return (uint16_t)(sign | (mantissa + (1u << (shift - 1)) - 1u + ((mantissa >> shift) & 1u)) >> shift);
+    }
+    return (uint16_t)(sign | (bits - 0x38000000u + 0xFFFu + ((bits >> 13) & 1u)) >> 13);
+}
+
+/* IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word of four 7-bit signs (the eighth
+   makes their number even) and a 4-bit scale on top. */
+static void plain_decode_iq2_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    static const signed char magnitude[4] = {8, 25, 43, 0};
+    float d = specdec__load_f16(block);
+    int i, k;
+
+    (void)minimum;
+    for (i = 0; i < 32; i++) {
+        const unsigned char *group = block + 2 + i / 4 * 8;
+        unsigned point = specdec__quant_iq2_xxs_grid[group[i % 4]];
+        unsigned word = specdec__load_u32(group + 4), signs = word >> (i % 4 * 7) & 127, parity;
+
+        parity = signs ^ signs >> 4;
+        parity ^= parity >> 2;
+        signs |= ((parity ^ parity >> 1) & 1) << 7;
+        for (k = 0; k < 8; k++) {
+            int value = magnitude[point >> (2 * k) & 3];
+            codes[8 * i + k] = (int8_t)(signs >> k & 1 ? -value : value);
+        }
+        if (i % 4 == 0)
+            scale[i / 4] = d * (0.125f * (float)(2 * (word >> 28) + 1));
+    }
+}
+
+/* The integer nearest to value (to the even one at a tie) in [low, high], both below 2^50; low for a NaN. */
+static inline double plain_nearest(double value, double low, double high)
+{
+    value = value > low ? value : low;
+    value = value < high ? value : high;
+    return (value + 6755399441055744.0) - 6755399441055744.0;
+}
+
+static inline int plain_round(double value, int low, int high)
+{
+    return (int)plain_nearest(value, (double)low, (double)high);
+}
+
+static inline double plain_inverse(double value) { return value != 0 ? 1 / value : 0; }
+
+/* The value of largest magnitude, with its sign; NaNs do not count. */
+static float plain_peak(int count, const float *values)
+{
+    float peak = 0, magnitude = 0;
+    int i;
+
+    for (i = 0; i < count; i++) {
+        float m = values[i] < 0 ? -values[i] : values[i];
+        if (m > magnitude) {
+            magnitude = m;
+            peak = values[i];
+        }
+    }
+    return peak;
+}
+
+static void plain_encode_q8_0(const float *values, unsigned char *block)
+{
+    float peak = plain_peak(32, values);
+    uint16_t d = plain_f16_from_float((peak < 0 ? -peak : peak) / 127);
+    double inverse = plain_inverse(specdec__float_from_f16(d));
+    int i;
+
+    specdec__store_u16(block, d);
+    for (i = 0; i < 32; i++)
+        block[2 + i] = (unsigned char)plain_round((double)values[i] * inverse, -127, 127);
+}
+
+/* Sums over a group that a least squares fit of values by codes needs. */
+typedef struct plain_sums {
+    double code_value, code_code, code; /* sum of weight * code * value, weight * code^2, weight * code */
+} plain_sums;
+
+static inline void plain_add(plain_sums *sums, double code, double weight, double weighted)
+{
+    sums->code_value += weighted * code;
+    sums->code_code += weight * (code * code);
+    sums->code += weight * code;
+}
+
+/* The sums for the codes in [low, high] nearest to (value - origin) * inverse, count (even) of them;
+   weighted[i] = weight * value, exactly. */
+static inline plain_sums plain_try(int count, double low, double high, double inverse, float origin,
+                                   const float *values, const float *weights,
+                                   const double *weighted)
+{
+    plain_sums even = {0, 0, 0}, odd = {0, 0, 0};
+    int i;
+
+    for (i = 0; i < count; i += 2) {
+        double a = plain_nearest((double)(values[i] - origin) * inverse, low, high);
+        double b = plain_nearest((double)(values[i + 1] - origin) * inverse, low, high);
+
+        plain_add(&even, a, (double)weights[i], weighted[i]);
+        plain_add(&odd, b, (double)weights[i + 1], weighted[i + 1]);
+    }
+    even.code_value += odd.code_value;
+    even.code_code += odd.code_code;
+    even.code += odd.code;
+    return even;
+}
+
+/* Codes that the value of largest magnitude is tried at, before rounding: near either end of the range. 5.1 and 3 of
+   Q4_0 are where values that were IQ2_XXS (8, 25, 43 times a scale) fall almost on whole codes. */
+static const float plain_peaks_q4_0[] = {-8.8f, -8.4f, -8, -7.6f, -7.2f, 6.2f, 6.6f, 7, 7.4f, 7.8f, 5.1f, 3};
+static const float plain_peaks_q6_k[] = {-32.8f, -32.4f, -32, -31.6f, -31.2f, 30.2f, 30.6f, 31, 31.4f, 31.8f};
+
+/* Scale s that minimises sum of weight * (value - s * code)^2 over codes in [low, high], of the tries at peaks (tries).
+   0 when all values are. */
+static inline float plain_fit_scale(int count, double low, double high, const float *peaks, size_t tries,
+                                    const float *values, const float *weights, const double *weighted)
+{
+    float peak = plain_peak(count, values);
+    double best = 0, scale = 0, inverse = plain_inverse(peak);
+    size_t t;
+
+    if (!(peak - peak == 0))
+        return peak;
+    for (t = 0; t < tries; t++) {
+        plain_sums s = plain_try(count, low, high, (double)peaks[t] * inverse, 0, values, weights,
+                                 weighted);
+        double gain = s.code_code > 0 ? s.code_value * s.code_value / s.code_code : 0;
+
+        if (gain > best) {
+            best = gain;
+            scale = s.code_value / s.code_code;
+        }
+    }
+    return (float)scale;
+}
+
+static void plain_encode_q4_0(const float *values, unsigned char *block)
+{
+    float ones[32];
+    double weighted[32], inverse;
+    uint16_t d;
+    int i;
+
+    for (i = 0; i < 32; i++) {
+        ones[i] = 1;
+        weighted[i] = (double)values[i];
+    }
+    d = plain_f16_from_float(plain_fit_scale(32, -8, 7, plain_peaks_q4_0,
+                                             SPECDEC__COUNT(plain_peaks_q4_0), values, ones,
+                                             weighted));
+    inverse = plain_inverse(specdec__float_from_f16(d));
+    specdec__store_u16(block, d);
+    for (i = 0; i < 16; i++) {
+        int low = plain_round((double)values[i] * inverse, -8, 7) + 8;
+        int high = plain_round((double)values[i + 16] * inverse, -8, 7) + 8;
+        block[2 + i] = (unsigned char)(low | high << 4);
+    }
+}
+
+/* Weights are squared values: what is large must be met best. */
+static void plain_encode_q6_k(const float *values, unsigned char *block)
+{
+    float scales[16], weights[16], d;
+    double weighted[16];
+    int i, g;
+
+    for (g = 0; g < 16; g++) {
+        const float *group = values + 16 * g;
+        for (i = 0; i < 16; i++) {
+            weights[i] = group[i] * group[i];
+            weighted[i] = (double)weights[i] * (double)group[i];
+        }
+        scales[g] = plain_fit_scale(16, -32, 31, plain_peaks_q6_k,
+                                    SPECDEC__COUNT(plain_peaks_q6_k), group, weights, weighted);
+    }
+    memset(block, 0, 210);
+    specdec__store_u16(block + 208, plain_f16_from_float(plain_peak(16, scales) / -128));
+    d = specdec__load_f16(block + 208);
+    for (g = 0; g < 16; g++) {
+        int scale = plain_round((double)scales[g] * plain_inverse(d), -128, 127);
+        double inverse = plain_inverse((double)d * (double)scale);
+
+        block[192 + g] = (unsigned char)scale;
+        for (i = 16 * g; i < 16 * g + 16; i++) {
+            int code = plain_round((double)values[i] * inverse, -32, 31) + 32;
+            unsigned char *low = &block[i / 128 * 64 + i % 64], *high = &block[128 + i / 128 * 32 + i % 32];
+            *low = (unsigned char)(*low | (code & 15) << (i / 64 % 2 * 4));
+            *high = (unsigned char)(*high | (code >> 4) << (i / 32 % 4 * 2));
+        }
+    }
+}
+
+/* Scale s and minimum m, both >= 0, that minimise sum of weight * (value - (s * code - m))^2 over 32 values with codes
+   0..15. Weights are |value| plus 1.25 times their mean. */
+static void plain_fit_affine(const float *values, float *scale_out, float *minimum_out)
+{
+    float low = 0, high = values[0], weights[32];
+    double weighted[32], base = 0, sum = 0, value_sum = 0, best = -1;
+    int i, t;
+
+    for (i = 0; i < 32; i++) {
+        low = values[i] < low ? values[i] : low;
+        high = values[i] > high ? values[i] : high;
+        base += (double)(values[i] < 0 ? -values[i] : values[i]);
+    }
+    base = specdec__product(base, 1.25 / 32);
+    *scale_out = 0;
+    *minimum_out = -low;
+    if (!(high > low) || !(base - base == 0))
+        return;
+    for (i = 0; i < 32; i++) {
+        weights[i] = (float)(base + (double)(values[i] < 0 ? -values[i] : values[i]));
+        weighted[i] = (double)weights[i] * (double)values[i];
+        sum += (double)weights[i];
+        value_sum += weighted[i];
+    }
+    for (t = -10; t <= 10; t += 2) {
+        double inverse = (double)(150 + t) / 10 / ((double)high - (double)low);
+        plain_sums s = plain_try(32, 0, 15, inverse, low, values, weights, weighted);
+        double all = specdec__product(sum, s.code_code), rest = all - specdec__product(s.code, s.code);
+        double scale = 0, minimum = -1, gain;
+
+        if (rest > 1e-9 * all) {
+            scale = (specdec__product(sum, s.code_value) - specdec__product(value_sum, s.code)) / rest;
+            minimum = (specdec__product(scale, s.code) - value_sum) / sum;
+        }
+        if (minimum < 0 && s.code_code > 0) {
+            minimum = 0;
+            scale = s.code_value / s.code_code;
+        }
+        gain = specdec__product(scale, s.code_value) - specdec__product(minimum, value_sum);
+        if (gain > best && scale > 0 && minimum >= 0) {
+            best = gain;
+            *scale_out = (float)scale;
+            *minimum_out = (float)minimum;
+        }
+    }
+}
+
+/* Packs eight 6-bit scales and minimums into the 12 bytes of Q4_K. */
+static void plain_pack_scales_k(const int *scales, const int *minimums, unsigned char *packed)
+{
+    int i;
+
+    for (i = 0; i < 4; i++) {
+        packed[i] = (unsigned char)(scales[i] | (scales[i + 4] >> 4) << 6);
+        packed[i + 4] = (unsigned char)(minimums[i] | (minimums[i + 4] >> 4) << 6);
+        packed[i + 8] = (unsigned char)((scales[i + 4] & 15) | (minimums[i + 4] & 15) << 4);
+    }
+}
+
+static void plain_encode_q4_k(const float *values, unsigned char *block)
+{
+    float scales[8], minimums[8], d, dmin;
+    int i, g, scale[8], minimum[8];
+
+    for (g = 0; g < 8; g++)
+        plain_fit_affine(values + 32 * g, &scales[g], &minimums[g]);
+    memset(block, 0, 144);
+    specdec__store_u16(block, plain_f16_from_float(plain_peak(8, scales) / 63));
+    specdec__store_u16(block + 2, plain_f16_from_float(plain_peak(8, minimums) / 63));
+    d = specdec__load_f16(block);
+    dmin = specdec__load_f16(block + 2);
+    for (g = 0; g < 8; g++) {
+        double inverse;
+
+        scale[g] = plain_round((double)scales[g] * plain_inverse(d), 0, 63);
+        minimum[g] = plain_round((double)minimums[g] * plain_inverse(dmin), 0, 63);
+        inverse = plain_inverse((double)d * (double)scale[g]);
+        for (i = 32 * g; i < 32 * g + 32; i++) {
+            double above = (double)values[i] + (double)dmin * (double)minimum[g];
+            int code = plain_round(above * inverse, 0, 15);
+            unsigned char *at = &block[16 + i / 64 * 32 + i % 32];
+            *at = (unsigned char)(*at | code << (g % 2 * 4));
+        }
+    }
+    plain_pack_scales_k(scale, minimum, block + 4);
+}
+
+static void plain_encode_f32(const float *value, unsigned char *out)
+{
+    specdec__store_u32(out, specdec__bits_from_float(*value));
+}
+
+static void plain_encode_f16(const float *value, unsigned char *out)
+{
+    specdec__store_u16(out, plain_f16_from_float(*value));
+}
+
+static void plain_encode_bf16(const float *value, unsigned char *out)
+{
+    specdec__store_u16(out, specdec__bf16_from_float(*value));
+}
+
+static const struct {
+    uint32_t type;
+    void (*encode)(const float *values, unsigned char *block);
+} plain_encoders[] = {
+    {SPECDEC__TYPE_F32, plain_encode_f32}, {SPECDEC__TYPE_F16, plain_encode_f16},
+    {SPECDEC__TYPE_BF16, plain_encode_bf16}, {SPECDEC__TYPE_Q8_0, plain_encode_q8_0},
+    {SPECDEC__TYPE_Q4_0, plain_encode_q4_0}, {SPECDEC__TYPE_Q4_K, plain_encode_q4_k},
+    {SPECDEC__TYPE_Q6_K, plain_encode_q6_k},
+};
+
+#endif
