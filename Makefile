@@ -17,7 +17,8 @@ help:
 	@echo 'make           builds into build/: $(PROGRAMS)'
 	@echo 'make demo      a story from the model pair in examples/models, speculatively and plainly, and how fast'
 	@echo 'make test      all tests; needs a C compiler and make'
-	@echo 'make model     fetches TinyLlama-1.1B-Chat into models/ (320 MB; needs npm), writes its Q4_0, Q8_0 and Q4_K_M'
+	@echo 'make model     fetches TinyLlama-1.1B-Chat and a draft model for it into models/ (430 MB; needs npm), and'
+	@echo '               writes Q4_0, Q8_0 and Q4_K_M of the one, Q8_0 of the other'
 	@echo 'make bench     step cost and speed on this machine, of models/ or else of the pair'
 	@echo 'make fuzz      every fuzzer for SECONDS=60; needs clang'
 	@echo 'make arm       the tests built for aarch64, run in an emulator; needs aarch64-linux-gnu-gcc and qemu-user'
@@ -54,7 +55,9 @@ $(BUILD)/%: tests/%.c $(HEADERS) | $(BUILD)
 	$(LINK) -lm
 
 # Sources that others include.
+$(BUILD)/test_api: tests/fuzz_api.c
 $(BUILD)/test_chat: examples/specdec.c
+$(BUILD)/test_convert: tools/specdec-convert.c
 $(BUILD)/test_quant_wide: tests/test_quant.c
 $(BUILD)/test_tree_tables: tools/specdec-tune.c
 
@@ -109,8 +112,8 @@ fuzz:
 demo: $(BUILD)/specdec
 	@sh tools/demo.sh $(BUILD)/specdec $(PAIR) -p 'Once upon a time' -n 200 -t 1
 
-model: $(BUILD)/specdec-quantize
-	@QUANTIZE=$(BUILD)/specdec-quantize sh tools/make-model.sh
+model: $(BUILD)/specdec-quantize $(BUILD)/specdec-convert
+	@QUANTIZE=$(BUILD)/specdec-quantize CONVERT=$(BUILD)/specdec-convert sh tools/make-model.sh
 
 BENCH_MODELS = $(addprefix -m ,$(wildcard $(patsubst %,models/tinyllama-1.1b-chat-%.gguf,q4_0 q8_0 q4_k_m)))
 

