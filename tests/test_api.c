@@ -98,7 +98,7 @@ static int run_some(int first, int count)
 int main(int argc, char **argv)
 {
     const int quick = getenv("SPECDEC_QUICK") != NULL;
-    int first = argc > 1 ? atoi(argv[1]) : 1, count = argc > 2 ? atoi(argv[2]) : quick ? 40 : 180, end = first + count;
+    int first = argc > 1 ? atoi(argv[1]) : 1, count = argc > 2 ? atoi(argv[2]) : quick ? 40 : 150, end = first + count;
     uint8_t data[MOST_BYTES];
     size_t size;
     void *shared = mmap(NULL, sizeof *progress, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
