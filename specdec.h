@@ -660,10 +660,22 @@ SPECDEC__INLINE uint32_t specdec__bits_from_float(float value)
     return bits;
 }
 
+/* Hides where a double comes from, so that nothing is fused with what made it. */
+#if defined(__x86_64__)
+#define SPECDEC__OPAQUE(value) __asm__("" : "+x"(value))
+#elif defined(__aarch64__)
+#define SPECDEC__OPAQUE(value) __asm__("" : "+w"(value))
+#else
+#define SPECDEC__OPAQUE(value) __asm__("" : "+m"(value))
+#endif
+
 /* a * b, for sums that no compiler may fuse it with, whatever its flags. */
-static SPECDEC__UNUSED __attribute__((noinline)) double specdec__product(double a, double b)
+SPECDEC__INLINE double specdec__product(double a, double b)
 {
-    return a * b;
+    double product = a * b;
+
+    SPECDEC__OPAQUE(product);
+    return product;
 }
 
 SPECDEC__INLINE float specdec__load_f32(const void *at) { return specdec__float_from_bits(specdec__load_u32(at)); }
@@ -8856,13 +8868,14 @@ static void specdec__forward_put(const specdec__context *c, const specdec__targe
     }
 }
 
-/* Which place item i is when the tiles of several matrices are counted through; returns its matrix's target. */
-static const specdec__target *specdec__forward_place(const specdec__target *targets, int i, specdec__place *place)
+/* Whose tile is item i when the tiles of several matrices are counted through? places (2): it and the one after it. */
+static const specdec__target *specdec__forward_place(const specdec__target *targets, int i, specdec__place *places)
 {
     for (; i >= specdec__matrix_tiles(targets->matrix); targets++)
         i -= specdec__matrix_tiles(targets->matrix);
-    place->matrix = targets->matrix;
-    place->tile = i;
+    places[0].matrix = places[1].matrix = targets->matrix;
+    places[0].tile = i;
+    places[1].tile = i + 1;
     return targets;
 }
 
@@ -8880,15 +8893,14 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
         tiles += specdec__matrix_tiles(targets[i].matrix);
     for (specdec__walk_begin(&walk, c->pool, tiles * passes, 2); walk.at < walk.count; specdec__walk_on(&walk, pair)) {
         specdec__place places[2], next[2];
-        const specdec__target *t = specdec__forward_place(targets, walk.at % tiles, places);
-        int column = walk.at / tiles * SPECDEC__COLUMNS, columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);
+        const int pass = passes > 1 ? walk.at / tiles : 0, column = pass * SPECDEC__COLUMNS; /* divisions are slow */
+        const int columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);
+        const specdec__target *t = specdec__forward_place(targets, walk.at - pass * tiles, places);
+        int after;
 
-        pair = places->tile + 1 < specdec__matrix_tiles(t->matrix) && walk.at + 1 < walk.end ? 2 : 1;
-        places[1] = places[0];
-        places[1].tile++;
-        specdec__forward_place(targets, specdec__walk_next(&walk, pair) % tiles, next);
-        next[1] = next[0];
-        next[1].tile++;
+        pair = places[1].tile < specdec__matrix_tiles(t->matrix) && walk.at + 1 < walk.end ? 2 : 1;
+        after = specdec__walk_next(&walk, pair);
+        specdec__forward_place(targets, passes > 1 ? after % tiles : after, next);
         specdec__forward_tiles(c, places, pair, next, column, columns, scratch, sums);
         for (i = 0; i < pair; i++)
             specdec__forward_put(c, t, places[i].tile, column, columns, sums[i]);
@@ -8916,10 +8928,11 @@ static void specdec__forward_gate_up(specdec__context *c, int thread, const spec
     target.out = c->hidden;
     target.stride = (size_t)c->ff;
     for (specdec__walk_begin(&walk, c->pool, tiles * passes, 1); walk.at < walk.count; specdec__walk_on(&walk, 1)) {
-        int column = walk.at / tiles * SPECDEC__COLUMNS, columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);
+        const int pass = passes > 1 ? walk.at / tiles : 0, column = pass * SPECDEC__COLUMNS;
+        const int columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column), after = specdec__walk_next(&walk, 1);
 
-        places[0].tile = places[1].tile = walk.at % tiles;
-        next[0].tile = next[1].tile = specdec__walk_next(&walk, 1) % tiles;
+        places[0].tile = places[1].tile = walk.at - pass * tiles;
+        next[0].tile = next[1].tile = passes > 1 ? after % tiles : after;
         specdec__forward_tiles(c, places, 1 + alike, next, column, columns, scratch, sums);
         if (!alike)
             specdec__forward_tiles(c, places + 1, 1, next + 1, column, columns, scratch, sums + 1);
@@ -9743,20 +9756,25 @@ static SPECDEC__UNUSED int32_t specdec__sample_coupled(const specdec_candidates 
 }
 
 /* The k best tokens of a row, best first, without scratch: what a filter at temperature 0 and no penalty would give,
-   but for the shift of the logits. Returns how many. */
-static SPECDEC__UNUSED int specdec__sample_greedy(const float *logits, int vocab, int k, specdec_candidate *best)
+   but for the shift of the logits. Runs of tokens of which none can be among them are passed over. Returns how many. */
+static SPECDEC__UNUSED int specdec__sample_greedy(const specdec__kernels *kernels, const float *logits, int vocab, int k,
+                                                  specdec_candidate *best)
 {
-    int i, held = 0;
+    int i = 0, held = 0, end;
 
-    for (i = 0; i < vocab && k > 0; i++) {
-        specdec_candidate candidate;
-
-        candidate.token = i;
-        candidate.logit = logits[i];
-        if (held == k && !(candidate.logit > best[k - 1].logit))
+    for (; i < vocab && k > 0; i = end) {
+        end = specdec__min_int(i + 256, vocab);
+        if (held == k && !(kernels->largest(logits + i, end - i) > best[k - 1].logit))
             continue;
-        candidate.logit = specdec__sample_clean(candidate.logit);
-        held = specdec__sample_insert(best, held, k, candidate);
+        for (; i < end; i++) {
+            specdec_candidate candidate;
+
+            if (held == k && !(logits[i] > best[k - 1].logit))
+                continue;
+            candidate.token = i;
+            candidate.logit = specdec__sample_clean(logits[i]);
+            held = specdec__sample_insert(best, held, k, candidate);
+        }
     }
     return held;
 }
@@ -11478,7 +11496,7 @@ static int specdec__choose(const specdec__chooser *chooser, const float *logits,
     specdec__row row;
 
     if (!(s->temperature > 0) && !specdec__sample_penalises(s))
-        return specdec__sample_greedy(logits, vocab, k, best);
+        return specdec__sample_greedy(chooser->kernels, logits, vocab, k, best);
     if (specdec__row_init(&row, chooser->kernels, s, chooser->items, logits, vocab, recent, recent_count))
         return 0;
     return specdec__row_top(&row, s->seed, (uint64_t)recent_count, k, best);

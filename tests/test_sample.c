@@ -292,7 +292,9 @@ static void test_distribution(void)
 static void test_edges(void)
 {
     float ties[5] = {1, 3, 3, 3, 2}, bad[4] = {NAN, NAN, -INFINITY, NAN}, mixed[4] = {NAN, INFINITY, 1, INFINITY}, p[5];
-    specdec_candidate items[5], best[8];
+    static float many[1000];
+    static specdec__kernels kernels;
+    specdec_candidate items[5], best[8], one;
     specdec_candidates c;
     specdec_sampling s;
     specdec_error error;
@@ -302,11 +304,12 @@ static void test_edges(void)
     memset(&s, 0, sizeof s);
     memset(&c, 0, sizeof c);
     c.items = items;
+    CHECK(!specdec__kernels_init(&kernels, NULL, NULL));
     TEST("greedy takes the lowest of equal tokens, in order");
     CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, ties, 5, NULL, 0, NULL), SPECDEC_OK);
     CHECK_EQUAL_INT(specdec_sample_top(&c, 0, 0, 8, best), 5);
     CHECK(best[0].token == 1 && best[1].token == 2 && best[2].token == 3 && best[3].token == 4 && best[4].token == 0);
-    CHECK_EQUAL_INT(specdec__sample_greedy(ties, 5, 3, best), 3);
+    CHECK_EQUAL_INT(specdec__sample_greedy(&kernels, ties, 5, 3, best), 3);
     CHECK(best[0].token == 1 && best[1].token == 2 && best[2].token == 3);
     CHECK_EQUAL_INT(specdec_sample_distribution(&c, 5, p, NULL), SPECDEC_OK);
     CHECK(p[1] == 1 && p[0] == 0 && p[2] == 0);
@@ -320,7 +323,7 @@ static void test_edges(void)
     TEST("NaN counts as -infinity, infinity as the largest number, and a row of nothing gives token 0");
     CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, bad, 4, NULL, 0, NULL), SPECDEC_OK);
     CHECK_EQUAL_INT(specdec__sample_coupled(&c, 0, 0), 0);
-    CHECK_EQUAL_INT(specdec__sample_greedy(bad, 4, 1, best), 1);
+    CHECK_EQUAL_INT(specdec__sample_greedy(&kernels, bad, 4, 1, best), 1);
     CHECK_EQUAL_INT(best[0].token, 0);
     s.temperature = 1;
     CHECK_EQUAL_INT(specdec_sample_filter(&c, &s, bad, 4, NULL, 0, NULL), SPECDEC_OK);
@@ -329,8 +332,25 @@ static void test_edges(void)
     CHECK_EQUAL_INT(c.count, 3);
     i = specdec__sample_coupled(&c, 0, 0);
     CHECK(i == 1 || i == 3);
-    CHECK_EQUAL_INT(specdec__sample_greedy(mixed, 4, 1, best), 1);
+    CHECK_EQUAL_INT(specdec__sample_greedy(&kernels, mixed, 4, 1, best), 1);
     CHECK_EQUAL_INT(best[0].token, 1);
+
+    TEST("greedy finds in long rows what looking at every token finds");
+    for (i = 0; i < 1000; i++)
+        many[i] = (float)(i * 7919 % 601) * (i % 13 ? 1 : -1);
+    for (i = 1; i <= 1000; i += 37) {
+        const int k = 1 + i % 8, found = specdec__sample_greedy(&kernels, many, i, k, best);
+        int held = 0, j, token;
+
+        for (token = 0; token < i; token++) {
+            one.token = token;
+            one.logit = many[token];
+            held = specdec__sample_insert(items, held, 5, one);
+        }
+        CHECK_EQUAL_INT(found, k < i ? k : i);
+        for (j = 0; j < found && j < held; j++)
+            CHECK_EQUAL_INT(best[j].token, items[j].token);
+    }
 
     TEST("settings out of range are errors that say which");
 #define REFUSED(field, value, word) \

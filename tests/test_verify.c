@@ -91,10 +91,13 @@ static void draw_with(int32_t *children, int k, const float *q, int vocab, specd
 
 static void draw_best(int32_t *children, int k, const float *q, int vocab)
 {
+    static specdec__kernels kernels;
     specdec_candidate best[V];
     int i;
 
-    specdec__sample_greedy(q, vocab, k, best);
+    if (!kernels.name)
+        specdec__kernels_init(&kernels, NULL, NULL);
+    specdec__sample_greedy(&kernels, q, vocab, k, best);
     for (i = 0; i < k; i++)
         children[i] = best[i].token;
 }
