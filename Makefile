@@ -28,7 +28,7 @@ help:
 # --- programs ---------------------------------------------------------------------------------------------------------
 
 # A source that names SPECDEC_IMPLEMENTATION has the header inside, as it may call private functions; unused ones are
-# left out. All others share build/specdec.o.
+# left out. All others share build/specdec.o and build/kernels.o, two halves that compile side by side.
 SOURCES = $(wildcard examples/*.c tools/*.c tests/test_*.c)
 WHOLE = $(shell grep -l SPECDEC_IMPLEMENTATION $(SOURCES))
 SHARING = $(patsubst %.c,$(BUILD)/%,$(notdir $(filter-out $(WHOLE),$(SOURCES))))
@@ -37,12 +37,16 @@ LINK = $(COMPILE) -DSPECDEC_STATIC -o $@ $< $(LDFLAGS)
 $(BUILD):
 	@mkdir -p $@
 
-$(BUILD)/specdec.o: specdec.h | $(BUILD)
-	@echo 'compiling specdec.h, once for all that share it: some twenty seconds'
-	@echo '#include "specdec.h"' | $(COMPILE) -DSPECDEC_IMPLEMENTATION -x c -c -o $@ -
+OBJECTS = $(BUILD)/specdec.o $(BUILD)/kernels.o
+$(BUILD)/specdec.o: HALF = -DSPECDEC_KERNELS_APART
+$(BUILD)/kernels.o: HALF = -DSPECDEC_KERNELS
 
-$(SHARING): $(BUILD)/specdec.o
-$(SHARING): LINK = $(COMPILE) -o $@ $< $(BUILD)/specdec.o $(LDFLAGS)
+$(OBJECTS): specdec.h | $(BUILD)
+	@echo 'compiling specdec.h, once for all that share it: $@ takes some ten seconds'
+	@echo '#include "specdec.h"' | $(COMPILE) -DSPECDEC_IMPLEMENTATION $(HALF) -x c -c -o $@ -
+
+$(SHARING): $(OBJECTS)
+$(SHARING): LINK = $(COMPILE) -o $@ $< $(OBJECTS) $(LDFLAGS)
 
 $(BUILD)/%: examples/%.c $(HEADERS) | $(BUILD)
 	$(LINK)

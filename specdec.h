@@ -92,6 +92,8 @@ extern "C" {
    SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
    SPECDEC_FREESTANDING  the first three at once
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
+   SPECDEC_KERNELS_APART  without the kernels for AVX2 and AVX-512, which another file brings that defines SPECDEC_KERNELS
+                       besides SPECDEC_IMPLEMENTATION: both compile side by side, each in some half of the time
    SPECDEC_MAX_THREADS threads of an engine, at most 1023; each costs 24 bytes of struct. 64 */
 
 #define SPECDEC_VERSION "0.1.0"
@@ -100,7 +102,7 @@ extern "C" {
 #define SPECDEC_MAX_THREADS 64
 #endif
 
-#ifdef SPECDEC_STATIC
+#if defined(SPECDEC_STATIC) || defined(SPECDEC_KERNELS)
 #define SPECDEC_DEF static __attribute__((unused))
 #else
 #define SPECDEC_DEF extern
@@ -524,6 +526,10 @@ SPECDEC_DEF void specdec_model_deinit(specdec_model *model);
 #ifdef SPECDEC_IMPLEMENTATION
 #ifndef SPECDEC_IMPLEMENTED
 #define SPECDEC_IMPLEMENTED
+
+#ifdef SPECDEC_KERNELS
+#pragma GCC diagnostic ignored "-Wunused-function" /* all but kernels */
+#endif
 
 /* No compiler may fuse a product with a sum of its own accord: that would change bits. */
 #if defined(__clang__)
@@ -2593,6 +2599,18 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 #endif
 
+/* What functions for AVX2, AVX-VNNI (newer compilers) and AVX-512 are compiled for, and whether other files see their tables. */
+#define SPECDEC__AVX2 __attribute__((target("avx2,fma,f16c")))
+#if (defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11)
+#define SPECDEC__AVXVNNI __attribute__((target("avx2,fma,f16c,avxvnni")))
+#endif
+#define SPECDEC__AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
+#if defined(SPECDEC_KERNELS) || defined(SPECDEC_KERNELS_APART)
+#define SPECDEC__TABLE __attribute__((visibility("hidden")))
+#else
+#define SPECDEC__TABLE static
+#endif
+
 /* Makes the compiler load a vector once, not again for every use. */
 #define SPECDEC__KEEP(vector) __asm__("" : "+v"(vector))
 
@@ -3121,11 +3139,7 @@ SPECDEC__SSE41_UNPACK(16, 16, 0, 0, specdec__unpack_codes(type, tile, blocks, pa
 
 /* --- AVX2 with FMA and F16C, and AVX-VNNI ---------------------------------------------------------------------------- */
 
-#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
-#define SPECDEC__AVX2 __attribute__((target("avx2,fma,f16c")))
-#if (defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11)
-#define SPECDEC__AVXVNNI __attribute__((target("avx2,fma,f16c,avxvnni")))
-#endif
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
 
 /* Sixteen float lanes in two registers. */
 typedef struct specdec__avx2_v {
@@ -3833,8 +3847,7 @@ SPECDEC__AVX2_MULTIPLIES(avxvnni, SPECDEC__AVXVNNI)
 
 /* --- AVX-512 with VNNI ---------------------------------------------------------------------------------------------- */
 
-#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
-#define SPECDEC__AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
 typedef __m512 specdec__avx512_v;
 
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load(const float *at) { return _mm512_loadu_ps(at); }
@@ -5433,24 +5446,32 @@ static void specdec__kernels_sse41(specdec__kernels *table)
     table->dot[SPECDEC__TYPE_Q6_K] = specdec__sse41_dot_6bit;
 }
 
-static void specdec__kernels_avx2(specdec__kernels *table)
+SPECDEC__TABLE void specdec__kernels_avx2(specdec__kernels *table);
+SPECDEC__TABLE void specdec__kernels_avx512(specdec__kernels *table);
+#ifdef SPECDEC__AVXVNNI
+SPECDEC__TABLE void specdec__kernels_avxvnni(specdec__kernels *table);
+#endif
+
+#ifndef SPECDEC_KERNELS_APART
+void specdec__kernels_avx2(specdec__kernels *table)
 {
     SPECDEC__AVX2_KERNELS(table, avx2);
 }
 
 #ifdef SPECDEC__AVXVNNI
-static void specdec__kernels_avxvnni(specdec__kernels *table)
+void specdec__kernels_avxvnni(specdec__kernels *table)
 {
     SPECDEC__AVX2_KERNELS(table, avxvnni);
 }
 #endif
 
-static void specdec__kernels_avx512(specdec__kernels *table)
+void specdec__kernels_avx512(specdec__kernels *table)
 {
     SPECDEC__FLOAT_KERNELS(table, avx512);
     SPECDEC__DOT_KERNELS(table, avx512_dot);
     SPECDEC__X86_KERNELS(table, avx512, avx512);
 }
+#endif
 
 typedef struct specdec__cpuid {
     unsigned eax, ebx, ecx, edx;
