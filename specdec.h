@@ -1272,8 +1272,8 @@ typedef struct specdec__quant_type {
     const char *name;   /* as everybody writes it: "Q4_0" */
     uint16_t block;     /* elements of a block */
     uint16_t bytes;     /* bytes of a block */
-    uint16_t granule;   /* elements that share a scale; 0 for plain floats */
-    uint16_t has_minimum;
+    uint16_t granule;   /* elements that share a scale, 16 or 32; 0 for plain floats */
+    uint16_t has_minimum; /* codes are in [0, 31] then, else in [-128, 127] */
     specdec__quant_field fields[SPECDEC__QUANT_FIELDS];
     /* block (bytes) -> codes (block), scale and minimum (block / granule each; minimum untouched without has_minimum).
        NULL for plain floats. */
@@ -3508,7 +3508,8 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, cons
     case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: specdec__avx2_factors_k(tile, room, room + 256); break;
     case SPECDEC__TYPE_Q6_K: return (const int8_t *)tile + 3072;
     case SPECDEC__TYPE_IQ4_XS: specdec__avx2_factors_iq4_xs(tile, room); break;
-    default: specdec__avx2_expand_iq2_xxs(tile, panel); break;
+    case SPECDEC__TYPE_IQ2_XXS: specdec__avx2_expand_iq2_xxs(tile, panel); break;
+    default: break; /* has none */
     }
     return room;
 }
@@ -3626,6 +3627,24 @@ SPECDEC__AVX2_UNPACK(Q5_K)
 SPECDEC__AVX2_UNPACK(IQ2_XXS)
 SPECDEC__AVX2_UNPACK(IQ4_NL)
 SPECDEC__AVX2_UNPACK(IQ4_XS)
+
+/* Any type, by its decoder: codes as they are, and their pairs, for AVX2 and AVX-VNNI alike. */
+SPECDEC__AVX2 static void specdec__avx2_unpack_any(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                                   specdec__panel *panel)
+{
+    const int vectors = type->granule / 4;
+    const int8_t *codes = panel->u.codes;
+    __m256i u[8];
+    int g, half, i;
+
+    specdec__unpack_codes(type, tile, blocks, panel);
+    for (g = 0; g < blocks * 8 / vectors; g++, codes += vectors * 64)
+        for (half = 0; half < 2; half++) {
+            for (i = 0; i < vectors; i++)
+                u[i] = specdec__avx2_get(codes + i * 64 + half * 32);
+            specdec__avx2_put_bytes(panel->pair[g] + half * 8, specdec__avx2_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
+        }
+}
 
 #define SPECDEC__AVX2_FUSED(isa, target) \
     /* acc (column) += a granule times 1 or 2 columns. */ \
@@ -3772,6 +3791,7 @@ SPECDEC__AVX2_UNPACK(IQ4_XS)
     SPECDEC__AVX2_MULTIPLY(isa, target, Q4_K) \
     SPECDEC__AVX2_MULTIPLY(isa, target, Q6_K) \
     SPECDEC__AVX2_DOT(isa, target, 16, SPECDEC__X86_PANEL_16) \
+    SPECDEC__AVX2_DOT(isa, target, 16_signed, SPECDEC__X86_PANEL_16_SIGNED) \
     SPECDEC__AVX2_DOT(isa, target, 16m, SPECDEC__X86_PANEL_16M) \
     SPECDEC__AVX2_DOT(isa, target, 32, SPECDEC__X86_PANEL_32) \
     SPECDEC__AVX2_DOT(isa, target, 32m, SPECDEC__X86_PANEL_32M) \
@@ -4280,7 +4300,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
         specdec__avx512_scale_bytes(specdec__avx512_halves(tile + 3328), (const int8_t *)tile + 3072, 16, panel->scale);
         break;
     case SPECDEC__TYPE_IQ4_XS: specdec__avx512_scales_iq4_xs(tile, panel); break;
-    default: specdec__avx512_expand_iq2_xxs(tile, panel); break;
+    case SPECDEC__TYPE_IQ2_XXS: specdec__avx512_expand_iq2_xxs(tile, panel); break;
+    default: break; /* has none */
     }
 }
 
@@ -4547,6 +4568,25 @@ SPECDEC__AVX512_UNPACK(Q5_K)
 SPECDEC__AVX512_UNPACK(IQ2_XXS)
 SPECDEC__AVX512_UNPACK(IQ4_NL)
 SPECDEC__AVX512_UNPACK(IQ4_XS)
+
+/* Any type, by its decoder: codes plus 128, and their pairs. */
+SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                                       specdec__panel *panel)
+{
+    const int vectors = type->granule / 4;
+    int8_t *codes = panel->u.codes;
+    __m512i u[8];
+    int g, i;
+
+    specdec__unpack_codes(type, tile, blocks, panel);
+    for (g = 0; g < blocks * 8 / vectors; g++, codes += vectors * 64) {
+        for (i = 0; i < vectors; i++) {
+            u[i] = _mm512_xor_si512(_mm512_loadu_si512(codes + i * 64), _mm512_set1_epi8((char)-128));
+            _mm512_storeu_si512(codes + i * 64, u[i]);
+        }
+        _mm512_storeu_si512(panel->pair[g], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
+    }
+}
 
 /* A panel times 1 to 6 columns. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int columns, const specdec__panel *panel, int blocks, const specdec__columns *x,
@@ -5329,9 +5369,12 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
 #define SPECDEC__DOT_KERNELS(table, name) \
     SPECDEC__GRANULE_KERNELS(table, dot, specdec__##name##_16, specdec__##name##_16m, specdec__##name##_32, specdec__##name##_32m)
 
-/* Types that an x86 instruction set multiplies without a panel, and how the others are unpacked. */
+/* Any type is unpacked by its decoder, but for those that have something faster: an unpacker of their own, or a kernel that
+   multiplies without a panel. */
 #define SPECDEC__X86_KERNELS(table, isa, unpack_isa) \
     do { \
+        SPECDEC__GRANULE_KERNELS(table, unpack, specdec__##unpack_isa##_unpack_any, specdec__##unpack_isa##_unpack_any, \
+                                 specdec__##unpack_isa##_unpack_any, specdec__##unpack_isa##_unpack_any); \
         (table)->multiply[SPECDEC__TYPE_Q4_0] = specdec__##isa##_multiply_Q4_0; \
         (table)->multiply[SPECDEC__TYPE_Q8_0] = specdec__##isa##_multiply_Q8_0; \
         (table)->multiply[SPECDEC__TYPE_Q4_K] = specdec__##isa##_multiply_Q4_K; \
@@ -5350,11 +5393,11 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
 #define SPECDEC__AVX2_KERNELS(table, isa) \
     do { \
         SPECDEC__FLOAT_KERNELS(table, avx2); \
-        SPECDEC__DOT_KERNELS(table, isa##_dot); \
+        SPECDEC__GRANULE_KERNELS(table, dot, specdec__##isa##_dot_16_signed, specdec__##isa##_dot_16m, \
+                                 specdec__##isa##_dot_32_signed, specdec__##isa##_dot_32m); \
         SPECDEC__X86_KERNELS(table, isa, avx2); \
-        (table)->dot[SPECDEC__TYPE_IQ2_XXS] = specdec__##isa##_dot_32_signed; \
-        (table)->dot[SPECDEC__TYPE_IQ4_NL] = specdec__##isa##_dot_32_signed; \
-        (table)->dot[SPECDEC__TYPE_IQ4_XS] = specdec__##isa##_dot_32_signed; \
+        (table)->dot[SPECDEC__TYPE_Q5_0] = specdec__##isa##_dot_32; /* of unsigned codes, as they are unpacked */ \
+        (table)->dot[SPECDEC__TYPE_Q3_K] = specdec__##isa##_dot_16; \
         (table)->name = #isa; \
     } while (0)
 

@@ -131,7 +131,7 @@ static void test_table(void)
         CHECK(type->block <= SPECDEC__QUANT_BLOCK && type->bytes <= SPECDEC__QUANT_BYTES);
         CHECK((type->decode == NULL) == (type->granule == 0));
         if (type->granule)
-            CHECK(type->block % type->granule == 0 && type->granule % 16 == 0 &&
+            CHECK(type->block % type->granule == 0 && (type->granule == 16 || type->granule == 32) &&
                   type->block / type->granule <= SPECDEC__QUANT_GRANULES);
     }
     CHECK_EQUAL_INT(known, 16);
@@ -444,7 +444,7 @@ static void test_plain_decoders(void)
 
         if (!type || !type->decode)
             continue;
-        TEST("a row of blocks becomes scale * code + minimum, element for element");
+        TEST("a row of blocks becomes scale * code + minimum, element for element, with codes in [0, 31] if there is a minimum");
         for (repeat = 0, wrong = 0; repeat < 100; repeat++) {
             random_bytes(row, sizeof row);
             specdec__quant_to_float(type, row, (size_t)type->block * BLOCKS, values);
@@ -460,6 +460,7 @@ static void test_plain_decoders(void)
                     float product = scale[i / type->granule] * (float)codes[i];
                     float value = type->has_minimum ? product + minimum[i / type->granule] : product;
                     float got = values[b * type->block + i];
+                    wrong += type->has_minimum && (codes[i] < 0 || codes[i] > 31);
                     wrong += !(got == value || (got != got && value != value));
                 }
             }
