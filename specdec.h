@@ -1244,14 +1244,31 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
  * >>quant (private): GGUF block formats: sizes, decoding, encoding, repacking into tiles of 16 rows. May call: >>base
  * ====================================================================================================================== */
 
-/* Numbers as they stand in files (ggml_type). Types that are not listed are not read. */
-enum {
-    SPECDEC__TYPE_F32 = 0, SPECDEC__TYPE_F16 = 1, SPECDEC__TYPE_Q4_0 = 2, SPECDEC__TYPE_Q4_1 = 3,
-    SPECDEC__TYPE_Q5_0 = 6, SPECDEC__TYPE_Q5_1 = 7, SPECDEC__TYPE_Q8_0 = 8, SPECDEC__TYPE_Q2_K = 10,
-    SPECDEC__TYPE_Q3_K = 11, SPECDEC__TYPE_Q4_K = 12, SPECDEC__TYPE_Q5_K = 13, SPECDEC__TYPE_Q6_K = 14,
-    SPECDEC__TYPE_IQ2_XXS = 16, SPECDEC__TYPE_IQ4_NL = 20, SPECDEC__TYPE_IQ4_XS = 23, SPECDEC__TYPE_BF16 = 30,
-    SPECDEC__TYPE_COUNT = 31
-};
+/* Every type that is read, a row each, in the order of their numbers in files (ggml_type). All that depends on the type alone
+   follows from its row; kernels that are made for it are entered in the tables of >>kernel. */
+#define SPECDEC__QUANT_TYPES(X) \
+    /* number, name, block, bytes, granule, bits, has_minimum, decode, encode, fields: see specdec__quant_type */ \
+    X(0, F32, 1, 4, 0, 0, 0, NULL, NULL, {4, 1}) \
+    X(1, F16, 1, 2, 0, 0, 0, NULL, NULL, {2, 1}) \
+    X(2, Q4_0, 32, 18, 32, 4, 0, specdec__quant_decode_q4_0, specdec__quant_encode_q4_0, {2, 1}, {4, 4}) \
+    X(3, Q4_1, 32, 20, 32, 4, 1, specdec__quant_decode_q4_1, NULL, {2, 2}, {4, 4}) \
+    X(6, Q5_0, 32, 22, 32, 5, 0, specdec__quant_decode_q5_0, NULL, {2, 1}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}) \
+    X(7, Q5_1, 32, 24, 32, 5, 1, specdec__quant_decode_q5_1, NULL, {2, 2}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}) \
+    X(8, Q8_0, 32, 34, 32, 8, 0, specdec__quant_decode_q8_0, specdec__quant_encode_q8_0, {2, 1}, {4, 8}) \
+    X(10, Q2_K, 256, 84, 16, 2, 1, specdec__quant_decode_q2_k, NULL, {1, 16}, {4, 16}, {2, 2}) \
+    X(11, Q3_K, 256, 110, 16, 3, 0, specdec__quant_decode_q3_k, NULL, {4, 8}, {4, 16}, {1, 12}, {2, 1}) \
+    X(12, Q4_K, 256, 144, 32, 4, 1, specdec__quant_decode_q4_k, specdec__quant_encode_q4_k, \
+      {2, 2}, {1, 12}, {4, 32}) \
+    X(13, Q5_K, 256, 176, 32, 5, 1, specdec__quant_decode_q5_k, NULL, {2, 2}, {1, 12}, {4, 8}, {4, 32}) \
+    X(14, Q6_K, 256, 210, 16, 6, 0, specdec__quant_decode_q6_k, specdec__quant_encode_q6_k, \
+      {4, 32}, {4, 16}, {1, 16}, {2, 1}) \
+    X(16, IQ2_XXS, 256, 66, 32, 8, 0, specdec__quant_decode_iq2_xxs, NULL, {2, 1}, {4, 16}) \
+    X(20, IQ4_NL, 32, 18, 32, 8, 0, specdec__quant_decode_iq4_nl, NULL, {2, 1}, {4, 4}) \
+    X(23, IQ4_XS, 256, 136, 32, 8, 0, specdec__quant_decode_iq4_xs, NULL, {2, 1}, {2, 1}, {1, 4}, {4, 32}) \
+    X(30, BF16, 1, 2, 0, 0, 0, NULL, NULL, {2, 1})
+
+#define SPECDEC__QUANT_NUMBER(number, name, ...) SPECDEC__TYPE_##name = number,
+enum { SPECDEC__QUANT_TYPES(SPECDEC__QUANT_NUMBER) SPECDEC__TYPE_COUNT };
 
 #define SPECDEC__QUANT_BLOCK 256    /* elements of the largest block */
 #define SPECDEC__QUANT_GRANULES 16  /* scales of a block, at most */
@@ -1273,8 +1290,8 @@ typedef struct specdec__quant_type {
     uint16_t block;     /* elements of a block */
     uint16_t bytes;     /* bytes of a block */
     uint16_t granule;   /* elements that share a scale, 16 or 32; 0 for plain floats */
-    uint16_t has_minimum; /* codes are in [0, 31] then, else in [-128, 127] */
-    specdec__quant_field fields[SPECDEC__QUANT_FIELDS];
+    uint16_t bits;      /* of a code: it is in [0, 2^bits) with a minimum, else in [-2^bits / 2, 2^bits / 2) */
+    uint16_t has_minimum; /* it has no more than 5 bits then */
     /* block (bytes) -> codes (block), scale and minimum (block / granule each; minimum untouched without has_minimum).
        NULL for plain floats. */
     void (*decode)(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
@@ -1282,6 +1299,7 @@ typedef struct specdec__quant_type {
        what lies beyond the range of half floats comes back infinite or clamped. NULL for plain floats, and when the
        type is only read. */
     void (*encode)(const float *values, unsigned char *block);
+    specdec__quant_field fields[SPECDEC__QUANT_FIELDS]; /* of a block, in order: see specdec__quant_interleave */
 } specdec__quant_type;
 
 /* Half float to float: exact, subnormals and infinities included; a NaN keeps its payload. */
@@ -2021,33 +2039,9 @@ SPECDEC__VECTORISE static void specdec__quant_encode_q4_k(const float *values, u
         block[16 + i] = (unsigned char)(codes[i / 32 * 64 + i % 32] | codes[i / 32 * 64 + 32 + i % 32] << 4);
 }
 
-/* Every type that is read. Fields: see specdec__quant_interleave. */
-static const specdec__quant_type specdec__quant_types[] = {
-    /* number, name, block, bytes, granule, has_minimum, fields, decode, encode */
-    {SPECDEC__TYPE_F32, "F32", 1, 4, 0, 0, {{4, 1}}, NULL, NULL},
-    {SPECDEC__TYPE_F16, "F16", 1, 2, 0, 0, {{2, 1}}, NULL, NULL},
-    {SPECDEC__TYPE_BF16, "BF16", 1, 2, 0, 0, {{2, 1}}, NULL, NULL},
-    {SPECDEC__TYPE_Q4_0, "Q4_0", 32, 18, 32, 0, {{2, 1}, {4, 4}},
-     specdec__quant_decode_q4_0, specdec__quant_encode_q4_0},
-    {SPECDEC__TYPE_Q4_1, "Q4_1", 32, 20, 32, 1, {{2, 2}, {4, 4}}, specdec__quant_decode_q4_1, NULL},
-    {SPECDEC__TYPE_Q5_0, "Q5_0", 32, 22, 32, 0, {{2, 1}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}},
-     specdec__quant_decode_q5_0, NULL},
-    {SPECDEC__TYPE_Q5_1, "Q5_1", 32, 24, 32, 1, {{2, 2}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}},
-     specdec__quant_decode_q5_1, NULL},
-    {SPECDEC__TYPE_Q8_0, "Q8_0", 32, 34, 32, 0, {{2, 1}, {4, 8}},
-     specdec__quant_decode_q8_0, specdec__quant_encode_q8_0},
-    {SPECDEC__TYPE_Q2_K, "Q2_K", 256, 84, 16, 1, {{1, 16}, {4, 16}, {2, 2}}, specdec__quant_decode_q2_k, NULL},
-    {SPECDEC__TYPE_Q3_K, "Q3_K", 256, 110, 16, 0, {{4, 8}, {4, 16}, {1, 12}, {2, 1}}, specdec__quant_decode_q3_k, NULL},
-    {SPECDEC__TYPE_Q4_K, "Q4_K", 256, 144, 32, 1, {{2, 2}, {1, 12}, {4, 32}},
-     specdec__quant_decode_q4_k, specdec__quant_encode_q4_k},
-    {SPECDEC__TYPE_Q5_K, "Q5_K", 256, 176, 32, 1, {{2, 2}, {1, 12}, {4, 8}, {4, 32}}, specdec__quant_decode_q5_k, NULL},
-    {SPECDEC__TYPE_Q6_K, "Q6_K", 256, 210, 16, 0, {{4, 32}, {4, 16}, {1, 16}, {2, 1}},
-     specdec__quant_decode_q6_k, specdec__quant_encode_q6_k},
-    {SPECDEC__TYPE_IQ2_XXS, "IQ2_XXS", 256, 66, 32, 0, {{2, 1}, {4, 16}}, specdec__quant_decode_iq2_xxs, NULL},
-    {SPECDEC__TYPE_IQ4_NL, "IQ4_NL", 32, 18, 32, 0, {{2, 1}, {4, 4}}, specdec__quant_decode_iq4_nl, NULL},
-    {SPECDEC__TYPE_IQ4_XS, "IQ4_XS", 256, 136, 32, 0, {{2, 1}, {2, 1}, {1, 4}, {4, 32}},
-     specdec__quant_decode_iq4_xs, NULL},
-};
+#define SPECDEC__QUANT_ROW(number, name, block, bytes, granule, bits, has_minimum, decode, encode, ...) \
+    {number, #name, block, bytes, granule, bits, has_minimum, decode, encode, {__VA_ARGS__}},
+static const specdec__quant_type specdec__quant_types[] = {SPECDEC__QUANT_TYPES(SPECDEC__QUANT_ROW)};
 
 /* The row of a type number, or NULL when it is not read. */
 static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find(uint32_t number)
@@ -2620,47 +2614,42 @@ enum {
     SPECDEC__X86_PANEL_32_SIGNED, SPECDEC__X86_PANEL_16_SIGNED
 };
 
-/* What is added to a code to make it unsigned. */
-SPECDEC__INLINE int specdec__x86_bias(int type)
+/* What the compiler needs to know of a type's row, or of a panel, for machine code of its own. */
+#define SPECDEC__X86_BITS(number, name, block, bytes, granule, bits, ...) case number: return bits;
+#define SPECDEC__X86_IS_32(number, name, block, ...) case number: return (block) == 32;
+#define SPECDEC__X86_SPAN(number, name, block, bytes, ...) case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
+#define SPECDEC__X86_GRANULE(number, name, block, bytes, granule, ...) case number: return granule;
+#define SPECDEC__X86_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) case number: return minimum;
+
+SPECDEC__INLINE int specdec__x86_has_minimum(int type)
 {
     switch (type) {
-    case SPECDEC__TYPE_Q4_0: return 8;
-    case SPECDEC__TYPE_Q5_0: return 16;
-    case SPECDEC__TYPE_Q3_K: return 4;
-    case SPECDEC__TYPE_Q6_K: return 32;
-    case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: return 0;
-    default: return 128;
+    SPECDEC__QUANT_TYPES(SPECDEC__X86_MINIMUM)
+    case SPECDEC__X86_PANEL_32M: case SPECDEC__X86_PANEL_16M: return 1;
+    default: return 0;
     }
 }
 
-/* The highest unsigned code. */
-SPECDEC__INLINE int specdec__x86_limit(int type)
+/* Bits of a code. */
+SPECDEC__INLINE int specdec__x86_bits(int type)
 {
     switch (type) {
-    case SPECDEC__TYPE_Q2_K: return 3;
-    case SPECDEC__TYPE_Q3_K: return 7;
-    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q4_K: return 15;
-    case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q5_K: return 31;
-    case SPECDEC__X86_PANEL_32: case SPECDEC__X86_PANEL_32M: case SPECDEC__X86_PANEL_16: case SPECDEC__X86_PANEL_16M: return 31;
-    case SPECDEC__TYPE_Q6_K: return 63;
-    default: return 255;
+    SPECDEC__QUANT_TYPES(SPECDEC__X86_BITS)
+    case SPECDEC__X86_PANEL_32_SIGNED: case SPECDEC__X86_PANEL_16_SIGNED: return 8;
+    default: return 5;
     }
 }
+
+/* What is added to a code to make it unsigned, and the highest unsigned code. */
+SPECDEC__INLINE int specdec__x86_bias(int type) { return specdec__x86_has_minimum(type) ? 0 : 1 << (specdec__x86_bits(type) - 1); }
+SPECDEC__INLINE int specdec__x86_limit(int type) { return (1 << specdec__x86_bits(type)) - 1; }
 
 /* Bytes of a tile of one block of 32 values, or an eighth of one of 256. */
 SPECDEC__INLINE int specdec__x86_span(int type)
 {
     switch (type) {
-    case SPECDEC__TYPE_IQ2_XXS: return 132;
-    case SPECDEC__TYPE_Q2_K: return 168;
-    case SPECDEC__TYPE_Q3_K: return 220;
-    case SPECDEC__TYPE_IQ4_XS: return 272;
-    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_IQ4_NL: case SPECDEC__TYPE_Q4_K: return 288;
-    case SPECDEC__TYPE_Q4_1: return 320;
-    case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_K: return 352;
-    case SPECDEC__TYPE_Q5_1: return 384;
-    case SPECDEC__TYPE_Q6_K: return 420;
-    default: return 544;
+    SPECDEC__QUANT_TYPES(SPECDEC__X86_SPAN)
+    default: return 0;
     }
 }
 
@@ -2668,8 +2657,7 @@ SPECDEC__INLINE int specdec__x86_span(int type)
 SPECDEC__INLINE int specdec__x86_is_block_32(int type)
 {
     switch (type) {
-    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_1: return 1;
-    case SPECDEC__TYPE_Q8_0: case SPECDEC__TYPE_IQ4_NL: return 1;
+    SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_32)
     default: return 0;
     }
 }
@@ -2678,18 +2666,9 @@ SPECDEC__INLINE int specdec__x86_is_block_32(int type)
 SPECDEC__INLINE int specdec__x86_granule(int type)
 {
     switch (type) {
-    case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q3_K: case SPECDEC__TYPE_Q6_K: return 16;
+    SPECDEC__QUANT_TYPES(SPECDEC__X86_GRANULE)
     case SPECDEC__X86_PANEL_16: case SPECDEC__X86_PANEL_16M: case SPECDEC__X86_PANEL_16_SIGNED: return 16;
     default: return 32;
-    }
-}
-
-SPECDEC__INLINE int specdec__x86_has_minimum(int type)
-{
-    switch (type) {
-    case SPECDEC__X86_PANEL_32M: case SPECDEC__X86_PANEL_16M: return 1;
-    case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: return 1;
-    default: return 0;
     }
 }
 

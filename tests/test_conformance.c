@@ -309,7 +309,8 @@ static void test_shared(void)
 
 /* --- generated models ------------------------------------------------------------------------------------------------ */
 
-static const int all_types[] = {0, 1, 30, 8, 2, 3, 6, 7, 20, 10, 11, 12, 13, 14, 16, 23};
+#define NUMBER(number, ...) number,
+static const int all_types[] = {SPECDEC__QUANT_TYPES(NUMBER)};
 
 static void check_recipe(const maker_recipe *recipe, const char *name, int kv, int count, int stride)
 {

@@ -133,8 +133,9 @@ static void test_table(void)
         if (type->granule)
             CHECK(type->block % type->granule == 0 && (type->granule == 16 || type->granule == 32) &&
                   type->block / type->granule <= SPECDEC__QUANT_GRANULES);
+        CHECK(type->bits <= (type->has_minimum ? 5 : 8));
     }
-    CHECK_EQUAL_INT(known, 16);
+    CHECK_EQUAL_INT(known, SPECDEC__COUNT(specdec__quant_types));
     TEST("the IQ2_XXS grid is ascending and holds three magnitudes only");
     for (number = 0; number < 256; number++) {
         unsigned point = specdec__quant_iq2_xxs_grid[number];
@@ -441,10 +442,12 @@ static void test_plain_decoders(void)
 
     for (number = 0; number < SPECDEC__TYPE_COUNT; number++) {
         const specdec__quant_type *type = specdec__quant_find(number);
+        int lowest;
 
         if (!type || !type->decode)
             continue;
-        TEST("a row of blocks becomes scale * code + minimum, element for element, with codes in [0, 31] if there is a minimum");
+        lowest = type->has_minimum ? 0 : -(1 << type->bits) / 2;
+        TEST("a row of blocks becomes scale * code + minimum, element for element, with codes of so many bits");
         for (repeat = 0, wrong = 0; repeat < 100; repeat++) {
             random_bytes(row, sizeof row);
             specdec__quant_to_float(type, row, (size_t)type->block * BLOCKS, values);
@@ -460,7 +463,7 @@ static void test_plain_decoders(void)
                     float product = scale[i / type->granule] * (float)codes[i];
                     float value = type->has_minimum ? product + minimum[i / type->granule] : product;
                     float got = values[b * type->block + i];
-                    wrong += type->has_minimum && (codes[i] < 0 || codes[i] > 31);
+                    wrong += codes[i] < lowest || codes[i] >= lowest + (1 << type->bits);
                     wrong += !(got == value || (got != got && value != value));
                 }
             }
