@@ -1556,23 +1556,40 @@ static void specdec__quant_decode_iq4_xs(const unsigned char *block, int8_t *cod
         codes[i] = specdec__quant_iq4_values[codes[i]];
 }
 
-/* The 8 codes of a point of the IQ2_XXS grid, one a byte, the first one lowest: 2-bit magnitudes m stand for
-   8, 25, 43 (8 + 17 * m + m / 2), bit k of signs says that code k is negative. */
-SPECDEC__INLINE uint64_t specdec__quant_iq2_xxs_codes(uint64_t point, uint64_t signs)
+/* Eight signs from seven of them, one a bit: the eighth makes the number of those that are set even. */
+SPECDEC__INLINE uint32_t specdec__quant_even_signs(uint32_t seven)
+{
+    uint32_t parity = seven ^ seven >> 4;
+
+    parity ^= parity >> 2;
+    return seven | ((parity ^ parity >> 1) & 1) << 7;
+}
+
+/* Eight magnitudes (0..127), one a byte, to codes: bit k of signs says that code k, the first one lowest, is negative. */
+SPECDEC__INLINE void specdec__quant_put_eight(uint64_t magnitudes, uint64_t signs, int8_t *codes)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+
+    signs = signs * ones & UINT64_C(0x8040201008040201);
+    signs = (signs + ones * 127) >> 7 & ones;
+    magnitudes = (magnitudes ^ signs * 255) + signs;
+    specdec__store_u32(codes, (uint32_t)magnitudes);
+    specdec__store_u32(codes + 4, (uint32_t)(magnitudes >> 32));
+}
+
+/* The 8 magnitudes of a point of an IQ2 grid, one a byte: 2 bits m stand for 8, 25, 43 (8 + 17 * m + m / 2). */
+SPECDEC__INLINE uint64_t specdec__quant_iq2_point(uint64_t point)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
 
     point = (point | point << 24) & UINT64_C(0x000000FF000000FF);
     point = (point | point << 12) & UINT64_C(0x000F000F000F000F);
     point = (point | point << 6) & (ones * 3);
-    point = point * 17 + (point >> 1 & ones) + ones * 8;
-    signs = signs * ones & UINT64_C(0x8040201008040201);
-    signs = (signs + ones * 127) >> 7 & ones;
-    return (point ^ signs * 255) + signs;
+    return point * 17 + (point >> 1 & ones) + ones * 8;
 }
 
-/* IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word of four 7-bit signs (the eighth
-   makes their number even) and a 4-bit scale on top. */
+/* IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word of four 7-bit signs and a 4-bit scale on
+   top. */
 static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     float d = specdec__load_f16(block);
@@ -1581,15 +1598,10 @@ static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *co
     (void)minimum;
     for (i = 0; i < 32; i++) {
         const unsigned char *group = block + 2 + i / 4 * 8;
-        uint32_t word = specdec__load_u32(group + 4), signs = word >> (i % 4 * 7) & 127, parity;
-        uint64_t eight;
+        uint32_t word = specdec__load_u32(group + 4);
 
-        parity = signs ^ signs >> 4;
-        parity ^= parity >> 2;
-        signs |= ((parity ^ parity >> 1) & 1) << 7;
-        eight = specdec__quant_iq2_xxs_codes(specdec__quant_iq2_xxs_grid[group[i % 4]], signs);
-        specdec__store_u32(codes + 8 * i, (uint32_t)eight);
-        specdec__store_u32(codes + 8 * i + 4, (uint32_t)(eight >> 32));
+        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_xxs_grid[group[i % 4]]),
+                                 specdec__quant_even_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.125f * (float)(2 * (word >> 28) + 1));
     }

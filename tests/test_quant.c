@@ -136,13 +136,26 @@ static void test_table(void)
         CHECK(type->bits <= (type->has_minimum ? 5 : 8));
     }
     CHECK_EQUAL_INT(known, SPECDEC__COUNT(specdec__quant_types));
-    TEST("the IQ2_XXS grid is ascending and holds three magnitudes only");
-    for (number = 0; number < 256; number++) {
-        unsigned point = specdec__quant_iq2_xxs_grid[number];
-        CHECK((point & point >> 1 & 0x5555) == 0);
-        if (number)
-            CHECK(point > specdec__quant_iq2_xxs_grid[number - 1]);
-    }
+}
+
+/* Grids: points in order, each 8 magnitudes of 3 kinds or 4 of 8. */
+static const struct { const uint16_t *points; int count, magnitudes; } grids[] = {
+    {specdec__quant_iq2_xxs_grid, SPECDEC__COUNT(specdec__quant_iq2_xxs_grid), 3},
+};
+
+static void test_grids(void)
+{
+    size_t i;
+    int k;
+
+    TEST("grids are ascending and hold three magnitudes only, or eight");
+    for (i = 0; i < SPECDEC__COUNT(grids); i++)
+        for (k = 0; k < grids[i].count; k++) {
+            unsigned point = grids[i].points[k];
+
+            CHECK((grids[i].magnitudes == 3 ? point & point >> 1 & 0x5555 : point & 0x8888) == 0);
+            CHECK(k == 0 || point > grids[i].points[k - 1]);
+        }
 }
 
 static void test_sizes(void)
@@ -442,10 +455,15 @@ static void test_plain_decoders(void)
 
     for (number = 0; number < SPECDEC__TYPE_COUNT; number++) {
         const specdec__quant_type *type = specdec__quant_find(number);
+        plain_decoder *decode;
+        size_t plain;
         int lowest;
 
         if (!type || !type->decode)
             continue;
+        decode = type->decode;
+        for (plain = 0; plain < SPECDEC__COUNT(plain_decoders); plain++)
+            decode = plain_decoders[plain].type == number ? plain_decoders[plain].decode : decode;
         lowest = type->has_minimum ? 0 : -(1 << type->bits) / 2;
         TEST("a row of blocks becomes scale * code + minimum, element for element, with codes of so many bits");
         for (repeat = 0, wrong = 0; repeat < 100; repeat++) {
@@ -455,10 +473,7 @@ static void test_plain_decoders(void)
                 int8_t codes[SPECDEC__QUANT_BLOCK];
                 float scale[SPECDEC__QUANT_GRANULES], minimum[SPECDEC__QUANT_GRANULES];
 
-                if (number == SPECDEC__TYPE_IQ2_XXS)
-                    plain_decode_iq2_xxs(row + b * type->bytes, codes, scale, minimum);
-                else
-                    type->decode(row + b * type->bytes, codes, scale, minimum);
+                decode(row + b * type->bytes, codes, scale, minimum);
                 for (i = 0; i < type->block; i++) {
                     float product = scale[i / type->granule] * (float)codes[i];
                     float value = type->has_minimum ? product + minimum[i / type->granule] : product;
@@ -565,6 +580,7 @@ static void test_models(void)
 int main(void)
 {
     test_table();
+    test_grids();
     test_sizes();
     test_known_blocks();
     test_half_floats();
