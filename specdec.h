@@ -1263,6 +1263,7 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
     X(14, Q6_K, 256, 210, 16, 6, 0, specdec__quant_decode_q6_k, specdec__quant_encode_q6_k, \
       {4, 32}, {4, 16}, {1, 16}, {2, 1}) \
     X(16, IQ2_XXS, 256, 66, 32, 8, 0, specdec__quant_decode_iq2_xxs, NULL, {2, 1}, {4, 16}) \
+    X(18, IQ3_XXS, 256, 98, 32, 8, 0, specdec__quant_decode_iq3_xxs, NULL, {2, 1}, {4, 24}) \
     X(20, IQ4_NL, 32, 18, 32, 8, 0, specdec__quant_decode_iq4_nl, NULL, {2, 1}, {4, 4}) \
     X(23, IQ4_XS, 256, 136, 32, 8, 0, specdec__quant_decode_iq4_xs, NULL, {2, 1}, {2, 1}, {1, 4}, {4, 32}) \
     X(30, BF16, 1, 2, 0, 0, 0, NULL, NULL, {2, 1})
@@ -1368,6 +1369,25 @@ static const uint16_t specdec__quant_iq2_xxs_grid[256] = {
     25988, 26690, 32768, 32770, 32778, 32833, 32898, 33028, 33048, 33088, 33297, 33793, 33796, 33808, 33813, 33856,
     33888, 34048, 34118, 34196, 34313, 34368, 34400, 34818, 35076, 35345, 36868, 36880, 36900, 36928, 37025, 37142,
     37248, 37445, 37888, 37922, 37956, 38225, 39041, 39200, 40962, 41040, 41093, 41225, 41472, 42008, 43088, 43268};
+
+/* The 256 points of IQ3_XXS: 4 magnitudes a point, 4 bits each (0..7 for 4, 12, .. 52, 62), the first one lowest. */
+static const uint16_t specdec__quant_iq3_xxs_grid[256] = {
+    0, 2, 4, 17, 19, 23, 32, 34, 49, 66, 115, 117, 257, 259, 272, 274,
+    289, 293, 304, 306, 321, 340, 368, 512, 514, 516, 529, 544, 546, 561, 563, 567,
+    593, 599, 629, 769, 775, 784, 786, 805, 880, 1043, 1079, 1092, 1111, 1139, 1141, 1281,
+    1287, 1330, 1362, 1589, 1636, 1808, 1812, 1814, 1859, 1889, 4097, 4099, 4112, 4114, 4129, 4131,
+    4144, 4146, 4148, 4167, 4176, 4352, 4354, 4369, 4384, 4386, 4609, 4611, 4624, 4626, 4641, 4656,
+    4722, 4864, 4866, 4896, 4913, 4934, 4966, 5121, 5125, 5200, 5408, 5412, 5446, 5489, 5637, 5922,
+    5952, 8192, 8194, 8209, 8211, 8224, 8226, 8230, 8241, 8258, 8449, 8451, 8453, 8464, 8466, 8481,
+    8496, 8547, 8551, 8560, 8704, 8706, 8721, 8727, 8736, 8738, 8759, 8768, 8789, 8961, 8976, 8980,
+    9072, 9076, 9269, 9299, 9475, 9511, 9537, 9588, 9985, 9987, 10006, 10053, 12289, 12304, 12306, 12321,
+    12323, 12368, 12389, 12402, 12544, 12546, 12576, 12593, 12612, 12614, 12801, 12803, 12816, 12837, 12882, 12914,
+    13073, 13107, 13360, 13383, 13426, 13568, 13574, 13602, 13653, 13844, 13878, 13923, 14131, 14176, 16388, 16407,
+    16437, 16439, 16467, 16471, 16756, 16928, 16951, 16960, 16992, 16998, 17159, 17221, 17412, 17489, 17508, 17701,
+    17731, 17776, 18181, 18192, 18194, 18224, 20498, 20545, 20592, 20736, 20742, 20774, 20821, 21012, 21042, 21106,
+    21250, 21331, 21520, 21539, 21543, 21618, 21762, 21809, 22096, 22308, 22338, 24612, 24644, 24646, 24676, 24865,
+    24929, 25111, 25188, 25392, 25398, 25668, 25861, 25938, 26163, 26371, 26401, 28675, 28677, 28679, 28688, 28722,
+    28754, 28966, 28992, 29202, 29253, 29266, 29440, 29461, 29491, 29536, 29729, 29761, 29952, 29954, 29988, 30256};
 
 /* 32 nibbles from 16 bytes: the low ones first; code = nibble + offset. */
 SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int offset, int8_t *codes)
@@ -1604,6 +1624,37 @@ static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *co
                                  specdec__quant_even_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.125f * (float)(2 * (word >> 28) + 1));
+    }
+}
+
+/* The magnitudes of two points of an IQ3 grid as they stand there (0..7), one a byte. */
+SPECDEC__INLINE uint64_t specdec__quant_iq3_points(uint64_t first, uint64_t second)
+{
+    uint64_t points = first | second << 32;
+
+    points = (points | points << 8) & UINT64_C(0x00FF00FF00FF00FF);
+    return (points | points << 4) & UINT64_C(0x0F0F0F0F0F0F0F0F);
+}
+
+/* IQ3_XXS: d f16, 64 bytes that index the grid, for each of 8 groups a word of four 7-bit signs and a 4-bit scale on top.
+   Magnitude m stands for 8 * m + 4, the highest for two more. */
+static void specdec__quant_decode_iq3_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    const uint16_t *grid = specdec__quant_iq3_xxs_grid;
+    float d = specdec__load_f16(block);
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 32; i++) {
+        const unsigned char *index = block + 2 + 2 * i;
+        uint32_t word = specdec__load_u32(block + 66 + i / 4 * 4);
+        uint64_t points = specdec__quant_iq3_points(grid[index[0]], grid[index[1]]);
+
+        points = points * 8 + ones * 4 + ((points + ones) >> 3 & ones) * 2;
+        specdec__quant_put_eight(points, specdec__quant_even_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
+        if (i % 4 == 0)
+            scale[i / 4] = d * (0.25f * (float)(2 * (word >> 28) + 1));
     }
 }
 

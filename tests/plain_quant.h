@@ -57,11 +57,26 @@ static void plain_decode_iq2_xxs(const unsigned char *block, int8_t *codes, floa
     }
 }
 
+static void plain_decode_iq3_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    static const signed char magnitudes[16] = {4, 12, 20, 28, 36, 44, 52, 62};
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 256; i++) {
+        unsigned word = specdec__load_u32(block + 66 + i / 32 * 4), signs = plain_signs(word, i / 8 % 4 * 7);
+
+        codes[i] = plain_code(specdec__quant_iq3_xxs_grid[block[2 + i / 4]], 4, magnitudes, signs >> (i & 4), i % 4);
+        scale[i / 32] = specdec__load_f16(block) * (0.5f + (float)(word >> 28)) * 0.5f;
+    }
+}
+
 typedef void plain_decoder(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
 
 /* Types whose decoders in specdec.h are more than plain. */
 static const struct { uint32_t type; plain_decoder *decode; } plain_decoders[] = {
     {SPECDEC__TYPE_IQ2_XXS, plain_decode_iq2_xxs},
+    {SPECDEC__TYPE_IQ3_XXS, plain_decode_iq3_xxs},
 };
 
 /* The integer nearest to value (to the even one at a tie) in [low, high], both below 2^50; low for a NaN. */

@@ -82,6 +82,8 @@ static const known_block known_blocks[] = {
      4, {{0, 1.5f}, {16, 169.5f}, {255, -63.5f}, {32, 2032}}},
     {SPECDEC__TYPE_IQ2_XXS, 6, {TWO(0, ONE), {2, 1}, {3, 255}, {6, 0x01}, {9, 0x30}},
      8, {{0, -37.625f}, {1, 7}, {7, -7}, {8, 7}, {9, 21.875f}, {15, 37.625f}, {32, 1}, {255, 1}}},
+    {SPECDEC__TYPE_IQ3_XXS, 6, {TWO(0, ONE), {2, 1}, {3, 255}, {66, 0x01}, {69, 0x30}},
+     8, {{0, -35}, {1, 7}, {5, 49}, {6, 91}, {7, -108.5f}, {8, 7}, {32, 1}, {255, 1}}},
 };
 
 static void test_known_blocks(void)
@@ -141,6 +143,7 @@ static void test_table(void)
 /* Grids: points in order, each 8 magnitudes of 3 kinds or 4 of 8. */
 static const struct { const uint16_t *points; int count, magnitudes; } grids[] = {
     {specdec__quant_iq2_xxs_grid, SPECDEC__COUNT(specdec__quant_iq2_xxs_grid), 3},
+    {specdec__quant_iq3_xxs_grid, SPECDEC__COUNT(specdec__quant_iq3_xxs_grid), 8},
 };
 
 static void test_grids(void)
