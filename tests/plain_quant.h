@@ -71,12 +71,27 @@ static void plain_decode_iq3_xxs(const unsigned char *block, int8_t *codes, floa
     }
 }
 
+static void plain_decode_iq3_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    static const signed char magnitudes[16] = {1, 3, 5, 7, 9, 11, 13, 15};
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 256; i++) {
+        int index = block[2 + i / 4] + 256 * (block[66 + i / 32] >> (i / 4 % 8) & 1);
+
+        codes[i] = plain_code(specdec__quant_iq3_s_grid[index], 4, magnitudes, (unsigned)block[74 + i / 8] >> (i & 4), i % 4);
+        scale[i / 32] = specdec__load_f16(block) * (float)(1 + 2 * (block[106 + i / 64] >> (i / 32 % 2 * 4) & 15));
+    }
+}
+
 typedef void plain_decoder(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
 
 /* Types whose decoders in specdec.h are more than plain. */
 static const struct { uint32_t type; plain_decoder *decode; } plain_decoders[] = {
     {SPECDEC__TYPE_IQ2_XXS, plain_decode_iq2_xxs},
     {SPECDEC__TYPE_IQ3_XXS, plain_decode_iq3_xxs},
+    {SPECDEC__TYPE_IQ3_S, plain_decode_iq3_s},
 };
 
 /* The integer nearest to value (to the even one at a tie) in [low, high], both below 2^50; low for a NaN. */
