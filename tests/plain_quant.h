@@ -98,6 +98,19 @@ static void plain_decode_iq2_xs(const unsigned char *block, int8_t *codes, float
     }
 }
 
+static void plain_decode_iq2_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 256; i++) {
+        int index = block[2 + i / 8] + 256 * (block[66 + i / 32] >> (i / 8 % 4 * 2) & 3);
+
+        codes[i] = plain_code(specdec__quant_iq2_s_grid[index], 2, plain_iq2, block[34 + i / 8], i % 8);
+        scale[i / 16] = specdec__load_f16(block) * (0.5f + (float)(block[74 + i / 32] >> (i / 16 % 2 * 4) & 15)) * 0.25f;
+    }
+}
+
 typedef void plain_decoder(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
 
 /* Types whose decoders in specdec.h are more than plain. */
@@ -106,6 +119,7 @@ static const struct { uint32_t type; plain_decoder *decode; } plain_decoders[] =
     {SPECDEC__TYPE_IQ3_XXS, plain_decode_iq3_xxs},
     {SPECDEC__TYPE_IQ3_S, plain_decode_iq3_s},
     {SPECDEC__TYPE_IQ2_XS, plain_decode_iq2_xs},
+    {SPECDEC__TYPE_IQ2_S, plain_decode_iq2_s},
 };
 
 /* The integer nearest to value (to the even one at a tie) in [low, high], both below 2^50; low for a NaN. */

@@ -88,6 +88,8 @@ static const known_block known_blocks[] = {
      8, {{0, -77}, {1, 49}, {2, 63}, {3, 35}, {4, 7}, {7, -7}, {8, 7}, {32, 11}}},
     {SPECDEC__TYPE_IQ2_XS, 5, {TWO(0, ONE), TWO(2, 0x3FF), {66, 0x21}},
      6, {{0, -16.125f}, {1, 16.125f}, {7, -16.125f}, {8, 3}, {16, 5}, {32, 1}}},
+    {SPECDEC__TYPE_IQ2_S, 6, {TWO(0, ONE), {2, 255}, {34, 0x80}, {66, 0x03}, {74, 0x21}},
+     6, {{0, 16.125f}, {7, -16.125f}, {8, 3}, {15, 3}, {16, 5}, {32, 1}}},
 };
 
 static void test_known_blocks(void)
@@ -150,6 +152,7 @@ static const struct { const uint16_t *points; int count, magnitudes; } grids[] =
     {specdec__quant_iq3_xxs_grid, SPECDEC__COUNT(specdec__quant_iq3_xxs_grid), 8},
     {specdec__quant_iq3_s_grid, SPECDEC__COUNT(specdec__quant_iq3_s_grid), 8},
     {specdec__quant_iq2_xs_grid, SPECDEC__COUNT(specdec__quant_iq2_xs_grid), 3},
+    {specdec__quant_iq2_s_grid, SPECDEC__COUNT(specdec__quant_iq2_s_grid), 3},
 };
 
 static void test_grids(void)
