@@ -1810,7 +1810,8 @@ static void specdec__quant_decode_iq3_s(const unsigned char *block, int8_t *code
     (void)minimum;
     for (i = 0; i < 32; i++) {
         int ninths = high[i / 4] >> (i % 4 * 2);
-        uint64_t points = specdec__quant_iq3_points(grid[index[2 * i] | (ninths & 1) << 8], grid[index[2 * i + 1] | (ninths & 2) << 7]);
+        int first = index[2 * i] | (ninths & 1) << 8, second = index[2 * i + 1] | (ninths & 2) << 7;
+        uint64_t points = specdec__quant_iq3_points(grid[first], grid[second]);
 
         specdec__quant_put_eight(points * 2 + UINT64_C(0x0101010101010101), signs[i], codes + 8 * i);
     }
@@ -1829,8 +1830,8 @@ static void specdec__quant_decode_iq2_xs(const unsigned char *block, int8_t *cod
     for (i = 0; i < 32; i++) {
         uint32_t word = specdec__load_u16(words + 2 * i);
 
-        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_xs_grid[word & 511]), specdec__quant_even_signs(word >> 9),
-                                 codes + 8 * i);
+        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_xs_grid[word & 511]),
+                                 specdec__quant_even_signs(word >> 9), codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (scales[i / 2] >> (i % 2 * 4) & 15) + 1));
