@@ -2717,8 +2717,8 @@ static void specdec__unpack_codes(const specdec__quant_type *type, const unsigne
 
             specdec__quant_deinterleave_block(type, tile, row, block);
             type->decode(block, codes, scale, minimum);
-            for (j = 0; j < per; j++)
-                panel->u.codes[((i * per + j) / 4 * SPECDEC__ROWS + row) * 4 + j % 4] = codes[j];
+            for (j = 0; j < per; j += 4)
+                memcpy(panel->u.codes + ((i * per + j) * SPECDEC__ROWS + row * 4), codes + j, 4);
             for (j = 0; j < granules; j++) {
                 panel->scale[i * granules + j][row] = scale[j];
                 if (type->has_minimum)
