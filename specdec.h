@@ -1350,6 +1350,25 @@ SPECDEC__INLINE uint16_t specdec__bf16_from_float(float value)
 
 SPECDEC__INLINE float specdec__load_f16(const void *at) { return specdec__float_from_f16(specdec__load_u16(at)); }
 
+/* Blocks as they stand in files, little-endian; d and dmin are half floats. A tile has the same parts, 16 times as long. */
+typedef struct specdec__block_q4_0 { unsigned char d[2], nibbles[16]; } specdec__block_q4_0;
+typedef struct specdec__block_q4_1 { unsigned char d[2], minimum[2], nibbles[16]; } specdec__block_q4_1;
+typedef struct specdec__block_q5_0 { unsigned char d[2], high[4], nibbles[16]; } specdec__block_q5_0;
+typedef struct specdec__block_q5_1 { unsigned char d[2], minimum[2], high[4], nibbles[16]; } specdec__block_q5_1;
+typedef struct specdec__block_q8_0 { unsigned char d[2], codes[32]; } specdec__block_q8_0;
+typedef struct specdec__block_q2_k { unsigned char scales[16], crumbs[64], d[2], dmin[2]; } specdec__block_q2_k;
+typedef struct specdec__block_q3_k { unsigned char high[32], crumbs[64], scales[12], d[2]; } specdec__block_q3_k;
+typedef struct specdec__block_q4_k { unsigned char d[2], dmin[2], scales[12], nibbles[128]; } specdec__block_q4_k;
+typedef struct specdec__block_q5_k { unsigned char d[2], dmin[2], scales[12], high[32], nibbles[128]; } specdec__block_q5_k;
+typedef struct specdec__block_q6_k { unsigned char nibbles[128], crumbs[64], scales[16], d[2]; } specdec__block_q6_k;
+typedef struct specdec__block_iq2_xxs { unsigned char d[2], groups[8][8]; } specdec__block_iq2_xxs;
+typedef struct specdec__block_iq2_xs { unsigned char d[2], words[32][2], scales[8]; } specdec__block_iq2_xs;
+typedef struct specdec__block_iq2_s { unsigned char d[2], index[32], signs[32], high[8], scales[8]; } specdec__block_iq2_s;
+typedef struct specdec__block_iq3_xxs { unsigned char d[2], index[64], words[8][4]; } specdec__block_iq3_xxs;
+typedef struct specdec__block_iq3_s { unsigned char d[2], index[64], high[8], signs[32], scales[4]; } specdec__block_iq3_s;
+typedef struct specdec__block_iq4_nl { unsigned char d[2], nibbles[16]; } specdec__block_iq4_nl;
+typedef struct specdec__block_iq4_xs { unsigned char d[2], high[2], low[4], nibbles[8][16]; } specdec__block_iq4_xs;
+
 /* The 16 values of IQ4_NL and IQ4_XS. */
 static const int8_t specdec__quant_iq4_values[16] = {
     -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -1543,28 +1562,33 @@ SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int off
 /* Q4_0: d f16, 16 bytes of nibbles. */
 static void specdec__quant_decode_q4_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
+    const specdec__block_q4_0 *from = (const specdec__block_q4_0 *)(const void *)block;
+
     (void)minimum;
-    scale[0] = specdec__load_f16(block);
-    specdec__quant_nibbles(block + 2, -8, codes);
+    scale[0] = specdec__load_f16(from->d);
+    specdec__quant_nibbles(from->nibbles, -8, codes);
 }
 
 /* Q4_1: d f16, m f16, 16 bytes of nibbles. */
 static void specdec__quant_decode_q4_1(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    scale[0] = specdec__load_f16(block);
-    minimum[0] = specdec__load_f16(block + 2);
-    specdec__quant_nibbles(block + 4, 0, codes);
+    const specdec__block_q4_1 *from = (const specdec__block_q4_1 *)(const void *)block;
+
+    scale[0] = specdec__load_f16(from->d);
+    minimum[0] = specdec__load_f16(from->minimum);
+    specdec__quant_nibbles(from->nibbles, 0, codes);
 }
 
 /* Q5_0: d f16, 32 high bits, 16 bytes of nibbles. */
 static void specdec__quant_decode_q5_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    uint32_t high = specdec__load_u32(block + 2);
+    const specdec__block_q5_0 *from = (const specdec__block_q5_0 *)(const void *)block;
+    uint32_t high = specdec__load_u32(from->high);
     int i;
 
     (void)minimum;
-    scale[0] = specdec__load_f16(block);
-    specdec__quant_nibbles(block + 6, -16, codes);
+    scale[0] = specdec__load_f16(from->d);
+    specdec__quant_nibbles(from->nibbles, -16, codes);
     for (i = 0; i < 32; i++)
         codes[i] = (int8_t)(codes[i] + (int)((high >> i) & 1) * 16);
 }
@@ -1572,12 +1596,13 @@ static void specdec__quant_decode_q5_0(const unsigned char *block, int8_t *codes
 /* Q5_1: d f16, m f16, 32 high bits, 16 bytes of nibbles. */
 static void specdec__quant_decode_q5_1(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    uint32_t high = specdec__load_u32(block + 4);
+    const specdec__block_q5_1 *from = (const specdec__block_q5_1 *)(const void *)block;
+    uint32_t high = specdec__load_u32(from->high);
     int i;
 
-    scale[0] = specdec__load_f16(block);
-    minimum[0] = specdec__load_f16(block + 2);
-    specdec__quant_nibbles(block + 8, 0, codes);
+    scale[0] = specdec__load_f16(from->d);
+    minimum[0] = specdec__load_f16(from->minimum);
+    specdec__quant_nibbles(from->nibbles, 0, codes);
     for (i = 0; i < 32; i++)
         codes[i] = (int8_t)(codes[i] + (int)((high >> i) & 1) * 16);
 }
@@ -1585,9 +1610,11 @@ static void specdec__quant_decode_q5_1(const unsigned char *block, int8_t *codes
 /* Q8_0: d f16, 32 signed bytes. */
 static void specdec__quant_decode_q8_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
+    const specdec__block_q8_0 *from = (const specdec__block_q8_0 *)(const void *)block;
+
     (void)minimum;
-    scale[0] = specdec__load_f16(block);
-    memcpy(codes, block + 2, 32);
+    scale[0] = specdec__load_f16(from->d);
+    memcpy(codes, from->codes, 32);
 }
 
 /* Two bits of element i (0..255) from 64 bytes, as Q2_K, Q3_K and Q6_K lay them: byte 32*(i/128) + i%32, bits
@@ -1600,27 +1627,29 @@ SPECDEC__INLINE int specdec__quant_crumb(const unsigned char *packed, int i)
 /* Q2_K: 16 bytes of (scale, minimum) nibbles, 64 bytes of 2-bit codes, d f16, dmin f16. */
 static void specdec__quant_decode_q2_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    float d = specdec__load_f16(block + 80), dmin = specdec__load_f16(block + 82);
+    const specdec__block_q2_k *from = (const specdec__block_q2_k *)(const void *)block;
+    float d = specdec__load_f16(from->d), dmin = specdec__load_f16(from->dmin);
     int i;
 
     for (i = 0; i < 256; i++)
-        codes[i] = (int8_t)specdec__quant_crumb(block + 16, i);
+        codes[i] = (int8_t)specdec__quant_crumb(from->crumbs, i);
     for (i = 0; i < 16; i++) {
-        scale[i] = d * (float)(block[i] & 15);
-        minimum[i] = -(dmin * (float)(block[i] >> 4));
+        scale[i] = d * (float)(from->scales[i] & 15);
+        minimum[i] = -(dmin * (float)(from->scales[i] >> 4));
     }
 }
 
 /* Q3_K: 32 bytes of high bits, 64 bytes of low bits, 12 bytes of 6-bit scales (minus 32), d f16. */
 static void specdec__quant_decode_q3_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    const unsigned char *packed = block + 96;
-    float d = specdec__load_f16(block + 108);
+    const specdec__block_q3_k *from = (const specdec__block_q3_k *)(const void *)block;
+    const unsigned char *packed = from->scales;
+    float d = specdec__load_f16(from->d);
     int i;
 
     (void)minimum;
     for (i = 0; i < 256; i++)
-        codes[i] = (int8_t)(specdec__quant_crumb(block + 32, i) + (block[i % 32] >> (i / 32) & 1) * 4 - 4);
+        codes[i] = (int8_t)(specdec__quant_crumb(from->crumbs, i) + (from->high[i % 32] >> (i / 32) & 1) * 4 - 4);
     for (i = 0; i < 16; i++) {
         int low = i < 8 ? packed[i] & 15 : packed[i - 8] >> 4;
         int high = packed[8 + i % 4] >> (i / 4 * 2) & 3;
@@ -1643,58 +1672,62 @@ SPECDEC__INLINE void specdec__quant_scales_k(const unsigned char *packed, int i,
 /* Q4_K: d f16, dmin f16, 12 bytes of scales and minimums, 128 bytes of nibbles. */
 static void specdec__quant_decode_q4_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    float d = specdec__load_f16(block), dmin = specdec__load_f16(block + 2);
+    const specdec__block_q4_k *from = (const specdec__block_q4_k *)(const void *)block;
+    float d = specdec__load_f16(from->d), dmin = specdec__load_f16(from->dmin);
     int i, s, m;
 
     for (i = 0; i < 8; i++) {
-        specdec__quant_scales_k(block + 4, i, &s, &m);
+        specdec__quant_scales_k(from->scales, i, &s, &m);
         scale[i] = d * (float)s;
         minimum[i] = -(dmin * (float)m);
     }
     for (i = 0; i < 256; i++)
-        codes[i] = (int8_t)(block[16 + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15);
+        codes[i] = (int8_t)(from->nibbles[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15);
 }
 
 /* Q5_K: d f16, dmin f16, 12 bytes of scales and minimums, 32 bytes of high bits, 128 bytes of nibbles. */
 static void specdec__quant_decode_q5_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    float d = specdec__load_f16(block), dmin = specdec__load_f16(block + 2);
+    const specdec__block_q5_k *from = (const specdec__block_q5_k *)(const void *)block;
+    float d = specdec__load_f16(from->d), dmin = specdec__load_f16(from->dmin);
     int i, s, m;
 
     for (i = 0; i < 8; i++) {
-        specdec__quant_scales_k(block + 4, i, &s, &m);
+        specdec__quant_scales_k(from->scales, i, &s, &m);
         scale[i] = d * (float)s;
         minimum[i] = -(dmin * (float)m);
     }
     for (i = 0; i < 256; i++) {
-        int low = block[48 + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
-        codes[i] = (int8_t)(low + (block[16 + i % 32] >> (i / 32) & 1) * 16);
+        int low = from->nibbles[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
+        codes[i] = (int8_t)(low + (from->high[i % 32] >> (i / 32) & 1) * 16);
     }
 }
 
 /* Q6_K: 128 bytes of nibbles, 64 bytes of 2 high bits, 16 signed scales, d f16. */
 static void specdec__quant_decode_q6_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    float d = specdec__load_f16(block + 208);
+    const specdec__block_q6_k *from = (const specdec__block_q6_k *)(const void *)block;
+    float d = specdec__load_f16(from->d);
     int i;
 
     (void)minimum;
     for (i = 0; i < 256; i++) {
-        int low = block[i / 128 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15;
-        codes[i] = (int8_t)(low + specdec__quant_crumb(block + 128, i) * 16 - 32);
+        int low = from->nibbles[i / 128 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15;
+        codes[i] = (int8_t)(low + specdec__quant_crumb(from->crumbs, i) * 16 - 32);
     }
     for (i = 0; i < 16; i++)
-        scale[i] = d * (float)(int8_t)block[192 + i];
+        scale[i] = d * (float)(int8_t)from->scales[i];
 }
 
 /* IQ4_NL: d f16, 16 bytes of nibbles that index the table. */
 static void specdec__quant_decode_iq4_nl(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
+    const specdec__block_iq4_nl *from = (const specdec__block_iq4_nl *)(const void *)block;
     int i;
 
     (void)minimum;
-    scale[0] = specdec__load_f16(block);
-    specdec__quant_nibbles(block + 2, 0, codes);
+    scale[0] = specdec__load_f16(from->d);
+    specdec__quant_nibbles(from->nibbles, 0, codes);
     for (i = 0; i < 32; i++)
         codes[i] = specdec__quant_iq4_values[codes[i]];
 }
@@ -1702,15 +1735,16 @@ static void specdec__quant_decode_iq4_nl(const unsigned char *block, int8_t *cod
 /* IQ4_XS: d f16, 2 high bits of 8 scales, their 4 low bits, 128 bytes of nibbles that index the table. */
 static void specdec__quant_decode_iq4_xs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    float d = specdec__load_f16(block);
-    unsigned high = specdec__load_u16(block + 2);
+    const specdec__block_iq4_xs *from = (const specdec__block_iq4_xs *)(const void *)block;
+    float d = specdec__load_f16(from->d);
+    unsigned high = specdec__load_u16(from->high);
     int i;
 
     (void)minimum;
     for (i = 0; i < 8; i++) {
-        int low = block[4 + i / 2] >> (i % 2 * 4) & 15;
+        int low = from->low[i / 2] >> (i % 2 * 4) & 15;
         scale[i] = d * (float)(low + (int)(high >> (2 * i) & 3) * 16 - 32);
-        specdec__quant_nibbles(block + 8 + 16 * i, 0, codes + 32 * i);
+        specdec__quant_nibbles(from->nibbles[i], 0, codes + 32 * i);
     }
     for (i = 0; i < 256; i++)
         codes[i] = specdec__quant_iq4_values[codes[i]];
@@ -1752,12 +1786,13 @@ SPECDEC__INLINE uint64_t specdec__quant_iq2_point(uint64_t point)
    top. */
 static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    float d = specdec__load_f16(block);
+    const specdec__block_iq2_xxs *from = (const specdec__block_iq2_xxs *)(const void *)block;
+    float d = specdec__load_f16(from->d);
     int i;
 
     (void)minimum;
     for (i = 0; i < 32; i++) {
-        const unsigned char *group = block + 2 + i / 4 * 8;
+        const unsigned char *group = from->groups[i / 4];
         uint32_t word = specdec__load_u32(group + 4);
 
         specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_xxs_grid[group[i % 4]]),
@@ -1780,15 +1815,16 @@ SPECDEC__INLINE uint64_t specdec__quant_iq3_points(uint64_t first, uint64_t seco
    Magnitude m stands for 8 * m + 4, the highest for two more. */
 static void specdec__quant_decode_iq3_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
+    const specdec__block_iq3_xxs *from = (const specdec__block_iq3_xxs *)(const void *)block;
     const uint64_t ones = UINT64_C(0x0101010101010101);
     const uint16_t *grid = specdec__quant_iq3_xxs_grid;
-    float d = specdec__load_f16(block);
+    float d = specdec__load_f16(from->d);
     int i;
 
     (void)minimum;
     for (i = 0; i < 32; i++) {
-        const unsigned char *index = block + 2 + 2 * i;
-        uint32_t word = specdec__load_u32(block + 66 + i / 4 * 4);
+        const unsigned char *index = from->index + 2 * i;
+        uint32_t word = specdec__load_u32(from->words[i / 4]);
         uint64_t points = specdec__quant_iq3_points(grid[index[0]], grid[index[1]]);
 
         points = points * 8 + ones * 4 + ((points + ones) >> 3 & ones) * 2;
@@ -1802,57 +1838,57 @@ static void specdec__quant_decode_iq3_xxs(const unsigned char *block, int8_t *co
    Magnitude m stands for 2 * m + 1. */
 static void specdec__quant_decode_iq3_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    const unsigned char *index = block + 2, *high = block + 66, *signs = block + 74, *scales = block + 106;
+    const specdec__block_iq3_s *from = (const specdec__block_iq3_s *)(const void *)block;
     const uint16_t *grid = specdec__quant_iq3_s_grid;
-    float d = specdec__load_f16(block);
+    float d = specdec__load_f16(from->d);
     int i;
 
     (void)minimum;
     for (i = 0; i < 32; i++) {
-        int ninths = high[i / 4] >> (i % 4 * 2);
-        int first = index[2 * i] | (ninths & 1) << 8, second = index[2 * i + 1] | (ninths & 2) << 7;
+        int ninths = from->high[i / 4] >> (i % 4 * 2);
+        int first = from->index[2 * i] | (ninths & 1) << 8, second = from->index[2 * i + 1] | (ninths & 2) << 7;
         uint64_t points = specdec__quant_iq3_points(grid[first], grid[second]);
 
-        specdec__quant_put_eight(points * 2 + UINT64_C(0x0101010101010101), signs[i], codes + 8 * i);
+        specdec__quant_put_eight(points * 2 + UINT64_C(0x0101010101010101), from->signs[i], codes + 8 * i);
     }
     for (i = 0; i < 8; i++)
-        scale[i] = d * (float)(2 * (scales[i / 2] >> (i % 2 * 4) & 15) + 1);
+        scale[i] = d * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1);
 }
 
 /* IQ2_XS: d f16, 32 words of a 9-bit index of the grid and 7 signs, 16 nibbles of scales. */
 static void specdec__quant_decode_iq2_xs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    const unsigned char *words = block + 2, *scales = block + 66;
-    float d = specdec__load_f16(block);
+    const specdec__block_iq2_xs *from = (const specdec__block_iq2_xs *)(const void *)block;
+    float d = specdec__load_f16(from->d);
     int i;
 
     (void)minimum;
     for (i = 0; i < 32; i++) {
-        uint32_t word = specdec__load_u16(words + 2 * i);
+        uint32_t word = specdec__load_u16(from->words[i]);
 
         specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_xs_grid[word & 511]),
                                  specdec__quant_even_signs(word >> 9), codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
-        scale[i] = d * (0.125f * (float)(2 * (scales[i / 2] >> (i % 2 * 4) & 15) + 1));
+        scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
 }
 
 /* IQ2_S: d f16, 32 low bytes of indices of the grid, 32 bytes of signs, 32 pairs of bits on top of the indices, 16 nibbles of
    scales. */
 static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    const unsigned char *index = block + 2, *signs = block + 34, *high = block + 66, *scales = block + 74;
-    float d = specdec__load_f16(block);
+    const specdec__block_iq2_s *from = (const specdec__block_iq2_s *)(const void *)block;
+    float d = specdec__load_f16(from->d);
     int i;
 
     (void)minimum;
     for (i = 0; i < 32; i++) {
-        int point = index[i] | (high[i / 4] >> (i % 4 * 2) & 3) << 8;
+        int point = from->index[i] | (from->high[i / 4] >> (i % 4 * 2) & 3) << 8;
 
-        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_s_grid[point]), signs[i], codes + 8 * i);
+        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_s_grid[point]), from->signs[i], codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
-        scale[i] = d * (0.125f * (float)(2 * (scales[i / 2] >> (i % 2 * 4) & 15) + 1));
+        scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
 }
 
 /* Encoders. Two compilers must write the same file, fused multiply-add or not: every product that is added to something
