@@ -3903,22 +3903,192 @@ SPECDEC__AVX2_UNPACK(IQ2_XXS)
 SPECDEC__AVX2_UNPACK(IQ4_NL)
 SPECDEC__AVX2_UNPACK(IQ4_XS)
 
-/* Any type, by its decoder: codes as they are, and their pairs, for AVX2 and AVX-VNNI alike. */
-SPECDEC__AVX2 static void specdec__avx2_unpack_any(const specdec__quant_type *type, const unsigned char *tile, int blocks,
-                                                   specdec__panel *panel)
+/* The pairs of a panel whose codes are signed, by granule. */
+SPECDEC__AVX2 static void specdec__avx2_panel_pairs(int granule, int blocks, specdec__panel *panel)
 {
-    const int vectors = type->granule / 4;
+    const int vectors = granule / 4;
     const int8_t *codes = panel->u.codes;
     __m256i u[8];
     int g, half, i;
 
-    specdec__unpack_codes(type, tile, blocks, panel);
     for (g = 0; g < blocks * 8 / vectors; g++, codes += vectors * 64)
         for (half = 0; half < 2; half++) {
             for (i = 0; i < vectors; i++)
                 u[i] = specdec__avx2_get(codes + i * 64 + half * 32);
             specdec__avx2_put_bytes(panel->pair[g] + half * 8, specdec__avx2_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
         }
+}
+
+/* Any type, by its decoder: codes as they are, and their pairs, for AVX2 and AVX-VNNI alike. */
+SPECDEC__AVX2 static void specdec__avx2_unpack_any(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                                   specdec__panel *panel)
+{
+    specdec__unpack_codes(type, tile, blocks, panel);
+    specdec__avx2_panel_pairs(type->granule, blocks, panel);
+}
+
+/* 32 values of 16 rows whose codes are points of a grid: points (row), two a word, of 8 or 4 values each; signs (row), a bit a
+   value or seven bits for eight of them. */
+typedef struct specdec__x86_group {
+    uint32_t points[4][16], signs[16];
+} specdec__x86_group;
+
+/* Where a part of a block begins in a tile. */
+#define SPECDEC__TILE_AT(type, part) (SPECDEC__ROWS * offsetof(specdec__block_##type, part))
+
+SPECDEC__INLINE uint32_t specdec__x86_points(const uint16_t *grid, uint32_t first, uint32_t second)
+{
+    return grid[first] | (uint32_t)grid[second] << 16;
+}
+
+SPECDEC__INLINE void specdec__x86_group_iq2_xs(const unsigned char *tile, int g, int row, specdec__x86_group *out)
+{
+    const unsigned char *at = tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128 + row * 4;
+    uint32_t a = specdec__load_u32(at), b = specdec__load_u32(at + 64);
+
+    out->points[0][row] = specdec__x86_points(specdec__quant_iq2_xs_grid, a & 511, a >> 16 & 511);
+    out->points[1][row] = specdec__x86_points(specdec__quant_iq2_xs_grid, b & 511, b >> 16 & 511);
+    out->signs[row] = (a >> 9 & 127) | a >> 25 << 7 | (b >> 9 & 127) << 14 | b >> 25 << 21;
+}
+
+SPECDEC__INLINE void specdec__x86_group_iq2_s(const unsigned char *tile, int g, int row, specdec__x86_group *out)
+{
+    const uint16_t *grid = specdec__quant_iq2_s_grid;
+    uint32_t low = specdec__load_u32(tile + SPECDEC__TILE_AT(iq2_s, index) + g * 64 + row * 4);
+    uint32_t high = tile[SPECDEC__TILE_AT(iq2_s, high) + (size_t)(g / 4 * 64 + row * 4 + g % 4)];
+
+    out->points[0][row] = specdec__x86_points(grid, (low & 255) | (high & 3) << 8, (low >> 8 & 255) | (high & 12) << 6);
+    out->points[1][row] = specdec__x86_points(grid, (low >> 16 & 255) | (high & 48) << 4, low >> 24 | (high & 192) << 2);
+    out->signs[row] = specdec__load_u32(tile + SPECDEC__TILE_AT(iq2_s, signs) + g * 64 + row * 4);
+}
+
+/* IQ3_XXS and IQ3_S: the indices stand at the same place; high: the bits above the eighth, one a point. */
+SPECDEC__INLINE void specdec__x86_group_iq3(const uint16_t *grid, const unsigned char *tile, uint32_t high, int g, int row,
+                                            specdec__x86_group *out)
+{
+    const unsigned char *at = tile + SPECDEC__TILE_AT(iq3_s, index) + g * 128 + row * 4;
+    int i;
+
+    for (i = 0; i < 4; i++, high >>= 2) {
+        uint32_t two = specdec__load_u16(at + i / 2 * 64 + i % 2 * 2);
+        out->points[i][row] = specdec__x86_points(grid, (two & 255) | (high & 1) << 8, two >> 8 | (high & 2) << 7);
+    }
+}
+
+/* Group g of a tile of a type. */
+SPECDEC__INLINE void specdec__x86_group_of(uint32_t type, const unsigned char *tile, int g, specdec__x86_group *out)
+{
+    const unsigned char *high = tile + SPECDEC__TILE_AT(iq3_s, high) + g / 4 * 64 + g % 4;
+    int row;
+
+    if (type == SPECDEC__TYPE_IQ2_XS)
+        for (row = 0; row < SPECDEC__ROWS; row++)
+            specdec__x86_group_iq2_xs(tile, g, row, out);
+    else if (type == SPECDEC__TYPE_IQ2_S)
+        for (row = 0; row < SPECDEC__ROWS; row++)
+            specdec__x86_group_iq2_s(tile, g, row, out);
+    else if (type == SPECDEC__TYPE_IQ3_XXS)
+        for (row = 0; row < SPECDEC__ROWS; row++)
+            specdec__x86_group_iq3(specdec__quant_iq3_xxs_grid, tile, 0, g, row, out);
+    else
+        for (row = 0; row < SPECDEC__ROWS; row++)
+            specdec__x86_group_iq3(specdec__quant_iq3_s_grid, tile, high[row * 4], g, row, out);
+    if (type == SPECDEC__TYPE_IQ3_XXS)
+        memcpy(out->signs, tile + SPECDEC__TILE_AT(iq3_xxs, words) + g * 64, sizeof out->signs);
+    if (type == SPECDEC__TYPE_IQ3_S)
+        memcpy(out->signs, tile + SPECDEC__TILE_AT(iq3_s, signs) + g * 64, sizeof out->signs);
+}
+
+/* Magnitude indices (16 bits: four times four) and signs (4 bits) of 32-bit lanes to four codes; table: 8 magnitudes, and the same
+   negative. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_points_iq3(__m256i table, __m256i magnitudes, __m256i signs)
+{
+    magnitudes = _mm256_and_si256(_mm256_or_si256(magnitudes, _mm256_slli_epi32(magnitudes, 8)), _mm256_set1_epi32(0x00FF00FF));
+    magnitudes = _mm256_or_si256(magnitudes, _mm256_slli_epi32(magnitudes, 4));
+    signs = _mm256_or_si256(signs, _mm256_slli_epi32(signs, 14));
+    signs = _mm256_slli_epi32(_mm256_or_si256(signs, _mm256_slli_epi32(signs, 7)), 3);
+    return _mm256_shuffle_epi8(table, _mm256_or_si256(specdec__avx2_and(magnitudes, 7), specdec__avx2_and(signs, 8)));
+}
+
+/* The codes of a group to a panel's. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_group(uint32_t type, const specdec__x86_group *group, int8_t *codes)
+{
+    const int twos = type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ2_S;
+    const int sevens = type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ3_XXS;
+    const __m128i odd = _mm_setr_epi8(1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15);
+    const __m128i fours = _mm_setr_epi8(4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62);
+    const __m256i table = _mm256_broadcastsi128_si256(type == SPECDEC__TYPE_IQ3_S ? odd : fours);
+    int half, i;
+
+    for (half = 0; half < 16; half += 8, codes += 32) {
+        __m256i signs = specdec__avx2_get(group->signs + half), points, sign;
+
+        signs = sevens ? specdec__avx2_signs(signs) : signs;
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++) {
+            points = specdec__avx2_get(group->points[twos ? i / 4 : i / 2] + half);
+            points = twos ? _mm256_and_si256(_mm256_srli_epi32(points, i % 4 * 8), _mm256_set1_epi32(255))
+                          : _mm256_and_si256(_mm256_srli_epi32(points, i % 2 * 16), _mm256_set1_epi32(65535));
+            sign = _mm256_and_si256(_mm256_srli_epi32(signs, i * 4), _mm256_set1_epi32(15));
+            specdec__avx2_put_bytes(codes + i * 64, twos ? specdec__avx2_points(points, sign)
+                                                         : specdec__avx2_points_iq3(table, points, sign));
+        }
+    }
+}
+
+/* scale (16) = d of a tile times factor times 2 * n + 1, n: the four bits from bit shift on of words (16). */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scale_odd(const unsigned char *tile, const unsigned char *words, int shift,
+                                                           float factor, float *scale)
+{
+    int half;
+
+    for (half = 0; half < 2; half++) {
+        __m256i n = _mm256_srl_epi32(specdec__avx2_get(words + half * 32), _mm_cvtsi32_si128(shift));
+
+        n = _mm256_and_si256(_mm256_add_epi32(n, n), _mm256_set1_epi32(30));
+        n = _mm256_or_si256(n, _mm256_set1_epi32(1));
+        _mm256_storeu_ps(scale + half * 8, _mm256_mul_ps(specdec__avx2_halves(tile + half * 16),
+                                                         _mm256_mul_ps(_mm256_set1_ps(factor), _mm256_cvtepi32_ps(n))));
+    }
+}
+
+/* 256 values of a type whose codes are points of a grid: codes and scales. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_grid(uint32_t type, const unsigned char *tile, specdec__panel *panel)
+{
+    specdec__x86_group group;
+    int g;
+
+    for (g = 0; g < 8; g++) {
+        specdec__x86_group_of(type, tile, g, &group);
+        specdec__avx2_put_group(type, &group, panel->u.codes + g * 512);
+        if (type == SPECDEC__TYPE_IQ3_XXS)
+            specdec__avx2_scale_odd(tile, tile + SPECDEC__TILE_AT(iq3_xxs, words) + g * 64, 28, 0.25f, panel->scale[g]);
+        else if (type == SPECDEC__TYPE_IQ3_S)
+            specdec__avx2_scale_odd(tile, tile + SPECDEC__TILE_AT(iq3_s, scales), g * 4, 1, panel->scale[g]);
+    }
+    for (g = 0; g < 16 && (type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ2_S); g++) {
+        size_t scales = type == SPECDEC__TYPE_IQ2_XS ? SPECDEC__TILE_AT(iq2_xs, scales) : SPECDEC__TILE_AT(iq2_s, scales);
+        specdec__avx2_scale_odd(tile, tile + scales + g / 8 * 64, g % 8 * 4, 0.125f, panel->scale[g]);
+    }
+}
+
+/* The same for any of them, for AVX-512 too: machine code of its own for each type, but once. */
+SPECDEC__AVX2 static __attribute__((noinline)) void specdec__avx2_expand(const specdec__quant_type *type, const unsigned char *tile,
+                                                                         specdec__panel *panel)
+{
+    switch (type->number) {
+    case SPECDEC__TYPE_IQ2_XS: specdec__avx2_expand_grid(SPECDEC__TYPE_IQ2_XS, tile, panel); break;
+    case SPECDEC__TYPE_IQ2_S: specdec__avx2_expand_grid(SPECDEC__TYPE_IQ2_S, tile, panel); break;
+    case SPECDEC__TYPE_IQ3_XXS: specdec__avx2_expand_grid(SPECDEC__TYPE_IQ3_XXS, tile, panel); break;
+    default: specdec__avx2_expand_grid(SPECDEC__TYPE_IQ3_S, tile, panel); break;
+    }
+}
+
+SPECDEC__AVX2 static void specdec__avx2_unpack_grid(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                                    specdec__panel *panel)
+{
+    specdec__avx2_expand(type, tile, panel);
+    specdec__avx2_panel_pairs(type->granule, blocks, panel);
 }
 
 #define SPECDEC__AVX2_FUSED(isa, target) \
@@ -4844,16 +5014,14 @@ SPECDEC__AVX512_UNPACK(IQ2_XXS)
 SPECDEC__AVX512_UNPACK(IQ4_NL)
 SPECDEC__AVX512_UNPACK(IQ4_XS)
 
-/* Any type, by its decoder: codes plus 128, and their pairs. */
-SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type *type, const unsigned char *tile, int blocks,
-                                                       specdec__panel *panel)
+/* A panel whose codes are signed becomes one of codes plus 128 and their pairs, by granule. */
+SPECDEC__AVX512 static void specdec__avx512_panel_pairs(int granule, int blocks, specdec__panel *panel)
 {
-    const int vectors = type->granule / 4;
+    const int vectors = granule / 4;
     int8_t *codes = panel->u.codes;
     __m512i u[8];
     int g, i;
 
-    specdec__unpack_codes(type, tile, blocks, panel);
     for (g = 0; g < blocks * 8 / vectors; g++, codes += vectors * 64) {
         for (i = 0; i < vectors; i++) {
             u[i] = _mm512_xor_si512(_mm512_loadu_si512(codes + i * 64), _mm512_set1_epi8((char)-128));
@@ -4861,6 +5029,22 @@ SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type
         }
         _mm512_storeu_si512(panel->pair[g], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
     }
+}
+
+/* Any type, by its decoder. */
+SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                                       specdec__panel *panel)
+{
+    specdec__unpack_codes(type, tile, blocks, panel);
+    specdec__avx512_panel_pairs(type->granule, blocks, panel);
+}
+
+/* Types whose codes are points of a grid. */
+SPECDEC__AVX512 static void specdec__avx512_unpack_grid(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                                        specdec__panel *panel)
+{
+    specdec__avx2_expand(type, tile, panel);
+    specdec__avx512_panel_pairs(type->granule, blocks, panel);
 }
 
 /* A panel times 1 to 6 columns. */
@@ -5661,6 +5845,10 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
         (table)->unpack[SPECDEC__TYPE_Q3_K] = specdec__##unpack_isa##_unpack_Q3_K; \
         (table)->unpack[SPECDEC__TYPE_Q5_K] = specdec__##unpack_isa##_unpack_Q5_K; \
         (table)->unpack[SPECDEC__TYPE_IQ2_XXS] = specdec__##unpack_isa##_unpack_IQ2_XXS; \
+        (table)->unpack[SPECDEC__TYPE_IQ2_XS] = specdec__##unpack_isa##_unpack_grid; \
+        (table)->unpack[SPECDEC__TYPE_IQ2_S] = specdec__##unpack_isa##_unpack_grid; \
+        (table)->unpack[SPECDEC__TYPE_IQ3_XXS] = specdec__##unpack_isa##_unpack_grid; \
+        (table)->unpack[SPECDEC__TYPE_IQ3_S] = specdec__##unpack_isa##_unpack_grid; \
         (table)->unpack[SPECDEC__TYPE_IQ4_NL] = specdec__##unpack_isa##_unpack_IQ4_NL; \
         (table)->unpack[SPECDEC__TYPE_IQ4_XS] = specdec__##unpack_isa##_unpack_IQ4_XS; \
     } while (0)
