@@ -63,8 +63,8 @@
 
    CONTENTS (search for the marker)
 
-     >>base >>os >>pool >>quant >>kernel >>op >>gguf >>text >>model >>kv >>forward >>sample >>tree >>verify >>ngram >>draft >>tune >>engine
-     >>public */
+     >>base >>os >>pool >>quant >>op >>kernel >>gguf >>text >>model >>kv >>forward >>sample >>tree >>verify >>ngram >>draft
+     >>tune >>engine >>public; >>lanes: float loops that >>kernel includes, once per instruction set */
 
 #ifndef SPECDEC__ISA
 
@@ -620,6 +620,10 @@ SPECDEC__INLINE size_t specdec__size_multiply(size_t a, size_t b)
 
 SPECDEC__INLINE int specdec__min_int(int a, int b) { return a < b ? a : b; }
 SPECDEC__INLINE int specdec__max_int(int a, int b) { return a > b ? a : b; }
+SPECDEC__INLINE int specdec__round_up(int value, int multiple)
+{
+    return (value + multiple - 1) / multiple * multiple;
+}
 
 /* Little-endian loads and stores, for any alignment and any host. */
 SPECDEC__INLINE uint16_t specdec__load_u16(const void *at)
@@ -2307,8 +2311,167 @@ static SPECDEC__UNUSED void specdec__quant_deinterleave_block(const specdec__qua
 }
 
 /* ======================================================================================================================
+ * >>op (private): scalar functions of a float or a double that libm would give different bits for on every machine.
+ *     May call: >>base
+ * ====================================================================================================================== */
+
+/* a*b + c rounded once, on every machine. Without fused hardware: the exact product in double, the sum rounded to odd
+   (Boldo and Melquiond 2008), then to float. */
+SPECDEC__INLINE float specdec__fma(float a, float b, float c)
+{
+#if defined(__FP_FAST_FMAF) || defined(__aarch64__) || defined(__FMA__)
+    return __builtin_fmaf(a, b, c);
+#else
+    double product = (double)a * (double)b, addend = (double)c, sum = product + addend;
+    double back = sum - product, error = (product - (sum - back)) + (addend - back);
+    uint64_t bits;
+
+    memcpy(&bits, &sum, sizeof bits);
+    if (error == error && error != 0 && !(bits & 1)) {
+        if ((error > 0) == (sum > 0))
+            bits++;
+        else
+            bits--;
+        memcpy(&sum, &bits, sizeof sum);
+    }
+    return (float)sum;
+#endif
+}
+
+/* 1/sqrt(x) for normal x > 0, by Newton's method in double: the same steps, so the same bits, everywhere. */
+static double specdec__inverse_root(double x)
+{
+    double y;
+    uint64_t bits;
+    int i;
+
+    memcpy(&bits, &x, sizeof bits);
+    bits = UINT64_C(0x5FE6EB50C7B537A9) - (bits >> 1);
+    memcpy(&y, &bits, sizeof y);
+    for (i = 0; i < 5; i++) {
+        y = y * (1.5 - specdec__product(0.5 * x * y, y));
+    }
+    return y;
+}
+
+/* e^x within 1 ulp. Above 88.72: infinity; below -87.33, where results stop being normal floats: 0; NaN stays NaN. */
+static SPECDEC__UNUSED float specdec__exp(float x)
+{
+    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    float shifted, k, r, p;
+    uint32_t whole, half;
+
+    if (!(x <= 88.7228317f))
+        return x > 0.0f ? specdec__float_from_bits(0x7f800000u) : x;
+    if (x < -87.3365402f)
+        return 0.0f;
+    shifted = specdec__fma(x, 1.44269502f, magic);
+    k = shifted - magic;
+    r = specdec__fma(k, -0.693145752f, x);
+    r = specdec__fma(k, -1.42860677e-6f, r);
+    p = specdec__fma(0.00138144637f, r, 0.00836878084f);
+    p = specdec__fma(p, r, 0.0416683927f);
+    p = specdec__fma(p, r, 0.166665196f);
+    p = specdec__fma(p, r, 0.49999994f);
+    p = specdec__fma(p, r, 1.0f);
+    p = specdec__fma(p, r, 1.0f);
+    whole = specdec__bits_from_float(shifted) - specdec__bits_from_float(magic) + 256u; /* k + 256, in 130..384 */
+    half = whole >> 1;
+    return p * specdec__float_from_bits((half - 1u) << 23) * specdec__float_from_bits((whole - half - 1u) << 23);
+}
+
+/* Natural logarithm of a positive normal float, within 1 ulp. Anything else gives some value, never a trap. */
+static SPECDEC__UNUSED float specdec__log(float x)
+{
+    uint32_t bits = specdec__bits_from_float(x) - 0x3f3504f3u; /* sqrt(1/2) */
+    float exponent = (float)((int)((bits + 0x40000000u) >> 23) - 128);
+    float f = specdec__float_from_bits((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+    float square = f * f;
+    float p = specdec__fma(-0.076344952f, f, 0.12761575f);
+
+    p = specdec__fma(p, f, -0.131601825f);
+    p = specdec__fma(p, f, 0.142017588f);
+    p = specdec__fma(p, f, -0.166233569f);
+    p = specdec__fma(p, f, 0.200012267f);
+    p = specdec__fma(p, f, -0.250008196f);
+    p = specdec__fma(p, f, 0.333333313f);
+    p = specdec__fma(p, f, -0.5f);
+    p = specdec__fma(p, square, exponent * 1.42860677e-6f);
+    return specdec__fma(exponent, 0.693145752f, p + f);
+}
+
+/* Natural logarithm of a normal double > 0: halves into [sqrt(1/2), sqrt(2)), then the series of atanh. About 1e-15. */
+static double specdec__log_double(double x)
+{
+    int exponent = 0, i;
+    double z, square, power, sum = 0;
+
+    for (; x >= 1.4142135623730951; x *= 0.5)
+        exponent++;
+    for (; x < 0.7071067811865476; x *= 2)
+        exponent--;
+    z = (x - 1) / (x + 1);
+    square = z * z;
+    power = z;
+    for (i = 1; i < 40; i += 2) {
+        sum += power / i;
+        power *= square;
+    }
+    return 2 * sum + specdec__product(exponent, 0.6931471805599453);
+}
+
+/* e^x for |x| < 700, about 1e-15: a power of two times a Taylor series. */
+static double specdec__exp_double(double x)
+{
+    int k = (int)(specdec__product(x, 1.4426950408889634) + (x < 0 ? -0.5 : 0.5)), i;
+    double r = x - specdec__product(k, 0.6931471805599453), term = 1, sum = 1;
+
+    for (i = 1; i < 20; i++) {
+        term *= r / i;
+        sum += term;
+    }
+    for (; k > 0; k--)
+        sum *= 2;
+    for (; k < 0; k++)
+        sum *= 0.5;
+    return sum;
+}
+
+/* Horner's rule with every product rounded: sum of coefficient[i] * x^i. */
+static double specdec__polynomial(const double *coefficient, int count, double x)
+{
+    double sum = coefficient[count - 1];
+    int i;
+
+    for (i = count - 2; i >= 0; i--)
+        sum = coefficient[i] + specdec__product(sum, x);
+    return sum;
+}
+
+/* sin and cos of |x| < 2^30, to about 1e-15 for small x and 1e-9 at the end of that range. */
+static void specdec__sine_cosine(double x, float *sine, float *cosine)
+{
+    static const double sines[] = {1.0, -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800, 1.0 / 6227020800.0,
+                                   -1.0 / 1307674368000.0};
+    static const double cosines[] = {1.0, -1.0 / 2, 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800, 1.0 / 479001600.0,
+                                     -1.0 / 87178291200.0};
+    double quarter = (specdec__product(x, 0.6366197723675814) + 6755399441055744.0) - 6755399441055744.0;
+    double r = (x - specdec__product(quarter, 1.5707963267341256)) - specdec__product(quarter, 6.077100506506192e-11);
+    double s = r * specdec__polynomial(sines, (int)SPECDEC__COUNT(sines), r * r);
+    double c = specdec__polynomial(cosines, (int)SPECDEC__COUNT(cosines), r * r);
+    int64_t k = (int64_t)quarter;
+
+    *sine = (float)(k & 1 ? c : s);
+    *cosine = (float)(k & 1 ? s : c);
+    if (k & 2)
+        *sine = -*sine;
+    if ((k + 1) & 2)
+        *cosine = -*cosine;
+}
+
+/* ======================================================================================================================
  * >>kernel (private): matrix tiles times columns and float loops: scalar reference, then one block per instruction set
- *     with the same names, and one table to choose from. May call: >>base >>quant
+ *     with the same names, and one table to choose from. May call: >>base >>quant >>op
  *
  * Canonical order (law 1). A weight matrix is stored in tiles of 16 rows, and vector lanes are rows, never parts of one
  * sum. A column of activations is quantised in blocks of 32 values: x = scale * (code + offset), code in [-127, 127].
@@ -2408,45 +2571,6 @@ typedef struct specdec__kernels {
     void (*weights)(const float *logits, int count, float best, float temperature, float *p);
     specdec__residuals_function *residuals;
 } specdec__kernels;
-
-/* a*b + c rounded once, on every machine. Without fused hardware: the exact product in double, the sum rounded to odd
-   (Boldo and Melquiond 2008), then to float. */
-SPECDEC__INLINE float specdec__fma(float a, float b, float c)
-{
-#if defined(__FP_FAST_FMAF) || defined(__aarch64__) || defined(__FMA__)
-    return __builtin_fmaf(a, b, c);
-#else
-    double product = (double)a * (double)b, addend = (double)c, sum = product + addend;
-    double back = sum - product, error = (product - (sum - back)) + (addend - back);
-    uint64_t bits;
-
-    memcpy(&bits, &sum, sizeof bits);
-    if (error == error && error != 0 && !(bits & 1)) {
-        if ((error > 0) == (sum > 0))
-            bits++;
-        else
-            bits--;
-        memcpy(&sum, &bits, sizeof sum);
-    }
-    return (float)sum;
-#endif
-}
-
-/* 1/sqrt(x) for normal x > 0, by Newton's method in double: the same steps, so the same bits, everywhere. */
-static double specdec__inverse_root(double x)
-{
-    double y;
-    uint64_t bits;
-    int i;
-
-    memcpy(&bits, &x, sizeof bits);
-    bits = UINT64_C(0x5FE6EB50C7B537A9) - (bits >> 1);
-    memcpy(&y, &bits, sizeof y);
-    for (i = 0; i < 5; i++) {
-        y = y * (1.5 - specdec__product(0.5 * x * y, y));
-    }
-    return y;
-}
 
 /* --- scalar -------------------------------------------------------------------------------------------------------- */
 
@@ -5628,126 +5752,6 @@ static specdec_result specdec__kernels_init(specdec__kernels *table, const char 
 }
 
 /* ======================================================================================================================
- * >>op (private): scalar functions of a float or a double that libm would give different bits for on every machine.
- *     May call: >>base >>kernel
- * ====================================================================================================================== */
-
-/* e^x within 1 ulp. Above 88.72: infinity; below -87.33, where results stop being normal floats: 0; NaN stays NaN. */
-static SPECDEC__UNUSED float specdec__exp(float x)
-{
-    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    float shifted, k, r, p;
-    uint32_t whole, half;
-
-    if (!(x <= 88.7228317f))
-        return x > 0.0f ? specdec__float_from_bits(0x7f800000u) : x;
-    if (x < -87.3365402f)
-        return 0.0f;
-    shifted = specdec__fma(x, 1.44269502f, magic);
-    k = shifted - magic;
-    r = specdec__fma(k, -0.693145752f, x);
-    r = specdec__fma(k, -1.42860677e-6f, r);
-    p = specdec__fma(0.00138144637f, r, 0.00836878084f);
-    p = specdec__fma(p, r, 0.0416683927f);
-    p = specdec__fma(p, r, 0.166665196f);
-    p = specdec__fma(p, r, 0.49999994f);
-    p = specdec__fma(p, r, 1.0f);
-    p = specdec__fma(p, r, 1.0f);
-    whole = specdec__bits_from_float(shifted) - specdec__bits_from_float(magic) + 256u; /* k + 256, in 130..384 */
-    half = whole >> 1;
-    return p * specdec__float_from_bits((half - 1u) << 23) * specdec__float_from_bits((whole - half - 1u) << 23);
-}
-
-/* Natural logarithm of a positive normal float, within 1 ulp. Anything else gives some value, never a trap. */
-static SPECDEC__UNUSED float specdec__log(float x)
-{
-    uint32_t bits = specdec__bits_from_float(x) - 0x3f3504f3u; /* sqrt(1/2) */
-    float exponent = (float)((int)((bits + 0x40000000u) >> 23) - 128);
-    float f = specdec__float_from_bits((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
-    float square = f * f;
-    float p = specdec__fma(-0.076344952f, f, 0.12761575f);
-
-    p = specdec__fma(p, f, -0.131601825f);
-    p = specdec__fma(p, f, 0.142017588f);
-    p = specdec__fma(p, f, -0.166233569f);
-    p = specdec__fma(p, f, 0.200012267f);
-    p = specdec__fma(p, f, -0.250008196f);
-    p = specdec__fma(p, f, 0.333333313f);
-    p = specdec__fma(p, f, -0.5f);
-    p = specdec__fma(p, square, exponent * 1.42860677e-6f);
-    return specdec__fma(exponent, 0.693145752f, p + f);
-}
-
-/* Natural logarithm of a normal double > 0: halves into [sqrt(1/2), sqrt(2)), then the series of atanh. About 1e-15. */
-static double specdec__log_double(double x)
-{
-    int exponent = 0, i;
-    double z, square, power, sum = 0;
-
-    for (; x >= 1.4142135623730951; x *= 0.5)
-        exponent++;
-    for (; x < 0.7071067811865476; x *= 2)
-        exponent--;
-    z = (x - 1) / (x + 1);
-    square = z * z;
-    power = z;
-    for (i = 1; i < 40; i += 2) {
-        sum += power / i;
-        power *= square;
-    }
-    return 2 * sum + specdec__product(exponent, 0.6931471805599453);
-}
-
-/* e^x for |x| < 700, about 1e-15: a power of two times a Taylor series. */
-static double specdec__exp_double(double x)
-{
-    int k = (int)(specdec__product(x, 1.4426950408889634) + (x < 0 ? -0.5 : 0.5)), i;
-    double r = x - specdec__product(k, 0.6931471805599453), term = 1, sum = 1;
-
-    for (i = 1; i < 20; i++) {
-        term *= r / i;
-        sum += term;
-    }
-    for (; k > 0; k--)
-        sum *= 2;
-    for (; k < 0; k++)
-        sum *= 0.5;
-    return sum;
-}
-
-/* Horner's rule with every product rounded: sum of coefficient[i] * x^i. */
-static double specdec__polynomial(const double *coefficient, int count, double x)
-{
-    double sum = coefficient[count - 1];
-    int i;
-
-    for (i = count - 2; i >= 0; i--)
-        sum = coefficient[i] + specdec__product(sum, x);
-    return sum;
-}
-
-/* sin and cos of |x| < 2^30, to about 1e-15 for small x and 1e-9 at the end of that range. */
-static void specdec__sine_cosine(double x, float *sine, float *cosine)
-{
-    static const double sines[] = {1.0, -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800, 1.0 / 6227020800.0,
-                                   -1.0 / 1307674368000.0};
-    static const double cosines[] = {1.0, -1.0 / 2, 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800, 1.0 / 479001600.0,
-                                     -1.0 / 87178291200.0};
-    double quarter = (specdec__product(x, 0.6366197723675814) + 6755399441055744.0) - 6755399441055744.0;
-    double r = (x - specdec__product(quarter, 1.5707963267341256)) - specdec__product(quarter, 6.077100506506192e-11);
-    double s = r * specdec__polynomial(sines, (int)SPECDEC__COUNT(sines), r * r);
-    double c = specdec__polynomial(cosines, (int)SPECDEC__COUNT(cosines), r * r);
-    int64_t k = (int64_t)quarter;
-
-    *sine = (float)(k & 1 ? c : s);
-    *cosine = (float)(k & 1 ? s : c);
-    if (k & 2)
-        *sine = -*sine;
-    if ((k + 1) & 2)
-        *cosine = -*cosine;
-}
-
-/* ======================================================================================================================
  * >>gguf (private): reads GGUF v2 and v3 in place, trusting nothing; format: ggml/docs/gguf.md. May call: >>base >>quant
  * ====================================================================================================================== */
 
@@ -7986,8 +7990,6 @@ static const struct { const char *suffix; unsigned char size, always; } specdec_
     {"attn_q.bias", SPECDEC__DIM_Q, 0}, {"attn_k.bias", SPECDEC__DIM_KV, 0}, {"attn_v.bias", SPECDEC__DIM_KV, 0},
     {"attn_output.bias", SPECDEC__DIM_E, 0}};
 
-SPECDEC__INLINE int specdec__round_up(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
-
 /* "llama" + ".block_count" and the like, in a buffer of the caller's. */
 static const char *specdec__model_key(const specdec__model *model, const char *suffix, char *buffer, size_t size)
 {
@@ -8137,8 +8139,11 @@ static void specdec__model_tensor_name(char *name, size_t size, int layer, const
     specdec__write_bytes(&w, suffix, strlen(suffix));
 }
 
-SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix) { return matrix->row_bytes * SPECDEC__ROWS; }
-SPECDEC__INLINE int specdec__matrix_tiles(const specdec__matrix *matrix) { return (matrix->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS; }
+SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix) { return matrix->row_bytes * SPECDEC__QUANT_ROWS; }
+SPECDEC__INLINE int specdec__matrix_tiles(const specdec__matrix *matrix)
+{
+    return (matrix->rows + SPECDEC__QUANT_ROWS - 1) / SPECDEC__QUANT_ROWS;
+}
 
 static void specdec__model_count_weights(specdec__model *m, const specdec__matrix *matrix)
 {
@@ -8301,7 +8306,7 @@ static void specdec__model_repack_worker(void *argument, int thread)
         while ((from = specdec__pool_claim(job->pool, tiles, 8, &end)) < tiles)
             for (t = from; t < end; t++)
                 specdec__quant_interleave(matrix->type, matrix->file + (size_t)t * tile_bytes, matrix->row_bytes,
-                                          specdec__min_int(SPECDEC__ROWS, matrix->rows - t * SPECDEC__ROWS),
+                                          specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS),
                                           (size_t)matrix->columns / matrix->type->block, out + (size_t)t * tile_bytes);
         if (specdec__pool_barrier(job->pool))
             return;
@@ -9900,6 +9905,8 @@ static void specdec__row_weights(const specdec__row *row, float *p)
  * probabilities, the default family. May call: >>base
  * ====================================================================================================================== */
 
+#define SPECDEC__MAX_TREE  64       /* nodes of the engine's trees */
+#define SPECDEC__OFFERS    8        /* candidates behind a node while a tree grows */
 #define SPECDEC__TREE_NONE (-1e300) /* the score of a tree that does not exist */
 #define SPECDEC__TREE_TIE  1e-12    /* the relative gain below which two scores count as equal */
 
@@ -11071,7 +11078,7 @@ specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accept
 
 /* ======================================================================================================================
  * >>ngram (private): an index of every run of up to context + 1 tokens in a text, and trees of likely continuations
- * grown from it. May call: >>base >>tree
+ * grown from it. May call: >>base
  * ====================================================================================================================== */
 
 #define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of context, at most */
@@ -11441,12 +11448,10 @@ static SPECDEC__UNUSED specdec_result specdec__ngram_propose(specdec__ngram *ind
 
 /* ======================================================================================================================
  * >>draft (private): drafters fill a token tree and never see a verifier. A drafter is a row of functions.
- *     May call: >>base >>op >>text >>model >>kv >>forward >>sample >>tree
+ *     May call: >>base >>kernel >>op >>kv >>forward >>sample >>tree
  * ====================================================================================================================== */
 
-#define SPECDEC__MAX_TREE 64     /* nodes of the engine's trees */
 #define SPECDEC__MAX_CHILDREN 32 /* of a node */
-#define SPECDEC__OFFERS 8        /* candidates behind a node while a tree grows */
 
 /* How tokens are chosen, by target and draft alike: candidates of a row and the noise of its position. */
 typedef struct specdec__chooser {
@@ -11782,7 +11787,7 @@ static void specdec__draft_model_init(specdec__drafter *d, specdec__context *con
 
 /* ======================================================================================================================
  * >>tune (private): what steps cost and how guesses fare, measured while running; which tree pays best now.
- *     May call: >>base >>tree >>ngram
+ *     May call: >>base >>tree
  * ====================================================================================================================== */
 
 #define SPECDEC__TUNE_RANKS 8   /* acceptance is told apart for that many ranks */
@@ -13539,9 +13544,12 @@ void specdec_model_deinit(specdec_model *model)
 #else /* SPECDEC__ISA: this file is including itself */
 
 /* ======================================================================================================================
- * Float loops over 16 lanes, written once: specdec.h includes itself here once per instruction set (SPECDEC__ISA), and
- * V and X stand for its vector type and its operations. Lanes are separate rows, keys or dimensions; where they are parts
- * of one sum (norm, softmax), 16 strided partials meet in one fixed tree, so every instruction set gives the same bits.
+ * >>lanes (private): float loops over 16 lanes, written once, a part of >>kernel. specdec.h includes itself here once per
+ *     instruction set (SPECDEC__ISA), and V and X stand for its vector type and its operations.
+ *     May call: >>base >>quant >>op >>kernel
+ *
+ * Lanes are separate rows, keys or dimensions; where they are parts of one sum (norm, softmax), 16 strided partials meet in
+ * one fixed tree, so every instruction set gives the same bits.
  * ====================================================================================================================== */
 
 #define V SPECDEC__PASTE(SPECDEC__ISA, v)
