@@ -8729,6 +8729,11 @@ typedef struct specdec__context {
     int *slots, *position, *trunk; /* (most) by node */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
     float *logits;             /* (most_rows, vocab) */
+    /* room for a batch of the main stream: see specdec__forward_batch */
+    int32_t *tokens, *parents; /* (most) */
+    specdec__view **views;     /* (most): all the one view */
+    unsigned char *wanted;     /* (most) */
+    int *path;                 /* (most): nodes to be committed */
     /* the step under way */
     const specdec__batch *batch;
     int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i */
@@ -8779,6 +8784,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
 {
     size_t n = (size_t)most, widest;
     int pages = (length + SPECDEC__KEYS - 1) / SPECDEC__KEYS + (most + SPECDEC__KEYS - 1) / SPECDEC__KEYS + 1;
+    int i;
 
     memset(c, 0, sizeof *c);
     c->model = model;
@@ -8815,6 +8821,13 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->trunk = SPECDEC__TAKE(arena, int, n);
     c->rows = SPECDEC__TAKE(arena, int, n);
     c->logits = SPECDEC__TAKE(arena, float, (size_t)most_rows * (size_t)model->vocab_size);
+    c->tokens = SPECDEC__TAKE(arena, int32_t, n);
+    c->parents = SPECDEC__TAKE(arena, int32_t, n);
+    c->wanted = SPECDEC__TAKE(arena, unsigned char, n);
+    c->path = SPECDEC__TAKE(arena, int, n);
+    c->views = SPECDEC__TAKE(arena, specdec__view *, n);
+    for (i = 0; c->views && i < most; i++)
+        c->views[i] = &c->view;
 }
 
 /* --- matrices ------------------------------------------------------------------------------------------------------- */
@@ -9467,6 +9480,50 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
         return result;
     if (specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
+    return SPECDEC_OK;
+}
+
+/* The first n nodes in the context's own arrays, all of the main stream, as a batch that wants every row. */
+static specdec__batch specdec__forward_batch(const specdec__context *c, int done, int n)
+{
+    specdec__batch batch;
+
+    batch.n = n;
+    batch.done = done;
+    batch.tokens = c->tokens;
+    batch.parents = c->parents;
+    batch.views = c->views;
+    batch.wanted = NULL;
+    return batch;
+}
+
+/* Prefill: runs text[view length, count) and commits it, at most `most` tokens a step. row: the last token's logits are
+   wanted, and become row 0. Tokens that the model lacks (the padding of a larger vocabulary) count as 0. hooks may be NULL. */
+static specdec_result specdec__forward_text(specdec__context *c, const int32_t *text, int count, int most, int row,
+                                            const specdec_hooks *hooks, specdec_error *error)
+{
+    const int from = c->view.length, total = count - from;
+
+    while (c->view.length < count) {
+        const int at = c->view.length, n = specdec__min_int(most, count - at);
+        specdec__batch batch = specdec__forward_batch(c, 0, n);
+        specdec_result result;
+        int i;
+
+        for (i = 0; i < n; i++) {
+            c->tokens[i] = text[at + i] < c->model->vocab_size ? text[at + i] : 0;
+            c->parents[i] = i - 1;
+            c->wanted[i] = (unsigned char)(row && at + i + 1 == count);
+            c->path[i] = i;
+        }
+        batch.wanted = c->wanted;
+        result = specdec__forward(c, &batch, error);
+        if (result)
+            return result;
+        specdec__view_commit(&c->view, &c->kv, c->path, n);
+        if (hooks && hooks->progress && total > 1)
+            hooks->progress(hooks->user_data, "prefill", c->view.length - from, total);
+    }
     return SPECDEC_OK;
 }
 
@@ -11507,10 +11564,7 @@ struct specdec__drafter {
     int vocab_rows;            /* floats of a row of proposal->distributions: the target's vocabulary */
     /* the model drafter */
     specdec__context *context;
-    specdec__view **views;     /* (most): all the one view */
-    unsigned char *wanted;     /* (most) */
     int32_t *node;             /* (most, and candidates): batch place of a tree node that the draft model ran, or -1 */
-    int32_t *tokens, *parents; /* (most): its batch */
 };
 
 /* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The first is
@@ -11542,36 +11596,10 @@ static int specdec__proposal_path(const specdec__proposal *p, int node)
 static specdec_result specdec__draft_catch_up(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__context *c = d->context;
-    specdec__batch batch;
-    int i;
 
     if (c->view.length >= p->count)
         specdec__view_truncate(&c->view, &c->kv, p->count - 1);
-    while (c->view.length < p->count) {
-        int n = specdec__min_int(c->most, p->count - c->view.length);
-        specdec_result result;
-
-        memset(d->wanted, 0, (size_t)n);
-        d->wanted[n - 1] = (unsigned char)(c->view.length + n == p->count);
-        for (i = 0; i < n; i++) {
-            int32_t token = p->text[c->view.length + i];
-
-            d->tokens[i] = token < c->model->vocab_size ? token : 0; /* the target's padding, which the draft lacks */
-            d->parents[i] = i - 1;
-            d->node[i] = i;
-        }
-        batch.n = n;
-        batch.done = 0;
-        batch.tokens = d->tokens;
-        batch.parents = d->parents;
-        batch.views = d->views;
-        batch.wanted = d->wanted;
-        result = specdec__forward(c, &batch, error);
-        if (result)
-            return result;
-        specdec__view_commit(&c->view, &c->kv, d->node, n);
-    }
-    return SPECDEC_OK;
+    return specdec__forward_text(c, p->text, p->count, c->most, 1, NULL, error);
 }
 
 /* Draws count children for a rejection rule, and notes the distribution they come from. Returns how many there are. */
@@ -11643,10 +11671,9 @@ SPECDEC__INLINE int specdec__tree_has_children(const specdec_tree *tree, int nod
 static specdec_result specdec__draft_model_fill(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     const specdec_tree *tree = p->tree;
-    const float *logits = d->context->logits;
+    specdec__context *c = d->context;
     specdec_result result = specdec__draft_catch_up(d, p, error);
-    specdec__batch batch;
-    int from, to, i, row;
+    int from, to, i, row, done, n = 0;
 
     if (result)
         return result;
@@ -11655,29 +11682,27 @@ static specdec_result specdec__draft_model_fill(specdec__drafter *d, const specd
         if (i)
             p->tokens[i] = -1;
     }
-    specdec__draft_children(d, p, 0, logits);
-    batch.n = 0;
-    batch.tokens = d->tokens;
-    batch.parents = d->parents;
-    batch.views = d->views;
-    batch.wanted = NULL;
+    specdec__draft_children(d, p, 0, c->logits);
     for (from = 1; from < tree->n; from = to) {
-        batch.done = batch.n;
+        specdec__batch batch;
+
+        done = n;
         for (to = from; to < tree->n && p->depth[to] == p->depth[from]; to++) {
             if (p->tokens[to] < 0 || !specdec__tree_has_children(tree, to))
                 continue;
-            d->tokens[batch.n] = p->tokens[to];
-            d->parents[batch.n] = tree->parents[to] ? d->node[tree->parents[to]] : -1;
-            d->node[to] = batch.n++;
+            c->tokens[n] = p->tokens[to];
+            c->parents[n] = tree->parents[to] ? d->node[tree->parents[to]] : -1;
+            d->node[to] = n++;
         }
-        if (batch.n == batch.done)
+        if (n == done)
             continue;
-        result = specdec__forward(d->context, &batch, error);
+        batch = specdec__forward_batch(c, done, n);
+        result = specdec__forward(c, &batch, error);
         if (result)
             return result;
         for (i = from, row = 0; i < to; i++)
             if (d->node[i] >= 0)
-                specdec__draft_children(d, p, i, logits + (size_t)row++ * (size_t)d->context->model->vocab_size);
+                specdec__draft_children(d, p, i, c->logits + (size_t)row++ * (size_t)c->model->vocab_size);
     }
     return SPECDEC_OK;
 }
@@ -11715,7 +11740,7 @@ static void specdec__draft_offer(specdec__drafter *d, const specdec__proposal *p
 static specdec_result specdec__draft_model_extend(specdec__drafter *d, const specdec__proposal *p, specdec__growth *g, int count,
                                                   specdec_error *error)
 {
-    const size_t vocab = (size_t)d->context->model->vocab_size;
+    specdec__context *c = d->context;
     specdec_result result;
     specdec__batch batch;
     int i;
@@ -11728,20 +11753,16 @@ static specdec_result specdec__draft_model_extend(specdec__drafter *d, const spe
         for (i = 0; i < count; i++) {
             int at = g->chosen[i], parent = g->tree.parents[at];
 
-            d->tokens[g->ran + i] = g->tokens[at];
-            d->parents[g->ran + i] = parent ? d->node[parent] : -1;
+            c->tokens[g->ran + i] = g->tokens[at];
+            c->parents[g->ran + i] = parent ? d->node[parent] : -1;
             d->node[at] = g->ran + i;
         }
-        batch.done = g->ran;
-        batch.n = g->ran += count;
-        batch.tokens = d->tokens;
-        batch.parents = d->parents;
-        batch.views = d->views;
-        batch.wanted = NULL;
-        result = specdec__forward(d->context, &batch, error);
+        batch = specdec__forward_batch(c, g->ran, g->ran + count);
+        g->ran += count;
+        result = specdec__forward(c, &batch, error);
     }
     for (i = 0; !result && i < count; i++)
-        specdec__draft_offer(d, p, g, g->chosen[i], d->context->logits + (size_t)i * vocab);
+        specdec__draft_offer(d, p, g, g->chosen[i], c->logits + (size_t)i * (size_t)c->model->vocab_size);
     return result;
 }
 
@@ -11766,8 +11787,6 @@ static const specdec__drafter_kind specdec__draft_model = {
 static void specdec__draft_model_init(specdec__drafter *d, specdec__context *context, const specdec_sampling *sampling, int vocab,
                                      int vocab_rows, int candidates, specdec__arena *arena)
 {
-    int i, most = context->most;
-
     memset(d, 0, sizeof *d);
     d->kind = &specdec__draft_model;
     d->vocab = vocab;
@@ -11776,13 +11795,7 @@ static void specdec__draft_model_init(specdec__drafter *d, specdec__context *con
     d->chooser.sampling = sampling;
     d->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, context->model->vocab_size);
     d->context = context;
-    d->views = SPECDEC__TAKE(arena, specdec__view *, most);
-    d->wanted = SPECDEC__TAKE(arena, unsigned char, most);
-    d->node = SPECDEC__TAKE(arena, int32_t, specdec__max_int(most, candidates));
-    d->tokens = SPECDEC__TAKE(arena, int32_t, most);
-    d->parents = SPECDEC__TAKE(arena, int32_t, most);
-    for (i = 0; d->views && i < most; i++)
-        d->views[i] = &context->view;
+    d->node = SPECDEC__TAKE(arena, int32_t, specdec__max_int(context->most, candidates));
 }
 
 /* ======================================================================================================================
@@ -12138,10 +12151,6 @@ struct specdec {
     int32_t *tree_depth, *tree_tokens, *guess_tokens;
     float *guess_probability;
     signed char *tree_bin;                 /* (tree): -1 for the draft model's nodes, else the n-gram bin */
-    int32_t *batch_tokens, *batch_parents; /* (most) */
-    int *path;                             /* (most) */
-    specdec__view **views;
-    unsigned char *wanted;
     int32_t *place;                        /* (tree): batch place of a tree node, or -1 */
     double model_seconds, excused;         /* of this step: what the draft model took, and what of it is not held against it */
     int drafted_nodes;                     /* nodes of the tree before n-grams were added; 1: the draft model was not asked */
@@ -12330,7 +12339,7 @@ static int specdec__engine_threads(const specdec__model *model, int threads)
 static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_config *c = &e->config;
-    int kv = specdec__kv_find_type(c->kv), drafts, most, i;
+    int kv = specdec__kv_find_type(c->kv), drafts, most;
     specdec_result r;
 
     if ((r = specdec__engine_model(&c->target, &e->own_target, &e->target_model, arena, error)) != SPECDEC_OK)
@@ -12364,13 +12373,6 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
     e->chooser.sampling = &e->config.sampling;
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
     e->text = SPECDEC__TAKE(arena, int32_t, 2 * ((size_t)e->context + (size_t)c->tree_depth + 1));
-    e->batch_tokens = SPECDEC__TAKE(arena, int32_t, most);
-    e->batch_parents = SPECDEC__TAKE(arena, int32_t, most);
-    e->path = SPECDEC__TAKE(arena, int, most);
-    e->wanted = SPECDEC__TAKE(arena, unsigned char, most);
-    e->views = SPECDEC__TAKE(arena, specdec__view *, most);
-    for (i = 0; e->views && i < most; i++)
-        e->views[i] = &e->target.view;
     specdec__engine_text(e, arena);
     return specdec__engine_tree(e, arena, error);
 }
@@ -12393,23 +12395,16 @@ static specdec_result specdec__engine_repack(specdec *e, specdec__arena *arena, 
 
 /* Seconds of a forward of n tokens that are forgotten again, the least of three: buffers are cold at first, and others may
    want the processor. 0 when it fails. */
-static double specdec__engine_try(specdec *e, specdec__context *c, int n)
+static double specdec__engine_try(specdec__context *c, int n)
 {
-    specdec__batch batch;
+    specdec__batch batch = specdec__forward_batch(c, 0, n);
     double least = 0;
     int i;
 
     for (i = 0; i < n; i++) {
-        e->batch_tokens[i] = 0;
-        e->batch_parents[i] = i - 1;
-        e->views[i] = &c->view;
+        c->tokens[i] = 0;
+        c->parents[i] = i - 1;
     }
-    batch.n = n;
-    batch.done = 0;
-    batch.tokens = e->batch_tokens;
-    batch.parents = e->batch_parents;
-    batch.views = e->views;
-    batch.wanted = NULL;
     for (i = 0; i < 3; i++) {
         double start = specdec__os_seconds(), seconds;
 
@@ -12418,8 +12413,6 @@ static double specdec__engine_try(specdec *e, specdec__context *c, int n)
         seconds = specdec__os_seconds() - start;
         least = i && least < seconds ? least : seconds;
     }
-    for (i = 0; i < n; i++)
-        e->views[i] = &e->target.view;
     return least;
 }
 
@@ -12433,10 +12426,10 @@ static void specdec__engine_trial(specdec *e)
 
     if (e->config.drafting == SPECDEC_DRAFT_OFF || e->config.drafting == SPECDEC_DRAFT_MODEL || bytes > SPECDEC__TUNE_SMALL)
         return;
-    if (e->drafting && (seconds = specdec__engine_try(e, &e->draft, 1)) > 0)
+    if (e->drafting && (seconds = specdec__engine_try(&e->draft, 1)) > 0)
         specdec__tune_see(&e->tune.level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
-        if ((seconds = specdec__engine_try(e, &e->target, n)) > 0)
+        if ((seconds = specdec__engine_try(&e->target, n)) > 0)
             specdec__tune_step(&e->tune, n, seconds);
 }
 
@@ -12468,35 +12461,12 @@ static specdec_result specdec__engine_start(specdec *e, specdec_error *error)
 /* Runs text[view length, count) through the target; row: the last token's logits are wanted, and become row 0. */
 static specdec_result specdec__engine_prefill(specdec *e, int count, int row)
 {
-    specdec__context *c = &e->target;
-    int from = c->view.length, total = count - from, i;
+    specdec_result result =
+        specdec__forward_text(&e->target, e->text, count, e->config.batch, row, &e->config.hooks, &e->error);
 
-    while (c->view.length < count) {
-        int n = specdec__min_int(e->config.batch, count - c->view.length);
-        specdec__batch batch;
-        specdec_result result;
-
-        memset(e->wanted, 0, (size_t)n);
-        e->wanted[n - 1] = (unsigned char)(row && c->view.length + n == count);
-        for (i = 0; i < n; i++) {
-            e->batch_parents[i] = i - 1;
-            e->path[i] = i;
-        }
-        batch.n = n;
-        batch.done = 0;
-        batch.tokens = e->text + c->view.length;
-        batch.parents = e->batch_parents;
-        batch.views = e->views;
-        batch.wanted = e->wanted;
-        result = specdec__forward(c, &batch, &e->error);
-        if (result)
-            return result;
-        specdec__view_commit(&c->view, &c->kv, e->path, n);
-        if (e->config.hooks.progress && total > 1)
-            e->config.hooks.progress(e->config.hooks.user_data, "prefill", c->view.length - from, total);
-    }
-    e->row_ready = row;
-    return SPECDEC_OK;
+    if (!result)
+        e->row_ready = row;
+    return result;
 }
 
 /* Forgets what the target computed for the last of count tokens and for those behind it: it becomes a root again. */
@@ -12593,26 +12563,22 @@ static specdec_result specdec__engine_prompt(specdec *e, const int32_t *tokens, 
 /* --- the step -------------------------------------------------------------------------------------------------------- */
 
 /* The tree's filled nodes become a batch for the target. */
-static void specdec__engine_batch(specdec *e, specdec__batch *batch)
+static specdec__batch specdec__engine_batch(specdec *e)
 {
-    int i;
+    specdec__context *c = &e->target;
+    int i, n = 0;
 
-    batch->n = 0;
     for (i = 0; i < e->tree.n; i++) {
         int parent = e->tree.parents[i];
 
         e->place[i] = -1;
         if (i && (e->tree_tokens[i] < 0 || e->place[parent] < 0))
             continue;
-        e->place[i] = batch->n;
-        e->batch_tokens[batch->n] = e->tree_tokens[i];
-        e->batch_parents[batch->n++] = i ? e->place[parent] : -1;
+        e->place[i] = n;
+        c->tokens[n] = e->tree_tokens[i];
+        c->parents[n++] = i ? e->place[parent] : -1;
     }
-    batch->done = 0;
-    batch->tokens = e->batch_tokens;
-    batch->parents = e->batch_parents;
-    batch->views = e->views;
-    batch->wanted = NULL;
+    return specdec__forward_batch(c, 0, n);
 }
 
 /* Notes how the draft model's offers behind a reached node fared, also those that were not verified. */
@@ -13005,15 +12971,15 @@ static specdec_result specdec__engine_speculate(specdec *e)
     drafted = specdec__os_seconds();
     if (result)
         return result;
-    specdec__engine_batch(e, &batch);
+    batch = specdec__engine_batch(e);
     result = specdec__forward(&e->target, &batch, &e->error);
     if (result)
         return result;
     verified = specdec__os_seconds();
     length = specdec__engine_verify(e, path);
     for (i = 0; i < length; i++)
-        e->path[i] = e->place[path[i]];
-    specdec__view_commit(&e->target.view, &e->target.kv, e->path, length);
+        e->target.path[i] = e->place[path[i]];
+    specdec__view_commit(&e->target.view, &e->target.kv, e->target.path, length);
     if (e->drafted_nodes > 1) {
         int32_t drafted_path[SPECDEC__MAX_TREE];
 
@@ -13440,19 +13406,14 @@ specdec_result specdec_forward(specdec *e, const int32_t *tokens, const int32_t 
     if (result)
         return result;
     if (root) {
-        e->batch_tokens[0] = e->text[e->handed_out - 1];
-        e->batch_parents[0] = -1;
+        e->target.tokens[0] = e->text[e->handed_out - 1];
+        e->target.parents[0] = -1;
     }
     for (i = 0; i < count; i++) {
-        e->batch_tokens[root + i] = tokens[i];
-        e->batch_parents[root + i] = parents[i] < 0 ? root - 1 : parents[i] + root;
+        e->target.tokens[root + i] = tokens[i];
+        e->target.parents[root + i] = parents[i] < 0 ? root - 1 : parents[i] + root;
     }
-    batch.n = count + root;
-    batch.done = 0;
-    batch.tokens = e->batch_tokens;
-    batch.parents = e->batch_parents;
-    batch.views = e->views;
-    batch.wanted = NULL;
+    batch = specdec__forward_batch(&e->target, 0, count + root);
     result = specdec__engine_uncancel(e, specdec__forward(&e->target, &batch, &e->error));
     if (!result)
         memcpy(logits, e->target.logits + (size_t)root * (size_t)vocab, (size_t)count * (size_t)vocab * sizeof *logits);
