@@ -9974,6 +9974,25 @@ SPECDEC__INLINE void specdec__tree_put(specdec_tree *tree, int i, int parent, in
     tree->ranks[i] = rank;
 }
 
+/* The first child of a node at or behind place i, or n where there is none. All children of a node, in order of rank:
+   for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) */
+SPECDEC__INLINE int specdec__tree_child(const specdec_tree *tree, int node, int i)
+{
+    while (i < tree->n && tree->parents[i] != node)
+        i++;
+    return i;
+}
+
+/* The rank of a child of parent that comes right behind the first i nodes: one more than its last sibling's. */
+SPECDEC__INLINE int specdec__tree_rank(const specdec_tree *tree, int i, int parent)
+{
+    int sibling = i - 1;
+
+    while (sibling > 0 && tree->parents[sibling] != parent)
+        sibling--;
+    return sibling > 0 ? tree->ranks[sibling] + 1 : 1;
+}
+
 /* Room for n nodes? Then sets tree->n. On SPECDEC_ERROR_BUFFER tree->n holds the needed count, too. */
 static specdec_result specdec__tree_reserve(specdec_tree *tree, size_t n, specdec_error *error)
 {
@@ -9991,7 +10010,7 @@ static specdec_result specdec__tree_reserve(specdec_tree *tree, size_t n, specde
 
 specdec_result specdec_tree_check(const specdec_tree *tree, specdec_error *error)
 {
-    int i, sibling;
+    int i;
 
     if (!tree || !tree->parents || !tree->ranks)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree needs its arrays of parents and ranks");
@@ -10005,9 +10024,7 @@ specdec_result specdec_tree_check(const specdec_tree *tree, specdec_error *error
         if (tree->parents[i] < 0 || tree->parents[i] >= i)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                                  "the parent of node %d is %d; it must be a node before it", i, (int)tree->parents[i]);
-        for (sibling = i - 1; sibling > 0 && tree->parents[sibling] != tree->parents[i]; sibling--)
-            continue;
-        if (tree->ranks[i] != (sibling > 0 ? tree->ranks[sibling] : 0) + 1)
+        if (tree->ranks[i] != specdec__tree_rank(tree, i, tree->parents[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                                  "the rank of node %d is %d; siblings must count 1, 2, ... in order", i,
                                  (int)tree->ranks[i]);
@@ -10454,7 +10471,7 @@ specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_
                                  int count, int n, specdec_error *error)
 {
     specdec_result result = specdec__tree_check_candidates(parents, probability, count, error);
-    int i, sibling;
+    int i;
 
     if (!result)
         result = specdec__tree_reserve(
@@ -10480,9 +10497,7 @@ specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_
     for (i = 1; i < n; i++) {
         int parent = specdec__tree_find(kept, n, parents[kept[i]]);
 
-        for (sibling = i - 1; sibling > 0 && tree->parents[sibling] != parent; sibling--)
-            continue;
-        specdec__tree_put(tree, i, parent, sibling > 0 ? tree->ranks[sibling] + 1 : 1);
+        specdec__tree_put(tree, i, parent, specdec__tree_rank(tree, i, parent));
     }
     return SPECDEC_OK;
 }
@@ -11091,8 +11106,8 @@ static int specdec__verify_gather(const specdec_tree *tree, const int32_t *token
 {
     int i, count = 0;
 
-    for (i = node + 1; i < tree->n; i++) {
-        if (tree->parents[i] == node && tokens[i] >= 0) {
+    for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) {
+        if (tokens[i] >= 0) {
             nodes[count] = i;
             children[count++] = tokens[i];
         }
@@ -11135,7 +11150,7 @@ specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accept
 
 /* ======================================================================================================================
  * >>ngram (private): an index of every run of up to context + 1 tokens in a text, and trees of likely continuations
- * grown from it. May call: >>base
+ * grown from it. May call: >>base >>tree
  * ====================================================================================================================== */
 
 #define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of context, at most */
@@ -11470,7 +11485,7 @@ static SPECDEC__UNUSED specdec_result specdec__ngram_propose(specdec__ngram *ind
                                                              specdec_error *error)
 {
     specdec__ngram_offer offer;
-    int k, sibling;
+    int k;
 
     if (!tree || !tree->parents || !tree->ranks || !tokens || !probability || n < 1 || n > index->max_nodes || d < 1 ||
         !(least >= 0.0f))
@@ -11489,10 +11504,7 @@ static SPECDEC__UNUSED specdec_result specdec__ngram_propose(specdec__ngram *ind
     for (tree->n = 0;; offer = specdec__ngram_take(index)) {
         int node = tree->n++;
 
-        for (sibling = node - 1; sibling > 0 && tree->parents[sibling] != offer.parent; sibling--)
-            continue;
-        tree->parents[node] = offer.parent;
-        tree->ranks[node] = node == 0 ? 0 : sibling > 0 ? tree->ranks[sibling] + 1 : 1;
+        specdec__tree_put(tree, node, offer.parent, node ? specdec__tree_rank(tree, node, offer.parent) : 0);
         probability[node] = offer.probability;
         if (node > 0)
             tokens[node] = offer.token;
@@ -11637,34 +11649,17 @@ static int specdec__draft_likeliest(specdec__drafter *d, const specdec__proposal
 /* Chooses the children of a node from a row of logits. */
 static void specdec__draft_children(specdec__drafter *d, const specdec__proposal *p, int node, const float *logits)
 {
+    const specdec_tree *tree = p->tree;
     specdec_candidate best[SPECDEC__MAX_CHILDREN];
-    int first = 0, count = 0, i, length = specdec__proposal_path(p, node), found;
+    int first = specdec__tree_child(tree, node, node + 1), count = 0, i, length = specdec__proposal_path(p, node), found;
 
-    for (i = node + 1; i < p->tree->n; i++)
-        if (p->tree->parents[i] == node) {
-            first = count ? first : i;
-            count++;
-        }
+    for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
+        count++;
     found = specdec__min_int(count, SPECDEC__MAX_CHILDREN);
     found = p->rule == SPECDEC_RULE_COUNT ? specdec__choose(&d->chooser, logits, d->vocab, p->text, length, found, best)
                                           : specdec__draft_draw(d, p, node, logits, length, found, best);
-    for (i = first; count; i++)
-        if (p->tree->parents[i] == node) {
-            int rank = p->tree->ranks[i];
-
-            p->tokens[i] = rank <= found ? best[rank - 1].token : -1;
-            count--;
-        }
-}
-
-SPECDEC__INLINE int specdec__tree_has_children(const specdec_tree *tree, int node)
-{
-    int i;
-
-    for (i = node + 1; i < tree->n; i++)
-        if (tree->parents[i] == node)
-            return 1;
-    return 0;
+    for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
+        p->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
 
 /* The model drafter: one forward a level, all nodes of the level that have children in one step. */
@@ -11688,7 +11683,7 @@ static specdec_result specdec__draft_model_fill(specdec__drafter *d, const specd
 
         done = n;
         for (to = from; to < tree->n && p->depth[to] == p->depth[from]; to++) {
-            if (p->tokens[to] < 0 || !specdec__tree_has_children(tree, to))
+            if (p->tokens[to] < 0 || specdec__tree_child(tree, to, to + 1) == tree->n)
                 continue;
             c->tokens[n] = p->tokens[to];
             c->parents[n] = tree->parents[to] ? d->node[tree->parents[to]] : -1;
@@ -12587,74 +12582,49 @@ static void specdec__engine_note_offers(specdec *e, int node, int32_t token)
     const specdec__growth *g = &e->growth;
     int i, parent = g->kept[node], came = 0;
 
-    for (i = parent + 1; i < g->tree.n && g->tree.parents[i] <= parent; i++)
-        if (g->tree.parents[i] == parent) {
-            int bin = specdec__tune_bin(g->share[i]), rank = g->tree.ranks[i] - 1, hit = g->tokens[i] == token;
+    for (i = specdec__tree_child(&g->tree, parent, parent + 1); i < g->tree.n;
+         i = specdec__tree_child(&g->tree, parent, i + 1)) {
+        int bin = specdec__tune_bin(g->share[i]), rank = g->tree.ranks[i] - 1, hit = g->tokens[i] == token;
 
-            e->tune.share[bin] += (double)g->share[i];
-            e->tune.taken[bin] += hit;
-            e->tune.offered[rank] += !came; /* later ranks count when the earlier ones have failed */
-            e->tune.accepted[rank] += hit;
-            came |= hit;
-        }
+        e->tune.share[bin] += (double)g->share[i];
+        e->tune.taken[bin] += hit;
+        e->tune.offered[rank] += !came; /* later ranks count when the earlier ones have failed */
+        e->tune.accepted[rank] += hit;
+        came |= hit;
+    }
 }
 
-/* Notes how the children of a reached node fared; child: the accepted one, or -1; token: what came. */
+/* Notes how the filled children of a reached node fared; child: which of them was accepted, or -1; token: what came. */
 static void specdec__engine_note(specdec *e, int node, int child, int32_t token)
 {
+    const specdec_tree *tree = &e->tree;
     int i, failed = e->grown;
 
     if (e->grown && node < e->drafted_nodes)
         specdec__engine_note_offers(e, node, token);
-    for (i = node + 1; i < e->tree.n; i++)
-        if (e->tree.parents[i] == node && e->place[i] >= 0) {
-            int rank = specdec__min_int(e->tree.ranks[i], (int)SPECDEC__COUNT(e->stats.offered_by_rank)) - 1;
+    for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1))
+        if (e->place[i] >= 0) {
+            int rank = specdec__min_int(tree->ranks[i], (int)SPECDEC__COUNT(e->stats.offered_by_rank)) - 1, hit = child-- == 0;
 
             e->stats.offered_by_rank[rank]++;
-            e->stats.accepted_by_rank[rank] += i == child;
+            e->stats.accepted_by_rank[rank] += hit;
             if (e->tree_bin[i] < 0 && !failed) { /* the draft model's: later ranks count when the earlier ones have failed */
                 e->tune.offered[rank]++;
-                e->tune.accepted[rank] += i == child;
-                failed = i == child;
+                e->tune.accepted[rank] += hit;
+                failed = hit;
             }
         }
 }
 
-/* The child of a node that holds a token; -1: none. */
-static int specdec__engine_child(const specdec *e, int node, int32_t token)
-{
-    int i;
-
-    for (i = node + 1; i < e->tree.n; i++)
-        if (e->tree.parents[i] == node && e->place[i] >= 0 && e->tree_tokens[i] == token)
-            return i;
-    return -1;
-}
-
-/* The token at a node's position and the child that holds it, or -1: coupled, greedy, or by a rejection rule. */
-static int32_t specdec__engine_decide(specdec *e, int node, int *child)
+/* Decides by a rejection rule at a node whose children hold children[count]. */
+static void specdec__engine_judge(specdec *e, int node, const int32_t *children, int count, specdec_verdict *verdict)
 {
     const int vocab = e->target_model->vocab_size;
     const float *logits = e->target.logits + (size_t)e->place[node] * (size_t)vocab;
-    int32_t children[SPECDEC__MAX_TREE];
-    int nodes[SPECDEC__MAX_TREE], count = 0, i;
     specdec_uniform uniform;
-    specdec_verdict verdict;
     specdec_choice choice;
-    specdec_candidate best;
     specdec__row row;
 
-    if (e->rule == SPECDEC_RULE_COUNT) {
-        best.token = 0;
-        specdec__choose(&e->chooser, logits, vocab, e->text, e->count, 1, &best);
-        *child = specdec__engine_child(e, node, best.token);
-        return best.token;
-    }
-    for (i = node + 1; i < e->tree.n; i++)
-        if (e->tree.parents[i] == node && e->place[i] >= 0) {
-            nodes[count] = i;
-            children[count++] = e->tree_tokens[i];
-        }
     specdec__row_init(&row, &e->kernels, &e->config.sampling, e->chooser.items, logits, vocab, e->text, e->count);
     specdec__row_weights(&row, e->target_distribution);
     uniform.seed = e->config.sampling.seed;
@@ -12666,54 +12636,62 @@ static int32_t specdec__engine_decide(specdec *e, int node, int *child)
     choice.vocab = vocab;
     choice.child_count = count;
     choice.random = &uniform;
-    verdict.child = -1;
-    verdict.token = 0;
-    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels.residuals, &choice, &verdict);
-    *child = verdict.child < 0 ? -1 : nodes[verdict.child];
-    return verdict.token;
+    verdict->token = 0;
+    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels.residuals, &choice, verdict);
 }
 
-/* Walks down the tree as long as a child is accepted. Appends the tokens to the text and leaves the accepted nodes, root
-   first, in path. Returns their number. */
-static int specdec__engine_verify(specdec *e, int32_t *path)
+/* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. A token that ends
+   the text ends the walk, too. */
+static specdec_result specdec__engine_decide(void *engine, int node, const int32_t *children, int count, specdec_verdict *verdict)
 {
-    int node = 0, length = 0;
+    specdec *e = (specdec *)engine;
+    const int vocab = e->target_model->vocab_size;
+    specdec_candidate best;
 
-    for (;;) {
-        int child;
-        int32_t token = specdec__engine_decide(e, node, &child);
-
-        path[length++] = node;
-        specdec__engine_note(e, node, child, token);
-        e->text[e->count++] = token;
-        if (child < 0 || specdec__vocab_is_end(&e->target_model->vocab, token))
-            return length;
-        node = child;
+    best.token = 0;
+    if (e->rule == SPECDEC_RULE_COUNT) {
+        specdec__choose(&e->chooser, e->target.logits + (size_t)e->place[node] * (size_t)vocab, vocab, e->text, e->count, 1, &best);
+        specdec_verify_match(verdict, children, count, best.token);
+    } else {
+        specdec__engine_judge(e, node, children, count, verdict);
     }
+    specdec__engine_note(e, node, verdict->child, verdict->token);
+    e->text[e->count++] = verdict->token;
+    if (specdec__vocab_is_end(&e->target_model->vocab, verdict->token))
+        verdict->child = -1;
+    return SPECDEC_OK;
+}
+
+/* Appends the tokens that are accepted to the text and leaves their nodes in path, the root first: *length of them. */
+static specdec_result specdec__engine_verify(specdec *e, int32_t *path, int *length)
+{
+    int32_t accepted[SPECDEC__MAX_TREE];
+
+    path[0] = 0;
+    return specdec_verify_walk(path + 1, accepted, length, &e->tree, e->tree_tokens, specdec__engine_decide, e, &e->error);
 }
 
 /* Adds the n-gram drafter's first `count` guesses to the tree; those that are there already are not doubled. */
 static void specdec__engine_merge(specdec *e, int count)
 {
+    specdec_tree *tree = &e->tree;
     int32_t at[SPECDEC__MAX_TREE];
-    int i, j, siblings;
+    int i, j;
 
     at[0] = 0;
     for (i = 1; i < count; i++) {
         int parent = at[e->guess.parents[i]];
 
         at[i] = -1;
-        for (j = parent + 1, siblings = 0; parent >= 0 && j < e->tree.n; j++)
-            if (e->tree.parents[j] == parent) {
-                siblings++;
-                at[i] = e->tree_tokens[j] == e->guess_tokens[i] ? j : at[i];
-            }
-        if (parent < 0 || at[i] >= 0 || e->tree.n >= e->tree.capacity)
+        if (parent < 0)
             continue;
-        j = e->tree.n++;
-        at[i] = j;
-        e->tree.parents[j] = parent;
-        e->tree.ranks[j] = siblings + 1;
+        for (j = specdec__tree_child(tree, parent, parent + 1); j < tree->n; j = specdec__tree_child(tree, parent, j + 1))
+            if (e->tree_tokens[j] == e->guess_tokens[i])
+                at[i] = j;
+        if (at[i] >= 0 || tree->n >= tree->capacity)
+            continue;
+        at[i] = j = tree->n++;
+        specdec__tree_put(tree, j, parent, specdec__tree_rank(tree, j, parent));
         e->tree_depth[j] = e->tree_depth[parent] + 1;
         e->tree_tokens[j] = e->guess_tokens[i];
         e->tree_bin[j] = (signed char)specdec__tune_bin(e->guess_probability[i]);
@@ -12962,7 +12940,7 @@ static int specdec__engine_levels(const specdec *e)
 static specdec_result specdec__engine_speculate(specdec *e)
 {
     double start = specdec__os_seconds(), drafted, verified;
-    int32_t path[SPECDEC__MAX_TREE];
+    int32_t path[SPECDEC__MAX_TREE + 1];
     int length, i, before = e->count;
     specdec__tune_outcome outcome;
     specdec__batch batch;
@@ -12976,7 +12954,9 @@ static specdec_result specdec__engine_speculate(specdec *e)
     if (result)
         return result;
     verified = specdec__os_seconds();
-    length = specdec__engine_verify(e, path);
+    result = specdec__engine_verify(e, path, &length);
+    if (result)
+        return result;
     for (i = 0; i < length; i++)
         e->target.path[i] = e->place[path[i]];
     specdec__view_commit(&e->target.view, &e->target.kv, e->target.path, length);
