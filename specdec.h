@@ -625,6 +625,27 @@ SPECDEC__INLINE int specdec__round_up(int value, int multiple)
     return (value + multiple - 1) / multiple * multiple;
 }
 
+/* Defines function(heap, key, count, at), which sinks heap[at] in a heap of count things whose root comes last of them.
+   before(key, a, b): does a come before b, by a key that is all of theirs? */
+#define SPECDEC__HEAP(function, type, key_type, before) \
+    static void function(type *heap, const key_type *key, int count, int at) \
+    { \
+        const type moving = heap[at]; \
+        \
+        (void)key; \
+        while (at < count / 2) { \
+            int child = 2 * at + 1; \
+            \
+            if (child + 1 < count && before(key, heap[child], heap[child + 1])) \
+                child++; \
+            if (!before(key, moving, heap[child])) \
+                break; \
+            heap[at] = heap[child]; \
+            at = child; \
+        } \
+        heap[at] = moving; \
+    }
+
 /* Little-endian loads and stores, for any alignment and any host. */
 SPECDEC__INLINE uint16_t specdec__load_u16(const void *at)
 {
@@ -9585,23 +9606,8 @@ SPECDEC__INLINE int specdec__sample_before(specdec_candidate a, specdec_candidat
     return a.logit > b.logit || (!(a.logit < b.logit) && a.token < b.token);
 }
 
-/* Sinks items[at] in a heap of count items whose root comes last in the order. */
-static void specdec__sample_sink(specdec_candidate *items, int count, int at)
-{
-    specdec_candidate moving = items[at];
-
-    while (at < count / 2) {
-        int child = 2 * at + 1;
-
-        if (child + 1 < count && specdec__sample_before(items[child], items[child + 1]))
-            child++;
-        if (!specdec__sample_before(moving, items[child]))
-            break;
-        items[at] = items[child];
-        at = child;
-    }
-    items[at] = moving;
-}
+#define SPECDEC__SAMPLE_ORDER(key, a, b) specdec__sample_before(a, b)
+SPECDEC__HEAP(specdec__sample_sink, specdec_candidate, void, SPECDEC__SAMPLE_ORDER)
 
 /* Brings the best k of count items to the front, sorted; 0 < k <= count. O(count) for small k. */
 static void specdec__sample_select(specdec_candidate *items, int count, int k)
@@ -9610,20 +9616,20 @@ static void specdec__sample_select(specdec_candidate *items, int count, int k)
     int i;
 
     for (i = k / 2 - 1; i >= 0; i--)
-        specdec__sample_sink(items, k, i);
+        specdec__sample_sink(items, NULL, k, i);
     for (i = k; i < count; i++) {
         if (specdec__sample_before(items[i], items[0])) {
             moving = items[i];
             items[i] = items[0];
             items[0] = moving;
-            specdec__sample_sink(items, k, 0);
+            specdec__sample_sink(items, NULL, k, 0);
         }
     }
     for (i = k - 1; i > 0; i--) {
         moving = items[i];
         items[i] = items[0];
         items[0] = moving;
-        specdec__sample_sink(items, i, 0);
+        specdec__sample_sink(items, NULL, i, 0);
     }
 }
 
@@ -10394,25 +10400,11 @@ SPECDEC__INLINE int specdec__tree_before(const float *probability, int32_t a, in
     return probability[a] > probability[b] || (!(probability[a] < probability[b]) && a < b);
 }
 
-/* Sinks heap[at] in a heap of count candidates. The root is the last in the order of probability or, when that is NULL,
-   the one with the highest index. */
-static void specdec__tree_sink(int32_t *heap, const float *probability, int count, int at)
-{
-    int32_t moving = heap[at];
+SPECDEC__HEAP(specdec__tree_sink, int32_t, float, specdec__tree_before)
 
-    while (at < count / 2) {
-        int child = 2 * at + 1;
-
-        if (child + 1 < count && (probability ? specdec__tree_before(probability, heap[child], heap[child + 1])
-                                              : heap[child] < heap[child + 1]))
-            child++;
-        if (!(probability ? specdec__tree_before(probability, moving, heap[child]) : moving < heap[child]))
-            break;
-        heap[at] = heap[child];
-        at = child;
-    }
-    heap[at] = moving;
-}
+/* Candidates in the order of their indices. */
+#define SPECDEC__TREE_ORDER(key, a, b) ((a) < (b))
+SPECDEC__HEAP(specdec__tree_sink_index, int32_t, void, SPECDEC__TREE_ORDER)
 
 /* Sorts candidates by index: children come behind their parents again. */
 static void specdec__tree_sort(int32_t *kept, int count)
@@ -10420,13 +10412,13 @@ static void specdec__tree_sort(int32_t *kept, int count)
     int i;
 
     for (i = count / 2 - 1; i >= 0; i--)
-        specdec__tree_sink(kept, NULL, count, i);
+        specdec__tree_sink_index(kept, NULL, count, i);
     for (i = count - 1; i > 0; i--) {
         int32_t moving = kept[0];
 
         kept[0] = kept[i];
         kept[i] = moving;
-        specdec__tree_sink(kept, NULL, i, 0);
+        specdec__tree_sink_index(kept, NULL, i, 0);
     }
 }
 
@@ -11431,6 +11423,10 @@ SPECDEC__INLINE int specdec__ngram_before(specdec__ngram_offer a, specdec__ngram
     return a.probability > b.probability || (!(a.probability < b.probability) && a.order < b.order);
 }
 
+/* The heap's root is the best offer. */
+#define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_before(b, a)
+SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_offer, void, SPECDEC__NGRAM_ORDER)
+
 /* Puts an offer on the heap. */
 static void specdec__ngram_push(specdec__ngram *index, specdec__ngram_offer offer)
 {
@@ -11445,20 +11441,10 @@ static void specdec__ngram_push(specdec__ngram *index, specdec__ngram_offer offe
 /* Takes the best offer off the heap. */
 static specdec__ngram_offer specdec__ngram_take(specdec__ngram *index)
 {
-    specdec__ngram_offer best = index->offers[0], moving = index->offers[--index->offer_count];
-    int at = 0;
+    specdec__ngram_offer best = index->offers[0];
 
-    while (2 * at + 1 < index->offer_count) {
-        int child = 2 * at + 1;
-
-        if (child + 1 < index->offer_count && specdec__ngram_before(index->offers[child + 1], index->offers[child]))
-            child++;
-        if (!specdec__ngram_before(index->offers[child], moving))
-            break;
-        index->offers[at] = index->offers[child];
-        at = child;
-    }
-    index->offers[at] = moving;
+    index->offers[0] = index->offers[--index->offer_count];
+    specdec__ngram_sink(index->offers, NULL, index->offer_count, 0);
     return best;
 }
 

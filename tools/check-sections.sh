@@ -122,6 +122,8 @@ function read_token(token)
         parens--
     else if (last2 == "(" && last == "*" && is_typedef && token ~ /^specdec_/)
         define(token)
+    else if (last2 ~ /^SPECDEC__/ && last == "(" && parens == 1 && called == "" && token ~ /^specdec__/)
+        define(token) # a macro that defines functions: SPECDEC__HEAP(specdec__sample_sink, ...)
     else if (section == "lanes" && last2 == "X" && last == "(" && called == "" && token ~ /^[a-z]/)
         lane[called = token] = 1
     else if (!parens && token ~ /^[;,=[]$/) {
