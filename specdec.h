@@ -855,6 +855,9 @@ specdec__fail(specdec_error *error, specdec_result code, const char *format, ...
 #include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
 #endif
 #ifndef SPECDEC_NO_CLOCK
 #include <time.h>
@@ -887,6 +890,14 @@ static SPECDEC__UNUSED int specdec__os_processors(void)
 #else
     long count = sysconf(_SC_NPROCESSORS_ONLN);
 
+#if defined(__linux__) && defined(SYS_sched_getaffinity)
+    unsigned long mask[128]; /* 8192 processors on 64-bit systems */
+    long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask), i;
+
+    if (bytes > 0)
+        for (count = 0, i = 0; i < bytes / (long)sizeof *mask; i++)
+            count += __builtin_popcountl(mask[i]);
+#endif
     return count < 1 ? 1 : count > SPECDEC_MAX_THREADS ? SPECDEC_MAX_THREADS : (int)count;
 #endif
 }
@@ -1223,8 +1234,8 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
             pool->seat[i].pool = pool;
             pool->seat[i].thread = i + 1;
             pthread_attr_init(&attributes);
-            pthread_attr_setstack(&attributes, stacks + (size_t)i * SPECDEC__STACK, SPECDEC__STACK);
-            failed = pthread_create(&pool->helper[i], &attributes, specdec__pool_helper, &pool->seat[i]);
+            failed = pthread_attr_setstack(&attributes, stacks + (size_t)i * SPECDEC__STACK, SPECDEC__STACK);
+            failed = failed ? failed : pthread_create(&pool->helper[i], &attributes, specdec__pool_helper, &pool->seat[i]);
             pthread_attr_destroy(&attributes);
             if (failed) {
                 specdec__pool_deinit(pool);
