@@ -880,6 +880,9 @@ specdec__fail(specdec_error *error, specdec_result code, const char *format, ...
 #include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
 #endif
 #ifndef SPECDEC_NO_CLOCK
 #include <time.h>
@@ -912,6 +915,14 @@ static SPECDEC__UNUSED int specdec__os_processors(void)
 #else
     long count = sysconf(_SC_NPROCESSORS_ONLN);
 
+#if defined(__linux__) && defined(SYS_sched_getaffinity)
+    unsigned long mask[128]; /* 8192 processors on 64-bit systems */
+    long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask), i;
+
+    if (bytes > 0)
+        for (count = 0, i = 0; i < bytes / (long)sizeof *mask; i++)
+            count += __builtin_popcountl(mask[i]);
+#endif
     return count < 1 ? 1 : count > SPECDEC_MAX_THREADS ? SPECDEC_MAX_THREADS : (int)count;
 #endif
 }
@@ -1248,8 +1259,8 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
             pool->seat[i].pool = pool;
             pool->seat[i].thread = i + 1;
             pthread_attr_init(&attributes);
-            pthread_attr_setstack(&attributes, stacks + (size_t)i * SPECDEC__STACK, SPECDEC__STACK);
-            failed = pthread_create(&pool->helper[i], &attributes, specdec__pool_helper, &pool->seat[i]);
+            failed = pthread_attr_setstack(&attributes, stacks + (size_t)i * SPECDEC__STACK, SPECDEC__STACK);
+            failed = failed ? failed : pthread_create(&pool->helper[i], &attributes, specdec__pool_helper, &pool->seat[i]);
             pthread_attr_destroy(&attributes);
             if (failed) {
                 specdec__pool_deinit(pool);
@@ -1269,14 +1280,35 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
  * >>quant (private): GGUF block formats: sizes, decoding, encoding, repacking into tiles of 16 rows. May call: >>base
  * ====================================================================================================================== */
 
-/* Numbers as they stand in files (ggml_type). Types that are not listed are not read. */
-enum {
-    SPECDEC__TYPE_F32 = 0, SPECDEC__TYPE_F16 = 1, SPECDEC__TYPE_Q4_0 = 2, SPECDEC__TYPE_Q4_1 = 3,
-    SPECDEC__TYPE_Q5_0 = 6, SPECDEC__TYPE_Q5_1 = 7, SPECDEC__TYPE_Q8_0 = 8, SPECDEC__TYPE_Q2_K = 10,
-    SPECDEC__TYPE_Q3_K = 11, SPECDEC__TYPE_Q4_K = 12, SPECDEC__TYPE_Q5_K = 13, SPECDEC__TYPE_Q6_K = 14,
-    SPECDEC__TYPE_IQ2_XXS = 16, SPECDEC__TYPE_IQ4_NL = 20, SPECDEC__TYPE_IQ4_XS = 23, SPECDEC__TYPE_BF16 = 30,
-    SPECDEC__TYPE_COUNT = 31
-};
+/* Every type that is read, a row each, in the order of their numbers in files (ggml_type). All that depends on the type alone
+   follows from its row; kernels that are made for it are entered in the tables of >>kernel. */
+#define SPECDEC__QUANT_TYPES(X) \
+    /* number, name, block, bytes, granule, bits, has_minimum, decode, encode, fields: see specdec__quant_type */ \
+    X(0, F32, 1, 4, 0, 0, 0, NULL, NULL, {4, 1}) \
+    X(1, F16, 1, 2, 0, 0, 0, NULL, NULL, {2, 1}) \
+    X(2, Q4_0, 32, 18, 32, 4, 0, specdec__quant_decode_q4_0, specdec__quant_encode_q4_0, {2, 1}, {4, 4}) \
+    X(3, Q4_1, 32, 20, 32, 4, 1, specdec__quant_decode_q4_1, NULL, {2, 2}, {4, 4}) \
+    X(6, Q5_0, 32, 22, 32, 5, 0, specdec__quant_decode_q5_0, NULL, {2, 1}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}) \
+    X(7, Q5_1, 32, 24, 32, 5, 1, specdec__quant_decode_q5_1, NULL, {2, 2}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}) \
+    X(8, Q8_0, 32, 34, 32, 8, 0, specdec__quant_decode_q8_0, specdec__quant_encode_q8_0, {2, 1}, {4, 8}) \
+    X(10, Q2_K, 256, 84, 16, 2, 1, specdec__quant_decode_q2_k, NULL, {1, 16}, {4, 16}, {2, 2}) \
+    X(11, Q3_K, 256, 110, 16, 3, 0, specdec__quant_decode_q3_k, NULL, {4, 8}, {4, 16}, {1, 12}, {2, 1}) \
+    X(12, Q4_K, 256, 144, 32, 4, 1, specdec__quant_decode_q4_k, specdec__quant_encode_q4_k, \
+      {2, 2}, {1, 12}, {4, 32}) \
+    X(13, Q5_K, 256, 176, 32, 5, 1, specdec__quant_decode_q5_k, NULL, {2, 2}, {1, 12}, {4, 8}, {4, 32}) \
+    X(14, Q6_K, 256, 210, 16, 6, 0, specdec__quant_decode_q6_k, specdec__quant_encode_q6_k, \
+      {4, 32}, {4, 16}, {1, 16}, {2, 1}) \
+    X(16, IQ2_XXS, 256, 66, 32, 8, 0, specdec__quant_decode_iq2_xxs, NULL, {2, 1}, {4, 16}) \
+    X(17, IQ2_XS, 256, 74, 16, 8, 0, specdec__quant_decode_iq2_xs, NULL, {2, 1}, {4, 16}, {4, 2}) \
+    X(18, IQ3_XXS, 256, 98, 32, 8, 0, specdec__quant_decode_iq3_xxs, NULL, {2, 1}, {4, 24}) \
+    X(20, IQ4_NL, 32, 18, 32, 8, 0, specdec__quant_decode_iq4_nl, NULL, {2, 1}, {4, 4}) \
+    X(21, IQ3_S, 256, 110, 32, 8, 0, specdec__quant_decode_iq3_s, NULL, {2, 1}, {4, 24}, {4, 3}) \
+    X(22, IQ2_S, 256, 82, 16, 8, 0, specdec__quant_decode_iq2_s, NULL, {2, 1}, {4, 16}, {4, 4}) \
+    X(23, IQ4_XS, 256, 136, 32, 8, 0, specdec__quant_decode_iq4_xs, NULL, {2, 1}, {2, 1}, {1, 4}, {4, 32}) \
+    X(30, BF16, 1, 2, 0, 0, 0, NULL, NULL, {2, 1})
+
+#define SPECDEC__QUANT_NUMBER(number, name, ...) SPECDEC__TYPE_##name = number,
+enum { SPECDEC__QUANT_TYPES(SPECDEC__QUANT_NUMBER) SPECDEC__TYPE_COUNT };
 
 #define SPECDEC__QUANT_BLOCK 256    /* elements of the largest block */
 #define SPECDEC__QUANT_GRANULES 16  /* scales of a block, at most */
@@ -1297,9 +1329,9 @@ typedef struct specdec__quant_type {
     const char *name;   /* as everybody writes it: "Q4_0" */
     uint16_t block;     /* elements of a block */
     uint16_t bytes;     /* bytes of a block */
-    uint16_t granule;   /* elements that share a scale; 0 for plain floats */
-    uint16_t has_minimum;
-    specdec__quant_field fields[SPECDEC__QUANT_FIELDS];
+    uint16_t granule;   /* elements that share a scale, 16 or 32; 0 for plain floats */
+    uint16_t bits;      /* of a code: it is in [0, 2^bits) with a minimum, else in [-2^bits / 2, 2^bits / 2) */
+    uint16_t has_minimum; /* it has no more than 5 bits then */
     /* block (bytes) -> codes (block), scale and minimum (block / granule each; minimum untouched without has_minimum).
        NULL for plain floats. */
     void (*decode)(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
@@ -1307,6 +1339,7 @@ typedef struct specdec__quant_type {
        what lies beyond the range of half floats comes back infinite or clamped. NULL for plain floats, and when the
        type is only read. */
     void (*encode)(const float *values, unsigned char *block);
+    specdec__quant_field fields[SPECDEC__QUANT_FIELDS]; /* of a block, in order: see specdec__quant_interleave */
 } specdec__quant_type;
 
 /* Half float to float: exact, subnormals and infinities included; a NaN keeps its payload. */
@@ -1353,6 +1386,25 @@ SPECDEC__INLINE uint16_t specdec__bf16_from_float(float value)
 
 SPECDEC__INLINE float specdec__load_f16(const void *at) { return specdec__float_from_f16(specdec__load_u16(at)); }
 
+/* Blocks as they stand in files, little-endian; d and dmin are half floats. A tile has the same parts, 16 times as long. */
+typedef struct specdec__block_q4_0 { unsigned char d[2], nibbles[16]; } specdec__block_q4_0;
+typedef struct specdec__block_q4_1 { unsigned char d[2], minimum[2], nibbles[16]; } specdec__block_q4_1;
+typedef struct specdec__block_q5_0 { unsigned char d[2], high[4], nibbles[16]; } specdec__block_q5_0;
+typedef struct specdec__block_q5_1 { unsigned char d[2], minimum[2], high[4], nibbles[16]; } specdec__block_q5_1;
+typedef struct specdec__block_q8_0 { unsigned char d[2], codes[32]; } specdec__block_q8_0;
+typedef struct specdec__block_q2_k { unsigned char scales[16], crumbs[64], d[2], dmin[2]; } specdec__block_q2_k;
+typedef struct specdec__block_q3_k { unsigned char high[32], crumbs[64], scales[12], d[2]; } specdec__block_q3_k;
+typedef struct specdec__block_q4_k { unsigned char d[2], dmin[2], scales[12], nibbles[128]; } specdec__block_q4_k;
+typedef struct specdec__block_q5_k { unsigned char d[2], dmin[2], scales[12], high[32], nibbles[128]; } specdec__block_q5_k;
+typedef struct specdec__block_q6_k { unsigned char nibbles[128], crumbs[64], scales[16], d[2]; } specdec__block_q6_k;
+typedef struct specdec__block_iq2_xxs { unsigned char d[2], groups[8][8]; } specdec__block_iq2_xxs;
+typedef struct specdec__block_iq2_xs { unsigned char d[2], words[32][2], scales[8]; } specdec__block_iq2_xs;
+typedef struct specdec__block_iq2_s { unsigned char d[2], index[32], signs[32], high[8], scales[8]; } specdec__block_iq2_s;
+typedef struct specdec__block_iq3_xxs { unsigned char d[2], index[64], words[8][4]; } specdec__block_iq3_xxs;
+typedef struct specdec__block_iq3_s { unsigned char d[2], index[64], high[8], signs[32], scales[4]; } specdec__block_iq3_s;
+typedef struct specdec__block_iq4_nl { unsigned char d[2], nibbles[16]; } specdec__block_iq4_nl;
+typedef struct specdec__block_iq4_xs { unsigned char d[2], high[2], low[4], nibbles[8][16]; } specdec__block_iq4_xs;
+
 /* The 16 values of IQ4_NL and IQ4_XS. */
 static const int8_t specdec__quant_iq4_values[16] = {
     -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
@@ -1376,6 +1428,162 @@ static const uint16_t specdec__quant_iq2_xxs_grid[256] = {
     33888, 34048, 34118, 34196, 34313, 34368, 34400, 34818, 35076, 35345, 36868, 36880, 36900, 36928, 37025, 37142,
     37248, 37445, 37888, 37922, 37956, 38225, 39041, 39200, 40962, 41040, 41093, 41225, 41472, 42008, 43088, 43268};
 
+/* The 256 points of IQ3_XXS: 4 magnitudes a point, 4 bits each (0..7 for 4, 12, .. 52, 62), the first one lowest. */
+static const uint16_t specdec__quant_iq3_xxs_grid[256] = {
+    0, 2, 4, 17, 19, 23, 32, 34, 49, 66, 115, 117, 257, 259, 272, 274,
+    289, 293, 304, 306, 321, 340, 368, 512, 514, 516, 529, 544, 546, 561, 563, 567,
+    593, 599, 629, 769, 775, 784, 786, 805, 880, 1043, 1079, 1092, 1111, 1139, 1141, 1281,
+    1287, 1330, 1362, 1589, 1636, 1808, 1812, 1814, 1859, 1889, 4097, 4099, 4112, 4114, 4129, 4131,
+    4144, 4146, 4148, 4167, 4176, 4352, 4354, 4369, 4384, 4386, 4609, 4611, 4624, 4626, 4641, 4656,
+    4722, 4864, 4866, 4896, 4913, 4934, 4966, 5121, 5125, 5200, 5408, 5412, 5446, 5489, 5637, 5922,
+    5952, 8192, 8194, 8209, 8211, 8224, 8226, 8230, 8241, 8258, 8449, 8451, 8453, 8464, 8466, 8481,
+    8496, 8547, 8551, 8560, 8704, 8706, 8721, 8727, 8736, 8738, 8759, 8768, 8789, 8961, 8976, 8980,
+    9072, 9076, 9269, 9299, 9475, 9511, 9537, 9588, 9985, 9987, 10006, 10053, 12289, 12304, 12306, 12321,
+    12323, 12368, 12389, 12402, 12544, 12546, 12576, 12593, 12612, 12614, 12801, 12803, 12816, 12837, 12882, 12914,
+    13073, 13107, 13360, 13383, 13426, 13568, 13574, 13602, 13653, 13844, 13878, 13923, 14131, 14176, 16388, 16407,
+    16437, 16439, 16467, 16471, 16756, 16928, 16951, 16960, 16992, 16998, 17159, 17221, 17412, 17489, 17508, 17701,
+    17731, 17776, 18181, 18192, 18194, 18224, 20498, 20545, 20592, 20736, 20742, 20774, 20821, 21012, 21042, 21106,
+    21250, 21331, 21520, 21539, 21543, 21618, 21762, 21809, 22096, 22308, 22338, 24612, 24644, 24646, 24676, 24865,
+    24929, 25111, 25188, 25392, 25398, 25668, 25861, 25938, 26163, 26371, 26401, 28675, 28677, 28679, 28688, 28722,
+    28754, 28966, 28992, 29202, 29253, 29266, 29440, 29461, 29491, 29536, 29729, 29761, 29952, 29954, 29988, 30256};
+
+/* The 512 points of IQ3_S: 4 magnitudes a point, 4 bits each (0..7 for 1, 3, .. 15), the first one lowest. */
+static const uint16_t specdec__quant_iq3_s_grid[512] = {
+    0, 1, 2, 5, 7, 16, 17, 18, 20, 22, 32, 33, 37, 51, 64, 66,
+    69, 71, 81, 83, 96, 98, 113, 116, 119, 256, 257, 258, 260, 272, 273, 277,
+    288, 291, 295, 305, 309, 324, 353, 357, 370, 512, 513, 517, 519, 528, 531, 534,
+    545, 549, 560, 564, 578, 581, 583, 593, 595, 624, 627, 771, 785, 789, 800, 802,
+    817, 819, 822, 836, 848, 850, 871, 881, 885, 1024, 1043, 1047, 1057, 1060, 1074, 1088,
+    1091, 1105, 1136, 1282, 1284, 1312, 1314, 1318, 1331, 1345, 1349, 1351, 1382, 1395, 1542, 1553,
+    1555, 1585, 1618, 1649, 1792, 1794, 1796, 1824, 1826, 1830, 1843, 1872, 1876, 4096, 4097, 4098,
+    4100, 4112, 4113, 4115, 4117, 4119, 4128, 4130, 4145, 4148, 4150, 4180, 4182, 4193, 4210, 4352,
+    4353, 4355, 4358, 4368, 4372, 4385, 4400, 4403, 4417, 4432, 4434, 4464, 4470, 4608, 4626, 4629,
+    4631, 4640, 4644, 4658, 4672, 4675, 4693, 4704, 4722, 4865, 4868, 4871, 4880, 4883, 4897, 4903,
+    4912, 4916, 4929, 4962, 4976, 5123, 5125, 5138, 5140, 5169, 5171, 5186, 5190, 5200, 5204, 5377,
+    5392, 5395, 5409, 5424, 5426, 5457, 5664, 5668, 5671, 5700, 5702, 5889, 5891, 5904, 5906, 5921,
+    5941, 5953, 5986, 6000, 8192, 8193, 8195, 8197, 8199, 8208, 8210, 8212, 8214, 8225, 8227, 8231,
+    8240, 8242, 8257, 8259, 8261, 8272, 8274, 8295, 8304, 8307, 8309, 8448, 8450, 8464, 8467, 8471,
+    8482, 8485, 8497, 8500, 8514, 8529, 8705, 8708, 8711, 8737, 8739, 8752, 8759, 8769, 8787, 8791,
+    8817, 8820, 8960, 8962, 8965, 8977, 8994, 8996, 9009, 9011, 9026, 9040, 9062, 9217, 9223, 9248,
+    9251, 9266, 9269, 9281, 9330, 9333, 9476, 9489, 9506, 9527, 9536, 9555, 9584, 9728, 9730, 9735,
+    9761, 9813, 9825, 9989, 10001, 10022, 10032, 10051, 10064, 12290, 12305, 12307, 12309, 12311, 12322, 12337,
+    12339, 12341, 12354, 12356, 12359, 12369, 12387, 12401, 12545, 12547, 12549, 12564, 12577, 12579, 12608, 12640,
+    12658, 12662, 12800, 12818, 12832, 12850, 12852, 12880, 13057, 13072, 13076, 13089, 13091, 13095, 13104, 13121,
+    13123, 13127, 13141, 13171, 13315, 13329, 13334, 13346, 13361, 13394, 13408, 13412, 13569, 13584, 13586, 13605,
+    13618, 13636, 13654, 13683, 13846, 13889, 14081, 14083, 14112, 14114, 14133, 16384, 16388, 16402, 16416, 16420,
+    16423, 16434, 16449, 16464, 16496, 16642, 16647, 16657, 16659, 16674, 16688, 16693, 16707, 16721, 16725, 16897,
+    16899, 16912, 16917, 16929, 16947, 16960, 16983, 16994, 17008, 17156, 17169, 17171, 17184, 17186, 17201, 17205,
+    17408, 17410, 17444, 17463, 17472, 17521, 17669, 17671, 17697, 17762, 17939, 17972, 18016, 18192, 18197, 18224,
+    18243, 18257, 20482, 20496, 20500, 20514, 20544, 20548, 20551, 20562, 20582, 20596, 20737, 20739, 20741, 20754,
+    20769, 20786, 20850, 20992, 21009, 21027, 21040, 21046, 21075, 21250, 21255, 21264, 21287, 21316, 21329, 21349,
+    21363, 21505, 21508, 21536, 21554, 21574, 21778, 21798, 21841, 21843, 22082, 22274, 22276, 22306, 24593, 24595,
+    24597, 24625, 24627, 24672, 24832, 24864, 24871, 24932, 25106, 25140, 25154, 25173, 25186, 25200, 25344, 25364,
+    25377, 25408, 25637, 25667, 25698, 25856, 25859, 25908, 25952, 26117, 26176, 26385, 26387, 28672, 28676, 28679,
+    28704, 28706, 28726, 28736, 28756, 28770, 28930, 28945, 28964, 28995, 28997, 29185, 29188, 29200, 29206, 29217,
+    29232, 29265, 29442, 29490, 29493, 29523, 29697, 29701, 29715, 29728, 29776, 29986, 30018, 30210, 30257, 30464};
+
+/* The 512 points of IQ2_XS, as those of IQ2_XXS. */
+static const uint16_t specdec__quant_iq2_xs_grid[512] = {
+    0, 2, 5, 8, 10, 17, 20, 22, 25, 32, 34, 37, 40, 65, 68, 70,
+    73, 80, 82, 85, 88, 97, 100, 128, 130, 133, 136, 145, 148, 153, 160, 257,
+    260, 262, 265, 272, 274, 277, 280, 282, 289, 292, 320, 322, 325, 328, 337, 340,
+    352, 360, 385, 388, 400, 512, 514, 517, 520, 529, 532, 544, 577, 580, 592, 597,
+    640, 650, 1025, 1028, 1030, 1033, 1040, 1042, 1045, 1048, 1057, 1060, 1088, 1090, 1093, 1096,
+    1105, 1108, 1110, 1120, 1153, 1156, 1168, 1280, 1282, 1285, 1288, 1297, 1300, 1312, 1345, 1348,
+    1360, 1377, 1408, 1537, 1540, 1552, 1574, 1600, 1602, 1668, 2048, 2050, 2053, 2056, 2058, 2065,
+    2068, 2080, 2085, 2113, 2116, 2128, 2136, 2176, 2208, 2218, 2305, 2308, 2320, 2368, 2433, 2441,
+    2560, 2592, 2600, 2710, 2720, 4097, 4100, 4102, 4105, 4112, 4114, 4117, 4120, 4129, 4132, 4160,
+    4162, 4165, 4168, 4177, 4180, 4192, 4202, 4225, 4228, 4240, 4352, 4354, 4357, 4360, 4369, 4372,
+    4384, 4417, 4420, 4432, 4480, 4500, 4502, 4609, 4612, 4614, 4624, 4672, 4704, 5120, 5122, 5125,
+    5128, 5137, 5140, 5152, 5185, 5188, 5193, 5200, 5220, 5248, 5377, 5380, 5392, 5440, 5632, 5652,
+    5705, 6145, 6148, 6160, 6162, 6208, 6228, 6278, 6400, 6405, 6502, 6737, 6825, 8192, 8194, 8197,
+    8200, 8202, 8209, 8212, 8224, 8257, 8260, 8272, 8320, 8352, 8449, 8452, 8464, 8512, 8520, 8549,
+    8704, 8738, 8832, 8872, 9217, 9220, 9232, 9257, 9280, 9472, 9537, 9554, 9625, 9729, 9754, 9894,
+    10240, 10248, 10250, 10272, 10325, 10376, 10402, 10600, 10640, 10760, 10784, 10882, 10888, 10890, 16385, 16388,
+    16390, 16393, 16400, 16402, 16405, 16408, 16417, 16420, 16448, 16450, 16453, 16456, 16458, 16465, 16468, 16480,
+    16485, 16513, 16516, 16528, 16640, 16642, 16645, 16648, 16657, 16660, 16672, 16705, 16708, 16720, 16768, 16773,
+    16802, 16897, 16900, 16912, 16914, 16937, 16960, 17408, 17410, 17413, 17416, 17425, 17428, 17433, 17440, 17473,
+    17476, 17488, 17536, 17556, 17665, 17668, 17680, 17700, 17728, 17818, 17920, 17930, 17988, 18000, 18433, 18436,
+    18448, 18496, 18501, 18516, 18530, 18688, 18705, 18756, 18768, 18793, 18948, 20480, 20482, 20485, 20488, 20497,
+    20500, 20512, 20520, 20545, 20548, 20560, 20608, 20737, 20740, 20752, 20757, 20800, 20802, 20992, 21060, 21162,
+    21505, 21508, 21520, 21537, 21568, 21600, 21633, 21665, 21760, 21768, 21888, 21896, 22049, 22120, 22177, 22528,
+    22548, 22593, 22608, 22681, 22810, 22848, 22850, 23173, 24577, 24580, 24592, 24640, 24660, 24674, 24710, 24745,
+    24832, 25124, 25162, 25234, 25600, 25622, 25872, 25920, 25925, 26020, 26625, 26730, 26917, 27142, 27220, 27234,
+    32768, 32770, 32773, 32776, 32785, 32788, 32800, 32810, 32833, 32836, 32848, 32896, 32898, 32936, 32938, 33025,
+    33028, 33030, 33040, 33088, 33105, 33113, 33280, 33312, 33408, 33410, 33440, 33448, 33793, 33796, 33808, 33810,
+    33813, 33856, 33888, 33929, 34048, 34116, 34213, 34328, 34410, 34816, 34824, 34853, 34906, 34944, 34946, 34984,
+    35078, 35362, 35456, 35464, 35478, 35496, 36865, 36868, 36880, 36928, 36950, 36996, 37120, 37154, 37220, 37462,
+    37513, 37888, 37893, 37956, 37968, 37976, 38185, 38288, 38290, 38465, 38993, 39078, 39241, 39445, 39520, 40960,
+    40962, 40968, 40970, 40992, 41002, 41120, 41297, 41305, 41382, 41472, 41474, 41480, 41514, 41600, 41632, 42048,
+    42133, 42597, 42648, 43018, 43040, 43042, 43048, 43168, 43176, 43268, 43396, 43398, 43560, 43562, 43665, 43690};
+
+/* The 1024 points of IQ2_S, as those of IQ2_XXS. */
+static const uint16_t specdec__quant_iq2_s_grid[1024] = {
+    0, 2, 5, 8, 10, 17, 20, 22, 25, 32, 34, 37, 40, 65, 68, 70,
+    73, 80, 82, 85, 88, 97, 100, 102, 105, 128, 130, 133, 136, 145, 148, 160,
+    165, 170, 257, 260, 262, 265, 272, 274, 277, 280, 289, 292, 320, 322, 325, 328,
+    337, 340, 342, 345, 352, 357, 360, 385, 388, 400, 402, 405, 417, 420, 512, 514,
+    517, 520, 529, 532, 544, 554, 577, 580, 582, 585, 592, 597, 640, 645, 650, 660,
+    674, 1025, 1028, 1030, 1033, 1040, 1042, 1045, 1048, 1057, 1060, 1062, 1065, 1088, 1090, 1093,
+    1096, 1098, 1105, 1108, 1110, 1113, 1120, 1122, 1125, 1153, 1156, 1158, 1161, 1168, 1173, 1176,
+    1185, 1188, 1280, 1282, 1285, 1288, 1290, 1297, 1300, 1302, 1305, 1312, 1317, 1320, 1345, 1348,
+    1350, 1353, 1360, 1362, 1365, 1368, 1377, 1380, 1408, 1410, 1413, 1416, 1425, 1428, 1440, 1537,
+    1540, 1542, 1545, 1552, 1557, 1600, 1605, 1608, 1617, 1620, 1632, 1665, 1668, 1680, 2048, 2050,
+    2053, 2056, 2065, 2068, 2070, 2073, 2080, 2085, 2090, 2113, 2116, 2118, 2121, 2128, 2130, 2133,
+    2136, 2145, 2148, 2176, 2181, 2196, 2218, 2305, 2308, 2320, 2322, 2325, 2328, 2337, 2368, 2373,
+    2376, 2385, 2388, 2400, 2433, 2448, 2560, 2577, 2580, 2594, 2600, 2602, 2640, 2713, 4097, 4100,
+    4102, 4105, 4112, 4114, 4117, 4120, 4129, 4132, 4134, 4160, 4162, 4165, 4168, 4177, 4180, 4182,
+    4185, 4192, 4194, 4197, 4200, 4225, 4228, 4230, 4240, 4245, 4248, 4257, 4260, 4352, 4354, 4357,
+    4360, 4362, 4369, 4372, 4374, 4377, 4384, 4386, 4389, 4392, 4417, 4420, 4422, 4425, 4432, 4434,
+    4437, 4440, 4449, 4452, 4480, 4482, 4485, 4488, 4497, 4500, 4609, 4612, 4617, 4624, 4629, 4641,
+    4644, 4672, 4677, 4689, 4692, 4737, 4740, 4752, 5120, 5122, 5125, 5128, 5137, 5140, 5142, 5145,
+    5152, 5157, 5160, 5185, 5188, 5190, 5193, 5200, 5202, 5205, 5208, 5217, 5220, 5248, 5250, 5253,
+    5256, 5265, 5268, 5280, 5377, 5380, 5382, 5385, 5392, 5394, 5397, 5400, 5409, 5412, 5440, 5442,
+    5445, 5448, 5457, 5460, 5472, 5505, 5508, 5520, 5632, 5637, 5640, 5649, 5652, 5664, 5697, 5700,
+    5712, 5760, 5802, 6145, 6148, 6150, 6153, 6160, 6165, 6168, 6177, 6208, 6210, 6213, 6216, 6225,
+    6228, 6240, 6273, 6276, 6400, 6402, 6405, 6408, 6417, 6420, 6432, 6465, 6468, 6480, 6505, 6562,
+    6660, 6672, 6720, 6742, 8192, 8194, 8197, 8200, 8209, 8212, 8214, 8217, 8224, 8229, 8234, 8257,
+    8260, 8272, 8274, 8277, 8292, 8320, 8330, 8340, 8362, 8449, 8452, 8464, 8466, 8469, 8481, 8512,
+    8514, 8517, 8529, 8532, 8544, 8577, 8580, 8592, 8704, 8714, 8738, 8744, 8746, 8772, 8784, 8840,
+    8842, 8872, 9217, 9220, 9222, 9225, 9232, 9237, 9240, 9249, 9252, 9280, 9282, 9285, 9288, 9297,
+    9300, 9312, 9345, 9348, 9360, 9472, 9477, 9480, 9489, 9492, 9504, 9537, 9540, 9552, 9574, 9600,
+    9729, 9732, 9744, 9792, 9817, 10240, 10245, 10257, 10260, 10305, 10308, 10320, 10378, 10410, 10497, 10500,
+    10512, 10645, 10762, 10786, 10852, 10888, 10890, 16385, 16388, 16390, 16393, 16400, 16402, 16405, 16408, 16410,
+    16417, 16420, 16422, 16448, 16450, 16453, 16456, 16458, 16465, 16468, 16470, 16473, 16480, 16482, 16485, 16513,
+    16516, 16528, 16533, 16536, 16545, 16548, 16640, 16642, 16645, 16648, 16657, 16660, 16662, 16665, 16672, 16674,
+    16677, 16705, 16708, 16710, 16713, 16720, 16722, 16725, 16728, 16737, 16740, 16768, 16770, 16773, 16776, 16785,
+    16788, 16800, 16897, 16900, 16912, 16914, 16917, 16920, 16932, 16960, 16965, 16968, 16977, 16980, 16992, 17025,
+    17028, 17408, 17410, 17413, 17416, 17418, 17425, 17428, 17430, 17433, 17440, 17442, 17445, 17448, 17473, 17476,
+    17478, 17481, 17488, 17490, 17493, 17496, 17505, 17508, 17536, 17538, 17541, 17544, 17553, 17556, 17568, 17665,
+    17668, 17670, 17673, 17680, 17682, 17685, 17688, 17697, 17700, 17728, 17730, 17733, 17736, 17745, 17748, 17760,
+    17770, 17793, 17796, 17808, 17920, 17922, 17925, 17928, 17937, 17940, 17952, 17985, 17988, 18000, 18048, 18085,
+    18433, 18436, 18441, 18448, 18450, 18453, 18456, 18465, 18468, 18496, 18498, 18501, 18504, 18513, 18516, 18528,
+    18564, 18576, 18688, 18690, 18693, 18696, 18705, 18708, 18720, 18753, 18756, 18768, 18816, 18838, 18945, 18948,
+    18960, 19008, 20480, 20482, 20485, 20488, 20497, 20500, 20502, 20505, 20512, 20514, 20517, 20520, 20545, 20548,
+    20550, 20553, 20560, 20562, 20565, 20568, 20577, 20580, 20608, 20610, 20613, 20616, 20625, 20628, 20737, 20740,
+    20742, 20745, 20752, 20754, 20757, 20760, 20769, 20772, 20800, 20802, 20805, 20808, 20817, 20820, 20832, 20865,
+    20868, 20880, 20992, 20997, 21000, 21009, 21012, 21024, 21057, 21060, 21072, 21097, 21120, 21505, 21508, 21510,
+    21513, 21520, 21522, 21525, 21528, 21537, 21540, 21568, 21570, 21573, 21576, 21585, 21588, 21600, 21633, 21636,
+    21648, 21760, 21762, 21765, 21768, 21777, 21780, 21792, 21825, 21828, 21840, 21888, 22017, 22020, 22032, 22054,
+    22080, 22528, 22530, 22533, 22536, 22545, 22548, 22560, 22593, 22596, 22608, 22618, 22656, 22785, 22788, 22800,
+    22848, 23040, 23065, 23173, 23208, 24577, 24580, 24582, 24592, 24594, 24597, 24600, 24609, 24612, 24640, 24645,
+    24648, 24657, 24660, 24672, 24708, 24720, 24832, 24834, 24837, 24840, 24849, 24852, 24864, 24897, 24900, 24912,
+    24960, 24985, 25092, 25104, 25152, 25174, 25249, 25600, 25605, 25608, 25617, 25620, 25632, 25665, 25668, 25680,
+    25728, 25857, 25860, 25872, 25920, 25930, 25960, 26002, 26112, 26260, 26625, 26628, 26640, 26725, 26776, 26880,
+    26922, 27202, 27297, 32768, 32770, 32773, 32776, 32785, 32788, 32793, 32800, 32805, 32833, 32836, 32848, 32850,
+    32853, 32856, 32865, 32896, 32901, 32913, 32916, 33025, 33028, 33033, 33040, 33042, 33045, 33048, 33057, 33060,
+    33088, 33090, 33093, 33096, 33105, 33108, 33153, 33156, 33168, 33193, 33280, 33285, 33290, 33297, 33300, 33345,
+    33348, 33360, 33793, 33796, 33798, 33801, 33808, 33810, 33813, 33816, 33825, 33856, 33858, 33861, 33864, 33873,
+    33876, 33888, 33921, 33924, 33936, 34048, 34050, 34053, 34056, 34065, 34068, 34080, 34113, 34116, 34128, 34176,
+    34186, 34305, 34308, 34320, 34345, 34368, 34816, 34821, 34833, 34836, 34881, 34884, 34896, 34978, 35073, 35076,
+    35136, 35173, 35362, 35416, 35418, 35458, 35490, 36865, 36868, 36873, 36880, 36882, 36885, 36888, 36900, 36928,
+    36930, 36933, 36936, 36945, 36948, 36960, 36993, 36996, 37008, 37120, 37125, 37137, 37140, 37185, 37188, 37200,
+    37210, 37377, 37380, 37392, 37440, 37542, 37888, 37890, 37893, 37896, 37905, 37908, 37920, 37953, 37956, 37968,
+    38016, 38038, 38145, 38148, 38160, 38208, 38296, 38305, 38400, 38470, 38500, 38913, 38916, 38928, 38950, 38976,
+    39081, 39168, 39241, 39250, 39568, 40960, 40965, 40970, 40980, 40994, 41002, 41025, 41028, 41040, 41122, 41130,
+    41280, 41317, 41474, 41482, 41506, 41512, 41514, 41602, 41608, 41610, 41640, 41985, 41988, 42000, 42048, 42121,
+    42148, 42240, 42265, 42577, 43018, 43048, 43170, 43348, 43398, 43528, 43530, 43552, 43554, 43560, 43656, 43690};
+
 /* 32 nibbles from 16 bytes: the low ones first; code = nibble + offset. */
 SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int offset, int8_t *codes)
 {
@@ -1390,28 +1598,33 @@ SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int off
 /* Q4_0: d f16, 16 bytes of nibbles. */
 static void specdec__quant_decode_q4_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
+    const specdec__block_q4_0 *from = (const specdec__block_q4_0 *)(const void *)block;
+
     (void)minimum;
-    scale[0] = specdec__load_f16(block);
-    specdec__quant_nibbles(block + 2, -8, codes);
+    scale[0] = specdec__load_f16(from->d);
+    specdec__quant_nibbles(from->nibbles, -8, codes);
 }
 
 /* Q4_1: d f16, m f16, 16 bytes of nibbles. */
 static void specdec__quant_decode_q4_1(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    scale[0] = specdec__load_f16(block);
-    minimum[0] = specdec__load_f16(block + 2);
-    specdec__quant_nibbles(block + 4, 0, codes);
+    const specdec__block_q4_1 *from = (const specdec__block_q4_1 *)(const void *)block;
+
+    scale[0] = specdec__load_f16(from->d);
+    minimum[0] = specdec__load_f16(from->minimum);
+    specdec__quant_nibbles(from->nibbles, 0, codes);
 }
 
 /* Q5_0: d f16, 32 high bits, 16 bytes of nibbles. */
 static void specdec__quant_decode_q5_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    uint32_t high = specdec__load_u32(block + 2);
+    const specdec__block_q5_0 *from = (const specdec__block_q5_0 *)(const void *)block;
+    uint32_t high = specdec__load_u32(from->high);
     int i;
 
     (void)minimum;
-    scale[0] = specdec__load_f16(block);
-    specdec__quant_nibbles(block + 6, -16, codes);
+    scale[0] = specdec__load_f16(from->d);
+    specdec__quant_nibbles(from->nibbles, -16, codes);
     for (i = 0; i < 32; i++)
         codes[i] = (int8_t)(codes[i] + (int)((high >> i) & 1) * 16);
 }
@@ -1419,12 +1632,13 @@ static void specdec__quant_decode_q5_0(const unsigned char *block, int8_t *codes
 /* Q5_1: d f16, m f16, 32 high bits, 16 bytes of nibbles. */
 static void specdec__quant_decode_q5_1(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    uint32_t high = specdec__load_u32(block + 4);
+    const specdec__block_q5_1 *from = (const specdec__block_q5_1 *)(const void *)block;
+    uint32_t high = specdec__load_u32(from->high);
     int i;
 
-    scale[0] = specdec__load_f16(block);
-    minimum[0] = specdec__load_f16(block + 2);
-    specdec__quant_nibbles(block + 8, 0, codes);
+    scale[0] = specdec__load_f16(from->d);
+    minimum[0] = specdec__load_f16(from->minimum);
+    specdec__quant_nibbles(from->nibbles, 0, codes);
     for (i = 0; i < 32; i++)
         codes[i] = (int8_t)(codes[i] + (int)((high >> i) & 1) * 16);
 }
@@ -1432,9 +1646,11 @@ static void specdec__quant_decode_q5_1(const unsigned char *block, int8_t *codes
 /* Q8_0: d f16, 32 signed bytes. */
 static void specdec__quant_decode_q8_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
+    const specdec__block_q8_0 *from = (const specdec__block_q8_0 *)(const void *)block;
+
     (void)minimum;
-    scale[0] = specdec__load_f16(block);
-    memcpy(codes, block + 2, 32);
+    scale[0] = specdec__load_f16(from->d);
+    memcpy(codes, from->codes, 32);
 }
 
 /* Two bits of element i (0..255) from 64 bytes, as Q2_K, Q3_K and Q6_K lay them: byte 32*(i/128) + i%32, bits
@@ -1447,27 +1663,29 @@ SPECDEC__INLINE int specdec__quant_crumb(const unsigned char *packed, int i)
 /* Q2_K: 16 bytes of (scale, minimum) nibbles, 64 bytes of 2-bit codes, d f16, dmin f16. */
 static void specdec__quant_decode_q2_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    float d = specdec__load_f16(block + 80), dmin = specdec__load_f16(block + 82);
+    const specdec__block_q2_k *from = (const specdec__block_q2_k *)(const void *)block;
+    float d = specdec__load_f16(from->d), dmin = specdec__load_f16(from->dmin);
     int i;
 
     for (i = 0; i < 256; i++)
-        codes[i] = (int8_t)specdec__quant_crumb(block + 16, i);
+        codes[i] = (int8_t)specdec__quant_crumb(from->crumbs, i);
     for (i = 0; i < 16; i++) {
-        scale[i] = d * (float)(block[i] & 15);
-        minimum[i] = -(dmin * (float)(block[i] >> 4));
+        scale[i] = d * (float)(from->scales[i] & 15);
+        minimum[i] = -(dmin * (float)(from->scales[i] >> 4));
     }
 }
 
 /* Q3_K: 32 bytes of high bits, 64 bytes of low bits, 12 bytes of 6-bit scales (minus 32), d f16. */
 static void specdec__quant_decode_q3_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    const unsigned char *packed = block + 96;
-    float d = specdec__load_f16(block + 108);
+    const specdec__block_q3_k *from = (const specdec__block_q3_k *)(const void *)block;
+    const unsigned char *packed = from->scales;
+    float d = specdec__load_f16(from->d);
     int i;
 
     (void)minimum;
     for (i = 0; i < 256; i++)
-        codes[i] = (int8_t)(specdec__quant_crumb(block + 32, i) + (block[i % 32] >> (i / 32) & 1) * 4 - 4);
+        codes[i] = (int8_t)(specdec__quant_crumb(from->crumbs, i) + (from->high[i % 32] >> (i / 32) & 1) * 4 - 4);
     for (i = 0; i < 16; i++) {
         int low = i < 8 ? packed[i] & 15 : packed[i - 8] >> 4;
         int high = packed[8 + i % 4] >> (i / 4 * 2) & 3;
@@ -1490,58 +1708,62 @@ SPECDEC__INLINE void specdec__quant_scales_k(const unsigned char *packed, int i,
 /* Q4_K: d f16, dmin f16, 12 bytes of scales and minimums, 128 bytes of nibbles. */
 static void specdec__quant_decode_q4_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    float d = specdec__load_f16(block), dmin = specdec__load_f16(block + 2);
+    const specdec__block_q4_k *from = (const specdec__block_q4_k *)(const void *)block;
+    float d = specdec__load_f16(from->d), dmin = specdec__load_f16(from->dmin);
     int i, s, m;
 
     for (i = 0; i < 8; i++) {
-        specdec__quant_scales_k(block + 4, i, &s, &m);
+        specdec__quant_scales_k(from->scales, i, &s, &m);
         scale[i] = d * (float)s;
         minimum[i] = -(dmin * (float)m);
     }
     for (i = 0; i < 256; i++)
-        codes[i] = (int8_t)(block[16 + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15);
+        codes[i] = (int8_t)(from->nibbles[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15);
 }
 
 /* Q5_K: d f16, dmin f16, 12 bytes of scales and minimums, 32 bytes of high bits, 128 bytes of nibbles. */
 static void specdec__quant_decode_q5_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    float d = specdec__load_f16(block), dmin = specdec__load_f16(block + 2);
+    const specdec__block_q5_k *from = (const specdec__block_q5_k *)(const void *)block;
+    float d = specdec__load_f16(from->d), dmin = specdec__load_f16(from->dmin);
     int i, s, m;
 
     for (i = 0; i < 8; i++) {
-        specdec__quant_scales_k(block + 4, i, &s, &m);
+        specdec__quant_scales_k(from->scales, i, &s, &m);
         scale[i] = d * (float)s;
         minimum[i] = -(dmin * (float)m);
     }
     for (i = 0; i < 256; i++) {
-        int low = block[48 + i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
-        codes[i] = (int8_t)(low + (block[16 + i % 32] >> (i / 32) & 1) * 16);
+        int low = from->nibbles[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
+        codes[i] = (int8_t)(low + (from->high[i % 32] >> (i / 32) & 1) * 16);
     }
 }
 
 /* Q6_K: 128 bytes of nibbles, 64 bytes of 2 high bits, 16 signed scales, d f16. */
 static void specdec__quant_decode_q6_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    float d = specdec__load_f16(block + 208);
+    const specdec__block_q6_k *from = (const specdec__block_q6_k *)(const void *)block;
+    float d = specdec__load_f16(from->d);
     int i;
 
     (void)minimum;
     for (i = 0; i < 256; i++) {
-        int low = block[i / 128 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15;
-        codes[i] = (int8_t)(low + specdec__quant_crumb(block + 128, i) * 16 - 32);
+        int low = from->nibbles[i / 128 * 64 + i % 64] >> (i / 64 % 2 * 4) & 15;
+        codes[i] = (int8_t)(low + specdec__quant_crumb(from->crumbs, i) * 16 - 32);
     }
     for (i = 0; i < 16; i++)
-        scale[i] = d * (float)(int8_t)block[192 + i];
+        scale[i] = d * (float)(int8_t)from->scales[i];
 }
 
 /* IQ4_NL: d f16, 16 bytes of nibbles that index the table. */
 static void specdec__quant_decode_iq4_nl(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
+    const specdec__block_iq4_nl *from = (const specdec__block_iq4_nl *)(const void *)block;
     int i;
 
     (void)minimum;
-    scale[0] = specdec__load_f16(block);
-    specdec__quant_nibbles(block + 2, 0, codes);
+    scale[0] = specdec__load_f16(from->d);
+    specdec__quant_nibbles(from->nibbles, 0, codes);
     for (i = 0; i < 32; i++)
         codes[i] = specdec__quant_iq4_values[codes[i]];
 }
@@ -1549,57 +1771,160 @@ static void specdec__quant_decode_iq4_nl(const unsigned char *block, int8_t *cod
 /* IQ4_XS: d f16, 2 high bits of 8 scales, their 4 low bits, 128 bytes of nibbles that index the table. */
 static void specdec__quant_decode_iq4_xs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    float d = specdec__load_f16(block);
-    unsigned high = specdec__load_u16(block + 2);
+    const specdec__block_iq4_xs *from = (const specdec__block_iq4_xs *)(const void *)block;
+    float d = specdec__load_f16(from->d);
+    unsigned high = specdec__load_u16(from->high);
     int i;
 
     (void)minimum;
     for (i = 0; i < 8; i++) {
-        int low = block[4 + i / 2] >> (i % 2 * 4) & 15;
+        int low = from->low[i / 2] >> (i % 2 * 4) & 15;
         scale[i] = d * (float)(low + (int)(high >> (2 * i) & 3) * 16 - 32);
-        specdec__quant_nibbles(block + 8 + 16 * i, 0, codes + 32 * i);
+        specdec__quant_nibbles(from->nibbles[i], 0, codes + 32 * i);
     }
     for (i = 0; i < 256; i++)
         codes[i] = specdec__quant_iq4_values[codes[i]];
 }
 
-/* The 8 codes of a point of the IQ2_XXS grid, one a byte, the first one lowest: 2-bit magnitudes m stand for
-   8, 25, 43 (8 + 17 * m + m / 2), bit k of signs says that code k is negative. */
-SPECDEC__INLINE uint64_t specdec__quant_iq2_xxs_codes(uint64_t point, uint64_t signs)
+/* Eight signs from seven of them, one a bit: the eighth makes the number of those that are set even. */
+SPECDEC__INLINE uint32_t specdec__quant_even_signs(uint32_t seven)
+{
+    uint32_t parity = seven ^ seven >> 4;
+
+    parity ^= parity >> 2;
+    return seven | ((parity ^ parity >> 1) & 1) << 7;
+}
+
+/* Eight magnitudes (0..127), one a byte, to codes: bit k of signs says that code k, the first one lowest, is negative. */
+SPECDEC__INLINE void specdec__quant_put_eight(uint64_t magnitudes, uint64_t signs, int8_t *codes)
+{
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+
+    signs = signs * ones & UINT64_C(0x8040201008040201);
+    signs = (signs + ones * 127) >> 7 & ones;
+    magnitudes = (magnitudes ^ signs * 255) + signs;
+    specdec__store_u32(codes, (uint32_t)magnitudes);
+    specdec__store_u32(codes + 4, (uint32_t)(magnitudes >> 32));
+}
+
+/* The 8 magnitudes of a point of an IQ2 grid, one a byte: 2 bits m stand for 8, 25, 43 (8 + 17 * m + m / 2). */
+SPECDEC__INLINE uint64_t specdec__quant_iq2_point(uint64_t point)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
 
     point = (point | point << 24) & UINT64_C(0x000000FF000000FF);
     point = (point | point << 12) & UINT64_C(0x000F000F000F000F);
     point = (point | point << 6) & (ones * 3);
-    point = point * 17 + (point >> 1 & ones) + ones * 8;
-    signs = signs * ones & UINT64_C(0x8040201008040201);
-    signs = (signs + ones * 127) >> 7 & ones;
-    return (point ^ signs * 255) + signs;
+    return point * 17 + (point >> 1 & ones) + ones * 8;
 }
 
-/* IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word of four 7-bit signs (the eighth
-   makes their number even) and a 4-bit scale on top. */
+/* IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word of four 7-bit signs and a 4-bit scale on
+   top. */
 static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    float d = specdec__load_f16(block);
+    const specdec__block_iq2_xxs *from = (const specdec__block_iq2_xxs *)(const void *)block;
+    float d = specdec__load_f16(from->d);
     int i;
 
     (void)minimum;
     for (i = 0; i < 32; i++) {
-        const unsigned char *group = block + 2 + i / 4 * 8;
-        uint32_t word = specdec__load_u32(group + 4), signs = word >> (i % 4 * 7) & 127, parity;
-        uint64_t eight;
+        const unsigned char *group = from->groups[i / 4];
+        uint32_t word = specdec__load_u32(group + 4);
 
-        parity = signs ^ signs >> 4;
-        parity ^= parity >> 2;
-        signs |= ((parity ^ parity >> 1) & 1) << 7;
-        eight = specdec__quant_iq2_xxs_codes(specdec__quant_iq2_xxs_grid[group[i % 4]], signs);
-        specdec__store_u32(codes + 8 * i, (uint32_t)eight);
-        specdec__store_u32(codes + 8 * i + 4, (uint32_t)(eight >> 32));
+        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_xxs_grid[group[i % 4]]),
+                                 specdec__quant_even_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
         if (i % 4 == 0)
             scale[i / 4] = d * (0.125f * (float)(2 * (word >> 28) + 1));
     }
+}
+
+/* The magnitudes of two points of an IQ3 grid as they stand there (0..7), one a byte. */
+SPECDEC__INLINE uint64_t specdec__quant_iq3_points(uint64_t first, uint64_t second)
+{
+    uint64_t points = first | second << 32;
+
+    points = (points | points << 8) & UINT64_C(0x00FF00FF00FF00FF);
+    return (points | points << 4) & UINT64_C(0x0F0F0F0F0F0F0F0F);
+}
+
+/* IQ3_XXS: d f16, 64 bytes that index the grid, for each of 8 groups a word of four 7-bit signs and a 4-bit scale on top.
+   Magnitude m stands for 8 * m + 4, the highest for two more. */
+static void specdec__quant_decode_iq3_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_iq3_xxs *from = (const specdec__block_iq3_xxs *)(const void *)block;
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    const uint16_t *grid = specdec__quant_iq3_xxs_grid;
+    float d = specdec__load_f16(from->d);
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 32; i++) {
+        const unsigned char *index = from->index + 2 * i;
+        uint32_t word = specdec__load_u32(from->words[i / 4]);
+        uint64_t points = specdec__quant_iq3_points(grid[index[0]], grid[index[1]]);
+
+        points = points * 8 + ones * 4 + ((points + ones) >> 3 & ones) * 2;
+        specdec__quant_put_eight(points, specdec__quant_even_signs(word >> (i % 4 * 7) & 127), codes + 8 * i);
+        if (i % 4 == 0)
+            scale[i / 4] = d * (0.25f * (float)(2 * (word >> 28) + 1));
+    }
+}
+
+/* IQ3_S: d f16, 64 low bytes of indices of the grid, their 64 ninth bits, 32 bytes of signs, 8 nibbles of scales.
+   Magnitude m stands for 2 * m + 1. */
+static void specdec__quant_decode_iq3_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_iq3_s *from = (const specdec__block_iq3_s *)(const void *)block;
+    const uint16_t *grid = specdec__quant_iq3_s_grid;
+    float d = specdec__load_f16(from->d);
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 32; i++) {
+        int ninths = from->high[i / 4] >> (i % 4 * 2);
+        int first = from->index[2 * i] | (ninths & 1) << 8, second = from->index[2 * i + 1] | (ninths & 2) << 7;
+        uint64_t points = specdec__quant_iq3_points(grid[first], grid[second]);
+
+        specdec__quant_put_eight(points * 2 + UINT64_C(0x0101010101010101), from->signs[i], codes + 8 * i);
+    }
+    for (i = 0; i < 8; i++)
+        scale[i] = d * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1);
+}
+
+/* IQ2_XS: d f16, 32 words of a 9-bit index of the grid and 7 signs, 16 nibbles of scales. */
+static void specdec__quant_decode_iq2_xs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_iq2_xs *from = (const specdec__block_iq2_xs *)(const void *)block;
+    float d = specdec__load_f16(from->d);
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 32; i++) {
+        uint32_t word = specdec__load_u16(from->words[i]);
+
+        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_xs_grid[word & 511]),
+                                 specdec__quant_even_signs(word >> 9), codes + 8 * i);
+    }
+    for (i = 0; i < 16; i++)
+        scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
+}
+
+/* IQ2_S: d f16, 32 low bytes of indices of the grid, 32 bytes of signs, 32 pairs of bits on top of the indices, 16 nibbles of
+   scales. */
+static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    const specdec__block_iq2_s *from = (const specdec__block_iq2_s *)(const void *)block;
+    float d = specdec__load_f16(from->d);
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 32; i++) {
+        int point = from->index[i] | (from->high[i / 4] >> (i % 4 * 2) & 3) << 8;
+
+        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_s_grid[point]), from->signs[i], codes + 8 * i);
+    }
+    for (i = 0; i < 16; i++)
+        scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
 }
 
 /* Encoders. Two compilers must write the same file, fused multiply-add or not: every product that is added to something
@@ -2046,33 +2371,9 @@ SPECDEC__VECTORISE static void specdec__quant_encode_q4_k(const float *values, u
         block[16 + i] = (unsigned char)(codes[i / 32 * 64 + i % 32] | codes[i / 32 * 64 + 32 + i % 32] << 4);
 }
 
-/* Every type that is read. Fields: see specdec__quant_interleave. */
-static const specdec__quant_type specdec__quant_types[] = {
-    /* number, name, block, bytes, granule, has_minimum, fields, decode, encode */
-    {SPECDEC__TYPE_F32, "F32", 1, 4, 0, 0, {{4, 1}}, NULL, NULL},
-    {SPECDEC__TYPE_F16, "F16", 1, 2, 0, 0, {{2, 1}}, NULL, NULL},
-    {SPECDEC__TYPE_BF16, "BF16", 1, 2, 0, 0, {{2, 1}}, NULL, NULL},
-    {SPECDEC__TYPE_Q4_0, "Q4_0", 32, 18, 32, 0, {{2, 1}, {4, 4}},
-     specdec__quant_decode_q4_0, specdec__quant_encode_q4_0},
-    {SPECDEC__TYPE_Q4_1, "Q4_1", 32, 20, 32, 1, {{2, 2}, {4, 4}}, specdec__quant_decode_q4_1, NULL},
-    {SPECDEC__TYPE_Q5_0, "Q5_0", 32, 22, 32, 0, {{2, 1}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}},
-     specdec__quant_decode_q5_0, NULL},
-    {SPECDEC__TYPE_Q5_1, "Q5_1", 32, 24, 32, 1, {{2, 2}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}},
-     specdec__quant_decode_q5_1, NULL},
-    {SPECDEC__TYPE_Q8_0, "Q8_0", 32, 34, 32, 0, {{2, 1}, {4, 8}},
-     specdec__quant_decode_q8_0, specdec__quant_encode_q8_0},
-    {SPECDEC__TYPE_Q2_K, "Q2_K", 256, 84, 16, 1, {{1, 16}, {4, 16}, {2, 2}}, specdec__quant_decode_q2_k, NULL},
-    {SPECDEC__TYPE_Q3_K, "Q3_K", 256, 110, 16, 0, {{4, 8}, {4, 16}, {1, 12}, {2, 1}}, specdec__quant_decode_q3_k, NULL},
-    {SPECDEC__TYPE_Q4_K, "Q4_K", 256, 144, 32, 1, {{2, 2}, {1, 12}, {4, 32}},
-     specdec__quant_decode_q4_k, specdec__quant_encode_q4_k},
-    {SPECDEC__TYPE_Q5_K, "Q5_K", 256, 176, 32, 1, {{2, 2}, {1, 12}, {4, 8}, {4, 32}}, specdec__quant_decode_q5_k, NULL},
-    {SPECDEC__TYPE_Q6_K, "Q6_K", 256, 210, 16, 0, {{4, 32}, {4, 16}, {1, 16}, {2, 1}},
-     specdec__quant_decode_q6_k, specdec__quant_encode_q6_k},
-    {SPECDEC__TYPE_IQ2_XXS, "IQ2_XXS", 256, 66, 32, 0, {{2, 1}, {4, 16}}, specdec__quant_decode_iq2_xxs, NULL},
-    {SPECDEC__TYPE_IQ4_NL, "IQ4_NL", 32, 18, 32, 0, {{2, 1}, {4, 4}}, specdec__quant_decode_iq4_nl, NULL},
-    {SPECDEC__TYPE_IQ4_XS, "IQ4_XS", 256, 136, 32, 0, {{2, 1}, {2, 1}, {1, 4}, {4, 32}},
-     specdec__quant_decode_iq4_xs, NULL},
-};
+#define SPECDEC__QUANT_ROW(number, name, block, bytes, granule, bits, has_minimum, decode, encode, ...) \
+    {number, #name, block, bytes, granule, bits, has_minimum, decode, encode, {__VA_ARGS__}},
+static const specdec__quant_type specdec__quant_types[] = {SPECDEC__QUANT_TYPES(SPECDEC__QUANT_ROW)};
 
 /* The row of a type number, or NULL when it is not read. */
 static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find(uint32_t number)
@@ -2608,8 +2909,8 @@ static void specdec__unpack_codes(const specdec__quant_type *type, const unsigne
 
             specdec__quant_deinterleave_block(type, tile, row, block);
             type->decode(block, codes, scale, minimum);
-            for (j = 0; j < per; j++)
-                panel->u.codes[((i * per + j) / 4 * SPECDEC__ROWS + row) * 4 + j % 4] = codes[j];
+            for (j = 0; j < per; j += 4)
+                memcpy(panel->u.codes + ((i * per + j) * SPECDEC__ROWS + row * 4), codes + j, 4);
             for (j = 0; j < granules; j++) {
                 panel->scale[i * granules + j][row] = scale[j];
                 if (type->has_minimum)
@@ -2765,47 +3066,42 @@ enum {
     SPECDEC__X86_PANEL_32_SIGNED, SPECDEC__X86_PANEL_16_SIGNED
 };
 
-/* What is added to a code to make it unsigned. */
-SPECDEC__INLINE int specdec__x86_bias(int type)
+/* What the compiler needs to know of a type's row, or of a panel, for machine code of its own. */
+#define SPECDEC__X86_BITS(number, name, block, bytes, granule, bits, ...) case number: return bits;
+#define SPECDEC__X86_IS_32(number, name, block, ...) case number: return (block) == 32;
+#define SPECDEC__X86_SPAN(number, name, block, bytes, ...) case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
+#define SPECDEC__X86_GRANULE(number, name, block, bytes, granule, ...) case number: return granule;
+#define SPECDEC__X86_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) case number: return minimum;
+
+SPECDEC__INLINE int specdec__x86_has_minimum(int type)
 {
     switch (type) {
-    case SPECDEC__TYPE_Q4_0: return 8;
-    case SPECDEC__TYPE_Q5_0: return 16;
-    case SPECDEC__TYPE_Q3_K: return 4;
-    case SPECDEC__TYPE_Q6_K: return 32;
-    case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: return 0;
-    default: return 128;
+    SPECDEC__QUANT_TYPES(SPECDEC__X86_MINIMUM)
+    case SPECDEC__X86_PANEL_32M: case SPECDEC__X86_PANEL_16M: return 1;
+    default: return 0;
     }
 }
 
-/* The highest unsigned code. */
-SPECDEC__INLINE int specdec__x86_limit(int type)
+/* Bits of a code. */
+SPECDEC__INLINE int specdec__x86_bits(int type)
 {
     switch (type) {
-    case SPECDEC__TYPE_Q2_K: return 3;
-    case SPECDEC__TYPE_Q3_K: return 7;
-    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q4_K: return 15;
-    case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q5_K: return 31;
-    case SPECDEC__X86_PANEL_32: case SPECDEC__X86_PANEL_32M: case SPECDEC__X86_PANEL_16: case SPECDEC__X86_PANEL_16M: return 31;
-    case SPECDEC__TYPE_Q6_K: return 63;
-    default: return 255;
+    SPECDEC__QUANT_TYPES(SPECDEC__X86_BITS)
+    case SPECDEC__X86_PANEL_32_SIGNED: case SPECDEC__X86_PANEL_16_SIGNED: return 8;
+    default: return 5;
     }
 }
+
+/* What is added to a code to make it unsigned, and the highest unsigned code. */
+SPECDEC__INLINE int specdec__x86_bias(int type) { return specdec__x86_has_minimum(type) ? 0 : 1 << (specdec__x86_bits(type) - 1); }
+SPECDEC__INLINE int specdec__x86_limit(int type) { return (1 << specdec__x86_bits(type)) - 1; }
 
 /* Bytes of a tile of one block of 32 values, or an eighth of one of 256. */
 SPECDEC__INLINE int specdec__x86_span(int type)
 {
     switch (type) {
-    case SPECDEC__TYPE_IQ2_XXS: return 132;
-    case SPECDEC__TYPE_Q2_K: return 168;
-    case SPECDEC__TYPE_Q3_K: return 220;
-    case SPECDEC__TYPE_IQ4_XS: return 272;
-    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_IQ4_NL: case SPECDEC__TYPE_Q4_K: return 288;
-    case SPECDEC__TYPE_Q4_1: return 320;
-    case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_K: return 352;
-    case SPECDEC__TYPE_Q5_1: return 384;
-    case SPECDEC__TYPE_Q6_K: return 420;
-    default: return 544;
+    SPECDEC__QUANT_TYPES(SPECDEC__X86_SPAN)
+    default: return 0;
     }
 }
 
@@ -2813,8 +3109,7 @@ SPECDEC__INLINE int specdec__x86_span(int type)
 SPECDEC__INLINE int specdec__x86_is_block_32(int type)
 {
     switch (type) {
-    case SPECDEC__TYPE_Q4_0: case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_0: case SPECDEC__TYPE_Q5_1: return 1;
-    case SPECDEC__TYPE_Q8_0: case SPECDEC__TYPE_IQ4_NL: return 1;
+    SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_32)
     default: return 0;
     }
 }
@@ -2823,18 +3118,9 @@ SPECDEC__INLINE int specdec__x86_is_block_32(int type)
 SPECDEC__INLINE int specdec__x86_granule(int type)
 {
     switch (type) {
-    case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q3_K: case SPECDEC__TYPE_Q6_K: return 16;
+    SPECDEC__QUANT_TYPES(SPECDEC__X86_GRANULE)
     case SPECDEC__X86_PANEL_16: case SPECDEC__X86_PANEL_16M: case SPECDEC__X86_PANEL_16_SIGNED: return 16;
     default: return 32;
-    }
-}
-
-SPECDEC__INLINE int specdec__x86_has_minimum(int type)
-{
-    switch (type) {
-    case SPECDEC__X86_PANEL_32M: case SPECDEC__X86_PANEL_16M: return 1;
-    case SPECDEC__TYPE_Q4_1: case SPECDEC__TYPE_Q5_1: case SPECDEC__TYPE_Q2_K: case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: return 1;
-    default: return 0;
     }
 }
 
@@ -3653,7 +3939,8 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, cons
     case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: specdec__avx2_factors_k(tile, room, room + 256); break;
     case SPECDEC__TYPE_Q6_K: return (const int8_t *)tile + 3072;
     case SPECDEC__TYPE_IQ4_XS: specdec__avx2_factors_iq4_xs(tile, room); break;
-    default: specdec__avx2_expand_iq2_xxs(tile, panel); break;
+    case SPECDEC__TYPE_IQ2_XXS: specdec__avx2_expand_iq2_xxs(tile, panel); break;
+    default: break; /* has none */
     }
     return room;
 }
@@ -3771,6 +4058,24 @@ SPECDEC__AVX2_UNPACK(Q5_K)
 SPECDEC__AVX2_UNPACK(IQ2_XXS)
 SPECDEC__AVX2_UNPACK(IQ4_NL)
 SPECDEC__AVX2_UNPACK(IQ4_XS)
+
+/* Any type, by its decoder: codes as they are, and their pairs, for AVX2 and AVX-VNNI alike. */
+SPECDEC__AVX2 static void specdec__avx2_unpack_any(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                                   specdec__panel *panel)
+{
+    const int vectors = type->granule / 4;
+    const int8_t *codes = panel->u.codes;
+    __m256i u[8];
+    int g, half, i;
+
+    specdec__unpack_codes(type, tile, blocks, panel);
+    for (g = 0; g < blocks * 8 / vectors; g++, codes += vectors * 64)
+        for (half = 0; half < 2; half++) {
+            for (i = 0; i < vectors; i++)
+                u[i] = specdec__avx2_get(codes + i * 64 + half * 32);
+            specdec__avx2_put_bytes(panel->pair[g] + half * 8, specdec__avx2_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
+        }
+}
 
 #define SPECDEC__AVX2_FUSED(isa, target) \
     /* acc (column) += a granule times 1 or 2 columns. */ \
@@ -3917,6 +4222,7 @@ SPECDEC__AVX2_UNPACK(IQ4_XS)
     SPECDEC__AVX2_MULTIPLY(isa, target, Q4_K) \
     SPECDEC__AVX2_MULTIPLY(isa, target, Q6_K) \
     SPECDEC__AVX2_DOT(isa, target, 16, SPECDEC__X86_PANEL_16) \
+    SPECDEC__AVX2_DOT(isa, target, 16_signed, SPECDEC__X86_PANEL_16_SIGNED) \
     SPECDEC__AVX2_DOT(isa, target, 16m, SPECDEC__X86_PANEL_16M) \
     SPECDEC__AVX2_DOT(isa, target, 32, SPECDEC__X86_PANEL_32) \
     SPECDEC__AVX2_DOT(isa, target, 32m, SPECDEC__X86_PANEL_32M) \
@@ -4425,7 +4731,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
         specdec__avx512_scale_bytes(specdec__avx512_halves(tile + 3328), (const int8_t *)tile + 3072, 16, panel->scale);
         break;
     case SPECDEC__TYPE_IQ4_XS: specdec__avx512_scales_iq4_xs(tile, panel); break;
-    default: specdec__avx512_expand_iq2_xxs(tile, panel); break;
+    case SPECDEC__TYPE_IQ2_XXS: specdec__avx512_expand_iq2_xxs(tile, panel); break;
+    default: break; /* has none */
     }
 }
 
@@ -4692,6 +4999,25 @@ SPECDEC__AVX512_UNPACK(Q5_K)
 SPECDEC__AVX512_UNPACK(IQ2_XXS)
 SPECDEC__AVX512_UNPACK(IQ4_NL)
 SPECDEC__AVX512_UNPACK(IQ4_XS)
+
+/* Any type, by its decoder: codes plus 128, and their pairs. */
+SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                                       specdec__panel *panel)
+{
+    const int vectors = type->granule / 4;
+    int8_t *codes = panel->u.codes;
+    __m512i u[8];
+    int g, i;
+
+    specdec__unpack_codes(type, tile, blocks, panel);
+    for (g = 0; g < blocks * 8 / vectors; g++, codes += vectors * 64) {
+        for (i = 0; i < vectors; i++) {
+            u[i] = _mm512_xor_si512(_mm512_loadu_si512(codes + i * 64), _mm512_set1_epi8((char)-128));
+            _mm512_storeu_si512(codes + i * 64, u[i]);
+        }
+        _mm512_storeu_si512(panel->pair[g], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
+    }
+}
 
 /* A panel times 1 to 6 columns. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int columns, const specdec__panel *panel, int blocks, const specdec__columns *x,
@@ -5474,9 +5800,12 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
 #define SPECDEC__DOT_KERNELS(table, name) \
     SPECDEC__GRANULE_KERNELS(table, dot, specdec__##name##_16, specdec__##name##_16m, specdec__##name##_32, specdec__##name##_32m)
 
-/* Types that an x86 instruction set multiplies without a panel, and how the others are unpacked. */
+/* Any type is unpacked by its decoder, but for those that have something faster: an unpacker of their own, or a kernel that
+   multiplies without a panel. */
 #define SPECDEC__X86_KERNELS(table, isa, unpack_isa) \
     do { \
+        SPECDEC__GRANULE_KERNELS(table, unpack, specdec__##unpack_isa##_unpack_any, specdec__##unpack_isa##_unpack_any, \
+                                 specdec__##unpack_isa##_unpack_any, specdec__##unpack_isa##_unpack_any); \
         (table)->multiply[SPECDEC__TYPE_Q4_0] = specdec__##isa##_multiply_Q4_0; \
         (table)->multiply[SPECDEC__TYPE_Q8_0] = specdec__##isa##_multiply_Q8_0; \
         (table)->multiply[SPECDEC__TYPE_Q4_K] = specdec__##isa##_multiply_Q4_K; \
@@ -5495,11 +5824,11 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
 #define SPECDEC__AVX2_KERNELS(table, isa) \
     do { \
         SPECDEC__FLOAT_KERNELS(table, avx2); \
-        SPECDEC__DOT_KERNELS(table, isa##_dot); \
+        SPECDEC__GRANULE_KERNELS(table, dot, specdec__##isa##_dot_16_signed, specdec__##isa##_dot_16m, \
+                                 specdec__##isa##_dot_32_signed, specdec__##isa##_dot_32m); \
         SPECDEC__X86_KERNELS(table, isa, avx2); \
-        (table)->dot[SPECDEC__TYPE_IQ2_XXS] = specdec__##isa##_dot_32_signed; \
-        (table)->dot[SPECDEC__TYPE_IQ4_NL] = specdec__##isa##_dot_32_signed; \
-        (table)->dot[SPECDEC__TYPE_IQ4_XS] = specdec__##isa##_dot_32_signed; \
+        (table)->dot[SPECDEC__TYPE_Q5_0] = specdec__##isa##_dot_32; /* of unsigned codes, as they are unpacked */ \
+        (table)->dot[SPECDEC__TYPE_Q3_K] = specdec__##isa##_dot_16; \
         (table)->name = #isa; \
     } while (0)
 

@@ -1,4 +1,4 @@
-/* plain_quant.h - encoders of block formats as simple as can be: one value after the other. What specdec.h writes faster
+/* plain_quant.h - decoders and encoders of block formats as simple as can be: one value after the other. What specdec.h does faster
    must be the same, bit for bit: test_quant compares. Include after specdec.h with its implementation. */
 #ifndef PLAIN_QUANT_H
 #define PLAIN_QUANT_H
@@ -22,31 +22,105 @@ static inline uint16_t plain_f16_from_float(float value)
     return (uint16_t)(sign | (bits - 0x38000000u + 0xFFFu + ((bits >> 13) & 1u)) >> 13);
 }
 
-/* IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word of four 7-bit signs (the eighth
-   makes their number even) and a 4-bit scale on top. */
+/* Code k of a point of a grid: `bits` bits of it say which magnitude, bit k of signs whether it is negative. */
+static inline int8_t plain_code(unsigned point, int bits, const signed char *magnitudes, unsigned signs, int k)
+{
+    int value = magnitudes[point >> (bits * k) & ((1u << bits) - 1)];
+
+    return (int8_t)(signs >> (k % 8) & 1 ? -value : value);
+}
+
+/* Eight signs, of which word holds seven from bit `at` on; the eighth makes their number even. */
+static inline unsigned plain_signs(unsigned word, int at)
+{
+    unsigned signs = word >> at & 127, odd = 0;
+    int i;
+
+    for (i = 0; i < 7; i++)
+        odd ^= signs >> i & 1;
+    return signs | odd << 7;
+}
+
+static const signed char plain_iq2[4] = {8, 25, 43, 0};
+
 static void plain_decode_iq2_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
-    static const signed char magnitude[4] = {8, 25, 43, 0};
-    float d = specdec__load_f16(block);
-    int i, k;
+    int i;
 
     (void)minimum;
-    for (i = 0; i < 32; i++) {
-        const unsigned char *group = block + 2 + i / 4 * 8;
-        unsigned point = specdec__quant_iq2_xxs_grid[group[i % 4]];
-        unsigned word = specdec__load_u32(group + 4), signs = word >> (i % 4 * 7) & 127, parity;
+    for (i = 0; i < 256; i++) {
+        const unsigned char *group = block + 2 + i / 32 * 8;
+        unsigned word = specdec__load_u32(group + 4);
 
-        parity = signs ^ signs >> 4;
-        parity ^= parity >> 2;
-        signs |= ((parity ^ parity >> 1) & 1) << 7;
-        for (k = 0; k < 8; k++) {
-            int value = magnitude[point >> (2 * k) & 3];
-            codes[8 * i + k] = (int8_t)(signs >> k & 1 ? -value : value);
-        }
-        if (i % 4 == 0)
-            scale[i / 4] = d * (0.125f * (float)(2 * (word >> 28) + 1));
+        codes[i] = plain_code(specdec__quant_iq2_xxs_grid[group[i / 8 % 4]], 2, plain_iq2, plain_signs(word, i / 8 % 4 * 7), i % 8);
+        scale[i / 32] = specdec__load_f16(block) * (0.5f + (float)(word >> 28)) * 0.25f;
     }
 }
+
+static void plain_decode_iq3_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    static const signed char magnitudes[16] = {4, 12, 20, 28, 36, 44, 52, 62};
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 256; i++) {
+        unsigned word = specdec__load_u32(block + 66 + i / 32 * 4), signs = plain_signs(word, i / 8 % 4 * 7);
+
+        codes[i] = plain_code(specdec__quant_iq3_xxs_grid[block[2 + i / 4]], 4, magnitudes, signs >> (i & 4), i % 4);
+        scale[i / 32] = specdec__load_f16(block) * (0.5f + (float)(word >> 28)) * 0.5f;
+    }
+}
+
+static void plain_decode_iq3_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    static const signed char magnitudes[16] = {1, 3, 5, 7, 9, 11, 13, 15};
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 256; i++) {
+        int index = block[2 + i / 4] + 256 * (block[66 + i / 32] >> (i / 4 % 8) & 1);
+
+        codes[i] = plain_code(specdec__quant_iq3_s_grid[index], 4, magnitudes, (unsigned)block[74 + i / 8] >> (i & 4), i % 4);
+        scale[i / 32] = specdec__load_f16(block) * (float)(1 + 2 * (block[106 + i / 64] >> (i / 32 % 2 * 4) & 15));
+    }
+}
+
+static void plain_decode_iq2_xs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 256; i++) {
+        unsigned word = specdec__load_u16(block + 2 + i / 8 * 2);
+
+        codes[i] = plain_code(specdec__quant_iq2_xs_grid[word % 512], 2, plain_iq2, plain_signs(word, 9), i % 8);
+        scale[i / 16] = specdec__load_f16(block) * (0.5f + (float)(block[66 + i / 32] >> (i / 16 % 2 * 4) & 15)) * 0.25f;
+    }
+}
+
+static void plain_decode_iq2_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
+{
+    int i;
+
+    (void)minimum;
+    for (i = 0; i < 256; i++) {
+        int index = block[2 + i / 8] + 256 * (block[66 + i / 32] >> (i / 8 % 4 * 2) & 3);
+
+        codes[i] = plain_code(specdec__quant_iq2_s_grid[index], 2, plain_iq2, block[34 + i / 8], i % 8);
+        scale[i / 16] = specdec__load_f16(block) * (0.5f + (float)(block[74 + i / 32] >> (i / 16 % 2 * 4) & 15)) * 0.25f;
+    }
+}
+
+typedef void plain_decoder(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
+
+/* Types whose decoders in specdec.h are more than plain. */
+static const struct { uint32_t type; plain_decoder *decode; } plain_decoders[] = {
+    {SPECDEC__TYPE_IQ2_XXS, plain_decode_iq2_xxs},
+    {SPECDEC__TYPE_IQ3_XXS, plain_decode_iq3_xxs},
+    {SPECDEC__TYPE_IQ3_S, plain_decode_iq3_s},
+    {SPECDEC__TYPE_IQ2_XS, plain_decode_iq2_xs},
+    {SPECDEC__TYPE_IQ2_S, plain_decode_iq2_s},
+};
 
 /* The integer nearest to value (to the even one at a tie) in [low, high], both below 2^50; low for a NaN. */
 static inline double plain_nearest(double value, double low, double high)

@@ -82,6 +82,14 @@ static const known_block known_blocks[] = {
      4, {{0, 1.5f}, {16, 169.5f}, {255, -63.5f}, {32, 2032}}},
     {SPECDEC__TYPE_IQ2_XXS, 6, {TWO(0, ONE), {2, 1}, {3, 255}, {6, 0x01}, {9, 0x30}},
      8, {{0, -37.625f}, {1, 7}, {7, -7}, {8, 7}, {9, 21.875f}, {15, 37.625f}, {32, 1}, {255, 1}}},
+    {SPECDEC__TYPE_IQ3_XXS, 6, {TWO(0, ONE), {2, 1}, {3, 255}, {66, 0x01}, {69, 0x30}},
+     8, {{0, -35}, {1, 7}, {5, 49}, {6, 91}, {7, -108.5f}, {8, 7}, {32, 1}, {255, 1}}},
+    {SPECDEC__TYPE_IQ3_S, 6, {TWO(0, ONE), {2, 2}, {66, 0x01}, {74, 0x81}, {106, 0x53}},
+     8, {{0, -77}, {1, 49}, {2, 63}, {3, 35}, {4, 7}, {7, -7}, {8, 7}, {32, 11}}},
+    {SPECDEC__TYPE_IQ2_XS, 5, {TWO(0, ONE), TWO(2, 0x3FF), {66, 0x21}},
+     6, {{0, -16.125f}, {1, 16.125f}, {7, -16.125f}, {8, 3}, {16, 5}, {32, 1}}},
+    {SPECDEC__TYPE_IQ2_S, 6, {TWO(0, ONE), {2, 255}, {34, 0x80}, {66, 0x03}, {74, 0x21}},
+     6, {{0, 16.125f}, {7, -16.125f}, {8, 3}, {15, 3}, {16, 5}, {32, 1}}},
 };
 
 static void test_known_blocks(void)
@@ -131,17 +139,35 @@ static void test_table(void)
         CHECK(type->block <= SPECDEC__QUANT_BLOCK && type->bytes <= SPECDEC__QUANT_BYTES);
         CHECK((type->decode == NULL) == (type->granule == 0));
         if (type->granule)
-            CHECK(type->block % type->granule == 0 && type->granule % 16 == 0 &&
+            CHECK(type->block % type->granule == 0 && (type->granule == 16 || type->granule == 32) &&
                   type->block / type->granule <= SPECDEC__QUANT_GRANULES);
+        CHECK(type->bits <= (type->has_minimum ? 5 : 8));
     }
-    CHECK_EQUAL_INT(known, 16);
-    TEST("the IQ2_XXS grid is ascending and holds three magnitudes only");
-    for (number = 0; number < 256; number++) {
-        unsigned point = specdec__quant_iq2_xxs_grid[number];
-        CHECK((point & point >> 1 & 0x5555) == 0);
-        if (number)
-            CHECK(point > specdec__quant_iq2_xxs_grid[number - 1]);
-    }
+    CHECK_EQUAL_INT(known, SPECDEC__COUNT(specdec__quant_types));
+}
+
+/* Grids: points in order, each 8 magnitudes of 3 kinds or 4 of 8. */
+static const struct { const uint16_t *points; int count, magnitudes; } grids[] = {
+    {specdec__quant_iq2_xxs_grid, SPECDEC__COUNT(specdec__quant_iq2_xxs_grid), 3},
+    {specdec__quant_iq3_xxs_grid, SPECDEC__COUNT(specdec__quant_iq3_xxs_grid), 8},
+    {specdec__quant_iq3_s_grid, SPECDEC__COUNT(specdec__quant_iq3_s_grid), 8},
+    {specdec__quant_iq2_xs_grid, SPECDEC__COUNT(specdec__quant_iq2_xs_grid), 3},
+    {specdec__quant_iq2_s_grid, SPECDEC__COUNT(specdec__quant_iq2_s_grid), 3},
+};
+
+static void test_grids(void)
+{
+    size_t i;
+    int k;
+
+    TEST("grids are ascending and hold three magnitudes only, or eight");
+    for (i = 0; i < SPECDEC__COUNT(grids); i++)
+        for (k = 0; k < grids[i].count; k++) {
+            unsigned point = grids[i].points[k];
+
+            CHECK((grids[i].magnitudes == 3 ? point & point >> 1 & 0x5555 : point & 0x8888) == 0);
+            CHECK(k == 0 || point > grids[i].points[k - 1]);
+        }
 }
 
 static void test_sizes(void)
@@ -441,10 +467,17 @@ static void test_plain_decoders(void)
 
     for (number = 0; number < SPECDEC__TYPE_COUNT; number++) {
         const specdec__quant_type *type = specdec__quant_find(number);
+        plain_decoder *decode;
+        size_t plain;
+        int lowest;
 
         if (!type || !type->decode)
             continue;
-        TEST("a row of blocks becomes scale * code + minimum, element for element");
+        decode = type->decode;
+        for (plain = 0; plain < SPECDEC__COUNT(plain_decoders); plain++)
+            decode = plain_decoders[plain].type == number ? plain_decoders[plain].decode : decode;
+        lowest = type->has_minimum ? 0 : -(1 << type->bits) / 2;
+        TEST("a row of blocks becomes scale * code + minimum, element for element, with codes of so many bits");
         for (repeat = 0, wrong = 0; repeat < 100; repeat++) {
             random_bytes(row, sizeof row);
             specdec__quant_to_float(type, row, (size_t)type->block * BLOCKS, values);
@@ -452,14 +485,12 @@ static void test_plain_decoders(void)
                 int8_t codes[SPECDEC__QUANT_BLOCK];
                 float scale[SPECDEC__QUANT_GRANULES], minimum[SPECDEC__QUANT_GRANULES];
 
-                if (number == SPECDEC__TYPE_IQ2_XXS)
-                    plain_decode_iq2_xxs(row + b * type->bytes, codes, scale, minimum);
-                else
-                    type->decode(row + b * type->bytes, codes, scale, minimum);
+                decode(row + b * type->bytes, codes, scale, minimum);
                 for (i = 0; i < type->block; i++) {
                     float product = scale[i / type->granule] * (float)codes[i];
                     float value = type->has_minimum ? product + minimum[i / type->granule] : product;
                     float got = values[b * type->block + i];
+                    wrong += codes[i] < lowest || codes[i] >= lowest + (1 << type->bits);
                     wrong += !(got == value || (got != got && value != value));
                 }
             }
@@ -561,6 +592,7 @@ static void test_models(void)
 int main(void)
 {
     test_table();
+    test_grids();
     test_sizes();
     test_known_blocks();
     test_half_floats();
