@@ -85,8 +85,9 @@ function read_pasted(text,    name)
         name = substr(text, RSTART, RLENGTH)
         text = substr(text, RSTART + RLENGTH)
         gsub(/##[A-Za-z0-9_]+##|##[A-Za-z0-9_]+$/, "[A-Za-z0-9_]+", name)
-        if (name !~ /__\[.*\]\+_\[/) # some part of it must be written out
-            made["^" name "$"] = section
+        name = "^" name "$"
+        if (name !~ /__\[.*\]\+_\[/ && !(name in made)) # some part of it must be written out; the first macro defines it
+            made[name] = section
     }
 }
 
