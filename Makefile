@@ -116,7 +116,7 @@ fuzz:
 demo: $(BUILD)/specdec
 	@sh tools/demo.sh $(BUILD)/specdec $(PAIR) -p 'Once upon a time' -n 200 -t 1
 
-model: $(BUILD)/specdec-quantize $(BUILD)/specdec-convert
+model: $(BUILD)/specdec $(BUILD)/specdec-quantize $(BUILD)/specdec-convert
 	@QUANTIZE=$(BUILD)/specdec-quantize CONVERT=$(BUILD)/specdec-convert sh tools/make-model.sh
 
 BENCH_MODELS = $(addprefix -m ,$(wildcard $(patsubst %,models/tinyllama-1.1b-chat-%.gguf,q4_0 q8_0 q4_k_m)))

@@ -63,8 +63,8 @@
 
    CONTENTS (search for the marker)
 
-     >>base >>os >>pool >>quant >>kernel >>op >>gguf >>text >>model >>kv >>forward >>sample >>tree >>verify >>ngram >>draft >>tune >>engine
-     >>public */
+     >>base >>os >>pool >>quant >>op >>kernel >>gguf >>text >>model >>kv >>forward >>sample >>tree >>verify >>ngram >>draft
+     >>tune >>engine >>public; >>lanes: float loops that >>kernel includes, once per instruction set */
 
 #ifndef SPECDEC__ISA
 
@@ -620,6 +620,31 @@ SPECDEC__INLINE size_t specdec__size_multiply(size_t a, size_t b)
 
 SPECDEC__INLINE int specdec__min_int(int a, int b) { return a < b ? a : b; }
 SPECDEC__INLINE int specdec__max_int(int a, int b) { return a > b ? a : b; }
+SPECDEC__INLINE int specdec__round_up(int value, int multiple)
+{
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+/* Defines function(heap, key, count, at), which sinks heap[at] in a heap of count things whose root comes last of them.
+   before(key, a, b): does a come before b, by a key that is all of theirs? */
+#define SPECDEC__HEAP(function, type, key_type, before) \
+    static void function(type *heap, const key_type *key, int count, int at) \
+    { \
+        const type moving = heap[at]; \
+        \
+        (void)key; \
+        while (at < count / 2) { \
+            int child = 2 * at + 1; \
+            \
+            if (child + 1 < count && before(key, heap[child], heap[child + 1])) \
+                child++; \
+            if (!before(key, moving, heap[child])) \
+                break; \
+            heap[at] = heap[child]; \
+            at = child; \
+        } \
+        heap[at] = moving; \
+    }
 
 /* Little-endian loads and stores, for any alignment and any host. */
 SPECDEC__INLINE uint16_t specdec__load_u16(const void *at)
@@ -855,6 +880,9 @@ specdec__fail(specdec_error *error, specdec_result code, const char *format, ...
 #include <pthread.h>
 #include <sched.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
 #endif
 #ifndef SPECDEC_NO_CLOCK
 #include <time.h>
@@ -887,6 +915,14 @@ static SPECDEC__UNUSED int specdec__os_processors(void)
 #else
     long count = sysconf(_SC_NPROCESSORS_ONLN);
 
+#if defined(__linux__) && defined(SYS_sched_getaffinity)
+    unsigned long mask[128]; /* 8192 processors on 64-bit systems */
+    long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mask, mask), i;
+
+    if (bytes > 0)
+        for (count = 0, i = 0; i < bytes / (long)sizeof *mask; i++)
+            count += __builtin_popcountl(mask[i]);
+#endif
     return count < 1 ? 1 : count > SPECDEC_MAX_THREADS ? SPECDEC_MAX_THREADS : (int)count;
 #endif
 }
@@ -1223,8 +1259,8 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
             pool->seat[i].pool = pool;
             pool->seat[i].thread = i + 1;
             pthread_attr_init(&attributes);
-            pthread_attr_setstack(&attributes, stacks + (size_t)i * SPECDEC__STACK, SPECDEC__STACK);
-            failed = pthread_create(&pool->helper[i], &attributes, specdec__pool_helper, &pool->seat[i]);
+            failed = pthread_attr_setstack(&attributes, stacks + (size_t)i * SPECDEC__STACK, SPECDEC__STACK);
+            failed = failed ? failed : pthread_create(&pool->helper[i], &attributes, specdec__pool_helper, &pool->seat[i]);
             pthread_attr_destroy(&attributes);
             if (failed) {
                 specdec__pool_deinit(pool);
@@ -2597,8 +2633,167 @@ static SPECDEC__UNUSED void specdec__quant_deinterleave_block(const specdec__qua
 }
 
 /* ======================================================================================================================
+ * >>op (private): scalar functions of a float or a double that libm would give different bits for on every machine.
+ *     May call: >>base
+ * ====================================================================================================================== */
+
+/* a*b + c rounded once, on every machine. Without fused hardware: the exact product in double, the sum rounded to odd
+   (Boldo and Melquiond 2008), then to float. */
+SPECDEC__INLINE float specdec__fma(float a, float b, float c)
+{
+#if defined(__FP_FAST_FMAF) || defined(__aarch64__) || defined(__FMA__)
+    return __builtin_fmaf(a, b, c);
+#else
+    double product = (double)a * (double)b, addend = (double)c, sum = product + addend;
+    double back = sum - product, error = (product - (sum - back)) + (addend - back);
+    uint64_t bits;
+
+    memcpy(&bits, &sum, sizeof bits);
+    if (error == error && error != 0 && !(bits & 1)) {
+        if ((error > 0) == (sum > 0))
+            bits++;
+        else
+            bits--;
+        memcpy(&sum, &bits, sizeof sum);
+    }
+    return (float)sum;
+#endif
+}
+
+/* 1/sqrt(x) for normal x > 0, by Newton's method in double: the same steps, so the same bits, everywhere. */
+static double specdec__inverse_root(double x)
+{
+    double y;
+    uint64_t bits;
+    int i;
+
+    memcpy(&bits, &x, sizeof bits);
+    bits = UINT64_C(0x5FE6EB50C7B537A9) - (bits >> 1);
+    memcpy(&y, &bits, sizeof y);
+    for (i = 0; i < 5; i++) {
+        y = y * (1.5 - specdec__product(0.5 * x * y, y));
+    }
+    return y;
+}
+
+/* e^x within 1 ulp. Above 88.72: infinity; below -87.33, where results stop being normal floats: 0; NaN stays NaN. */
+static SPECDEC__UNUSED float specdec__exp(float x)
+{
+    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
+    float shifted, k, r, p;
+    uint32_t whole, half;
+
+    if (!(x <= 88.7228317f))
+        return x > 0.0f ? specdec__float_from_bits(0x7f800000u) : x;
+    if (x < -87.3365402f)
+        return 0.0f;
+    shifted = specdec__fma(x, 1.44269502f, magic);
+    k = shifted - magic;
+    r = specdec__fma(k, -0.693145752f, x);
+    r = specdec__fma(k, -1.42860677e-6f, r);
+    p = specdec__fma(0.00138144637f, r, 0.00836878084f);
+    p = specdec__fma(p, r, 0.0416683927f);
+    p = specdec__fma(p, r, 0.166665196f);
+    p = specdec__fma(p, r, 0.49999994f);
+    p = specdec__fma(p, r, 1.0f);
+    p = specdec__fma(p, r, 1.0f);
+    whole = specdec__bits_from_float(shifted) - specdec__bits_from_float(magic) + 256u; /* k + 256, in 130..384 */
+    half = whole >> 1;
+    return p * specdec__float_from_bits((half - 1u) << 23) * specdec__float_from_bits((whole - half - 1u) << 23);
+}
+
+/* Natural logarithm of a positive normal float, within 1 ulp. Anything else gives some value, never a trap. */
+static SPECDEC__UNUSED float specdec__log(float x)
+{
+    uint32_t bits = specdec__bits_from_float(x) - 0x3f3504f3u; /* sqrt(1/2) */
+    float exponent = (float)((int)((bits + 0x40000000u) >> 23) - 128);
+    float f = specdec__float_from_bits((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
+    float square = f * f;
+    float p = specdec__fma(-0.076344952f, f, 0.12761575f);
+
+    p = specdec__fma(p, f, -0.131601825f);
+    p = specdec__fma(p, f, 0.142017588f);
+    p = specdec__fma(p, f, -0.166233569f);
+    p = specdec__fma(p, f, 0.200012267f);
+    p = specdec__fma(p, f, -0.250008196f);
+    p = specdec__fma(p, f, 0.333333313f);
+    p = specdec__fma(p, f, -0.5f);
+    p = specdec__fma(p, square, exponent * 1.42860677e-6f);
+    return specdec__fma(exponent, 0.693145752f, p + f);
+}
+
+/* Natural logarithm of a normal double > 0: halves into [sqrt(1/2), sqrt(2)), then the series of atanh. About 1e-15. */
+static double specdec__log_double(double x)
+{
+    int exponent = 0, i;
+    double z, square, power, sum = 0;
+
+    for (; x >= 1.4142135623730951; x *= 0.5)
+        exponent++;
+    for (; x < 0.7071067811865476; x *= 2)
+        exponent--;
+    z = (x - 1) / (x + 1);
+    square = z * z;
+    power = z;
+    for (i = 1; i < 40; i += 2) {
+        sum += power / i;
+        power *= square;
+    }
+    return 2 * sum + specdec__product(exponent, 0.6931471805599453);
+}
+
+/* e^x for |x| < 700, about 1e-15: a power of two times a Taylor series. */
+static double specdec__exp_double(double x)
+{
+    int k = (int)(specdec__product(x, 1.4426950408889634) + (x < 0 ? -0.5 : 0.5)), i;
+    double r = x - specdec__product(k, 0.6931471805599453), term = 1, sum = 1;
+
+    for (i = 1; i < 20; i++) {
+        term *= r / i;
+        sum += term;
+    }
+    for (; k > 0; k--)
+        sum *= 2;
+    for (; k < 0; k++)
+        sum *= 0.5;
+    return sum;
+}
+
+/* Horner's rule with every product rounded: sum of coefficient[i] * x^i. */
+static double specdec__polynomial(const double *coefficient, int count, double x)
+{
+    double sum = coefficient[count - 1];
+    int i;
+
+    for (i = count - 2; i >= 0; i--)
+        sum = coefficient[i] + specdec__product(sum, x);
+    return sum;
+}
+
+/* sin and cos of |x| < 2^30, to about 1e-15 for small x and 1e-9 at the end of that range. */
+static void specdec__sine_cosine(double x, float *sine, float *cosine)
+{
+    static const double sines[] = {1.0, -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800, 1.0 / 6227020800.0,
+                                   -1.0 / 1307674368000.0};
+    static const double cosines[] = {1.0, -1.0 / 2, 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800, 1.0 / 479001600.0,
+                                     -1.0 / 87178291200.0};
+    double quarter = (specdec__product(x, 0.6366197723675814) + 6755399441055744.0) - 6755399441055744.0;
+    double r = (x - specdec__product(quarter, 1.5707963267341256)) - specdec__product(quarter, 6.077100506506192e-11);
+    double s = r * specdec__polynomial(sines, (int)SPECDEC__COUNT(sines), r * r);
+    double c = specdec__polynomial(cosines, (int)SPECDEC__COUNT(cosines), r * r);
+    int64_t k = (int64_t)quarter;
+
+    *sine = (float)(k & 1 ? c : s);
+    *cosine = (float)(k & 1 ? s : c);
+    if (k & 2)
+        *sine = -*sine;
+    if ((k + 1) & 2)
+        *cosine = -*cosine;
+}
+
+/* ======================================================================================================================
  * >>kernel (private): matrix tiles times columns and float loops: scalar reference, then one block per instruction set
- *     with the same names, and one table to choose from. May call: >>base >>quant
+ *     with the same names, and one table to choose from. May call: >>base >>quant >>op
  *
  * Canonical order (law 1). A weight matrix is stored in tiles of 16 rows, and vector lanes are rows, never parts of one
  * sum. A column of activations is quantised in blocks of 32 values: x = scale * (code + offset), code in [-127, 127].
@@ -2698,45 +2893,6 @@ typedef struct specdec__kernels {
     void (*weights)(const float *logits, int count, float best, float temperature, float *p);
     specdec__residuals_function *residuals;
 } specdec__kernels;
-
-/* a*b + c rounded once, on every machine. Without fused hardware: the exact product in double, the sum rounded to odd
-   (Boldo and Melquiond 2008), then to float. */
-SPECDEC__INLINE float specdec__fma(float a, float b, float c)
-{
-#if defined(__FP_FAST_FMAF) || defined(__aarch64__) || defined(__FMA__)
-    return __builtin_fmaf(a, b, c);
-#else
-    double product = (double)a * (double)b, addend = (double)c, sum = product + addend;
-    double back = sum - product, error = (product - (sum - back)) + (addend - back);
-    uint64_t bits;
-
-    memcpy(&bits, &sum, sizeof bits);
-    if (error == error && error != 0 && !(bits & 1)) {
-        if ((error > 0) == (sum > 0))
-            bits++;
-        else
-            bits--;
-        memcpy(&sum, &bits, sizeof sum);
-    }
-    return (float)sum;
-#endif
-}
-
-/* 1/sqrt(x) for normal x > 0, by Newton's method in double: the same steps, so the same bits, everywhere. */
-static double specdec__inverse_root(double x)
-{
-    double y;
-    uint64_t bits;
-    int i;
-
-    memcpy(&bits, &x, sizeof bits);
-    bits = UINT64_C(0x5FE6EB50C7B537A9) - (bits >> 1);
-    memcpy(&y, &bits, sizeof y);
-    for (i = 0; i < 5; i++) {
-        y = y * (1.5 - specdec__product(0.5 * x * y, y));
-    }
-    return y;
-}
 
 /* --- scalar -------------------------------------------------------------------------------------------------------- */
 
@@ -6134,126 +6290,6 @@ static specdec_result specdec__kernels_init(specdec__kernels *table, const char 
 }
 
 /* ======================================================================================================================
- * >>op (private): scalar functions of a float or a double that libm would give different bits for on every machine.
- *     May call: >>base >>kernel
- * ====================================================================================================================== */
-
-/* e^x within 1 ulp. Above 88.72: infinity; below -87.33, where results stop being normal floats: 0; NaN stays NaN. */
-static SPECDEC__UNUSED float specdec__exp(float x)
-{
-    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    float shifted, k, r, p;
-    uint32_t whole, half;
-
-    if (!(x <= 88.7228317f))
-        return x > 0.0f ? specdec__float_from_bits(0x7f800000u) : x;
-    if (x < -87.3365402f)
-        return 0.0f;
-    shifted = specdec__fma(x, 1.44269502f, magic);
-    k = shifted - magic;
-    r = specdec__fma(k, -0.693145752f, x);
-    r = specdec__fma(k, -1.42860677e-6f, r);
-    p = specdec__fma(0.00138144637f, r, 0.00836878084f);
-    p = specdec__fma(p, r, 0.0416683927f);
-    p = specdec__fma(p, r, 0.166665196f);
-    p = specdec__fma(p, r, 0.49999994f);
-    p = specdec__fma(p, r, 1.0f);
-    p = specdec__fma(p, r, 1.0f);
-    whole = specdec__bits_from_float(shifted) - specdec__bits_from_float(magic) + 256u; /* k + 256, in 130..384 */
-    half = whole >> 1;
-    return p * specdec__float_from_bits((half - 1u) << 23) * specdec__float_from_bits((whole - half - 1u) << 23);
-}
-
-/* Natural logarithm of a positive normal float, within 1 ulp. Anything else gives some value, never a trap. */
-static SPECDEC__UNUSED float specdec__log(float x)
-{
-    uint32_t bits = specdec__bits_from_float(x) - 0x3f3504f3u; /* sqrt(1/2) */
-    float exponent = (float)((int)((bits + 0x40000000u) >> 23) - 128);
-    float f = specdec__float_from_bits((bits & 0x007fffffu) + 0x3f3504f3u) - 1.0f;
-    float square = f * f;
-    float p = specdec__fma(-0.076344952f, f, 0.12761575f);
-
-    p = specdec__fma(p, f, -0.131601825f);
-    p = specdec__fma(p, f, 0.142017588f);
-    p = specdec__fma(p, f, -0.166233569f);
-    p = specdec__fma(p, f, 0.200012267f);
-    p = specdec__fma(p, f, -0.250008196f);
-    p = specdec__fma(p, f, 0.333333313f);
-    p = specdec__fma(p, f, -0.5f);
-    p = specdec__fma(p, square, exponent * 1.42860677e-6f);
-    return specdec__fma(exponent, 0.693145752f, p + f);
-}
-
-/* Natural logarithm of a normal double > 0: halves into [sqrt(1/2), sqrt(2)), then the series of atanh. About 1e-15. */
-static double specdec__log_double(double x)
-{
-    int exponent = 0, i;
-    double z, square, power, sum = 0;
-
-    for (; x >= 1.4142135623730951; x *= 0.5)
-        exponent++;
-    for (; x < 0.7071067811865476; x *= 2)
-        exponent--;
-    z = (x - 1) / (x + 1);
-    square = z * z;
-    power = z;
-    for (i = 1; i < 40; i += 2) {
-        sum += power / i;
-        power *= square;
-    }
-    return 2 * sum + specdec__product(exponent, 0.6931471805599453);
-}
-
-/* e^x for |x| < 700, about 1e-15: a power of two times a Taylor series. */
-static double specdec__exp_double(double x)
-{
-    int k = (int)(specdec__product(x, 1.4426950408889634) + (x < 0 ? -0.5 : 0.5)), i;
-    double r = x - specdec__product(k, 0.6931471805599453), term = 1, sum = 1;
-
-    for (i = 1; i < 20; i++) {
-        term *= r / i;
-        sum += term;
-    }
-    for (; k > 0; k--)
-        sum *= 2;
-    for (; k < 0; k++)
-        sum *= 0.5;
-    return sum;
-}
-
-/* Horner's rule with every product rounded: sum of coefficient[i] * x^i. */
-static double specdec__polynomial(const double *coefficient, int count, double x)
-{
-    double sum = coefficient[count - 1];
-    int i;
-
-    for (i = count - 2; i >= 0; i--)
-        sum = coefficient[i] + specdec__product(sum, x);
-    return sum;
-}
-
-/* sin and cos of |x| < 2^30, to about 1e-15 for small x and 1e-9 at the end of that range. */
-static void specdec__sine_cosine(double x, float *sine, float *cosine)
-{
-    static const double sines[] = {1.0, -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800, 1.0 / 6227020800.0,
-                                   -1.0 / 1307674368000.0};
-    static const double cosines[] = {1.0, -1.0 / 2, 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800, 1.0 / 479001600.0,
-                                     -1.0 / 87178291200.0};
-    double quarter = (specdec__product(x, 0.6366197723675814) + 6755399441055744.0) - 6755399441055744.0;
-    double r = (x - specdec__product(quarter, 1.5707963267341256)) - specdec__product(quarter, 6.077100506506192e-11);
-    double s = r * specdec__polynomial(sines, (int)SPECDEC__COUNT(sines), r * r);
-    double c = specdec__polynomial(cosines, (int)SPECDEC__COUNT(cosines), r * r);
-    int64_t k = (int64_t)quarter;
-
-    *sine = (float)(k & 1 ? c : s);
-    *cosine = (float)(k & 1 ? s : c);
-    if (k & 2)
-        *sine = -*sine;
-    if ((k + 1) & 2)
-        *cosine = -*cosine;
-}
-
-/* ======================================================================================================================
  * >>gguf (private): reads GGUF v2 and v3 in place, trusting nothing; format: ggml/docs/gguf.md. May call: >>base >>quant
  * ====================================================================================================================== */
 
@@ -8492,8 +8528,6 @@ static const struct { const char *suffix; unsigned char size, always; } specdec_
     {"attn_q.bias", SPECDEC__DIM_Q, 0}, {"attn_k.bias", SPECDEC__DIM_KV, 0}, {"attn_v.bias", SPECDEC__DIM_KV, 0},
     {"attn_output.bias", SPECDEC__DIM_E, 0}};
 
-SPECDEC__INLINE int specdec__round_up(int value, int multiple) { return (value + multiple - 1) / multiple * multiple; }
-
 /* "llama" + ".block_count" and the like, in a buffer of the caller's. */
 static const char *specdec__model_key(const specdec__model *model, const char *suffix, char *buffer, size_t size)
 {
@@ -8643,8 +8677,11 @@ static void specdec__model_tensor_name(char *name, size_t size, int layer, const
     specdec__write_bytes(&w, suffix, strlen(suffix));
 }
 
-SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix) { return matrix->row_bytes * SPECDEC__ROWS; }
-SPECDEC__INLINE int specdec__matrix_tiles(const specdec__matrix *matrix) { return (matrix->rows + SPECDEC__ROWS - 1) / SPECDEC__ROWS; }
+SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix) { return matrix->row_bytes * SPECDEC__QUANT_ROWS; }
+SPECDEC__INLINE int specdec__matrix_tiles(const specdec__matrix *matrix)
+{
+    return (matrix->rows + SPECDEC__QUANT_ROWS - 1) / SPECDEC__QUANT_ROWS;
+}
 
 static void specdec__model_count_weights(specdec__model *m, const specdec__matrix *matrix)
 {
@@ -8807,7 +8844,7 @@ static void specdec__model_repack_worker(void *argument, int thread)
         while ((from = specdec__pool_claim(job->pool, tiles, 8, &end)) < tiles)
             for (t = from; t < end; t++)
                 specdec__quant_interleave(matrix->type, matrix->file + (size_t)t * tile_bytes, matrix->row_bytes,
-                                          specdec__min_int(SPECDEC__ROWS, matrix->rows - t * SPECDEC__ROWS),
+                                          specdec__min_int(SPECDEC__QUANT_ROWS, matrix->rows - t * SPECDEC__QUANT_ROWS),
                                           (size_t)matrix->columns / matrix->type->block, out + (size_t)t * tile_bytes);
         if (specdec__pool_barrier(job->pool))
             return;
@@ -9230,6 +9267,11 @@ typedef struct specdec__context {
     int *slots, *position, *trunk; /* (most) by node */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
     float *logits;             /* (most_rows, vocab) */
+    /* room for a batch of the main stream: see specdec__forward_batch */
+    int32_t *tokens, *parents; /* (most) */
+    specdec__view **views;     /* (most): all the one view */
+    unsigned char *wanted;     /* (most) */
+    int *path;                 /* (most): nodes to be committed */
     /* the step under way */
     const specdec__batch *batch;
     int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i */
@@ -9280,6 +9322,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
 {
     size_t n = (size_t)most, widest;
     int pages = (length + SPECDEC__KEYS - 1) / SPECDEC__KEYS + (most + SPECDEC__KEYS - 1) / SPECDEC__KEYS + 1;
+    int i;
 
     memset(c, 0, sizeof *c);
     c->model = model;
@@ -9316,6 +9359,13 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->trunk = SPECDEC__TAKE(arena, int, n);
     c->rows = SPECDEC__TAKE(arena, int, n);
     c->logits = SPECDEC__TAKE(arena, float, (size_t)most_rows * (size_t)model->vocab_size);
+    c->tokens = SPECDEC__TAKE(arena, int32_t, n);
+    c->parents = SPECDEC__TAKE(arena, int32_t, n);
+    c->wanted = SPECDEC__TAKE(arena, unsigned char, n);
+    c->path = SPECDEC__TAKE(arena, int, n);
+    c->views = SPECDEC__TAKE(arena, specdec__view *, n);
+    for (i = 0; c->views && i < most; i++)
+        c->views[i] = &c->view;
 }
 
 /* --- matrices ------------------------------------------------------------------------------------------------------- */
@@ -9971,6 +10021,50 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
     return SPECDEC_OK;
 }
 
+/* The first n nodes in the context's own arrays, all of the main stream, as a batch that wants every row. */
+static specdec__batch specdec__forward_batch(const specdec__context *c, int done, int n)
+{
+    specdec__batch batch;
+
+    batch.n = n;
+    batch.done = done;
+    batch.tokens = c->tokens;
+    batch.parents = c->parents;
+    batch.views = c->views;
+    batch.wanted = NULL;
+    return batch;
+}
+
+/* Prefill: runs text[view length, count) and commits it, at most `most` tokens a step. row: the last token's logits are
+   wanted, and become row 0. Tokens that the model lacks (the padding of a larger vocabulary) count as 0. hooks may be NULL. */
+static specdec_result specdec__forward_text(specdec__context *c, const int32_t *text, int count, int most, int row,
+                                            const specdec_hooks *hooks, specdec_error *error)
+{
+    const int from = c->view.length, total = count - from;
+
+    while (c->view.length < count) {
+        const int at = c->view.length, n = specdec__min_int(most, count - at);
+        specdec__batch batch = specdec__forward_batch(c, 0, n);
+        specdec_result result;
+        int i;
+
+        for (i = 0; i < n; i++) {
+            c->tokens[i] = text[at + i] < c->model->vocab_size ? text[at + i] : 0;
+            c->parents[i] = i - 1;
+            c->wanted[i] = (unsigned char)(row && at + i + 1 == count);
+            c->path[i] = i;
+        }
+        batch.wanted = c->wanted;
+        result = specdec__forward(c, &batch, error);
+        if (result)
+            return result;
+        specdec__view_commit(&c->view, &c->kv, c->path, n);
+        if (hooks && hooks->progress && total > 1)
+            hooks->progress(hooks->user_data, "prefill", c->view.length - from, total);
+    }
+    return SPECDEC_OK;
+}
+
 /* ======================================================================================================================
  * >>sample (private): a row of logits becomes a set of candidates, the candidates become tokens or a distribution;
  * noise that is a function of (seed, position, token). May call: >>base >>kernel >>op
@@ -10029,23 +10123,8 @@ SPECDEC__INLINE int specdec__sample_before(specdec_candidate a, specdec_candidat
     return a.logit > b.logit || (!(a.logit < b.logit) && a.token < b.token);
 }
 
-/* Sinks items[at] in a heap of count items whose root comes last in the order. */
-static void specdec__sample_sink(specdec_candidate *items, int count, int at)
-{
-    specdec_candidate moving = items[at];
-
-    while (at < count / 2) {
-        int child = 2 * at + 1;
-
-        if (child + 1 < count && specdec__sample_before(items[child], items[child + 1]))
-            child++;
-        if (!specdec__sample_before(moving, items[child]))
-            break;
-        items[at] = items[child];
-        at = child;
-    }
-    items[at] = moving;
-}
+#define SPECDEC__SAMPLE_ORDER(key, a, b) specdec__sample_before(a, b)
+SPECDEC__HEAP(specdec__sample_sink, specdec_candidate, void, SPECDEC__SAMPLE_ORDER)
 
 /* Brings the best k of count items to the front, sorted; 0 < k <= count. O(count) for small k. */
 static void specdec__sample_select(specdec_candidate *items, int count, int k)
@@ -10054,20 +10133,20 @@ static void specdec__sample_select(specdec_candidate *items, int count, int k)
     int i;
 
     for (i = k / 2 - 1; i >= 0; i--)
-        specdec__sample_sink(items, k, i);
+        specdec__sample_sink(items, NULL, k, i);
     for (i = k; i < count; i++) {
         if (specdec__sample_before(items[i], items[0])) {
             moving = items[i];
             items[i] = items[0];
             items[0] = moving;
-            specdec__sample_sink(items, k, 0);
+            specdec__sample_sink(items, NULL, k, 0);
         }
     }
     for (i = k - 1; i > 0; i--) {
         moving = items[i];
         items[i] = items[0];
         items[0] = moving;
-        specdec__sample_sink(items, i, 0);
+        specdec__sample_sink(items, NULL, i, 0);
     }
 }
 
@@ -10406,6 +10485,8 @@ static void specdec__row_weights(const specdec__row *row, float *p)
  * probabilities, the default family. May call: >>base
  * ====================================================================================================================== */
 
+#define SPECDEC__MAX_TREE  64       /* nodes of the engine's trees */
+#define SPECDEC__OFFERS    8        /* candidates behind a node while a tree grows */
 #define SPECDEC__TREE_NONE (-1e300) /* the score of a tree that does not exist */
 #define SPECDEC__TREE_TIE  1e-12    /* the relative gain below which two scores count as equal */
 
@@ -10414,6 +10495,25 @@ SPECDEC__INLINE void specdec__tree_put(specdec_tree *tree, int i, int parent, in
 {
     tree->parents[i] = parent;
     tree->ranks[i] = rank;
+}
+
+/* The first child of a node at or behind place i, or n where there is none. All children of a node, in order of rank:
+   for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) */
+SPECDEC__INLINE int specdec__tree_child(const specdec_tree *tree, int node, int i)
+{
+    while (i < tree->n && tree->parents[i] != node)
+        i++;
+    return i;
+}
+
+/* The rank of a child of parent that comes right behind the first i nodes: one more than its last sibling's. */
+SPECDEC__INLINE int specdec__tree_rank(const specdec_tree *tree, int i, int parent)
+{
+    int sibling = i - 1;
+
+    while (sibling > 0 && tree->parents[sibling] != parent)
+        sibling--;
+    return sibling > 0 ? tree->ranks[sibling] + 1 : 1;
 }
 
 /* Room for n nodes? Then sets tree->n. On SPECDEC_ERROR_BUFFER tree->n holds the needed count, too. */
@@ -10433,7 +10533,7 @@ static specdec_result specdec__tree_reserve(specdec_tree *tree, size_t n, specde
 
 specdec_result specdec_tree_check(const specdec_tree *tree, specdec_error *error)
 {
-    int i, sibling;
+    int i;
 
     if (!tree || !tree->parents || !tree->ranks)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree needs its arrays of parents and ranks");
@@ -10447,9 +10547,7 @@ specdec_result specdec_tree_check(const specdec_tree *tree, specdec_error *error
         if (tree->parents[i] < 0 || tree->parents[i] >= i)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                                  "the parent of node %d is %d; it must be a node before it", i, (int)tree->parents[i]);
-        for (sibling = i - 1; sibling > 0 && tree->parents[sibling] != tree->parents[i]; sibling--)
-            continue;
-        if (tree->ranks[i] != (sibling > 0 ? tree->ranks[sibling] : 0) + 1)
+        if (tree->ranks[i] != specdec__tree_rank(tree, i, tree->parents[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                                  "the rank of node %d is %d; siblings must count 1, 2, ... in order", i,
                                  (int)tree->ranks[i]);
@@ -10819,25 +10917,11 @@ SPECDEC__INLINE int specdec__tree_before(const float *probability, int32_t a, in
     return probability[a] > probability[b] || (!(probability[a] < probability[b]) && a < b);
 }
 
-/* Sinks heap[at] in a heap of count candidates. The root is the last in the order of probability or, when that is NULL,
-   the one with the highest index. */
-static void specdec__tree_sink(int32_t *heap, const float *probability, int count, int at)
-{
-    int32_t moving = heap[at];
+SPECDEC__HEAP(specdec__tree_sink, int32_t, float, specdec__tree_before)
 
-    while (at < count / 2) {
-        int child = 2 * at + 1;
-
-        if (child + 1 < count && (probability ? specdec__tree_before(probability, heap[child], heap[child + 1])
-                                              : heap[child] < heap[child + 1]))
-            child++;
-        if (!(probability ? specdec__tree_before(probability, moving, heap[child]) : moving < heap[child]))
-            break;
-        heap[at] = heap[child];
-        at = child;
-    }
-    heap[at] = moving;
-}
+/* Candidates in the order of their indices. */
+#define SPECDEC__TREE_ORDER(key, a, b) ((a) < (b))
+SPECDEC__HEAP(specdec__tree_sink_index, int32_t, void, SPECDEC__TREE_ORDER)
 
 /* Sorts candidates by index: children come behind their parents again. */
 static void specdec__tree_sort(int32_t *kept, int count)
@@ -10845,13 +10929,13 @@ static void specdec__tree_sort(int32_t *kept, int count)
     int i;
 
     for (i = count / 2 - 1; i >= 0; i--)
-        specdec__tree_sink(kept, NULL, count, i);
+        specdec__tree_sink_index(kept, NULL, count, i);
     for (i = count - 1; i > 0; i--) {
         int32_t moving = kept[0];
 
         kept[0] = kept[i];
         kept[i] = moving;
-        specdec__tree_sink(kept, NULL, i, 0);
+        specdec__tree_sink_index(kept, NULL, i, 0);
     }
 }
 
@@ -10896,7 +10980,7 @@ specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_
                                  int count, int n, specdec_error *error)
 {
     specdec_result result = specdec__tree_check_candidates(parents, probability, count, error);
-    int i, sibling;
+    int i;
 
     if (!result)
         result = specdec__tree_reserve(
@@ -10922,9 +11006,7 @@ specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_
     for (i = 1; i < n; i++) {
         int parent = specdec__tree_find(kept, n, parents[kept[i]]);
 
-        for (sibling = i - 1; sibling > 0 && tree->parents[sibling] != parent; sibling--)
-            continue;
-        specdec__tree_put(tree, i, parent, sibling > 0 ? tree->ranks[sibling] + 1 : 1);
+        specdec__tree_put(tree, i, parent, specdec__tree_rank(tree, i, parent));
     }
     return SPECDEC_OK;
 }
@@ -11533,8 +11615,8 @@ static int specdec__verify_gather(const specdec_tree *tree, const int32_t *token
 {
     int i, count = 0;
 
-    for (i = node + 1; i < tree->n; i++) {
-        if (tree->parents[i] == node && tokens[i] >= 0) {
+    for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) {
+        if (tokens[i] >= 0) {
             nodes[count] = i;
             children[count++] = tokens[i];
         }
@@ -11858,6 +11940,10 @@ SPECDEC__INLINE int specdec__ngram_before(specdec__ngram_offer a, specdec__ngram
     return a.probability > b.probability || (!(a.probability < b.probability) && a.order < b.order);
 }
 
+/* The heap's root is the best offer. */
+#define SPECDEC__NGRAM_ORDER(key, a, b) specdec__ngram_before(b, a)
+SPECDEC__HEAP(specdec__ngram_sink, specdec__ngram_offer, void, SPECDEC__NGRAM_ORDER)
+
 /* Puts an offer on the heap. */
 static void specdec__ngram_push(specdec__ngram *index, specdec__ngram_offer offer)
 {
@@ -11872,20 +11958,10 @@ static void specdec__ngram_push(specdec__ngram *index, specdec__ngram_offer offe
 /* Takes the best offer off the heap. */
 static specdec__ngram_offer specdec__ngram_take(specdec__ngram *index)
 {
-    specdec__ngram_offer best = index->offers[0], moving = index->offers[--index->offer_count];
-    int at = 0;
+    specdec__ngram_offer best = index->offers[0];
 
-    while (2 * at + 1 < index->offer_count) {
-        int child = 2 * at + 1;
-
-        if (child + 1 < index->offer_count && specdec__ngram_before(index->offers[child + 1], index->offers[child]))
-            child++;
-        if (!specdec__ngram_before(index->offers[child], moving))
-            break;
-        index->offers[at] = index->offers[child];
-        at = child;
-    }
-    index->offers[at] = moving;
+    index->offers[0] = index->offers[--index->offer_count];
+    specdec__ngram_sink(index->offers, NULL, index->offer_count, 0);
     return best;
 }
 
@@ -11912,7 +11988,7 @@ static SPECDEC__UNUSED specdec_result specdec__ngram_propose(specdec__ngram *ind
                                                              specdec_error *error)
 {
     specdec__ngram_offer offer;
-    int k, sibling;
+    int k;
 
     if (!tree || !tree->parents || !tree->ranks || !tokens || !probability || n < 1 || n > index->max_nodes || d < 1 ||
         !(least >= 0.0f))
@@ -11931,10 +12007,7 @@ static SPECDEC__UNUSED specdec_result specdec__ngram_propose(specdec__ngram *ind
     for (tree->n = 0;; offer = specdec__ngram_take(index)) {
         int node = tree->n++;
 
-        for (sibling = node - 1; sibling > 0 && tree->parents[sibling] != offer.parent; sibling--)
-            continue;
-        tree->parents[node] = offer.parent;
-        tree->ranks[node] = node == 0 ? 0 : sibling > 0 ? tree->ranks[sibling] + 1 : 1;
+        specdec__tree_put(tree, node, offer.parent, node ? specdec__tree_rank(tree, node, offer.parent) : 0);
         probability[node] = offer.probability;
         if (node > 0)
             tokens[node] = offer.token;
@@ -11947,12 +12020,10 @@ static SPECDEC__UNUSED specdec_result specdec__ngram_propose(specdec__ngram *ind
 
 /* ======================================================================================================================
  * >>draft (private): drafters fill a token tree and never see a verifier. A drafter is a row of functions.
- *     May call: >>base >>op >>text >>model >>kv >>forward >>sample >>tree
+ *     May call: >>base >>kernel >>op >>kv >>forward >>sample >>tree
  * ====================================================================================================================== */
 
-#define SPECDEC__MAX_TREE 64     /* nodes of the engine's trees */
 #define SPECDEC__MAX_CHILDREN 32 /* of a node */
-#define SPECDEC__OFFERS 8        /* candidates behind a node while a tree grows */
 
 /* How tokens are chosen, by target and draft alike: candidates of a row and the noise of its position. */
 typedef struct specdec__chooser {
@@ -12008,10 +12079,7 @@ struct specdec__drafter {
     int vocab_rows;            /* floats of a row of proposal->distributions: the target's vocabulary */
     /* the model drafter */
     specdec__context *context;
-    specdec__view **views;     /* (most): all the one view */
-    unsigned char *wanted;     /* (most) */
     int32_t *node;             /* (most, and candidates): batch place of a tree node that the draft model ran, or -1 */
-    int32_t *tokens, *parents; /* (most): its batch */
 };
 
 /* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The first is
@@ -12043,36 +12111,10 @@ static int specdec__proposal_path(const specdec__proposal *p, int node)
 static specdec_result specdec__draft_catch_up(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__context *c = d->context;
-    specdec__batch batch;
-    int i;
 
     if (c->view.length >= p->count)
         specdec__view_truncate(&c->view, &c->kv, p->count - 1);
-    while (c->view.length < p->count) {
-        int n = specdec__min_int(c->most, p->count - c->view.length);
-        specdec_result result;
-
-        memset(d->wanted, 0, (size_t)n);
-        d->wanted[n - 1] = (unsigned char)(c->view.length + n == p->count);
-        for (i = 0; i < n; i++) {
-            int32_t token = p->text[c->view.length + i];
-
-            d->tokens[i] = token < c->model->vocab_size ? token : 0; /* the target's padding, which the draft lacks */
-            d->parents[i] = i - 1;
-            d->node[i] = i;
-        }
-        batch.n = n;
-        batch.done = 0;
-        batch.tokens = d->tokens;
-        batch.parents = d->parents;
-        batch.views = d->views;
-        batch.wanted = d->wanted;
-        result = specdec__forward(c, &batch, error);
-        if (result)
-            return result;
-        specdec__view_commit(&c->view, &c->kv, d->node, n);
-    }
-    return SPECDEC_OK;
+    return specdec__forward_text(c, p->text, p->count, c->most, 1, NULL, error);
 }
 
 /* Draws count children for a rejection rule, and notes the distribution they come from. Returns how many there are. */
@@ -12110,44 +12152,26 @@ static int specdec__draft_likeliest(specdec__drafter *d, const specdec__proposal
 /* Chooses the children of a node from a row of logits. */
 static void specdec__draft_children(specdec__drafter *d, const specdec__proposal *p, int node, const float *logits)
 {
+    const specdec_tree *tree = p->tree;
     specdec_candidate best[SPECDEC__MAX_CHILDREN];
-    int first = 0, count = 0, i, length = specdec__proposal_path(p, node), found;
+    int first = specdec__tree_child(tree, node, node + 1), count = 0, i, length = specdec__proposal_path(p, node), found;
 
-    for (i = node + 1; i < p->tree->n; i++)
-        if (p->tree->parents[i] == node) {
-            first = count ? first : i;
-            count++;
-        }
+    for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
+        count++;
     found = specdec__min_int(count, SPECDEC__MAX_CHILDREN);
     found = p->rule == SPECDEC_RULE_COUNT ? specdec__choose(&d->chooser, logits, d->vocab, p->text, length, found, best)
                                           : specdec__draft_draw(d, p, node, logits, length, found, best);
-    for (i = first; count; i++)
-        if (p->tree->parents[i] == node) {
-            int rank = p->tree->ranks[i];
-
-            p->tokens[i] = rank <= found ? best[rank - 1].token : -1;
-            count--;
-        }
-}
-
-SPECDEC__INLINE int specdec__tree_has_children(const specdec_tree *tree, int node)
-{
-    int i;
-
-    for (i = node + 1; i < tree->n; i++)
-        if (tree->parents[i] == node)
-            return 1;
-    return 0;
+    for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
+        p->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
 
 /* The model drafter: one forward a level, all nodes of the level that have children in one step. */
 static specdec_result specdec__draft_model_fill(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     const specdec_tree *tree = p->tree;
-    const float *logits = d->context->logits;
+    specdec__context *c = d->context;
     specdec_result result = specdec__draft_catch_up(d, p, error);
-    specdec__batch batch;
-    int from, to, i, row;
+    int from, to, i, row, done, n = 0;
 
     if (result)
         return result;
@@ -12156,29 +12180,27 @@ static specdec_result specdec__draft_model_fill(specdec__drafter *d, const specd
         if (i)
             p->tokens[i] = -1;
     }
-    specdec__draft_children(d, p, 0, logits);
-    batch.n = 0;
-    batch.tokens = d->tokens;
-    batch.parents = d->parents;
-    batch.views = d->views;
-    batch.wanted = NULL;
+    specdec__draft_children(d, p, 0, c->logits);
     for (from = 1; from < tree->n; from = to) {
-        batch.done = batch.n;
+        specdec__batch batch;
+
+        done = n;
         for (to = from; to < tree->n && p->depth[to] == p->depth[from]; to++) {
-            if (p->tokens[to] < 0 || !specdec__tree_has_children(tree, to))
+            if (p->tokens[to] < 0 || specdec__tree_child(tree, to, to + 1) == tree->n)
                 continue;
-            d->tokens[batch.n] = p->tokens[to];
-            d->parents[batch.n] = tree->parents[to] ? d->node[tree->parents[to]] : -1;
-            d->node[to] = batch.n++;
+            c->tokens[n] = p->tokens[to];
+            c->parents[n] = tree->parents[to] ? d->node[tree->parents[to]] : -1;
+            d->node[to] = n++;
         }
-        if (batch.n == batch.done)
+        if (n == done)
             continue;
-        result = specdec__forward(d->context, &batch, error);
+        batch = specdec__forward_batch(c, done, n);
+        result = specdec__forward(c, &batch, error);
         if (result)
             return result;
         for (i = from, row = 0; i < to; i++)
             if (d->node[i] >= 0)
-                specdec__draft_children(d, p, i, logits + (size_t)row++ * (size_t)d->context->model->vocab_size);
+                specdec__draft_children(d, p, i, c->logits + (size_t)row++ * (size_t)c->model->vocab_size);
     }
     return SPECDEC_OK;
 }
@@ -12216,7 +12238,7 @@ static void specdec__draft_offer(specdec__drafter *d, const specdec__proposal *p
 static specdec_result specdec__draft_model_extend(specdec__drafter *d, const specdec__proposal *p, specdec__growth *g, int count,
                                                   specdec_error *error)
 {
-    const size_t vocab = (size_t)d->context->model->vocab_size;
+    specdec__context *c = d->context;
     specdec_result result;
     specdec__batch batch;
     int i;
@@ -12229,20 +12251,16 @@ static specdec_result specdec__draft_model_extend(specdec__drafter *d, const spe
         for (i = 0; i < count; i++) {
             int at = g->chosen[i], parent = g->tree.parents[at];
 
-            d->tokens[g->ran + i] = g->tokens[at];
-            d->parents[g->ran + i] = parent ? d->node[parent] : -1;
+            c->tokens[g->ran + i] = g->tokens[at];
+            c->parents[g->ran + i] = parent ? d->node[parent] : -1;
             d->node[at] = g->ran + i;
         }
-        batch.done = g->ran;
-        batch.n = g->ran += count;
-        batch.tokens = d->tokens;
-        batch.parents = d->parents;
-        batch.views = d->views;
-        batch.wanted = NULL;
-        result = specdec__forward(d->context, &batch, error);
+        batch = specdec__forward_batch(c, g->ran, g->ran + count);
+        g->ran += count;
+        result = specdec__forward(c, &batch, error);
     }
     for (i = 0; !result && i < count; i++)
-        specdec__draft_offer(d, p, g, g->chosen[i], d->context->logits + (size_t)i * vocab);
+        specdec__draft_offer(d, p, g, g->chosen[i], c->logits + (size_t)i * (size_t)c->model->vocab_size);
     return result;
 }
 
@@ -12267,8 +12285,6 @@ static const specdec__drafter_kind specdec__draft_model = {
 static void specdec__draft_model_init(specdec__drafter *d, specdec__context *context, const specdec_sampling *sampling, int vocab,
                                      int vocab_rows, int candidates, specdec__arena *arena)
 {
-    int i, most = context->most;
-
     memset(d, 0, sizeof *d);
     d->kind = &specdec__draft_model;
     d->vocab = vocab;
@@ -12277,18 +12293,12 @@ static void specdec__draft_model_init(specdec__drafter *d, specdec__context *con
     d->chooser.sampling = sampling;
     d->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, context->model->vocab_size);
     d->context = context;
-    d->views = SPECDEC__TAKE(arena, specdec__view *, most);
-    d->wanted = SPECDEC__TAKE(arena, unsigned char, most);
-    d->node = SPECDEC__TAKE(arena, int32_t, specdec__max_int(most, candidates));
-    d->tokens = SPECDEC__TAKE(arena, int32_t, most);
-    d->parents = SPECDEC__TAKE(arena, int32_t, most);
-    for (i = 0; d->views && i < most; i++)
-        d->views[i] = &context->view;
+    d->node = SPECDEC__TAKE(arena, int32_t, specdec__max_int(context->most, candidates));
 }
 
 /* ======================================================================================================================
  * >>tune (private): what steps cost and how guesses fare, measured while running; which tree pays best now.
- *     May call: >>base >>tree >>ngram
+ *     May call: >>base >>tree
  * ====================================================================================================================== */
 
 #define SPECDEC__TUNE_RANKS 8   /* acceptance is told apart for that many ranks */
@@ -12639,10 +12649,6 @@ struct specdec {
     int32_t *tree_depth, *tree_tokens, *guess_tokens;
     float *guess_probability;
     signed char *tree_bin;                 /* (tree): -1 for the draft model's nodes, else the n-gram bin */
-    int32_t *batch_tokens, *batch_parents; /* (most) */
-    int *path;                             /* (most) */
-    specdec__view **views;
-    unsigned char *wanted;
     int32_t *place;                        /* (tree): batch place of a tree node, or -1 */
     double model_seconds, excused;         /* of this step: what the draft model took, and what of it is not held against it */
     int drafted_nodes;                     /* nodes of the tree before n-grams were added; 1: the draft model was not asked */
@@ -12831,7 +12837,7 @@ static int specdec__engine_threads(const specdec__model *model, int threads)
 static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_config *c = &e->config;
-    int kv = specdec__kv_find_type(c->kv), drafts, most, i;
+    int kv = specdec__kv_find_type(c->kv), drafts, most;
     specdec_result r;
 
     if ((r = specdec__engine_model(&c->target, &e->own_target, &e->target_model, arena, error)) != SPECDEC_OK)
@@ -12865,13 +12871,6 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
     e->chooser.sampling = &e->config.sampling;
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
     e->text = SPECDEC__TAKE(arena, int32_t, 2 * ((size_t)e->context + (size_t)c->tree_depth + 1));
-    e->batch_tokens = SPECDEC__TAKE(arena, int32_t, most);
-    e->batch_parents = SPECDEC__TAKE(arena, int32_t, most);
-    e->path = SPECDEC__TAKE(arena, int, most);
-    e->wanted = SPECDEC__TAKE(arena, unsigned char, most);
-    e->views = SPECDEC__TAKE(arena, specdec__view *, most);
-    for (i = 0; e->views && i < most; i++)
-        e->views[i] = &e->target.view;
     specdec__engine_text(e, arena);
     return specdec__engine_tree(e, arena, error);
 }
@@ -12894,23 +12893,16 @@ static specdec_result specdec__engine_repack(specdec *e, specdec__arena *arena, 
 
 /* Seconds of a forward of n tokens that are forgotten again, the least of three: buffers are cold at first, and others may
    want the processor. 0 when it fails. */
-static double specdec__engine_try(specdec *e, specdec__context *c, int n)
+static double specdec__engine_try(specdec__context *c, int n)
 {
-    specdec__batch batch;
+    specdec__batch batch = specdec__forward_batch(c, 0, n);
     double least = 0;
     int i;
 
     for (i = 0; i < n; i++) {
-        e->batch_tokens[i] = 0;
-        e->batch_parents[i] = i - 1;
-        e->views[i] = &c->view;
+        c->tokens[i] = 0;
+        c->parents[i] = i - 1;
     }
-    batch.n = n;
-    batch.done = 0;
-    batch.tokens = e->batch_tokens;
-    batch.parents = e->batch_parents;
-    batch.views = e->views;
-    batch.wanted = NULL;
     for (i = 0; i < 3; i++) {
         double start = specdec__os_seconds(), seconds;
 
@@ -12919,8 +12911,6 @@ static double specdec__engine_try(specdec *e, specdec__context *c, int n)
         seconds = specdec__os_seconds() - start;
         least = i && least < seconds ? least : seconds;
     }
-    for (i = 0; i < n; i++)
-        e->views[i] = &e->target.view;
     return least;
 }
 
@@ -12934,10 +12924,10 @@ static void specdec__engine_trial(specdec *e)
 
     if (e->config.drafting == SPECDEC_DRAFT_OFF || e->config.drafting == SPECDEC_DRAFT_MODEL || bytes > SPECDEC__TUNE_SMALL)
         return;
-    if (e->drafting && (seconds = specdec__engine_try(e, &e->draft, 1)) > 0)
+    if (e->drafting && (seconds = specdec__engine_try(&e->draft, 1)) > 0)
         specdec__tune_see(&e->tune.level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
-        if ((seconds = specdec__engine_try(e, &e->target, n)) > 0)
+        if ((seconds = specdec__engine_try(&e->target, n)) > 0)
             specdec__tune_step(&e->tune, n, seconds);
 }
 
@@ -12969,35 +12959,12 @@ static specdec_result specdec__engine_start(specdec *e, specdec_error *error)
 /* Runs text[view length, count) through the target; row: the last token's logits are wanted, and become row 0. */
 static specdec_result specdec__engine_prefill(specdec *e, int count, int row)
 {
-    specdec__context *c = &e->target;
-    int from = c->view.length, total = count - from, i;
+    specdec_result result =
+        specdec__forward_text(&e->target, e->text, count, e->config.batch, row, &e->config.hooks, &e->error);
 
-    while (c->view.length < count) {
-        int n = specdec__min_int(e->config.batch, count - c->view.length);
-        specdec__batch batch;
-        specdec_result result;
-
-        memset(e->wanted, 0, (size_t)n);
-        e->wanted[n - 1] = (unsigned char)(row && c->view.length + n == count);
-        for (i = 0; i < n; i++) {
-            e->batch_parents[i] = i - 1;
-            e->path[i] = i;
-        }
-        batch.n = n;
-        batch.done = 0;
-        batch.tokens = e->text + c->view.length;
-        batch.parents = e->batch_parents;
-        batch.views = e->views;
-        batch.wanted = e->wanted;
-        result = specdec__forward(c, &batch, &e->error);
-        if (result)
-            return result;
-        specdec__view_commit(&c->view, &c->kv, e->path, n);
-        if (e->config.hooks.progress && total > 1)
-            e->config.hooks.progress(e->config.hooks.user_data, "prefill", c->view.length - from, total);
-    }
-    e->row_ready = row;
-    return SPECDEC_OK;
+    if (!result)
+        e->row_ready = row;
+    return result;
 }
 
 /* Forgets what the target computed for the last of count tokens and for those behind it: it becomes a root again. */
@@ -13094,26 +13061,22 @@ static specdec_result specdec__engine_prompt(specdec *e, const int32_t *tokens, 
 /* --- the step -------------------------------------------------------------------------------------------------------- */
 
 /* The tree's filled nodes become a batch for the target. */
-static void specdec__engine_batch(specdec *e, specdec__batch *batch)
+static specdec__batch specdec__engine_batch(specdec *e)
 {
-    int i;
+    specdec__context *c = &e->target;
+    int i, n = 0;
 
-    batch->n = 0;
     for (i = 0; i < e->tree.n; i++) {
         int parent = e->tree.parents[i];
 
         e->place[i] = -1;
         if (i && (e->tree_tokens[i] < 0 || e->place[parent] < 0))
             continue;
-        e->place[i] = batch->n;
-        e->batch_tokens[batch->n] = e->tree_tokens[i];
-        e->batch_parents[batch->n++] = i ? e->place[parent] : -1;
+        e->place[i] = n;
+        c->tokens[n] = e->tree_tokens[i];
+        c->parents[n++] = i ? e->place[parent] : -1;
     }
-    batch->done = 0;
-    batch->tokens = e->batch_tokens;
-    batch->parents = e->batch_parents;
-    batch->views = e->views;
-    batch->wanted = NULL;
+    return specdec__forward_batch(c, 0, n);
 }
 
 /* Notes how the draft model's offers behind a reached node fared, also those that were not verified. */
@@ -13122,74 +13085,49 @@ static void specdec__engine_note_offers(specdec *e, int node, int32_t token)
     const specdec__growth *g = &e->growth;
     int i, parent = g->kept[node], came = 0;
 
-    for (i = parent + 1; i < g->tree.n && g->tree.parents[i] <= parent; i++)
-        if (g->tree.parents[i] == parent) {
-            int bin = specdec__tune_bin(g->share[i]), rank = g->tree.ranks[i] - 1, hit = g->tokens[i] == token;
+    for (i = specdec__tree_child(&g->tree, parent, parent + 1); i < g->tree.n;
+         i = specdec__tree_child(&g->tree, parent, i + 1)) {
+        int bin = specdec__tune_bin(g->share[i]), rank = g->tree.ranks[i] - 1, hit = g->tokens[i] == token;
 
-            e->tune.share[bin] += (double)g->share[i];
-            e->tune.taken[bin] += hit;
-            e->tune.offered[rank] += !came; /* later ranks count when the earlier ones have failed */
-            e->tune.accepted[rank] += hit;
-            came |= hit;
-        }
+        e->tune.share[bin] += (double)g->share[i];
+        e->tune.taken[bin] += hit;
+        e->tune.offered[rank] += !came; /* later ranks count when the earlier ones have failed */
+        e->tune.accepted[rank] += hit;
+        came |= hit;
+    }
 }
 
-/* Notes how the children of a reached node fared; child: the accepted one, or -1; token: what came. */
+/* Notes how the filled children of a reached node fared; child: which of them was accepted, or -1; token: what came. */
 static void specdec__engine_note(specdec *e, int node, int child, int32_t token)
 {
+    const specdec_tree *tree = &e->tree;
     int i, failed = e->grown;
 
     if (e->grown && node < e->drafted_nodes)
         specdec__engine_note_offers(e, node, token);
-    for (i = node + 1; i < e->tree.n; i++)
-        if (e->tree.parents[i] == node && e->place[i] >= 0) {
-            int rank = specdec__min_int(e->tree.ranks[i], (int)SPECDEC__COUNT(e->stats.offered_by_rank)) - 1;
+    for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1))
+        if (e->place[i] >= 0) {
+            int rank = specdec__min_int(tree->ranks[i], (int)SPECDEC__COUNT(e->stats.offered_by_rank)) - 1, hit = child-- == 0;
 
             e->stats.offered_by_rank[rank]++;
-            e->stats.accepted_by_rank[rank] += i == child;
+            e->stats.accepted_by_rank[rank] += hit;
             if (e->tree_bin[i] < 0 && !failed) { /* the draft model's: later ranks count when the earlier ones have failed */
                 e->tune.offered[rank]++;
-                e->tune.accepted[rank] += i == child;
-                failed = i == child;
+                e->tune.accepted[rank] += hit;
+                failed = hit;
             }
         }
 }
 
-/* The child of a node that holds a token; -1: none. */
-static int specdec__engine_child(const specdec *e, int node, int32_t token)
-{
-    int i;
-
-    for (i = node + 1; i < e->tree.n; i++)
-        if (e->tree.parents[i] == node && e->place[i] >= 0 && e->tree_tokens[i] == token)
-            return i;
-    return -1;
-}
-
-/* The token at a node's position and the child that holds it, or -1: coupled, greedy, or by a rejection rule. */
-static int32_t specdec__engine_decide(specdec *e, int node, int *child)
+/* Decides by a rejection rule at a node whose children hold children[count]. */
+static void specdec__engine_judge(specdec *e, int node, const int32_t *children, int count, specdec_verdict *verdict)
 {
     const int vocab = e->target_model->vocab_size;
     const float *logits = e->target.logits + (size_t)e->place[node] * (size_t)vocab;
-    int32_t children[SPECDEC__MAX_TREE];
-    int nodes[SPECDEC__MAX_TREE], count = 0, i;
     specdec_uniform uniform;
-    specdec_verdict verdict;
     specdec_choice choice;
-    specdec_candidate best;
     specdec__row row;
 
-    if (e->rule == SPECDEC_RULE_COUNT) {
-        best.token = 0;
-        specdec__choose(&e->chooser, logits, vocab, e->text, e->count, 1, &best);
-        *child = specdec__engine_child(e, node, best.token);
-        return best.token;
-    }
-    for (i = node + 1; i < e->tree.n; i++)
-        if (e->tree.parents[i] == node && e->place[i] >= 0) {
-            nodes[count] = i;
-            children[count++] = e->tree_tokens[i];
-        }
     specdec__row_init(&row, &e->kernels, &e->config.sampling, e->chooser.items, logits, vocab, e->text, e->count);
     specdec__row_weights(&row, e->target_distribution);
     uniform.seed = e->config.sampling.seed;
@@ -13201,54 +13139,62 @@ static int32_t specdec__engine_decide(specdec *e, int node, int *child)
     choice.vocab = vocab;
     choice.child_count = count;
     choice.random = &uniform;
-    verdict.child = -1;
-    verdict.token = 0;
-    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels.residuals, &choice, &verdict);
-    *child = verdict.child < 0 ? -1 : nodes[verdict.child];
-    return verdict.token;
+    verdict->token = 0;
+    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels.residuals, &choice, verdict);
 }
 
-/* Walks down the tree as long as a child is accepted. Appends the tokens to the text and leaves the accepted nodes, root
-   first, in path. Returns their number. */
-static int specdec__engine_verify(specdec *e, int32_t *path)
+/* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. A token that ends
+   the text ends the walk, too. */
+static specdec_result specdec__engine_decide(void *engine, int node, const int32_t *children, int count, specdec_verdict *verdict)
 {
-    int node = 0, length = 0;
+    specdec *e = (specdec *)engine;
+    const int vocab = e->target_model->vocab_size;
+    specdec_candidate best;
 
-    for (;;) {
-        int child;
-        int32_t token = specdec__engine_decide(e, node, &child);
-
-        path[length++] = node;
-        specdec__engine_note(e, node, child, token);
-        e->text[e->count++] = token;
-        if (child < 0 || specdec__vocab_is_end(&e->target_model->vocab, token))
-            return length;
-        node = child;
+    best.token = 0;
+    if (e->rule == SPECDEC_RULE_COUNT) {
+        specdec__choose(&e->chooser, e->target.logits + (size_t)e->place[node] * (size_t)vocab, vocab, e->text, e->count, 1, &best);
+        specdec_verify_match(verdict, children, count, best.token);
+    } else {
+        specdec__engine_judge(e, node, children, count, verdict);
     }
+    specdec__engine_note(e, node, verdict->child, verdict->token);
+    e->text[e->count++] = verdict->token;
+    if (specdec__vocab_is_end(&e->target_model->vocab, verdict->token))
+        verdict->child = -1;
+    return SPECDEC_OK;
+}
+
+/* Appends the tokens that are accepted to the text and leaves their nodes in path, the root first: *length of them. */
+static specdec_result specdec__engine_verify(specdec *e, int32_t *path, int *length)
+{
+    int32_t accepted[SPECDEC__MAX_TREE];
+
+    path[0] = 0;
+    return specdec_verify_walk(path + 1, accepted, length, &e->tree, e->tree_tokens, specdec__engine_decide, e, &e->error);
 }
 
 /* Adds the n-gram drafter's first `count` guesses to the tree; those that are there already are not doubled. */
 static void specdec__engine_merge(specdec *e, int count)
 {
+    specdec_tree *tree = &e->tree;
     int32_t at[SPECDEC__MAX_TREE];
-    int i, j, siblings;
+    int i, j;
 
     at[0] = 0;
     for (i = 1; i < count; i++) {
         int parent = at[e->guess.parents[i]];
 
         at[i] = -1;
-        for (j = parent + 1, siblings = 0; parent >= 0 && j < e->tree.n; j++)
-            if (e->tree.parents[j] == parent) {
-                siblings++;
-                at[i] = e->tree_tokens[j] == e->guess_tokens[i] ? j : at[i];
-            }
-        if (parent < 0 || at[i] >= 0 || e->tree.n >= e->tree.capacity)
+        if (parent < 0)
             continue;
-        j = e->tree.n++;
-        at[i] = j;
-        e->tree.parents[j] = parent;
-        e->tree.ranks[j] = siblings + 1;
+        for (j = specdec__tree_child(tree, parent, parent + 1); j < tree->n; j = specdec__tree_child(tree, parent, j + 1))
+            if (e->tree_tokens[j] == e->guess_tokens[i])
+                at[i] = j;
+        if (at[i] >= 0 || tree->n >= tree->capacity)
+            continue;
+        at[i] = j = tree->n++;
+        specdec__tree_put(tree, j, parent, specdec__tree_rank(tree, j, parent));
         e->tree_depth[j] = e->tree_depth[parent] + 1;
         e->tree_tokens[j] = e->guess_tokens[i];
         e->tree_bin[j] = (signed char)specdec__tune_bin(e->guess_probability[i]);
@@ -13497,7 +13443,7 @@ static int specdec__engine_levels(const specdec *e)
 static specdec_result specdec__engine_speculate(specdec *e)
 {
     double start = specdec__os_seconds(), drafted, verified;
-    int32_t path[SPECDEC__MAX_TREE];
+    int32_t path[SPECDEC__MAX_TREE + 1];
     int length, i, before = e->count;
     specdec__tune_outcome outcome;
     specdec__batch batch;
@@ -13506,15 +13452,17 @@ static specdec_result specdec__engine_speculate(specdec *e)
     drafted = specdec__os_seconds();
     if (result)
         return result;
-    specdec__engine_batch(e, &batch);
+    batch = specdec__engine_batch(e);
     result = specdec__forward(&e->target, &batch, &e->error);
     if (result)
         return result;
     verified = specdec__os_seconds();
-    length = specdec__engine_verify(e, path);
+    result = specdec__engine_verify(e, path, &length);
+    if (result)
+        return result;
     for (i = 0; i < length; i++)
-        e->path[i] = e->place[path[i]];
-    specdec__view_commit(&e->target.view, &e->target.kv, e->path, length);
+        e->target.path[i] = e->place[path[i]];
+    specdec__view_commit(&e->target.view, &e->target.kv, e->target.path, length);
     if (e->drafted_nodes > 1) {
         int32_t drafted_path[SPECDEC__MAX_TREE];
 
@@ -13941,19 +13889,14 @@ specdec_result specdec_forward(specdec *e, const int32_t *tokens, const int32_t 
     if (result)
         return result;
     if (root) {
-        e->batch_tokens[0] = e->text[e->handed_out - 1];
-        e->batch_parents[0] = -1;
+        e->target.tokens[0] = e->text[e->handed_out - 1];
+        e->target.parents[0] = -1;
     }
     for (i = 0; i < count; i++) {
-        e->batch_tokens[root + i] = tokens[i];
-        e->batch_parents[root + i] = parents[i] < 0 ? root - 1 : parents[i] + root;
+        e->target.tokens[root + i] = tokens[i];
+        e->target.parents[root + i] = parents[i] < 0 ? root - 1 : parents[i] + root;
     }
-    batch.n = count + root;
-    batch.done = 0;
-    batch.tokens = e->batch_tokens;
-    batch.parents = e->batch_parents;
-    batch.views = e->views;
-    batch.wanted = NULL;
+    batch = specdec__forward_batch(&e->target, 0, count + root);
     result = specdec__engine_uncancel(e, specdec__forward(&e->target, &batch, &e->error));
     if (!result)
         memcpy(logits, e->target.logits + (size_t)root * (size_t)vocab, (size_t)count * (size_t)vocab * sizeof *logits);
@@ -14045,9 +13988,12 @@ void specdec_model_deinit(specdec_model *model)
 #else /* SPECDEC__ISA: this file is including itself */
 
 /* ======================================================================================================================
- * Float loops over 16 lanes, written once: specdec.h includes itself here once per instruction set (SPECDEC__ISA), and
- * V and X stand for its vector type and its operations. Lanes are separate rows, keys or dimensions; where they are parts
- * of one sum (norm, softmax), 16 strided partials meet in one fixed tree, so every instruction set gives the same bits.
+ * >>lanes (private): float loops over 16 lanes, written once, a part of >>kernel. specdec.h includes itself here once per
+ *     instruction set (SPECDEC__ISA), and V and X stand for its vector type and its operations.
+ *     May call: >>base >>quant >>op >>kernel
+ *
+ * Lanes are separate rows, keys or dimensions; where they are parts of one sum (norm, softmax), 16 strided partials meet in
+ * one fixed tree, so every instruction set gives the same bits.
  * ====================================================================================================================== */
 
 #define V SPECDEC__PASTE(SPECDEC__ISA, v)

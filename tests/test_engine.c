@@ -820,7 +820,7 @@ static void test_cancel_worst(void)
     batch.n = 1;
     batch.tokens = &node;
     batch.parents = &none;
-    batch.views = s.engine->views;
+    batch.views = s.engine->target.views;
     CHECK(!specdec__forward(&s.engine->target, &batch, NULL));
     memset(&b, 0, sizeof b);
     read_on(s.engine, &b);

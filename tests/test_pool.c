@@ -363,6 +363,29 @@ static void test_many(void)
     }
 }
 
+static void test_processors(void)
+{
+    TEST("processors are those that this process may use");
+    CHECK(specdec__os_processors() >= 1);
+#if defined(__linux__)
+    {
+        unsigned long mine[128] = {0}, one[128] = {0};
+        long bytes = syscall(SYS_sched_getaffinity, 0, sizeof mine, mine), i = 0;
+
+        while (i < 128 && !mine[i])
+            i++;
+        if (bytes <= 0 || i == 128) {
+            SKIP("the system does not tell");
+            return;
+        }
+        one[i] = mine[i] & (~mine[i] + 1);
+        CHECK(syscall(SYS_sched_setaffinity, 0, (size_t)bytes, one) == 0);
+        CHECK_EQUAL_INT(specdec__os_processors(), 1);
+        CHECK(syscall(SYS_sched_setaffinity, 0, (size_t)bytes, mine) == 0);
+    }
+#endif
+}
+
 int main(void)
 {
     quick = getenv("SPECDEC_QUICK") != NULL;
@@ -374,5 +397,6 @@ int main(void)
     test_parking();
     test_life();
     test_many();
+    test_processors();
     return check_report("test_pool");
 }

@@ -435,30 +435,20 @@ static int measure_position(measure *m, measure_rates *r, const float *target, c
     return fits;
 }
 
-/* Runs text[from, to) through a model behind the from tokens that its view holds, and commits it; wanted: rows of logits. */
-static int measure_forward(measure *m, specdec__context *c, int from, int to, int wanted)
+/* Runs text[from, to) through a model behind the from tokens that its view holds, all rows wanted, and commits it. */
+static int measure_forward(measure *m, specdec__context *c, int from, int to)
 {
-    specdec *e = m->e;
-    specdec__view *views[MEASURE_NODES];
-    specdec__batch batch;
+    specdec__batch batch = specdec__forward_batch(c, 0, to - from);
     int i;
 
     for (i = 0; i < to - from; i++) {
-        e->batch_tokens[i] = m->text[from + i] < c->model->vocab_size ? m->text[from + i] : 0;
-        e->batch_parents[i] = i - 1;
-        e->wanted[i] = (unsigned char)wanted;
-        e->path[i] = i;
-        views[i] = &c->view;
+        c->tokens[i] = m->text[from + i] < c->model->vocab_size ? m->text[from + i] : 0;
+        c->parents[i] = i - 1;
+        c->path[i] = i;
     }
-    batch.n = to - from;
-    batch.done = 0;
-    batch.tokens = e->batch_tokens;
-    batch.parents = e->batch_parents;
-    batch.views = views;
-    batch.wanted = e->wanted;
-    if (specdec__forward(c, &batch, &e->error))
+    if (specdec__forward(c, &batch, &m->e->error))
         return measure_failed(m);
-    specdec__view_commit(&c->view, &c->kv, e->path, to - from);
+    specdec__view_commit(&c->view, &c->kv, c->path, to - from);
     return 1;
 }
 
@@ -467,10 +457,7 @@ static int measure_catch_up(measure *m, specdec__context *c, int length)
 {
     if (c->view.length > length)
         specdec__view_truncate(&c->view, &c->kv, length);
-    while (c->view.length < length)
-        if (!measure_forward(m, c, c->view.length, specdec__min_int(c->view.length + MEASURE_NODES, length), 0))
-            return 0;
-    return 1;
+    return !specdec__forward_text(c, m->text, length, MEASURE_NODES, 0, NULL, &m->e->error) || measure_failed(m);
 }
 
 /* Decides at every position of the written text. The engine is left behind its prompt. */
@@ -483,7 +470,7 @@ static int measure_rows(measure *m, measure_rates *r, int draws, int all)
     for (from = m->prompt - 1; ok && from < m->count - 1; from += MEASURE_NODES) {
         int to = specdec__min_int(from + MEASURE_NODES, m->count - 1);
 
-        ok = measure_forward(m, &e->target, from, to, 1) && measure_forward(m, &e->draft, from, to, 1);
+        ok = measure_forward(m, &e->target, from, to) && measure_forward(m, &e->draft, from, to);
         for (i = from; ok && i < to; i++)
             fits &= measure_position(m, r, e->target.logits + (size_t)(i - from) * (size_t)m->vocab,
                                      e->draft.logits + (size_t)(i - from) * (size_t)e->draft_model->vocab_size, i + 1, draws, all);
@@ -605,24 +592,20 @@ static PROGRAM_UNUSED double measure_median(double *values, int count)
 static PROGRAM_UNUSED int measure_step_times(measure *m, const int32_t *widths, int count, int repeats, double *seconds)
 {
     static double times[16][32];
-    specdec__batch batch;
+    specdec__context *c = &m->e->target;
     int i, w;
 
     measure_rewind(m);
     for (i = 0; i < MEASURE_NODES; i++) {
-        m->e->batch_tokens[i] = (100 + i * 7) % m->vocab;
-        m->e->batch_parents[i] = i - 1;
+        c->tokens[i] = (100 + i * 7) % m->vocab;
+        c->parents[i] = i - 1;
     }
-    memset(&batch, 0, sizeof batch);
-    batch.tokens = m->e->batch_tokens;
-    batch.parents = m->e->batch_parents;
-    batch.views = m->e->views;
     for (i = 0; i < repeats; i++)
         for (w = 0; w < count; w++) {
+            specdec__batch batch = specdec__forward_batch(c, 0, widths[w]);
             double start = program_seconds();
 
-            batch.n = widths[w];
-            if (specdec__forward(&m->e->target, &batch, &m->e->error))
+            if (specdec__forward(c, &batch, &m->e->error))
                 return measure_failed(m);
             times[w][i] = program_seconds() - start;
         }

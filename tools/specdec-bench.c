@@ -319,20 +319,17 @@ static double step_seconds(specdec__context *c, const specdec__batch *batch)
 /* A chain of n nodes behind the context, all rows of logits wanted, or the last one only. */
 static void make_chain(specdec *e, specdec__batch *batch, int n, int last_only)
 {
+    specdec__context *c = &e->target;
     int i;
 
     for (i = 0; i < n; i++) {
-        e->batch_tokens[i] = (int32_t)(100 + i * 7) % e->target_model->vocab_size;
-        e->batch_parents[i] = i - 1;
-        e->wanted[i] = (unsigned char)(!last_only || i == n - 1);
-        e->path[i] = i;
+        c->tokens[i] = (int32_t)(100 + i * 7) % c->model->vocab_size;
+        c->parents[i] = i - 1;
+        c->wanted[i] = (unsigned char)(!last_only || i == n - 1);
+        c->path[i] = i;
     }
-    batch->n = n;
-    batch->done = 0;
-    batch->tokens = e->batch_tokens;
-    batch->parents = e->batch_parents;
-    batch->views = e->views;
-    batch->wanted = e->wanted;
+    *batch = specdec__forward_batch(c, 0, n);
+    batch->wanted = c->wanted;
 }
 
 static void fill_context(specdec *e, int tokens)
@@ -345,7 +342,7 @@ static void fill_context(specdec *e, int tokens)
 
         make_chain(e, &batch, n, 1);
         specdec__forward(&e->target, &batch, NULL);
-        specdec__view_commit(&e->target.view, &e->target.kv, e->path, n);
+        specdec__view_commit(&e->target.view, &e->target.kv, e->target.path, n);
         tokens -= n;
     }
 }
