@@ -14180,10 +14180,30 @@ SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const s
         X(dot_float_columns)(panel->u.values, blocks * 32, values, x->stride, sums, 1);
 }
 
+/* acc (count, chunks) += weight * row: a row of 16 * chunks lanes times the weights[c * stride] of count sums. */
+SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weights, int stride, const float *row, int count,
+                                     int chunks)
+{
+    V v[SPECDEC__WIDTH];
+    int c, i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < chunks; i++)
+        v[i] = X(load)(row + i * 16);
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++) {
+        V w = X(set)(weights[c * stride]);
+
+        SPECDEC__UNROLL
+        for (i = 0; i < chunks; i++)
+            acc[c][i] = X(madd)(w, v[i], acc[c][i]);
+    }
+}
+
 /* scores (query, key) = sum over dimensions, in order, of query * key; lanes are keys, SPECDEC__WIDTH vectors a pass. */
 SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const float *keys, float *scores, int count)
 {
-    V acc[4][SPECDEC__WIDTH], k[SPECDEC__WIDTH];
+    V acc[4][SPECDEC__WIDTH];
     int from, c, d, i;
 
     for (from = 0; from < SPECDEC__KEYS; from += 16 * SPECDEC__WIDTH) {
@@ -14192,19 +14212,8 @@ SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const
             SPECDEC__UNROLL
             for (i = 0; i < SPECDEC__WIDTH; i++)
                 acc[c][i] = X(set)(0);
-        for (d = 0; d < dim; d++) {
-            SPECDEC__UNROLL
-            for (i = 0; i < SPECDEC__WIDTH; i++)
-                k[i] = X(load)(keys + d * SPECDEC__KEYS + from + i * 16);
-            SPECDEC__UNROLL
-            for (c = 0; c < count; c++) {
-                V q = X(set)(queries[c * dim + d]);
-
-                SPECDEC__UNROLL
-                for (i = 0; i < SPECDEC__WIDTH; i++)
-                    acc[c][i] = X(madd)(q, k[i], acc[c][i]);
-            }
-        }
+        for (d = 0; d < dim; d++)
+            X(add_row)(acc, queries + d, dim, keys + d * SPECDEC__KEYS + from, count, SPECDEC__WIDTH);
         SPECDEC__UNROLL
         for (c = 0; c < count; c++)
             SPECDEC__UNROLL
@@ -14267,22 +14276,8 @@ SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *valu
         SPECDEC__UNROLL
         for (i = 0; i < chunks; i++)
             acc[c][i] = X(load)(out[c] + d + i * 16);
-    for (j = 0; j < valid; j++) {
-        const float *row = values + j * dim + d;
-        V v[SPECDEC__WIDTH];
-
-        SPECDEC__UNROLL
-        for (i = 0; i < chunks; i++)
-            v[i] = X(load)(row + i * 16);
-        SPECDEC__UNROLL
-        for (c = 0; c < count; c++) {
-            V w = X(set)(weights[c * SPECDEC__KEYS + j]);
-
-            SPECDEC__UNROLL
-            for (i = 0; i < chunks; i++)
-                acc[c][i] = X(madd)(w, v[i], acc[c][i]);
-        }
-    }
+    for (j = 0; j < valid; j++)
+        X(add_row)(acc, weights + j, SPECDEC__KEYS, values + j * dim + d, count, chunks);
     SPECDEC__UNROLL
     for (c = 0; c < count; c++)
         SPECDEC__UNROLL
