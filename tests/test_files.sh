@@ -143,7 +143,7 @@ long=$(printf '%0255d' 7)
 quantize $DRAFT "$T/$long" Q4_0
 check "a name may be as long as the system allows" same "$T/q4.gguf" "$T/$long"
 cp $DRAFT "$T/-in.gguf"
-program=$(cd "${B%/*}" && pwd)/${B##*/}/specdec-quantize
+program=$(cd "$B" && pwd)/specdec-quantize
 for how in "-t 1 -- -in.gguf - q4_0" "-t 1 ./-in.gguf - Q4_0" "./-in.gguf - Q4_0 -t 2" "./-in.gguf -t 2 - Q4_0"; do
     # shellcheck disable=SC2086
     (cd "$T" && "$program" $how > order.gguf 2> err)
