@@ -155,7 +155,7 @@ typedef struct specdec_sampling {
     float min_p;               /* keep those at least this probable, relative to the best; 0: off */
     float repetition_penalty;  /* positive logits of recent tokens are divided by it, others multiplied; 0 or 1: off */
     int32_t repetition_window; /* how many recent tokens that looks at; 0: 64, -1: all that are handed over */
-    uint64_t seed;             /* the text is a function of prompt, models and seed */
+    uint64_t seed;             /* the text is a function of prompt, target and seed; with the rules of rejection also of the trees */
 } specdec_sampling;
 
 /* A token and what it is ranked by: a logit, or a logit with its noise. */
