@@ -725,8 +725,10 @@ static void test_kernels(void)
             TEST("tiles of any bytes times columns give the same bits with every instruction set");
             check_multiply(&scalar, &kernels);
             TEST("so do they without the kernels that are made for one type");
-            memset(kernels.multiply, 0, sizeof kernels.multiply);
-            check_multiply(&scalar, &kernels);
+            if (kernels.multiply[SPECDEC__TYPE_Q8_0]) {
+                memset(kernels.multiply, 0, sizeof kernels.multiply);
+                check_multiply(&scalar, &kernels);
+            }
             TEST("rows of logits are sampled from in the same way with every instruction set");
             check_vocabulary(&scalar, &kernels);
         }
