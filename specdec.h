@@ -12892,8 +12892,8 @@ static specdec_result specdec__engine_repack(specdec *e, specdec__arena *arena, 
 /* --- what steps cost ------------------------------------------------------------------------------------------------ */
 
 /* Seconds of a forward of n tokens that are forgotten again, the least of three: buffers are cold at first, and others may
-   want the processor. 0 when it fails. */
-static double specdec__engine_try(specdec__context *c, int n)
+   want the processor; fewer tries once the clock has passed `end`. 0 when it fails. */
+static double specdec__engine_try(specdec__context *c, int n, double end)
 {
     specdec__batch batch = specdec__forward_batch(c, 0, n);
     double least = 0;
@@ -12903,7 +12903,7 @@ static double specdec__engine_try(specdec__context *c, int n)
         c->tokens[i] = 0;
         c->parents[i] = i - 1;
     }
-    for (i = 0; i < 3; i++) {
+    for (i = 0; i < 3 && (!i || specdec__os_seconds() < end); i++) {
         double start = specdec__os_seconds(), seconds;
 
         if (specdec__forward(c, &batch, NULL))
@@ -12914,20 +12914,20 @@ static double specdec__engine_try(specdec__context *c, int n)
     return least;
 }
 
-/* Measures steps of small models before there is a text. */
+/* Measures steps of small models before there is a text; without a clock there is nothing to measure. */
 static void specdec__engine_trial(specdec *e)
 {
     const size_t bytes = e->target_model->weight_bytes + (e->drafting ? e->draft_model->weight_bytes : 0);
-    const double end = specdec__os_seconds() + SPECDEC__TUNE_TRIAL;
+    const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL;
     double seconds;
     int n;
 
-    if (e->config.drafting == SPECDEC_DRAFT_OFF || e->config.drafting == SPECDEC_DRAFT_MODEL || bytes > SPECDEC__TUNE_SMALL)
+    if (e->config.drafting == SPECDEC_DRAFT_OFF || e->config.drafting == SPECDEC_DRAFT_MODEL || bytes > SPECDEC__TUNE_SMALL || !(now > 0))
         return;
-    if (e->drafting && (seconds = specdec__engine_try(&e->draft, 1)) > 0)
+    if (e->drafting && (seconds = specdec__engine_try(&e->draft, 1, end)) > 0)
         specdec__tune_see(&e->tune.level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
-        if ((seconds = specdec__engine_try(&e->target, n)) > 0)
+        if ((seconds = specdec__engine_try(&e->target, n, end)) > 0)
             specdec__tune_step(&e->tune, n, seconds);
 }
 

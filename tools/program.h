@@ -1,5 +1,5 @@
 /* program.h - what the command-line programs share: flags read by a table, how programs end, memory, files, a
-   progress bar. Include it behind specdec.h with its implementation. */
+   progress bar. Include it behind specdec.h. */
 #ifndef PROGRAM_H
 #define PROGRAM_H
 

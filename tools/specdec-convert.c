@@ -12,6 +12,7 @@
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
 #include "program.h"
+#include "gguf_writer.h"
 
 /* The header's numbers, in the file's order; what follows from them. */
 typedef enum field {
@@ -66,8 +67,7 @@ typedef struct tool {
     size_t bytes[PARTS];
     uint64_t tensors;   /* of the output */
     uint64_t offset;    /* of the next tensor's values */
-    uint64_t written;
-    program_output out;
+    gguf_writer out;
 } tool;
 
 /* --- reading ------------------------------------------------------------------------------------------------------ */
@@ -153,53 +153,12 @@ static int read_files(tool *t)
 
 /* --- writing ------------------------------------------------------------------------------------------------------ */
 
-static void put(tool *t, const void *bytes, size_t count)
-{
-    program_output_write(&t->out, bytes, count);
-    t->written += count;
-}
-
-static void put_u32(tool *t, uint32_t value)
-{
-    unsigned char bytes[4];
-
-    specdec__store_u32(bytes, value);
-    put(t, bytes, 4);
-}
-
-static void put_u64(tool *t, uint64_t value)
-{
-    put_u32(t, (uint32_t)value);
-    put_u32(t, (uint32_t)(value >> 32));
-}
-
-static void put_text(tool *t, const char *text)
-{
-    put_u64(t, strlen(text));
-    put(t, text, strlen(text));
-}
-
-/* Zeros up to the next multiple of the alignment. */
-static void put_padding(tool *t)
-{
-    while (t->written % ALIGNMENT)
-        put(t, "", 1);
-}
-
-/* One metadata pair that holds a text. */
+/* A metadata pair that holds a text. */
 static void put_pair_text(tool *t, const char *key, const char *text)
 {
-    put_text(t, key);
-    put_u32(t, SPECDEC__GGUF_STRING);
-    put_text(t, text);
-}
-
-/* One metadata pair of four bytes: an integer, or the bits of a float. */
-static void put_pair(tool *t, const char *key, uint32_t type, uint32_t bits)
-{
-    put_text(t, key);
-    put_u32(t, type);
-    put_u32(t, bits);
+    gguf_put_text(&t->out, key, strlen(key));
+    gguf_put_u32(&t->out, SPECDEC__GGUF_STRING);
+    gguf_put_text(&t->out, text, strlen(text));
 }
 
 /* Copies the vocabulary's pairs, or with count_only counts them. A chat template belongs to the other model. */
@@ -217,7 +176,7 @@ static uint64_t copy_vocabulary(tool *t, int count_only)
             continue;
         count++;
         if (!count_only)
-            put(t, c.data + from, c.at - from);
+            gguf_put(&t->out, c.data + from, c.at - from);
     }
     return count;
 }
@@ -232,16 +191,16 @@ static void put_pairs(tool *t)
     const size_t shapes = SPECDEC__COUNT(shape);
     size_t i;
 
-    put_u64(t, 5 + shapes + (t->name != NULL) + copy_vocabulary(t, 1));
+    gguf_put_u64(&t->out, 5 + shapes + (t->name != NULL) + copy_vocabulary(t, 1));
     put_pair_text(t, "general.architecture", "llama");
     if (t->name)
         put_pair_text(t, "general.name", t->name);
-    put_pair(t, "general.file_type", SPECDEC__GGUF_U32, 0); /* F32 */
+    gguf_put_pair(&t->out, "general.file_type", SPECDEC__GGUF_U32, 0); /* F32 */
     for (i = 0; i < shapes; i++)
-        put_pair(t, shape[i].key, SPECDEC__GGUF_U32, (uint32_t)t->number[shape[i].number]);
-    put_pair(t, "llama.rope.dimension_count", SPECDEC__GGUF_U32, (uint32_t)t->number[HEAD_SIZE]);
-    put_pair(t, "llama.rope.freq_base", SPECDEC__GGUF_F32, specdec__bits_from_float(10000.0f));
-    put_pair(t, "llama.attention.layer_norm_rms_epsilon", SPECDEC__GGUF_F32, specdec__bits_from_float(1e-5f));
+        gguf_put_pair(&t->out, shape[i].key, SPECDEC__GGUF_U32, (uint32_t)t->number[shape[i].number]);
+    gguf_put_pair(&t->out, "llama.rope.dimension_count", SPECDEC__GGUF_U32, (uint32_t)t->number[HEAD_SIZE]);
+    gguf_put_pair(&t->out, "llama.rope.freq_base", SPECDEC__GGUF_F32, specdec__bits_from_float(10000.0f));
+    gguf_put_pair(&t->out, "llama.attention.layer_norm_rms_epsilon", SPECDEC__GGUF_F32, specdec__bits_from_float(1e-5f));
     copy_vocabulary(t, 0);
 }
 
@@ -288,13 +247,13 @@ static int check_tensor(tool *t, int i, const char *name, int layer)
 static int put_record(tool *t, int i, const char *name, int layer)
 {
     (void)layer;
-    put_text(t, name);
-    put_u32(t, parts[i].rows == ONE ? 1 : 2);
-    put_u64(t, (uint64_t)t->number[parts[i].columns]);
+    gguf_put_text(&t->out, name, strlen(name));
+    gguf_put_u32(&t->out, parts[i].rows == ONE ? 1 : 2);
+    gguf_put_u64(&t->out, (uint64_t)t->number[parts[i].columns]);
     if (parts[i].rows != ONE)
-        put_u64(t, (uint64_t)t->number[parts[i].rows]);
-    put_u32(t, SPECDEC__TYPE_F32);
-    put_u64(t, t->offset);
+        gguf_put_u64(&t->out, (uint64_t)t->number[parts[i].rows]);
+    gguf_put_u32(&t->out, SPECDEC__TYPE_F32);
+    gguf_put_u64(&t->out, t->offset);
     t->offset += (t->bytes[i] + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     return PROGRAM_OK;
 }
@@ -303,8 +262,8 @@ static int put_record(tool *t, int i, const char *name, int layer)
 static int put_values(tool *t, int i, const char *name, int layer)
 {
     (void)name;
-    put(t, t->file.data + t->at[i] + (size_t)layer * t->bytes[i], t->bytes[i]);
-    put_padding(t);
+    gguf_put(&t->out, t->file.data + t->at[i] + (size_t)layer * t->bytes[i], t->bytes[i]);
+    gguf_put_padding(&t->out);
     return PROGRAM_OK;
 }
 
@@ -315,16 +274,17 @@ static int run(tool *t)
 
     if (status == PROGRAM_OK)
         status = for_tensors(t, check_tensor);
-    if (status || program_output_open(&t->out, t->output, inputs))
+    if (status || program_output_open(&t->out.output, t->output, inputs))
         return PROGRAM_FAILED;
-    put(t, "GGUF", 4);
-    put_u32(t, 3);
-    put_u64(t, t->tensors);
+    t->out.alignment = ALIGNMENT;
+    gguf_put(&t->out, "GGUF", 4);
+    gguf_put_u32(&t->out, 3);
+    gguf_put_u64(&t->out, t->tensors);
     put_pairs(t);
     for_tensors(t, put_record);
-    put_padding(t);
+    gguf_put_padding(&t->out);
     for_tensors(t, put_values);
-    return program_output_close(&t->out);
+    return program_output_close(&t->out.output);
 }
 
 int main(int argc, char **argv)

@@ -17,6 +17,7 @@
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
 #include "program.h"
+#include "gguf_writer.h"
 
 #include <pthread.h>
 
@@ -58,12 +59,11 @@ typedef struct tool {
     job *jobs;
     int64_t layers;
     int has_output; /* the model has an output matrix of its own */
-    program_output out;
+    gguf_writer out;
     float *floats;  /* (threads, longest row) */
     size_t floats_a_thread;
     unsigned char *chunk; /* converted rows: (2, chunk_size), one chunk filled while the other one is written */
     size_t chunk_size;
-    uint64_t written; /* bytes of the output so far */
     uint64_t bytes_done, bytes_all; /* for the progress bar */
 } tool;
 
@@ -231,47 +231,6 @@ static int plan(tool *t)
     return t->floats && t->chunk ? 1 : failed_text("out of memory", "");
 }
 
-static void put(tool *t, const void *bytes, size_t count)
-{
-    program_output_write(&t->out, bytes, count);
-    t->written += count;
-}
-
-static void put_u32(tool *t, uint32_t value)
-{
-    unsigned char bytes[4];
-
-    specdec__store_u32(bytes, value);
-    put(t, bytes, 4);
-}
-
-static void put_u64(tool *t, uint64_t value)
-{
-    put_u32(t, (uint32_t)value);
-    put_u32(t, (uint32_t)(value >> 32));
-}
-
-static void put_string(tool *t, specdec__bytes text)
-{
-    put_u64(t, text.size);
-    put(t, text.data, text.size);
-}
-
-static void put_pair_u32(tool *t, const char *key, uint32_t value)
-{
-    put_u64(t, strlen(key));
-    put(t, key, strlen(key));
-    put_u32(t, SPECDEC__GGUF_U32);
-    put_u32(t, value);
-}
-
-/* Zeros up to the next multiple of the alignment. */
-static void put_padding(tool *t)
-{
-    while (t->written % t->gguf.alignment)
-        put(t, "", 1);
-}
-
 /* Copies the pairs but general.file_type, or with count_only counts them. */
 static uint64_t copy_pairs(tool *t, int count_only)
 {
@@ -287,7 +246,7 @@ static uint64_t copy_pairs(tool *t, int count_only)
             continue;
         count++;
         if (!count_only)
-            put(t, t->file.data + from, c.at - from);
+            gguf_put(&t->out, t->file.data + from, c.at - from);
     }
     return count;
 }
@@ -297,29 +256,30 @@ static void write_head(tool *t)
 {
     specdec__gguf_value unused;
     int add_version = !specdec__gguf_find(&t->gguf, "general.quantization_version", &unused);
-    uint64_t i, offset = 0, alignment = t->gguf.alignment;
+    const uint64_t alignment = t->out.alignment = t->gguf.alignment;
+    uint64_t i, offset = 0;
     int k;
 
-    put(t, "GGUF", 4);
-    put_u32(t, 3);
-    put_u64(t, t->gguf.tensor_count);
-    put_u64(t, copy_pairs(t, 1) + 1 + (uint64_t)add_version);
+    gguf_put(&t->out, "GGUF", 4);
+    gguf_put_u32(&t->out, 3);
+    gguf_put_u64(&t->out, t->gguf.tensor_count);
+    gguf_put_u64(&t->out, copy_pairs(t, 1) + 1 + (uint64_t)add_version);
     copy_pairs(t, 0);
-    put_pair_u32(t, "general.file_type", t->given.type->file_type);
+    gguf_put_pair(&t->out, "general.file_type", SPECDEC__GGUF_U32, t->given.type->file_type);
     if (add_version)
-        put_pair_u32(t, "general.quantization_version", 2);
+        gguf_put_pair(&t->out, "general.quantization_version", SPECDEC__GGUF_U32, 2);
     for (i = 0; i < t->gguf.tensor_count; i++) {
         const job *j = &t->jobs[i];
 
-        put_string(t, j->tensor.name);
-        put_u32(t, (uint32_t)j->tensor.dimensions);
+        gguf_put_text(&t->out, j->tensor.name.data, j->tensor.name.size);
+        gguf_put_u32(&t->out, (uint32_t)j->tensor.dimensions);
         for (k = 0; k < j->tensor.dimensions; k++)
-            put_u64(t, j->tensor.shape[k]);
-        put_u32(t, j->to->number);
-        put_u64(t, offset);
+            gguf_put_u64(&t->out, j->tensor.shape[k]);
+        gguf_put_u32(&t->out, j->to->number);
+        gguf_put_u64(&t->out, offset);
         offset += (j->size + alignment - 1) / alignment * alignment;
     }
-    put_padding(t);
+    gguf_put_padding(&t->out);
 }
 
 static void show_progress(const tool *t, specdec__bytes name)
@@ -401,7 +361,7 @@ static int convert_chunk(tool *t, const job *j, uint64_t first, uint64_t count, 
         workers[i].floats = t->floats + (size_t)i * t->floats_a_thread;
         started[i] = i > 0 && (uint64_t)i < count && !pthread_create(&threads[i], NULL, convert_rows, &workers[i]);
     }
-    put(t, out == t->chunk ? t->chunk + t->chunk_size : t->chunk, bytes);
+    gguf_put(&t->out, out == t->chunk ? t->chunk + t->chunk_size : t->chunk, bytes);
     convert_rows(&workers[0]);
     for (i = 0; i < n; i++)
         if (started[i])
@@ -412,11 +372,11 @@ static int convert_chunk(tool *t, const job *j, uint64_t first, uint64_t count, 
 /* Writes bytes of the input by way of our own memory: there, a file that has become shorter is told as such. */
 static void put_mapped(tool *t, const unsigned char *bytes, size_t count)
 {
-    while (count && !ferror(t->out.file)) {
+    while (count && !ferror(t->out.output.file)) {
         size_t part = count < t->chunk_size ? count : t->chunk_size;
 
         memcpy(t->chunk, bytes, part);
-        put(t, t->chunk, part);
+        gguf_put(&t->out, t->chunk, part);
         bytes += part;
         count -= part;
     }
@@ -433,7 +393,7 @@ static int write_tensor(tool *t, const job *j)
         put_mapped(t, j->tensor.data, j->size);
         t->bytes_done += j->size;
     } else {
-        for (first = 0; first < j->rows && !ferror(t->out.file); first += step) {
+        for (first = 0; first < j->rows && !ferror(t->out.output.file); first += step) {
             uint64_t count = j->rows - first < step ? j->rows - first : step;
             show_progress(t, j->tensor.name);
             if (!convert_chunk(t, j, first, count, out, bytes))
@@ -442,9 +402,9 @@ static int write_tensor(tool *t, const job *j)
             out = out == t->chunk ? t->chunk + t->chunk_size : t->chunk;
             t->bytes_done += bytes;
         }
-        put(t, out == t->chunk ? t->chunk + t->chunk_size : t->chunk, bytes);
+        gguf_put(&t->out, out == t->chunk ? t->chunk + t->chunk_size : t->chunk, bytes);
     }
-    put_padding(t);
+    gguf_put_padding(&t->out);
     show_progress(t, j->tensor.name);
     return 1;
 }
@@ -456,15 +416,15 @@ static int write_all(tool *t)
     uint64_t i;
 
     inputs[0] = t->given.input;
-    if (program_output_open(&t->out, t->given.output, inputs))
+    if (program_output_open(&t->out.output, t->given.output, inputs))
         return 0;
     write_head(t);
-    for (i = 0; i < t->gguf.tensor_count && !ferror(t->out.file); i++)
+    for (i = 0; i < t->gguf.tensor_count && !ferror(t->out.output.file); i++)
         if (!write_tensor(t, &t->jobs[i])) {
-            program_output_drop(&t->out);
+            program_output_drop(&t->out.output);
             return 0;
         }
-    return !program_output_close(&t->out);
+    return !program_output_close(&t->out.output);
 }
 
 /* The whole job after the options. Returns 1 when the output is complete. What is said goes to standard error when
@@ -475,7 +435,7 @@ static int run(tool *t)
 
     if (!plan(t) || !write_all(t))
         return 0;
-    fprintf(t->out.standard ? stderr : stdout, "%s: %s, %llu tensors, %.1f MB of weights, %.1f s\n", t->given.output,
+    fprintf(t->out.output.standard ? stderr : stdout, "%s: %s, %llu tensors, %.1f MB of weights, %.1f s\n", t->given.output,
             t->given.type->name, (unsigned long long)t->gguf.tensor_count, (double)t->bytes_all / 1e6, specdec__os_seconds() - start);
     return !program_flush();
 }
