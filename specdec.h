@@ -13444,7 +13444,7 @@ static specdec_result specdec__engine_speculate(specdec *e)
 {
     double start = specdec__os_seconds(), drafted, verified;
     int32_t path[SPECDEC__MAX_TREE + 1];
-    int length, i, before = e->count;
+    int length = 0, i, before = e->count;
     specdec__tune_outcome outcome;
     specdec__batch batch;
     specdec_result result = specdec__engine_draft(e);
