@@ -2850,6 +2850,8 @@ typedef void specdec__multiply_function(const specdec__tiles *tiles, int blocks,
 typedef void specdec__residuals_function(const float *target, const float *draft, int count, double high, double low, double uniform, double *residuals,
                                          double *weights);
 
+enum { SPECDEC__SILU, SPECDEC__GELU, SPECDEC__ACTIVATIONS };
+
 /* What an instruction set supplies. Every function gives the same bits in every table. */
 typedef struct specdec__kernels {
     const char *name;
@@ -2863,19 +2865,23 @@ typedef struct specdec__kernels {
     void (*norm)(const float *x, const float *weight, float epsilon, int length, int from, int to, float *out);
     /* Blocks [from, to) of one row of values -> column c of columns. */
     void (*quantise)(const float *row, int from, int to, int c, const specdec__columns *out);
-    void (*silu_multiply)(const float *gate, const float *up, int count, float *out);
+    /* x = activation(x) * by, elementwise. */
+    void (*activate[SPECDEC__ACTIVATIONS])(float *x, const float *by, int count);
     /* out = x * cosine + partner * sine, elementwise, in place on x. */
     void (*rotate)(float *x, const float *partner, const float *cosine, const float *sine, int count);
     /* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64). */
     void (*scores)(const float *queries, int dim, int count, const float *keys, float *scores);
-    /* scores (64), valid of them -> exp(score - *max) in place, zeros beyond, once *max has grown to the largest of them. Adds
-       them to sums (16). Returns what the growth has scaled sums by: what came before has to be scaled by it, too. */
-    float (*softmax)(float *scores, int valid, float *max, float *sums);
+    /* scores (64), [from, to) of them -> exp(score - *max) in place, zeros beyond, once *max has grown to the largest of them.
+       Adds them to sums (16). Returns what the growth has scaled sums by: what came before has to be scaled by it, too. */
+    float (*softmax)(float *scores, int from, int to, float *max, float *sums);
     /* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim). */
     void (*weigh)(const float *weights, int count, const float *values, int valid, int dim, float *const *out);
-    /* out (count, stride) = sums (count, 16) [+ bias] [+ out]. */
-    void (*put)(const float *sums, int count, const float *bias, int add, float *out, size_t stride);
+    /* out (count, stride) = sums (count, 16) [+ bias]. */
+    void (*put)(const float *sums, int count, const float *bias, float *out, size_t stride);
     void (*scale)(float *x, float a, int count);
+    void (*add_scaled)(float *x, float a, const float *y, int count);
+    /* x = cap * tanh(x / cap). */
+    void (*cap)(float *x, float cap, int count);
     /* The sum of x (16). */
     float (*total)(const float *x);
     void (*f16_to_float)(const void *in, int count, float *out);
@@ -6031,13 +6037,16 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
         (table)->dot[SPECDEC__TYPE_BF16] = specdec__##isa##_dot_float; \
         (table)->norm = specdec__##isa##_norm; \
         (table)->quantise = specdec__##isa##_quantise; \
-        (table)->silu_multiply = specdec__##isa##_silu_multiply; \
+        (table)->activate[SPECDEC__SILU] = specdec__##isa##_silu; \
+        (table)->activate[SPECDEC__GELU] = specdec__##isa##_gelu; \
         (table)->rotate = specdec__##isa##_rotate; \
         (table)->scores = specdec__##isa##_scores; \
         (table)->softmax = specdec__##isa##_softmax; \
         (table)->weigh = specdec__##isa##_weigh; \
         (table)->put = specdec__##isa##_put; \
         (table)->scale = specdec__##isa##_scale; \
+        (table)->add_scaled = specdec__##isa##_add_scaled; \
+        (table)->cap = specdec__##isa##_cap; \
         (table)->total = specdec__##isa##_total; \
         (table)->f16_to_float = specdec__##isa##_f16_to_float; \
         (table)->float_to_f16 = specdec__##isa##_float_to_f16; \
@@ -8456,7 +8465,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat_f
 
 /* ======================================================================================================================
  * >>model (private): a GGUF's tensors, checked and bound by tables, and repacked into tiles of 16 rows.
- *     May call: >>base >>os >>pool >>quant >>op >>gguf >>text
+ *     May call: >>base >>os >>pool >>quant >>op >>kernel >>gguf >>text
  * ====================================================================================================================== */
 
 #define SPECDEC__MAX_DIMENSION (1 << 20) /* of embedding, feed-forward and head counts times sizes */
@@ -8472,28 +8481,53 @@ typedef struct specdec__matrix {
 
 enum { SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN, SPECDEC__MATRICES };
 enum {
-    SPECDEC__ATTENTION_NORM, SPECDEC__FFN_NORM, SPECDEC__Q_NORM, SPECDEC__K_NORM, SPECDEC__Q_BIAS, SPECDEC__K_BIAS,
-    SPECDEC__V_BIAS, SPECDEC__O_BIAS, SPECDEC__VECTORS
+    SPECDEC__ATTENTION_NORM, SPECDEC__FFN_NORM, SPECDEC__Q_NORM, SPECDEC__K_NORM, SPECDEC__AFTER_ATTENTION, SPECDEC__AFTER_FFN,
+    SPECDEC__Q_BIAS, SPECDEC__K_BIAS, SPECDEC__V_BIAS, SPECDEC__O_BIAS, SPECDEC__VECTORS
+};
+enum { SPECDEC__WHOLE, SPECDEC__WINDOW, SPECDEC__SPANS };                   /* which keys a layer sees: all, or the last few */
+enum { SPECDEC__ROPE, SPECDEC__ROPE_OTHER, SPECDEC__ROPE_LONG, SPECDEC__ROPES }; /* long: ROPE in long contexts */
+enum {
+    SPECDEC__EMBEDDING_SCALE, SPECDEC__QUERY_SCALE, SPECDEC__RESIDUAL_SCALE, SPECDEC__LOGIT_DIVISOR,
+    SPECDEC__SCORE_CAP, SPECDEC__LOGIT_CAP, SPECDEC__FACTS /* a cap of 0: none */
 };
 
 typedef struct specdec__layer {
     specdec__matrix matrix[SPECDEC__MATRICES];
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
+    int span, place;                       /* which of the layers of its span it is */
+    int rope;                              /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
 } specdec__layer;
 
-/* What differs between architectures. */
+/* What differs between architectures. Layer i is one of the others if bit i % period of `others` is set. */
 typedef struct specdec__architecture {
     const char *name;
-    int rotates_halves; /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
-    unsigned vectors;   /* bits of the optional vectors that must be there */
+    int halves;            /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
+    int activation;
+    unsigned vectors;      /* bits of the optional vectors that must be there */
+    unsigned fused;        /* bits of the rows of specdec__fused_table that hold its matrices */
+    int period;
+    unsigned others;
+    int window;            /* keys that the others see if the file does not say; 0: it has to, < 0: all, whatever it says */
+    float base;            /* of the others' RoPE if the file does not say; 0: as the rest, < 0: they do not rotate */
+    int root_embedding;    /* embeddings are scaled by the root of their size */
+    int wide_queries;      /* with so many layers, queries are scaled by the root of embedding / heads, not of the head's size */
+    float score_cap, logit_cap; /* if the file does not say */
 } specdec__architecture;
 
 #define SPECDEC__BIT(i) (1u << (i))
+#define SPECDEC__QKV_BIAS (SPECDEC__BIT(SPECDEC__Q_BIAS) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS))
+#define SPECDEC__QK_NORM (SPECDEC__BIT(SPECDEC__Q_NORM) | SPECDEC__BIT(SPECDEC__K_NORM))
+#define SPECDEC__AFTER (SPECDEC__BIT(SPECDEC__AFTER_ATTENTION) | SPECDEC__BIT(SPECDEC__AFTER_FFN))
 
 static const specdec__architecture specdec__architectures[] = {
-    {"llama", 0, 0},
-    {"qwen2", 1, SPECDEC__BIT(SPECDEC__Q_BIAS) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS)},
-    {"qwen3", 1, SPECDEC__BIT(SPECDEC__Q_NORM) | SPECDEC__BIT(SPECDEC__K_NORM)},
+    {"llama", 0, SPECDEC__SILU, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0},
+    {"qwen2", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 1, 0, -1, 0, 0, 0, 0, 0},
+    {"qwen3", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 1, 0, -1, 0, 0, 0, 0, 0},
+    {"gemma2", 1, SPECDEC__GELU, SPECDEC__AFTER, 0, 2, 1, 4096, 0, 1, 46, 50, 30},
+    {"gemma3", 1, SPECDEC__GELU, SPECDEC__AFTER | SPECDEC__QK_NORM, 0, 6, 31, 0, 10000, 1, 62, 0, 0},
+    {"phi3", 1, SPECDEC__SILU, 0, 3, 1, 1, 1 << 30, 0, 0, 0, 0, 0},
+    {"smollm3", 0, SPECDEC__SILU, 0, 0, 4, 8, -1, -1, 0, 0, 0, 0},
+    {"granite", 0, SPECDEC__SILU, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0},
 };
 
 typedef struct specdec__model {
@@ -8502,8 +8536,11 @@ typedef struct specdec__model {
     specdec__vocab vocab;
     const specdec__architecture *architecture;
     int layers, embedding, feed_forward, heads, kv_heads, head_dim, rope_dim, context, vocab_size;
-    float epsilon, rope_base, rope_scale /* of cosine and sine: YaRN's attention factor */;
-    double *rope_frequency; /* (rope_dim / 2) radians a position */
+    int span_layers[SPECDEC__SPANS], window; /* keys that layers of SPECDEC__WINDOW see */
+    float fact[SPECDEC__FACTS];
+    float epsilon, rope_base, rope_scale[SPECDEC__ROPES] /* of cosine and sine: YaRN's attention factor */;
+    double *rope_frequency[SPECDEC__ROPES]; /* (rope_dim / 2) radians a position; NULL: no layer has it */
+    int rope_original;                      /* contexts above this are long */
     specdec__layer *layer;
     specdec__matrix token_embedding, output;
     const float *output_norm;
@@ -8522,9 +8559,17 @@ static const struct { const char *suffix; unsigned char rows, columns; } specdec
     {"ffn_gate.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E}, {"ffn_up.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
     {"ffn_down.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF}};
 
+/* Tensors that hold several matrices, one below the other. */
+static const struct { const char *suffix; int first, count; } specdec__fused_table[] = {
+    {"attn_qkv.weight", SPECDEC__Q, 3}, {"ffn_up.weight", SPECDEC__GATE, 2}};
+
+static const char *const specdec__fact_table[SPECDEC__FACTS] = {
+    ".embedding_scale", ".attention.scale", ".residual_scale", ".logit_scale", ".attn_logit_softcapping", ".final_logit_softcapping"};
+
 static const struct { const char *suffix; unsigned char size, always; } specdec__vector_table[SPECDEC__VECTORS] = {
     {"attn_norm.weight", SPECDEC__DIM_E, 1}, {"ffn_norm.weight", SPECDEC__DIM_E, 1},
     {"attn_q_norm.weight", SPECDEC__DIM_HEAD, 0}, {"attn_k_norm.weight", SPECDEC__DIM_HEAD, 0},
+    {"post_attention_norm.weight", SPECDEC__DIM_E, 0}, {"post_ffw_norm.weight", SPECDEC__DIM_E, 0},
     {"attn_q.bias", SPECDEC__DIM_Q, 0}, {"attn_k.bias", SPECDEC__DIM_KV, 0}, {"attn_v.bias", SPECDEC__DIM_KV, 0},
     {"attn_output.bias", SPECDEC__DIM_E, 0}};
 
@@ -8594,13 +8639,52 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors", m->layers,
                              (int)m->gguf.tensor_count);
     m->epsilon = 1e-5f;
-    m->rope_base = 10000.0f;
-    if ((r = specdec__model_float(m, ".attention.layer_norm_rms_epsilon", &m->epsilon, error)) != SPECDEC_OK ||
-        (r = specdec__model_float(m, ".rope.freq_base", &m->rope_base, error)) != SPECDEC_OK)
+    if ((r = specdec__model_float(m, ".attention.layer_norm_rms_epsilon", &m->epsilon, error)) != SPECDEC_OK)
         return r;
-    if (!(m->epsilon >= 0 && m->epsilon < 1) || !(m->rope_base >= 1 && m->rope_base < 1e12f))
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "layer_norm_rms_epsilon or rope.freq_base is out of range");
+    if (!(m->epsilon >= 0 && m->epsilon < 1))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "layer_norm_rms_epsilon is out of range");
     return SPECDEC_OK;
+}
+
+/* Scales, caps and the window: the architecture's, unless the file says otherwise. A scale of 0 says nothing. */
+static specdec_result specdec__model_facts(specdec__model *m, specdec_error *error)
+{
+    const specdec__architecture *a = m->architecture;
+    const int queries = m->layers == a->wide_queries ? m->embedding / m->heads : m->head_dim;
+    int i, window = a->window;
+    specdec_result r;
+
+    for (i = 0; i < SPECDEC__FACTS; i++) {
+        float value = 0;
+
+        if ((r = specdec__model_float(m, specdec__fact_table[i], &value, error)) != SPECDEC_OK)
+            return r;
+        if (!(value >= 0 && value < 1e6f))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", specdec__fact_table[i] + 1);
+        m->fact[i] = value > 0 ? value : 1;
+        if (i == SPECDEC__SCORE_CAP || i == SPECDEC__LOGIT_CAP)
+            m->fact[i] = value > 0 ? value : i == SPECDEC__SCORE_CAP ? a->score_cap : a->logit_cap;
+        else if (i == SPECDEC__EMBEDDING_SCALE && !(value > 0) && a->root_embedding)
+            m->fact[i] = (float)(m->embedding * specdec__inverse_root((double)m->embedding));
+        else if (i == SPECDEC__QUERY_SCALE && !(value > 0))
+            m->fact[i] = (float)specdec__inverse_root((double)queries);
+    }
+    if (window < 0)
+        return SPECDEC_OK;
+    if ((r = specdec__model_count(m, ".attention.sliding_window", 0, 1 << 30, window ? window : -1, &m->window, error)) != SPECDEC_OK)
+        return r;
+    return SPECDEC_OK;
+}
+
+/* What kind of layer it is. */
+static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int index)
+{
+    const specdec__architecture *a = m->architecture;
+    const int other = (int)(a->others >> index % a->period & 1);
+
+    layer->span = other && m->window ? SPECDEC__WINDOW : SPECDEC__WHOLE;
+    layer->place = m->span_layers[layer->span]++;
+    layer->rope = other && a->base != 0 ? SPECDEC__ROPE_OTHER : SPECDEC__ROPE;
 }
 
 static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required, specdec__gguf_tensor *out,
@@ -8690,6 +8774,28 @@ static void specdec__model_count_weights(specdec__model *m, const specdec__matri
     m->tile_bytes += specdec__matrix_tile_bytes(matrix) * (size_t)specdec__matrix_tiles(matrix);
 }
 
+/* The tensor that holds matrix i of a layer: how many rows it has, and which of them is the matrix's first. */
+static const char *specdec__model_holder(const specdec__model *m, int i, const int *size, int *rows, int *first)
+{
+    int f, j;
+
+    *first = 0;
+    *rows = size[specdec__matrix_table[i].rows];
+    for (f = 0; f < (int)SPECDEC__COUNT(specdec__fused_table); f++) {
+        const int from = specdec__fused_table[f].first, to = from + specdec__fused_table[f].count;
+
+        if (!(m->architecture->fused & SPECDEC__BIT(f)) || i < from || i >= to)
+            continue;
+        *rows = 0;
+        for (j = from; j < to; j++) {
+            *first += j < i ? size[specdec__matrix_table[j].rows] : 0;
+            *rows += size[specdec__matrix_table[j].rows];
+        }
+        return specdec__fused_table[f].suffix;
+    }
+    return specdec__matrix_table[i].suffix;
+}
+
 static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
 {
     specdec__layer scratch, *layer = m->layer ? &m->layer[index] : &scratch;
@@ -8703,13 +8809,18 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     size[SPECDEC__DIM_FF] = m->feed_forward;
     size[SPECDEC__DIM_HEAD] = m->head_dim;
     memset(layer, 0, sizeof *layer);
+    specdec__model_kind(m, layer, index);
     for (i = 0; i < SPECDEC__MATRICES; i++) {
-        specdec__model_tensor_name(name, sizeof name, index, specdec__matrix_table[i].suffix);
-        result = specdec__model_matrix(m, name, size[specdec__matrix_table[i].rows], size[specdec__matrix_table[i].columns], 1,
-                                       &layer->matrix[i], &found, error);
+        specdec__matrix *matrix = &layer->matrix[i];
+        int rows, first;
+
+        specdec__model_tensor_name(name, sizeof name, index, specdec__model_holder(m, i, size, &rows, &first));
+        result = specdec__model_matrix(m, name, rows, size[specdec__matrix_table[i].columns], 1, matrix, &found, error);
         if (result)
             return result;
-        specdec__model_count_weights(m, &layer->matrix[i]);
+        matrix->rows = size[specdec__matrix_table[i].rows];
+        matrix->file += (size_t)first * matrix->row_bytes;
+        specdec__model_count_weights(m, matrix);
     }
     for (i = 0; i < SPECDEC__VECTORS; i++) {
         int required = specdec__vector_table[i].always || (m->architecture->vectors & SPECDEC__BIT(i));
@@ -8722,15 +8833,22 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     return SPECDEC_OK;
 }
 
+/* How the file scales RoPE. */
+typedef struct specdec__rope {
+    int yarn;
+    float divisor; /* of all frequencies */
+    float factor, attention, fast, slow;
+} specdec__rope;
+
 /* YaRN (Peng et al. 2023, 2309.00071): the dimension at which a rotation makes `turns` turns over the original context. */
-static double specdec__yarn_dimension(const specdec__model *m, double turns, double original)
+static double specdec__yarn_dimension(const specdec__model *m, double turns)
 {
-    return m->rope_dim * specdec__log_double(original / (turns * 6.283185307179586)) / (2 * specdec__log_double(m->rope_base));
+    return m->rope_dim * specdec__log_double(m->rope_original / (turns * 6.283185307179586)) / (2 * specdec__log_double(m->rope_base));
 }
 
-static void specdec__model_yarn(specdec__model *m, double factor, double original, double fast, double slow)
+static void specdec__model_yarn(const specdec__model *m, const specdec__rope *rope, double *frequency)
 {
-    double low = specdec__yarn_dimension(m, fast, original), high = specdec__yarn_dimension(m, slow, original);
+    double low = specdec__yarn_dimension(m, rope->fast), high = specdec__yarn_dimension(m, rope->slow);
     int i, first, last;
 
     low = low > 0 ? low < m->rope_dim ? low : m->rope_dim : 0;
@@ -8741,57 +8859,89 @@ static void specdec__model_yarn(specdec__model *m, double factor, double origina
         double ramp = (i - first) / (last > first ? (double)(last - first) : 0.001);
 
         ramp = 1 - (ramp < 0 ? 0 : ramp > 1 ? 1 : ramp); /* share of the unscaled frequency */
-        m->rope_frequency[i] = specdec__product(m->rope_frequency[i], ramp) + specdec__product(m->rope_frequency[i] / factor, 1 - ramp);
+        frequency[i] = specdec__product(frequency[i], ramp) + specdec__product(frequency[i] / (double)rope->factor, 1 - ramp);
     }
 }
 
-/* Radians a position for every pair: base, scaling (none, linear, YaRN) and per-pair factors (Llama 3). */
-static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *arena, specdec_error *error)
+/* How RoPE is scaled: not at all, linearly, by YaRN, or by factors alone. */
+static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__rope *rope, specdec_error *error)
 {
     char key[96];
-    float factor = 0, linear = 0, attention = 1, fast = 32, slow = 1;
-    const float *factors = NULL;
-    int original = m->context, i, yarn;
+    float linear = 0;
     specdec__bytes kind;
     specdec_result r;
 
+    memset(rope, 0, sizeof *rope);
+    rope->attention = rope->slow = rope->divisor = 1;
+    rope->fast = 32;
+    m->rope_base = 10000.0f;
     if ((r = specdec__gguf_get_string(&m->gguf, specdec__model_key(m, ".rope.scaling.type", key, sizeof key), &kind, error)) != SPECDEC_OK ||
-        (r = specdec__model_float(m, ".rope.scaling.factor", &factor, error)) != SPECDEC_OK ||
+        (r = specdec__model_float(m, ".rope.freq_base", &m->rope_base, error)) != SPECDEC_OK ||
+        (r = specdec__model_float(m, ".rope.scaling.factor", &rope->factor, error)) != SPECDEC_OK ||
         (r = specdec__model_float(m, ".rope.scale_linear", &linear, error)) != SPECDEC_OK ||
-        (r = specdec__model_float(m, ".rope.scaling.attn_factor", &attention, error)) != SPECDEC_OK ||
-        (r = specdec__model_float(m, ".rope.scaling.yarn_beta_fast", &fast, error)) != SPECDEC_OK ||
-        (r = specdec__model_float(m, ".rope.scaling.yarn_beta_slow", &slow, error)) != SPECDEC_OK ||
-        (r = specdec__model_count(m, ".rope.scaling.original_context_length", 1, 1 << 30, m->context, &original, error)) != SPECDEC_OK ||
-        (r = specdec__model_vector(m, "rope_freqs.weight", m->rope_dim / 2, 0, arena, &factors, error)) != SPECDEC_OK)
+        (r = specdec__model_float(m, ".rope.scaling.attn_factor", &rope->attention, error)) != SPECDEC_OK ||
+        (r = specdec__model_float(m, ".rope.scaling.yarn_beta_fast", &rope->fast, error)) != SPECDEC_OK ||
+        (r = specdec__model_float(m, ".rope.scaling.yarn_beta_slow", &rope->slow, error)) != SPECDEC_OK ||
+        (r = specdec__model_count(m, ".rope.scaling.original_context_length", 1, 1 << 30, m->context, &m->rope_original, error)) != SPECDEC_OK)
         return r;
-    yarn = specdec__bytes_equal(kind, "yarn", 4);
-    if (kind.data && !yarn && !specdec__bytes_equal(kind, "linear", 6) && !specdec__bytes_equal(kind, "none", 4))
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "RoPE scaling \"%.*s\" (none, linear and yarn are known)",
+    rope->yarn = specdec__bytes_equal(kind, "yarn", 4);
+    if (rope->factor <= 0)
+        rope->factor = linear > 0 ? linear : 1;
+    if (!kind.data || specdec__bytes_equal(kind, "linear", 6))
+        rope->divisor = rope->factor;
+    else if (!rope->yarn && !specdec__bytes_equal(kind, "none", 4) && !specdec__bytes_equal(kind, "longrope", 8))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "RoPE scaling \"%.*s\" (none, linear, yarn and longrope are known)",
                              (int)(kind.size < 32 ? kind.size : 32), (const char *)kind.data);
-    if (factor <= 0)
-        factor = linear > 0 ? linear : 1;
-    if (!(factor >= 1e-2f && factor <= 1e6f) || !(attention > 0 && attention < 1e3f) || !(fast >= 1e-3f && slow >= 1e-3f) ||
-        !(fast <= 1e6f && slow <= 1e6f) || (yarn && m->rope_base < 2))
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "RoPE scaling values are out of range");
-    m->rope_frequency = SPECDEC__TAKE(arena, double, m->rope_dim / 2);
-    m->rope_scale = attention;
-    if (!m->rope_frequency)
-        return SPECDEC_OK;
-    for (i = 0; factors && i < m->rope_dim / 2; i++)
-        if (!(factors[i] >= 1e-2f && factors[i] <= 1e6f))
-            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "rope_freqs.weight has a factor out of range at %d", i);
-    for (i = 0; i < m->rope_dim / 2; i++) {
-        double frequency = specdec__exp_double(-2.0 * i / m->rope_dim * specdec__log_double(m->rope_base));
-
-        m->rope_frequency[i] = factors ? frequency / (double)factors[i] : frequency;
-        if (!yarn && !specdec__bytes_equal(kind, "none", 4))
-            m->rope_frequency[i] /= (double)factor;
-    }
-    if (yarn) {
-        specdec__model_yarn(m, factor, original, fast, slow);
-        m->rope_scale = (float)specdec__product(attention, 1 + specdec__product(0.1, specdec__log_double(factor)));
-    }
+    if (!(rope->factor >= 1e-2f && rope->factor <= 1e6f) || !(rope->attention > 0 && rope->attention < 1e3f) ||
+        !(rope->fast >= 1e-3f && rope->fast <= 1e6f) || !(rope->slow >= 1e-3f && rope->slow <= 1e6f) ||
+        !(m->rope_base >= 1 && m->rope_base < 1e12f) || (rope->yarn && m->rope_base < 2))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "RoPE base or scaling values are out of range");
     return SPECDEC_OK;
+}
+
+/* Radians a position for every pair: base ^ (-2i / dim), over divisor and the file's own factors (Llama 3, LongRoPE) if any. */
+static specdec_result specdec__model_frequencies(specdec__model *m, int which, float base, float divisor, const char *factors_name,
+                                                 specdec__arena *arena, specdec_error *error)
+{
+    const float *factors = NULL;
+    double *frequency;
+    int i;
+    specdec_result r = factors_name ? specdec__model_vector(m, factors_name, m->rope_dim / 2, 0, arena, &factors, error) : SPECDEC_OK;
+
+    m->rope_scale[which] = 1;
+    m->rope_frequency[which] = frequency = SPECDEC__TAKE(arena, double, m->rope_dim / 2);
+    for (i = 0; !r && frequency && i < m->rope_dim / 2; i++) {
+        if (factors && !(factors[i] >= 1e-2f && factors[i] <= 1e6f))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s has a factor out of range at %d", factors_name, i);
+        frequency[i] = base > 0 ? specdec__exp_double(-2.0 * i / m->rope_dim * specdec__log_double(base)) : 0;
+        frequency[i] /= (double)(factors ? factors[i] : 1) * (double)divisor;
+    }
+    return r;
+}
+
+static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    static const char *const factors[] = {"rope_freqs.weight", "rope_factors_short.weight"}, *const far = "rope_factors_long.weight";
+    float other = m->architecture->base;
+    specdec__gguf_tensor unused;
+    specdec__rope rope;
+    specdec_result r = specdec__model_rope_scaling(m, &rope, error);
+    const int has_long = specdec__gguf_find_tensor(&m->gguf, far, &unused);
+
+    if (r || (r = specdec__model_frequencies(m, SPECDEC__ROPE, m->rope_base, rope.divisor, factors[has_long > 0], arena, error)) != SPECDEC_OK ||
+        (has_long && (r = specdec__model_frequencies(m, SPECDEC__ROPE_LONG, m->rope_base, rope.divisor, far, arena, error)) != SPECDEC_OK))
+        return r;
+    m->rope_scale[SPECDEC__ROPE] = m->rope_scale[SPECDEC__ROPE_LONG] = rope.attention;
+    if (rope.yarn) {
+        m->rope_scale[SPECDEC__ROPE] = (float)specdec__product(rope.attention, 1 + specdec__product(0.1, specdec__log_double(rope.factor)));
+        if (m->rope_frequency[SPECDEC__ROPE])
+            specdec__model_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE]);
+    }
+    if (other > 0 && (r = specdec__model_float(m, ".rope.freq_base_swa", &other, error)) != SPECDEC_OK)
+        return r;
+    if (!(other < 1e12f) || (other > 0 && other < 1))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "rope.freq_base_swa is out of range");
+    return other != 0 ? specdec__model_frequencies(m, SPECDEC__ROPE_OTHER, other, 1, NULL, arena, error) : SPECDEC_OK;
 }
 
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
@@ -8918,7 +9068,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
     if (!m->architecture)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "architecture \"%.*s\" is not known",
                              (int)(name.size < 64 ? name.size : 64), name.data ? (const char *)name.data : "");
-    if ((result = specdec__model_shape(m, error)) != SPECDEC_OK ||
+    if ((result = specdec__model_shape(m, error)) != SPECDEC_OK || (result = specdec__model_facts(m, error)) != SPECDEC_OK ||
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
         (result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error)) != SPECDEC_OK)
         return result;
@@ -8931,9 +9081,10 @@ static void specdec__model_deinit(specdec__model *m)
 }
 
 /* ======================================================================================================================
- * >>kv (private): pages of 64 slots, and views: ordered lists of segments. May call: >>base >>quant >>kernel
+ * >>kv (private): pages of 64 slots, and views: ordered lists of segments. May call: >>base >>quant >>kernel >>model
  *
- * A page holds 64 slots of every layer and kv head: keys transposed, (dim, 64), so that the lanes of a score are keys and
+ * A page holds 64 slots of every kv head of the layers of one span, those that see all keys or those that see a window: so a
+ * view can return the pages that no window reaches any more. A page may be part of several views: it counts them. Keys transposed, (dim, 64), so that the lanes of a score are keys and
  * its sum runs over dimensions in order, wherever a key lies; values as rows, (64, dim). Keys are stored rotated. 8-bit
  * keys are tiles of a Q8_0 matrix, 16 keys each, which the kernels for weights multiply by quantised queries.
  * ====================================================================================================================== */
@@ -8954,22 +9105,37 @@ typedef struct specdec__segment {
     int start;              /* logical position of the first */
 } specdec__segment;
 
-/* What a query attends to, in logical order. Reserved slots follow the last segment: first the rest of its page, then
-   spare pages. */
+typedef struct specdec__segments {
+    specdec__segment *at; /* capacity of them; those past count name spare pages */
+    int count, spare;
+} specdec__segments;
+
+/* What a query attends to, in logical order. Reserved slots follow the last segment: first the rest of its page if no other
+   view has a part in it, then spare pages. */
 typedef struct specdec__view {
-    specdec__segment *segments; /* capacity of them; those past count name spare pages */
-    int count, spare, capacity;
-    int length; /* committed tokens */
+    specdec__segments span[SPECDEC__SPANS];
+    int capacity; /* segments, in each span */
+    int length;   /* committed keys */
+    int position; /* what RoPE turns the next one by: length, if no keys were left out */
 } specdec__view;
 
+/* Pages of the layers of a span. */
+typedef struct specdec__pages {
+    int layers, window; /* window: keys that a query sees; 0: all */
+    int count, free_count;
+    size_t bytes;       /* of a page */
+    unsigned char *memory;
+    int *free;          /* (free_count) pages that no view has */
+    int *views;         /* (count) how many views have a part in it */
+} specdec__pages;
+
 typedef struct specdec__kv {
-    int type, layers, kv_heads, dim /* padded head size */;
-    size_t half_bytes;   /* keys, or values, of one page, layer and head */
-    size_t page_bytes;
-    unsigned char *pages;
-    int page_count, free_count;
-    int *free_pages;
+    int type, kv_heads, dim /* padded head size */;
+    size_t half_bytes; /* keys, or values, of one page, layer and head */
+    specdec__pages span[SPECDEC__SPANS];
 } specdec__kv;
+
+#define SPECDEC__KEEP 256 /* keys behind a window that stay, so that a text can be rewound a little */
 
 static int specdec__kv_find_type(const char *name)
 {
@@ -8981,67 +9147,115 @@ static int specdec__kv_find_type(const char *name)
     return -1;
 }
 
-static void specdec__kv_init(specdec__kv *kv, int type, int layers, int kv_heads, int head_dim, int page_count, specdec__arena *arena)
+static void specdec__pages_init(specdec__pages *pages, int count, specdec__arena *arena)
 {
     int i;
 
+    pages->count = count;
+    pages->memory = (unsigned char *)specdec__arena_take(arena, (size_t)count, pages->bytes, SPECDEC__CACHE_LINE);
+    pages->free = SPECDEC__TAKE(arena, int, count);
+    pages->views = SPECDEC__TAKE(arena, int, count);
+    for (i = 0; pages->free && i < count; i++)
+        pages->free[pages->free_count++] = count - 1 - i;
+}
+
+/* Room for one view of `length` keys, some of them not committed yet. */
+static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, int length, int most, specdec__arena *arena)
+{
+    int span;
+
     memset(kv, 0, sizeof *kv);
     kv->type = type;
-    kv->layers = layers;
-    kv->kv_heads = kv_heads;
-    kv->dim = specdec__round_up(head_dim, specdec__kv_types[type].multiple);
+    kv->kv_heads = model->kv_heads;
+    kv->dim = specdec__round_up(model->head_dim, specdec__kv_types[type].multiple);
     kv->half_bytes = (size_t)kv->dim * SPECDEC__KEYS / 32 * (size_t)specdec__kv_types[type].bytes_per_32;
-    kv->page_bytes = specdec__size_multiply(2 * kv->half_bytes, (size_t)layers * (size_t)kv_heads);
-    kv->page_count = page_count;
-    kv->pages = (unsigned char *)specdec__arena_take(arena, (size_t)page_count, kv->page_bytes, SPECDEC__CACHE_LINE);
-    kv->free_pages = SPECDEC__TAKE(arena, int, page_count);
-    for (i = 0; kv->free_pages && i < page_count; i++)
-        kv->free_pages[kv->free_count++] = page_count - 1 - i;
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        specdec__pages *pages = &kv->span[span];
+
+        pages->layers = model->span_layers[span];
+        pages->window = span == SPECDEC__WINDOW ? model->window : 0;
+        pages->bytes = specdec__size_multiply(2 * kv->half_bytes, (size_t)pages->layers * (size_t)kv->kv_heads);
+        if (pages->window && pages->window < length) /* the first page and the last may be partly used */
+            length = specdec__min_int(length, pages->window + SPECDEC__KEEP + most + 2 * SPECDEC__KEYS);
+        if (pages->layers)
+            specdec__pages_init(pages, (length + SPECDEC__KEYS - 1) / SPECDEC__KEYS, arena);
+    }
+}
+
+/* All its pages. */
+static size_t specdec__kv_bytes(const specdec__kv *kv)
+{
+    size_t bytes = 0;
+    int span;
+
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        bytes += (size_t)kv->span[span].count * kv->span[span].bytes;
+    return bytes;
+}
+
+SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, int span, int page, int layer, int head)
+{
+    const specdec__pages *pages = &kv->span[span];
+
+    return pages->memory + (size_t)page * pages->bytes + ((size_t)layer * (size_t)kv->kv_heads + (size_t)head) * 2 * kv->half_bytes;
+}
+
+/* One view less has a part in a page. */
+static void specdec__pages_drop(specdec__pages *pages, int page)
+{
+    if (--pages->views[page] == 0)
+        pages->free[pages->free_count++] = page;
 }
 
 static void specdec__view_init(specdec__view *view, int capacity, specdec__arena *arena)
 {
+    int span;
+
     memset(view, 0, sizeof *view);
-    view->segments = SPECDEC__TAKE(arena, specdec__segment, capacity);
     view->capacity = capacity;
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        view->span[span].at = SPECDEC__TAKE(arena, specdec__segment, capacity);
 }
 
-SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, int page, int layer, int head)
+/* --- reserving: logical position p lies in slot p % 64 of a page ---------------------------------------------------------- */
+
+/* Slots that can be reserved in the page of the last segment. */
+static int specdec__view_room(const specdec__view *view, const specdec__kv *kv, int span)
 {
-    return kv->pages + (size_t)page * kv->page_bytes + ((size_t)layer * (size_t)kv->kv_heads + (size_t)head) * 2 * kv->half_bytes;
+    const specdec__segments *s = &view->span[span];
+    const specdec__segment *last = s->count ? &s->at[s->count - 1] : NULL;
+    const int used = view->length % SPECDEC__KEYS;
+
+    return last && used && last->from + last->length == used && kv->span[span].views[last->page] == 1 ? SPECDEC__KEYS - used : 0;
 }
 
 /* The slot (page * 64 + place) of reserved node i. */
-static int specdec__view_reserved_slot(const specdec__view *view, int i)
+static int specdec__view_reserved_slot(const specdec__view *view, const specdec__kv *kv, int span, int i)
 {
-    int room = 0;
+    const specdec__segments *s = &view->span[span];
+    const int room = specdec__view_room(view, kv, span), used = view->length % SPECDEC__KEYS;
+    const int page = i < room ? s->at[s->count - 1].page : s->at[s->count + (room ? i - room : i + used) / SPECDEC__KEYS].page;
 
-    if (view->count) {
-        const specdec__segment *last = &view->segments[view->count - 1];
-
-        room = SPECDEC__KEYS - last->from - last->length;
-        if (i < room)
-            return last->page * SPECDEC__KEYS + last->from + last->length + i;
-    }
-    i -= room;
-    return view->segments[view->count + i / SPECDEC__KEYS].page * SPECDEC__KEYS + i % SPECDEC__KEYS;
+    return page * SPECDEC__KEYS + (used + i) % SPECDEC__KEYS;
 }
 
 /* Makes room for n nodes behind the committed tokens. Returns 0 when pages run out. */
 static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
 {
-    const specdec__segment *last = view->count ? &view->segments[view->count - 1] : NULL;
-    int room = last ? SPECDEC__KEYS - last->from - last->length : 0;
-    int pages = n > room ? (n - room + SPECDEC__KEYS - 1) / SPECDEC__KEYS : 0;
+    int span;
 
-    while (view->spare < pages) {
-        specdec__segment *segment;
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        specdec__pages *pages = &kv->span[span];
+        specdec__segments *s = &view->span[span];
+        const int room = specdec__view_room(view, kv, span), slots = room ? n - room : n + view->length % SPECDEC__KEYS;
 
-        if (!kv->free_count || view->count + view->spare >= view->capacity)
-            return 0;
-        segment = &view->segments[view->count + view->spare++];
-        segment->page = kv->free_pages[--kv->free_count];
-        segment->from = segment->length = segment->start = 0;
+        while (pages->layers && s->spare * SPECDEC__KEYS < slots) {
+            if (!pages->free_count || s->count + s->spare >= view->capacity)
+                return 0;
+            memset(&s->at[s->count + s->spare], 0, sizeof *s->at);
+            s->at[s->count + s->spare].page = pages->free[--pages->free_count];
+            pages->views[s->at[s->count + s->spare++].page] = 1;
+        }
     }
     return 1;
 }
@@ -9065,17 +9279,17 @@ static void specdec__kv_copy_tile_key(const specdec__kv *kv, const unsigned char
     }
 }
 
-/* Copies one slot to another, all layers and heads: a key and a value. */
-static void specdec__kv_copy_slot(specdec__kv *kv, int from, int to)
+/* Copies one slot to another, all layers and heads of a span: a key and a value. */
+static void specdec__kv_copy_slot(specdec__kv *kv, int span, int from, int to)
 {
     const int dim = kv->dim, a = from % SPECDEC__KEYS, b = to % SPECDEC__KEYS, tiles = specdec__kv_types[kv->type].tiles;
     const size_t size = kv->type == SPECDEC__KV_F32 ? 4 : kv->type == SPECDEC__KV_F16 ? 2 : 1;
     int layer, head, d;
 
-    for (layer = 0; layer < kv->layers; layer++)
+    for (layer = 0; layer < kv->span[span].layers; layer++)
         for (head = 0; head < kv->kv_heads; head++) {
-            const unsigned char *k = specdec__kv_keys(kv, from / SPECDEC__KEYS, layer, head), *v = k + kv->half_bytes;
-            unsigned char *k_to = specdec__kv_keys(kv, to / SPECDEC__KEYS, layer, head), *v_to = k_to + kv->half_bytes;
+            const unsigned char *k = specdec__kv_keys(kv, span, from / SPECDEC__KEYS, layer, head), *v = k + kv->half_bytes;
+            unsigned char *k_to = specdec__kv_keys(kv, span, to / SPECDEC__KEYS, layer, head), *v_to = k_to + kv->half_bytes;
 
             memcpy(v_to + (size_t)b * (size_t)dim * size, v + (size_t)a * (size_t)dim * size, (size_t)dim * size);
             if (tiles) {
@@ -9090,63 +9304,123 @@ static void specdec__kv_copy_slot(specdec__kv *kv, int from, int to)
         }
 }
 
+/* Returns the pages that no later query's window reaches, but for a few. */
+static void specdec__view_release(specdec__view *view, specdec__pages *pages, specdec__segments *s)
+{
+    const int first = pages->window ? view->length + 1 - pages->window - SPECDEC__KEEP : 0;
+    int gone = 0;
+
+    while (gone < s->count && s->at[gone].start + s->at[gone].length <= first)
+        specdec__pages_drop(pages, s->at[gone++].page);
+    if (gone)
+        memmove(s->at, s->at + gone, (size_t)(s->count + s->spare - gone) * sizeof *s->at);
+    s->count -= gone;
+}
+
 /* Keeps the reserved nodes path[0] < path[1] < ... as the next committed tokens and forgets the others. */
 static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int *path, int count)
 {
-    int i;
+    int span, i, left, room, at;
 
-    for (i = 0; i < count; i++)
-        if (path[i] != i)
-            specdec__kv_copy_slot(kv, specdec__view_reserved_slot(view, path[i]), specdec__view_reserved_slot(view, i));
-    while (count > 0) {
-        specdec__segment *last = view->count ? &view->segments[view->count - 1] : NULL;
-        int room = last ? SPECDEC__KEYS - last->from - last->length : 0;
-        int taken = specdec__min_int(count, room);
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        specdec__segments *s = &view->span[span];
 
-        if (!taken) { /* the first spare page becomes a segment */
-            last = &view->segments[view->count++];
-            view->spare--;
-            last->start = view->length;
-            taken = specdec__min_int(count, SPECDEC__KEYS);
+        for (i = 0; i < count && kv->span[span].layers; i++)
+            if (path[i] != i)
+                specdec__kv_copy_slot(kv, span, specdec__view_reserved_slot(view, kv, span, path[i]), specdec__view_reserved_slot(view, kv, span, i));
+        room = specdec__min_int(specdec__view_room(view, kv, span), count);
+        if (room)
+            s->at[s->count - 1].length += room;
+        for (left = count - room; left > 0 && kv->span[span].layers; left -= at) { /* the first spare page becomes a segment */
+            specdec__segment *last = &s->at[s->count++];
+
+            s->spare--;
+            last->start = view->length + count - left;
+            last->from = last->start % SPECDEC__KEYS;
+            last->length = at = specdec__min_int(left, SPECDEC__KEYS - last->from);
         }
-        last->length += taken;
-        view->length += taken;
-        count -= taken;
+    }
+    view->length += count;
+    view->position += count;
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        specdec__view_release(view, &kv->span[span], &view->span[span]);
+}
+
+/* Forgets all tokens from logical position length on, and returns pages that nothing uses. Forgets all of them where a window
+   would reach pages that were returned. */
+static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int length)
+{
+    int span;
+
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        const specdec__segments *s = &view->span[span];
+
+        if (s->count && length < view->length && s->at[0].start > specdec__max_int(length + 1 - kv->span[span].window, 0))
+            length = 0;
+    }
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        specdec__segments *s = &view->span[span];
+
+        while (s->spare)
+            specdec__pages_drop(&kv->span[span], s->at[s->count + --s->spare].page);
+        while (s->count && s->at[s->count - 1].start >= length)
+            specdec__pages_drop(&kv->span[span], s->at[--s->count].page);
+        if (s->count)
+            s->at[s->count - 1].length = specdec__min_int(s->at[s->count - 1].length, length - s->at[s->count - 1].start);
+    }
+    if (length < view->length) {
+        view->position -= view->length - length;
+        view->length = length;
     }
 }
 
-/* Forgets all tokens from logical position length on, and returns pages that nothing uses. */
-static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int length)
+/* Puts the keys [from, from + count) of another view behind those of a view, without a copy: both have a part in the pages.
+   Returns 0 when there is no room for so many segments; what was put stays until the view is truncated. */
+static SPECDEC__UNUSED int specdec__view_share(specdec__view *view, specdec__kv *kv, const specdec__view *other, int from, int count)
 {
-    while (view->spare)
-        kv->free_pages[kv->free_count++] = view->segments[view->count + --view->spare].page;
-    while (view->count && view->segments[view->count - 1].start >= length)
-        kv->free_pages[kv->free_count++] = view->segments[--view->count].page;
-    if (view->count) {
-        specdec__segment *last = &view->segments[view->count - 1];
+    int span, i;
 
-        last->length = specdec__min_int(last->length, length - last->start);
-        view->length = last->start + last->length;
-    } else {
-        view->length = 0;
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        specdec__segments *s = &view->span[span];
+        const specdec__segments *source = &other->span[span];
+
+        while (s->spare)
+            specdec__pages_drop(&kv->span[span], s->at[s->count + --s->spare].page);
+        for (i = 0; i < source->count; i++) {
+            const specdec__segment *a = &source->at[i];
+            const int first = specdec__max_int(a->start, from), last = specdec__min_int(a->start + a->length, from + count);
+
+            if (first >= last)
+                continue;
+            if (s->count == view->capacity)
+                return 0;
+            s->at[s->count].page = a->page;
+            s->at[s->count].from = a->from + first - a->start;
+            s->at[s->count].length = last - first;
+            s->at[s->count++].start = view->length + first - from;
+            kv->span[span].views[a->page]++;
+        }
     }
+    view->length += count;
+    view->position = other->position - (other->length - from - count);
+    return 1;
 }
 
 /* The slots of logical positions [from, from + count), all committed. */
-static void specdec__view_slots(const specdec__view *view, int from, int count, int *slots)
+static void specdec__view_slots(const specdec__segments *segments, int from, int count, int *slots)
 {
-    int low = 0, high = view->count - 1, i = 0;
+    int low = 0, high = segments->count - 1, i = 0;
 
     while (low < high) { /* the last segment that starts at or before from */
         int middle = (low + high + 1) / 2;
 
-        if (view->segments[middle].start <= from)
+        if (segments->at[middle].start <= from)
             low = middle;
         else
             high = middle - 1;
     }
     for (; i < count; low++) {
-        const specdec__segment *s = &view->segments[low];
+        const specdec__segment *s = &segments->at[low];
         int at = from + i - s->start;
 
         for (; i < count && at < s->length; i++, at++)
@@ -9154,11 +9428,11 @@ static void specdec__view_slots(const specdec__view *view, int from, int count, 
     }
 }
 
-/* Stores one key and one value (dim floats each, rotated, padded with zeros) of a layer and head. */
-static void specdec__kv_store(specdec__kv *kv, const specdec__kernels *kernels, int slot, int layer, int head, const float *key, const float *value)
+/* Stores one key (dim floats, rotated, padded with zeros) at k of a page and one value half_bytes behind, at place `at`. */
+static void specdec__kv_store(specdec__kv *kv, const specdec__kernels *kernels, unsigned char *k, int at, const float *key, const float *value)
 {
-    unsigned char *k = specdec__kv_keys(kv, slot / SPECDEC__KEYS, layer, head), *v = k + kv->half_bytes;
-    const int dim = kv->dim, at = slot % SPECDEC__KEYS;
+    unsigned char *v = k + kv->half_bytes;
+    const int dim = kv->dim;
     const size_t codes = (size_t)dim * SPECDEC__KEYS;
     unsigned char halves[32];
     int8_t row[32];
@@ -9253,18 +9527,24 @@ typedef struct specdec__context {
     specdec__scratch *scratch; /* (threads) */
     int e, q, kv_width, ff;    /* strides of the rows below: see specdec__forward_stride */
     float *x;                  /* (most, e): residual stream */
-    float *h;                  /* (most, max(e, q)): what the next matrix reads */
-    float *hidden;             /* (most, ff): gated feed-forward */
+    float *h;                  /* (most, max(e, q)): what the next matrix reads; after a step, states: (row_count, e) */
+    float *cosine, *sine;      /* (2, most, dim): of SPECDEC__ROPE, of SPECDEC__ROPE_OTHER if a layer has it */
+    const double *frequency[2];
+    /* while a layer attends */
     float *queries;            /* (most, q) */
     float *keys, *values;      /* (most, kv_width) */
-    float *cosine, *sine;      /* (most, dim) */
     float *highest;            /* (most, heads): the largest score so far */
     float *total;              /* (most, heads, 16): sums of exp(score - highest) */
     float *rotated;            /* (most, heads, dim): queries, rotated, over the root of the head size */
     float *attended;           /* (most, heads, dim): running weighted sum of values */
+    /* the rest of the time, in the same place */
+    float *hidden;             /* (most, ff): gate, then gated feed-forward */
+    float *y;                  /* (most, max(e, ff)): up; what x grows by */
     specdec__columns columns;
     specdec__columns turned;   /* rotated queries as columns (kv head, node, query head), where keys are tiles */
-    int *slots, *position, *trunk; /* (most) by node */
+    int *slots[SPECDEC__SPANS]; /* (most) by node */
+    int *place, *position;     /* (most) by node: how many keys lie before its own, what RoPE turns it by */
+    int *trunk;                /* (most) by node: whether all nodes before it in its view are its ancestors */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
     float *logits;             /* (most_rows, vocab) */
     /* room for a batch of the main stream: see specdec__forward_batch */
@@ -9316,12 +9596,34 @@ static void specdec__columns_take(specdec__columns *columns, size_t count, size_
     columns->sum16 = SPECDEC__TAKE(arena, float, count * (width / 16));
 }
 
+/* What layers need while they attend, and the rest of the time: never both, so they share memory. */
+static void specdec__context_halves(specdec__context *c, size_t n, specdec__arena *arena)
+{
+    const size_t heads = (size_t)c->model->heads, begin = arena->used;
+    size_t end;
+
+    c->queries = SPECDEC__TAKE(arena, float, n * (size_t)c->q);
+    c->keys = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
+    c->values = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
+    c->highest = SPECDEC__TAKE(arena, float, n * heads);
+    c->total = SPECDEC__TAKE(arena, float, n * heads * 16);
+    c->rotated = SPECDEC__TAKE(arena, float, n * heads * (size_t)c->kv.dim);
+    c->attended = SPECDEC__TAKE(arena, float, n * heads * (size_t)c->kv.dim);
+    end = arena->used;
+    if (end != SIZE_MAX)
+        arena->used = begin;
+    c->hidden = SPECDEC__TAKE(arena, float, n * (size_t)c->ff);
+    c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(c->e, c->ff));
+    if (arena->used < end)
+        arena->used = end;
+}
+
 /* Lays out a context for `length` tokens, steps of `most` nodes and most_rows rows of logits. */
 static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__kernels *kernels, specdec__pool *pool,
                                   int threads, int kv_type, int length, int most, int most_rows, specdec__arena *arena)
 {
-    size_t n = (size_t)most, widest;
-    int pages = (length + SPECDEC__KEYS - 1) / SPECDEC__KEYS + (most + SPECDEC__KEYS - 1) / SPECDEC__KEYS + 1;
+    const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && length > model->rope_original;
+    size_t n = (size_t)most, widest, ropes;
     int i;
 
     memset(c, 0, sizeof *c);
@@ -9331,8 +9633,11 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->threads = threads;
     c->most = most;
     c->most_rows = most_rows;
-    specdec__kv_init(&c->kv, kv_type, model->layers, model->kv_heads, model->head_dim, pages, arena);
-    specdec__view_init(&c->view, pages, arena);
+    c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
+    c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_OTHER];
+    ropes = model->architecture->base != 0 ? 2 : 1;
+    specdec__kv_init(&c->kv, kv_type, model, length + 2 * most, most, arena); /* nodes of a step, behind those that one committed */
+    specdec__view_init(&c->view, specdec__max_int(c->kv.span[SPECDEC__WHOLE].count, c->kv.span[SPECDEC__WINDOW].count), arena);
     specdec__context_scratch(c, threads, arena);
     c->e = specdec__forward_stride(model->embedding);
     c->q = specdec__forward_stride(model->heads * model->head_dim);
@@ -9341,24 +9646,19 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     widest = (size_t)specdec__max_int(specdec__max_int(c->e, c->q), c->ff);
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
     c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(c->e, c->q));
-    c->hidden = SPECDEC__TAKE(arena, float, n * (size_t)c->ff);
-    c->queries = SPECDEC__TAKE(arena, float, n * (size_t)c->q);
-    c->keys = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
-    c->values = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
-    c->cosine = SPECDEC__TAKE(arena, float, n * (size_t)c->kv.dim);
-    c->sine = SPECDEC__TAKE(arena, float, n * (size_t)c->kv.dim);
-    c->highest = SPECDEC__TAKE(arena, float, n * (size_t)model->heads);
-    c->total = SPECDEC__TAKE(arena, float, n * (size_t)model->heads * 16);
-    c->rotated = SPECDEC__TAKE(arena, float, n * (size_t)model->heads * (size_t)c->kv.dim);
-    c->attended = SPECDEC__TAKE(arena, float, n * (size_t)model->heads * (size_t)c->kv.dim);
+    c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
+    c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
+    specdec__context_halves(c, n, arena);
     specdec__columns_take(&c->columns, n, widest, arena);
     if (specdec__kv_types[kv_type].tiles)
         specdec__columns_take(&c->turned, n * (size_t)model->heads, (size_t)c->kv.dim, arena);
-    c->slots = SPECDEC__TAKE(arena, int, n);
+    for (i = 0; i < SPECDEC__SPANS; i++)
+        c->slots[i] = SPECDEC__TAKE(arena, int, n);
+    c->place = SPECDEC__TAKE(arena, int, n);
     c->position = SPECDEC__TAKE(arena, int, n);
     c->trunk = SPECDEC__TAKE(arena, int, n);
     c->rows = SPECDEC__TAKE(arena, int, n);
-    c->logits = SPECDEC__TAKE(arena, float, (size_t)most_rows * (size_t)model->vocab_size);
+    c->logits = SPECDEC__TAKE(arena, float, specdec__size_add(specdec__size_multiply((size_t)most_rows, (size_t)model->vocab_size), 15));
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
     c->wanted = SPECDEC__TAKE(arena, unsigned char, n);
@@ -9419,13 +9719,12 @@ static void specdec__forward_tiles(const specdec__context *c, const specdec__pla
     }
 }
 
-/* Where the rows of a matrix go: out (n, stride) = sums + bias, or out += sums. */
+/* Where the rows of a matrix go: out (n, stride) = sums + bias. */
 typedef struct specdec__target {
     const specdec__matrix *matrix;
     const float *bias;
     float *out;
     size_t stride;
-    int add;
 } specdec__target;
 
 static void specdec__forward_put(const specdec__context *c, const specdec__target *t, int tile, int column, int count, const float *sums)
@@ -9435,12 +9734,11 @@ static void specdec__forward_put(const specdec__context *c, const specdec__targe
     float *out = t->out + (size_t)column * t->stride + (size_t)tile * SPECDEC__ROWS, last[SPECDEC__ROWS];
 
     if (rows >= SPECDEC__ROWS) {
-        c->kernels->put(sums, count, bias, t->add, out, t->stride);
+        c->kernels->put(sums, count, bias, out, t->stride);
         return;
     }
     for (i = 0; i < count; i++, sums += SPECDEC__ROWS, out += t->stride) { /* the last, partial tile */
-        memcpy(last, out, (size_t)rows * sizeof *out);
-        c->kernels->put(sums, 1, bias, t->add, last, 0);
+        c->kernels->put(sums, 1, bias, last, 0);
         memcpy(out, last, (size_t)rows * sizeof *out);
     }
 }
@@ -9484,47 +9782,41 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
     }
 }
 
-/* hidden (n, ff) = silu(gate * x) * (up * x). */
-static void specdec__forward_gate_up(specdec__context *c, int thread, const specdec__layer *layer)
+/* --- rows ------------------------------------------------------------------------------------------------------------ */
+
+/* A thread's part of n rows of floats: whole rows, or blocks of 32 of each if they are few. */
+typedef struct specdec__part {
+    int first, last; /* rows */
+    int from, to;    /* blocks of each */
+} specdec__part;
+
+static specdec__part specdec__forward_part(const specdec__context *c, int thread, int n, int stride)
 {
-    const specdec__matrix *gate = &layer->matrix[SPECDEC__GATE], *up = &layer->matrix[SPECDEC__UP];
-    specdec__scratch *scratch = &c->scratch[thread];
-    float *sums[2];
-    int tiles = specdec__matrix_tiles(gate), passes = (c->columns.n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
-    const int alike = gate->type == up->type && !gate->tiles == !up->tiles;
-    specdec__target target;
-    specdec__place places[2], next[2];
-    specdec__walk walk;
+    const int threads = c->pool->active, blocks = (stride - SPECDEC__APART) / 32, whole = n >= 16 * threads;
+    specdec__part part;
 
-    sums[0] = scratch->sums;
-    sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
-    places[0].matrix = next[0].matrix = gate;
-    places[1].matrix = next[1].matrix = up;
-    memset(&target, 0, sizeof target);
-    target.matrix = gate;
-    target.out = c->hidden;
-    target.stride = (size_t)c->ff;
-    for (specdec__walk_begin(&walk, c->pool, tiles * passes, 1); walk.at < walk.count; specdec__walk_on(&walk, 1)) {
-        const int pass = passes > 1 ? walk.at / tiles : 0, column = pass * SPECDEC__COLUMNS;
-        const int columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column), after = specdec__walk_next(&walk, 1);
-
-        places[0].tile = places[1].tile = walk.at - pass * tiles;
-        next[0].tile = next[1].tile = passes > 1 ? after % tiles : after;
-        specdec__forward_tiles(c, places, 1 + alike, next, column, columns, scratch, sums);
-        if (!alike)
-            specdec__forward_tiles(c, places + 1, 1, next + 1, column, columns, scratch, sums + 1);
-        c->kernels->silu_multiply(sums[0], sums[1], columns * SPECDEC__ROWS, sums[0]);
-        specdec__forward_put(c, &target, places->tile, column, columns, sums[0]);
-    }
+    part.first = whole ? n * thread / threads : 0;
+    part.last = whole ? n * (thread + 1) / threads : n;
+    part.from = whole ? 0 : blocks * thread / threads;
+    part.to = whole ? blocks : blocks * (thread + 1) / threads;
+    return part;
 }
 
-/* values (n, stride) -> columns; rows are shared out among the threads, or the blocks of each if they are few. With a
-   weight, values are first made from x: rows[i] of it (or i) over its root mean square, times weight. */
-static void specdec__forward_quantise(specdec__context *c, int thread, float *values, int n, int stride, const float *weight, const int *rows)
+/* What the next matrices read: rows of values (n, stride), which are made first from something else if one of these is set. */
+typedef struct specdec__input {
+    float *values;
+    int n, stride;
+    const float *norm; /* its weight: values = norm of row rows[i] of x (or i) */
+    const int *rows;
+    const float *up;   /* (n, stride): values = activation(values) * up */
+} specdec__input;
+
+/* Quantises an input into c->columns. */
+static void specdec__forward_quantise(specdec__context *c, int thread, const specdec__input *in)
 {
-    const int threads = c->pool->active, width = stride - SPECDEC__APART, blocks = width / 32, whole = n >= 16 * threads;
-    const int from = whole ? 0 : blocks * thread / threads, to = whole ? blocks : blocks * (thread + 1) / threads;
-    const int first = whole ? n * thread / threads : 0, last = whole ? n * (thread + 1) / threads : n;
+    const specdec__model *m = c->model;
+    const specdec__part part = specdec__forward_part(c, thread, in->n, in->stride);
+    const int at = part.from * 32, width = in->stride - SPECDEC__APART;
     specdec__columns columns; /* a copy but for what thread 0 is going to write */
     int i;
 
@@ -9534,30 +9826,61 @@ static void specdec__forward_quantise(specdec__context *c, int thread, float *va
     columns.pair16 = c->columns.pair16;
     columns.sum32 = c->columns.sum32;
     columns.sum16 = c->columns.sum16;
-    columns.n = n;
-    columns.stride = stride;
-    columns.values = values;
-    for (i = first; i < last; i++) {
-        float *row = values + (size_t)i * (size_t)stride;
+    columns.n = in->n;
+    columns.stride = in->stride;
+    columns.values = in->values;
+    for (i = part.first; i < part.last; i++) {
+        float *row = in->values + (size_t)i * (size_t)in->stride;
 
-        if (weight)
-            c->kernels->norm(c->x + (size_t)(rows ? rows[i] : i) * (size_t)stride, weight, c->model->epsilon, width, from * 32, to * 32, row);
-        c->kernels->quantise(row, from, to, i, &columns);
+        if (in->norm)
+            c->kernels->norm(c->x + (size_t)(in->rows ? in->rows[i] : i) * (size_t)in->stride, in->norm, m->epsilon, width, at, part.to * 32, row);
+        if (in->up)
+            c->kernels->activate[m->architecture->activation](row + at, in->up + (size_t)i * (size_t)in->stride + at, part.to * 32 - at);
+        c->kernels->quantise(row, part.from, part.to, i, &columns);
     }
     if (thread == 0) {
-        c->columns.n = n;
-        c->columns.stride = stride;
-        c->columns.values = values;
+        c->columns.n = in->n;
+        c->columns.stride = in->stride;
+        c->columns.values = in->values;
     }
+}
+
+/* x += scale * y, or scale times the norm of y; h is free for that. */
+static void specdec__forward_grow(specdec__context *c, int thread, const float *norm)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int at = part.from * 32, count = part.to * 32 - at;
+    int i;
+
+    for (i = part.first; i < part.last; i++) {
+        float *y = c->y + (size_t)i * (size_t)c->e, *h = c->h + (size_t)i * (size_t)c->e;
+
+        if (norm)
+            c->kernels->norm(y, norm, c->model->epsilon, c->e - SPECDEC__APART, at, part.to * 32, h);
+        c->kernels->add_scaled(c->x + (size_t)i * (size_t)c->e + at, c->model->fact[SPECDEC__RESIDUAL_SCALE], (norm ? h : y) + at, count);
+    }
+}
+
+/* Scales and caps logits, 16 at a time: there is room behind the last. */
+static void specdec__forward_finish(const specdec__context *c, int thread)
+{
+    const size_t parts = ((size_t)c->row_count * (size_t)c->model->vocab_size + 15) / 16, threads = (size_t)c->pool->active;
+    const size_t from = parts * (size_t)thread / threads * 16, to = parts * ((size_t)thread + 1) / threads * 16;
+
+    c->kernels->scale(c->logits + from, 1 / c->model->fact[SPECDEC__LOGIT_DIVISOR], (int)(to - from));
+    if (c->model->fact[SPECDEC__LOGIT_CAP] > 0)
+        c->kernels->cap(c->logits + from, c->model->fact[SPECDEC__LOGIT_CAP], (int)(to - from));
 }
 
 /* --- attention ------------------------------------------------------------------------------------------------------ */
 
 /* cosine and sine (dim) of a row's position, laid out so that x * cosine + partner * sine rotates. */
-static void specdec__forward_angles(specdec__context *c, int row)
+static void specdec__forward_angles(specdec__context *c, int rope, int row)
 {
     const specdec__model *m = c->model;
-    float *cosine = c->cosine + (size_t)row * (size_t)c->kv.dim, *sine = c->sine + (size_t)row * (size_t)c->kv.dim;
+    const size_t at = ((size_t)rope * (size_t)c->most + (size_t)row) * (size_t)c->kv.dim;
+    const float scale = m->rope_scale[rope];
+    float *cosine = c->cosine + at, *sine = c->sine + at;
     int half = m->rope_dim / 2, i;
 
     for (i = m->rope_dim; i < c->kv.dim; i++) {
@@ -9565,20 +9888,21 @@ static void specdec__forward_angles(specdec__context *c, int row)
         sine[i] = 0;
     }
     for (i = 0; i < half; i++) {
-        int a = m->architecture->rotates_halves ? i : 2 * i, b = m->architecture->rotates_halves ? i + half : 2 * i + 1;
+        int a = m->architecture->halves ? i : 2 * i, b = m->architecture->halves ? i + half : 2 * i + 1;
         float s, k;
 
-        specdec__sine_cosine((double)c->position[c->first + row] * m->rope_frequency[i], &s, &k);
-        cosine[a] = cosine[b] = k * m->rope_scale;
-        sine[b] = s * m->rope_scale;
+        specdec__sine_cosine((double)c->position[c->first + row] * c->frequency[rope][i], &s, &k);
+        cosine[a] = cosine[b] = k * scale;
+        sine[b] = s * scale;
         sine[a] = -sine[b];
     }
 }
 
 /* One head of one row of the projection: optional norm, rotation; out is padded to dim with zeros. */
-static void specdec__forward_head(const specdec__context *c, int row, const float *from, const float *norm, float *partner, float *out)
+static void specdec__forward_head(const specdec__context *c, int rope, int row, const float *from, const float *norm, float *partner, float *out)
 {
     const specdec__model *m = c->model;
+    const size_t at = ((size_t)rope * (size_t)c->most + (size_t)row) * (size_t)c->kv.dim;
     int dim = c->kv.dim, half = m->rope_dim / 2, i;
 
     memcpy(out, from, (size_t)m->head_dim * sizeof *out);
@@ -9590,7 +9914,7 @@ static void specdec__forward_head(const specdec__context *c, int row, const floa
         c->kernels->norm(out, norm, m->epsilon, m->head_dim, 0, padded, out);
     }
     memset(partner, 0, (size_t)dim * sizeof *partner);
-    if (m->architecture->rotates_halves) {
+    if (m->architecture->halves) {
         memcpy(partner, out + half, (size_t)half * sizeof *out);
         memcpy(partner + half, out, (size_t)half * sizeof *out);
     } else {
@@ -9599,7 +9923,7 @@ static void specdec__forward_head(const specdec__context *c, int row, const floa
             partner[i + 1] = out[i];
         }
     }
-    c->kernels->rotate(out, partner, c->cosine + (size_t)row * (size_t)dim, c->sine + (size_t)row * (size_t)dim, dim);
+    c->kernels->rotate(out, partner, c->cosine + at, c->sine + at, dim);
 }
 
 /* Which column of c->turned a query is: those that see the same keys lie together. */
@@ -9611,51 +9935,72 @@ static int specdec__forward_column(const specdec__context *c, int row, int head)
 }
 
 /* Stores key and value of one row and kv head, and rotates the queries that share it. */
-static void specdec__forward_rotate(specdec__context *c, int thread, int layer, int row, int head)
+static void specdec__forward_rotate(specdec__context *c, int thread, const specdec__layer *l, int row, int head)
 {
     const specdec__model *m = c->model;
-    const specdec__layer *l = &m->layer[layer];
     const size_t dim = (size_t)c->kv.dim, size = (size_t)m->head_dim;
-    const float scale = (float)specdec__inverse_root((double)m->head_dim);
-    int group = m->heads / m->kv_heads, i;
+    int group = m->heads / m->kv_heads, slot = c->slots[l->span][c->first + row], i;
     specdec__scratch *s = &c->scratch[thread];
 
-    specdec__forward_head(c, row, c->keys + (size_t)row * (size_t)c->kv_width + (size_t)head * size, l->vector[SPECDEC__K_NORM],
+    specdec__forward_head(c, l->rope, row, c->keys + (size_t)row * (size_t)c->kv_width + (size_t)head * size, l->vector[SPECDEC__K_NORM],
                           s->partner, s->queries);
     memset(s->out, 0, dim * sizeof *s->out);
     memcpy(s->out, c->values + (size_t)row * (size_t)c->kv_width + (size_t)head * size, size * sizeof *s->out);
-    specdec__kv_store(&c->kv, c->kernels, c->slots[c->first + row], layer, head, s->queries, s->out);
+    specdec__kv_store(&c->kv, c->kernels, specdec__kv_keys(&c->kv, l->span, slot / SPECDEC__KEYS, l->place, head), slot % SPECDEC__KEYS,
+                      s->queries, s->out);
     for (i = head * group; i < (head + 1) * group; i++) {
         float *out = c->rotated + ((size_t)row * (size_t)m->heads + (size_t)i) * dim;
 
-        specdec__forward_head(c, row, c->queries + (size_t)row * (size_t)c->q + (size_t)i * size, l->vector[SPECDEC__Q_NORM], s->partner, out);
-        c->kernels->scale(out, scale, c->kv.dim);
+        specdec__forward_head(c, l->rope, row, c->queries + (size_t)row * (size_t)c->q + (size_t)i * size, l->vector[SPECDEC__Q_NORM], s->partner, out);
+        c->kernels->scale(out, m->fact[SPECDEC__QUERY_SCALE], c->kv.dim);
         if (specdec__kv_types[c->kv.type].tiles)
             c->kernels->quantise(out, 0, c->kv.dim / 32, specdec__forward_column(c, row, i), &c->turned);
     }
 }
 
-/* The slots of keys [64*block, 64*block + count) that a node sees: committed ones, then its ancestors and itself. */
-static void specdec__forward_slots(const specdec__context *c, int node, int block, int count, int *slots)
+/* A unit of attention: query heads [from, to) of one kv head of a layer, all nodes. */
+typedef struct specdec__unit {
+    const specdec__layer *layer;
+    int head, from, to;
+} specdec__unit;
+
+/* Which keys of a block a node sees, or several: [from, to) of 64. */
+typedef struct specdec__range {
+    int from, to;
+} specdec__range;
+
+static specdec__range specdec__forward_range(const specdec__context *c, const specdec__unit *u, int node, int block)
+{
+    const int window = c->kv.span[u->layer->span].window, end = c->place[node] + 1 - block * SPECDEC__KEYS;
+    specdec__range range;
+
+    range.to = specdec__min_int(SPECDEC__KEYS, end);
+    range.from = window ? specdec__max_int(end - window, 0) : 0;
+    return range;
+}
+
+/* The slots of the keys in a range of a block that a node sees: committed ones, then its ancestors and itself. */
+static void specdec__forward_slots(const specdec__context *c, const specdec__unit *u, int node, int block, specdec__range range, int *slots)
 {
     const specdec__view *view = c->batch->views[node];
-    int from = block * SPECDEC__KEYS, committed = specdec__min_int(count, specdec__max_int(view->length - from, 0));
+    const int base = block * SPECDEC__KEYS, committed = specdec__min_int(range.to, view->length - base) - range.from;
+    const int own = base + range.from + specdec__max_int(committed, 0);
     int at = node;
 
-    if (committed)
-        specdec__view_slots(view, from, committed, slots);
-    for (; at >= 0 && c->position[at] >= from + committed; at = c->batch->parents[at])
-        if (c->position[at] < from + count)
-            slots[c->position[at] - from] = c->slots[at];
+    if (committed > 0)
+        specdec__view_slots(&view->span[u->layer->span], base + range.from, committed, slots + range.from);
+    for (; at >= 0 && c->place[at] >= own; at = c->batch->parents[at])
+        if (c->place[at] < base + range.to)
+            slots[c->place[at] - base] = c->slots[u->layer->span][at];
 }
 
 /* Keys, unless they are tiles, and values of a page as floats. */
-static void specdec__forward_page(const specdec__context *c, specdec__scratch *s, int page, int layer, int head, const float **keys,
+static void specdec__forward_page(const specdec__context *c, specdec__scratch *s, const specdec__unit *u, int page, const float **keys,
                                   const float **values)
 {
     const size_t size = (size_t)c->kv.dim * SPECDEC__KEYS;
     const int tiles = specdec__kv_types[c->kv.type].tiles;
-    const unsigned char *k = specdec__kv_keys(&c->kv, page, layer, head);
+    const unsigned char *k = specdec__kv_keys(&c->kv, u->layer->span, page, u->layer->place, u->head);
     float *k_buffer = tiles ? NULL : s->keys + (size_t)(page & 1) * size, *v_buffer = s->values + (size_t)(page & 1) * size;
 
     *keys = k_buffer;
@@ -9669,29 +10014,25 @@ static void specdec__forward_page(const specdec__context *c, specdec__scratch *s
         s->page[page & 1] = page;
 }
 
-/* A unit of attention: query heads [from, to) of one kv head, all nodes. */
-typedef struct specdec__unit {
-    int layer, head, from, to;
-} specdec__unit;
-
 /* Adds a block, whose scores (count, 64) are given, to the softmax and the weighted sums of up to four queries. */
-static void specdec__forward_fold(specdec__context *c, float *scores, const size_t *query, const int *valid, int count, const float *values)
+static void specdec__forward_fold(specdec__context *c, float *scores, const size_t *query, const specdec__range *range, int count, const float *values)
 {
+    const float cap = c->model->fact[SPECDEC__SCORE_CAP];
+    const int dim = c->kv.dim;
     float *out[4], factor;
     int i, equal = 1;
 
+    if (cap > 0)
+        c->kernels->cap(scores, cap, count * SPECDEC__KEYS);
     for (i = 0; i < count; i++) {
-        out[i] = c->attended + query[i] * (size_t)c->kv.dim;
-        factor = c->kernels->softmax(scores + i * SPECDEC__KEYS, valid[i], &c->highest[query[i]], c->total + query[i] * 16);
+        out[i] = c->attended + query[i] * (size_t)dim;
+        factor = c->kernels->softmax(scores + i * SPECDEC__KEYS, range[i].from, range[i].to, &c->highest[query[i]], c->total + query[i] * 16);
         if (factor < 1)
-            c->kernels->scale(out[i], factor, c->kv.dim);
-        equal &= valid[i] == valid[0];
+            c->kernels->scale(out[i], factor, dim);
+        equal &= range[i].from == range[0].from && range[i].to == range[0].to;
     }
-    if (equal)
-        c->kernels->weigh(scores, count, values, valid[0], c->kv.dim, out);
-    else
-        for (i = 0; i < count; i++)
-            c->kernels->weigh(scores + i * SPECDEC__KEYS, 1, values, valid[i], c->kv.dim, out + i);
+    for (i = 0; i < (equal ? 1 : count); i++)
+        c->kernels->weigh(scores + i * SPECDEC__KEYS + range[i].from, equal ? count : 1, values + range[i].from * dim, range[i].to - range[i].from, dim, out + i);
 }
 
 /* s->scores (count, 64) of columns [column, column + count) of c->turned with the 4 tiles of keys of a page. */
@@ -9726,7 +10067,7 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
     int i;
 
     if (specdec__kv_types[c->kv.type].tiles) {
-        specdec__forward_tile_scores(c, s, specdec__kv_keys(&c->kv, page, u->layer, u->head),
+        specdec__forward_tile_scores(c, s, specdec__kv_keys(&c->kv, u->layer->span, page, u->layer->place, u->head),
                                      specdec__forward_column(c, (int)(query[0] / heads), (int)(query[0] % heads)), count);
         return;
     }
@@ -9738,7 +10079,7 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
     c->kernels->scores(rotated, c->kv.dim, count, keys, s->scores);
 }
 
-/* Nodes [first, last) over a block of keys that are the first slots of one page. */
+/* Nodes [first, last) over a block of keys that lie in their slots of one page. */
 static void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int first, int last, int block, int page)
 {
     const int heads = c->model->heads, part = u->to - u->from, queries = (last - first) * part, most = specdec__forward_queries(c);
@@ -9746,9 +10087,9 @@ static void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, c
     const float *keys, *values;
     int at, count, i;
 
-    specdec__forward_page(c, s, page, u->layer, u->head, &keys, &values);
+    specdec__forward_page(c, s, u, page, &keys, &values);
     for (at = 0; at < queries; at += count) {
-        int valid[SPECDEC__COLUMNS];
+        specdec__range range[SPECDEC__COLUMNS];
         size_t query[SPECDEC__COLUMNS];
 
         count = specdec__min_int(most, apart ? part - at % part : queries - at);
@@ -9756,68 +10097,102 @@ static void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, c
             int node = first + (at + i) / part;
 
             query[i] = (size_t)(node - c->first) * (size_t)heads + (size_t)(u->from + (at + i) % part);
-            valid[i] = specdec__min_int(SPECDEC__KEYS, c->position[node] + 1 - block * SPECDEC__KEYS);
+            range[i] = specdec__forward_range(c, u, node, block);
         }
         specdec__forward_scores(c, s, u, page, keys, query, count);
         for (i = 0; i < count; i += 4)
-            specdec__forward_fold(c, s->scores + i * SPECDEC__KEYS, query + i, valid + i, specdec__min_int(4, count - i), values);
+            specdec__forward_fold(c, s->scores + i * SPECDEC__KEYS, query + i, range + i, specdec__min_int(4, count - i), values);
     }
 }
 
 /* One node over a block whose keys lie anywhere: scores page by page, then put into logical order. */
-static void specdec__forward_gathered(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int node, const int *slots, int valid_keys)
+static void specdec__forward_gathered(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int node, int block, const int *slots)
 {
+    const specdec__range seen = specdec__forward_range(c, u, node, block);
     const size_t dim = (size_t)c->kv.dim, heads = (size_t)c->model->heads;
     int at, i, j, done;
 
     for (at = u->from; at < u->to; at += 4) {
-        int count = specdec__min_int(4, u->to - at), valid[4];
-        float logical[4][SPECDEC__KEYS];
+        int count = specdec__min_int(4, u->to - at);
+        float logical[4][SPECDEC__KEYS] = {{0}};
+        specdec__range range[4];
         size_t query[4];
 
         for (i = 0; i < count; i++) {
             query[i] = (size_t)(node - c->first) * heads + (size_t)(at + i);
-            valid[i] = valid_keys;
+            range[i] = seen;
         }
-        for (done = 0; done < valid_keys; ) {
+        for (done = seen.from; done < seen.to; ) {
             int page = slots[done] / SPECDEC__KEYS;
             const float *keys, *values;
 
-            specdec__forward_page(c, s, page, u->layer, u->head, &keys, &values);
+            specdec__forward_page(c, s, u, page, &keys, &values);
             specdec__forward_scores(c, s, u, page, keys, query, count);
-            for (j = done; j < valid_keys && slots[j] / SPECDEC__KEYS == page; j++) {
+            for (j = done; j < seen.to && slots[j] / SPECDEC__KEYS == page; j++) {
                 for (i = 0; i < count; i++)
                     logical[i][j] = s->scores[i * SPECDEC__KEYS + slots[j] % SPECDEC__KEYS];
                 memcpy(s->gathered + (size_t)j * dim, values + (size_t)(slots[j] % SPECDEC__KEYS) * dim, dim * sizeof(float));
             }
             done = j;
         }
-        for (i = 0; i < count; i++)
-            memcpy(s->scores + i * SPECDEC__KEYS, logical[i], (size_t)valid_keys * sizeof(float));
-        specdec__forward_fold(c, s->scores, query, valid, count, s->gathered);
+        memcpy(s->scores, logical, (size_t)count * sizeof *logical);
+        specdec__forward_fold(c, s->scores, query, range, count, s->gathered);
     }
 }
 
-/* How many nodes from `node` on see the same slots of a block, the later ones perhaps more of them. */
-static int specdec__forward_sharing(const specdec__context *c, int node, int block)
+/* How many nodes from `node` on see the same slots of a block, some more of them than others. all: what any of them sees. */
+static int specdec__forward_sharing(const specdec__context *c, const specdec__unit *u, int node, int block, specdec__range *all)
 {
     const specdec__view *view = c->batch->views[node];
     int committed = (block + 1) * SPECDEC__KEYS <= view->length, last = node + 1;
 
-    while (last < c->first + c->n && c->batch->views[last] == view && (committed || (c->trunk[node] && c->trunk[last])))
-        last++;
+    *all = specdec__forward_range(c, u, node, block);
+    for (; last < c->first + c->n && c->batch->views[last] == view && (committed || (c->trunk[node] && c->trunk[last])); last++) {
+        const specdec__range one = specdec__forward_range(c, u, last, block);
+
+        if (one.from >= one.to)
+            break;
+        all->from = specdec__min_int(all->from, one.from);
+        all->to = specdec__max_int(all->to, one.to);
+    }
     return last - node;
+}
+
+/* A block of keys, all nodes. */
+static void specdec__forward_block(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int block)
+{
+    int node, share, slots[SPECDEC__KEYS], aligned, i;
+
+    for (node = c->first; node < c->first + c->n; node += share) {
+        specdec__range range = specdec__forward_range(c, u, node, block);
+
+        share = 1;
+        if (range.from >= range.to)
+            continue;
+        share = specdec__forward_sharing(c, u, node, block, &range);
+        specdec__forward_slots(c, u, node + share - 1, block, range, slots);
+        aligned = slots[range.from] % SPECDEC__KEYS == range.from;
+        for (i = range.from + 1; i < range.to; i++)
+            aligned &= slots[i] == slots[i - 1] + 1;
+        if (aligned)
+            specdec__forward_aligned(c, s, u, node, node + share, block, slots[range.from] / SPECDEC__KEYS);
+        else
+            for (i = node; i < node + share; i++)
+                specdec__forward_gathered(c, s, u, i, block, slots);
+    }
 }
 
 static void specdec__forward_attend(specdec__context *c, int thread, const specdec__unit *u)
 {
+    const int size = c->model->head_dim, window = c->kv.span[u->layer->span].window;
     specdec__scratch *s = &c->scratch[thread];
-    int blocks = 0, block, node, i, head, slots[SPECDEC__KEYS];
-    const int size = c->model->head_dim;
+    int first = 1 << 30, end = 0, node, i, head;
 
     s->page[0] = s->page[1] = -1;
-    for (node = c->first; node < c->first + c->n; node++)
-        blocks = specdec__max_int(blocks, c->position[node] / SPECDEC__KEYS + 1);
+    for (node = c->first; node < c->first + c->n; node++) {
+        end = specdec__max_int(end, c->place[node] / SPECDEC__KEYS + 1);
+        first = specdec__min_int(first, window ? specdec__max_int(c->place[node] + 1 - window, 0) / SPECDEC__KEYS : 0);
+    }
     for (i = 0; i < c->n; i++)
         for (head = u->from; head < u->to; head++) {
             size_t query = (size_t)i * (size_t)c->model->heads + (size_t)head;
@@ -9826,27 +10201,8 @@ static void specdec__forward_attend(specdec__context *c, int thread, const specd
             memset(c->total + query * 16, 0, 16 * sizeof *c->total);
             memset(c->attended + query * (size_t)c->kv.dim, 0, (size_t)c->kv.dim * sizeof *c->attended);
         }
-    for (block = 0; block < blocks; block++)
-        for (node = c->first; node < c->first + c->n; ) {
-            int valid = specdec__min_int(SPECDEC__KEYS, c->position[node] + 1 - block * SPECDEC__KEYS), share, aligned;
-
-            if (valid <= 0) {
-                node++;
-                continue;
-            }
-            share = specdec__forward_sharing(c, node, block);
-            valid = specdec__min_int(SPECDEC__KEYS, c->position[node + share - 1] + 1 - block * SPECDEC__KEYS);
-            specdec__forward_slots(c, node + share - 1, block, valid, slots);
-            aligned = slots[0] % SPECDEC__KEYS == 0;
-            for (i = 1; i < valid; i++)
-                aligned &= slots[i] == slots[0] + i;
-            if (aligned)
-                specdec__forward_aligned(c, s, u, node, node + share, block, slots[0] / SPECDEC__KEYS);
-            else
-                for (i = node; i < node + share; i++)
-                    specdec__forward_gathered(c, s, u, i, slots, specdec__min_int(valid, c->position[i] + 1 - block * SPECDEC__KEYS));
-            node += share;
-        }
+    for (; first < end; first++)
+        specdec__forward_block(c, s, u, first);
     for (i = 0; i < c->n; i++)
         for (head = u->from; head < u->to; head++) {
             size_t query = (size_t)i * (size_t)c->model->heads + (size_t)head;
@@ -9858,7 +10214,7 @@ static void specdec__forward_attend(specdec__context *c, int thread, const specd
 }
 
 /* Attention of a layer: units of (kv head, part of its query heads), as many parts as the threads need. */
-static void specdec__forward_attention(specdec__context *c, int thread, int layer)
+static void specdec__forward_attention(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__model *m = c->model;
     int group = m->heads / m->kv_heads, parts = 1, from, end = 0;
@@ -9881,7 +10237,7 @@ static void specdec__forward_attention(specdec__context *c, int thread, int laye
 
 /* --- the step ------------------------------------------------------------------------------------------------------- */
 
-static specdec__target specdec__forward_target(const specdec__layer *layer, int matrix, int bias, float *out, int stride, int add)
+static specdec__target specdec__forward_target(const specdec__layer *layer, int matrix, int bias, float *out, int stride)
 {
     specdec__target t;
 
@@ -9889,52 +10245,76 @@ static specdec__target specdec__forward_target(const specdec__layer *layer, int 
     t.bias = bias >= 0 ? layer->vector[bias] : NULL;
     t.out = out;
     t.stride = (size_t)stride;
-    t.add = add;
     return t;
 }
 
-/* One layer on one thread. Returns 1 when cancelled. */
-static int specdec__forward_layer(specdec__context *c, int thread, int index)
+static specdec__input specdec__forward_input(float *values, int n, int stride, const float *norm, const float *up)
 {
-    const specdec__layer *layer = &c->model->layer[index];
+    specdec__input in;
+
+    in.values = values;
+    in.n = n;
+    in.stride = stride;
+    in.norm = norm;
+    in.rows = NULL;
+    in.up = up;
+    return in;
+}
+
+/* Quantises an input and multiplies matrices by it. Returns 1 when cancelled. */
+static int specdec__forward_project(specdec__context *c, int thread, const specdec__input *in, const specdec__target *targets, int count)
+{
+    specdec__forward_quantise(c, thread, in);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    specdec__forward_multiply(c, thread, targets, count);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* x += attention of it. Returns 1 when cancelled. */
+static int specdec__forward_attention_half(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    specdec__input in = specdec__forward_input(c->h, c->n, c->e, layer->vector[SPECDEC__ATTENTION_NORM], NULL);
+    const int items = c->n * c->model->kv_heads;
     specdec__target t[3];
     int from, end = 0;
 
-    specdec__forward_quantise(c, thread, c->h, c->n, c->e, layer->vector[SPECDEC__ATTENTION_NORM], NULL);
-    if (specdec__pool_barrier(c->pool))
+    t[0] = specdec__forward_target(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries, c->q);
+    t[1] = specdec__forward_target(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys, c->kv_width);
+    t[2] = specdec__forward_target(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values, c->kv_width);
+    if (specdec__forward_project(c, thread, &in, t, 3))
         return 1;
-    t[0] = specdec__forward_target(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries, c->q, 0);
-    t[1] = specdec__forward_target(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys, c->kv_width, 0);
-    t[2] = specdec__forward_target(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values, c->kv_width, 0);
-    specdec__forward_multiply(c, thread, t, 3);
-    if (specdec__pool_barrier(c->pool))
-        return 1;
-    while ((from = specdec__pool_claim(c->pool, c->n * c->model->kv_heads, 1, &end)) < c->n * c->model->kv_heads)
+    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
-            specdec__forward_rotate(c, thread, index, from / c->model->kv_heads, from % c->model->kv_heads);
+            specdec__forward_rotate(c, thread, layer, from / c->model->kv_heads, from % c->model->kv_heads);
     if (specdec__pool_barrier(c->pool))
         return 1;
-    specdec__forward_attention(c, thread, index);
+    specdec__forward_attention(c, thread, layer);
     if (specdec__pool_barrier(c->pool))
         return 1;
-    specdec__forward_quantise(c, thread, c->h, c->n, c->q, NULL, NULL);
-    if (specdec__pool_barrier(c->pool))
+    in = specdec__forward_input(c->h, c->n, c->q, NULL, NULL);
+    t[0] = specdec__forward_target(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
+    if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
-    t[0] = specdec__forward_target(layer, SPECDEC__O, SPECDEC__O_BIAS, c->x, c->e, 1);
-    specdec__forward_multiply(c, thread, t, 1);
-    if (specdec__pool_barrier(c->pool))
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION]);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* x += down(activation(gate x) * up x). Returns 1 when cancelled. */
+static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    specdec__input in = specdec__forward_input(c->h, c->n, c->e, layer->vector[SPECDEC__FFN_NORM], NULL);
+    specdec__target t[2];
+
+    t[0] = specdec__forward_target(layer, SPECDEC__GATE, -1, c->hidden, c->ff);
+    t[1] = specdec__forward_target(layer, SPECDEC__UP, -1, c->y, c->ff);
+    if (specdec__forward_project(c, thread, &in, t, 2))
         return 1;
-    specdec__forward_quantise(c, thread, c->h, c->n, c->e, layer->vector[SPECDEC__FFN_NORM], NULL);
-    if (specdec__pool_barrier(c->pool))
+    in = specdec__forward_input(c->hidden, c->n, c->ff, NULL, c->y);
+    t[0] = specdec__forward_target(layer, SPECDEC__DOWN, -1, c->y, c->e);
+    if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
-    specdec__forward_gate_up(c, thread, layer);
-    if (specdec__pool_barrier(c->pool))
-        return 1;
-    specdec__forward_quantise(c, thread, c->hidden, c->n, c->ff, NULL, NULL);
-    if (specdec__pool_barrier(c->pool))
-        return 1;
-    t[0] = specdec__forward_target(layer, SPECDEC__DOWN, -1, c->x, c->e, 1);
-    specdec__forward_multiply(c, thread, t, 1);
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN]);
     return specdec__pool_barrier(c->pool);
 }
 
@@ -9942,60 +10322,75 @@ static void specdec__forward_worker(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
     const specdec__model *m = c->model;
+    specdec__input in = specdec__forward_input(c->h, c->row_count, c->e, m->output_norm, NULL);
     specdec__target t;
     int i;
 
     for (i = thread; i < c->n; i += c->pool->active) {
         const specdec__matrix *table = &m->token_embedding;
+        float *x = c->x + (size_t)i * (size_t)c->e;
 
-        specdec__quant_to_float(table->type, table->file + (size_t)c->batch->tokens[c->first + i] * table->row_bytes, (size_t)m->embedding,
-                                c->x + (size_t)i * (size_t)c->e);
-        specdec__forward_angles(c, i);
+        specdec__quant_to_float(table->type, table->file + (size_t)c->batch->tokens[c->first + i] * table->row_bytes, (size_t)m->embedding, x);
+        c->kernels->scale(x, m->fact[SPECDEC__EMBEDDING_SCALE], m->embedding);
+        specdec__forward_angles(c, SPECDEC__ROPE, i);
+        if (c->frequency[SPECDEC__ROPE_OTHER])
+            specdec__forward_angles(c, SPECDEC__ROPE_OTHER, i);
     }
     if (specdec__pool_barrier(c->pool))
         return;
     for (i = 0; i < m->layers; i++)
-        if (specdec__forward_layer(c, thread, i))
+        if (specdec__forward_attention_half(c, thread, &m->layer[i]) || specdec__forward_ffn_half(c, thread, &m->layer[i]))
             return;
     if (!c->row_count)
-        return;
-    specdec__forward_quantise(c, thread, c->h, c->row_count, c->e, m->output_norm, c->rows);
-    if (specdec__pool_barrier(c->pool))
         return;
     t.matrix = &m->output;
     t.bias = NULL;
     t.out = c->logits;
     t.stride = (size_t)m->vocab_size;
-    t.add = 0;
-    specdec__forward_multiply(c, thread, &t, 1);
+    in.rows = c->rows;
+    if (!specdec__forward_project(c, thread, &in, &t, 1) && (m->fact[SPECDEC__LOGIT_DIVISOR] != 1 || m->fact[SPECDEC__LOGIT_CAP] > 0))
+        specdec__forward_finish(c, thread);
+}
+
+/* Reserves slots for node i of a batch, and works out where it stands. Returns 0 when pages run out. */
+static int specdec__forward_seat(specdec__context *c, const specdec__batch *batch, int i)
+{
+    specdec__view *view = batch->views[i];
+    int parent = batch->parents[i], local = 0, previous = -1, span, j;
+
+    for (j = 0; j < i; j++)
+        if (batch->views[j] == view) {
+            local++;
+            previous = j;
+        }
+    if (!specdec__view_reserve(view, &c->kv, local + 1))
+        return 0;
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        if (c->kv.span[span].layers)
+            c->slots[span][i] = specdec__view_reserved_slot(view, &c->kv, span, local);
+    c->place[i] = parent < 0 ? view->length : c->place[parent] + 1;
+    c->position[i] = c->place[i] - view->length + view->position;
+    c->trunk[i] = parent == previous && (parent < 0 || c->trunk[parent]);
+    return 1;
 }
 
 /* Checks a batch and works out positions, slots, trunk and rows. */
 static specdec_result specdec__forward_prepare(specdec__context *c, const specdec__batch *batch, specdec_error *error)
 {
-    int i, j;
+    int i;
 
     if (batch->n - batch->done < 1 || batch->n > c->most)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a step of %d nodes, the engine was made for 1..%d", batch->n, c->most);
     c->row_count = 0;
     for (i = batch->done; i < batch->n; i++) {
-        int parent = batch->parents[i], local = 0, previous = -1;
-        specdec__view *view = batch->views[i];
+        const int parent = batch->parents[i];
 
         if (batch->tokens[i] < 0 || batch->tokens[i] >= c->model->vocab_size)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d", (int)batch->tokens[i], c->model->vocab_size);
-        if (parent < -1 || parent >= i || (parent >= 0 && batch->views[parent] != view))
+        if (parent < -1 || parent >= i || (parent >= 0 && batch->views[parent] != batch->views[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, parent);
-        for (j = 0; j < i; j++)
-            if (batch->views[j] == view) {
-                local++;
-                previous = j;
-            }
-        if (!specdec__view_reserve(view, &c->kv, local + 1))
+        if (!specdec__forward_seat(c, batch, i))
             return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "no room in the KV cache for %d more tokens", batch->n);
-        c->slots[i] = specdec__view_reserved_slot(view, local);
-        c->position[i] = parent < 0 ? view->length : c->position[parent] + 1;
-        c->trunk[i] = parent == previous && (parent < 0 || c->trunk[parent]);
         if (batch->wanted == NULL || batch->wanted[i])
             c->rows[c->row_count++] = i - batch->done;
     }
@@ -10008,8 +10403,8 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     return SPECDEC_OK;
 }
 
-/* Runs a batch: logits (wanted rows, vocab) lie in c->logits, keys and values in reserved slots of the views until they
-   are committed or overwritten by the next step. */
+/* Runs a batch: logits (wanted rows, vocab) lie in c->logits, states (wanted rows, c->e apart) in c->h, keys and values in
+   reserved slots of the views, until they are committed or overwritten by the next step. */
 static specdec_result specdec__forward(specdec__context *c, const specdec__batch *batch, specdec_error *error)
 {
     specdec_result result = specdec__forward_prepare(c, batch, error);
@@ -12850,12 +13245,12 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting with a model needs a draft model");
     e->context = c->context ? c->context : specdec__min_int(e->target_model->context, 4096);
     most = specdec__max_int(c->batch, c->tree_size) + 1; /* and the root that specdec_forward puts before them */
-    specdec__context_init(&e->target, e->target_model, &e->kernels, &e->pool, c->threads, kv, e->context + c->tree_depth, most, most, arena);
+    specdec__context_init(&e->target, e->target_model, &e->kernels, &e->pool, c->threads, kv, e->context, most, most, arena);
     if (drafts) {
         if ((r = specdec__engine_model(&c->draft, &e->own_draft, &e->draft_model, arena, error)) != SPECDEC_OK ||
             (arena->base && (r = specdec__engine_compare(e->target_model, e->draft_model, error)) != SPECDEC_OK))
             return r;
-        specdec__context_init(&e->draft, e->draft_model, &e->kernels, &e->pool, specdec__engine_threads(e->draft_model, c->threads), kv, e->context + c->tree_depth, most, c->tree_size, arena);
+        specdec__context_init(&e->draft, e->draft_model, &e->kernels, &e->pool, specdec__engine_threads(e->draft_model, c->threads), kv, e->context, most, c->tree_size, arena);
         specdec__draft_model_init(&e->drafter, &e->draft, &e->config.sampling, specdec__min_int(e->target_model->vocab_size, e->draft_model->vocab_size),
                                   e->target_model->vocab_size, specdec__engine_candidates(c), arena);
         e->drafting = e->drafter.kind;
@@ -13860,7 +14255,7 @@ void specdec_get_info(const specdec *e, specdec_info *info)
     info->embedding = m->embedding;
     info->memory_bytes = e->memory_bytes;
     info->weight_bytes = m->weight_bytes;
-    info->kv_bytes = (size_t)e->target.kv.page_count * e->target.kv.page_bytes + (size_t)e->draft.kv.page_count * e->draft.kv.page_bytes;
+    info->kv_bytes = specdec__kv_bytes(&e->target.kv) + specdec__kv_bytes(&e->draft.kv);
     info->products_per_token = m->weight_products;
 }
 
@@ -14104,13 +14499,29 @@ SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const 
     }
 }
 
-SPECDEC__LANE void X(silu_multiply)(const float *gate, const float *up, int count, float *out)
+/* x / (1 + e^y) */
+SPECDEC__LANE_INLINE V X(gated)(V x, V y) { return X(div)(x, X(add)(X(set)(1), X(exp)(y))); }
+
+SPECDEC__LANE void X(silu)(float *x, const float *by, int count)
 {
     int i;
 
     for (i = 0; i < count; i += 16) {
-        V g = X(load)(gate + i), e = X(exp)(X(sub)(X(set)(0), g));
-        X(store)(out + i, X(mul)(X(div)(g, X(add)(X(set)(1), e)), X(load)(up + i)));
+        V v = X(load)(x + i);
+
+        X(store)(x + i, X(mul)(X(gated)(v, X(sub)(X(set)(0), v)), X(load)(by + i)));
+    }
+}
+
+/* GELU in its tanh form, x/2 (1 + tanh(sqrt(2/pi) (x + .044715 x^3))), as x / (1 + e^(-2 ...)). */
+SPECDEC__LANE void X(gelu)(float *x, const float *by, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i += 16) {
+        V v = X(load)(x + i), cubic = X(madd)(X(mul)(v, v), X(set)(-0.0713548163f), X(set)(-1.59576912f));
+
+        X(store)(x + i, X(mul)(X(gated)(v, X(mul)(v, cubic)), X(load)(by + i)));
     }
 }
 
@@ -14237,14 +14648,23 @@ SPECDEC__LANE void X(scores)(const float *queries, int dim, int count, const flo
     }
 }
 
-SPECDEC__LANE float X(softmax)(float *scores, int valid, float *max, float *sums)
+SPECDEC__LANE_INLINE void X(outside)(float *scores, int from, int to, float value)
+{
+    int i;
+
+    for (i = 0; i < from; i++)
+        scores[i] = value;
+    for (i = to; i < SPECDEC__KEYS; i++)
+        scores[i] = value;
+}
+
+SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, float *sums)
 {
     V total = X(load)(sums), highest;
     float grown, factor = 1;
     int i;
 
-    for (i = valid; i < SPECDEC__KEYS; i++)
-        scores[i] = -3.0e38f;
+    X(outside)(scores, from, to, -3.0e38f);
     grown = X(highest)(X(max)(X(max)(X(load)(scores), X(load)(scores + 16)), X(max)(X(load)(scores + 32), X(load)(scores + 48))));
     if (grown > *max) {
         V scale = X(exp)(X(set)(*max - grown));
@@ -14256,8 +14676,7 @@ SPECDEC__LANE float X(softmax)(float *scores, int valid, float *max, float *sums
     highest = X(set)(*max);
     for (i = 0; i < SPECDEC__KEYS; i += 16)
         X(store)(scores + i, X(exp)(X(sub)(X(load)(scores + i), highest)));
-    for (i = valid; i < SPECDEC__KEYS; i++)
-        scores[i] = 0;
+    X(outside)(scores, from, to, 0);
     for (i = 0; i < SPECDEC__KEYS; i += 16)
         total = X(add)(total, X(load)(scores + i));
     X(store)(sums, total);
@@ -14314,18 +14733,31 @@ SPECDEC__LANE void X(scale)(float *x, float a, int count)
         X(store)(x + i, X(mul)(X(load)(x + i), X(set)(a)));
 }
 
-SPECDEC__LANE void X(put)(const float *sums, int count, const float *bias, int add, float *out, size_t stride)
+SPECDEC__LANE void X(add_scaled)(float *x, float a, const float *y, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i += 16)
+        X(store)(x + i, X(madd)(X(set)(a), X(load)(y + i), X(load)(x + i)));
+}
+
+/* tanh(y) = 1 - 2 / (1 + e^(2y)) */
+SPECDEC__LANE void X(cap)(float *x, float cap, int count)
+{
+    const V twice = X(set)(2 / cap), limit = X(set)(cap);
+    int i;
+
+    for (i = 0; i < count; i += 16)
+        X(store)(x + i, X(mul)(limit, X(sub)(X(set)(1), X(gated)(X(set)(2), X(mul)(X(load)(x + i), twice)))));
+}
+
+SPECDEC__LANE void X(put)(const float *sums, int count, const float *bias, float *out, size_t stride)
 {
     V b = bias ? X(load)(bias) : X(set)(0);
     int c;
 
-    for (c = 0; c < count; c++, sums += SPECDEC__ROWS, out += stride) {
-        V y = X(load)(sums);
-
-        if (bias)
-            y = X(add)(y, b);
-        X(store)(out, add ? X(add)(y, X(load)(out)) : y);
-    }
+    for (c = 0; c < count; c++, sums += SPECDEC__ROWS, out += stride)
+        X(store)(out, bias ? X(add)(X(load)(sums), b) : X(load)(sums));
 }
 
 SPECDEC__LANE void X(f16_to_float)(const void *in, int count, float *out)

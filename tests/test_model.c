@@ -835,13 +835,13 @@ static void check_frequencies(maker *m, const double *expected, int pairs, doubl
     CHECK_EQUAL_INT(bind(m, &model, &memory), SPECDEC_OK);
     CHECK_EQUAL_INT(model.rope_dim, 2 * pairs);
     for (i = 0; i < pairs && model.rope_dim == 2 * pairs; i++) {
-        double off = fabs(model.rope_frequency[i] / expected[i] - 1);
+        double off = fabs(model.rope_frequency[SPECDEC__ROPE][i] / expected[i] - 1);
 
         if (!(off < 1e-6))
-            fprintf(stderr, "pair %d: %.9g, not %.9g\n", i, model.rope_frequency[i], expected[i]);
+            fprintf(stderr, "pair %d: %.9g, not %.9g\n", i, model.rope_frequency[SPECDEC__ROPE][i], expected[i]);
         CHECK(off < 1e-6);
     }
-    CHECK(fabs((double)model.rope_scale - scale) < 1e-5);
+    CHECK(fabs((double)model.rope_scale[SPECDEC__ROPE] - scale) < 1e-5);
     free(memory);
 }
 

@@ -455,7 +455,7 @@ static int measure_model(bench *b, const char *path, model_result *r)
     double start = specdec__os_seconds(), unused;
     void *memory = NULL;
     specdec *e = open_engine(o, path, SPECDEC_DRAFT_OFF, NULL, &memory);
-    int ok;
+    int ok, i;
 
     if (!e) {
         free(memory);
@@ -466,8 +466,13 @@ static int measure_model(bench *b, const char *path, model_result *r)
     r->type = main_type(e->target_model);
     r->weight_bytes = (double)e->target_model->weight_bytes;
     r->macs = (double)e->target_model->weight_products;
-    r->attention_macs = 2.0 * e->target_model->layers * e->target_model->heads * e->target_model->head_dim;
-    r->kv_bytes = (double)e->target.kv.page_bytes / SPECDEC__KEYS * o->context;
+    for (i = 0; i < SPECDEC__SPANS; i++) {
+        const specdec__pages *pages = &e->target.kv.span[i];
+        const double keys = pages->window && pages->window < o->context ? pages->window : o->context;
+
+        r->kv_bytes += (double)pages->bytes / SPECDEC__KEYS * keys;
+        r->attention_macs += 2.0 * pages->layers * e->target_model->heads * e->target_model->head_dim * keys / o->context;
+    }
     b->m->isa = e->kernels.name;
     ok = measure_text(o, e, &r->decode_tok_s, &unused, &r->first_token_ms);
     if (ok) {
