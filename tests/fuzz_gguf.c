@@ -13,7 +13,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
-    static const char *const architectures[] = {"llama", "qwen2", "qwen3"};
     static const int types[] = {0, 1, 8, 2, 6, 7, 20, 30};
     const char *folder = getenv("FUZZ_SEEDS");
     int i;
@@ -28,7 +27,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
         FILE *file;
 
         memset(&r, 0, sizeof r);
-        r.architecture = architectures[i % 3];
+        r.architecture = specdec__architectures[i % (int)SPECDEC__COUNT(specdec__architectures)].name;
         r.types[0] = types[i] + 1;
         r.layers = 1;
         r.embedding = r.feed_forward = 32;

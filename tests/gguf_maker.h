@@ -9,12 +9,15 @@
 
 /* What to make. {0} is a llama with two layers; zero means the default in brackets. */
 typedef struct maker_recipe {
-    const char *architecture; /* "llama", "qwen2" or "qwen3" [llama] */
+    const char *architecture; /* of specdec__architectures [llama]; its row says which tensors a model has */
     int layers, embedding, feed_forward, heads, kv_heads; /* [2, 64, 96, 4, 2] */
     int head_dim;             /* [embedding / heads] */
     int rope_dim;             /* [head_dim] */
     int vocab;                /* tokens, at least 260 [301] */
     int context;              /* [512] */
+    int window;               /* where the architecture has one [24] */
+    int long_rope;            /* not 0: short and long factors, long from this context on */
+    int scales;               /* not 0: scales and caps of its own */
     int types[4];             /* of matrices, in turn: GGML type + 1, so that 0 ends the list [F32] */
     int embedding_type;       /* + 1 [the first of types] */
     int output_type;          /* + 1; 0: tied to the embedding */
@@ -349,13 +352,74 @@ static inline void maker_defaults(maker_recipe *r)
     r->gain = r->gain > 0 ? r->gain : 1;
 }
 
+/* The row of an architecture. */
+static inline const specdec__architecture *maker_architecture(const maker_recipe *r)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
+        if (strcmp(specdec__architectures[i].name, r->architecture) == 0)
+            return &specdec__architectures[i];
+    abort();
+}
+
+/* Pairs and vectors of what only some architectures have. */
+static inline void maker_facts(maker *m, const maker_recipe *r)
+{
+    static const float scale[SPECDEC__FACTS] = {3, 0.2f, 0.7f, 1.25f, 2, 5};
+    const specdec__architecture *a = maker_architecture(r);
+    int i;
+
+    if (a->window >= 0)
+        maker_u32(m, maker_key(r, ".attention.sliding_window"), (uint32_t)(r->window ? r->window : 24));
+    for (i = 0; i < SPECDEC__FACTS && r->scales; i++)
+        maker_f32(m, maker_key(r, specdec__fact_table[i]), scale[i]);
+    if (r->long_rope) {
+        maker_u32(m, maker_key(r, ".rope.scaling.original_context_length"), (uint32_t)r->long_rope);
+        maker_vector(m, r, "rope_factors_short.weight", r->rope_dim / 2, 1.5f, 0.4f);
+        maker_vector(m, r, "rope_factors_long.weight", r->rope_dim / 2, 4, 2);
+    }
+}
+
+/* Tensors of layer i; *made: how many matrices there are. */
+static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_count, int *made)
+{
+    const specdec__architecture *a = maker_architecture(r);
+    const int q = r->heads * r->head_dim, kv = r->kv_heads * r->head_dim;
+    const int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, r->feed_forward, r->head_dim};
+    char name[80];
+    int j, k, f, rows;
+
+    for (j = 0; j < SPECDEC__MATRICES; j += k) {
+        const int columns = size[specdec__matrix_table[j].columns];
+
+        snprintf(name, sizeof name, "blk.%d.%s", i, specdec__matrix_table[j].suffix);
+        rows = size[specdec__matrix_table[j].rows];
+        k = 1;
+        for (f = 0; f < (int)SPECDEC__COUNT(specdec__fused_table); f++)
+            if (a->fused >> f & 1 && specdec__fused_table[f].first == j) {
+                snprintf(name, sizeof name, "blk.%d.%s", i, specdec__fused_table[f].suffix);
+                for (; k < specdec__fused_table[f].count; k++)
+                    rows += size[specdec__matrix_table[j + k].rows];
+            }
+        maker_matrix(m, r, name, r->types[*made % type_count] - 1, columns, rows, (float)specdec__inverse_root(columns), -1);
+        ++*made;
+    }
+    for (j = 0; j < SPECDEC__VECTORS; j++) {
+        const int is_bias = j >= SPECDEC__Q_BIAS;
+
+        if (!specdec__vector_table[j].always && !(a->vectors >> j & 1))
+            continue;
+        snprintf(name, sizeof name, "blk.%d.%s", i, specdec__vector_table[j].suffix);
+        maker_vector(m, r, name, size[specdec__vector_table[j].size], is_bias ? 0 : 1, is_bias ? 0.5f : 0.3f);
+    }
+}
+
 /* Lists the pairs and tensors of a model; they may be changed before maker_write. */
 static inline void maker_begin(maker *m, const maker_recipe *recipe)
 {
-    static const char *const matrix[] = {"attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"};
     maker_recipe r = *recipe;
-    int type_count = 0, i, j, made = 0;
-    char name[64];
+    int type_count = 0, i, made = 0;
 
     maker_defaults(&r);
     memset(m, 0, sizeof *m);
@@ -377,35 +441,12 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
     maker_u32(m, maker_key(&r, ".rope.dimension_count"), (uint32_t)r.rope_dim);
     maker_f32(m, maker_key(&r, ".attention.layer_norm_rms_epsilon"), 1e-5f);
     maker_f32(m, maker_key(&r, ".rope.freq_base"), 10000.0f);
+    maker_facts(m, &r);
     maker_vocab(m, r.vocab);
 
     maker_matrix(m, &r, "token_embd.weight", r.embedding_type - 1, r.embedding, r.vocab, 0.5f, r.may_end ? -1 : 2);
-    for (i = 0; i < r.layers; i++) {
-        const int q = r.heads * r.head_dim, kv = r.kv_heads * r.head_dim;
-        const int rows[] = {q, kv, kv, r.embedding, r.feed_forward, r.feed_forward, r.embedding};
-        const int columns[] = {r.embedding, r.embedding, r.embedding, q, r.embedding, r.embedding, r.feed_forward};
-
-        for (j = 0; j < 7; j++) {
-            snprintf(name, sizeof name, "blk.%d.%s.weight", i, matrix[j]);
-            maker_matrix(m, &r, name, r.types[made % type_count] - 1, columns[j], rows[j],
-                         (float)specdec__inverse_root(columns[j]), -1);
-            made++;
-        }
-        snprintf(name, sizeof name, "blk.%d.attn_norm.weight", i);
-        maker_vector(m, &r, name, r.embedding, 1, 0.3f);
-        snprintf(name, sizeof name, "blk.%d.ffn_norm.weight", i);
-        maker_vector(m, &r, name, r.embedding, 1, 0.3f);
-        if (strcmp(r.architecture, "qwen2") == 0)
-            for (j = 0; j < 3; j++) {
-                snprintf(name, sizeof name, "blk.%d.%s.bias", i, matrix[j]);
-                maker_vector(m, &r, name, rows[j], 0, 0.5f);
-            }
-        if (strcmp(r.architecture, "qwen3") == 0)
-            for (j = 0; j < 2; j++) {
-                snprintf(name, sizeof name, "blk.%d.%s_norm.weight", i, matrix[j]);
-                maker_vector(m, &r, name, r.head_dim, 1, 0.3f);
-            }
-    }
+    for (i = 0; i < r.layers; i++)
+        maker_layer(m, &r, i, type_count, &made);
     maker_vector(m, &r, "output_norm.weight", r.embedding, 1, 0.3f);
     if (r.output_type)
         maker_matrix(m, &r, "output.weight", r.output_type - 1, r.embedding, r.vocab, 3 * (float)specdec__inverse_root(r.embedding),

@@ -9,7 +9,7 @@
 #include <math.h>
 
 #define NODES 128   /* of a step */
-#define ROOM 512    /* tokens of a context */
+#define ROOM 1024   /* tokens of a context */
 
 enum { CHAIN, TREE, SCATTERED, SHAPES };
 
@@ -293,11 +293,16 @@ static void check_case(const char *folder, const char *name, double peer, const 
         TEST("a conformance model's logits are the same bits whatever the width, threads, tree, layout and instruction set");
         check_ways(&s, SPECDEC__KV_F32, expected, vocab, quick ? 41 : 11);
         free(expected);
-        TEST("an 8-bit cache of keys and values adds no more than 0.002 to the mean KL");
+        TEST("an 8-bit cache of keys and values adds no more than 0.002 to the mean KL, or 0.001 and as much as the rest");
         expected = reference(&s, SPECDEC__KV_Q8_0, &vocab);
         CHECK(expected != NULL);
-        if (expected && exact_size == (size_t)count * (size_t)vocab * 4)
-            CHECK(mean_kl((const float *)(const void *)exact, expected, count, vocab) <= kl + 0.002);
+        if (expected && exact_size == (size_t)count * (size_t)vocab * 4) {
+            const double eight = mean_kl((const float *)(const void *)exact, expected, count, vocab);
+
+            if (!(eight <= kl + 0.001 + fmax(kl, 0.001)))
+                fprintf(stderr, "%s: mean KL %.3g with an 8-bit cache, %.3g without\n", name, eight, kl);
+            CHECK(eight <= kl + 0.001 + fmax(kl, 0.001));
+        }
         free(expected);
     }
     free(data);
@@ -351,7 +356,7 @@ static const int all_types[] = {SPECDEC__QUANT_TYPES(NUMBER)};
 
 static void check_recipe(const maker_recipe *recipe, const char *name, int kv, int count, int stride)
 {
-    static int32_t tokens[256];
+    static int32_t tokens[ROOM];
     subject s;
     unsigned char *data;
     float *expected;
@@ -396,7 +401,9 @@ static void test_types(void)
             r.seed = 100 + (uint32_t)i;
             r.types[0] = all_types[i] + 1;
             r.output_type = i % 2 ? all_types[i] + 1 : 0;
-            r.architecture = i % 3 == 0 ? "llama" : i % 3 == 1 ? "qwen2" : "qwen3";
+            r.architecture = specdec__architectures[(i + (size_t)kv) % SPECDEC__COUNT(specdec__architectures)].name;
+            r.scales = kv == 1;
+            r.long_rope = 4096;
             if (type->block == 256) {
                 r.layers = 1;
                 r.embedding = r.feed_forward = 256;
@@ -412,12 +419,15 @@ static void test_types(void)
 
 static void test_shapes(void)
 {
-    static const struct { const char *architecture; int embedding, feed_forward, heads, kv_heads, head_dim, rope_dim, vocab, alignment, version; } shape[] = {
-        {"llama", 96, 160, 2, 1, 48, 0, 303, 0, 2},     {"qwen2", 64, 32, 4, 2, 80, 0, 511, 64, 3},
-        {"qwen3", 64, 96, 16, 1, 16, 0, 260, 1, 3},     {"llama", 32, 64, 32, 4, 2, 0, 299, 8, 3},
-        {"llama", 96, 96, 3, 3, 32, 20, 777, 4096, 2},  {"qwen3", 32, 320, 2, 2, 80, 64, 401, 2, 3},
-        {"qwen2", 64, 64, 32, 32, 18, 0, 301, 0, 3},    {"llama", 64, 64, 14, 7, 144, 0, 353, 0, 3},
-        {"qwen3", 32, 32, 2, 1, 1024, 0, 301, 0, 3},    {"llama", 64, 96, 12, 2, 24, 8, 1025, 32, 3}};
+    static const struct { const char *architecture; int embedding, feed_forward, heads, kv_heads, head_dim, rope_dim, vocab, alignment, version, layers, window; } shape[] = {
+        {"llama", 96, 160, 2, 1, 48, 0, 303, 0, 2, 2, 0},     {"qwen2", 64, 32, 4, 2, 80, 0, 511, 64, 3, 2, 0},
+        {"qwen3", 64, 96, 16, 1, 16, 0, 260, 1, 3, 2, 0},     {"llama", 32, 64, 32, 4, 2, 0, 299, 8, 3, 2, 0},
+        {"llama", 96, 96, 3, 3, 32, 20, 777, 4096, 2, 2, 0},  {"qwen3", 32, 320, 2, 2, 80, 64, 401, 2, 3, 2, 0},
+        {"qwen2", 64, 64, 32, 32, 18, 0, 301, 0, 3, 2, 0},    {"llama", 64, 64, 14, 7, 144, 0, 353, 0, 3, 2, 0},
+        {"qwen3", 32, 32, 2, 1, 1024, 0, 301, 0, 3, 2, 0},    {"llama", 64, 96, 12, 2, 24, 8, 1025, 32, 3, 2, 0},
+        {"gemma3", 64, 96, 4, 1, 48, 0, 301, 32, 3, 7, 1},    {"gemma2", 96, 64, 2, 2, 80, 0, 299, 32, 3, 3, 63},
+        {"phi3", 64, 96, 4, 2, 24, 18, 401, 32, 3, 3, 64},    {"smollm3", 64, 32, 8, 4, 16, 0, 303, 32, 3, 5, 0},
+        {"granite", 32, 64, 2, 1, 32, 0, 511, 32, 3, 2, 0},   {"gemma3", 32, 64, 3, 1, 64, 0, 267, 32, 3, 6, 65}};
     static const int mixture[] = {8, 2, 30, 6, 20, 0, 1, 7, 3, 8};
     char name[64];
     size_t i;
@@ -438,7 +448,11 @@ static void test_shapes(void)
         r.vocab = shape[i].vocab;
         r.alignment = shape[i].alignment;
         r.version = shape[i].version;
-        r.types[0] = mixture[i] + 1;
+        r.layers = shape[i].layers;
+        r.window = shape[i].window;
+        r.scales = i % 2 == 1;
+        r.long_rope = i % 4 == 0 ? 64 : 0;
+        r.types[0] = mixture[i % 10] + 1;
         r.types[1] = mixture[(i + 1) % 10] + 1;
         r.types[2] = mixture[(i + 2) % 10] + 1;
         r.output_type = i % 2 ? mixture[(i + 3) % 10] + 1 : 0;
@@ -448,55 +462,131 @@ static void test_shapes(void)
     }
 }
 
+/* --- views ------------------------------------------------------------------------------------------------------------ */
+
+/* A context of its own and two views. */
+typedef struct rig {
+    unsigned char *data, *memory;
+    size_t size;
+    int cancel;
+    specdec__kernels kernels;
+    specdec__pool pool;
+    specdec__model model;
+    specdec__context context;
+    specdec__view other;
+} rig;
+
+static int open_rig(rig *g, const maker_recipe *recipe, int kv, int length, int most)
+{
+    specdec_error error = {SPECDEC_OK, ""};
+    specdec_source source = {NULL, NULL, 0, NULL, 0};
+    specdec__arena arena = {NULL, 0, 0};
+    int good;
+
+    memset(g, 0, sizeof *g);
+    source.data = g->data = maker_model(recipe, &g->size);
+    source.size = g->size;
+    arena.size = (size_t)64 << 20;
+    arena.base = g->memory = (unsigned char *)malloc(arena.size);
+    good = !specdec__kernels_init(&g->kernels, NULL, &error) && !specdec__pool_init(&g->pool, 2, &g->cancel, &arena, &error) &&
+           !specdec__model_init(&g->model, &source, &arena, &error);
+    CHECK(good);
+    if (good) {
+        specdec__context_init(&g->context, &g->model, &g->kernels, &g->pool, 2, kv, length, most, most, &arena);
+        specdec__view_init(&g->other, 64, &arena);
+    }
+    CHECK(arena.used != SIZE_MAX);
+    return good && arena.used != SIZE_MAX;
+}
+
+static void close_rig(rig *g)
+{
+    specdec__pool_deinit(&g->pool);
+    free(g->memory);
+    free(g->data);
+}
+
+/* Runs count tokens of a text as a chain in a view and commits the first `keep` of them. Rows of logits are in the context. */
+static void run_chain(rig *g, specdec__view *view, const int32_t *text, int count, int keep)
+{
+    static int32_t parents[NODES];
+    static int path[NODES];
+    static specdec__view *views[NODES];
+    specdec_error error = {SPECDEC_OK, ""};
+    specdec__batch batch;
+    int i;
+
+    for (i = 0; i < count; i++) {
+        parents[i] = i - 1;
+        path[i] = i;
+        views[i] = view;
+    }
+    memset(&batch, 0, sizeof batch);
+    batch.n = count;
+    batch.tokens = text;
+    batch.parents = parents;
+    batch.views = views;
+    CHECK_EQUAL_INT(specdec__forward(&g->context, &batch, &error), SPECDEC_OK);
+    specdec__view_commit(view, &g->context.kv, path, keep);
+}
+
+static int free_pages(const rig *g)
+{
+    return g->context.kv.span[0].free_count + g->context.kv.span[1].free_count;
+}
+
+static int all_pages(const rig *g)
+{
+    return g->context.kv.span[0].count + g->context.kv.span[1].count;
+}
+
+static void random_text(int32_t *tokens, int count, uint64_t seed)
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        tokens[i] = (int32_t)(maker_random(&seed) % 260);
+}
+
+/* Rows of logits of a text, by a rig's model alone in the scalar way. */
+static float *rows_alone(const rig *g, const int32_t *tokens, int count, int kv, int *vocab)
+{
+    subject s;
+
+    s.data = g->data;
+    s.size = g->size;
+    s.name = "rig";
+    s.tokens = tokens;
+    s.count = count;
+    return reference(&s, kv, vocab);
+}
+
 /* Two streams in the steps of one context: each gives what it gives alone. */
 static void test_views(void)
 {
     enum { COUNT = 100 };
     static int32_t tokens[2][COUNT], batch_tokens[8], parents[8];
     specdec_error error = {SPECDEC_OK, ""};
-    specdec_source source = {NULL, NULL, 0, NULL, 0};
-    specdec__kernels kernels;
-    specdec__pool pool;
-    specdec__context c;
-    specdec__view other, *views[8];
-    specdec__arena arena = {NULL, 0, 0};
-    specdec__model m;
+    specdec__view *views[8];
     maker_recipe r;
-    subject s[2];
-    unsigned char *data;
     float *expected[2];
-    uint64_t state = 3;
-    int cancel = 0, vocab = 0, i, j, good = 1;
+    int vocab = 0, i, j, good;
+    rig g;
 
     TEST("streams that share steps give the same bits as alone");
     memset(&r, 0, sizeof r);
     r.types[0] = 9;
-    data = maker_model(&r, &s[0].size);
-    s[0].data = data;
-    s[0].name = "views";
-    s[0].count = COUNT;
-    s[1] = s[0];
+    good = open_rig(&g, &r, SPECDEC__KV_F16, 1024, 8);
     for (i = 0; i < 2; i++) {
-        for (j = 0; j < COUNT; j++)
-            tokens[i][j] = (int32_t)(maker_random(&state) % 301);
-        s[i].tokens = tokens[i];
-        expected[i] = reference(&s[i], SPECDEC__KV_F16, &vocab);
+        random_text(tokens[i], COUNT, 3 + (uint64_t)i);
+        expected[i] = rows_alone(&g, tokens[i], COUNT, SPECDEC__KV_F16, &vocab);
     }
-    source.data = data;
-    source.size = s[0].size;
-    arena.size = (size_t)64 << 20;
-    arena.base = (unsigned char *)malloc(arena.size);
-    good = !specdec__kernels_init(&kernels, NULL, &error) && !specdec__pool_init(&pool, 2, &cancel, &arena, &error) &&
-           !specdec__model_init(&m, &source, &arena, &error);
-    CHECK(good);
-    specdec__context_init(&c, &m, &kernels, &pool, 2, SPECDEC__KV_F16, 1024, 8, 8, &arena);
-    specdec__view_init(&other, 16, &arena);
     for (j = 0; j + 4 <= COUNT && good; j += 4) { /* node 2i of view 0, 2i + 1 of view 1 */
         specdec__batch batch;
         static const int path[] = {0, 1, 2, 3};
 
         for (i = 0; i < 8; i++) {
-            views[i] = i % 2 ? &other : &c.view;
+            views[i] = i % 2 ? &g.other : &g.context.view;
             batch_tokens[i] = tokens[i % 2][j + i / 2];
             parents[i] = i < 2 ? -1 : i - 2;
         }
@@ -505,18 +595,261 @@ static void test_views(void)
         batch.tokens = batch_tokens;
         batch.parents = parents;
         batch.views = views;
-        CHECK_EQUAL_INT(specdec__forward(&c, &batch, &error), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec__forward(&g.context, &batch, &error), SPECDEC_OK);
         for (i = 0; i < 8; i++)
-            good &= memcmp(c.logits + (size_t)i * (size_t)vocab, expected[i % 2] + (size_t)(j + i / 2) * (size_t)vocab, (size_t)vocab * 4) == 0;
+            good &= memcmp(g.context.logits + (size_t)i * (size_t)vocab, expected[i % 2] + (size_t)(j + i / 2) * (size_t)vocab, (size_t)vocab * 4) == 0;
         CHECK(good);
-        specdec__view_commit(&c.view, &c.kv, path, 4);
-        specdec__view_commit(&other, &c.kv, path, 4);
+        specdec__view_commit(&g.context.view, &g.context.kv, path, 4);
+        specdec__view_commit(&g.other, &g.context.kv, path, 4);
     }
-    specdec__pool_deinit(&pool);
-    free(arena.base);
     free(expected[0]);
     free(expected[1]);
-    free(data);
+    close_rig(&g);
+}
+
+/* A view that begins with the pages of another: what either writes later is its own. */
+static void check_fork(const char *architecture, int kv, int shared)
+{
+    enum { COUNT = 160 };
+    static int32_t tokens[2][COUNT];
+    maker_recipe r;
+    float *expected[2];
+    int vocab = 0, i, n;
+    rig g;
+
+    memset(&r, 0, sizeof r);
+    r.architecture = architecture;
+    r.layers = 6;
+    r.window = 40;
+    if (!open_rig(&g, &r, kv, 1024, 40))
+        return;
+    random_text(tokens[0], COUNT, 5);
+    random_text(tokens[1], COUNT, 6);
+    memcpy(tokens[1], tokens[0], (size_t)shared * sizeof tokens[0][0]);
+    for (i = 0; i < 2; i++)
+        expected[i] = rows_alone(&g, tokens[i], COUNT, kv, &vocab);
+    for (i = 0; i < 100; i += 20)
+        run_chain(&g, &g.context.view, tokens[0] + i, 20, 20);
+    n = free_pages(&g);
+    CHECK(specdec__view_share(&g.other, &g.context.kv, &g.context.view, 0, shared));
+    CHECK_EQUAL_INT(g.other.position, shared);
+    CHECK_EQUAL_INT(free_pages(&g), n); /* no page for a fork alone */
+    for (i = 1; g.other.length < COUNT || g.context.view.length < COUNT; i = !i) {
+        specdec__view *view = i ? &g.other : &g.context.view;
+        const int from = view->length;
+
+        n = specdec__min_int(7, COUNT - from);
+        if (n > 0) {
+            run_chain(&g, view, tokens[i] + from, n, n);
+            CHECK(memcmp(g.context.logits, expected[i] + (size_t)from * (size_t)vocab, (size_t)(n * vocab) * 4) == 0);
+        }
+    }
+    specdec__view_truncate(&g.context.view, &g.context.kv, 0);
+    CHECK(free_pages(&g) < all_pages(&g));
+    specdec__view_truncate(&g.other, &g.context.kv, COUNT - 1); /* the other one lives on */
+    run_chain(&g, &g.other, tokens[1] + COUNT - 1, 1, 0);
+    CHECK(memcmp(g.context.logits, expected[1] + (size_t)(COUNT - 1) * (size_t)vocab, (size_t)vocab * 4) == 0);
+    specdec__view_truncate(&g.other, &g.context.kv, 0);
+    CHECK_EQUAL_INT(free_pages(&g), all_pages(&g));
+    free(expected[0]);
+    free(expected[1]);
+    close_rig(&g);
+}
+
+/* Keys of a text in parts: the first, some from the middle of a page, the last. With one layer a key depends on its token
+   and position alone, so a text of those tokens at those positions gives the same bits. */
+static void check_parts(int kv)
+{
+    enum { COUNT = 150 };
+    static const struct { int from, count; } part[] = {{0, 4}, {37, 11}, {60, 8}, {113, 37}};
+    static int32_t tokens[COUNT + 1];
+    float *row;
+    maker_recipe r;
+    int at, i, vocab;
+    rig g;
+
+    memset(&r, 0, sizeof r);
+    r.layers = 1;
+    if (!open_rig(&g, &r, kv, 1024, 64))
+        return;
+    vocab = g.model.vocab_size;
+    random_text(tokens, COUNT + 1, 8);
+    for (at = 0; at < COUNT; at += 50)
+        run_chain(&g, &g.context.view, tokens + at, 50, 50);
+    for (i = 0; i < 4; i++)
+        CHECK(specdec__view_share(&g.other, &g.context.kv, &g.context.view, part[i].from, part[i].count));
+    CHECK_EQUAL_INT(g.other.length, 60);
+    CHECK_EQUAL_INT(g.other.position, COUNT);
+    run_chain(&g, &g.other, tokens + COUNT, 1, 1);
+    row = (float *)malloc((size_t)vocab * sizeof *row);
+    memcpy(row, g.context.logits, (size_t)vocab * sizeof *row);
+    specdec__view_truncate(&g.other, &g.context.kv, 0);
+    for (i = 0; i < 4; i++) {
+        g.other.position = part[i].from;
+        run_chain(&g, &g.other, tokens + part[i].from, part[i].count, part[i].count);
+    }
+    CHECK_EQUAL_INT(g.other.position, COUNT);
+    run_chain(&g, &g.other, tokens + COUNT, 1, 1);
+    CHECK(memcmp(row, g.context.logits, (size_t)vocab * sizeof *row) == 0);
+    specdec__view_truncate(&g.context.view, &g.context.kv, COUNT - 1);
+    run_chain(&g, &g.context.view, tokens + COUNT, 1, 1);
+    CHECK(memcmp(row, g.context.logits, (size_t)vocab * sizeof *row) != 0); /* all keys, or another position, give others */
+    free(row);
+    close_rig(&g);
+}
+
+static void test_parts(void)
+{
+    int kv;
+
+    for (kv = 0; kv < SPECDEC__KV_TYPES; kv++) {
+        TEST("a view that shares the pages of another gives the bits of its own text, and pages come back when the last leaves them");
+        check_fork("llama", kv, 100);
+        check_fork("llama", kv, 64);
+        check_fork("qwen3", kv, 83);
+        check_fork("gemma3", kv, 97);
+        check_fork("phi3", kv, 100);
+        TEST("a view of parts of another's keys gives the bits of a text of those tokens at those positions");
+        check_parts(kv);
+    }
+}
+
+/* --- windows ---------------------------------------------------------------------------------------------------------- */
+
+/* With one layer and a window, a row is that of the window's tokens alone, but for rounding: RoPE is relative. */
+static void check_reach(int window)
+{
+    enum { COUNT = 700 };
+    static int32_t tokens[COUNT];
+    maker_recipe r;
+    float *row, far = 0, near = 0;
+    int vocab, at, i, more;
+    rig g;
+
+    memset(&r, 0, sizeof r);
+    r.architecture = "gemma3";
+    r.layers = 1;
+    r.window = window;
+    if (!open_rig(&g, &r, SPECDEC__KV_F32, COUNT, 100))
+        return;
+    vocab = g.model.vocab_size;
+    random_text(tokens, COUNT, 9);
+    for (at = 0; at < COUNT; at += 50)
+        run_chain(&g, &g.context.view, tokens + at, 50, 50);
+    row = (float *)malloc((size_t)vocab * sizeof *row);
+    memcpy(row, g.context.logits + 49 * (size_t)vocab, (size_t)vocab * sizeof *row);
+    for (more = 0; more < 2; more++) { /* the window's tokens; one less */
+        specdec__view_truncate(&g.other, &g.context.kv, 0);
+        run_chain(&g, &g.other, tokens + COUNT - window + more, window - more, 0);
+        for (i = 0; i < vocab; i++) {
+            float *off = more ? &far : &near, d = fabsf(row[i] - g.context.logits[(size_t)(window - more - 1) * (size_t)vocab + (size_t)i]);
+
+            *off = d > *off ? d : *off;
+        }
+    }
+    if (!(near < 1e-4f && far > 10 * near))
+        fprintf(stderr, "window %d: off by %g, and with a key less by %g\n", window, (double)near, (double)far);
+    CHECK(near < 1e-4f && far > 10 * near);
+    free(row);
+    close_rig(&g);
+}
+
+/* Pages in use while a text grows, is rewound a little, and far. */
+static void check_pages(void)
+{
+    enum { COUNT = 4000, WINDOW = 512 };
+    static int32_t tokens[COUNT];
+    specdec_error error = {SPECDEC_OK, ""};
+    const specdec__pages *whole, *window;
+    maker_recipe r;
+    float *row;
+    rig g;
+
+    memset(&r, 0, sizeof r);
+    r.architecture = "gemma3";
+    r.layers = 6;
+    r.embedding = r.feed_forward = 32;
+    r.window = WINDOW;
+    if (!open_rig(&g, &r, SPECDEC__KV_F16, COUNT, 64))
+        return;
+    random_text(tokens, COUNT, 10);
+    CHECK_EQUAL_INT(specdec__forward_text(&g.context, tokens, COUNT, 64, 1, NULL, &error), SPECDEC_OK);
+    row = (float *)malloc((size_t)g.model.vocab_size * sizeof *row);
+    memcpy(row, g.context.logits, (size_t)g.model.vocab_size * sizeof *row);
+    whole = &g.context.kv.span[SPECDEC__WHOLE];
+    window = &g.context.kv.span[SPECDEC__WINDOW];
+    printf("  %d tokens: %d pages of %d layer(s), %d of %d layers with a window of %d\n", COUNT, whole->count - whole->free_count, whole->layers,
+           window->count - window->free_count, window->layers, WINDOW);
+    CHECK_EQUAL_INT(window->layers, 5);
+    CHECK(whole->count - whole->free_count >= COUNT / 64);
+    CHECK(window->count - window->free_count <= (WINDOW + SPECDEC__KEEP) / 64 + 2);
+    CHECK(window->count <= (WINDOW + SPECDEC__KEEP + 64) / 64 + 2);
+    specdec__view_truncate(&g.context.view, &g.context.kv, COUNT - 200);
+    CHECK_EQUAL_INT(g.context.view.length, COUNT - 200); /* near enough: its keys are still there */
+    CHECK_EQUAL_INT(specdec__forward_text(&g.context, tokens, COUNT, 64, 1, NULL, &error), SPECDEC_OK);
+    CHECK(memcmp(row, g.context.logits, (size_t)g.model.vocab_size * sizeof *row) == 0);
+    specdec__view_truncate(&g.context.view, &g.context.kv, COUNT - 900);
+    CHECK_EQUAL_INT(g.context.view.length, 0); /* what the window would see is gone: the text has to be read again */
+    CHECK_EQUAL_INT(free_pages(&g), all_pages(&g));
+    CHECK_EQUAL_INT(specdec__forward_text(&g.context, tokens, COUNT, 64, 1, NULL, &error), SPECDEC_OK);
+    CHECK(memcmp(row, g.context.logits, (size_t)g.model.vocab_size * sizeof *row) == 0);
+    free(row);
+    close_rig(&g);
+}
+
+static void test_windows(void)
+{
+    maker_recipe r;
+    int kv;
+
+    TEST("a layer with a window sees that many keys, no more and no less");
+    check_reach(1 + 1);
+    check_reach(63);
+    check_reach(64);
+    check_reach(90);
+    TEST("pages that no window reaches are returned, and a text may be rewound all the same");
+    check_pages();
+    for (kv = 0; kv < SPECDEC__KV_TYPES; kv++) {
+        TEST("long texts with windows give the same bits in every way");
+        memset(&r, 0, sizeof r);
+        r.architecture = kv == 1 ? "gemma2" : "gemma3";
+        r.layers = kv == 1 ? 2 : 6;
+        r.window = 30 + 40 * kv;
+        r.embedding = r.feed_forward = 32;
+        check_recipe(&r, "long-window", kv, 700, quick ? 71 : 37);
+    }
+}
+
+/* --- states ----------------------------------------------------------------------------------------------------------- */
+
+static void test_states(void)
+{
+    static int32_t tokens[20];
+    maker_recipe r;
+    int row, i, j;
+    rig g;
+
+    TEST("the states that a step hands out are what its logits come from");
+    memset(&r, 0, sizeof r);
+    r.output_type = 1;
+    if (!open_rig(&g, &r, SPECDEC__KV_F32, 100, 20))
+        return;
+    random_text(tokens, 20, 12);
+    run_chain(&g, &g.context.view, tokens, 20, 20);
+    for (row = 0; row < 20; row++) {
+        const float *state = g.context.h + (size_t)row * (size_t)g.context.e;
+        double worst = 0;
+
+        for (i = 0; i < g.model.vocab_size; i++) {
+            double sum = 0;
+
+            for (j = 0; j < g.model.embedding; j++)
+                sum += (double)specdec__load_f32(g.model.output.file + ((size_t)i * (size_t)g.model.embedding + (size_t)j) * 4) * (double)state[j];
+            worst = fmax(worst, fabs(sum - (double)g.context.logits[(size_t)row * (size_t)g.model.vocab_size + (size_t)i]));
+        }
+        CHECK(worst < 1e-4);
+    }
+    close_rig(&g);
 }
 
 /* --- single kernels --------------------------------------------------------------------------------------------------- */
@@ -740,6 +1073,9 @@ int main(void)
     full = getenv("SPECDEC_FULL") != NULL;
     test_kernels();
     test_views();
+    test_parts();
+    test_windows();
+    test_states();
     test_types();
     test_shapes();
     test_shared();

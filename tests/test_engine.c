@@ -163,7 +163,9 @@ static void make_models(void)
     models[FOREIGN].data = maker_model(&r, &models[FOREIGN].size);
     memset(&r, 0, sizeof r);
     r.seed = 13;
-    r.architecture = "qwen2";
+    r.architecture = "gemma3";
+    r.layers = 6;
+    r.window = 20;
     r.types[0] = 9;
     r.types[1] = 3;
     r.may_end = 1;
