@@ -8671,9 +8671,9 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
     }
     if (window < 0)
         return SPECDEC_OK;
-    if ((r = specdec__model_count(m, ".attention.sliding_window", 0, 1 << 30, window ? window : -1, &m->window, error)) != SPECDEC_OK)
-        return r;
-    return SPECDEC_OK;
+    r = specdec__model_count(m, ".attention.sliding_window", 0, 1 << 30, window ? window : -1, &m->window, error);
+    m->window = m->window < m->context ? m->window : 0;
+    return r;
 }
 
 /* What kind of layer it is. */
@@ -9135,7 +9135,7 @@ typedef struct specdec__kv {
     specdec__pages span[SPECDEC__SPANS];
 } specdec__kv;
 
-#define SPECDEC__KEEP 256 /* keys behind a window that stay, so that a text can be rewound a little */
+#define SPECDEC__BEHIND 256 /* keys behind a window that stay, so that a text can be rewound a little */
 
 static int specdec__kv_find_type(const char *name)
 {
@@ -9152,7 +9152,7 @@ static void specdec__pages_init(specdec__pages *pages, int count, specdec__arena
     int i;
 
     pages->count = count;
-    pages->memory = (unsigned char *)specdec__arena_take(arena, (size_t)count, pages->bytes, SPECDEC__CACHE_LINE);
+    pages->memory = (unsigned char *)specdec__arena_reserve(arena, (size_t)count, pages->bytes, SPECDEC__CACHE_LINE);
     pages->free = SPECDEC__TAKE(arena, int, count);
     pages->views = SPECDEC__TAKE(arena, int, count);
     for (i = 0; pages->free && i < count; i++)
@@ -9176,7 +9176,7 @@ static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *mo
         pages->window = span == SPECDEC__WINDOW ? model->window : 0;
         pages->bytes = specdec__size_multiply(2 * kv->half_bytes, (size_t)pages->layers * (size_t)kv->kv_heads);
         if (pages->window && pages->window < length) /* the first page and the last may be partly used */
-            length = specdec__min_int(length, pages->window + SPECDEC__KEEP + most + 2 * SPECDEC__KEYS);
+            length = specdec__min_int(length, pages->window + SPECDEC__BEHIND + most + 2 * SPECDEC__KEYS);
         if (pages->layers)
             specdec__pages_init(pages, (length + SPECDEC__KEYS - 1) / SPECDEC__KEYS, arena);
     }
@@ -9250,11 +9250,15 @@ static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
         const int room = specdec__view_room(view, kv, span), slots = room ? n - room : n + view->length % SPECDEC__KEYS;
 
         while (pages->layers && s->spare * SPECDEC__KEYS < slots) {
+            specdec__segment *spare = &s->at[s->count + s->spare];
+
             if (!pages->free_count || s->count + s->spare >= view->capacity)
                 return 0;
-            memset(&s->at[s->count + s->spare], 0, sizeof *s->at);
-            s->at[s->count + s->spare].page = pages->free[--pages->free_count];
-            pages->views[s->at[s->count + s->spare++].page] = 1;
+            memset(spare, 0, sizeof *spare);
+            spare->page = pages->free[--pages->free_count];
+            pages->views[spare->page] = 1;
+            memset(pages->memory + (size_t)spare->page * pages->bytes, 0, pages->bytes); /* memory is used when it is needed */
+            s->spare++;
         }
     }
     return 1;
@@ -9307,7 +9311,7 @@ static void specdec__kv_copy_slot(specdec__kv *kv, int span, int from, int to)
 /* Returns the pages that no later query's window reaches, but for a few. */
 static void specdec__view_release(specdec__view *view, specdec__pages *pages, specdec__segments *s)
 {
-    const int first = pages->window ? view->length + 1 - pages->window - SPECDEC__KEEP : 0;
+    const int first = pages->window ? view->length + 1 - pages->window - SPECDEC__BEHIND : 0;
     int gone = 0;
 
     while (gone < s->count && s->at[gone].start + s->at[gone].length <= first)

@@ -770,6 +770,7 @@ static void check_pages(void)
     r.layers = 6;
     r.embedding = r.feed_forward = 32;
     r.window = WINDOW;
+    r.context = COUNT;
     if (!open_rig(&g, &r, SPECDEC__KV_F16, COUNT, 64))
         return;
     random_text(tokens, COUNT, 10);
@@ -782,8 +783,8 @@ static void check_pages(void)
            window->count - window->free_count, window->layers, WINDOW);
     CHECK_EQUAL_INT(window->layers, 5);
     CHECK(whole->count - whole->free_count >= COUNT / 64);
-    CHECK(window->count - window->free_count <= (WINDOW + SPECDEC__KEEP) / 64 + 2);
-    CHECK(window->count <= (WINDOW + SPECDEC__KEEP + 64) / 64 + 2);
+    CHECK(window->count - window->free_count <= (WINDOW + SPECDEC__BEHIND) / 64 + 2);
+    CHECK(window->count <= (WINDOW + SPECDEC__BEHIND + 64) / 64 + 2);
     specdec__view_truncate(&g.context.view, &g.context.kv, COUNT - 200);
     CHECK_EQUAL_INT(g.context.view.length, COUNT - 200); /* near enough: its keys are still there */
     CHECK_EQUAL_INT(specdec__forward_text(&g.context, tokens, COUNT, 64, 1, NULL, &error), SPECDEC_OK);

@@ -95,6 +95,10 @@ static void print_model(const specdec__model *m)
     printf("%s: %d layers, embedding %d, feed-forward %d\n", m->architecture->name, m->layers, m->embedding, m->feed_forward);
     print_label("attention");
     printf("%d heads of %d, %d of keys and values\n", m->heads, m->head_dim, m->kv_heads);
+    if (m->window) {
+        print_label("window");
+        printf("%d tokens, in %d of %d layers\n", m->window, m->span_layers[SPECDEC__WINDOW], m->layers);
+    }
     print_label("trained context");
     printf("%d tokens\n", m->context);
     print_label("vocabulary");

@@ -7,8 +7,8 @@
    name does not end in "weight" become F32; a tensor that has its type already is copied. The matrices of Q4_0 and
    Q4_K_M follow llama.cpp:
      Q4_0    Q4_0, but the output matrix (or the embedding that serves as one) Q6_K
-     Q4_K_M  Q4_K, but Q6_K for the output matrix, and for attn_v and ffn_down in the first and the last eighth of the
-             layers and in every third layer between
+     Q4_K_M  Q4_K, but Q6_K for the output matrix, and for attn_v (or attn_qkv) and ffn_down in the first and the last
+             eighth of the layers and in every third layer between
    Rows that are no multiple of 256 fall back from Q4_K and Q6_K to Q8_0, those that are no multiple of 32 to F16, with
    a note. Memory: the mapped input, one row of floats a thread and a few MB of output. */
 
@@ -140,7 +140,7 @@ static int64_t layer_of(specdec__bytes name)
     return i > 4 ? layer : -1;
 }
 
-/* Whether Q4_K_M spends more bits on attn_v and ffn_down of layer i of n. */
+/* Whether Q4_K_M spends more bits on attn_v, or attn_qkv, and ffn_down of layer i of n. */
 static int wants_more_bits(int64_t i, int64_t n)
 {
     return i >= 0 && (i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2);
@@ -158,7 +158,7 @@ static uint32_t wanted_type(const tool *t, const specdec__gguf_tensor *tensor)
         (!t->has_output && specdec__bytes_equal(name, "token_embd.weight", 17)))
         return type->output_type;
     if (type->type == SPECDEC__TYPE_Q4_K && wants_more_bits(layer_of(name), t->layers) &&
-        (ends_with(name, ".attn_v.weight") || ends_with(name, ".ffn_down.weight")))
+        (ends_with(name, ".attn_v.weight") || ends_with(name, ".attn_qkv.weight") || ends_with(name, ".ffn_down.weight")))
         return SPECDEC__TYPE_Q6_K;
     return type->type;
 }
