@@ -390,7 +390,8 @@ typedef struct specdec_config {
     specdec_sampling sampling;  /* {0}: greedy */
     int max_tokens;             /* after each prompt; 0: as many as the context holds */
     const char *stop[8];        /* strings that end the text and are not part of it; the first NULL ends the list */
-    const char *chat_format;    /* "zephyr", "chatml", "llama2", "llama3", "mistral", "gemma"; NULL: as the model says */
+    const char *chat_format;    /* "zephyr", "chatml", "llama2", "llama3", "mistral", "gemma", "phi3", "phi4",
+                                   "phi4-mini", "granite"; NULL: as the model says */
     int show_special;           /* not 0: control tokens such as <|im_end|> are handed out as text */
     specdec_drafting drafting;
     specdec_verifier verifier;
@@ -8512,6 +8513,13 @@ typedef struct specdec__chat_format {
 static const specdec__chat_format specdec__chat_formats[] = {
     {"zephyr", {"<|user|>", "eos_token"}, "<|end|>", 0, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"</s>\n", "</s>\n", "</s>\n"}, "<|assistant|>\n"},
+    {"phi4-mini", {"'|>' + message['content']", "<|end|>"}, NULL, 0, "", "",
+     {"<|system|>", "<|user|>", "<|assistant|>"}, {"<|end|>", "<|end|>", "<|end|>"}, "<|assistant|>"},
+    {"phi3", {"<|assistant|>", "<|end|>"}, NULL, 0, "", "",
+     {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"<|end|>\n", "<|end|>\n", "<|end|>\n"}, "<|assistant|>\n"},
+    {"phi4", {"<|im_start|>", "<|im_sep|>"}, NULL, 0, "", "",
+     {"<|im_start|>system<|im_sep|>", "<|im_start|>user<|im_sep|>", "<|im_start|>assistant<|im_sep|>"},
+     {"<|im_end|>", "<|im_end|>", "<|im_end|>"}, "<|im_start|>assistant<|im_sep|>"},
     {"chatml", {"<|im_start|>", NULL}, NULL, 0, "", "",
      {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
      {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}, "<|im_start|>assistant\n"},

@@ -1105,6 +1105,14 @@ static void render(const char *format_name, const char *wanted, int with_system)
 static void test_chat(void)
 {
     static const char *const templates[][2] = {
+        {"phi3", "{{ bos_token }}{% for message in messages %}{{'<|' + message['role'] + '|>' + '\n' + "
+                 "message['content'] + '<|end|>\n' }}{% endfor %}{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}"},
+        {"phi3", "{% if message['role'] == 'user' %}{{'<|user|>\n' + message['content'] + '<|end|>\n'}}"
+                 "{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}"},
+        {"phi4-mini", "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endif %}{% endfor %}"
+                      "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% else %}{{ eos_token }}{% endif %}"},
+        {"phi4", "{{'<|im_start|>user<|im_sep|>' + message['content'] + '<|im_end|>'}}"},
+        {"granite", "{{- '<|start_of_role|>user<|end_of_role|>' + message['content'] + '<|end_of_text|>\n' }}"},
         {"zephyr", "{% if message['role'] == 'user' %}{{ '<|user|>\n' + message['content'] + eos_token }}"},
         {"chatml", "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"},
         {"llama3", "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim"},
@@ -1129,6 +1137,18 @@ static void test_chat(void)
     render("mistral", "[INST]  Hi [/INST]Hello</s>[INST] Bye [/INST]", 0);
     render("gemma", "<start_of_turn>user\nBe kind.\n\nHi<end_of_turn>\n<start_of_turn>model\nHello<end_of_turn>\n"
                     "<start_of_turn>user\nBye<end_of_turn>\n<start_of_turn>model\n", 1);
+    render("phi3", "<|system|>\nBe kind.<|end|>\n<|user|>\n Hi<|end|>\n<|assistant|>\nHello<|end|>\n"
+                   "<|user|>\nBye<|end|>\n<|assistant|>\n", 1);
+    render("phi4-mini", "<|system|>Be kind.<|end|><|user|> Hi<|end|><|assistant|>Hello<|end|><|user|>Bye<|end|>"
+                        "<|assistant|>", 1);
+    render("phi4", "<|im_start|>system<|im_sep|>Be kind.<|im_end|><|im_start|>user<|im_sep|> Hi<|im_end|>"
+                   "<|im_start|>assistant<|im_sep|>Hello<|im_end|><|im_start|>user<|im_sep|>Bye<|im_end|>"
+                   "<|im_start|>assistant<|im_sep|>", 1);
+    render("granite", "<|start_of_role|>system<|end_of_role|>Be kind.<|end_of_text|>\n"
+                      "<|start_of_role|>user<|end_of_role|> Hi<|end_of_text|>\n"
+                      "<|start_of_role|>assistant<|end_of_role|>Hello<|end_of_text|>\n"
+                      "<|start_of_role|>user<|end_of_role|>Bye<|end_of_text|>\n"
+                      "<|start_of_role|>assistant<|end_of_role|>", 1);
     TEST("templates are recognised, never run");
     for (i = 0; i < SPECDEC__COUNT(templates); i++) {
         const specdec__chat_format *format = specdec__chat_find(templates[i][1], strlen(templates[i][1]));
