@@ -2846,12 +2846,54 @@ typedef struct specdec__tiles {
 typedef void specdec__multiply_function(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, int block,
                                         int column, int count, float *const *sums);
 
-/* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. The products
-   are exact: high and low are floats in doubles. */
-typedef void specdec__residuals_function(const float *target, const float *draft, int count, double high, double low, double uniform, double *residuals,
-                                         double *weights);
+/* The float loops of an instruction set: name, result, parameters. They are written once, in >>lanes. */
+#define SPECDEC__KERNEL_LOOPS(X, isa) \
+    /* Values [from, to) of x * weight / rms(x (length)); x and weight are padded with zeros to a multiple of 16. */ \
+    X(isa, norm, void, (const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)) \
+    /* Blocks [from, to) of one row of values -> column c of columns. */ \
+    X(isa, quantise, void, (const float *row, int from, int to, int c, const specdec__columns *out)) \
+    X(isa, silu_multiply, void, (const float *gate, const float *up, int count, float *out)) \
+    /* out = x * cosine + partner * sine, elementwise, in place on x. */ \
+    X(isa, rotate, void, (float *x, const float *partner, const float *cosine, const float *sine, int count)) \
+    /* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64). */ \
+    X(isa, scores, void, (const float *queries, int dim, int count, const float *keys, float *scores)) \
+    /* scores (64), valid of them -> exp(score - *max) in place, zeros beyond, once *max has grown to the largest of \
+       them. Adds them to sums (16). Returns what the growth has scaled sums by: what came before has to be scaled by \
+       it, too. */ \
+    X(isa, softmax, float, (float *scores, int valid, float *max, float *sums)) \
+    /* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim). */ \
+    X(isa, weigh, void, (const float *weights, int count, const float *values, int valid, int dim, float *const *out)) \
+    /* out (count, stride) = sums (count, 16) [+ bias] [+ out]. */ \
+    X(isa, put, void, (const float *sums, int count, const float *bias, int add, float *out, size_t stride)) \
+    X(isa, scale, void, (float *x, float a, int count)) \
+    /* The sum of x (16). */ \
+    X(isa, total, float, (const float *x)) \
+    X(isa, f16_to_float, void, (const void *in, int count, float *out)) \
+    X(isa, float_to_f16, void, (const float *in, int count, void *out)) \
+    /* The nearest codes in [-127, 127] to 32 values over a scale, which is the largest of them over 127 and is \
+       returned. */ \
+    X(isa, float_to_codes, float, (const float *values, int8_t *codes)) \
+    /* out (count) = codes * scales (count/32). */ \
+    X(isa, codes_to_float, void, (const int8_t *codes, const float *scales, int count, float *out)) \
+    /* The largest of x (count > 0); NaN does not count; -infinity if there is nothing else. */ \
+    X(isa, largest, float, (const float *x, int count)) \
+    /* How many of count <= 64 tokens could reach `wanted` once Gumbel noise is added to (logit - best) * inverse; the \
+       first is token `first` of the row of noise. May be too many, is never too few. */ \
+    X(isa, hopefuls, int, (const float *logits, int count, float best, float inverse, float wanted, \
+                           uint64_t noise_row, uint32_t first)) \
+    /* p = exp((logit - best) / temperature), 0 where that is below e^-87. */ \
+    X(isa, weights, void, (const float *logits, int count, float best, float temperature, float *p)) \
+    /* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. \
+       The products are exact: high and low are floats in doubles. */ \
+    X(isa, residuals, void, (const float *target, const float *draft, int count, double high, double low, \
+                             double uniform, double *residuals, double *weights))
 
-/* What an instruction set supplies. Every function gives the same bits in every table. */
+#define SPECDEC__KERNEL_TYPE(isa, name, result, parameters) typedef result specdec__##name##_function parameters;
+#define SPECDEC__KERNEL_MEMBER(isa, name, result, parameters) specdec__##name##_function *name;
+SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_TYPE, )
+
+/* What an instruction set supplies. Every function gives the same bits in every table. No entry is NULL but those of
+   numbers that are no type's, and multiply's. */
 typedef struct specdec__kernels {
     const char *name;
     /* Unpacks blocks*32 values of 16 rows from a tile. */
@@ -2860,40 +2902,32 @@ typedef struct specdec__kernels {
     specdec__dot_function *dot[SPECDEC__TYPE_COUNT];
     /* Unpacking and dot in one, where that is faster; else NULL. */
     specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
-    /* Values [from, to) of x * weight / rms(x (length)); x and weight are padded with zeros to a multiple of 16. */
-    void (*norm)(const float *x, const float *weight, float epsilon, int length, int from, int to, float *out);
-    /* Blocks [from, to) of one row of values -> column c of columns. */
-    void (*quantise)(const float *row, int from, int to, int c, const specdec__columns *out);
-    void (*silu_multiply)(const float *gate, const float *up, int count, float *out);
-    /* out = x * cosine + partner * sine, elementwise, in place on x. */
-    void (*rotate)(float *x, const float *partner, const float *cosine, const float *sine, int count);
-    /* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64). */
-    void (*scores)(const float *queries, int dim, int count, const float *keys, float *scores);
-    /* scores (64), valid of them -> exp(score - *max) in place, zeros beyond, once *max has grown to the largest of them. Adds
-       them to sums (16). Returns what the growth has scaled sums by: what came before has to be scaled by it, too. */
-    float (*softmax)(float *scores, int valid, float *max, float *sums);
-    /* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim). */
-    void (*weigh)(const float *weights, int count, const float *values, int valid, int dim, float *const *out);
-    /* out (count, stride) = sums (count, 16) [+ bias] [+ out]. */
-    void (*put)(const float *sums, int count, const float *bias, int add, float *out, size_t stride);
-    void (*scale)(float *x, float a, int count);
-    /* The sum of x (16). */
-    float (*total)(const float *x);
-    void (*f16_to_float)(const void *in, int count, float *out);
-    void (*float_to_f16)(const float *in, int count, void *out);
-    /* The nearest codes in [-127, 127] to 32 values over a scale, which is the largest of them over 127 and is returned. */
-    float (*float_to_codes)(const float *values, int8_t *codes);
-    /* out (count) = codes * scales (count/32). */
-    void (*codes_to_float)(const int8_t *codes, const float *scales, int count, float *out);
-    /* The largest of x (count > 0); NaN does not count; -infinity if there is nothing else. */
-    float (*largest)(const float *x, int count);
-    /* How many of count <= 64 tokens could reach `wanted` once Gumbel noise is added to (logit - best) * inverse; the first is
-       token `first` of the row of noise. May be too many, is never too few. */
-    int (*hopefuls)(const float *logits, int count, float best, float inverse, float wanted, uint64_t noise_row, uint32_t first);
-    /* p = exp((logit - best) / temperature), 0 where that is below e^-87. */
-    void (*weights)(const float *logits, int count, float best, float temperature, float *p);
-    specdec__residuals_function *residuals;
+    SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_MEMBER, )
 } specdec__kernels;
+
+/* What an instruction set has to define before it includes >>lanes: sixteen float lanes, V, and the operations on them,
+   as specdec__ISA_name: name, result, parameters. Each has the bits of the scalar one. >>lanes does not compile while one
+   is missing. */
+#define SPECDEC__LANE_OPERATIONS(X, V) \
+    X(load, V, (const float *)) \
+    X(store, void, (float *, V)) \
+    X(set, V, (float)) /* all lanes */ \
+    X(add, V, (V, V)) \
+    X(sub, V, (V, V)) \
+    X(mul, V, (V, V)) \
+    X(div, V, (V, V)) \
+    X(madd, V, (V, V, V)) /* a * b + c, rounded once */ \
+    X(max, V, (V, V)) /* a > b ? a : b */ \
+    X(min, V, (V, V)) /* a < b ? a : b */ \
+    X(scale2, V, (V, V)) /* a * 2^n, where the other one is n + 1.5 * 2^23 */ \
+    X(sum, float, (V)) /* the canonical tree: lanes i and i + 8, then i + 4, i + 2, i + 1 */ \
+    X(highest, float, (V)) \
+    X(first_bits, int32_t, (V)) /* the bits of lane 0 */ \
+    X(store_low_bytes, void, (int8_t *, V)) /* of the bits of each lane */ \
+    X(sum_codes, int32_t, (const int8_t *)) /* of 16 */ \
+    X(load_f16, V, (const void *)) \
+    X(load_bf16, V, (const void *)) \
+    X(store_f16, void, (void *, V))
 
 /* --- scalar -------------------------------------------------------------------------------------------------------- */
 
@@ -2981,21 +3015,18 @@ SPECDEC__INLINE specdec__scalar_v specdec__scalar_div(specdec__scalar_v a, specd
 SPECDEC__INLINE specdec__scalar_v specdec__scalar_madd(specdec__scalar_v a, specdec__scalar_v b, specdec__scalar_v c) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, specdec__fma(a.lane[i], b.lane[i], c.lane[i])); return r; }
 SPECDEC__INLINE specdec__scalar_v specdec__scalar_max(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]); return r; }
 SPECDEC__INLINE specdec__scalar_v specdec__scalar_min(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]); return r; }
-/* a * 2^n, where shifter is n + 1.5*2^23 as a float. */
 SPECDEC__INLINE specdec__scalar_v specdec__scalar_scale2(specdec__scalar_v a, specdec__scalar_v shifter)
 {
     specdec__scalar_v r;
     SPECDEC__SCALAR_LANES(r, specdec__float_from_bits(specdec__bits_from_float(a.lane[i]) + (specdec__bits_from_float(shifter.lane[i]) << 23)));
     return r;
 }
-/* Low bytes of the bits of each lane. */
 SPECDEC__INLINE void specdec__scalar_store_low_bytes(int8_t *at, specdec__scalar_v a)
 {
     int i;
     for (i = 0; i < 16; i++)
         at[i] = (int8_t)(uint8_t)specdec__bits_from_float(a.lane[i]);
 }
-/* The canonical tree: lanes i and i+8, then i+4, i+2, i+1. */
 SPECDEC__INLINE float specdec__scalar_sum(specdec__scalar_v a)
 {
     int i, step;
@@ -3020,7 +3051,6 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
         sum += codes[i];
     return sum;
 }
-/* The bits of lane 0. */
 SPECDEC__INLINE int32_t specdec__scalar_first_bits(specdec__scalar_v a) { return (int32_t)specdec__bits_from_float(a.lane[0]); }
 SPECDEC__INLINE specdec__scalar_v specdec__scalar_load_bf16(const void *at) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, specdec__float_from_bf16(specdec__load_u16((const unsigned char *)at + i * 2))); return r; }
 SPECDEC__INLINE specdec__scalar_v specdec__scalar_load_f16(const void *at) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, specdec__load_f16((const unsigned char *)at + i * 2)); return r; }
@@ -6012,7 +6042,7 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
 
 #define SPECDEC__AVX2_KERNELS(table, isa) \
     do { \
-        SPECDEC__FLOAT_KERNELS(table, avx2); \
+        SPECDEC__FLOAT_KERNELS(avx2); \
         SPECDEC__GRANULE_KERNELS(table, dot, specdec__##isa##_dot_16_signed, specdec__##isa##_dot_16m, \
                                  specdec__##isa##_dot_32_signed, specdec__##isa##_dot_32m); \
         SPECDEC__X86_KERNELS(table, isa, avx2); \
@@ -6021,33 +6051,17 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
         (table)->name = #isa; \
     } while (0)
 
-#define SPECDEC__FLOAT_KERNELS(table, isa) \
+#define SPECDEC__KERNEL_ENTRY(isa, name, result, parameters) table->name = specdec__##isa##_##name;
+#define SPECDEC__FLOAT_KERNELS(isa) \
     do { \
-        (table)->name = #isa; \
-        (table)->unpack[SPECDEC__TYPE_F32] = specdec__##isa##_unpack_f32; \
-        (table)->unpack[SPECDEC__TYPE_F16] = specdec__##isa##_unpack_f16; \
-        (table)->unpack[SPECDEC__TYPE_BF16] = specdec__##isa##_unpack_bf16; \
-        (table)->dot[SPECDEC__TYPE_F32] = specdec__##isa##_dot_float; \
-        (table)->dot[SPECDEC__TYPE_F16] = specdec__##isa##_dot_float; \
-        (table)->dot[SPECDEC__TYPE_BF16] = specdec__##isa##_dot_float; \
-        (table)->norm = specdec__##isa##_norm; \
-        (table)->quantise = specdec__##isa##_quantise; \
-        (table)->silu_multiply = specdec__##isa##_silu_multiply; \
-        (table)->rotate = specdec__##isa##_rotate; \
-        (table)->scores = specdec__##isa##_scores; \
-        (table)->softmax = specdec__##isa##_softmax; \
-        (table)->weigh = specdec__##isa##_weigh; \
-        (table)->put = specdec__##isa##_put; \
-        (table)->scale = specdec__##isa##_scale; \
-        (table)->total = specdec__##isa##_total; \
-        (table)->f16_to_float = specdec__##isa##_f16_to_float; \
-        (table)->float_to_f16 = specdec__##isa##_float_to_f16; \
-        (table)->float_to_codes = specdec__##isa##_float_to_codes; \
-        (table)->codes_to_float = specdec__##isa##_codes_to_float; \
-        (table)->largest = specdec__##isa##_largest; \
-        (table)->hopefuls = specdec__##isa##_hopefuls; \
-        (table)->weights = specdec__##isa##_weights; \
-        (table)->residuals = specdec__##isa##_residuals; \
+        table->name = #isa; \
+        table->unpack[SPECDEC__TYPE_F32] = specdec__##isa##_unpack_f32; \
+        table->unpack[SPECDEC__TYPE_F16] = specdec__##isa##_unpack_f16; \
+        table->unpack[SPECDEC__TYPE_BF16] = specdec__##isa##_unpack_bf16; \
+        table->dot[SPECDEC__TYPE_F32] = specdec__##isa##_dot_float; \
+        table->dot[SPECDEC__TYPE_F16] = specdec__##isa##_dot_float; \
+        table->dot[SPECDEC__TYPE_BF16] = specdec__##isa##_dot_float; \
+        SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_ENTRY, isa) \
     } while (0)
 
 /* The same with any table: see specdec__multiply_function. */
@@ -6089,7 +6103,7 @@ static void specdec__kernels_scalar(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__unpack_codes);
     SPECDEC__DOT_KERNELS(table, scalar_dot);
-    SPECDEC__FLOAT_KERNELS(table, scalar);
+    SPECDEC__FLOAT_KERNELS(scalar);
 }
 
 static int specdec__cpu_always(void) { return 1; }
@@ -6097,7 +6111,7 @@ static int specdec__cpu_always(void) { return 1; }
 #ifdef SPECDEC__AVX512
 static void specdec__kernels_sse41(specdec__kernels *table)
 {
-    SPECDEC__FLOAT_KERNELS(table, sse41);
+    SPECDEC__FLOAT_KERNELS(sse41);
     SPECDEC__GRANULE_KERNELS(table, unpack, specdec__sse41_unpack_16, specdec__sse41_unpack_16, specdec__sse41_unpack_32, specdec__sse41_unpack_32);
     SPECDEC__DOT_KERNELS(table, sse41_dot);
     table->unpack[SPECDEC__TYPE_Q4_0] = specdec__sse41_unpack_Q4_0;
@@ -6130,7 +6144,7 @@ void specdec__kernels_avxvnni(specdec__kernels *table)
 
 void specdec__kernels_avx512(specdec__kernels *table)
 {
-    SPECDEC__FLOAT_KERNELS(table, avx512);
+    SPECDEC__FLOAT_KERNELS(avx512);
     SPECDEC__DOT_KERNELS(table, avx512_dot);
     SPECDEC__X86_KERNELS(table, avx512, avx512);
 }
@@ -6209,7 +6223,7 @@ static int specdec__cpu_avx512(void)
 static void specdec__kernels_neon(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__neon_unpack_any);
-    SPECDEC__FLOAT_KERNELS(table, neon);
+    SPECDEC__FLOAT_KERNELS(neon);
     SPECDEC__DOT_KERNELS(table, neon_dot);
     SPECDEC__NEON_UNPACK_TABLE(table, neon);
 }
@@ -6224,7 +6238,7 @@ static void specdec__kernels_dotprod(specdec__kernels *table)
 static void specdec__kernels_i8mm(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__i8mm_unpack_any);
-    SPECDEC__FLOAT_KERNELS(table, neon);
+    SPECDEC__FLOAT_KERNELS(neon);
     SPECDEC__NEON_UNPACK_TABLE(table, i8mm);
     SPECDEC__DOT_KERNELS(table, i8mm_dot);
     table->name = "i8mm";
@@ -14171,6 +14185,11 @@ void specdec_model_deinit(specdec_model *model)
 
 #define V SPECDEC__PASTE(SPECDEC__ISA, v)
 #define X(name) SPECDEC__PASTE(SPECDEC__ISA, name)
+/* SPECDEC__LANE_OPERATIONS are all there, with their types; nothing is called. */
+#define SPECDEC__LANE_OPERATION(name, result, parameters) + sizeof(0 ? X(name) : (result (*) parameters)0)
+enum { X(operations) = 0 SPECDEC__LANE_OPERATIONS(SPECDEC__LANE_OPERATION, V) };
+#undef SPECDEC__LANE_OPERATION
+
 #define SPECDEC__LANE SPECDEC__TARGET static
 #define SPECDEC__LANE_INLINE SPECDEC__TARGET SPECDEC__INLINE
 #ifdef SPECDEC__NARROW /* sixteen lanes take many instructions: long functions are called, and nothing is done four at a time */
