@@ -1281,31 +1281,45 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
  * >>quant (private): GGUF block formats: sizes, decoding, encoding, repacking into tiles of 16 rows. May call: >>base
  * ====================================================================================================================== */
 
-/* Every type that is read, a row each, in the order of their numbers in files (ggml_type). All that depends on the type alone
-   follows from its row; kernels that are made for it are entered in the tables of >>kernel. */
+/* Every type that is read, a row each, in the order of their numbers in files (ggml_type). All that depends on the type
+   alone follows from its row. To add one: the struct of its block, its decoder, a row. It runs on every instruction set
+   then; kernels that are made for it may be entered in the tables of >>kernel. */
 #define SPECDEC__QUANT_TYPES(X) \
     /* number, name, block, bytes, granule, bits, has_minimum, decode, encode, fields: see specdec__quant_type */ \
     X(0, F32, 1, 4, 0, 0, 0, NULL, NULL, {4, 1}) \
     X(1, F16, 1, 2, 0, 0, 0, NULL, NULL, {2, 1}) \
-    X(2, Q4_0, 32, 18, 32, 4, 0, specdec__quant_decode_q4_0, specdec__quant_encode_q4_0, {2, 1}, {4, 4}) \
-    X(3, Q4_1, 32, 20, 32, 4, 1, specdec__quant_decode_q4_1, NULL, {2, 2}, {4, 4}) \
-    X(6, Q5_0, 32, 22, 32, 5, 0, specdec__quant_decode_q5_0, NULL, {2, 1}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}) \
-    X(7, Q5_1, 32, 24, 32, 5, 1, specdec__quant_decode_q5_1, NULL, {2, 2}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}) \
-    X(8, Q8_0, 32, 34, 32, 8, 0, specdec__quant_decode_q8_0, specdec__quant_encode_q8_0, {2, 1}, {4, 8}) \
-    X(10, Q2_K, 256, 84, 16, 2, 1, specdec__quant_decode_q2_k, NULL, {1, 16}, {4, 16}, {2, 2}) \
-    X(11, Q3_K, 256, 110, 16, 3, 0, specdec__quant_decode_q3_k, NULL, {4, 8}, {4, 16}, {1, 12}, {2, 1}) \
-    X(12, Q4_K, 256, 144, 32, 4, 1, specdec__quant_decode_q4_k, specdec__quant_encode_q4_k, \
+    X(2, Q4_0, 32, sizeof(specdec__block_q4_0), 32, 4, 0, specdec__quant_decode_q4_0, specdec__quant_encode_q4_0, \
+      {2, 1}, {4, 4}) \
+    X(3, Q4_1, 32, sizeof(specdec__block_q4_1), 32, 4, 1, specdec__quant_decode_q4_1, NULL, {2, 2}, {4, 4}) \
+    X(6, Q5_0, 32, sizeof(specdec__block_q5_0), 32, 5, 0, specdec__quant_decode_q5_0, NULL, \
+      {2, 1}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}) \
+    X(7, Q5_1, 32, sizeof(specdec__block_q5_1), 32, 5, 1, specdec__quant_decode_q5_1, NULL, \
+      {2, 2}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}) \
+    X(8, Q8_0, 32, sizeof(specdec__block_q8_0), 32, 8, 0, specdec__quant_decode_q8_0, specdec__quant_encode_q8_0, \
+      {2, 1}, {4, 8}) \
+    X(10, Q2_K, 256, sizeof(specdec__block_q2_k), 16, 2, 1, specdec__quant_decode_q2_k, NULL, \
+      {1, 16}, {4, 16}, {2, 2}) \
+    X(11, Q3_K, 256, sizeof(specdec__block_q3_k), 16, 3, 0, specdec__quant_decode_q3_k, NULL, \
+      {4, 8}, {4, 16}, {1, 12}, {2, 1}) \
+    X(12, Q4_K, 256, sizeof(specdec__block_q4_k), 32, 4, 1, specdec__quant_decode_q4_k, specdec__quant_encode_q4_k, \
       {2, 2}, {1, 12}, {4, 32}) \
-    X(13, Q5_K, 256, 176, 32, 5, 1, specdec__quant_decode_q5_k, NULL, {2, 2}, {1, 12}, {4, 8}, {4, 32}) \
-    X(14, Q6_K, 256, 210, 16, 6, 0, specdec__quant_decode_q6_k, specdec__quant_encode_q6_k, \
+    X(13, Q5_K, 256, sizeof(specdec__block_q5_k), 32, 5, 1, specdec__quant_decode_q5_k, NULL, \
+      {2, 2}, {1, 12}, {4, 8}, {4, 32}) \
+    X(14, Q6_K, 256, sizeof(specdec__block_q6_k), 16, 6, 0, specdec__quant_decode_q6_k, specdec__quant_encode_q6_k, \
       {4, 32}, {4, 16}, {1, 16}, {2, 1}) \
-    X(16, IQ2_XXS, 256, 66, 32, 8, 0, specdec__quant_decode_iq2_xxs, NULL, {2, 1}, {4, 16}) \
-    X(17, IQ2_XS, 256, 74, 16, 8, 0, specdec__quant_decode_iq2_xs, NULL, {2, 1}, {4, 16}, {4, 2}) \
-    X(18, IQ3_XXS, 256, 98, 32, 8, 0, specdec__quant_decode_iq3_xxs, NULL, {2, 1}, {4, 24}) \
-    X(20, IQ4_NL, 32, 18, 32, 8, 0, specdec__quant_decode_iq4_nl, NULL, {2, 1}, {4, 4}) \
-    X(21, IQ3_S, 256, 110, 32, 8, 0, specdec__quant_decode_iq3_s, NULL, {2, 1}, {4, 24}, {4, 3}) \
-    X(22, IQ2_S, 256, 82, 16, 8, 0, specdec__quant_decode_iq2_s, NULL, {2, 1}, {4, 16}, {4, 4}) \
-    X(23, IQ4_XS, 256, 136, 32, 8, 0, specdec__quant_decode_iq4_xs, NULL, {2, 1}, {2, 1}, {1, 4}, {4, 32}) \
+    X(16, IQ2_XXS, 256, sizeof(specdec__block_iq2_xxs), 32, 8, 0, specdec__quant_decode_iq2_xxs, NULL, \
+      {2, 1}, {4, 16}) \
+    X(17, IQ2_XS, 256, sizeof(specdec__block_iq2_xs), 16, 8, 0, specdec__quant_decode_iq2_xs, NULL, \
+      {2, 1}, {4, 16}, {4, 2}) \
+    X(18, IQ3_XXS, 256, sizeof(specdec__block_iq3_xxs), 32, 8, 0, specdec__quant_decode_iq3_xxs, NULL, \
+      {2, 1}, {4, 24}) \
+    X(20, IQ4_NL, 32, sizeof(specdec__block_iq4_nl), 32, 8, 0, specdec__quant_decode_iq4_nl, NULL, {2, 1}, {4, 4}) \
+    X(21, IQ3_S, 256, sizeof(specdec__block_iq3_s), 32, 8, 0, specdec__quant_decode_iq3_s, NULL, \
+      {2, 1}, {4, 24}, {4, 3}) \
+    X(22, IQ2_S, 256, sizeof(specdec__block_iq2_s), 16, 8, 0, specdec__quant_decode_iq2_s, NULL, \
+      {2, 1}, {4, 16}, {4, 4}) \
+    X(23, IQ4_XS, 256, sizeof(specdec__block_iq4_xs), 32, 8, 0, specdec__quant_decode_iq4_xs, NULL, \
+      {2, 1}, {2, 1}, {1, 4}, {4, 32}) \
     X(30, BF16, 1, 2, 0, 0, 0, NULL, NULL, {2, 1})
 
 #define SPECDEC__QUANT_NUMBER(number, name, ...) SPECDEC__TYPE_##name = number,
@@ -2047,13 +2061,14 @@ SPECDEC__INLINE float specdec__quant_peak(int count, const float *values)
 
 SPECDEC__VECTORISE static void specdec__quant_encode_q8_0(const float *values, unsigned char *block)
 {
+    specdec__block_q8_0 *to = (specdec__block_q8_0 *)(void *)block;
     float peak = specdec__quant_peak(32, values);
     uint16_t d = specdec__f16_from_float((peak < 0 ? -peak : peak) / 127);
     specdec__quant_pair wide[16];
 
-    specdec__store_u16(block, d);
+    specdec__store_u16(to->d, d);
     specdec__quant_widen(16, values, wide);
-    specdec__quant_codes(16, -127, 127, specdec__quant_inverse(specdec__float_from_f16(d)), wide, block + 2);
+    specdec__quant_codes(16, -127, 127, specdec__quant_inverse(specdec__float_from_f16(d)), wide, to->codes);
 }
 
 /* Sums over a group that a least squares fit of values by codes needs: of weight * code * value, of weight * code^2 and
@@ -2222,6 +2237,7 @@ SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__quant_p
 
 SPECDEC__VECTORISE static void specdec__quant_encode_q4_0(const float *values, unsigned char *block)
 {
+    specdec__block_q4_0 *to = (specdec__block_q4_0 *)(void *)block;
     specdec__quant_pair wide[16];
     unsigned char codes[32];
     float scale;
@@ -2230,10 +2246,10 @@ SPECDEC__VECTORISE static void specdec__quant_encode_q4_0(const float *values, u
     specdec__quant_widen(16, values, wide);
     scale = specdec__quant_fit_scale(16, wide, NULL, wide, -8, 7, specdec__quant_peaks_q4_0, 12,
                                      specdec__quant_peak(32, values));
-    specdec__store_u16(block, specdec__f16_from_float(scale));
-    specdec__quant_codes(16, -8, 7, specdec__quant_inverse(specdec__load_f16(block)), wide, codes);
+    specdec__store_u16(to->d, specdec__f16_from_float(scale));
+    specdec__quant_codes(16, -8, 7, specdec__quant_inverse(specdec__load_f16(to->d)), wide, codes);
     for (i = 0; i < 16; i++)
-        block[2 + i] = (unsigned char)((codes[i] + 8) | (codes[i + 16] + 8) << 4);
+        to->nibbles[i] = (unsigned char)((codes[i] + 8) | (codes[i + 16] + 8) << 4);
 }
 
 /* The scale of a group of Q6_K (16 values). Weights are squared values: what is large must be met best. */
@@ -2255,6 +2271,7 @@ SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
 
 SPECDEC__VECTORISE static void specdec__quant_encode_q6_k(const float *values, unsigned char *block)
 {
+    specdec__block_q6_k *to = (specdec__block_q6_k *)(void *)block;
     float scales[16], d;
     specdec__quant_pair wide[8];
     unsigned char codes[256];
@@ -2262,22 +2279,22 @@ SPECDEC__VECTORISE static void specdec__quant_encode_q6_k(const float *values, u
 
     for (g = 0; g < 16; g++)
         scales[g] = specdec__quant_fit_q6_k(values + 16 * g);
-    specdec__store_u16(block + 208, specdec__f16_from_float(specdec__quant_peak(16, scales) / -128));
-    d = specdec__load_f16(block + 208);
+    specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_peak(16, scales) / -128));
+    d = specdec__load_f16(to->d);
     for (g = 0; g < 16; g++) {
         int scale = specdec__quant_round((double)scales[g] * specdec__quant_inverse(d), -128, 127);
 
-        block[192 + g] = (unsigned char)scale;
+        to->scales[g] = (unsigned char)scale;
         specdec__quant_widen(8, values + 16 * g, wide);
         specdec__quant_codes(8, -32, 31, specdec__quant_inverse((double)d * (double)scale), wide, codes + 16 * g);
     }
     for (i = 0; i < 256; i++)
         codes[i] = (unsigned char)(codes[i] + 32);
-    for (i = 0; i < 128; i++) /* nibbles */
-        block[i] = (unsigned char)((codes[i / 64 * 128 + i % 64] & 15) | codes[i / 64 * 128 + 64 + i % 64] << 4);
-    for (i = 0; i < 64; i++) { /* high bits */
+    for (i = 0; i < 128; i++)
+        to->nibbles[i] = (unsigned char)((codes[i / 64 * 128 + i % 64] & 15) | codes[i / 64 * 128 + 64 + i % 64] << 4);
+    for (i = 0; i < 64; i++) {
         const unsigned char *from = codes + i / 32 * 128 + i % 32;
-        block[128 + i] = (unsigned char)(from[0] >> 4 | from[32] >> 4 << 2 | from[64] >> 4 << 4 | from[96] >> 4 << 6);
+        to->crumbs[i] = (unsigned char)(from[0] >> 4 | from[32] >> 4 << 2 | from[64] >> 4 << 4 | from[96] >> 4 << 6);
     }
 }
 
@@ -2348,6 +2365,7 @@ static void specdec__quant_pack_scales_k(const int *scales, const int *minimums,
 
 SPECDEC__VECTORISE static void specdec__quant_encode_q4_k(const float *values, unsigned char *block)
 {
+    specdec__block_q4_k *to = (specdec__block_q4_k *)(void *)block;
     float scales[8], minimums[8], d, dmin;
     specdec__quant_pair above[16];
     unsigned char codes[256];
@@ -2355,10 +2373,10 @@ SPECDEC__VECTORISE static void specdec__quant_encode_q4_k(const float *values, u
 
     for (g = 0; g < 8; g++)
         specdec__quant_fit_affine(values + 32 * g, &scales[g], &minimums[g]);
-    specdec__store_u16(block, specdec__f16_from_float(specdec__quant_peak(8, scales) / 63));
-    specdec__store_u16(block + 2, specdec__f16_from_float(specdec__quant_peak(8, minimums) / 63));
-    d = specdec__load_f16(block);
-    dmin = specdec__load_f16(block + 2);
+    specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_peak(8, scales) / 63));
+    specdec__store_u16(to->dmin, specdec__f16_from_float(specdec__quant_peak(8, minimums) / 63));
+    d = specdec__load_f16(to->d);
+    dmin = specdec__load_f16(to->dmin);
     for (g = 0; g < 8; g++) {
         scale[g] = specdec__quant_round((double)scales[g] * specdec__quant_inverse(d), 0, 63);
         minimum[g] = specdec__quant_round((double)minimums[g] * specdec__quant_inverse(dmin), 0, 63);
@@ -2367,9 +2385,9 @@ SPECDEC__VECTORISE static void specdec__quant_encode_q4_k(const float *values, u
             above[i] += (double)dmin * (double)minimum[g];
         specdec__quant_codes(16, 0, 15, specdec__quant_inverse((double)d * (double)scale[g]), above, codes + 32 * g);
     }
-    specdec__quant_pack_scales_k(scale, minimum, block + 4);
+    specdec__quant_pack_scales_k(scale, minimum, to->scales);
     for (i = 0; i < 128; i++)
-        block[16 + i] = (unsigned char)(codes[i / 32 * 64 + i % 32] | codes[i / 32 * 64 + 32 + i % 32] << 4);
+        to->nibbles[i] = (unsigned char)(codes[i / 32 * 64 + i % 32] | codes[i / 32 * 64 + 32 + i % 32] << 4);
 }
 
 #define SPECDEC__QUANT_ROW(number, name, block, bytes, granule, bits, has_minimum, decode, encode, ...) \
@@ -2807,6 +2825,11 @@ static void specdec__sine_cosine(double x, float *sine, float *cosine)
 #define SPECDEC__ROWS SPECDEC__QUANT_ROWS /* rows of a tile, lanes of a vector: 16 */
 #define SPECDEC__PANEL 256                /* values of each row that are unpacked at a time */
 #define SPECDEC__KEYS 64                  /* keys of an attention block, slots of a KV page */
+
+/* Where a part of a block begins in a tile, and the bytes of a tile. Inside a part the units of 4 bytes (see
+   specdec__quant_type) are 64 bytes apart, half floats 32 and single bytes 16: those of 16 rows lie side by side. */
+#define SPECDEC__TILE_AT(type, part) (SPECDEC__ROWS * offsetof(specdec__block_##type, part))
+#define SPECDEC__TILE_BYTES(type) (SPECDEC__ROWS * sizeof(specdec__block_##type))
 
 /* 16 rows x up to 256 values, unpacked for the inner loop. What codes and pair hold is private to an instruction set. */
 typedef struct specdec__panel {
@@ -3413,9 +3436,9 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_0(const unsigned cha
 {
     int b;
 
-    for (b = 0; b < blocks; b++, tile += 288) {
+    for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q4_0)) {
         specdec__sse41_store(panel->scale[b], specdec__sse41_load_f16(tile));
-        specdec__sse41_nibbles(tile + 32, 4, panel->u.codes + b * 512);
+        specdec__sse41_nibbles(tile + SPECDEC__TILE_AT(q4_0, nibbles), 4, panel->u.codes + b * 512);
     }
 }
 
@@ -3423,22 +3446,25 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned cha
 {
     int b, i;
 
-    for (b = 0; b < blocks; b++, tile += 544) {
+    for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q8_0)) {
         specdec__sse41_store(panel->scale[b], specdec__sse41_load_f16(tile));
         for (i = 0; i < 512; i += 16) {
             _mm_prefetch((const char *)tile + SPECDEC__AHEAD + i, _MM_HINT_T0);
-            specdec__sse41_put_bytes(panel->u.codes + b * 512 + i, specdec__sse41_get(tile + 32 + i));
+            specdec__sse41_put_bytes(panel->u.codes + b * 512 + i,
+                                     specdec__sse41_get(tile + SPECDEC__TILE_AT(q8_0, codes) + i));
         }
     }
 }
 
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned char *tile, specdec__panel *panel)
 {
+    const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales), *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
     int8_t scales[128], minimums[128];
     int i;
 
-    for (i = 0; i < 64; i += 16) {
-        __m128i a = specdec__sse41_get(tile + 64 + i), b = specdec__sse41_get(tile + 128 + i), c = specdec__sse41_get(tile + 192 + i);
+    for (i = 0; i < 64; i += 16, packed += 16) {
+        __m128i a = specdec__sse41_get(packed), b = specdec__sse41_get(packed + 64);
+        __m128i c = specdec__sse41_get(packed + 128);
 
         specdec__sse41_put_bytes(scales + i, specdec__sse41_and(a, 63));
         specdec__sse41_put_bytes(scales + 64 + i, specdec__sse41_and(c, 15) | specdec__sse41_and(_mm_srli_epi16(a, 2), 48));
@@ -3446,18 +3472,20 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned cha
         specdec__sse41_put_bytes(minimums + 64 + i, specdec__sse41_and(_mm_srli_epi16(c, 4), 15) | specdec__sse41_and(_mm_srli_epi16(b, 2), 48));
     }
     specdec__sse41_scale_bytes(specdec__sse41_load_f16(tile), scales, 8, panel->scale);
-    specdec__sse41_scale_bytes(specdec__sse41_sub(specdec__sse41_set(-0.0f), specdec__sse41_load_f16(tile + 32)), minimums, 8, panel->minimum);
+    specdec__sse41_scale_bytes(specdec__sse41_sub(specdec__sse41_set(-0.0f), specdec__sse41_load_f16(dmin)), minimums,
+                               8, panel->minimum);
     for (i = 0; i < 4; i++)
-        specdec__sse41_nibbles(tile + 256 + i * 512, 8, panel->u.codes + i * 1024);
+        specdec__sse41_nibbles(tile + SPECDEC__TILE_AT(q4_k, nibbles) + i * 512, 8, panel->u.codes + i * 1024);
 }
 
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned char *tile, specdec__panel *panel)
 {
-    const unsigned char *low = tile, *high = tile + 2048;
+    const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles), *high = tile + SPECDEC__TILE_AT(q6_k, crumbs);
     int8_t *codes = panel->u.codes;
     int half, s, i;
 
-    specdec__sse41_scale_bytes(specdec__sse41_load_f16(tile + 3328), (const int8_t *)tile + 3072, 16, panel->scale);
+    specdec__sse41_scale_bytes(specdec__sse41_load_f16(tile + SPECDEC__TILE_AT(q6_k, d)),
+                               (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales), 16, panel->scale);
     for (half = 0; half < 2; half++, low += 1024, high += 512)
         for (s = 0; s < 4; s++, codes += 512)
             for (i = 0; i < 512; i += 16) {
@@ -3786,7 +3814,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_6(const unsigned char *lo
 
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char *at, int eighth, __m256i u[8])
 {
-    const unsigned char *low = at + eighth / 4 * 1024, *high = at + 2048 + eighth / 4 * 512;
+    const unsigned char *low = at + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
+    const unsigned char *high = at + SPECDEC__TILE_AT(q6_k, crumbs) + eighth / 4 * 512;
 
     switch (eighth % 4) {
     case 0: specdec__avx2_codes_6(low, high, 0, u); break;
@@ -3822,19 +3851,34 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned 
     int i;
 
     switch (type) {
-    case SPECDEC__TYPE_Q4_0: specdec__avx2_codes_32(at + 32, NULL, u); break;
-    case SPECDEC__TYPE_Q4_1: specdec__avx2_codes_32(at + 64, NULL, u); break;
-    case SPECDEC__TYPE_Q5_0: specdec__avx2_codes_32(at + 96, at + 32, u); break;
-    case SPECDEC__TYPE_Q5_1: specdec__avx2_codes_32(at + 128, at + 64, u); break;
-    case SPECDEC__TYPE_IQ4_NL: specdec__avx2_codes_32(at + 32, NULL, u); specdec__avx2_iq4(u); break;
-    case SPECDEC__TYPE_IQ4_XS: specdec__avx2_codes_32(all + 128 + block * 256, NULL, u); specdec__avx2_iq4(u); break;
-    case SPECDEC__TYPE_Q2_K: specdec__avx2_codes_crumbs(all + 256, NULL, block, u); break;
-    case SPECDEC__TYPE_Q3_K: specdec__avx2_codes_crumbs(all + 512, all, block, u); break;
-    case SPECDEC__TYPE_Q4_K: specdec__avx2_codes_k(all + 256, NULL, block, u); break;
-    case SPECDEC__TYPE_Q5_K: specdec__avx2_codes_k(all + 768, all + 256, block, u); break;
+    case SPECDEC__TYPE_Q4_0: specdec__avx2_codes_32(at + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break;
+    case SPECDEC__TYPE_Q4_1: specdec__avx2_codes_32(at + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break;
+    case SPECDEC__TYPE_Q5_0:
+        specdec__avx2_codes_32(at + SPECDEC__TILE_AT(q5_0, nibbles), at + SPECDEC__TILE_AT(q5_0, high), u);
+        break;
+    case SPECDEC__TYPE_Q5_1:
+        specdec__avx2_codes_32(at + SPECDEC__TILE_AT(q5_1, nibbles), at + SPECDEC__TILE_AT(q5_1, high), u);
+        break;
+    case SPECDEC__TYPE_IQ4_NL:
+        specdec__avx2_codes_32(at + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u);
+        specdec__avx2_iq4(u);
+        break;
+    case SPECDEC__TYPE_IQ4_XS:
+        specdec__avx2_codes_32(all + SPECDEC__TILE_AT(iq4_xs, nibbles) + block * 256, NULL, u);
+        specdec__avx2_iq4(u);
+        break;
+    case SPECDEC__TYPE_Q2_K: specdec__avx2_codes_crumbs(all + SPECDEC__TILE_AT(q2_k, crumbs), NULL, block, u); break;
+    case SPECDEC__TYPE_Q3_K:
+        specdec__avx2_codes_crumbs(all + SPECDEC__TILE_AT(q3_k, crumbs), all + SPECDEC__TILE_AT(q3_k, high), block, u);
+        break;
+    case SPECDEC__TYPE_Q4_K: specdec__avx2_codes_k(all + SPECDEC__TILE_AT(q4_k, nibbles), NULL, block, u); break;
+    case SPECDEC__TYPE_Q5_K:
+        specdec__avx2_codes_k(all + SPECDEC__TILE_AT(q5_k, nibbles), all + SPECDEC__TILE_AT(q5_k, high), block, u);
+        break;
     case SPECDEC__TYPE_Q6_K: specdec__avx2_codes_q6_k(all, block, u); break;
     default: /* Q8_0, or stored by specdec__avx2_factors */
-        at = type == SPECDEC__TYPE_Q8_0 ? at + 32 : (const unsigned char *)panel->u.codes + (size_t)block * 512 + half * 32;
+        at = type == SPECDEC__TYPE_Q8_0 ? at + SPECDEC__TILE_AT(q8_0, codes)
+                                        : (const unsigned char *)panel->u.codes + (size_t)block * 512 + half * 32;
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
             u[i] = specdec__avx2_get(at + i * 64);
@@ -3848,7 +3892,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q2_k(const unsigned cha
     int i;
 
     for (i = 0; i < 256; i += 32) {
-        __m256i both = specdec__avx2_get(tile + i);
+        __m256i both = specdec__avx2_get(tile + SPECDEC__TILE_AT(q2_k, scales) + i);
 
         specdec__avx2_put_bytes(scales + i, specdec__avx2_and(both, 15));
         specdec__avx2_put_bytes(minimums + i, specdec__avx2_and(_mm256_srli_epi16(both, 4), 15));
@@ -3857,10 +3901,12 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q2_k(const unsigned cha
 
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_k(const unsigned char *tile, int8_t *scales, int8_t *minimums)
 {
+    const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales); /* and of Q5_K */
     int i;
 
     for (i = 0; i < 64; i += 32) {
-        __m256i a = specdec__avx2_get(tile + 64 + i), b = specdec__avx2_get(tile + 128 + i), c = specdec__avx2_get(tile + 192 + i);
+        __m256i a = specdec__avx2_get(packed + i), b = specdec__avx2_get(packed + 64 + i);
+        __m256i c = specdec__avx2_get(packed + 128 + i);
         __m256i top = specdec__avx2_and(_mm256_srli_epi16(a, 2), 48);
 
         specdec__avx2_put_bytes(scales + i, specdec__avx2_and(a, 63));
@@ -3873,14 +3919,16 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_k(const unsigned char *
 
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned char *tile, int8_t *scales)
 {
+    const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
     int i, half;
 
     for (half = 0; half < 64; half += 32) {
-        const __m256i high = specdec__avx2_get(tile + 1664 + half);
+        const __m256i high = specdec__avx2_get(packed + 128 + half);
 
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) { /* two scales at once */
-            __m256i low = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_get(tile + 1536 + i % 2 * 64 + half), i / 2 * 4), 15);
+            __m256i two = specdec__avx2_get(packed + i % 2 * 64 + half);
+            __m256i low = specdec__avx2_and(_mm256_srli_epi16(two, i / 2 * 4), 15);
             __m256i top = specdec__avx2_and(i < 2 ? _mm256_slli_epi16(high, 4 - 2 * i) : _mm256_srli_epi16(high, 2 * i - 4), 48);
 
             specdec__avx2_put_bytes(scales + i * 64 + half, _mm256_sub_epi8(_mm256_or_si256(low, top), _mm256_set1_epi8(32)));
@@ -3890,15 +3938,16 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned cha
 
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_iq4_xs(const unsigned char *tile, int8_t *scales)
 {
-    const __m128i *at = (const __m128i *)(const void *)tile;
+    const __m128i *lows = (const __m128i *)(const void *)(tile + SPECDEC__TILE_AT(iq4_xs, low));
+    const __m128i *highs = (const __m128i *)(const void *)(tile + SPECDEC__TILE_AT(iq4_xs, high));
     const __m128i three = _mm_set1_epi16(3);
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
-        __m128i low = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(at + 4 + i / 2), i % 2 * 4), _mm_set1_epi8(15));
-        __m128i first = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(at + 2), 2 * i), three);
-        __m128i second = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(at + 3), 2 * i), three);
+        __m128i low = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(lows + i / 2), i % 2 * 4), _mm_set1_epi8(15));
+        __m128i first = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(highs), 2 * i), three);
+        __m128i second = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(highs + 1), 2 * i), three);
         __m128i top = _mm_slli_epi16(_mm_packus_epi16(first, second), 4);
 
         _mm_storeu_si128((__m128i *)(void *)(scales + i * 16), _mm_sub_epi8(_mm_or_si128(low, top), _mm_set1_epi8(32)));
@@ -3937,7 +3986,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_iq2_xxs(const unsigned c
     int g, row, half, i;
 
     for (g = 0; g < 8; g++) {
-        const unsigned char *groups = tile + 32 + g * 128;
+        const unsigned char *groups = tile + SPECDEC__TILE_AT(iq2_xxs, groups) + g * 128;
 
         for (row = 0; row < 16; row++, groups += 4) {
             points[0][row] = grid[groups[0]] | (uint32_t)grid[groups[1]] << 16;
@@ -3968,7 +4017,7 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, cons
     case SPECDEC__TYPE_Q2_K: specdec__avx2_factors_q2_k(tile, room, room + 256); break;
     case SPECDEC__TYPE_Q3_K: specdec__avx2_factors_q3_k(tile, room); break;
     case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: specdec__avx2_factors_k(tile, room, room + 256); break;
-    case SPECDEC__TYPE_Q6_K: return (const int8_t *)tile + 3072;
+    case SPECDEC__TYPE_Q6_K: return (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales);
     case SPECDEC__TYPE_IQ4_XS: specdec__avx2_factors_iq4_xs(tile, room); break;
     case SPECDEC__TYPE_IQ2_XXS: specdec__avx2_expand_iq2_xxs(tile, panel); break;
     default: break; /* has none */
@@ -3979,13 +4028,16 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, cons
 /* d of 8 rows of 256 values: of the scales and of the minimums. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned char *tile, int half, __m256 d[2])
 {
-    const unsigned char *at = tile + (type == SPECDEC__TYPE_Q2_K ? 1280 : type == SPECDEC__TYPE_Q3_K ? 1728 : type == SPECDEC__TYPE_Q6_K ? 3328 : 0) + half * 16;
+    const unsigned char *at = tile + half * 16 + (type == SPECDEC__TYPE_Q2_K   ? SPECDEC__TILE_AT(q2_k, d)
+                                                  : type == SPECDEC__TYPE_Q3_K ? SPECDEC__TILE_AT(q3_k, d)
+                                                  : type == SPECDEC__TYPE_Q6_K ? SPECDEC__TILE_AT(q6_k, d)
+                                                                               : 0);
 
     d[0] = d[1] = _mm256_setzero_ps();
     if (!specdec__x86_is_block_32(type))
         d[0] = specdec__avx2_halves(at);
     if (!specdec__x86_is_block_32(type) && specdec__x86_has_minimum(type))
-        d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_halves(at + 32));
+        d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_halves(at + 2 * SPECDEC__ROWS));
 }
 
 /* The scales, or with which = 1 the minimums, of 8 rows of a granule. */
@@ -3993,7 +4045,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int w
                                                          const specdec__panel *panel, int granule, int half)
 {
     if (specdec__x86_is_block_32(type))
-        return specdec__avx2_halves(tile + (size_t)granule * (size_t)specdec__x86_span(type) + which * 32 + half * 16);
+        return specdec__avx2_halves(tile + (size_t)granule * (size_t)specdec__x86_span(type) +
+                                    which * 2 * SPECDEC__ROWS + half * 16);
     if (type == SPECDEC__TYPE_IQ2_XXS)
         return _mm256_loadu_ps(panel->scale[granule] + half * 8);
     return _mm256_mul_ps(d[which], specdec__avx2_from_bytes(factors + which * 256 + granule * 16 + half * 8));
@@ -4119,9 +4172,6 @@ SPECDEC__AVX2 static void specdec__avx2_unpack_any(const specdec__quant_type *ty
 typedef struct specdec__x86_group {
     uint32_t points[4][16], signs[16];
 } specdec__x86_group;
-
-/* Where a part of a block begins in a tile. */
-#define SPECDEC__TILE_AT(type, part) (SPECDEC__ROWS * offsetof(specdec__block_##type, part))
 
 SPECDEC__INLINE uint32_t specdec__x86_points(const uint16_t *grid, uint32_t first, uint32_t second)
 {
@@ -4689,7 +4739,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_6(const unsigned char
 
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q6_k(const unsigned char *tile, int eighth, __m512i u[8])
 {
-    const unsigned char *low = tile + eighth / 4 * 1024, *high = tile + 2048 + eighth / 4 * 512;
+    const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
+    const unsigned char *high = tile + SPECDEC__TILE_AT(q6_k, crumbs) + eighth / 4 * 512;
 
     switch (eighth % 4) {
     case 0: specdec__avx512_codes_6(low, high, 0, u); break;
@@ -4744,21 +4795,37 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsig
     int i;
 
     switch (type) {
-    case SPECDEC__TYPE_Q4_0: specdec__avx512_codes_32(at + 32, NULL, u); break;
-    case SPECDEC__TYPE_Q4_1: specdec__avx512_codes_32(at + 64, NULL, u); break;
-    case SPECDEC__TYPE_Q5_0: specdec__avx512_codes_32(at + 96, at + 32, u); break;
-    case SPECDEC__TYPE_Q5_1: specdec__avx512_codes_32(at + 128, at + 64, u); break;
-    case SPECDEC__TYPE_IQ4_NL: specdec__avx512_codes_32(at + 32, NULL, u); specdec__avx512_iq4(u); break;
-    case SPECDEC__TYPE_IQ4_XS: specdec__avx512_codes_32(tile + 128 + block * 256, NULL, u); specdec__avx512_iq4(u); break;
-    case SPECDEC__TYPE_Q2_K: specdec__avx512_codes_crumbs(tile + 256, NULL, block, u); break;
-    case SPECDEC__TYPE_Q3_K: specdec__avx512_codes_crumbs(tile + 512, tile, block, u); break;
-    case SPECDEC__TYPE_Q4_K: specdec__avx512_codes_k(tile + 256, NULL, block, u); break;
-    case SPECDEC__TYPE_Q5_K: specdec__avx512_codes_k(tile + 768, tile + 256, block, u); break;
+    case SPECDEC__TYPE_Q4_0: specdec__avx512_codes_32(at + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break;
+    case SPECDEC__TYPE_Q4_1: specdec__avx512_codes_32(at + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break;
+    case SPECDEC__TYPE_Q5_0:
+        specdec__avx512_codes_32(at + SPECDEC__TILE_AT(q5_0, nibbles), at + SPECDEC__TILE_AT(q5_0, high), u);
+        break;
+    case SPECDEC__TYPE_Q5_1:
+        specdec__avx512_codes_32(at + SPECDEC__TILE_AT(q5_1, nibbles), at + SPECDEC__TILE_AT(q5_1, high), u);
+        break;
+    case SPECDEC__TYPE_IQ4_NL:
+        specdec__avx512_codes_32(at + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u);
+        specdec__avx512_iq4(u);
+        break;
+    case SPECDEC__TYPE_IQ4_XS:
+        specdec__avx512_codes_32(tile + SPECDEC__TILE_AT(iq4_xs, nibbles) + block * 256, NULL, u);
+        specdec__avx512_iq4(u);
+        break;
+    case SPECDEC__TYPE_Q2_K: specdec__avx512_codes_crumbs(tile + SPECDEC__TILE_AT(q2_k, crumbs), NULL, block, u); break;
+    case SPECDEC__TYPE_Q3_K:
+        specdec__avx512_codes_crumbs(tile + SPECDEC__TILE_AT(q3_k, crumbs), tile + SPECDEC__TILE_AT(q3_k, high), block,
+                                     u);
+        break;
+    case SPECDEC__TYPE_Q4_K: specdec__avx512_codes_k(tile + SPECDEC__TILE_AT(q4_k, nibbles), NULL, block, u); break;
+    case SPECDEC__TYPE_Q5_K:
+        specdec__avx512_codes_k(tile + SPECDEC__TILE_AT(q5_k, nibbles), tile + SPECDEC__TILE_AT(q5_k, high), block, u);
+        break;
     case SPECDEC__TYPE_Q6_K: specdec__avx512_codes_q6_k(tile, block, u); break;
     case SPECDEC__TYPE_Q8_0:
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(at + 32 + i * 64), _mm512_set1_epi8((char)-128));
+            u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(at + SPECDEC__TILE_AT(q8_0, codes) + i * 64),
+                                    _mm512_set1_epi8((char)-128));
         break;
     default: /* they lie in the panel */
         SPECDEC__UNROLL
@@ -4801,7 +4868,9 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_negative(__m512 a) { retu
 /* Q4_K and Q5_K: d, dmin, 12 bytes of 6-bit scales and minimums. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_k(const unsigned char *tile, specdec__panel *panel)
 {
-    const __m512i a = specdec__avx512_load_bytes(tile + 64), b = specdec__avx512_load_bytes(tile + 128), c = specdec__avx512_load_bytes(tile + 192);
+    const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales), *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
+    const __m512i a = specdec__avx512_load_bytes(packed), b = specdec__avx512_load_bytes(packed + 64);
+    const __m512i c = specdec__avx512_load_bytes(packed + 128);
     int8_t scales[128], minimums[128];
 
     _mm512_storeu_si512(scales, specdec__avx512_and(a, 63));
@@ -4809,47 +4878,50 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_k(const unsigned cha
     _mm512_storeu_si512(minimums, specdec__avx512_and(b, 63));
     _mm512_storeu_si512(minimums + 64, specdec__avx512_and(specdec__avx512_select(15, _mm512_srli_epi16(c, 4), _mm512_srli_epi16(b, 2)), 63));
     specdec__avx512_scale_bytes(specdec__avx512_halves(tile), scales, 8, panel->scale);
-    specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(tile + 32)), minimums, 8, panel->minimum);
+    specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(dmin)), minimums, 8, panel->minimum);
 }
 
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q2_k(const unsigned char *tile, specdec__panel *panel)
 {
+    const unsigned char *d = tile + SPECDEC__TILE_AT(q2_k, d), *dmin = tile + SPECDEC__TILE_AT(q2_k, dmin);
     int8_t scales[256], minimums[256];
     int i;
 
     for (i = 0; i < 256; i += 64) {
-        __m512i both = specdec__avx512_load_bytes(tile + i);
+        __m512i both = specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(q2_k, scales) + i);
 
         _mm512_storeu_si512(scales + i, specdec__avx512_and(both, 15));
         _mm512_storeu_si512(minimums + i, specdec__avx512_and(_mm512_srli_epi16(both, 4), 15));
     }
-    specdec__avx512_scale_bytes(specdec__avx512_halves(tile + 1280), scales, 16, panel->scale);
-    specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(tile + 1312)), minimums, 16, panel->minimum);
+    specdec__avx512_scale_bytes(specdec__avx512_halves(d), scales, 16, panel->scale);
+    specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(dmin)), minimums, 16, panel->minimum);
 }
 
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q3_k(const unsigned char *tile, specdec__panel *panel)
 {
-    const __m512i high = specdec__avx512_load_bytes(tile + 1664);
+    const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
+    const __m512i high = specdec__avx512_load_bytes(packed + 128);
     int8_t scales[256];
     int i;
 
     for (i = 0; i < 4; i++) { /* four scales at once */
-        __m512i low = _mm512_srl_epi16(specdec__avx512_load_bytes(tile + 1536 + i % 2 * 64), _mm_cvtsi32_si128(i / 2 * 4));
+        __m512i low = _mm512_srl_epi16(specdec__avx512_load_bytes(packed + i % 2 * 64), _mm_cvtsi32_si128(i / 2 * 4));
         __m512i both = specdec__avx512_and(specdec__avx512_select(15, low, specdec__avx512_move(high, 2 * i, 4)), 63);
 
         _mm512_storeu_si512(scales + i * 64, _mm512_sub_epi8(both, _mm512_set1_epi8(32)));
     }
-    specdec__avx512_scale_bytes(specdec__avx512_halves(tile + 1728), scales, 16, panel->scale);
+    specdec__avx512_scale_bytes(specdec__avx512_halves(tile + SPECDEC__TILE_AT(q3_k, d)), scales, 16, panel->scale);
 }
 
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_iq4_xs(const unsigned char *tile, specdec__panel *panel)
 {
     const __m512 d = specdec__avx512_halves(tile);
-    const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(tile + 32)));
+    const unsigned char *lows = tile + SPECDEC__TILE_AT(iq4_xs, low), *highs = tile + SPECDEC__TILE_AT(iq4_xs, high);
+    const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)highs));
     int i;
 
     for (i = 0; i < 8; i++) {
-        __m512i low = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(tile + 64 + i / 2 * 16)));
+        __m512i low = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(lows + i / 2 * 16)));
         __m512i both = specdec__avx512_select(15, _mm512_srl_epi32(low, _mm_cvtsi32_si128(i % 2 * 4)), specdec__avx512_move(high, 2 * i, 4));
 
         both = _mm512_sub_epi32(_mm512_and_si512(both, _mm512_set1_epi32(63)), _mm512_set1_epi32(32));
@@ -4904,7 +4976,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_expand_iq2_xxs(const unsign
     int g, i;
 
     for (g = 0; g < 8; g++) {
-        __m512i index = specdec__avx512_load_bytes(tile + 32 + g * 128), word = specdec__avx512_load_bytes(tile + 96 + g * 128);
+        const unsigned char *group = tile + SPECDEC__TILE_AT(iq2_xxs, groups) + g * 128;
+        __m512i index = specdec__avx512_load_bytes(group), word = specdec__avx512_load_bytes(group + 64);
         __m512i even = specdec__avx512_grid(_mm512_and_si512(index, bytes)), odd = specdec__avx512_grid(_mm512_srli_epi16(index, 8));
         __m512i signs = specdec__avx512_signs(word), scale;
 
@@ -4929,7 +5002,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
     case SPECDEC__TYPE_Q3_K: specdec__avx512_scales_q3_k(tile, panel); break;
     case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: specdec__avx512_scales_k(tile, panel); break;
     case SPECDEC__TYPE_Q6_K:
-        specdec__avx512_scale_bytes(specdec__avx512_halves(tile + 3328), (const int8_t *)tile + 3072, 16, panel->scale);
+        specdec__avx512_scale_bytes(specdec__avx512_halves(tile + SPECDEC__TILE_AT(q6_k, d)),
+                                    (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales), 16, panel->scale);
         break;
     case SPECDEC__TYPE_IQ4_XS: specdec__avx512_scales_iq4_xs(tile, panel); break;
     case SPECDEC__TYPE_IQ2_XXS: specdec__avx512_expand_iq2_xxs(tile, panel); break;
@@ -4961,7 +5035,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
         out->pair[i] = unpacked ? _mm512_loadu_si512(panel->pair[block * per + i]) : specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
         out->scale[i] = halves ? specdec__avx512_halves(own) : _mm512_loadu_ps(panel->scale[block * per + i]);
         if (specdec__x86_has_minimum(type))
-            out->minimum[i] = halves ? specdec__avx512_halves(own + 32) : _mm512_loadu_ps(panel->minimum[block * per + i]);
+            out->minimum[i] = halves ? specdec__avx512_halves(own + 2 * SPECDEC__ROWS)
+                                     : _mm512_loadu_ps(panel->minimum[block * per + i]);
     }
 }
 
@@ -5549,23 +5624,29 @@ SPECDEC__INLINE void specdec__neon_unpack_generic(const specdec__quant_type *typ
     }
 }
 
-/* Blocks of 32 of nibbles: head bytes (scale, perhaps minimum), 64 of high bits if there are any, 4*64 of nibbles;
-   code = nibble + 16 * high bit + offset, or values[nibble]. */
-SPECDEC__INLINE void specdec__neon_unpack_nibbles(const unsigned char *tile, int blocks, specdec__panel *panel,
-                                                  int zipped, int has_minimum, int has_high, int offset,
+/* Where blocks of 32 of nibbles have their parts in a tile: 0 where there is none. */
+typedef struct specdec__neon_parts {
+    size_t bytes, minimum, high, nibbles;
+} specdec__neon_parts;
+
+#define SPECDEC__NEON_PARTS(type, minimum, high) \
+    {SPECDEC__TILE_BYTES(type), minimum, high, SPECDEC__TILE_AT(type, nibbles)}
+
+/* code = nibble + 16 * high bit + offset, or values[nibble]. */
+SPECDEC__INLINE void specdec__neon_unpack_nibbles(const specdec__neon_parts parts, const unsigned char *tile,
+                                                  int blocks, specdec__panel *panel, int zipped, int offset,
                                                   const int8_t *values)
 {
-    const int head = has_minimum ? 64 : 32, bytes = head + (has_high ? 64 : 0) + 256;
     const int8x16_t add = vdupq_n_s8((int8_t)offset), table = values ? vld1q_s8(values) : add;
     const uint8x16_t bit = vdupq_n_u8(16);
     int b, quad, i;
 
     SPECDEC__NEON_WIDE(panel) = values != NULL;
-    for (b = 0; b < blocks; b++, tile += bytes) {
-        const unsigned char *nibbles = tile + bytes - 256;
+    for (b = 0; b < blocks; b++, tile += parts.bytes) {
+        const unsigned char *nibbles = tile + parts.nibbles;
 
         for (quad = 0; quad < 4; quad++) {
-            uint8x16_t high = has_high ? vld1q_u8(tile + head + quad * 16) : bit;
+            uint8x16_t high = parts.high ? vld1q_u8(tile + parts.high + quad * 16) : bit;
             int8x16_t q[8];
 
             SPECDEC__UNROLL
@@ -5577,7 +5658,7 @@ SPECDEC__INLINE void specdec__neon_unpack_nibbles(const unsigned char *tile, int
             }
             SPECDEC__UNROLL
             for (i = 0; i < 8; i++) {
-                if (has_high) {
+                if (parts.high) {
                     uint8x16_t moved = vshlq_u8(high, vdupq_n_s8((int8_t)(4 - i)));
                     q[i] = vorrq_s8(q[i], vreinterpretq_s8_u8(vandq_u8(moved, bit)));
                 }
@@ -5589,8 +5670,8 @@ SPECDEC__INLINE void specdec__neon_unpack_nibbles(const unsigned char *tile, int
             specdec__neon_put_codes(panel, b, quad, q, 32, zipped);
         }
         specdec__neon_store(panel->scale[b], specdec__neon_load_f16(tile));
-        if (has_minimum)
-            specdec__neon_store(panel->minimum[b], specdec__neon_load_f16(tile + 32));
+        if (parts.minimum)
+            specdec__neon_store(panel->minimum[b], specdec__neon_load_f16(tile + parts.minimum));
     }
 }
 
@@ -5601,13 +5682,13 @@ SPECDEC__INLINE void specdec__neon_unpack_bytes(const unsigned char *tile, int b
     int b, quad, i;
 
     SPECDEC__NEON_WIDE(panel) = 1;
-    for (b = 0; b < blocks; b++, tile += 544) {
+    for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q8_0)) {
         for (quad = 0; quad < 4; quad++) {
             int8x16_t q[8];
 
             SPECDEC__UNROLL
             for (i = 0; i < 8; i++)
-                q[i] = vreinterpretq_s8_u8(vld1q_u8(tile + 32 + i * 64 + quad * 16));
+                q[i] = vreinterpretq_s8_u8(vld1q_u8(tile + SPECDEC__TILE_AT(q8_0, codes) + i * 64 + quad * 16));
             specdec__neon_put_codes(panel, b, quad, q, 32, zipped);
         }
         specdec__neon_store(panel->scale[b], specdec__neon_load_f16(tile));
@@ -5618,19 +5699,20 @@ SPECDEC__INLINE void specdec__neon_unpack_bytes(const unsigned char *tile, int b
 SPECDEC__INLINE void specdec__neon_scales_k(const unsigned char *tile, float (*scale)[SPECDEC__ROWS],
                                             float (*minimum)[SPECDEC__ROWS])
 {
+    const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales), *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
     const uint8x16_t six = vdupq_n_u8(63), top = vdupq_n_u8(48), low = vdupq_n_u8(15);
     int i;
 
     for (i = 0; i < 4; i++) {
-        uint8x16_t s = vld1q_u8(tile + 64 + i * 16), m = vld1q_u8(tile + 64 + (i + 4) * 16);
-        uint8x16_t both = vld1q_u8(tile + 64 + (i + 8) * 16);
+        uint8x16_t s = vld1q_u8(packed + i * 16), m = vld1q_u8(packed + (i + 4) * 16);
+        uint8x16_t both = vld1q_u8(packed + (i + 8) * 16);
         uint8x16_t s4 = vorrq_u8(vandq_u8(both, low), vandq_u8(vshrq_n_u8(s, 2), top));
         uint8x16_t m4 = vorrq_u8(vshrq_n_u8(both, 4), vandq_u8(vshrq_n_u8(m, 2), top));
 
         specdec__neon_put_scale(scale[i], tile, vreinterpretq_s8_u8(vandq_u8(s, six)), 0);
         specdec__neon_put_scale(scale[i + 4], tile, vreinterpretq_s8_u8(s4), 0);
-        specdec__neon_put_scale(minimum[i], tile + 32, vreinterpretq_s8_u8(vandq_u8(m, six)), 1);
-        specdec__neon_put_scale(minimum[i + 4], tile + 32, vreinterpretq_s8_u8(m4), 1);
+        specdec__neon_put_scale(minimum[i], dmin, vreinterpretq_s8_u8(vandq_u8(m, six)), 1);
+        specdec__neon_put_scale(minimum[i + 4], dmin, vreinterpretq_s8_u8(m4), 1);
     }
 }
 
@@ -5642,7 +5724,9 @@ SPECDEC__INLINE void specdec__neon_unpack_k(const unsigned char *tile, int block
     int b, quad, i;
 
     for (b = 0; b < blocks; b += 2) {
-        const unsigned char *high = tile + 256, *nibbles = tile + (has_high ? 768 : 256) + b % 8 * 256;
+        const unsigned char *high = tile + SPECDEC__TILE_AT(q5_k, high);
+        const unsigned char *nibbles = tile + b % 8 * 256 + (has_high ? SPECDEC__TILE_AT(q5_k, nibbles)
+                                                                      : SPECDEC__TILE_AT(q4_k, nibbles));
 
         for (quad = 0; quad < 4; quad++) {
             int8x16_t even[8], odd[8];
@@ -5668,7 +5752,7 @@ SPECDEC__INLINE void specdec__neon_unpack_k(const unsigned char *tile, int block
         if (b % 8 == 0)
             specdec__neon_scales_k(tile, panel->scale + b, panel->minimum + b);
         if (b % 8 == 6)
-            tile += has_high ? 2816 : 2304;
+            tile += has_high ? SPECDEC__TILE_BYTES(q5_k) : SPECDEC__TILE_BYTES(q4_k);
     }
 }
 
@@ -5681,7 +5765,8 @@ SPECDEC__INLINE void specdec__neon_unpack_6k(const unsigned char *tile, int bloc
 
     for (b = 0; b < blocks; b++) {
         const int half = b % 8 / 4, part = b % 4;
-        const unsigned char *low = tile + half * 1024 + part % 2 * 512, *high = tile + 2048 + half * 512;
+        const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles) + half * 1024 + part % 2 * 512;
+        const unsigned char *high = tile + SPECDEC__TILE_AT(q6_k, crumbs) + half * 512;
         const int8x16_t low_shift = vdupq_n_s8((int8_t)(part / 2 * -4));
         const int8x16_t high_shift = vdupq_n_s8((int8_t)(4 - part * 2));
 
@@ -5697,11 +5782,14 @@ SPECDEC__INLINE void specdec__neon_unpack_6k(const unsigned char *tile, int bloc
             }
             specdec__neon_put_codes(panel, b, quad, q, 16, zipped);
         }
-        for (i = 0; i < 2; i++)
-            specdec__neon_put_scale(panel->scale[b * 2 + i], tile + 3328,
-                                    vreinterpretq_s8_u8(vld1q_u8(tile + 3072 + (b % 8 * 2 + i) * 16)), 0);
+        for (i = 0; i < 2; i++) {
+            uint8x16_t scale = vld1q_u8(tile + SPECDEC__TILE_AT(q6_k, scales) + (b % 8 * 2 + i) * 16);
+
+            specdec__neon_put_scale(panel->scale[b * 2 + i], tile + SPECDEC__TILE_AT(q6_k, d),
+                                    vreinterpretq_s8_u8(scale), 0);
+        }
         if (b % 8 == 7)
-            tile += 3360;
+            tile += SPECDEC__TILE_BYTES(q6_k);
     }
 }
 
@@ -5714,9 +5802,10 @@ SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blo
     SPECDEC__NEON_WIDE(panel) = 1;
     for (b = 0; b < blocks; b++) {
         const int at = b % 8;
-        uint8x16x2_t high = vld2q_u8(tile + 32); /* blocks 0..3, blocks 4..7 */
+        uint8x16x2_t high = vld2q_u8(tile + SPECDEC__TILE_AT(iq4_xs, high)); /* blocks 0..3, blocks 4..7 */
         uint8x16_t top = vshlq_u8(at < 4 ? high.val[0] : high.val[1], vdupq_n_s8((int8_t)(4 - at % 4 * 2)));
-        uint8x16_t low = vshlq_u8(vld1q_u8(tile + 64 + at / 2 * 16), vdupq_n_s8((int8_t)(at % 2 * -4)));
+        uint8x16_t low = vshlq_u8(vld1q_u8(tile + SPECDEC__TILE_AT(iq4_xs, low) + at / 2 * 16),
+                                  vdupq_n_s8((int8_t)(at % 2 * -4)));
         uint8x16_t scale = vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(top, vdupq_n_u8(48)));
 
         for (quad = 0; quad < 4; quad++) {
@@ -5724,7 +5813,7 @@ SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blo
 
             SPECDEC__UNROLL
             for (i = 0; i < 4; i++) {
-                uint8x16_t packed = vld1q_u8(tile + 128 + at * 256 + i * 64 + quad * 16);
+                uint8x16_t packed = vld1q_u8(tile + SPECDEC__TILE_AT(iq4_xs, nibbles) + at * 256 + i * 64 + quad * 16);
 
                 q[i] = vqtbl1q_s8(table, vreinterpretq_u8_s8(specdec__neon_low_nibbles(packed)));
                 q[i + 4] = vqtbl1q_s8(table, vreinterpretq_u8_s8(specdec__neon_high_nibbles(packed)));
@@ -5733,7 +5822,7 @@ SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blo
         }
         specdec__neon_put_scale(panel->scale[b], tile, vsubq_s8(vreinterpretq_s8_u8(scale), vdupq_n_s8(32)), 0);
         if (at == 7)
-            tile += 2176;
+            tile += SPECDEC__TILE_BYTES(iq4_xs);
     }
 }
 
@@ -5745,18 +5834,21 @@ SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blo
         (void)type; \
         call; \
     }
+#define SPECDEC__NEON_NIBBLES(isa, zipped, type_name, minimum, high, offset, values) \
+    SPECDEC__NEON_UNPACK(isa, type_name, \
+        const specdec__neon_parts parts = SPECDEC__NEON_PARTS(type_name, minimum, high); \
+        specdec__neon_unpack_nibbles(parts, tile, blocks, panel, zipped, offset, values))
 #define SPECDEC__NEON_UNPACKS(isa, zipped) \
     SPECDEC__NEON_UNPACK(isa, any, specdec__neon_unpack_generic(type, tile, blocks, panel, zipped)) \
-    SPECDEC__NEON_UNPACK(isa, q4_0, specdec__neon_unpack_nibbles(tile, blocks, panel, zipped, 0, 0, -8, NULL)) \
-    SPECDEC__NEON_UNPACK(isa, q4_1, specdec__neon_unpack_nibbles(tile, blocks, panel, zipped, 1, 0, 0, NULL)) \
-    SPECDEC__NEON_UNPACK(isa, q5_0, specdec__neon_unpack_nibbles(tile, blocks, panel, zipped, 0, 1, -16, NULL)) \
-    SPECDEC__NEON_UNPACK(isa, q5_1, specdec__neon_unpack_nibbles(tile, blocks, panel, zipped, 1, 1, 0, NULL)) \
+    SPECDEC__NEON_NIBBLES(isa, zipped, q4_0, 0, 0, -8, NULL) \
+    SPECDEC__NEON_NIBBLES(isa, zipped, q4_1, SPECDEC__TILE_AT(q4_1, minimum), 0, 0, NULL) \
+    SPECDEC__NEON_NIBBLES(isa, zipped, q5_0, 0, SPECDEC__TILE_AT(q5_0, high), -16, NULL) \
+    SPECDEC__NEON_NIBBLES(isa, zipped, q5_1, SPECDEC__TILE_AT(q5_1, minimum), SPECDEC__TILE_AT(q5_1, high), 0, NULL) \
     SPECDEC__NEON_UNPACK(isa, q8_0, specdec__neon_unpack_bytes(tile, blocks, panel, zipped)) \
     SPECDEC__NEON_UNPACK(isa, q4_k, specdec__neon_unpack_k(tile, blocks, panel, zipped, 0)) \
     SPECDEC__NEON_UNPACK(isa, q5_k, specdec__neon_unpack_k(tile, blocks, panel, zipped, 1)) \
     SPECDEC__NEON_UNPACK(isa, q6_k, specdec__neon_unpack_6k(tile, blocks, panel, zipped)) \
-    SPECDEC__NEON_UNPACK(isa, iq4_nl, \
-        specdec__neon_unpack_nibbles(tile, blocks, panel, zipped, 0, 0, 0, specdec__quant_iq4_values)) \
+    SPECDEC__NEON_NIBBLES(isa, zipped, iq4_nl, 0, 0, 0, specdec__quant_iq4_values) \
     SPECDEC__NEON_UNPACK(isa, iq4_xs, specdec__neon_unpack_4xs(tile, blocks, panel, zipped))
 
 SPECDEC__NEON_UNPACKS(neon, 0)
