@@ -719,6 +719,40 @@ SPECDEC__INLINE float specdec__load_f32(const void *at) { return specdec__float_
 #define SPECDEC__VECTORISE
 #endif
 
+/* Two doubles side by side. The larger and the smaller of two such: a > b ? a : b and a < b ? a : b. */
+typedef double specdec__pair __attribute__((vector_size(16)));
+
+#if defined(__SSE2__) /* which gcc does not find by itself */
+#define SPECDEC__LARGER_PAIR(a, b) __builtin_ia32_maxpd((a), (b))
+#define SPECDEC__SMALLER_PAIR(a, b) __builtin_ia32_minpd((a), (b))
+#else
+typedef int64_t specdec__pair_bits __attribute__((vector_size(16)));
+#define SPECDEC__LARGER_PAIR(a, b) specdec__pair_select((specdec__pair_bits)((a) > (b)), (a), (b))
+#define SPECDEC__SMALLER_PAIR(a, b) specdec__pair_select((specdec__pair_bits)((a) < (b)), (a), (b))
+
+/* a where the mask is set, b elsewhere. */
+SPECDEC__INLINE specdec__pair specdec__pair_select(specdec__pair_bits mask, specdec__pair a, specdec__pair b)
+{
+    return (specdec__pair)((mask & (specdec__pair_bits)a) | (~mask & (specdec__pair_bits)b));
+}
+#endif
+
+/* Four words side by side, and four of the eight of two such by their numbers, which are constants. */
+typedef uint32_t specdec__words __attribute__((vector_size(16)));
+
+#if defined(__clang__) || __GNUC__ >= 12
+#define SPECDEC__PICK(a, b, i, j, k, l) __builtin_shufflevector((a), (b), (i), (j), (k), (l))
+#else
+#define SPECDEC__PICK(a, b, i, j, k, l) specdec__words_pick((a), (b), (i), (j), (k), (l))
+
+SPECDEC__INLINE specdec__words specdec__words_pick(specdec__words a, specdec__words b, uint32_t i, uint32_t j,
+                                                   uint32_t k, uint32_t l)
+{
+    const specdec__words places = {i, j, k, l};
+    return __builtin_shuffle(a, b, places);
+}
+#endif
+
 /* A bijection of 64-bit numbers whose output bits each depend on every input bit (the finaliser of SplitMix64,
    Steele, Lea and Flood 2014, with Stafford's constants). */
 SPECDEC__INLINE uint64_t specdec__mix(uint64_t x)
@@ -1960,51 +1994,31 @@ SPECDEC__INLINE int specdec__quant_round(double value, int low, int high)
 
 SPECDEC__INLINE double specdec__quant_inverse(double value) { return value != 0 ? 1 / value : 0; }
 
-/* Two doubles side by side: an even element and the odd one after it. */
-typedef double specdec__quant_pair __attribute__((vector_size(16)));
-typedef int64_t specdec__quant_bits __attribute__((vector_size(16)));
-
-/* a > b ? a : b and a < b ? a : b, for both. */
-#if defined(__SSE2__)
-#define SPECDEC__QUANT_LARGER(a, b) __builtin_ia32_maxpd((a), (b))
-#define SPECDEC__QUANT_SMALLER(a, b) __builtin_ia32_minpd((a), (b))
-#else
-#define SPECDEC__QUANT_LARGER(a, b) specdec__quant_select((specdec__quant_bits)((a) > (b)), (a), (b))
-#define SPECDEC__QUANT_SMALLER(a, b) specdec__quant_select((specdec__quant_bits)((a) < (b)), (a), (b))
-
-/* a where the mask is set, b elsewhere. */
-SPECDEC__INLINE specdec__quant_pair specdec__quant_select(specdec__quant_bits mask, specdec__quant_pair a,
-                                                          specdec__quant_pair b)
+SPECDEC__INLINE specdec__pair specdec__quant_both(double value)
 {
-    return (specdec__quant_pair)((mask & (specdec__quant_bits)a) | (~mask & (specdec__quant_bits)b));
-}
-#endif
-
-SPECDEC__INLINE specdec__quant_pair specdec__quant_both(double value)
-{
-    specdec__quant_pair pair = {value, value};
+    specdec__pair pair = {value, value};
     return pair;
 }
 
 /* specdec__quant_nearest of both, plus SPECDEC__QUANT_MAGIC: the low bits of the sums are those of the integers. */
 #define SPECDEC__QUANT_MAGIC specdec__quant_both(6755399441055744.0)
-SPECDEC__INLINE specdec__quant_pair specdec__quant_nearest_pair(specdec__quant_pair value, specdec__quant_pair low,
-                                                                specdec__quant_pair high)
+SPECDEC__INLINE specdec__pair specdec__quant_nearest_pair(specdec__pair value, specdec__pair low,
+                                                                specdec__pair high)
 {
-    value = SPECDEC__QUANT_LARGER(value, low);
-    return SPECDEC__QUANT_SMALLER(value, high) + SPECDEC__QUANT_MAGIC;
+    value = SPECDEC__LARGER_PAIR(value, low);
+    return SPECDEC__SMALLER_PAIR(value, high) + SPECDEC__QUANT_MAGIC;
 }
 
 /* The codes in [low, high] nearest to value * inverse, 2 * pairs of them, as signed bytes. */
 SPECDEC__INLINE void specdec__quant_codes(int pairs, double low, double high, double inverse,
-                                          const specdec__quant_pair *values, unsigned char *codes)
+                                          const specdec__pair *values, unsigned char *codes)
 {
-    specdec__quant_pair lowest = specdec__quant_both(low), highest = specdec__quant_both(high);
+    specdec__pair lowest = specdec__quant_both(low), highest = specdec__quant_both(high);
     uint64_t bits[32];
     int i;
 
     for (i = 0; i < pairs; i++) {
-        specdec__quant_pair sums = specdec__quant_nearest_pair(values[i] * inverse, lowest, highest);
+        specdec__pair sums = specdec__quant_nearest_pair(values[i] * inverse, lowest, highest);
         memcpy(bits + 2 * i, &sums, sizeof sums);
     }
     for (i = 0; i < 2 * pairs; i++)
@@ -2012,12 +2026,12 @@ SPECDEC__INLINE void specdec__quant_codes(int pairs, double low, double high, do
 }
 
 /* 2 * pairs floats. */
-SPECDEC__INLINE void specdec__quant_widen(int pairs, const float *values, specdec__quant_pair *wide)
+SPECDEC__INLINE void specdec__quant_widen(int pairs, const float *values, specdec__pair *wide)
 {
     int i;
 
     for (i = 0; i < pairs; i++) {
-        specdec__quant_pair pair = {(double)values[2 * i], (double)values[2 * i + 1]};
+        specdec__pair pair = {(double)values[2 * i], (double)values[2 * i + 1]};
         wide[i] = pair;
     }
 }
@@ -2064,7 +2078,7 @@ SPECDEC__VECTORISE static void specdec__quant_encode_q8_0(const float *values, u
     specdec__block_q8_0 *to = (specdec__block_q8_0 *)(void *)block;
     float peak = specdec__quant_peak(32, values);
     uint16_t d = specdec__f16_from_float((peak < 0 ? -peak : peak) / 127);
-    specdec__quant_pair wide[16];
+    specdec__pair wide[16];
 
     specdec__store_u16(to->d, d);
     specdec__quant_widen(16, values, wide);
@@ -2074,14 +2088,14 @@ SPECDEC__VECTORISE static void specdec__quant_encode_q8_0(const float *values, u
 /* Sums over a group that a least squares fit of values by codes needs: of weight * code * value, of weight * code^2 and
    of weight * code. Even and odd elements are added apart, then together. */
 typedef struct specdec__quant_sums {
-    specdec__quant_pair code_value, code_code, code;
+    specdec__pair code_value, code_code, code;
 } specdec__quant_sums;
 
 /* One pair more. weight: NULL for 1; weighted = weight * value. */
-SPECDEC__INLINE void specdec__quant_add(specdec__quant_sums *sums, specdec__quant_pair code,
-                                        const specdec__quant_pair *weight, specdec__quant_pair weighted)
+SPECDEC__INLINE void specdec__quant_add(specdec__quant_sums *sums, specdec__pair code,
+                                        const specdec__pair *weight, specdec__pair weighted)
 {
-    specdec__quant_pair weight_code = weight ? *weight * code : code;
+    specdec__pair weight_code = weight ? *weight * code : code;
 
     sums->code_value += weighted * code;
     sums->code_code += weight_code * code;
@@ -2105,20 +2119,20 @@ SPECDEC__INLINE void specdec__quant_note(specdec__quant_trial *trial, int t, con
 
 /* The sums for the codes in [low, high] nearest to value * inverse, for so many inverses (tries, even). Two tries at a
    time: one alone would leave the processor waiting for its sums. */
-SPECDEC__INLINE void specdec__quant_try_two(int pairs, const specdec__quant_pair *value,
-                                            const specdec__quant_pair *weight, const specdec__quant_pair *weighted,
+SPECDEC__INLINE void specdec__quant_try_two(int pairs, const specdec__pair *value,
+                                            const specdec__pair *weight, const specdec__pair *weighted,
                                             double low, double high, int tries, const double *inverse,
                                             specdec__quant_trial *trial)
 {
-    specdec__quant_pair lowest = specdec__quant_both(low), highest = specdec__quant_both(high);
+    specdec__pair lowest = specdec__quant_both(low), highest = specdec__quant_both(high);
     int i, t;
 
     for (t = 0; t < tries; t += 2) {
         specdec__quant_sums first = {{0, 0}, {0, 0}, {0, 0}}, second = first;
 
         for (i = 0; i < pairs; i++) {
-            specdec__quant_pair a = specdec__quant_nearest_pair(value[i] * inverse[t], lowest, highest);
-            specdec__quant_pair b = specdec__quant_nearest_pair(value[i] * inverse[t + 1], lowest, highest);
+            specdec__pair a = specdec__quant_nearest_pair(value[i] * inverse[t], lowest, highest);
+            specdec__pair b = specdec__quant_nearest_pair(value[i] * inverse[t + 1], lowest, highest);
 
             specdec__quant_add(&first, a - SPECDEC__QUANT_MAGIC, weight ? weight + i : NULL, weighted[i]);
             specdec__quant_add(&second, b - SPECDEC__QUANT_MAGIC, weight ? weight + i : NULL, weighted[i]);
@@ -2128,80 +2142,13 @@ SPECDEC__INLINE void specdec__quant_try_two(int pairs, const specdec__quant_pair
     }
 }
 
-/* A program that encodes much (specdec-quantize) defines SPECDEC__QUANT_WIDE and gets a copy for AVX2, too. */
-#if !defined(SPECDEC__QUANT_WIDE) || !defined(__x86_64__)
-#define specdec__quant_try specdec__quant_try_two
+/* A program that encodes much (specdec-quantize) defines SPECDEC__QUANT_WIDE: >>kernel then has a copy for AVX2, too. */
+#ifdef SPECDEC__QUANT_WIDE
+static void specdec__quant_try(int pairs, const specdec__pair *value, const specdec__pair *weight,
+                               const specdec__pair *weighted, double low, double high, int tries,
+                               const double *inverse, specdec__quant_trial *trial);
 #else
-#define SPECDEC__QUANT_AVX2 __attribute__((target("avx2,fma")))
-typedef double specdec__quant_four __attribute__((vector_size(32)));
-
-/* One element more for the sums of four tries: code_value, code_code, code; scaled = value * inverse. Fused, because
-   the products are exact: the bits are those of specdec__quant_add. */
-SPECDEC__INLINE SPECDEC__QUANT_AVX2 void
-specdec__quant_add_four(specdec__quant_four *sums, const double *weight, double weighted,
-                        const specdec__quant_four *scaled, double low, double high)
-{
-    const specdec__quant_four lowest = {low, low, low, low}, highest = {high, high, high, high};
-    const specdec__quant_four product = {weighted, weighted, weighted, weighted};
-    specdec__quant_four code = __builtin_ia32_minpd256(__builtin_ia32_maxpd256(*scaled, lowest), highest), weight_code;
-
-    code = (code + 6755399441055744.0) - 6755399441055744.0;
-    weight_code = weight ? *weight * code : code;
-    sums[0] = __builtin_ia32_vfmaddpd256(product, code, sums[0]);
-    sums[1] = __builtin_ia32_vfmaddpd256(weight_code, code, sums[1]);
-    sums[2] += weight_code;
-}
-
-/* As specdec__quant_try_two, four tries side by side. inverse: SPECDEC__QUANT_TRIES, 0 beyond tries. */
-SPECDEC__INLINE SPECDEC__QUANT_AVX2 void
-specdec__quant_try_four(int pairs, const specdec__quant_pair *value, const specdec__quant_pair *weight,
-                        const specdec__quant_pair *weighted, double low, double high, int tries,
-                        const double *inverse, specdec__quant_trial *trial)
-{
-    const specdec__quant_four zero = {0, 0, 0, 0};
-    int i, t;
-
-    for (t = 0; t < tries; t += 4) {
-        specdec__quant_four even[3] = {zero, zero, zero}, odd[3] = {zero, zero, zero}, inverses;
-
-        memcpy(&inverses, inverse + t, sizeof inverses);
-        for (i = 0; i < pairs; i++) {
-            specdec__quant_four a = inverses * value[i][0], b = inverses * value[i][1];
-            double first = weight ? weight[i][0] : 1, second = weight ? weight[i][1] : 1;
-
-            specdec__quant_add_four(even, weight ? &first : NULL, weighted[i][0], &a, low, high);
-            specdec__quant_add_four(odd, weight ? &second : NULL, weighted[i][1], &b, low, high);
-        }
-        for (i = 0; i < 3; i++)
-            even[i] += odd[i];
-        memcpy(trial->code_value + t, &even[0], sizeof even[0]);
-        memcpy(trial->code_code + t, &even[1], sizeof even[1]);
-        memcpy(trial->code + t, &even[2], sizeof even[2]);
-    }
-}
-
-/* Without and with weights: two loops. */
-static SPECDEC__QUANT_AVX2 __attribute__((noinline)) void
-specdec__quant_try_wide(int pairs, const specdec__quant_pair *value, const specdec__quant_pair *weight,
-                        const specdec__quant_pair *weighted, double low, double high, int tries,
-                        const double *inverse, specdec__quant_trial *trial)
-{
-    if (weight)
-        specdec__quant_try_four(pairs, value, weight, weighted, low, high, tries, inverse, trial);
-    else
-        specdec__quant_try_four(pairs, value, NULL, weighted, low, high, tries, inverse, trial);
-}
-
-/* The one of the two that suits this processor. */
-SPECDEC__INLINE void specdec__quant_try(int pairs, const specdec__quant_pair *value, const specdec__quant_pair *weight,
-                                        const specdec__quant_pair *weighted, double low, double high, int tries,
-                                        const double *inverse, specdec__quant_trial *trial)
-{
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        specdec__quant_try_wide(pairs, value, weight, weighted, low, high, tries, inverse, trial);
-    else
-        specdec__quant_try_two(pairs, value, weight, weighted, low, high, tries, inverse, trial);
-}
+#define specdec__quant_try specdec__quant_try_two
 #endif
 
 /* Codes that the value of largest magnitude is tried at, before rounding: near either end of the range. 5.1 and 3 of
@@ -2211,8 +2158,8 @@ static const float specdec__quant_peaks_q6_k[] = {-32.8f, -32.4f, -32, -31.6f, -
 
 /* Scale s that minimises sum of weight * (value - s * code)^2 over codes in [low, high], of the tries at peaks (tries),
    where peak is the value of largest magnitude. 0 when all values are. */
-SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__quant_pair *value,
-                                               const specdec__quant_pair *weight, const specdec__quant_pair *weighted,
+SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *value,
+                                               const specdec__pair *weight, const specdec__pair *weighted,
                                                double low, double high, const float *peaks, int tries, float peak)
 {
     double best = 0, scale = 0, unit = specdec__quant_inverse(peak);
@@ -2238,7 +2185,7 @@ SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__quant_p
 SPECDEC__VECTORISE static void specdec__quant_encode_q4_0(const float *values, unsigned char *block)
 {
     specdec__block_q4_0 *to = (specdec__block_q4_0 *)(void *)block;
-    specdec__quant_pair wide[16];
+    specdec__pair wide[16];
     unsigned char codes[32];
     float scale;
     int i;
@@ -2255,7 +2202,7 @@ SPECDEC__VECTORISE static void specdec__quant_encode_q4_0(const float *values, u
 /* The scale of a group of Q6_K (16 values). Weights are squared values: what is large must be met best. */
 SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
 {
-    specdec__quant_pair value[8], weight[8], weighted[8];
+    specdec__pair value[8], weight[8], weighted[8];
     float squares[16];
     int i;
 
@@ -2273,7 +2220,7 @@ SPECDEC__VECTORISE static void specdec__quant_encode_q6_k(const float *values, u
 {
     specdec__block_q6_k *to = (specdec__block_q6_k *)(void *)block;
     float scales[16], d;
-    specdec__quant_pair wide[8];
+    specdec__pair wide[8];
     unsigned char codes[256];
     int i, g;
 
@@ -2304,7 +2251,7 @@ SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, fl
 {
     float low, high, above[32], weights[32];
     double base = 0, sum = 0, value_sum = 0, best = -1, inverse[SPECDEC__QUANT_TRIES];
-    specdec__quant_pair value[16], weight[16], weighted[16];
+    specdec__pair value[16], weight[16], weighted[16];
     specdec__quant_trial s;
     int i, t;
 
@@ -2367,7 +2314,7 @@ SPECDEC__VECTORISE static void specdec__quant_encode_q4_k(const float *values, u
 {
     specdec__block_q4_k *to = (specdec__block_q4_k *)(void *)block;
     float scales[8], minimums[8], d, dmin;
-    specdec__quant_pair above[16];
+    specdec__pair above[16];
     unsigned char codes[256];
     int i, g, scale[8], minimum[8];
 
@@ -2535,55 +2482,37 @@ SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, co
         }
 }
 
-/* 16 bytes of each of 16 rows, step apart, to four times 16 words: word i of every row from to + 64*i on. */
-#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
-#define SPECDEC__QUANT_WORDS 4 /* words of a row that are moved at a time */
+SPECDEC__INLINE specdec__words specdec__quant_load_words(const unsigned char *at)
+{
+    specdec__words words;
+
+    memcpy(&words, at, sizeof words);
+    return words;
+}
+
+SPECDEC__INLINE void specdec__quant_store_words(unsigned char *at, specdec__words words)
+{
+    memcpy(at, &words, sizeof words);
+}
+
+/* Four words of each of 16 rows, step apart, to four times 16 words: word i of every row from to + 64 * i on. */
 SPECDEC__INLINE void specdec__quant_move_words(const unsigned char *from, size_t step, unsigned char *to)
 {
     int row;
 
     for (row = 0; row < SPECDEC__QUANT_ROWS; row += 4, from += 4 * step, to += 16) {
-        __m128i a = _mm_loadu_si128((const __m128i *)(const void *)from), b = _mm_loadu_si128((const __m128i *)(const void *)(from + step));
-        __m128i c = _mm_loadu_si128((const __m128i *)(const void *)(from + 2 * step)), d = _mm_loadu_si128((const __m128i *)(const void *)(from + 3 * step));
-        __m128i ab = _mm_unpacklo_epi32(a, b), cd = _mm_unpacklo_epi32(c, d);
+        specdec__words a = specdec__quant_load_words(from), b = specdec__quant_load_words(from + step);
+        specdec__words c = specdec__quant_load_words(from + 2 * step), d = specdec__quant_load_words(from + 3 * step);
+        specdec__words ab = SPECDEC__PICK(a, b, 0, 4, 1, 5), cd = SPECDEC__PICK(c, d, 0, 4, 1, 5);
 
-        _mm_storeu_si128((__m128i *)(void *)to, _mm_unpacklo_epi64(ab, cd));
-        _mm_storeu_si128((__m128i *)(void *)(to + 64), _mm_unpackhi_epi64(ab, cd));
-        ab = _mm_unpackhi_epi32(a, b);
-        cd = _mm_unpackhi_epi32(c, d);
-        _mm_storeu_si128((__m128i *)(void *)(to + 128), _mm_unpacklo_epi64(ab, cd));
-        _mm_storeu_si128((__m128i *)(void *)(to + 192), _mm_unpackhi_epi64(ab, cd));
+        specdec__quant_store_words(to, SPECDEC__PICK(ab, cd, 0, 1, 4, 5));
+        specdec__quant_store_words(to + 64, SPECDEC__PICK(ab, cd, 2, 3, 6, 7));
+        ab = SPECDEC__PICK(a, b, 2, 6, 3, 7);
+        cd = SPECDEC__PICK(c, d, 2, 6, 3, 7);
+        specdec__quant_store_words(to + 128, SPECDEC__PICK(ab, cd, 0, 1, 4, 5));
+        specdec__quant_store_words(to + 192, SPECDEC__PICK(ab, cd, 2, 3, 6, 7));
     }
 }
-#elif defined(__aarch64__) && !defined(SPECDEC_NO_SIMD)
-#define SPECDEC__QUANT_WORDS 4
-SPECDEC__INLINE void specdec__quant_move_words(const unsigned char *from, size_t step, unsigned char *to)
-{
-    int row;
-
-    for (row = 0; row < SPECDEC__QUANT_ROWS; row += 4, from += 4 * step, to += 16) {
-        uint32x4_t a = vreinterpretq_u32_u8(vld1q_u8(from)), b = vreinterpretq_u32_u8(vld1q_u8(from + step));
-        uint32x4_t c = vreinterpretq_u32_u8(vld1q_u8(from + 2 * step)), d = vreinterpretq_u32_u8(vld1q_u8(from + 3 * step));
-        uint64x2_t ab = vreinterpretq_u64_u32(vzip1q_u32(a, b)), cd = vreinterpretq_u64_u32(vzip1q_u32(c, d));
-
-        vst1q_u8(to, vreinterpretq_u8_u64(vzip1q_u64(ab, cd)));
-        vst1q_u8(to + 64, vreinterpretq_u8_u64(vzip2q_u64(ab, cd)));
-        ab = vreinterpretq_u64_u32(vzip2q_u32(a, b));
-        cd = vreinterpretq_u64_u32(vzip2q_u32(c, d));
-        vst1q_u8(to + 128, vreinterpretq_u8_u64(vzip1q_u64(ab, cd)));
-        vst1q_u8(to + 192, vreinterpretq_u8_u64(vzip2q_u64(ab, cd)));
-    }
-}
-#else
-#define SPECDEC__QUANT_WORDS 1
-SPECDEC__INLINE void specdec__quant_move_words(const unsigned char *from, size_t step, unsigned char *to)
-{
-    int row;
-
-    for (row = 0; row < SPECDEC__QUANT_ROWS; row++)
-        memcpy(to + row * 4, from + (size_t)row * step, 4);
-}
-#endif
 
 /* One field of a block of row_count rows, row_bytes apart: count units of each. */
 SPECDEC__INLINE void specdec__quant_interleave_field(int unit, int count, const unsigned char *from, size_t row_bytes, int row_count, unsigned char *to)
@@ -2591,8 +2520,8 @@ SPECDEC__INLINE void specdec__quant_interleave_field(int unit, int count, const 
     size_t size = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
     int row, i;
 
-    if (unit == 4 && row_count == SPECDEC__QUANT_ROWS && count % SPECDEC__QUANT_WORDS == 0)
-        for (i = 0; i < count; i += SPECDEC__QUANT_WORDS)
+    if (unit == 4 && row_count == SPECDEC__QUANT_ROWS && count % 4 == 0)
+        for (i = 0; i < count; i += 4)
             specdec__quant_move_words(from + i * 4, row_bytes, to + i * 4 * SPECDEC__QUANT_ROWS);
     else if (unit == 2 && row_count == SPECDEC__QUANT_ROWS)
         for (i = 0; i < count; i++, from += 2, to += 2 * SPECDEC__QUANT_ROWS)
@@ -6088,6 +6017,86 @@ SPECDEC__DOTS(neon, )
 SPECDEC__DOTS(dotprod, SPECDEC__DOTPROD)
 SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
 #endif /* aarch64 */
+
+/* --- encoders, four tries at a time ----------------------------------------------------------------------------------- */
+
+#ifdef SPECDEC__QUANT_WIDE
+#ifdef __x86_64__
+#define SPECDEC__WIDE __attribute__((target("avx2,fma")))
+typedef double specdec__wide_four __attribute__((vector_size(32)));
+
+/* One element more for the sums of four tries: code_value, code_code, code; scaled = value * inverse. Fused, because
+   the products are exact: the bits are those of specdec__quant_add. */
+SPECDEC__INLINE SPECDEC__WIDE void
+specdec__wide_add(specdec__wide_four *sums, const double *weight, double weighted,
+                  const specdec__wide_four *scaled, double low, double high)
+{
+    const specdec__wide_four lowest = {low, low, low, low}, highest = {high, high, high, high};
+    const specdec__wide_four product = {weighted, weighted, weighted, weighted};
+    specdec__wide_four code = __builtin_ia32_minpd256(__builtin_ia32_maxpd256(*scaled, lowest), highest), weight_code;
+
+    code = (code + 6755399441055744.0) - 6755399441055744.0;
+    weight_code = weight ? *weight * code : code;
+    sums[0] = __builtin_ia32_vfmaddpd256(product, code, sums[0]);
+    sums[1] = __builtin_ia32_vfmaddpd256(weight_code, code, sums[1]);
+    sums[2] += weight_code;
+}
+
+/* As specdec__quant_try_two, four tries side by side. inverse: SPECDEC__QUANT_TRIES, 0 beyond tries. */
+SPECDEC__INLINE SPECDEC__WIDE void
+specdec__wide_try(int pairs, const specdec__pair *value, const specdec__pair *weight,
+                  const specdec__pair *weighted, double low, double high, int tries,
+                  const double *inverse, specdec__quant_trial *trial)
+{
+    const specdec__wide_four zero = {0, 0, 0, 0};
+    int i, t;
+
+    for (t = 0; t < tries; t += 4) {
+        specdec__wide_four even[3] = {zero, zero, zero}, odd[3] = {zero, zero, zero}, inverses;
+
+        memcpy(&inverses, inverse + t, sizeof inverses);
+        for (i = 0; i < pairs; i++) {
+            specdec__wide_four a = inverses * value[i][0], b = inverses * value[i][1];
+            double first = weight ? weight[i][0] : 1, second = weight ? weight[i][1] : 1;
+
+            specdec__wide_add(even, weight ? &first : NULL, weighted[i][0], &a, low, high);
+            specdec__wide_add(odd, weight ? &second : NULL, weighted[i][1], &b, low, high);
+        }
+        for (i = 0; i < 3; i++)
+            even[i] += odd[i];
+        memcpy(trial->code_value + t, &even[0], sizeof even[0]);
+        memcpy(trial->code_code + t, &even[1], sizeof even[1]);
+        memcpy(trial->code + t, &even[2], sizeof even[2]);
+    }
+}
+
+/* Without and with weights: two loops. */
+static SPECDEC__WIDE __attribute__((noinline)) void
+specdec__wide_tries(int pairs, const specdec__pair *value, const specdec__pair *weight,
+                    const specdec__pair *weighted, double low, double high, int tries,
+                    const double *inverse, specdec__quant_trial *trial)
+{
+    if (weight)
+        specdec__wide_try(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+    else
+        specdec__wide_try(pairs, value, NULL, weighted, low, high, tries, inverse, trial);
+}
+#endif
+
+/* The one of the two that suits this processor. */
+static void specdec__quant_try(int pairs, const specdec__pair *value, const specdec__pair *weight,
+                               const specdec__pair *weighted, double low, double high, int tries,
+                               const double *inverse, specdec__quant_trial *trial)
+{
+#ifdef SPECDEC__WIDE
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        specdec__wide_tries(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+        return;
+    }
+#endif
+    specdec__quant_try_two(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+}
+#endif
 
 /* --- the tables ----------------------------------------------------------------------------------------------------- */
 
