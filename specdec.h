@@ -390,7 +390,8 @@ typedef struct specdec_config {
     specdec_sampling sampling;  /* {0}: greedy */
     int max_tokens;             /* after each prompt; 0: as many as the context holds */
     const char *stop[8];        /* strings that end the text and are not part of it; the first NULL ends the list */
-    const char *chat_format;    /* "zephyr", "chatml", "llama2", "llama3", "mistral", "gemma"; NULL: as the model says */
+    const char *chat_format;    /* "zephyr", "chatml", "llama2", "llama3", "mistral", "gemma", "phi3", "phi4",
+                                   "phi4-mini", "granite"; NULL: as the model says */
     int show_special;           /* not 0: control tokens such as <|im_end|> are handed out as text */
     specdec_drafting drafting;
     specdec_verifier verifier;
@@ -716,6 +717,40 @@ SPECDEC__INLINE float specdec__load_f32(const void *at) { return specdec__float_
 #define SPECDEC__VECTORISE __attribute__((optimize("tree-vectorize", "vect-cost-model=dynamic", "fp-contract=off")))
 #else
 #define SPECDEC__VECTORISE
+#endif
+
+/* Two doubles side by side. The larger and the smaller of two such: a > b ? a : b and a < b ? a : b. */
+typedef double specdec__pair __attribute__((vector_size(16)));
+
+#if defined(__SSE2__) /* which gcc does not find by itself */
+#define SPECDEC__LARGER_PAIR(a, b) __builtin_ia32_maxpd((a), (b))
+#define SPECDEC__SMALLER_PAIR(a, b) __builtin_ia32_minpd((a), (b))
+#else
+typedef int64_t specdec__pair_bits __attribute__((vector_size(16)));
+#define SPECDEC__LARGER_PAIR(a, b) specdec__pair_select((specdec__pair_bits)((a) > (b)), (a), (b))
+#define SPECDEC__SMALLER_PAIR(a, b) specdec__pair_select((specdec__pair_bits)((a) < (b)), (a), (b))
+
+/* a where the mask is set, b elsewhere. */
+SPECDEC__INLINE specdec__pair specdec__pair_select(specdec__pair_bits mask, specdec__pair a, specdec__pair b)
+{
+    return (specdec__pair)((mask & (specdec__pair_bits)a) | (~mask & (specdec__pair_bits)b));
+}
+#endif
+
+/* Four words side by side, and four of the eight of two such by their numbers, which are constants. */
+typedef uint32_t specdec__words __attribute__((vector_size(16)));
+
+#if defined(__clang__) || __GNUC__ >= 12
+#define SPECDEC__PICK(a, b, i, j, k, l) __builtin_shufflevector((a), (b), (i), (j), (k), (l))
+#else
+#define SPECDEC__PICK(a, b, i, j, k, l) specdec__words_pick((a), (b), (i), (j), (k), (l))
+
+SPECDEC__INLINE specdec__words specdec__words_pick(specdec__words a, specdec__words b, uint32_t i, uint32_t j,
+                                                   uint32_t k, uint32_t l)
+{
+    const specdec__words places = {i, j, k, l};
+    return __builtin_shuffle(a, b, places);
+}
 #endif
 
 /* A bijection of 64-bit numbers whose output bits each depend on every input bit (the finaliser of SplitMix64,
@@ -1280,31 +1315,45 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
  * >>quant (private): GGUF block formats: sizes, decoding, encoding, repacking into tiles of 16 rows. May call: >>base
  * ====================================================================================================================== */
 
-/* Every type that is read, a row each, in the order of their numbers in files (ggml_type). All that depends on the type alone
-   follows from its row; kernels that are made for it are entered in the tables of >>kernel. */
+/* Every type that is read, a row each, in the order of their numbers in files (ggml_type). All that depends on the type
+   alone follows from its row. To add one: the struct of its block, its decoder, a row. It runs on every instruction set
+   then; kernels that are made for it may be entered in the tables of >>kernel. */
 #define SPECDEC__QUANT_TYPES(X) \
     /* number, name, block, bytes, granule, bits, has_minimum, decode, encode, fields: see specdec__quant_type */ \
     X(0, F32, 1, 4, 0, 0, 0, NULL, NULL, {4, 1}) \
     X(1, F16, 1, 2, 0, 0, 0, NULL, NULL, {2, 1}) \
-    X(2, Q4_0, 32, 18, 32, 4, 0, specdec__quant_decode_q4_0, specdec__quant_encode_q4_0, {2, 1}, {4, 4}) \
-    X(3, Q4_1, 32, 20, 32, 4, 1, specdec__quant_decode_q4_1, NULL, {2, 2}, {4, 4}) \
-    X(6, Q5_0, 32, 22, 32, 5, 0, specdec__quant_decode_q5_0, NULL, {2, 1}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}) \
-    X(7, Q5_1, 32, 24, 32, 5, 1, specdec__quant_decode_q5_1, NULL, {2, 2}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}) \
-    X(8, Q8_0, 32, 34, 32, 8, 0, specdec__quant_decode_q8_0, specdec__quant_encode_q8_0, {2, 1}, {4, 8}) \
-    X(10, Q2_K, 256, 84, 16, 2, 1, specdec__quant_decode_q2_k, NULL, {1, 16}, {4, 16}, {2, 2}) \
-    X(11, Q3_K, 256, 110, 16, 3, 0, specdec__quant_decode_q3_k, NULL, {4, 8}, {4, 16}, {1, 12}, {2, 1}) \
-    X(12, Q4_K, 256, 144, 32, 4, 1, specdec__quant_decode_q4_k, specdec__quant_encode_q4_k, \
+    X(2, Q4_0, 32, sizeof(specdec__block_q4_0), 32, 4, 0, specdec__quant_decode_q4_0, specdec__quant_encode_q4_0, \
+      {2, 1}, {4, 4}) \
+    X(3, Q4_1, 32, sizeof(specdec__block_q4_1), 32, 4, 1, specdec__quant_decode_q4_1, NULL, {2, 2}, {4, 4}) \
+    X(6, Q5_0, 32, sizeof(specdec__block_q5_0), 32, 5, 0, specdec__quant_decode_q5_0, NULL, \
+      {2, 1}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}) \
+    X(7, Q5_1, 32, sizeof(specdec__block_q5_1), 32, 5, 1, specdec__quant_decode_q5_1, NULL, \
+      {2, 2}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}) \
+    X(8, Q8_0, 32, sizeof(specdec__block_q8_0), 32, 8, 0, specdec__quant_decode_q8_0, specdec__quant_encode_q8_0, \
+      {2, 1}, {4, 8}) \
+    X(10, Q2_K, 256, sizeof(specdec__block_q2_k), 16, 2, 1, specdec__quant_decode_q2_k, NULL, \
+      {1, 16}, {4, 16}, {2, 2}) \
+    X(11, Q3_K, 256, sizeof(specdec__block_q3_k), 16, 3, 0, specdec__quant_decode_q3_k, NULL, \
+      {4, 8}, {4, 16}, {1, 12}, {2, 1}) \
+    X(12, Q4_K, 256, sizeof(specdec__block_q4_k), 32, 4, 1, specdec__quant_decode_q4_k, specdec__quant_encode_q4_k, \
       {2, 2}, {1, 12}, {4, 32}) \
-    X(13, Q5_K, 256, 176, 32, 5, 1, specdec__quant_decode_q5_k, NULL, {2, 2}, {1, 12}, {4, 8}, {4, 32}) \
-    X(14, Q6_K, 256, 210, 16, 6, 0, specdec__quant_decode_q6_k, specdec__quant_encode_q6_k, \
+    X(13, Q5_K, 256, sizeof(specdec__block_q5_k), 32, 5, 1, specdec__quant_decode_q5_k, NULL, \
+      {2, 2}, {1, 12}, {4, 8}, {4, 32}) \
+    X(14, Q6_K, 256, sizeof(specdec__block_q6_k), 16, 6, 0, specdec__quant_decode_q6_k, specdec__quant_encode_q6_k, \
       {4, 32}, {4, 16}, {1, 16}, {2, 1}) \
-    X(16, IQ2_XXS, 256, 66, 32, 8, 0, specdec__quant_decode_iq2_xxs, NULL, {2, 1}, {4, 16}) \
-    X(17, IQ2_XS, 256, 74, 16, 8, 0, specdec__quant_decode_iq2_xs, NULL, {2, 1}, {4, 16}, {4, 2}) \
-    X(18, IQ3_XXS, 256, 98, 32, 8, 0, specdec__quant_decode_iq3_xxs, NULL, {2, 1}, {4, 24}) \
-    X(20, IQ4_NL, 32, 18, 32, 8, 0, specdec__quant_decode_iq4_nl, NULL, {2, 1}, {4, 4}) \
-    X(21, IQ3_S, 256, 110, 32, 8, 0, specdec__quant_decode_iq3_s, NULL, {2, 1}, {4, 24}, {4, 3}) \
-    X(22, IQ2_S, 256, 82, 16, 8, 0, specdec__quant_decode_iq2_s, NULL, {2, 1}, {4, 16}, {4, 4}) \
-    X(23, IQ4_XS, 256, 136, 32, 8, 0, specdec__quant_decode_iq4_xs, NULL, {2, 1}, {2, 1}, {1, 4}, {4, 32}) \
+    X(16, IQ2_XXS, 256, sizeof(specdec__block_iq2_xxs), 32, 8, 0, specdec__quant_decode_iq2_xxs, NULL, \
+      {2, 1}, {4, 16}) \
+    X(17, IQ2_XS, 256, sizeof(specdec__block_iq2_xs), 16, 8, 0, specdec__quant_decode_iq2_xs, NULL, \
+      {2, 1}, {4, 16}, {4, 2}) \
+    X(18, IQ3_XXS, 256, sizeof(specdec__block_iq3_xxs), 32, 8, 0, specdec__quant_decode_iq3_xxs, NULL, \
+      {2, 1}, {4, 24}) \
+    X(20, IQ4_NL, 32, sizeof(specdec__block_iq4_nl), 32, 8, 0, specdec__quant_decode_iq4_nl, NULL, {2, 1}, {4, 4}) \
+    X(21, IQ3_S, 256, sizeof(specdec__block_iq3_s), 32, 8, 0, specdec__quant_decode_iq3_s, NULL, \
+      {2, 1}, {4, 24}, {4, 3}) \
+    X(22, IQ2_S, 256, sizeof(specdec__block_iq2_s), 16, 8, 0, specdec__quant_decode_iq2_s, NULL, \
+      {2, 1}, {4, 16}, {4, 4}) \
+    X(23, IQ4_XS, 256, sizeof(specdec__block_iq4_xs), 32, 8, 0, specdec__quant_decode_iq4_xs, NULL, \
+      {2, 1}, {2, 1}, {1, 4}, {4, 32}) \
     X(30, BF16, 1, 2, 0, 0, 0, NULL, NULL, {2, 1})
 
 #define SPECDEC__QUANT_NUMBER(number, name, ...) SPECDEC__TYPE_##name = number,
@@ -1945,51 +1994,31 @@ SPECDEC__INLINE int specdec__quant_round(double value, int low, int high)
 
 SPECDEC__INLINE double specdec__quant_inverse(double value) { return value != 0 ? 1 / value : 0; }
 
-/* Two doubles side by side: an even element and the odd one after it. */
-typedef double specdec__quant_pair __attribute__((vector_size(16)));
-typedef int64_t specdec__quant_bits __attribute__((vector_size(16)));
-
-/* a > b ? a : b and a < b ? a : b, for both. */
-#if defined(__SSE2__)
-#define SPECDEC__QUANT_LARGER(a, b) __builtin_ia32_maxpd((a), (b))
-#define SPECDEC__QUANT_SMALLER(a, b) __builtin_ia32_minpd((a), (b))
-#else
-#define SPECDEC__QUANT_LARGER(a, b) specdec__quant_select((specdec__quant_bits)((a) > (b)), (a), (b))
-#define SPECDEC__QUANT_SMALLER(a, b) specdec__quant_select((specdec__quant_bits)((a) < (b)), (a), (b))
-
-/* a where the mask is set, b elsewhere. */
-SPECDEC__INLINE specdec__quant_pair specdec__quant_select(specdec__quant_bits mask, specdec__quant_pair a,
-                                                          specdec__quant_pair b)
+SPECDEC__INLINE specdec__pair specdec__quant_both(double value)
 {
-    return (specdec__quant_pair)((mask & (specdec__quant_bits)a) | (~mask & (specdec__quant_bits)b));
-}
-#endif
-
-SPECDEC__INLINE specdec__quant_pair specdec__quant_both(double value)
-{
-    specdec__quant_pair pair = {value, value};
+    specdec__pair pair = {value, value};
     return pair;
 }
 
 /* specdec__quant_nearest of both, plus SPECDEC__QUANT_MAGIC: the low bits of the sums are those of the integers. */
 #define SPECDEC__QUANT_MAGIC specdec__quant_both(6755399441055744.0)
-SPECDEC__INLINE specdec__quant_pair specdec__quant_nearest_pair(specdec__quant_pair value, specdec__quant_pair low,
-                                                                specdec__quant_pair high)
+SPECDEC__INLINE specdec__pair specdec__quant_nearest_pair(specdec__pair value, specdec__pair low,
+                                                                specdec__pair high)
 {
-    value = SPECDEC__QUANT_LARGER(value, low);
-    return SPECDEC__QUANT_SMALLER(value, high) + SPECDEC__QUANT_MAGIC;
+    value = SPECDEC__LARGER_PAIR(value, low);
+    return SPECDEC__SMALLER_PAIR(value, high) + SPECDEC__QUANT_MAGIC;
 }
 
 /* The codes in [low, high] nearest to value * inverse, 2 * pairs of them, as signed bytes. */
 SPECDEC__INLINE void specdec__quant_codes(int pairs, double low, double high, double inverse,
-                                          const specdec__quant_pair *values, unsigned char *codes)
+                                          const specdec__pair *values, unsigned char *codes)
 {
-    specdec__quant_pair lowest = specdec__quant_both(low), highest = specdec__quant_both(high);
+    specdec__pair lowest = specdec__quant_both(low), highest = specdec__quant_both(high);
     uint64_t bits[32];
     int i;
 
     for (i = 0; i < pairs; i++) {
-        specdec__quant_pair sums = specdec__quant_nearest_pair(values[i] * inverse, lowest, highest);
+        specdec__pair sums = specdec__quant_nearest_pair(values[i] * inverse, lowest, highest);
         memcpy(bits + 2 * i, &sums, sizeof sums);
     }
     for (i = 0; i < 2 * pairs; i++)
@@ -1997,12 +2026,12 @@ SPECDEC__INLINE void specdec__quant_codes(int pairs, double low, double high, do
 }
 
 /* 2 * pairs floats. */
-SPECDEC__INLINE void specdec__quant_widen(int pairs, const float *values, specdec__quant_pair *wide)
+SPECDEC__INLINE void specdec__quant_widen(int pairs, const float *values, specdec__pair *wide)
 {
     int i;
 
     for (i = 0; i < pairs; i++) {
-        specdec__quant_pair pair = {(double)values[2 * i], (double)values[2 * i + 1]};
+        specdec__pair pair = {(double)values[2 * i], (double)values[2 * i + 1]};
         wide[i] = pair;
     }
 }
@@ -2046,26 +2075,27 @@ SPECDEC__INLINE float specdec__quant_peak(int count, const float *values)
 
 SPECDEC__VECTORISE static void specdec__quant_encode_q8_0(const float *values, unsigned char *block)
 {
+    specdec__block_q8_0 *to = (specdec__block_q8_0 *)(void *)block;
     float peak = specdec__quant_peak(32, values);
     uint16_t d = specdec__f16_from_float((peak < 0 ? -peak : peak) / 127);
-    specdec__quant_pair wide[16];
+    specdec__pair wide[16];
 
-    specdec__store_u16(block, d);
+    specdec__store_u16(to->d, d);
     specdec__quant_widen(16, values, wide);
-    specdec__quant_codes(16, -127, 127, specdec__quant_inverse(specdec__float_from_f16(d)), wide, block + 2);
+    specdec__quant_codes(16, -127, 127, specdec__quant_inverse(specdec__float_from_f16(d)), wide, to->codes);
 }
 
 /* Sums over a group that a least squares fit of values by codes needs: of weight * code * value, of weight * code^2 and
    of weight * code. Even and odd elements are added apart, then together. */
 typedef struct specdec__quant_sums {
-    specdec__quant_pair code_value, code_code, code;
+    specdec__pair code_value, code_code, code;
 } specdec__quant_sums;
 
 /* One pair more. weight: NULL for 1; weighted = weight * value. */
-SPECDEC__INLINE void specdec__quant_add(specdec__quant_sums *sums, specdec__quant_pair code,
-                                        const specdec__quant_pair *weight, specdec__quant_pair weighted)
+SPECDEC__INLINE void specdec__quant_add(specdec__quant_sums *sums, specdec__pair code,
+                                        const specdec__pair *weight, specdec__pair weighted)
 {
-    specdec__quant_pair weight_code = weight ? *weight * code : code;
+    specdec__pair weight_code = weight ? *weight * code : code;
 
     sums->code_value += weighted * code;
     sums->code_code += weight_code * code;
@@ -2089,20 +2119,20 @@ SPECDEC__INLINE void specdec__quant_note(specdec__quant_trial *trial, int t, con
 
 /* The sums for the codes in [low, high] nearest to value * inverse, for so many inverses (tries, even). Two tries at a
    time: one alone would leave the processor waiting for its sums. */
-SPECDEC__INLINE void specdec__quant_try_two(int pairs, const specdec__quant_pair *value,
-                                            const specdec__quant_pair *weight, const specdec__quant_pair *weighted,
+SPECDEC__INLINE void specdec__quant_try_two(int pairs, const specdec__pair *value,
+                                            const specdec__pair *weight, const specdec__pair *weighted,
                                             double low, double high, int tries, const double *inverse,
                                             specdec__quant_trial *trial)
 {
-    specdec__quant_pair lowest = specdec__quant_both(low), highest = specdec__quant_both(high);
+    specdec__pair lowest = specdec__quant_both(low), highest = specdec__quant_both(high);
     int i, t;
 
     for (t = 0; t < tries; t += 2) {
         specdec__quant_sums first = {{0, 0}, {0, 0}, {0, 0}}, second = first;
 
         for (i = 0; i < pairs; i++) {
-            specdec__quant_pair a = specdec__quant_nearest_pair(value[i] * inverse[t], lowest, highest);
-            specdec__quant_pair b = specdec__quant_nearest_pair(value[i] * inverse[t + 1], lowest, highest);
+            specdec__pair a = specdec__quant_nearest_pair(value[i] * inverse[t], lowest, highest);
+            specdec__pair b = specdec__quant_nearest_pair(value[i] * inverse[t + 1], lowest, highest);
 
             specdec__quant_add(&first, a - SPECDEC__QUANT_MAGIC, weight ? weight + i : NULL, weighted[i]);
             specdec__quant_add(&second, b - SPECDEC__QUANT_MAGIC, weight ? weight + i : NULL, weighted[i]);
@@ -2112,80 +2142,13 @@ SPECDEC__INLINE void specdec__quant_try_two(int pairs, const specdec__quant_pair
     }
 }
 
-/* A program that encodes much (specdec-quantize) defines SPECDEC__QUANT_WIDE and gets a copy for AVX2, too. */
-#if !defined(SPECDEC__QUANT_WIDE) || !defined(__x86_64__)
-#define specdec__quant_try specdec__quant_try_two
+/* A program that encodes much (specdec-quantize) defines SPECDEC__QUANT_WIDE: >>kernel then has a copy for AVX2, too. */
+#ifdef SPECDEC__QUANT_WIDE
+static void specdec__quant_try(int pairs, const specdec__pair *value, const specdec__pair *weight,
+                               const specdec__pair *weighted, double low, double high, int tries,
+                               const double *inverse, specdec__quant_trial *trial);
 #else
-#define SPECDEC__QUANT_AVX2 __attribute__((target("avx2,fma")))
-typedef double specdec__quant_four __attribute__((vector_size(32)));
-
-/* One element more for the sums of four tries: code_value, code_code, code; scaled = value * inverse. Fused, because
-   the products are exact: the bits are those of specdec__quant_add. */
-SPECDEC__INLINE SPECDEC__QUANT_AVX2 void
-specdec__quant_add_four(specdec__quant_four *sums, const double *weight, double weighted,
-                        const specdec__quant_four *scaled, double low, double high)
-{
-    const specdec__quant_four lowest = {low, low, low, low}, highest = {high, high, high, high};
-    const specdec__quant_four product = {weighted, weighted, weighted, weighted};
-    specdec__quant_four code = __builtin_ia32_minpd256(__builtin_ia32_maxpd256(*scaled, lowest), highest), weight_code;
-
-    code = (code + 6755399441055744.0) - 6755399441055744.0;
-    weight_code = weight ? *weight * code : code;
-    sums[0] = __builtin_ia32_vfmaddpd256(product, code, sums[0]);
-    sums[1] = __builtin_ia32_vfmaddpd256(weight_code, code, sums[1]);
-    sums[2] += weight_code;
-}
-
-/* As specdec__quant_try_two, four tries side by side. inverse: SPECDEC__QUANT_TRIES, 0 beyond tries. */
-SPECDEC__INLINE SPECDEC__QUANT_AVX2 void
-specdec__quant_try_four(int pairs, const specdec__quant_pair *value, const specdec__quant_pair *weight,
-                        const specdec__quant_pair *weighted, double low, double high, int tries,
-                        const double *inverse, specdec__quant_trial *trial)
-{
-    const specdec__quant_four zero = {0, 0, 0, 0};
-    int i, t;
-
-    for (t = 0; t < tries; t += 4) {
-        specdec__quant_four even[3] = {zero, zero, zero}, odd[3] = {zero, zero, zero}, inverses;
-
-        memcpy(&inverses, inverse + t, sizeof inverses);
-        for (i = 0; i < pairs; i++) {
-            specdec__quant_four a = inverses * value[i][0], b = inverses * value[i][1];
-            double first = weight ? weight[i][0] : 1, second = weight ? weight[i][1] : 1;
-
-            specdec__quant_add_four(even, weight ? &first : NULL, weighted[i][0], &a, low, high);
-            specdec__quant_add_four(odd, weight ? &second : NULL, weighted[i][1], &b, low, high);
-        }
-        for (i = 0; i < 3; i++)
-            even[i] += odd[i];
-        memcpy(trial->code_value + t, &even[0], sizeof even[0]);
-        memcpy(trial->code_code + t, &even[1], sizeof even[1]);
-        memcpy(trial->code + t, &even[2], sizeof even[2]);
-    }
-}
-
-/* Without and with weights: two loops. */
-static SPECDEC__QUANT_AVX2 __attribute__((noinline)) void
-specdec__quant_try_wide(int pairs, const specdec__quant_pair *value, const specdec__quant_pair *weight,
-                        const specdec__quant_pair *weighted, double low, double high, int tries,
-                        const double *inverse, specdec__quant_trial *trial)
-{
-    if (weight)
-        specdec__quant_try_four(pairs, value, weight, weighted, low, high, tries, inverse, trial);
-    else
-        specdec__quant_try_four(pairs, value, NULL, weighted, low, high, tries, inverse, trial);
-}
-
-/* The one of the two that suits this processor. */
-SPECDEC__INLINE void specdec__quant_try(int pairs, const specdec__quant_pair *value, const specdec__quant_pair *weight,
-                                        const specdec__quant_pair *weighted, double low, double high, int tries,
-                                        const double *inverse, specdec__quant_trial *trial)
-{
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        specdec__quant_try_wide(pairs, value, weight, weighted, low, high, tries, inverse, trial);
-    else
-        specdec__quant_try_two(pairs, value, weight, weighted, low, high, tries, inverse, trial);
-}
+#define specdec__quant_try specdec__quant_try_two
 #endif
 
 /* Codes that the value of largest magnitude is tried at, before rounding: near either end of the range. 5.1 and 3 of
@@ -2195,8 +2158,8 @@ static const float specdec__quant_peaks_q6_k[] = {-32.8f, -32.4f, -32, -31.6f, -
 
 /* Scale s that minimises sum of weight * (value - s * code)^2 over codes in [low, high], of the tries at peaks (tries),
    where peak is the value of largest magnitude. 0 when all values are. */
-SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__quant_pair *value,
-                                               const specdec__quant_pair *weight, const specdec__quant_pair *weighted,
+SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *value,
+                                               const specdec__pair *weight, const specdec__pair *weighted,
                                                double low, double high, const float *peaks, int tries, float peak)
 {
     double best = 0, scale = 0, unit = specdec__quant_inverse(peak);
@@ -2221,7 +2184,8 @@ SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__quant_p
 
 SPECDEC__VECTORISE static void specdec__quant_encode_q4_0(const float *values, unsigned char *block)
 {
-    specdec__quant_pair wide[16];
+    specdec__block_q4_0 *to = (specdec__block_q4_0 *)(void *)block;
+    specdec__pair wide[16];
     unsigned char codes[32];
     float scale;
     int i;
@@ -2229,16 +2193,16 @@ SPECDEC__VECTORISE static void specdec__quant_encode_q4_0(const float *values, u
     specdec__quant_widen(16, values, wide);
     scale = specdec__quant_fit_scale(16, wide, NULL, wide, -8, 7, specdec__quant_peaks_q4_0, 12,
                                      specdec__quant_peak(32, values));
-    specdec__store_u16(block, specdec__f16_from_float(scale));
-    specdec__quant_codes(16, -8, 7, specdec__quant_inverse(specdec__load_f16(block)), wide, codes);
+    specdec__store_u16(to->d, specdec__f16_from_float(scale));
+    specdec__quant_codes(16, -8, 7, specdec__quant_inverse(specdec__load_f16(to->d)), wide, codes);
     for (i = 0; i < 16; i++)
-        block[2 + i] = (unsigned char)((codes[i] + 8) | (codes[i + 16] + 8) << 4);
+        to->nibbles[i] = (unsigned char)((codes[i] + 8) | (codes[i + 16] + 8) << 4);
 }
 
 /* The scale of a group of Q6_K (16 values). Weights are squared values: what is large must be met best. */
 SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
 {
-    specdec__quant_pair value[8], weight[8], weighted[8];
+    specdec__pair value[8], weight[8], weighted[8];
     float squares[16];
     int i;
 
@@ -2254,29 +2218,30 @@ SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
 
 SPECDEC__VECTORISE static void specdec__quant_encode_q6_k(const float *values, unsigned char *block)
 {
+    specdec__block_q6_k *to = (specdec__block_q6_k *)(void *)block;
     float scales[16], d;
-    specdec__quant_pair wide[8];
+    specdec__pair wide[8];
     unsigned char codes[256];
     int i, g;
 
     for (g = 0; g < 16; g++)
         scales[g] = specdec__quant_fit_q6_k(values + 16 * g);
-    specdec__store_u16(block + 208, specdec__f16_from_float(specdec__quant_peak(16, scales) / -128));
-    d = specdec__load_f16(block + 208);
+    specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_peak(16, scales) / -128));
+    d = specdec__load_f16(to->d);
     for (g = 0; g < 16; g++) {
         int scale = specdec__quant_round((double)scales[g] * specdec__quant_inverse(d), -128, 127);
 
-        block[192 + g] = (unsigned char)scale;
+        to->scales[g] = (unsigned char)scale;
         specdec__quant_widen(8, values + 16 * g, wide);
         specdec__quant_codes(8, -32, 31, specdec__quant_inverse((double)d * (double)scale), wide, codes + 16 * g);
     }
     for (i = 0; i < 256; i++)
         codes[i] = (unsigned char)(codes[i] + 32);
-    for (i = 0; i < 128; i++) /* nibbles */
-        block[i] = (unsigned char)((codes[i / 64 * 128 + i % 64] & 15) | codes[i / 64 * 128 + 64 + i % 64] << 4);
-    for (i = 0; i < 64; i++) { /* high bits */
+    for (i = 0; i < 128; i++)
+        to->nibbles[i] = (unsigned char)((codes[i / 64 * 128 + i % 64] & 15) | codes[i / 64 * 128 + 64 + i % 64] << 4);
+    for (i = 0; i < 64; i++) {
         const unsigned char *from = codes + i / 32 * 128 + i % 32;
-        block[128 + i] = (unsigned char)(from[0] >> 4 | from[32] >> 4 << 2 | from[64] >> 4 << 4 | from[96] >> 4 << 6);
+        to->crumbs[i] = (unsigned char)(from[0] >> 4 | from[32] >> 4 << 2 | from[64] >> 4 << 4 | from[96] >> 4 << 6);
     }
 }
 
@@ -2286,7 +2251,7 @@ SPECDEC__VECTORISE static void specdec__quant_fit_affine(const float *values, fl
 {
     float low, high, above[32], weights[32];
     double base = 0, sum = 0, value_sum = 0, best = -1, inverse[SPECDEC__QUANT_TRIES];
-    specdec__quant_pair value[16], weight[16], weighted[16];
+    specdec__pair value[16], weight[16], weighted[16];
     specdec__quant_trial s;
     int i, t;
 
@@ -2347,17 +2312,18 @@ static void specdec__quant_pack_scales_k(const int *scales, const int *minimums,
 
 SPECDEC__VECTORISE static void specdec__quant_encode_q4_k(const float *values, unsigned char *block)
 {
+    specdec__block_q4_k *to = (specdec__block_q4_k *)(void *)block;
     float scales[8], minimums[8], d, dmin;
-    specdec__quant_pair above[16];
+    specdec__pair above[16];
     unsigned char codes[256];
     int i, g, scale[8], minimum[8];
 
     for (g = 0; g < 8; g++)
         specdec__quant_fit_affine(values + 32 * g, &scales[g], &minimums[g]);
-    specdec__store_u16(block, specdec__f16_from_float(specdec__quant_peak(8, scales) / 63));
-    specdec__store_u16(block + 2, specdec__f16_from_float(specdec__quant_peak(8, minimums) / 63));
-    d = specdec__load_f16(block);
-    dmin = specdec__load_f16(block + 2);
+    specdec__store_u16(to->d, specdec__f16_from_float(specdec__quant_peak(8, scales) / 63));
+    specdec__store_u16(to->dmin, specdec__f16_from_float(specdec__quant_peak(8, minimums) / 63));
+    d = specdec__load_f16(to->d);
+    dmin = specdec__load_f16(to->dmin);
     for (g = 0; g < 8; g++) {
         scale[g] = specdec__quant_round((double)scales[g] * specdec__quant_inverse(d), 0, 63);
         minimum[g] = specdec__quant_round((double)minimums[g] * specdec__quant_inverse(dmin), 0, 63);
@@ -2366,9 +2332,9 @@ SPECDEC__VECTORISE static void specdec__quant_encode_q4_k(const float *values, u
             above[i] += (double)dmin * (double)minimum[g];
         specdec__quant_codes(16, 0, 15, specdec__quant_inverse((double)d * (double)scale[g]), above, codes + 32 * g);
     }
-    specdec__quant_pack_scales_k(scale, minimum, block + 4);
+    specdec__quant_pack_scales_k(scale, minimum, to->scales);
     for (i = 0; i < 128; i++)
-        block[16 + i] = (unsigned char)(codes[i / 32 * 64 + i % 32] | codes[i / 32 * 64 + 32 + i % 32] << 4);
+        to->nibbles[i] = (unsigned char)(codes[i / 32 * 64 + i % 32] | codes[i / 32 * 64 + 32 + i % 32] << 4);
 }
 
 #define SPECDEC__QUANT_ROW(number, name, block, bytes, granule, bits, has_minimum, decode, encode, ...) \
@@ -2516,55 +2482,37 @@ SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, co
         }
 }
 
-/* 16 bytes of each of 16 rows, step apart, to four times 16 words: word i of every row from to + 64*i on. */
-#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
-#define SPECDEC__QUANT_WORDS 4 /* words of a row that are moved at a time */
+SPECDEC__INLINE specdec__words specdec__quant_load_words(const unsigned char *at)
+{
+    specdec__words words;
+
+    memcpy(&words, at, sizeof words);
+    return words;
+}
+
+SPECDEC__INLINE void specdec__quant_store_words(unsigned char *at, specdec__words words)
+{
+    memcpy(at, &words, sizeof words);
+}
+
+/* Four words of each of 16 rows, step apart, to four times 16 words: word i of every row from to + 64 * i on. */
 SPECDEC__INLINE void specdec__quant_move_words(const unsigned char *from, size_t step, unsigned char *to)
 {
     int row;
 
     for (row = 0; row < SPECDEC__QUANT_ROWS; row += 4, from += 4 * step, to += 16) {
-        __m128i a = _mm_loadu_si128((const __m128i *)(const void *)from), b = _mm_loadu_si128((const __m128i *)(const void *)(from + step));
-        __m128i c = _mm_loadu_si128((const __m128i *)(const void *)(from + 2 * step)), d = _mm_loadu_si128((const __m128i *)(const void *)(from + 3 * step));
-        __m128i ab = _mm_unpacklo_epi32(a, b), cd = _mm_unpacklo_epi32(c, d);
+        specdec__words a = specdec__quant_load_words(from), b = specdec__quant_load_words(from + step);
+        specdec__words c = specdec__quant_load_words(from + 2 * step), d = specdec__quant_load_words(from + 3 * step);
+        specdec__words ab = SPECDEC__PICK(a, b, 0, 4, 1, 5), cd = SPECDEC__PICK(c, d, 0, 4, 1, 5);
 
-        _mm_storeu_si128((__m128i *)(void *)to, _mm_unpacklo_epi64(ab, cd));
-        _mm_storeu_si128((__m128i *)(void *)(to + 64), _mm_unpackhi_epi64(ab, cd));
-        ab = _mm_unpackhi_epi32(a, b);
-        cd = _mm_unpackhi_epi32(c, d);
-        _mm_storeu_si128((__m128i *)(void *)(to + 128), _mm_unpacklo_epi64(ab, cd));
-        _mm_storeu_si128((__m128i *)(void *)(to + 192), _mm_unpackhi_epi64(ab, cd));
+        specdec__quant_store_words(to, SPECDEC__PICK(ab, cd, 0, 1, 4, 5));
+        specdec__quant_store_words(to + 64, SPECDEC__PICK(ab, cd, 2, 3, 6, 7));
+        ab = SPECDEC__PICK(a, b, 2, 6, 3, 7);
+        cd = SPECDEC__PICK(c, d, 2, 6, 3, 7);
+        specdec__quant_store_words(to + 128, SPECDEC__PICK(ab, cd, 0, 1, 4, 5));
+        specdec__quant_store_words(to + 192, SPECDEC__PICK(ab, cd, 2, 3, 6, 7));
     }
 }
-#elif defined(__aarch64__) && !defined(SPECDEC_NO_SIMD)
-#define SPECDEC__QUANT_WORDS 4
-SPECDEC__INLINE void specdec__quant_move_words(const unsigned char *from, size_t step, unsigned char *to)
-{
-    int row;
-
-    for (row = 0; row < SPECDEC__QUANT_ROWS; row += 4, from += 4 * step, to += 16) {
-        uint32x4_t a = vreinterpretq_u32_u8(vld1q_u8(from)), b = vreinterpretq_u32_u8(vld1q_u8(from + step));
-        uint32x4_t c = vreinterpretq_u32_u8(vld1q_u8(from + 2 * step)), d = vreinterpretq_u32_u8(vld1q_u8(from + 3 * step));
-        uint64x2_t ab = vreinterpretq_u64_u32(vzip1q_u32(a, b)), cd = vreinterpretq_u64_u32(vzip1q_u32(c, d));
-
-        vst1q_u8(to, vreinterpretq_u8_u64(vzip1q_u64(ab, cd)));
-        vst1q_u8(to + 64, vreinterpretq_u8_u64(vzip2q_u64(ab, cd)));
-        ab = vreinterpretq_u64_u32(vzip2q_u32(a, b));
-        cd = vreinterpretq_u64_u32(vzip2q_u32(c, d));
-        vst1q_u8(to + 128, vreinterpretq_u8_u64(vzip1q_u64(ab, cd)));
-        vst1q_u8(to + 192, vreinterpretq_u8_u64(vzip2q_u64(ab, cd)));
-    }
-}
-#else
-#define SPECDEC__QUANT_WORDS 1
-SPECDEC__INLINE void specdec__quant_move_words(const unsigned char *from, size_t step, unsigned char *to)
-{
-    int row;
-
-    for (row = 0; row < SPECDEC__QUANT_ROWS; row++)
-        memcpy(to + row * 4, from + (size_t)row * step, 4);
-}
-#endif
 
 /* One field of a block of row_count rows, row_bytes apart: count units of each. */
 SPECDEC__INLINE void specdec__quant_interleave_field(int unit, int count, const unsigned char *from, size_t row_bytes, int row_count, unsigned char *to)
@@ -2572,8 +2520,8 @@ SPECDEC__INLINE void specdec__quant_interleave_field(int unit, int count, const 
     size_t size = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
     int row, i;
 
-    if (unit == 4 && row_count == SPECDEC__QUANT_ROWS && count % SPECDEC__QUANT_WORDS == 0)
-        for (i = 0; i < count; i += SPECDEC__QUANT_WORDS)
+    if (unit == 4 && row_count == SPECDEC__QUANT_ROWS && count % 4 == 0)
+        for (i = 0; i < count; i += 4)
             specdec__quant_move_words(from + i * 4, row_bytes, to + i * 4 * SPECDEC__QUANT_ROWS);
     else if (unit == 2 && row_count == SPECDEC__QUANT_ROWS)
         for (i = 0; i < count; i++, from += 2, to += 2 * SPECDEC__QUANT_ROWS)
@@ -2807,6 +2755,11 @@ static void specdec__sine_cosine(double x, float *sine, float *cosine)
 #define SPECDEC__PANEL 256                /* values of each row that are unpacked at a time */
 #define SPECDEC__KEYS 64                  /* keys of an attention block, slots of a KV page */
 
+/* Where a part of a block begins in a tile, and the bytes of a tile. Inside a part the units of 4 bytes (see
+   specdec__quant_type) are 64 bytes apart, half floats 32 and single bytes 16: those of 16 rows lie side by side. */
+#define SPECDEC__TILE_AT(type, part) (SPECDEC__ROWS * offsetof(specdec__block_##type, part))
+#define SPECDEC__TILE_BYTES(type) (SPECDEC__ROWS * sizeof(specdec__block_##type))
+
 /* 16 rows x up to 256 values, unpacked for the inner loop. What codes and pair hold is private to an instruction set. */
 typedef struct specdec__panel {
     union {
@@ -2845,14 +2798,61 @@ typedef struct specdec__tiles {
 typedef void specdec__multiply_function(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, int block,
                                         int column, int count, float *const *sums);
 
-/* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. The products
-   are exact: high and low are floats in doubles. */
-typedef void specdec__residuals_function(const float *target, const float *draft, int count, double high, double low, double uniform, double *residuals,
-                                         double *weights);
+/* The float loops of an instruction set: name, result, parameters. They are written once, in >>lanes. */
+#define SPECDEC__KERNEL_LOOPS(X, isa) \
+    /* Values [from, to) of x * weight / rms(x (length)); x and weight are padded with zeros to a multiple of 16. */ \
+    X(isa, norm, void, (const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)) \
+    /* Blocks [from, to) of one row of values -> column c of columns. */ \
+    X(isa, quantise, void, (const float *row, int from, int to, int c, const specdec__columns *out)) \
+    /* x = silu(x) * by, elementwise. */ \
+    X(isa, silu, void, (float *x, const float *by, int count)) \
+    X(isa, gelu, void, (float *x, const float *by, int count)) \
+    /* out = x * cosine + partner * sine, elementwise, in place on x. */ \
+    X(isa, rotate, void, (float *x, const float *partner, const float *cosine, const float *sine, int count)) \
+    /* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64). */ \
+    X(isa, scores, void, (const float *queries, int dim, int count, const float *keys, float *scores)) \
+    /* scores (64), [from, to) of them -> exp(score - *max) in place, zeros beyond, once *max has grown to the largest \
+       of them. Adds them to sums (16). Returns what the growth has scaled sums by: what came before has to be scaled \
+       by it, too. */ \
+    X(isa, softmax, float, (float *scores, int from, int to, float *max, float *sums)) \
+    /* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim). */ \
+    X(isa, weigh, void, (const float *weights, int count, const float *values, int valid, int dim, float *const *out)) \
+    /* out (count, stride) = sums (count, 16) [+ bias]. */ \
+    X(isa, put, void, (const float *sums, int count, const float *bias, float *out, size_t stride)) \
+    X(isa, scale, void, (float *x, float a, int count)) \
+    X(isa, add_scaled, void, (float *x, float a, const float *y, int count)) \
+    /* x = cap * tanh(x / cap). */ \
+    X(isa, cap, void, (float *x, float cap, int count)) \
+    /* The sum of x (16). */ \
+    X(isa, total, float, (const float *x)) \
+    X(isa, f16_to_float, void, (const void *in, int count, float *out)) \
+    X(isa, float_to_f16, void, (const float *in, int count, void *out)) \
+    /* The nearest codes in [-127, 127] to 32 values over a scale, which is the largest of them over 127 and is \
+       returned. */ \
+    X(isa, float_to_codes, float, (const float *values, int8_t *codes)) \
+    /* out (count) = codes * scales (count/32). */ \
+    X(isa, codes_to_float, void, (const int8_t *codes, const float *scales, int count, float *out)) \
+    /* The largest of x (count > 0); NaN does not count; -infinity if there is nothing else. */ \
+    X(isa, largest, float, (const float *x, int count)) \
+    /* How many of count <= 64 tokens could reach `wanted` once Gumbel noise is added to (logit - best) * inverse; the \
+       first is token `first` of the row of noise. May be too many, is never too few. */ \
+    X(isa, hopefuls, int, (const float *logits, int count, float best, float inverse, float wanted, \
+                           uint64_t noise_row, uint32_t first)) \
+    /* p = exp((logit - best) / temperature), 0 where that is below e^-87. */ \
+    X(isa, weights, void, (const float *logits, int count, float best, float temperature, float *p)) \
+    /* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. \
+       The products are exact: high and low are floats in doubles. */ \
+    X(isa, residuals, void, (const float *target, const float *draft, int count, double high, double low, \
+                             double uniform, double *residuals, double *weights))
 
 enum { SPECDEC__SILU, SPECDEC__GELU, SPECDEC__ACTIVATIONS };
 
-/* What an instruction set supplies. Every function gives the same bits in every table. */
+#define SPECDEC__KERNEL_TYPE(isa, name, result, parameters) typedef result specdec__##name##_function parameters;
+#define SPECDEC__KERNEL_MEMBER(isa, name, result, parameters) specdec__##name##_function *name;
+SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_TYPE, )
+
+/* What an instruction set supplies. Every function gives the same bits in every table. No entry is NULL but those of
+   numbers that are no type's, and multiply's. */
 typedef struct specdec__kernels {
     const char *name;
     /* Unpacks blocks*32 values of 16 rows from a tile. */
@@ -2861,44 +2861,33 @@ typedef struct specdec__kernels {
     specdec__dot_function *dot[SPECDEC__TYPE_COUNT];
     /* Unpacking and dot in one, where that is faster; else NULL. */
     specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
-    /* Values [from, to) of x * weight / rms(x (length)); x and weight are padded with zeros to a multiple of 16. */
-    void (*norm)(const float *x, const float *weight, float epsilon, int length, int from, int to, float *out);
-    /* Blocks [from, to) of one row of values -> column c of columns. */
-    void (*quantise)(const float *row, int from, int to, int c, const specdec__columns *out);
-    /* x = activation(x) * by, elementwise. */
-    void (*activate[SPECDEC__ACTIVATIONS])(float *x, const float *by, int count);
-    /* out = x * cosine + partner * sine, elementwise, in place on x. */
-    void (*rotate)(float *x, const float *partner, const float *cosine, const float *sine, int count);
-    /* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64). */
-    void (*scores)(const float *queries, int dim, int count, const float *keys, float *scores);
-    /* scores (64), [from, to) of them -> exp(score - *max) in place, zeros beyond, once *max has grown to the largest of them.
-       Adds them to sums (16). Returns what the growth has scaled sums by: what came before has to be scaled by it, too. */
-    float (*softmax)(float *scores, int from, int to, float *max, float *sums);
-    /* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim). */
-    void (*weigh)(const float *weights, int count, const float *values, int valid, int dim, float *const *out);
-    /* out (count, stride) = sums (count, 16) [+ bias]. */
-    void (*put)(const float *sums, int count, const float *bias, float *out, size_t stride);
-    void (*scale)(float *x, float a, int count);
-    void (*add_scaled)(float *x, float a, const float *y, int count);
-    /* x = cap * tanh(x / cap). */
-    void (*cap)(float *x, float cap, int count);
-    /* The sum of x (16). */
-    float (*total)(const float *x);
-    void (*f16_to_float)(const void *in, int count, float *out);
-    void (*float_to_f16)(const float *in, int count, void *out);
-    /* The nearest codes in [-127, 127] to 32 values over a scale, which is the largest of them over 127 and is returned. */
-    float (*float_to_codes)(const float *values, int8_t *codes);
-    /* out (count) = codes * scales (count/32). */
-    void (*codes_to_float)(const int8_t *codes, const float *scales, int count, float *out);
-    /* The largest of x (count > 0); NaN does not count; -infinity if there is nothing else. */
-    float (*largest)(const float *x, int count);
-    /* How many of count <= 64 tokens could reach `wanted` once Gumbel noise is added to (logit - best) * inverse; the first is
-       token `first` of the row of noise. May be too many, is never too few. */
-    int (*hopefuls)(const float *logits, int count, float best, float inverse, float wanted, uint64_t noise_row, uint32_t first);
-    /* p = exp((logit - best) / temperature), 0 where that is below e^-87. */
-    void (*weights)(const float *logits, int count, float best, float temperature, float *p);
-    specdec__residuals_function *residuals;
+    SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_MEMBER, )
+    specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu */
 } specdec__kernels;
+
+/* What an instruction set has to define before it includes >>lanes: sixteen float lanes, V, and the operations on them,
+   as specdec__ISA_name: name, result, parameters. Each has the bits of the scalar one. >>lanes does not compile while one
+   is missing. */
+#define SPECDEC__LANE_OPERATIONS(X, V) \
+    X(load, V, (const float *)) \
+    X(store, void, (float *, V)) \
+    X(set, V, (float)) /* all lanes */ \
+    X(add, V, (V, V)) \
+    X(sub, V, (V, V)) \
+    X(mul, V, (V, V)) \
+    X(div, V, (V, V)) \
+    X(madd, V, (V, V, V)) /* a * b + c, rounded once */ \
+    X(max, V, (V, V)) /* a > b ? a : b */ \
+    X(min, V, (V, V)) /* a < b ? a : b */ \
+    X(scale2, V, (V, V)) /* a * 2^n, where the other one is n + 1.5 * 2^23 */ \
+    X(sum, float, (V)) /* the canonical tree: lanes i and i + 8, then i + 4, i + 2, i + 1 */ \
+    X(highest, float, (V)) \
+    X(first_bits, int32_t, (V)) /* the bits of lane 0 */ \
+    X(store_low_bytes, void, (int8_t *, V)) /* of the bits of each lane */ \
+    X(sum_codes, int32_t, (const int8_t *)) /* of 16 */ \
+    X(load_f16, V, (const void *)) \
+    X(load_bf16, V, (const void *)) \
+    X(store_f16, void, (void *, V))
 
 /* --- scalar -------------------------------------------------------------------------------------------------------- */
 
@@ -2986,21 +2975,18 @@ SPECDEC__INLINE specdec__scalar_v specdec__scalar_div(specdec__scalar_v a, specd
 SPECDEC__INLINE specdec__scalar_v specdec__scalar_madd(specdec__scalar_v a, specdec__scalar_v b, specdec__scalar_v c) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, specdec__fma(a.lane[i], b.lane[i], c.lane[i])); return r; }
 SPECDEC__INLINE specdec__scalar_v specdec__scalar_max(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]); return r; }
 SPECDEC__INLINE specdec__scalar_v specdec__scalar_min(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]); return r; }
-/* a * 2^n, where shifter is n + 1.5*2^23 as a float. */
 SPECDEC__INLINE specdec__scalar_v specdec__scalar_scale2(specdec__scalar_v a, specdec__scalar_v shifter)
 {
     specdec__scalar_v r;
     SPECDEC__SCALAR_LANES(r, specdec__float_from_bits(specdec__bits_from_float(a.lane[i]) + (specdec__bits_from_float(shifter.lane[i]) << 23)));
     return r;
 }
-/* Low bytes of the bits of each lane. */
 SPECDEC__INLINE void specdec__scalar_store_low_bytes(int8_t *at, specdec__scalar_v a)
 {
     int i;
     for (i = 0; i < 16; i++)
         at[i] = (int8_t)(uint8_t)specdec__bits_from_float(a.lane[i]);
 }
-/* The canonical tree: lanes i and i+8, then i+4, i+2, i+1. */
 SPECDEC__INLINE float specdec__scalar_sum(specdec__scalar_v a)
 {
     int i, step;
@@ -3025,7 +3011,6 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
         sum += codes[i];
     return sum;
 }
-/* The bits of lane 0. */
 SPECDEC__INLINE int32_t specdec__scalar_first_bits(specdec__scalar_v a) { return (int32_t)specdec__bits_from_float(a.lane[0]); }
 SPECDEC__INLINE specdec__scalar_v specdec__scalar_load_bf16(const void *at) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, specdec__float_from_bf16(specdec__load_u16((const unsigned char *)at + i * 2))); return r; }
 SPECDEC__INLINE specdec__scalar_v specdec__scalar_load_f16(const void *at) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, specdec__load_f16((const unsigned char *)at + i * 2)); return r; }
@@ -3388,9 +3373,9 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_0(const unsigned cha
 {
     int b;
 
-    for (b = 0; b < blocks; b++, tile += 288) {
+    for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q4_0)) {
         specdec__sse41_store(panel->scale[b], specdec__sse41_load_f16(tile));
-        specdec__sse41_nibbles(tile + 32, 4, panel->u.codes + b * 512);
+        specdec__sse41_nibbles(tile + SPECDEC__TILE_AT(q4_0, nibbles), 4, panel->u.codes + b * 512);
     }
 }
 
@@ -3398,22 +3383,25 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned cha
 {
     int b, i;
 
-    for (b = 0; b < blocks; b++, tile += 544) {
+    for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q8_0)) {
         specdec__sse41_store(panel->scale[b], specdec__sse41_load_f16(tile));
         for (i = 0; i < 512; i += 16) {
             _mm_prefetch((const char *)tile + SPECDEC__AHEAD + i, _MM_HINT_T0);
-            specdec__sse41_put_bytes(panel->u.codes + b * 512 + i, specdec__sse41_get(tile + 32 + i));
+            specdec__sse41_put_bytes(panel->u.codes + b * 512 + i,
+                                     specdec__sse41_get(tile + SPECDEC__TILE_AT(q8_0, codes) + i));
         }
     }
 }
 
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned char *tile, specdec__panel *panel)
 {
+    const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales), *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
     int8_t scales[128], minimums[128];
     int i;
 
-    for (i = 0; i < 64; i += 16) {
-        __m128i a = specdec__sse41_get(tile + 64 + i), b = specdec__sse41_get(tile + 128 + i), c = specdec__sse41_get(tile + 192 + i);
+    for (i = 0; i < 64; i += 16, packed += 16) {
+        __m128i a = specdec__sse41_get(packed), b = specdec__sse41_get(packed + 64);
+        __m128i c = specdec__sse41_get(packed + 128);
 
         specdec__sse41_put_bytes(scales + i, specdec__sse41_and(a, 63));
         specdec__sse41_put_bytes(scales + 64 + i, specdec__sse41_and(c, 15) | specdec__sse41_and(_mm_srli_epi16(a, 2), 48));
@@ -3421,18 +3409,20 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned cha
         specdec__sse41_put_bytes(minimums + 64 + i, specdec__sse41_and(_mm_srli_epi16(c, 4), 15) | specdec__sse41_and(_mm_srli_epi16(b, 2), 48));
     }
     specdec__sse41_scale_bytes(specdec__sse41_load_f16(tile), scales, 8, panel->scale);
-    specdec__sse41_scale_bytes(specdec__sse41_sub(specdec__sse41_set(-0.0f), specdec__sse41_load_f16(tile + 32)), minimums, 8, panel->minimum);
+    specdec__sse41_scale_bytes(specdec__sse41_sub(specdec__sse41_set(-0.0f), specdec__sse41_load_f16(dmin)), minimums,
+                               8, panel->minimum);
     for (i = 0; i < 4; i++)
-        specdec__sse41_nibbles(tile + 256 + i * 512, 8, panel->u.codes + i * 1024);
+        specdec__sse41_nibbles(tile + SPECDEC__TILE_AT(q4_k, nibbles) + i * 512, 8, panel->u.codes + i * 1024);
 }
 
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned char *tile, specdec__panel *panel)
 {
-    const unsigned char *low = tile, *high = tile + 2048;
+    const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles), *high = tile + SPECDEC__TILE_AT(q6_k, crumbs);
     int8_t *codes = panel->u.codes;
     int half, s, i;
 
-    specdec__sse41_scale_bytes(specdec__sse41_load_f16(tile + 3328), (const int8_t *)tile + 3072, 16, panel->scale);
+    specdec__sse41_scale_bytes(specdec__sse41_load_f16(tile + SPECDEC__TILE_AT(q6_k, d)),
+                               (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales), 16, panel->scale);
     for (half = 0; half < 2; half++, low += 1024, high += 512)
         for (s = 0; s < 4; s++, codes += 512)
             for (i = 0; i < 512; i += 16) {
@@ -3761,7 +3751,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_6(const unsigned char *lo
 
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char *at, int eighth, __m256i u[8])
 {
-    const unsigned char *low = at + eighth / 4 * 1024, *high = at + 2048 + eighth / 4 * 512;
+    const unsigned char *low = at + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
+    const unsigned char *high = at + SPECDEC__TILE_AT(q6_k, crumbs) + eighth / 4 * 512;
 
     switch (eighth % 4) {
     case 0: specdec__avx2_codes_6(low, high, 0, u); break;
@@ -3797,19 +3788,34 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned 
     int i;
 
     switch (type) {
-    case SPECDEC__TYPE_Q4_0: specdec__avx2_codes_32(at + 32, NULL, u); break;
-    case SPECDEC__TYPE_Q4_1: specdec__avx2_codes_32(at + 64, NULL, u); break;
-    case SPECDEC__TYPE_Q5_0: specdec__avx2_codes_32(at + 96, at + 32, u); break;
-    case SPECDEC__TYPE_Q5_1: specdec__avx2_codes_32(at + 128, at + 64, u); break;
-    case SPECDEC__TYPE_IQ4_NL: specdec__avx2_codes_32(at + 32, NULL, u); specdec__avx2_iq4(u); break;
-    case SPECDEC__TYPE_IQ4_XS: specdec__avx2_codes_32(all + 128 + block * 256, NULL, u); specdec__avx2_iq4(u); break;
-    case SPECDEC__TYPE_Q2_K: specdec__avx2_codes_crumbs(all + 256, NULL, block, u); break;
-    case SPECDEC__TYPE_Q3_K: specdec__avx2_codes_crumbs(all + 512, all, block, u); break;
-    case SPECDEC__TYPE_Q4_K: specdec__avx2_codes_k(all + 256, NULL, block, u); break;
-    case SPECDEC__TYPE_Q5_K: specdec__avx2_codes_k(all + 768, all + 256, block, u); break;
+    case SPECDEC__TYPE_Q4_0: specdec__avx2_codes_32(at + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break;
+    case SPECDEC__TYPE_Q4_1: specdec__avx2_codes_32(at + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break;
+    case SPECDEC__TYPE_Q5_0:
+        specdec__avx2_codes_32(at + SPECDEC__TILE_AT(q5_0, nibbles), at + SPECDEC__TILE_AT(q5_0, high), u);
+        break;
+    case SPECDEC__TYPE_Q5_1:
+        specdec__avx2_codes_32(at + SPECDEC__TILE_AT(q5_1, nibbles), at + SPECDEC__TILE_AT(q5_1, high), u);
+        break;
+    case SPECDEC__TYPE_IQ4_NL:
+        specdec__avx2_codes_32(at + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u);
+        specdec__avx2_iq4(u);
+        break;
+    case SPECDEC__TYPE_IQ4_XS:
+        specdec__avx2_codes_32(all + SPECDEC__TILE_AT(iq4_xs, nibbles) + block * 256, NULL, u);
+        specdec__avx2_iq4(u);
+        break;
+    case SPECDEC__TYPE_Q2_K: specdec__avx2_codes_crumbs(all + SPECDEC__TILE_AT(q2_k, crumbs), NULL, block, u); break;
+    case SPECDEC__TYPE_Q3_K:
+        specdec__avx2_codes_crumbs(all + SPECDEC__TILE_AT(q3_k, crumbs), all + SPECDEC__TILE_AT(q3_k, high), block, u);
+        break;
+    case SPECDEC__TYPE_Q4_K: specdec__avx2_codes_k(all + SPECDEC__TILE_AT(q4_k, nibbles), NULL, block, u); break;
+    case SPECDEC__TYPE_Q5_K:
+        specdec__avx2_codes_k(all + SPECDEC__TILE_AT(q5_k, nibbles), all + SPECDEC__TILE_AT(q5_k, high), block, u);
+        break;
     case SPECDEC__TYPE_Q6_K: specdec__avx2_codes_q6_k(all, block, u); break;
     default: /* Q8_0, or stored by specdec__avx2_factors */
-        at = type == SPECDEC__TYPE_Q8_0 ? at + 32 : (const unsigned char *)panel->u.codes + (size_t)block * 512 + half * 32;
+        at = type == SPECDEC__TYPE_Q8_0 ? at + SPECDEC__TILE_AT(q8_0, codes)
+                                        : (const unsigned char *)panel->u.codes + (size_t)block * 512 + half * 32;
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
             u[i] = specdec__avx2_get(at + i * 64);
@@ -3823,7 +3829,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q2_k(const unsigned cha
     int i;
 
     for (i = 0; i < 256; i += 32) {
-        __m256i both = specdec__avx2_get(tile + i);
+        __m256i both = specdec__avx2_get(tile + SPECDEC__TILE_AT(q2_k, scales) + i);
 
         specdec__avx2_put_bytes(scales + i, specdec__avx2_and(both, 15));
         specdec__avx2_put_bytes(minimums + i, specdec__avx2_and(_mm256_srli_epi16(both, 4), 15));
@@ -3832,10 +3838,12 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q2_k(const unsigned cha
 
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_k(const unsigned char *tile, int8_t *scales, int8_t *minimums)
 {
+    const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales); /* and of Q5_K */
     int i;
 
     for (i = 0; i < 64; i += 32) {
-        __m256i a = specdec__avx2_get(tile + 64 + i), b = specdec__avx2_get(tile + 128 + i), c = specdec__avx2_get(tile + 192 + i);
+        __m256i a = specdec__avx2_get(packed + i), b = specdec__avx2_get(packed + 64 + i);
+        __m256i c = specdec__avx2_get(packed + 128 + i);
         __m256i top = specdec__avx2_and(_mm256_srli_epi16(a, 2), 48);
 
         specdec__avx2_put_bytes(scales + i, specdec__avx2_and(a, 63));
@@ -3848,14 +3856,16 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_k(const unsigned char *
 
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned char *tile, int8_t *scales)
 {
+    const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
     int i, half;
 
     for (half = 0; half < 64; half += 32) {
-        const __m256i high = specdec__avx2_get(tile + 1664 + half);
+        const __m256i high = specdec__avx2_get(packed + 128 + half);
 
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) { /* two scales at once */
-            __m256i low = specdec__avx2_and(_mm256_srli_epi16(specdec__avx2_get(tile + 1536 + i % 2 * 64 + half), i / 2 * 4), 15);
+            __m256i two = specdec__avx2_get(packed + i % 2 * 64 + half);
+            __m256i low = specdec__avx2_and(_mm256_srli_epi16(two, i / 2 * 4), 15);
             __m256i top = specdec__avx2_and(i < 2 ? _mm256_slli_epi16(high, 4 - 2 * i) : _mm256_srli_epi16(high, 2 * i - 4), 48);
 
             specdec__avx2_put_bytes(scales + i * 64 + half, _mm256_sub_epi8(_mm256_or_si256(low, top), _mm256_set1_epi8(32)));
@@ -3865,15 +3875,16 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned cha
 
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_iq4_xs(const unsigned char *tile, int8_t *scales)
 {
-    const __m128i *at = (const __m128i *)(const void *)tile;
+    const __m128i *lows = (const __m128i *)(const void *)(tile + SPECDEC__TILE_AT(iq4_xs, low));
+    const __m128i *highs = (const __m128i *)(const void *)(tile + SPECDEC__TILE_AT(iq4_xs, high));
     const __m128i three = _mm_set1_epi16(3);
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
-        __m128i low = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(at + 4 + i / 2), i % 2 * 4), _mm_set1_epi8(15));
-        __m128i first = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(at + 2), 2 * i), three);
-        __m128i second = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(at + 3), 2 * i), three);
+        __m128i low = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(lows + i / 2), i % 2 * 4), _mm_set1_epi8(15));
+        __m128i first = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(highs), 2 * i), three);
+        __m128i second = _mm_and_si128(_mm_srli_epi16(_mm_loadu_si128(highs + 1), 2 * i), three);
         __m128i top = _mm_slli_epi16(_mm_packus_epi16(first, second), 4);
 
         _mm_storeu_si128((__m128i *)(void *)(scales + i * 16), _mm_sub_epi8(_mm_or_si128(low, top), _mm_set1_epi8(32)));
@@ -3912,7 +3923,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_iq2_xxs(const unsigned c
     int g, row, half, i;
 
     for (g = 0; g < 8; g++) {
-        const unsigned char *groups = tile + 32 + g * 128;
+        const unsigned char *groups = tile + SPECDEC__TILE_AT(iq2_xxs, groups) + g * 128;
 
         for (row = 0; row < 16; row++, groups += 4) {
             points[0][row] = grid[groups[0]] | (uint32_t)grid[groups[1]] << 16;
@@ -3943,7 +3954,7 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, cons
     case SPECDEC__TYPE_Q2_K: specdec__avx2_factors_q2_k(tile, room, room + 256); break;
     case SPECDEC__TYPE_Q3_K: specdec__avx2_factors_q3_k(tile, room); break;
     case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: specdec__avx2_factors_k(tile, room, room + 256); break;
-    case SPECDEC__TYPE_Q6_K: return (const int8_t *)tile + 3072;
+    case SPECDEC__TYPE_Q6_K: return (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales);
     case SPECDEC__TYPE_IQ4_XS: specdec__avx2_factors_iq4_xs(tile, room); break;
     case SPECDEC__TYPE_IQ2_XXS: specdec__avx2_expand_iq2_xxs(tile, panel); break;
     default: break; /* has none */
@@ -3954,13 +3965,16 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, cons
 /* d of 8 rows of 256 values: of the scales and of the minimums. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned char *tile, int half, __m256 d[2])
 {
-    const unsigned char *at = tile + (type == SPECDEC__TYPE_Q2_K ? 1280 : type == SPECDEC__TYPE_Q3_K ? 1728 : type == SPECDEC__TYPE_Q6_K ? 3328 : 0) + half * 16;
+    const unsigned char *at = tile + half * 16 + (type == SPECDEC__TYPE_Q2_K   ? SPECDEC__TILE_AT(q2_k, d)
+                                                  : type == SPECDEC__TYPE_Q3_K ? SPECDEC__TILE_AT(q3_k, d)
+                                                  : type == SPECDEC__TYPE_Q6_K ? SPECDEC__TILE_AT(q6_k, d)
+                                                                               : 0);
 
     d[0] = d[1] = _mm256_setzero_ps();
     if (!specdec__x86_is_block_32(type))
         d[0] = specdec__avx2_halves(at);
     if (!specdec__x86_is_block_32(type) && specdec__x86_has_minimum(type))
-        d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_halves(at + 32));
+        d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_halves(at + 2 * SPECDEC__ROWS));
 }
 
 /* The scales, or with which = 1 the minimums, of 8 rows of a granule. */
@@ -3968,7 +3982,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int w
                                                          const specdec__panel *panel, int granule, int half)
 {
     if (specdec__x86_is_block_32(type))
-        return specdec__avx2_halves(tile + (size_t)granule * (size_t)specdec__x86_span(type) + which * 32 + half * 16);
+        return specdec__avx2_halves(tile + (size_t)granule * (size_t)specdec__x86_span(type) +
+                                    which * 2 * SPECDEC__ROWS + half * 16);
     if (type == SPECDEC__TYPE_IQ2_XXS)
         return _mm256_loadu_ps(panel->scale[granule] + half * 8);
     return _mm256_mul_ps(d[which], specdec__avx2_from_bytes(factors + which * 256 + granule * 16 + half * 8));
@@ -4094,9 +4109,6 @@ SPECDEC__AVX2 static void specdec__avx2_unpack_any(const specdec__quant_type *ty
 typedef struct specdec__x86_group {
     uint32_t points[4][16], signs[16];
 } specdec__x86_group;
-
-/* Where a part of a block begins in a tile. */
-#define SPECDEC__TILE_AT(type, part) (SPECDEC__ROWS * offsetof(specdec__block_##type, part))
 
 SPECDEC__INLINE uint32_t specdec__x86_points(const uint16_t *grid, uint32_t first, uint32_t second)
 {
@@ -4664,7 +4676,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_6(const unsigned char
 
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q6_k(const unsigned char *tile, int eighth, __m512i u[8])
 {
-    const unsigned char *low = tile + eighth / 4 * 1024, *high = tile + 2048 + eighth / 4 * 512;
+    const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
+    const unsigned char *high = tile + SPECDEC__TILE_AT(q6_k, crumbs) + eighth / 4 * 512;
 
     switch (eighth % 4) {
     case 0: specdec__avx512_codes_6(low, high, 0, u); break;
@@ -4719,21 +4732,37 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsig
     int i;
 
     switch (type) {
-    case SPECDEC__TYPE_Q4_0: specdec__avx512_codes_32(at + 32, NULL, u); break;
-    case SPECDEC__TYPE_Q4_1: specdec__avx512_codes_32(at + 64, NULL, u); break;
-    case SPECDEC__TYPE_Q5_0: specdec__avx512_codes_32(at + 96, at + 32, u); break;
-    case SPECDEC__TYPE_Q5_1: specdec__avx512_codes_32(at + 128, at + 64, u); break;
-    case SPECDEC__TYPE_IQ4_NL: specdec__avx512_codes_32(at + 32, NULL, u); specdec__avx512_iq4(u); break;
-    case SPECDEC__TYPE_IQ4_XS: specdec__avx512_codes_32(tile + 128 + block * 256, NULL, u); specdec__avx512_iq4(u); break;
-    case SPECDEC__TYPE_Q2_K: specdec__avx512_codes_crumbs(tile + 256, NULL, block, u); break;
-    case SPECDEC__TYPE_Q3_K: specdec__avx512_codes_crumbs(tile + 512, tile, block, u); break;
-    case SPECDEC__TYPE_Q4_K: specdec__avx512_codes_k(tile + 256, NULL, block, u); break;
-    case SPECDEC__TYPE_Q5_K: specdec__avx512_codes_k(tile + 768, tile + 256, block, u); break;
+    case SPECDEC__TYPE_Q4_0: specdec__avx512_codes_32(at + SPECDEC__TILE_AT(q4_0, nibbles), NULL, u); break;
+    case SPECDEC__TYPE_Q4_1: specdec__avx512_codes_32(at + SPECDEC__TILE_AT(q4_1, nibbles), NULL, u); break;
+    case SPECDEC__TYPE_Q5_0:
+        specdec__avx512_codes_32(at + SPECDEC__TILE_AT(q5_0, nibbles), at + SPECDEC__TILE_AT(q5_0, high), u);
+        break;
+    case SPECDEC__TYPE_Q5_1:
+        specdec__avx512_codes_32(at + SPECDEC__TILE_AT(q5_1, nibbles), at + SPECDEC__TILE_AT(q5_1, high), u);
+        break;
+    case SPECDEC__TYPE_IQ4_NL:
+        specdec__avx512_codes_32(at + SPECDEC__TILE_AT(iq4_nl, nibbles), NULL, u);
+        specdec__avx512_iq4(u);
+        break;
+    case SPECDEC__TYPE_IQ4_XS:
+        specdec__avx512_codes_32(tile + SPECDEC__TILE_AT(iq4_xs, nibbles) + block * 256, NULL, u);
+        specdec__avx512_iq4(u);
+        break;
+    case SPECDEC__TYPE_Q2_K: specdec__avx512_codes_crumbs(tile + SPECDEC__TILE_AT(q2_k, crumbs), NULL, block, u); break;
+    case SPECDEC__TYPE_Q3_K:
+        specdec__avx512_codes_crumbs(tile + SPECDEC__TILE_AT(q3_k, crumbs), tile + SPECDEC__TILE_AT(q3_k, high), block,
+                                     u);
+        break;
+    case SPECDEC__TYPE_Q4_K: specdec__avx512_codes_k(tile + SPECDEC__TILE_AT(q4_k, nibbles), NULL, block, u); break;
+    case SPECDEC__TYPE_Q5_K:
+        specdec__avx512_codes_k(tile + SPECDEC__TILE_AT(q5_k, nibbles), tile + SPECDEC__TILE_AT(q5_k, high), block, u);
+        break;
     case SPECDEC__TYPE_Q6_K: specdec__avx512_codes_q6_k(tile, block, u); break;
     case SPECDEC__TYPE_Q8_0:
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(at + 32 + i * 64), _mm512_set1_epi8((char)-128));
+            u[i] = _mm512_xor_si512(specdec__avx512_load_bytes(at + SPECDEC__TILE_AT(q8_0, codes) + i * 64),
+                                    _mm512_set1_epi8((char)-128));
         break;
     default: /* they lie in the panel */
         SPECDEC__UNROLL
@@ -4776,7 +4805,9 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_negative(__m512 a) { retu
 /* Q4_K and Q5_K: d, dmin, 12 bytes of 6-bit scales and minimums. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_k(const unsigned char *tile, specdec__panel *panel)
 {
-    const __m512i a = specdec__avx512_load_bytes(tile + 64), b = specdec__avx512_load_bytes(tile + 128), c = specdec__avx512_load_bytes(tile + 192);
+    const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales), *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
+    const __m512i a = specdec__avx512_load_bytes(packed), b = specdec__avx512_load_bytes(packed + 64);
+    const __m512i c = specdec__avx512_load_bytes(packed + 128);
     int8_t scales[128], minimums[128];
 
     _mm512_storeu_si512(scales, specdec__avx512_and(a, 63));
@@ -4784,47 +4815,50 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_k(const unsigned cha
     _mm512_storeu_si512(minimums, specdec__avx512_and(b, 63));
     _mm512_storeu_si512(minimums + 64, specdec__avx512_and(specdec__avx512_select(15, _mm512_srli_epi16(c, 4), _mm512_srli_epi16(b, 2)), 63));
     specdec__avx512_scale_bytes(specdec__avx512_halves(tile), scales, 8, panel->scale);
-    specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(tile + 32)), minimums, 8, panel->minimum);
+    specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(dmin)), minimums, 8, panel->minimum);
 }
 
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q2_k(const unsigned char *tile, specdec__panel *panel)
 {
+    const unsigned char *d = tile + SPECDEC__TILE_AT(q2_k, d), *dmin = tile + SPECDEC__TILE_AT(q2_k, dmin);
     int8_t scales[256], minimums[256];
     int i;
 
     for (i = 0; i < 256; i += 64) {
-        __m512i both = specdec__avx512_load_bytes(tile + i);
+        __m512i both = specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(q2_k, scales) + i);
 
         _mm512_storeu_si512(scales + i, specdec__avx512_and(both, 15));
         _mm512_storeu_si512(minimums + i, specdec__avx512_and(_mm512_srli_epi16(both, 4), 15));
     }
-    specdec__avx512_scale_bytes(specdec__avx512_halves(tile + 1280), scales, 16, panel->scale);
-    specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(tile + 1312)), minimums, 16, panel->minimum);
+    specdec__avx512_scale_bytes(specdec__avx512_halves(d), scales, 16, panel->scale);
+    specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(dmin)), minimums, 16, panel->minimum);
 }
 
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q3_k(const unsigned char *tile, specdec__panel *panel)
 {
-    const __m512i high = specdec__avx512_load_bytes(tile + 1664);
+    const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
+    const __m512i high = specdec__avx512_load_bytes(packed + 128);
     int8_t scales[256];
     int i;
 
     for (i = 0; i < 4; i++) { /* four scales at once */
-        __m512i low = _mm512_srl_epi16(specdec__avx512_load_bytes(tile + 1536 + i % 2 * 64), _mm_cvtsi32_si128(i / 2 * 4));
+        __m512i low = _mm512_srl_epi16(specdec__avx512_load_bytes(packed + i % 2 * 64), _mm_cvtsi32_si128(i / 2 * 4));
         __m512i both = specdec__avx512_and(specdec__avx512_select(15, low, specdec__avx512_move(high, 2 * i, 4)), 63);
 
         _mm512_storeu_si512(scales + i * 64, _mm512_sub_epi8(both, _mm512_set1_epi8(32)));
     }
-    specdec__avx512_scale_bytes(specdec__avx512_halves(tile + 1728), scales, 16, panel->scale);
+    specdec__avx512_scale_bytes(specdec__avx512_halves(tile + SPECDEC__TILE_AT(q3_k, d)), scales, 16, panel->scale);
 }
 
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_iq4_xs(const unsigned char *tile, specdec__panel *panel)
 {
     const __m512 d = specdec__avx512_halves(tile);
-    const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(tile + 32)));
+    const unsigned char *lows = tile + SPECDEC__TILE_AT(iq4_xs, low), *highs = tile + SPECDEC__TILE_AT(iq4_xs, high);
+    const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)highs));
     int i;
 
     for (i = 0; i < 8; i++) {
-        __m512i low = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(tile + 64 + i / 2 * 16)));
+        __m512i low = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(lows + i / 2 * 16)));
         __m512i both = specdec__avx512_select(15, _mm512_srl_epi32(low, _mm_cvtsi32_si128(i % 2 * 4)), specdec__avx512_move(high, 2 * i, 4));
 
         both = _mm512_sub_epi32(_mm512_and_si512(both, _mm512_set1_epi32(63)), _mm512_set1_epi32(32));
@@ -4879,7 +4913,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_expand_iq2_xxs(const unsign
     int g, i;
 
     for (g = 0; g < 8; g++) {
-        __m512i index = specdec__avx512_load_bytes(tile + 32 + g * 128), word = specdec__avx512_load_bytes(tile + 96 + g * 128);
+        const unsigned char *group = tile + SPECDEC__TILE_AT(iq2_xxs, groups) + g * 128;
+        __m512i index = specdec__avx512_load_bytes(group), word = specdec__avx512_load_bytes(group + 64);
         __m512i even = specdec__avx512_grid(_mm512_and_si512(index, bytes)), odd = specdec__avx512_grid(_mm512_srli_epi16(index, 8));
         __m512i signs = specdec__avx512_signs(word), scale;
 
@@ -4904,7 +4939,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
     case SPECDEC__TYPE_Q3_K: specdec__avx512_scales_q3_k(tile, panel); break;
     case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: specdec__avx512_scales_k(tile, panel); break;
     case SPECDEC__TYPE_Q6_K:
-        specdec__avx512_scale_bytes(specdec__avx512_halves(tile + 3328), (const int8_t *)tile + 3072, 16, panel->scale);
+        specdec__avx512_scale_bytes(specdec__avx512_halves(tile + SPECDEC__TILE_AT(q6_k, d)),
+                                    (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales), 16, panel->scale);
         break;
     case SPECDEC__TYPE_IQ4_XS: specdec__avx512_scales_iq4_xs(tile, panel); break;
     case SPECDEC__TYPE_IQ2_XXS: specdec__avx512_expand_iq2_xxs(tile, panel); break;
@@ -4936,7 +4972,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
         out->pair[i] = unpacked ? _mm512_loadu_si512(panel->pair[block * per + i]) : specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
         out->scale[i] = halves ? specdec__avx512_halves(own) : _mm512_loadu_ps(panel->scale[block * per + i]);
         if (specdec__x86_has_minimum(type))
-            out->minimum[i] = halves ? specdec__avx512_halves(own + 32) : _mm512_loadu_ps(panel->minimum[block * per + i]);
+            out->minimum[i] = halves ? specdec__avx512_halves(own + 2 * SPECDEC__ROWS)
+                                     : _mm512_loadu_ps(panel->minimum[block * per + i]);
     }
 }
 
@@ -5524,23 +5561,29 @@ SPECDEC__INLINE void specdec__neon_unpack_generic(const specdec__quant_type *typ
     }
 }
 
-/* Blocks of 32 of nibbles: head bytes (scale, perhaps minimum), 64 of high bits if there are any, 4*64 of nibbles;
-   code = nibble + 16 * high bit + offset, or values[nibble]. */
-SPECDEC__INLINE void specdec__neon_unpack_nibbles(const unsigned char *tile, int blocks, specdec__panel *panel,
-                                                  int zipped, int has_minimum, int has_high, int offset,
+/* Where blocks of 32 of nibbles have their parts in a tile: 0 where there is none. */
+typedef struct specdec__neon_parts {
+    size_t bytes, minimum, high, nibbles;
+} specdec__neon_parts;
+
+#define SPECDEC__NEON_PARTS(type, minimum, high) \
+    {SPECDEC__TILE_BYTES(type), minimum, high, SPECDEC__TILE_AT(type, nibbles)}
+
+/* code = nibble + 16 * high bit + offset, or values[nibble]. */
+SPECDEC__INLINE void specdec__neon_unpack_nibbles(const specdec__neon_parts parts, const unsigned char *tile,
+                                                  int blocks, specdec__panel *panel, int zipped, int offset,
                                                   const int8_t *values)
 {
-    const int head = has_minimum ? 64 : 32, bytes = head + (has_high ? 64 : 0) + 256;
     const int8x16_t add = vdupq_n_s8((int8_t)offset), table = values ? vld1q_s8(values) : add;
     const uint8x16_t bit = vdupq_n_u8(16);
     int b, quad, i;
 
     SPECDEC__NEON_WIDE(panel) = values != NULL;
-    for (b = 0; b < blocks; b++, tile += bytes) {
-        const unsigned char *nibbles = tile + bytes - 256;
+    for (b = 0; b < blocks; b++, tile += parts.bytes) {
+        const unsigned char *nibbles = tile + parts.nibbles;
 
         for (quad = 0; quad < 4; quad++) {
-            uint8x16_t high = has_high ? vld1q_u8(tile + head + quad * 16) : bit;
+            uint8x16_t high = parts.high ? vld1q_u8(tile + parts.high + quad * 16) : bit;
             int8x16_t q[8];
 
             SPECDEC__UNROLL
@@ -5552,7 +5595,7 @@ SPECDEC__INLINE void specdec__neon_unpack_nibbles(const unsigned char *tile, int
             }
             SPECDEC__UNROLL
             for (i = 0; i < 8; i++) {
-                if (has_high) {
+                if (parts.high) {
                     uint8x16_t moved = vshlq_u8(high, vdupq_n_s8((int8_t)(4 - i)));
                     q[i] = vorrq_s8(q[i], vreinterpretq_s8_u8(vandq_u8(moved, bit)));
                 }
@@ -5564,8 +5607,8 @@ SPECDEC__INLINE void specdec__neon_unpack_nibbles(const unsigned char *tile, int
             specdec__neon_put_codes(panel, b, quad, q, 32, zipped);
         }
         specdec__neon_store(panel->scale[b], specdec__neon_load_f16(tile));
-        if (has_minimum)
-            specdec__neon_store(panel->minimum[b], specdec__neon_load_f16(tile + 32));
+        if (parts.minimum)
+            specdec__neon_store(panel->minimum[b], specdec__neon_load_f16(tile + parts.minimum));
     }
 }
 
@@ -5576,13 +5619,13 @@ SPECDEC__INLINE void specdec__neon_unpack_bytes(const unsigned char *tile, int b
     int b, quad, i;
 
     SPECDEC__NEON_WIDE(panel) = 1;
-    for (b = 0; b < blocks; b++, tile += 544) {
+    for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q8_0)) {
         for (quad = 0; quad < 4; quad++) {
             int8x16_t q[8];
 
             SPECDEC__UNROLL
             for (i = 0; i < 8; i++)
-                q[i] = vreinterpretq_s8_u8(vld1q_u8(tile + 32 + i * 64 + quad * 16));
+                q[i] = vreinterpretq_s8_u8(vld1q_u8(tile + SPECDEC__TILE_AT(q8_0, codes) + i * 64 + quad * 16));
             specdec__neon_put_codes(panel, b, quad, q, 32, zipped);
         }
         specdec__neon_store(panel->scale[b], specdec__neon_load_f16(tile));
@@ -5593,19 +5636,20 @@ SPECDEC__INLINE void specdec__neon_unpack_bytes(const unsigned char *tile, int b
 SPECDEC__INLINE void specdec__neon_scales_k(const unsigned char *tile, float (*scale)[SPECDEC__ROWS],
                                             float (*minimum)[SPECDEC__ROWS])
 {
+    const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales), *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
     const uint8x16_t six = vdupq_n_u8(63), top = vdupq_n_u8(48), low = vdupq_n_u8(15);
     int i;
 
     for (i = 0; i < 4; i++) {
-        uint8x16_t s = vld1q_u8(tile + 64 + i * 16), m = vld1q_u8(tile + 64 + (i + 4) * 16);
-        uint8x16_t both = vld1q_u8(tile + 64 + (i + 8) * 16);
+        uint8x16_t s = vld1q_u8(packed + i * 16), m = vld1q_u8(packed + (i + 4) * 16);
+        uint8x16_t both = vld1q_u8(packed + (i + 8) * 16);
         uint8x16_t s4 = vorrq_u8(vandq_u8(both, low), vandq_u8(vshrq_n_u8(s, 2), top));
         uint8x16_t m4 = vorrq_u8(vshrq_n_u8(both, 4), vandq_u8(vshrq_n_u8(m, 2), top));
 
         specdec__neon_put_scale(scale[i], tile, vreinterpretq_s8_u8(vandq_u8(s, six)), 0);
         specdec__neon_put_scale(scale[i + 4], tile, vreinterpretq_s8_u8(s4), 0);
-        specdec__neon_put_scale(minimum[i], tile + 32, vreinterpretq_s8_u8(vandq_u8(m, six)), 1);
-        specdec__neon_put_scale(minimum[i + 4], tile + 32, vreinterpretq_s8_u8(m4), 1);
+        specdec__neon_put_scale(minimum[i], dmin, vreinterpretq_s8_u8(vandq_u8(m, six)), 1);
+        specdec__neon_put_scale(minimum[i + 4], dmin, vreinterpretq_s8_u8(m4), 1);
     }
 }
 
@@ -5617,7 +5661,9 @@ SPECDEC__INLINE void specdec__neon_unpack_k(const unsigned char *tile, int block
     int b, quad, i;
 
     for (b = 0; b < blocks; b += 2) {
-        const unsigned char *high = tile + 256, *nibbles = tile + (has_high ? 768 : 256) + b % 8 * 256;
+        const unsigned char *high = tile + SPECDEC__TILE_AT(q5_k, high);
+        const unsigned char *nibbles = tile + b % 8 * 256 + (has_high ? SPECDEC__TILE_AT(q5_k, nibbles)
+                                                                      : SPECDEC__TILE_AT(q4_k, nibbles));
 
         for (quad = 0; quad < 4; quad++) {
             int8x16_t even[8], odd[8];
@@ -5643,7 +5689,7 @@ SPECDEC__INLINE void specdec__neon_unpack_k(const unsigned char *tile, int block
         if (b % 8 == 0)
             specdec__neon_scales_k(tile, panel->scale + b, panel->minimum + b);
         if (b % 8 == 6)
-            tile += has_high ? 2816 : 2304;
+            tile += has_high ? SPECDEC__TILE_BYTES(q5_k) : SPECDEC__TILE_BYTES(q4_k);
     }
 }
 
@@ -5656,7 +5702,8 @@ SPECDEC__INLINE void specdec__neon_unpack_6k(const unsigned char *tile, int bloc
 
     for (b = 0; b < blocks; b++) {
         const int half = b % 8 / 4, part = b % 4;
-        const unsigned char *low = tile + half * 1024 + part % 2 * 512, *high = tile + 2048 + half * 512;
+        const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles) + half * 1024 + part % 2 * 512;
+        const unsigned char *high = tile + SPECDEC__TILE_AT(q6_k, crumbs) + half * 512;
         const int8x16_t low_shift = vdupq_n_s8((int8_t)(part / 2 * -4));
         const int8x16_t high_shift = vdupq_n_s8((int8_t)(4 - part * 2));
 
@@ -5672,11 +5719,14 @@ SPECDEC__INLINE void specdec__neon_unpack_6k(const unsigned char *tile, int bloc
             }
             specdec__neon_put_codes(panel, b, quad, q, 16, zipped);
         }
-        for (i = 0; i < 2; i++)
-            specdec__neon_put_scale(panel->scale[b * 2 + i], tile + 3328,
-                                    vreinterpretq_s8_u8(vld1q_u8(tile + 3072 + (b % 8 * 2 + i) * 16)), 0);
+        for (i = 0; i < 2; i++) {
+            uint8x16_t scale = vld1q_u8(tile + SPECDEC__TILE_AT(q6_k, scales) + (b % 8 * 2 + i) * 16);
+
+            specdec__neon_put_scale(panel->scale[b * 2 + i], tile + SPECDEC__TILE_AT(q6_k, d),
+                                    vreinterpretq_s8_u8(scale), 0);
+        }
         if (b % 8 == 7)
-            tile += 3360;
+            tile += SPECDEC__TILE_BYTES(q6_k);
     }
 }
 
@@ -5689,9 +5739,10 @@ SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blo
     SPECDEC__NEON_WIDE(panel) = 1;
     for (b = 0; b < blocks; b++) {
         const int at = b % 8;
-        uint8x16x2_t high = vld2q_u8(tile + 32); /* blocks 0..3, blocks 4..7 */
+        uint8x16x2_t high = vld2q_u8(tile + SPECDEC__TILE_AT(iq4_xs, high)); /* blocks 0..3, blocks 4..7 */
         uint8x16_t top = vshlq_u8(at < 4 ? high.val[0] : high.val[1], vdupq_n_s8((int8_t)(4 - at % 4 * 2)));
-        uint8x16_t low = vshlq_u8(vld1q_u8(tile + 64 + at / 2 * 16), vdupq_n_s8((int8_t)(at % 2 * -4)));
+        uint8x16_t low = vshlq_u8(vld1q_u8(tile + SPECDEC__TILE_AT(iq4_xs, low) + at / 2 * 16),
+                                  vdupq_n_s8((int8_t)(at % 2 * -4)));
         uint8x16_t scale = vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(top, vdupq_n_u8(48)));
 
         for (quad = 0; quad < 4; quad++) {
@@ -5699,7 +5750,7 @@ SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blo
 
             SPECDEC__UNROLL
             for (i = 0; i < 4; i++) {
-                uint8x16_t packed = vld1q_u8(tile + 128 + at * 256 + i * 64 + quad * 16);
+                uint8x16_t packed = vld1q_u8(tile + SPECDEC__TILE_AT(iq4_xs, nibbles) + at * 256 + i * 64 + quad * 16);
 
                 q[i] = vqtbl1q_s8(table, vreinterpretq_u8_s8(specdec__neon_low_nibbles(packed)));
                 q[i + 4] = vqtbl1q_s8(table, vreinterpretq_u8_s8(specdec__neon_high_nibbles(packed)));
@@ -5708,7 +5759,7 @@ SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blo
         }
         specdec__neon_put_scale(panel->scale[b], tile, vsubq_s8(vreinterpretq_s8_u8(scale), vdupq_n_s8(32)), 0);
         if (at == 7)
-            tile += 2176;
+            tile += SPECDEC__TILE_BYTES(iq4_xs);
     }
 }
 
@@ -5720,18 +5771,21 @@ SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blo
         (void)type; \
         call; \
     }
+#define SPECDEC__NEON_NIBBLES(isa, zipped, type_name, minimum, high, offset, values) \
+    SPECDEC__NEON_UNPACK(isa, type_name, \
+        const specdec__neon_parts parts = SPECDEC__NEON_PARTS(type_name, minimum, high); \
+        specdec__neon_unpack_nibbles(parts, tile, blocks, panel, zipped, offset, values))
 #define SPECDEC__NEON_UNPACKS(isa, zipped) \
     SPECDEC__NEON_UNPACK(isa, any, specdec__neon_unpack_generic(type, tile, blocks, panel, zipped)) \
-    SPECDEC__NEON_UNPACK(isa, q4_0, specdec__neon_unpack_nibbles(tile, blocks, panel, zipped, 0, 0, -8, NULL)) \
-    SPECDEC__NEON_UNPACK(isa, q4_1, specdec__neon_unpack_nibbles(tile, blocks, panel, zipped, 1, 0, 0, NULL)) \
-    SPECDEC__NEON_UNPACK(isa, q5_0, specdec__neon_unpack_nibbles(tile, blocks, panel, zipped, 0, 1, -16, NULL)) \
-    SPECDEC__NEON_UNPACK(isa, q5_1, specdec__neon_unpack_nibbles(tile, blocks, panel, zipped, 1, 1, 0, NULL)) \
+    SPECDEC__NEON_NIBBLES(isa, zipped, q4_0, 0, 0, -8, NULL) \
+    SPECDEC__NEON_NIBBLES(isa, zipped, q4_1, SPECDEC__TILE_AT(q4_1, minimum), 0, 0, NULL) \
+    SPECDEC__NEON_NIBBLES(isa, zipped, q5_0, 0, SPECDEC__TILE_AT(q5_0, high), -16, NULL) \
+    SPECDEC__NEON_NIBBLES(isa, zipped, q5_1, SPECDEC__TILE_AT(q5_1, minimum), SPECDEC__TILE_AT(q5_1, high), 0, NULL) \
     SPECDEC__NEON_UNPACK(isa, q8_0, specdec__neon_unpack_bytes(tile, blocks, panel, zipped)) \
     SPECDEC__NEON_UNPACK(isa, q4_k, specdec__neon_unpack_k(tile, blocks, panel, zipped, 0)) \
     SPECDEC__NEON_UNPACK(isa, q5_k, specdec__neon_unpack_k(tile, blocks, panel, zipped, 1)) \
     SPECDEC__NEON_UNPACK(isa, q6_k, specdec__neon_unpack_6k(tile, blocks, panel, zipped)) \
-    SPECDEC__NEON_UNPACK(isa, iq4_nl, \
-        specdec__neon_unpack_nibbles(tile, blocks, panel, zipped, 0, 0, 0, specdec__quant_iq4_values)) \
+    SPECDEC__NEON_NIBBLES(isa, zipped, iq4_nl, 0, 0, 0, specdec__quant_iq4_values) \
     SPECDEC__NEON_UNPACK(isa, iq4_xs, specdec__neon_unpack_4xs(tile, blocks, panel, zipped))
 
 SPECDEC__NEON_UNPACKS(neon, 0)
@@ -5972,6 +6026,86 @@ SPECDEC__DOTS(dotprod, SPECDEC__DOTPROD)
 SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
 #endif /* aarch64 */
 
+/* --- encoders, four tries at a time ----------------------------------------------------------------------------------- */
+
+#ifdef SPECDEC__QUANT_WIDE
+#ifdef __x86_64__
+#define SPECDEC__WIDE __attribute__((target("avx2,fma")))
+typedef double specdec__wide_four __attribute__((vector_size(32)));
+
+/* One element more for the sums of four tries: code_value, code_code, code; scaled = value * inverse. Fused, because
+   the products are exact: the bits are those of specdec__quant_add. */
+SPECDEC__INLINE SPECDEC__WIDE void
+specdec__wide_add(specdec__wide_four *sums, const double *weight, double weighted,
+                  const specdec__wide_four *scaled, double low, double high)
+{
+    const specdec__wide_four lowest = {low, low, low, low}, highest = {high, high, high, high};
+    const specdec__wide_four product = {weighted, weighted, weighted, weighted};
+    specdec__wide_four code = __builtin_ia32_minpd256(__builtin_ia32_maxpd256(*scaled, lowest), highest), weight_code;
+
+    code = (code + 6755399441055744.0) - 6755399441055744.0;
+    weight_code = weight ? *weight * code : code;
+    sums[0] = __builtin_ia32_vfmaddpd256(product, code, sums[0]);
+    sums[1] = __builtin_ia32_vfmaddpd256(weight_code, code, sums[1]);
+    sums[2] += weight_code;
+}
+
+/* As specdec__quant_try_two, four tries side by side. inverse: SPECDEC__QUANT_TRIES, 0 beyond tries. */
+SPECDEC__INLINE SPECDEC__WIDE void
+specdec__wide_try(int pairs, const specdec__pair *value, const specdec__pair *weight,
+                  const specdec__pair *weighted, double low, double high, int tries,
+                  const double *inverse, specdec__quant_trial *trial)
+{
+    const specdec__wide_four zero = {0, 0, 0, 0};
+    int i, t;
+
+    for (t = 0; t < tries; t += 4) {
+        specdec__wide_four even[3] = {zero, zero, zero}, odd[3] = {zero, zero, zero}, inverses;
+
+        memcpy(&inverses, inverse + t, sizeof inverses);
+        for (i = 0; i < pairs; i++) {
+            specdec__wide_four a = inverses * value[i][0], b = inverses * value[i][1];
+            double first = weight ? weight[i][0] : 1, second = weight ? weight[i][1] : 1;
+
+            specdec__wide_add(even, weight ? &first : NULL, weighted[i][0], &a, low, high);
+            specdec__wide_add(odd, weight ? &second : NULL, weighted[i][1], &b, low, high);
+        }
+        for (i = 0; i < 3; i++)
+            even[i] += odd[i];
+        memcpy(trial->code_value + t, &even[0], sizeof even[0]);
+        memcpy(trial->code_code + t, &even[1], sizeof even[1]);
+        memcpy(trial->code + t, &even[2], sizeof even[2]);
+    }
+}
+
+/* Without and with weights: two loops. */
+static SPECDEC__WIDE __attribute__((noinline)) void
+specdec__wide_tries(int pairs, const specdec__pair *value, const specdec__pair *weight,
+                    const specdec__pair *weighted, double low, double high, int tries,
+                    const double *inverse, specdec__quant_trial *trial)
+{
+    if (weight)
+        specdec__wide_try(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+    else
+        specdec__wide_try(pairs, value, NULL, weighted, low, high, tries, inverse, trial);
+}
+#endif
+
+/* The one of the two that suits this processor. */
+static void specdec__quant_try(int pairs, const specdec__pair *value, const specdec__pair *weight,
+                               const specdec__pair *weighted, double low, double high, int tries,
+                               const double *inverse, specdec__quant_trial *trial)
+{
+#ifdef SPECDEC__WIDE
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+        specdec__wide_tries(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+        return;
+    }
+#endif
+    specdec__quant_try_two(pairs, value, weight, weighted, low, high, tries, inverse, trial);
+}
+#endif
+
 /* --- the tables ----------------------------------------------------------------------------------------------------- */
 
 /* table.what for all quantised types, by granule and minimum. */
@@ -6017,7 +6151,7 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
 
 #define SPECDEC__AVX2_KERNELS(table, isa) \
     do { \
-        SPECDEC__FLOAT_KERNELS(table, avx2); \
+        SPECDEC__FLOAT_KERNELS(avx2); \
         SPECDEC__GRANULE_KERNELS(table, dot, specdec__##isa##_dot_16_signed, specdec__##isa##_dot_16m, \
                                  specdec__##isa##_dot_32_signed, specdec__##isa##_dot_32m); \
         SPECDEC__X86_KERNELS(table, isa, avx2); \
@@ -6026,36 +6160,19 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
         (table)->name = #isa; \
     } while (0)
 
-#define SPECDEC__FLOAT_KERNELS(table, isa) \
+#define SPECDEC__KERNEL_ENTRY(isa, name, result, parameters) table->name = specdec__##isa##_##name;
+#define SPECDEC__FLOAT_KERNELS(isa) \
     do { \
-        (table)->name = #isa; \
-        (table)->unpack[SPECDEC__TYPE_F32] = specdec__##isa##_unpack_f32; \
-        (table)->unpack[SPECDEC__TYPE_F16] = specdec__##isa##_unpack_f16; \
-        (table)->unpack[SPECDEC__TYPE_BF16] = specdec__##isa##_unpack_bf16; \
-        (table)->dot[SPECDEC__TYPE_F32] = specdec__##isa##_dot_float; \
-        (table)->dot[SPECDEC__TYPE_F16] = specdec__##isa##_dot_float; \
-        (table)->dot[SPECDEC__TYPE_BF16] = specdec__##isa##_dot_float; \
-        (table)->norm = specdec__##isa##_norm; \
-        (table)->quantise = specdec__##isa##_quantise; \
-        (table)->activate[SPECDEC__SILU] = specdec__##isa##_silu; \
-        (table)->activate[SPECDEC__GELU] = specdec__##isa##_gelu; \
-        (table)->rotate = specdec__##isa##_rotate; \
-        (table)->scores = specdec__##isa##_scores; \
-        (table)->softmax = specdec__##isa##_softmax; \
-        (table)->weigh = specdec__##isa##_weigh; \
-        (table)->put = specdec__##isa##_put; \
-        (table)->scale = specdec__##isa##_scale; \
-        (table)->add_scaled = specdec__##isa##_add_scaled; \
-        (table)->cap = specdec__##isa##_cap; \
-        (table)->total = specdec__##isa##_total; \
-        (table)->f16_to_float = specdec__##isa##_f16_to_float; \
-        (table)->float_to_f16 = specdec__##isa##_float_to_f16; \
-        (table)->float_to_codes = specdec__##isa##_float_to_codes; \
-        (table)->codes_to_float = specdec__##isa##_codes_to_float; \
-        (table)->largest = specdec__##isa##_largest; \
-        (table)->hopefuls = specdec__##isa##_hopefuls; \
-        (table)->weights = specdec__##isa##_weights; \
-        (table)->residuals = specdec__##isa##_residuals; \
+        table->name = #isa; \
+        table->unpack[SPECDEC__TYPE_F32] = specdec__##isa##_unpack_f32; \
+        table->unpack[SPECDEC__TYPE_F16] = specdec__##isa##_unpack_f16; \
+        table->unpack[SPECDEC__TYPE_BF16] = specdec__##isa##_unpack_bf16; \
+        table->dot[SPECDEC__TYPE_F32] = specdec__##isa##_dot_float; \
+        table->dot[SPECDEC__TYPE_F16] = specdec__##isa##_dot_float; \
+        table->dot[SPECDEC__TYPE_BF16] = specdec__##isa##_dot_float; \
+        SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_ENTRY, isa) \
+        table->activate[SPECDEC__SILU] = table->silu; \
+        table->activate[SPECDEC__GELU] = table->gelu; \
     } while (0)
 
 /* The same with any table: see specdec__multiply_function. */
@@ -6097,7 +6214,7 @@ static void specdec__kernels_scalar(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__unpack_codes);
     SPECDEC__DOT_KERNELS(table, scalar_dot);
-    SPECDEC__FLOAT_KERNELS(table, scalar);
+    SPECDEC__FLOAT_KERNELS(scalar);
 }
 
 static int specdec__cpu_always(void) { return 1; }
@@ -6105,7 +6222,7 @@ static int specdec__cpu_always(void) { return 1; }
 #ifdef SPECDEC__AVX512
 static void specdec__kernels_sse41(specdec__kernels *table)
 {
-    SPECDEC__FLOAT_KERNELS(table, sse41);
+    SPECDEC__FLOAT_KERNELS(sse41);
     SPECDEC__GRANULE_KERNELS(table, unpack, specdec__sse41_unpack_16, specdec__sse41_unpack_16, specdec__sse41_unpack_32, specdec__sse41_unpack_32);
     SPECDEC__DOT_KERNELS(table, sse41_dot);
     table->unpack[SPECDEC__TYPE_Q4_0] = specdec__sse41_unpack_Q4_0;
@@ -6138,7 +6255,7 @@ void specdec__kernels_avxvnni(specdec__kernels *table)
 
 void specdec__kernels_avx512(specdec__kernels *table)
 {
-    SPECDEC__FLOAT_KERNELS(table, avx512);
+    SPECDEC__FLOAT_KERNELS(avx512);
     SPECDEC__DOT_KERNELS(table, avx512_dot);
     SPECDEC__X86_KERNELS(table, avx512, avx512);
 }
@@ -6217,7 +6334,7 @@ static int specdec__cpu_avx512(void)
 static void specdec__kernels_neon(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__neon_unpack_any);
-    SPECDEC__FLOAT_KERNELS(table, neon);
+    SPECDEC__FLOAT_KERNELS(neon);
     SPECDEC__DOT_KERNELS(table, neon_dot);
     SPECDEC__NEON_UNPACK_TABLE(table, neon);
 }
@@ -6232,7 +6349,7 @@ static void specdec__kernels_dotprod(specdec__kernels *table)
 static void specdec__kernels_i8mm(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__i8mm_unpack_any);
-    SPECDEC__FLOAT_KERNELS(table, neon);
+    SPECDEC__FLOAT_KERNELS(neon);
     SPECDEC__NEON_UNPACK_TABLE(table, i8mm);
     SPECDEC__DOT_KERNELS(table, i8mm_dot);
     table->name = "i8mm";
@@ -6716,20 +6833,6 @@ enum {
 #define SPECDEC__TEXT_NONE UINT32_MAX
 #define SPECDEC__TEXT_BLOCK 16             /* symbols that are searched one by one for the best pair */
 
-/* How a byte-level BPE cuts text into words, by tokenizer.ggml.pre. */
-typedef struct specdec__vocab_words {
-    const char *name;
-    int modern;        /* 0: the GPT-2 expression, 1: the one of Llama 3 and Qwen 2 */
-    int digits;        /* digits per word; 0: any number. With the GPT-2 expression 1 cuts the text around every digit first */
-    int whole_words;   /* a word that is a token is never built from merges */
-    int add_bos;       /* the default for add_bos_token */
-} specdec__vocab_words;
-
-static const specdec__vocab_words specdec__vocab_words_known[] = {
-    {"gpt-2", 0, 0, 0, 0},     {"llama-bpe", 1, 3, 1, 1}, {"llama3", 1, 3, 1, 1},
-    {"llama-v3", 1, 3, 1, 1},  {"qwen2", 1, 1, 0, 0},     {"deepseek-r1-qwen", 1, 1, 0, 0},
-    {"smollm", 0, 1, 0, 0}};
-
 /* Tokens that end a text wherever they exist as control or user-defined tokens. */
 static const char *const specdec__vocab_end_texts[] = {
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>"};
@@ -6737,11 +6840,12 @@ static const char *const specdec__vocab_end_texts[] = {
 /* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are built. */
 typedef struct specdec__vocab {
     int model;                    /* SPECDEC__VOCAB_... */
-    const specdec__vocab_words *words;
+    const struct specdec__vocab_words *words; /* BPE only */
     uint32_t count;               /* tokens */
     uint32_t longest;             /* bytes of the longest token text */
     int32_t bos, eos, eot, eom, unknown; /* ids, -1: none */
     int add_bos, add_eos, add_space_prefix;
+    int strips_space;             /* white space behind most special tokens is dropped */
     int cuts_at_space;            /* SPM: no token has U+2581 behind anything else: no merge crosses that border */
     const unsigned char *texts;   /* the string array in the file */
     size_t texts_size;
@@ -6830,149 +6934,213 @@ static SPECDEC__UNUSED int specdec__vocab_is_end(const specdec__vocab *v, int32_
 
 /* --- characters --------------------------------------------------------------------------------------------------- */
 
-/* Classes of characters as the pre-tokenizers tell them apart: \p{L}, \p{N}, \s and the rest. */
+/* Kinds of characters as the pre-tokenizers tell them apart: \p{L}, \p{N}, \s and the rest. */
 enum { SPECDEC__TEXT_OTHER, SPECDEC__TEXT_LETTER, SPECDEC__TEXT_NUMBER, SPECDEC__TEXT_SPACE, SPECDEC__TEXT_END };
 
-/* (first code point << 2 | class), each entry holding up to the next one */
+/* What the classes of the table below are: a kind, and where in a word such a character may stand. HEAD is the upper
+   case part, [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]; TAIL is the lower case part, [\p{Ll}\p{Lm}\p{Lo}\p{M}]. */
+enum { SPECDEC__TEXT_HEAD = 1, SPECDEC__TEXT_TAIL = 2 };
+enum { SPECDEC__TEXT_UPPER = 5, SPECDEC__TEXT_LOWER, SPECDEC__TEXT_TURNS }; /* TURNS: upper, lower, upper ... */
+
+static const struct {
+    unsigned char kind, cases;
+} specdec__text_class_facts[] = {{SPECDEC__TEXT_OTHER, 0},
+                                 {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL}, /* no case */
+                                 {SPECDEC__TEXT_NUMBER, 0},
+                                 {SPECDEC__TEXT_SPACE, 0},
+                                 {SPECDEC__TEXT_OTHER, SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL}, /* a mark */
+                                 {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD},
+                                 {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_TAIL}};
+
+/* (first code point << 3 | class), each entry holding up to the next one */
 /* BEGIN unicode: written by tools/make-unicode.js, do not edit */
 /* Unicode 17.0 */
 static const uint32_t specdec__text_classes[] = {
-    0x0, 0x27, 0x38, 0x83, 0x84, 0xc2, 0xe8, 0x105, 0x16c, 0x185, 0x1ec, 0x217, 0x218, 0x283, 0x284, 0x2a9, 0x2ac,
-    0x2ca, 0x2d0, 0x2d5, 0x2d8, 0x2e6, 0x2e9, 0x2ec, 0x2f2, 0x2fc, 0x301, 0x35c, 0x361, 0x3dc, 0x3e1, 0xb08, 0xb19,
-    0xb48, 0xb81, 0xb94, 0xbb1, 0xbb4, 0xbb9, 0xbbc, 0xdc1, 0xdd4, 0xdd9, 0xde0, 0xde9, 0xdf8, 0xdfd, 0xe00, 0xe19,
-    0xe1c, 0xe21, 0xe2c, 0xe31, 0xe34, 0xe39, 0xe88, 0xe8d, 0xfd8, 0xfdd, 0x1208, 0x1229, 0x14c0, 0x14c5, 0x155c,
-    0x1565, 0x1568, 0x1581, 0x1624, 0x1741, 0x17ac, 0x17bd, 0x17cc, 0x1881, 0x192c, 0x1982, 0x19a8, 0x19b9, 0x19c0,
-    0x19c5, 0x1b50, 0x1b55, 0x1b58, 0x1b95, 0x1b9c, 0x1bb9, 0x1bc2, 0x1be9, 0x1bf4, 0x1bfd, 0x1c00, 0x1c41, 0x1c44,
-    0x1c49, 0x1cc0, 0x1d35, 0x1e98, 0x1ec5, 0x1ec8, 0x1f02, 0x1f29, 0x1fac, 0x1fd1, 0x1fd8, 0x1fe9, 0x1fec, 0x2001,
-    0x2058, 0x2069, 0x206c, 0x2091, 0x2094, 0x20a1, 0x20a4, 0x2101, 0x2164, 0x2181, 0x21ac, 0x21c1, 0x2220, 0x2225,
-    0x2240, 0x2281, 0x2328, 0x2411, 0x24e8, 0x24f5, 0x24f8, 0x2541, 0x2544, 0x2561, 0x2588, 0x259a, 0x25c0, 0x25c5,
-    0x2604, 0x2615, 0x2634, 0x263d, 0x2644, 0x264d, 0x26a4, 0x26a9, 0x26c4, 0x26c9, 0x26cc, 0x26d9, 0x26e8, 0x26f5,
-    0x26f8, 0x2739, 0x273c, 0x2771, 0x2778, 0x277d, 0x2788, 0x279a, 0x27c1, 0x27c8, 0x27d2, 0x27e8, 0x27f1, 0x27f4,
-    0x2815, 0x282c, 0x283d, 0x2844, 0x284d, 0x28a4, 0x28a9, 0x28c4, 0x28c9, 0x28d0, 0x28d5, 0x28dc, 0x28e1, 0x28e8,
-    0x2965, 0x2974, 0x2979, 0x297c, 0x299a, 0x29c0, 0x29c9, 0x29d4, 0x2a15, 0x2a38, 0x2a3d, 0x2a48, 0x2a4d, 0x2aa4,
-    0x2aa9, 0x2ac4, 0x2ac9, 0x2ad0, 0x2ad5, 0x2ae8, 0x2af5, 0x2af8, 0x2b41, 0x2b44, 0x2b81, 0x2b88, 0x2b9a, 0x2bc0,
-    0x2be5, 0x2be8, 0x2c15, 0x2c34, 0x2c3d, 0x2c44, 0x2c4d, 0x2ca4, 0x2ca9, 0x2cc4, 0x2cc9, 0x2cd0, 0x2cd5, 0x2ce8,
-    0x2cf5, 0x2cf8, 0x2d71, 0x2d78, 0x2d7d, 0x2d88, 0x2d9a, 0x2dc0, 0x2dc5, 0x2dca, 0x2de0, 0x2e0d, 0x2e10, 0x2e15,
-    0x2e2c, 0x2e39, 0x2e44, 0x2e49, 0x2e58, 0x2e65, 0x2e6c, 0x2e71, 0x2e74, 0x2e79, 0x2e80, 0x2e8d, 0x2e94, 0x2ea1,
-    0x2eac, 0x2eb9, 0x2ee8, 0x2f41, 0x2f44, 0x2f9a, 0x2fcc, 0x3015, 0x3034, 0x3039, 0x3044, 0x3049, 0x30a4, 0x30a9,
-    0x30e8, 0x30f5, 0x30f8, 0x3161, 0x316c, 0x3171, 0x3178, 0x3181, 0x3188, 0x319a, 0x31c0, 0x31e2, 0x31fc, 0x3201,
-    0x3204, 0x3215, 0x3234, 0x3239, 0x3244, 0x3249, 0x32a4, 0x32a9, 0x32d0, 0x32d5, 0x32e8, 0x32f5, 0x32f8, 0x3371,
-    0x337c, 0x3381, 0x3388, 0x339a, 0x33c0, 0x33c5, 0x33cc, 0x3411, 0x3434, 0x3439, 0x3444, 0x3449, 0x34ec, 0x34f5,
-    0x34f8, 0x3539, 0x353c, 0x3551, 0x355c, 0x3562, 0x357d, 0x3588, 0x359a, 0x35e4, 0x35e9, 0x3600, 0x3615, 0x365c,
-    0x3669, 0x36c8, 0x36cd, 0x36f0, 0x36f5, 0x36f8, 0x3701, 0x371c, 0x379a, 0x37c0, 0x3805, 0x38c4, 0x38c9, 0x38d0,
-    0x3901, 0x391c, 0x3942, 0x3968, 0x3a05, 0x3a0c, 0x3a11, 0x3a14, 0x3a19, 0x3a2c, 0x3a31, 0x3a90, 0x3a95, 0x3a98,
-    0x3a9d, 0x3ac4, 0x3ac9, 0x3ad0, 0x3af5, 0x3af8, 0x3b01, 0x3b14, 0x3b19, 0x3b1c, 0x3b42, 0x3b68, 0x3b71, 0x3b80,
-    0x3c01, 0x3c04, 0x3c82, 0x3cd0, 0x3d01, 0x3d20, 0x3d25, 0x3db4, 0x3e21, 0x3e34, 0x4001, 0x40ac, 0x40fd, 0x4102,
-    0x4128, 0x4141, 0x4158, 0x4169, 0x4178, 0x4185, 0x4188, 0x4195, 0x419c, 0x41b9, 0x41c4, 0x41d5, 0x4208, 0x4239,
-    0x423c, 0x4242, 0x4268, 0x4281, 0x4318, 0x431d, 0x4320, 0x4335, 0x4338, 0x4341, 0x43ec, 0x43f1, 0x4924, 0x4929,
-    0x4938, 0x4941, 0x495c, 0x4961, 0x4964, 0x4969, 0x4978, 0x4981, 0x4a24, 0x4a29, 0x4a38, 0x4a41, 0x4ac4, 0x4ac9,
-    0x4ad8, 0x4ae1, 0x4afc, 0x4b01, 0x4b04, 0x4b09, 0x4b18, 0x4b21, 0x4b5c, 0x4b61, 0x4c44, 0x4c49, 0x4c58, 0x4c61,
-    0x4d6c, 0x4da6, 0x4df4, 0x4e01, 0x4e40, 0x4e81, 0x4fd8, 0x4fe1, 0x4ff8, 0x5005, 0x59b4, 0x59bd, 0x5a03, 0x5a05,
-    0x5a6c, 0x5a81, 0x5bac, 0x5bba, 0x5bc5, 0x5be4, 0x5c01, 0x5c48, 0x5c7d, 0x5cc8, 0x5d01, 0x5d48, 0x5d81, 0x5db4,
-    0x5db9, 0x5dc4, 0x5e01, 0x5ed0, 0x5f5d, 0x5f60, 0x5f71, 0x5f74, 0x5f82, 0x5fa8, 0x5fc2, 0x5fe8, 0x6042, 0x6068,
-    0x6081, 0x61e4, 0x6201, 0x6214, 0x621d, 0x62a4, 0x62a9, 0x62ac, 0x62c1, 0x63d8, 0x6401, 0x647c, 0x651a, 0x6541,
-    0x65b8, 0x65c1, 0x65d4, 0x6601, 0x66b0, 0x66c1, 0x6728, 0x6742, 0x676c, 0x6801, 0x685c, 0x6881, 0x6954, 0x6a02,
-    0x6a28, 0x6a42, 0x6a68, 0x6a9d, 0x6aa0, 0x6c15, 0x6cd0, 0x6d15, 0x6d34, 0x6d42, 0x6d68, 0x6e0d, 0x6e84, 0x6eb9,
-    0x6ec2, 0x6ee9, 0x6f98, 0x7001, 0x7090, 0x7102, 0x7128, 0x7135, 0x7142, 0x7169, 0x71f8, 0x7201, 0x722c, 0x7241,
-    0x72ec, 0x72f5, 0x7300, 0x73a5, 0x73b4, 0x73b9, 0x73d0, 0x73d5, 0x73dc, 0x73e9, 0x73ec, 0x7401, 0x7700, 0x7801,
-    0x7c58, 0x7c61, 0x7c78, 0x7c81, 0x7d18, 0x7d21, 0x7d38, 0x7d41, 0x7d60, 0x7d65, 0x7d68, 0x7d6d, 0x7d70, 0x7d75,
-    0x7d78, 0x7d7d, 0x7df8, 0x7e01, 0x7ed4, 0x7ed9, 0x7ef4, 0x7ef9, 0x7efc, 0x7f09, 0x7f14, 0x7f19, 0x7f34, 0x7f41,
-    0x7f50, 0x7f59, 0x7f70, 0x7f81, 0x7fb4, 0x7fc9, 0x7fd4, 0x7fd9, 0x7ff4, 0x8003, 0x802c, 0x80a3, 0x80a8, 0x80bf,
-    0x80c0, 0x817f, 0x8180, 0x81c2, 0x81c5, 0x81c8, 0x81d2, 0x81e8, 0x81fd, 0x8202, 0x8228, 0x8241, 0x8274, 0x8409,
-    0x840c, 0x841d, 0x8420, 0x8429, 0x8450, 0x8455, 0x8458, 0x8465, 0x8478, 0x8491, 0x8494, 0x8499, 0x849c, 0x84a1,
-    0x84a4, 0x84a9, 0x84b8, 0x84bd, 0x84e8, 0x84f1, 0x8500, 0x8515, 0x8528, 0x8539, 0x853c, 0x8542, 0x860d, 0x8616,
-    0x8628, 0x9182, 0x9270, 0x93aa, 0x9400, 0x9dda, 0x9e50, 0xb001, 0xb394, 0xb3ad, 0xb3bc, 0xb3c9, 0xb3d0, 0xb3f6,
-    0xb3f8, 0xb401, 0xb498, 0xb49d, 0xb4a0, 0xb4b5, 0xb4b8, 0xb4c1, 0xb5a0, 0xb5bd, 0xb5c0, 0xb601, 0xb65c, 0xb681,
-    0xb69c, 0xb6a1, 0xb6bc, 0xb6c1, 0xb6dc, 0xb6e1, 0xb6fc, 0xb701, 0xb71c, 0xb721, 0xb73c, 0xb741, 0xb75c, 0xb761,
-    0xb77c, 0xb8bd, 0xb8c0, 0xc003, 0xc004, 0xc015, 0xc01e, 0xc020, 0xc086, 0xc0a8, 0xc0c5, 0xc0d8, 0xc0e2, 0xc0ed,
-    0xc0f4, 0xc105, 0xc25c, 0xc275, 0xc280, 0xc285, 0xc3ec, 0xc3f1, 0xc400, 0xc415, 0xc4c0, 0xc4c5, 0xc63c, 0xc64a,
-    0xc658, 0xc681, 0xc700, 0xc7c1, 0xc800, 0xc882, 0xc8a8, 0xc922, 0xc940, 0xc946, 0xc980, 0xca02, 0xca28, 0xcac6,
-    0xcb00, 0xd001, 0x13700, 0x13801, 0x29234, 0x29341, 0x293f8, 0x29401, 0x29834, 0x29841, 0x29882, 0x298a9, 0x298b0,
-    0x29901, 0x299bc, 0x299fd, 0x29a78, 0x29a81, 0x29b9a, 0x29bc0, 0x29c5d, 0x29c80, 0x29c89, 0x29e24, 0x29e2d, 0x29f74,
-    0x29fc5, 0x2a008, 0x2a00d, 0x2a018, 0x2a01d, 0x2a02c, 0x2a031, 0x2a08c, 0x2a0c2, 0x2a0d8, 0x2a101, 0x2a1d0, 0x2a209,
-    0x2a2d0, 0x2a342, 0x2a368, 0x2a3c9, 0x2a3e0, 0x2a3ed, 0x2a3f0, 0x2a3f5, 0x2a3fc, 0x2a402, 0x2a429, 0x2a498, 0x2a4c1,
-    0x2a51c, 0x2a581, 0x2a5f4, 0x2a611, 0x2a6cc, 0x2a73d, 0x2a742, 0x2a768, 0x2a781, 0x2a794, 0x2a799, 0x2a7c2, 0x2a7e9,
-    0x2a7fc, 0x2a801, 0x2a8a4, 0x2a901, 0x2a90c, 0x2a911, 0x2a930, 0x2a942, 0x2a968, 0x2a981, 0x2a9dc, 0x2a9e9, 0x2a9ec,
-    0x2a9f9, 0x2aac0, 0x2aac5, 0x2aac8, 0x2aad5, 0x2aadc, 0x2aae5, 0x2aaf8, 0x2ab01, 0x2ab04, 0x2ab09, 0x2ab0c, 0x2ab6d,
-    0x2ab78, 0x2ab81, 0x2abac, 0x2abc9, 0x2abd4, 0x2ac05, 0x2ac1c, 0x2ac25, 0x2ac3c, 0x2ac45, 0x2ac5c, 0x2ac81, 0x2ac9c,
-    0x2aca1, 0x2acbc, 0x2acc1, 0x2ad6c, 0x2ad71, 0x2ada8, 0x2adc1, 0x2af8c, 0x2afc2, 0x2afe8, 0x2b001, 0x35e90, 0x35ec1,
-    0x35f1c, 0x35f2d, 0x35ff0, 0x3e401, 0x3e9b8, 0x3e9c1, 0x3eb68, 0x3ec01, 0x3ec1c, 0x3ec4d, 0x3ec60, 0x3ec75, 0x3ec78,
-    0x3ec7d, 0x3eca4, 0x3eca9, 0x3ecdc, 0x3ece1, 0x3ecf4, 0x3ecf9, 0x3ecfc, 0x3ed01, 0x3ed08, 0x3ed0d, 0x3ed14, 0x3ed19,
-    0x3eec8, 0x3ef4d, 0x3f4f8, 0x3f541, 0x3f640, 0x3f649, 0x3f720, 0x3f7c1, 0x3f7f0, 0x3f9c1, 0x3f9d4, 0x3f9d9, 0x3fbf4,
-    0x3fc42, 0x3fc68, 0x3fc85, 0x3fcec, 0x3fd05, 0x3fd6c, 0x3fd99, 0x3fefc, 0x3ff09, 0x3ff20, 0x3ff29, 0x3ff40, 0x3ff49,
-    0x3ff60, 0x3ff69, 0x3ff74, 0x40001, 0x40030, 0x40035, 0x4009c, 0x400a1, 0x400ec, 0x400f1, 0x400f8, 0x400fd, 0x40138,
-    0x40141, 0x40178, 0x40201, 0x403ec, 0x4041e, 0x404d0, 0x40502, 0x405e4, 0x4062a, 0x40630, 0x40a01, 0x40a74, 0x40a81,
-    0x40b44, 0x40b86, 0x40bf0, 0x40c01, 0x40c82, 0x40c90, 0x40cb5, 0x40d06, 0x40d09, 0x40d2a, 0x40d2c, 0x40d41, 0x40dd8,
-    0x40e01, 0x40e78, 0x40e81, 0x40f10, 0x40f21, 0x40f40, 0x40f46, 0x40f58, 0x41001, 0x41278, 0x41282, 0x412a8, 0x412c1,
-    0x41350, 0x41361, 0x413f0, 0x41401, 0x414a0, 0x414c1, 0x41590, 0x415c1, 0x415ec, 0x415f1, 0x4162c, 0x41631, 0x4164c,
-    0x41651, 0x41658, 0x4165d, 0x41688, 0x4168d, 0x416c8, 0x416cd, 0x416e8, 0x416ed, 0x416f4, 0x41701, 0x417d0, 0x41801,
-    0x41cdc, 0x41d01, 0x41d58, 0x41d81, 0x41da0, 0x41e01, 0x41e18, 0x41e1d, 0x41ec4, 0x41ec9, 0x41eec, 0x42001, 0x42018,
-    0x42021, 0x42024, 0x42029, 0x420d8, 0x420dd, 0x420e4, 0x420f1, 0x420f4, 0x420fd, 0x42158, 0x42162, 0x42181, 0x421dc,
-    0x421e6, 0x42201, 0x4227c, 0x4229e, 0x422c0, 0x42381, 0x423cc, 0x423d1, 0x423d8, 0x423ee, 0x42401, 0x4245a, 0x42470,
-    0x42481, 0x424e8, 0x42501, 0x42568, 0x42601, 0x426e0, 0x426f2, 0x426f9, 0x42702, 0x42740, 0x4274a, 0x42801, 0x42804,
-    0x42841, 0x42850, 0x42855, 0x42860, 0x42865, 0x428d8, 0x42902, 0x42924, 0x42981, 0x429f6, 0x429fc, 0x42a01, 0x42a76,
-    0x42a80, 0x42b01, 0x42b20, 0x42b25, 0x42b94, 0x42bae, 0x42bc0, 0x42c01, 0x42cd8, 0x42d01, 0x42d58, 0x42d62, 0x42d81,
-    0x42dcc, 0x42de2, 0x42e01, 0x42e48, 0x42ea6, 0x42ec0, 0x43001, 0x43124, 0x43201, 0x432cc, 0x43301, 0x433cc, 0x433ea,
-    0x43401, 0x43490, 0x434c2, 0x434e8, 0x43502, 0x43529, 0x43598, 0x435bd, 0x43618, 0x43982, 0x439fc, 0x43a01, 0x43aa8,
-    0x43ac1, 0x43ac8, 0x43b09, 0x43b20, 0x43c01, 0x43c76, 0x43c9d, 0x43ca0, 0x43cc1, 0x43d18, 0x43d46, 0x43d54, 0x43dc1,
-    0x43e08, 0x43ec1, 0x43f16, 0x43f30, 0x43f81, 0x43fdc, 0x4400d, 0x440e0, 0x4414a, 0x441c0, 0x441c5, 0x441cc, 0x441d5,
-    0x441d8, 0x4420d, 0x442c0, 0x44341, 0x443a4, 0x443c2, 0x443e8, 0x4440d, 0x4449c, 0x444da, 0x44500, 0x44511, 0x44514,
-    0x4451d, 0x44520, 0x44541, 0x445cc, 0x445d9, 0x445dc, 0x4460d, 0x446cc, 0x44705, 0x44714, 0x44742, 0x44769, 0x4476c,
-    0x44771, 0x44774, 0x44786, 0x447d4, 0x44801, 0x44848, 0x4484d, 0x448b0, 0x448fd, 0x44904, 0x44a01, 0x44a1c, 0x44a21,
-    0x44a24, 0x44a29, 0x44a38, 0x44a3d, 0x44a78, 0x44a7d, 0x44aa4, 0x44ac1, 0x44b7c, 0x44bc2, 0x44be8, 0x44c15, 0x44c34,
-    0x44c3d, 0x44c44, 0x44c4d, 0x44ca4, 0x44ca9, 0x44cc4, 0x44cc9, 0x44cd0, 0x44cd5, 0x44ce8, 0x44cf5, 0x44cf8, 0x44d41,
-    0x44d44, 0x44d75, 0x44d88, 0x44e01, 0x44e28, 0x44e2d, 0x44e30, 0x44e39, 0x44e3c, 0x44e41, 0x44ed8, 0x44edd, 0x44ee0,
-    0x44f45, 0x44f48, 0x44f4d, 0x44f50, 0x45001, 0x450d4, 0x4511d, 0x4512c, 0x45142, 0x45168, 0x4517d, 0x45188, 0x45201,
-    0x452c0, 0x45311, 0x45318, 0x4531d, 0x45320, 0x45342, 0x45368, 0x45601, 0x456bc, 0x45761, 0x45770, 0x45801, 0x458c0,
-    0x45911, 0x45914, 0x45942, 0x45968, 0x45a01, 0x45aac, 0x45ae1, 0x45ae4, 0x45b02, 0x45b28, 0x45b42, 0x45b90, 0x45c01,
-    0x45c6c, 0x45cc2, 0x45cf0, 0x45d01, 0x45d1c, 0x46001, 0x460b0, 0x46281, 0x46382, 0x463cc, 0x463fd, 0x4641c, 0x46425,
-    0x46428, 0x46431, 0x46450, 0x46455, 0x4645c, 0x46461, 0x464c0, 0x464fd, 0x46500, 0x46505, 0x46508, 0x46542, 0x46568,
-    0x46681, 0x466a0, 0x466a9, 0x46744, 0x46785, 0x46788, 0x4678d, 0x46790, 0x46801, 0x46804, 0x4682d, 0x468cc, 0x468e9,
-    0x468ec, 0x46941, 0x46944, 0x46971, 0x46a28, 0x46a75, 0x46a78, 0x46ac1, 0x46be4, 0x46f01, 0x46f84, 0x46fc2, 0x46fe8,
-    0x47001, 0x47024, 0x47029, 0x470bc, 0x47101, 0x47104, 0x47142, 0x471b4, 0x471c9, 0x47240, 0x47401, 0x4741c, 0x47421,
-    0x47428, 0x4742d, 0x474c4, 0x47519, 0x4751c, 0x47542, 0x47568, 0x47581, 0x47598, 0x4759d, 0x475a4, 0x475a9, 0x47628,
-    0x47661, 0x47664, 0x47682, 0x476a8, 0x476c1, 0x47770, 0x47782, 0x477a8, 0x47b81, 0x47bcc, 0x47c09, 0x47c0c, 0x47c11,
-    0x47c44, 0x47c49, 0x47cd0, 0x47d42, 0x47d68, 0x47ec1, 0x47ec4, 0x47f02, 0x47f54, 0x48001, 0x48e68, 0x49002, 0x491bc,
-    0x49201, 0x49510, 0x4be41, 0x4bfc4, 0x4c001, 0x4d0c0, 0x4d105, 0x4d11c, 0x4d181, 0x50fec, 0x51001, 0x5191c, 0x58401,
-    0x58478, 0x584c2, 0x584e8, 0x5a001, 0x5a8e4, 0x5a901, 0x5a97c, 0x5a982, 0x5a9a8, 0x5a9c1, 0x5aafc, 0x5ab02, 0x5ab28,
-    0x5ab41, 0x5abb8, 0x5ac01, 0x5acc0, 0x5ad01, 0x5ad10, 0x5ad42, 0x5ad68, 0x5ad6e, 0x5ad88, 0x5ad8d, 0x5ade0, 0x5adf5,
-    0x5ae40, 0x5b501, 0x5b5b4, 0x5b5c2, 0x5b5e8, 0x5b901, 0x5ba02, 0x5ba5c, 0x5ba81, 0x5bae4, 0x5baed, 0x5bb50, 0x5bc01,
-    0x5bd2c, 0x5bd41, 0x5bd44, 0x5be4d, 0x5be80, 0x5bf81, 0x5bf88, 0x5bf8d, 0x5bf90, 0x5bfc9, 0x5bfd2, 0x5bfdc, 0x5c001,
-    0x63358, 0x633fd, 0x6347c, 0x63601, 0x637cc, 0x6bfc1, 0x6bfd0, 0x6bfd5, 0x6bff0, 0x6bff5, 0x6bffc, 0x6c001, 0x6c48c,
-    0x6c4c9, 0x6c4cc, 0x6c541, 0x6c54c, 0x6c555, 0x6c558, 0x6c591, 0x6c5a0, 0x6c5c1, 0x6cbf0, 0x6f001, 0x6f1ac, 0x6f1c1,
-    0x6f1f4, 0x6f201, 0x6f224, 0x6f241, 0x6f268, 0x733c2, 0x733e8, 0x74b02, 0x74b50, 0x74b82, 0x74bd0, 0x74d82, 0x74de4,
-    0x75001, 0x75154, 0x75159, 0x75274, 0x75279, 0x75280, 0x75289, 0x7528c, 0x75295, 0x7529c, 0x752a5, 0x752b4, 0x752b9,
-    0x752e8, 0x752ed, 0x752f0, 0x752f5, 0x75310, 0x75315, 0x75418, 0x7541d, 0x7542c, 0x75435, 0x75454, 0x75459, 0x75474,
-    0x75479, 0x754e8, 0x754ed, 0x754fc, 0x75501, 0x75514, 0x75519, 0x7551c, 0x75529, 0x75544, 0x75549, 0x75a98, 0x75aa1,
-    0x75b04, 0x75b09, 0x75b6c, 0x75b71, 0x75bec, 0x75bf1, 0x75c54, 0x75c59, 0x75cd4, 0x75cd9, 0x75d3c, 0x75d41, 0x75dbc,
-    0x75dc1, 0x75e24, 0x75e29, 0x75ea4, 0x75ea9, 0x75f0c, 0x75f11, 0x75f30, 0x75f3a, 0x76000, 0x77c01, 0x77c7c, 0x77c95,
-    0x77cac, 0x780c1, 0x781b8, 0x78401, 0x784b4, 0x784dd, 0x784f8, 0x78502, 0x78528, 0x78539, 0x7853c, 0x78a41, 0x78ab8,
-    0x78b01, 0x78bb0, 0x78bc2, 0x78be8, 0x79341, 0x793b0, 0x793c2, 0x793e8, 0x79741, 0x797b8, 0x797c1, 0x797c6, 0x797ec,
-    0x79b01, 0x79b7c, 0x79b81, 0x79b8c, 0x79b91, 0x79b98, 0x79b9d, 0x79bb8, 0x79bc1, 0x79bd4, 0x79bf9, 0x79c00, 0x79f81,
-    0x79f9c, 0x79fa1, 0x79fb0, 0x79fb5, 0x79fbc, 0x79fc1, 0x79ffc, 0x7a001, 0x7a314, 0x7a31e, 0x7a340, 0x7a401, 0x7a510,
-    0x7a52d, 0x7a530, 0x7a542, 0x7a568, 0x7b1c6, 0x7b2b0, 0x7b2b6, 0x7b2c0, 0x7b2c6, 0x7b2d4, 0x7b406, 0x7b4b8, 0x7b4be,
-    0x7b4f8, 0x7b801, 0x7b810, 0x7b815, 0x7b880, 0x7b885, 0x7b88c, 0x7b891, 0x7b894, 0x7b89d, 0x7b8a0, 0x7b8a5, 0x7b8cc,
-    0x7b8d1, 0x7b8e0, 0x7b8e5, 0x7b8e8, 0x7b8ed, 0x7b8f0, 0x7b909, 0x7b90c, 0x7b91d, 0x7b920, 0x7b925, 0x7b928, 0x7b92d,
-    0x7b930, 0x7b935, 0x7b940, 0x7b945, 0x7b94c, 0x7b951, 0x7b954, 0x7b95d, 0x7b960, 0x7b965, 0x7b968, 0x7b96d, 0x7b970,
-    0x7b975, 0x7b978, 0x7b97d, 0x7b980, 0x7b985, 0x7b98c, 0x7b991, 0x7b994, 0x7b99d, 0x7b9ac, 0x7b9b1, 0x7b9cc, 0x7b9d1,
-    0x7b9e0, 0x7b9e5, 0x7b9f4, 0x7b9f9, 0x7b9fc, 0x7ba01, 0x7ba28, 0x7ba2d, 0x7ba70, 0x7ba85, 0x7ba90, 0x7ba95, 0x7baa8,
-    0x7baad, 0x7baf0, 0x7c402, 0x7c434, 0x7efc2, 0x7efe8, 0x80001, 0xa9b80, 0xa9c01, 0xae078, 0xae081, 0xb3ab8, 0xb3ac1,
-    0xbaf84, 0xbafc1, 0xbb978, 0xbe001, 0xbe878, 0xc0001, 0xc4d2c, 0xc4d41, 0xcd1e8};
+    0x0, 0x4b, 0x70, 0x103, 0x108, 0x182, 0x1d0, 0x20d, 0x2d8, 0x30e, 0x3d8, 0x42b, 0x430, 0x503, 0x508, 0x551, 0x558,
+    0x592, 0x5a0, 0x5ae, 0x5b0, 0x5ca, 0x5d1, 0x5d8, 0x5e2, 0x5f8, 0x605, 0x6b8, 0x6c5, 0x6fe, 0x7b8, 0x7c6, 0x807,
+    0x9c6, 0x9cf, 0xa4e, 0xa57, 0xbcf, 0xbfe, 0xc0d, 0xc17, 0xc3d, 0xc46, 0xc4d, 0xc66, 0xc75, 0xc96, 0xc9d, 0xcae,
+    0xcb5, 0xcce, 0xce5, 0xcf6, 0xcfd, 0xd07, 0xd3f, 0xd5e, 0xd65, 0xd6e, 0xd75, 0xd86, 0xd8d, 0xd9f, 0xdc5, 0xdce,
+    0xdd9, 0xde5, 0xdee, 0xe01, 0xe25, 0xe36, 0xe3d, 0xe4e, 0xe55, 0xe5f, 0xeee, 0xef7, 0xf86, 0xf8d, 0xf97, 0xfbd,
+    0xfc7, 0x11a6, 0x11d5, 0x11e6, 0x11ed, 0x11fe, 0x120d, 0x1216, 0x121d, 0x1237, 0x1286, 0x14a1, 0x14b6, 0x1581,
+    0x1610, 0x1631, 0x1690, 0x1701, 0x1728, 0x1761, 0x1768, 0x1771, 0x1778, 0x1804, 0x1b87, 0x1ba1, 0x1ba8, 0x1bb5,
+    0x1bbe, 0x1bc0, 0x1bd1, 0x1bde, 0x1bf0, 0x1bfd, 0x1c00, 0x1c35, 0x1c38, 0x1c45, 0x1c58, 0x1c65, 0x1c68, 0x1c75,
+    0x1c86, 0x1c8d, 0x1d10, 0x1d1d, 0x1d66, 0x1e7d, 0x1e86, 0x1e95, 0x1eae, 0x1ec7, 0x1f86, 0x1fa5, 0x1fae, 0x1fb0,
+    0x1fbd, 0x1fc6, 0x1fcd, 0x1fde, 0x1fed, 0x2186, 0x2307, 0x2410, 0x241c, 0x2457, 0x260f, 0x267e, 0x2687, 0x2980,
+    0x298d, 0x2ab8, 0x2ac9, 0x2ad0, 0x2b06, 0x2c48, 0x2c8c, 0x2df0, 0x2dfc, 0x2e00, 0x2e0c, 0x2e18, 0x2e24, 0x2e30,
+    0x2e3c, 0x2e40, 0x2e81, 0x2f58, 0x2f79, 0x2f98, 0x3084, 0x30d8, 0x3101, 0x325c, 0x3302, 0x3350, 0x3371, 0x3384,
+    0x3389, 0x36a0, 0x36a9, 0x36b4, 0x36e8, 0x36fc, 0x3729, 0x373c, 0x3748, 0x3754, 0x3771, 0x3782, 0x37d1, 0x37e8,
+    0x37f9, 0x3800, 0x3881, 0x388c, 0x3891, 0x3984, 0x3a58, 0x3a69, 0x3d34, 0x3d89, 0x3d90, 0x3e02, 0x3e51, 0x3f5c,
+    0x3fa1, 0x3fb0, 0x3fd1, 0x3fd8, 0x3fec, 0x3ff0, 0x4001, 0x40b4, 0x40d1, 0x40dc, 0x4121, 0x412c, 0x4141, 0x414c,
+    0x4170, 0x4201, 0x42cc, 0x42e0, 0x4301, 0x4358, 0x4381, 0x4440, 0x4449, 0x4480, 0x44bc, 0x4501, 0x4654, 0x4710,
+    0x471c, 0x4821, 0x49d4, 0x49e9, 0x49f4, 0x4a81, 0x4a8c, 0x4ac1, 0x4b14, 0x4b20, 0x4b32, 0x4b80, 0x4b89, 0x4c0c,
+    0x4c20, 0x4c29, 0x4c68, 0x4c79, 0x4c88, 0x4c99, 0x4d48, 0x4d51, 0x4d88, 0x4d91, 0x4d98, 0x4db1, 0x4dd0, 0x4de4,
+    0x4de9, 0x4df4, 0x4e28, 0x4e3c, 0x4e48, 0x4e5c, 0x4e71, 0x4e78, 0x4ebc, 0x4ec0, 0x4ee1, 0x4ef0, 0x4ef9, 0x4f14,
+    0x4f20, 0x4f32, 0x4f81, 0x4f90, 0x4fa2, 0x4fd0, 0x4fe1, 0x4fe8, 0x4ff4, 0x4ff8, 0x500c, 0x5020, 0x5029, 0x5058,
+    0x5079, 0x5088, 0x5099, 0x5148, 0x5151, 0x5188, 0x5191, 0x51a0, 0x51a9, 0x51b8, 0x51c1, 0x51d0, 0x51e4, 0x51e8,
+    0x51f4, 0x5218, 0x523c, 0x5248, 0x525c, 0x5270, 0x528c, 0x5290, 0x52c9, 0x52e8, 0x52f1, 0x52f8, 0x5332, 0x5384,
+    0x5391, 0x53ac, 0x53b0, 0x540c, 0x5420, 0x5429, 0x5470, 0x5479, 0x5490, 0x5499, 0x5548, 0x5551, 0x5588, 0x5591,
+    0x55a0, 0x55a9, 0x55d0, 0x55e4, 0x55e9, 0x55f4, 0x5630, 0x563c, 0x5650, 0x565c, 0x5670, 0x5681, 0x5688, 0x5701,
+    0x5714, 0x5720, 0x5732, 0x5780, 0x57c9, 0x57d4, 0x5800, 0x580c, 0x5820, 0x5829, 0x5868, 0x5879, 0x5888, 0x5899,
+    0x5948, 0x5951, 0x5988, 0x5991, 0x59a0, 0x59a9, 0x59d0, 0x59e4, 0x59e9, 0x59f4, 0x5a28, 0x5a3c, 0x5a48, 0x5a5c,
+    0x5a70, 0x5aac, 0x5ac0, 0x5ae1, 0x5af0, 0x5af9, 0x5b14, 0x5b20, 0x5b32, 0x5b80, 0x5b89, 0x5b92, 0x5bc0, 0x5c14,
+    0x5c19, 0x5c20, 0x5c29, 0x5c58, 0x5c71, 0x5c88, 0x5c91, 0x5cb0, 0x5cc9, 0x5cd8, 0x5ce1, 0x5ce8, 0x5cf1, 0x5d00,
+    0x5d19, 0x5d28, 0x5d41, 0x5d58, 0x5d71, 0x5dd0, 0x5df4, 0x5e18, 0x5e34, 0x5e48, 0x5e54, 0x5e70, 0x5e81, 0x5e88,
+    0x5ebc, 0x5ec0, 0x5f32, 0x5f98, 0x6004, 0x6029, 0x6068, 0x6071, 0x6088, 0x6091, 0x6148, 0x6151, 0x61d0, 0x61e4,
+    0x61e9, 0x61f4, 0x6228, 0x6234, 0x6248, 0x6254, 0x6270, 0x62ac, 0x62b8, 0x62c1, 0x62d8, 0x62e1, 0x62f0, 0x6301,
+    0x6314, 0x6320, 0x6332, 0x6380, 0x63c2, 0x63f8, 0x6401, 0x640c, 0x6420, 0x6429, 0x6468, 0x6471, 0x6488, 0x6491,
+    0x6548, 0x6551, 0x65a0, 0x65a9, 0x65d0, 0x65e4, 0x65e9, 0x65f4, 0x6628, 0x6634, 0x6648, 0x6654, 0x6670, 0x66ac,
+    0x66b8, 0x66e1, 0x66f8, 0x6701, 0x6714, 0x6720, 0x6732, 0x6780, 0x6789, 0x679c, 0x67a0, 0x6804, 0x6821, 0x6868,
+    0x6871, 0x6888, 0x6891, 0x69dc, 0x69e9, 0x69f4, 0x6a28, 0x6a34, 0x6a48, 0x6a54, 0x6a71, 0x6a78, 0x6aa1, 0x6abc,
+    0x6ac2, 0x6af9, 0x6b14, 0x6b20, 0x6b32, 0x6bc8, 0x6bd1, 0x6c00, 0x6c0c, 0x6c20, 0x6c29, 0x6cb8, 0x6cd1, 0x6d90,
+    0x6d99, 0x6de0, 0x6de9, 0x6df0, 0x6e01, 0x6e38, 0x6e54, 0x6e58, 0x6e7c, 0x6ea8, 0x6eb4, 0x6eb8, 0x6ec4, 0x6f00,
+    0x6f32, 0x6f80, 0x6f94, 0x6fa0, 0x7009, 0x718c, 0x7191, 0x71a4, 0x71d8, 0x7201, 0x723c, 0x7278, 0x7282, 0x72d0,
+    0x7409, 0x7418, 0x7421, 0x7428, 0x7431, 0x7458, 0x7461, 0x7520, 0x7529, 0x7530, 0x7539, 0x758c, 0x7591, 0x75a4,
+    0x75e9, 0x75f0, 0x7601, 0x7628, 0x7631, 0x7638, 0x7644, 0x7678, 0x7682, 0x76d0, 0x76e1, 0x7700, 0x7801, 0x7808,
+    0x78c4, 0x78d0, 0x7902, 0x79a0, 0x79ac, 0x79b0, 0x79bc, 0x79c0, 0x79cc, 0x79d0, 0x79f4, 0x7a01, 0x7a40, 0x7a49,
+    0x7b68, 0x7b8c, 0x7c28, 0x7c34, 0x7c41, 0x7c6c, 0x7cc0, 0x7ccc, 0x7de8, 0x7e34, 0x7e38, 0x8001, 0x815c, 0x81f9,
+    0x8202, 0x8250, 0x8281, 0x82b4, 0x82d1, 0x82f4, 0x8309, 0x8314, 0x8329, 0x833c, 0x8371, 0x838c, 0x83a9, 0x8414,
+    0x8471, 0x847c, 0x8482, 0x84d4, 0x84f0, 0x8505, 0x8630, 0x863d, 0x8640, 0x866d, 0x8670, 0x8686, 0x87d8, 0x87e1,
+    0x87ee, 0x8801, 0x9248, 0x9251, 0x9270, 0x9281, 0x92b8, 0x92c1, 0x92c8, 0x92d1, 0x92f0, 0x9301, 0x9448, 0x9451,
+    0x9470, 0x9481, 0x9588, 0x9591, 0x95b0, 0x95c1, 0x95f8, 0x9601, 0x9608, 0x9611, 0x9630, 0x9641, 0x96b8, 0x96c1,
+    0x9888, 0x9891, 0x98b0, 0x98c1, 0x9ad8, 0x9aec, 0x9b00, 0x9b4a, 0x9be8, 0x9c01, 0x9c80, 0x9d05, 0x9fb0, 0x9fc6,
+    0x9ff0, 0xa009, 0xb368, 0xb379, 0xb403, 0xb409, 0xb4d8, 0xb501, 0xb758, 0xb772, 0xb789, 0xb7c8, 0xb801, 0xb894,
+    0xb8b0, 0xb8f9, 0xb994, 0xb9a8, 0xba01, 0xba94, 0xbaa0, 0xbb01, 0xbb68, 0xbb71, 0xbb88, 0xbb94, 0xbba0, 0xbc01,
+    0xbda4, 0xbea0, 0xbeb9, 0xbec0, 0xbee1, 0xbeec, 0xbef0, 0xbf02, 0xbf50, 0xbf82, 0xbfd0, 0xc05c, 0xc070, 0xc07c,
+    0xc082, 0xc0d0, 0xc101, 0xc3c8, 0xc401, 0xc42c, 0xc439, 0xc54c, 0xc551, 0xc558, 0xc581, 0xc7b0, 0xc801, 0xc8f8,
+    0xc904, 0xc960, 0xc984, 0xc9e0, 0xca32, 0xca81, 0xcb70, 0xcb81, 0xcba8, 0xcc01, 0xcd60, 0xcd81, 0xce50, 0xce82,
+    0xced8, 0xd001, 0xd0bc, 0xd0e0, 0xd101, 0xd2ac, 0xd2f8, 0xd304, 0xd3e8, 0xd3fc, 0xd402, 0xd450, 0xd482, 0xd4d0,
+    0xd539, 0xd540, 0xd584, 0xd6f0, 0xd704, 0xd760, 0xd804, 0xd829, 0xd9a4, 0xda29, 0xda68, 0xda82, 0xdad0, 0xdb5c,
+    0xdba0, 0xdc04, 0xdc19, 0xdd0c, 0xdd71, 0xdd82, 0xddd1, 0xdf34, 0xdfa0, 0xe001, 0xe124, 0xe1c0, 0xe202, 0xe250,
+    0xe269, 0xe282, 0xe2d1, 0xe3f0, 0xe406, 0xe44d, 0xe456, 0xe458, 0xe485, 0xe5d8, 0xe5ed, 0xe600, 0xe684, 0xe698,
+    0xe6a4, 0xe749, 0xe76c, 0xe771, 0xe7a4, 0xe7a9, 0xe7bc, 0xe7d1, 0xe7d8, 0xe806, 0xe961, 0xeb5e, 0xebc1, 0xebce,
+    0xecd9, 0xee04, 0xf007, 0xf4b6, 0xf4f7, 0xf806, 0xf845, 0xf886, 0xf8b0, 0xf8c5, 0xf8f0, 0xf906, 0xf945, 0xf986,
+    0xf9c5, 0xfa06, 0xfa30, 0xfa45, 0xfa70, 0xfa86, 0xfac0, 0xfacd, 0xfad0, 0xfadd, 0xfae0, 0xfaed, 0xfaf0, 0xfafd,
+    0xfb06, 0xfb45, 0xfb86, 0xfbf0, 0xfc06, 0xfc45, 0xfc86, 0xfcc5, 0xfd06, 0xfd45, 0xfd86, 0xfda8, 0xfdb6, 0xfdc5,
+    0xfde8, 0xfdf6, 0xfdf8, 0xfe16, 0xfe28, 0xfe36, 0xfe45, 0xfe68, 0xfe86, 0xfea0, 0xfeb6, 0xfec5, 0xfee0, 0xff06,
+    0xff45, 0xff68, 0xff96, 0xffa8, 0xffb6, 0xffc5, 0xffe8, 0x10003, 0x10058, 0x10143, 0x10150, 0x1017b, 0x10180,
+    0x102fb, 0x10300, 0x10382, 0x10389, 0x10390, 0x103a2, 0x103d0, 0x103f9, 0x10402, 0x10450, 0x10481, 0x104e8, 0x10684,
+    0x10788, 0x10815, 0x10818, 0x1083d, 0x10840, 0x10856, 0x1085d, 0x10876, 0x10885, 0x1089e, 0x108a0, 0x108ad, 0x108b0,
+    0x108cd, 0x108f0, 0x10925, 0x10928, 0x10935, 0x10938, 0x10945, 0x10948, 0x10955, 0x10970, 0x1097e, 0x10985, 0x109a6,
+    0x109a9, 0x109ce, 0x109d0, 0x109e6, 0x109f5, 0x10a00, 0x10a2d, 0x10a36, 0x10a50, 0x10a76, 0x10a78, 0x10a82, 0x10c1d,
+    0x10c26, 0x10c2a, 0x10c50, 0x12302, 0x124e0, 0x12752, 0x12800, 0x13bb2, 0x13ca0, 0x16005, 0x16186, 0x16305, 0x1630e,
+    0x16315, 0x1632e, 0x1633f, 0x16375, 0x16387, 0x163a6, 0x163ad, 0x163b6, 0x163e1, 0x163f5, 0x16407, 0x16726, 0x16728,
+    0x1675f, 0x1677c, 0x16795, 0x1679e, 0x167a0, 0x167ea, 0x167f0, 0x16806, 0x16930, 0x1693e, 0x16940, 0x1696e, 0x16970,
+    0x16981, 0x16b40, 0x16b79, 0x16b80, 0x16bfc, 0x16c01, 0x16cb8, 0x16d01, 0x16d38, 0x16d41, 0x16d78, 0x16d81, 0x16db8,
+    0x16dc1, 0x16df8, 0x16e01, 0x16e38, 0x16e41, 0x16e78, 0x16e81, 0x16eb8, 0x16ec1, 0x16ef8, 0x16f04, 0x17000, 0x17179,
+    0x17180, 0x18003, 0x18008, 0x18029, 0x1803a, 0x18040, 0x1810a, 0x18154, 0x18180, 0x18189, 0x181b0, 0x181c2, 0x181d9,
+    0x181e8, 0x18209, 0x184b8, 0x184cc, 0x184d8, 0x184e9, 0x18500, 0x18509, 0x187d8, 0x187e1, 0x18800, 0x18829, 0x18980,
+    0x18989, 0x18c78, 0x18c92, 0x18cb0, 0x18d01, 0x18e00, 0x18f81, 0x19000, 0x19102, 0x19150, 0x19242, 0x19280, 0x1928a,
+    0x19300, 0x19402, 0x19450, 0x1958a, 0x19600, 0x1a001, 0x26e00, 0x27001, 0x52468, 0x52681, 0x527f0, 0x52801, 0x53068,
+    0x53081, 0x53102, 0x53151, 0x53160, 0x53207, 0x53371, 0x5337c, 0x53398, 0x533a4, 0x533f0, 0x533f9, 0x53407, 0x534e1,
+    0x534f4, 0x53501, 0x53732, 0x53784, 0x53790, 0x538b9, 0x53900, 0x53917, 0x53986, 0x53997, 0x53b81, 0x53b8e, 0x53bcf,
+    0x53bf7, 0x53c41, 0x53c48, 0x53c5f, 0x53c79, 0x53c87, 0x53ca6, 0x53cb7, 0x53d5d, 0x53d7e, 0x53d85, 0x53da7, 0x53e2d,
+    0x53e3f, 0x53e67, 0x53ee8, 0x53f89, 0x53fad, 0x53fb6, 0x53fb9, 0x53fd6, 0x53fd9, 0x54014, 0x54019, 0x54034, 0x54039,
+    0x5405c, 0x54061, 0x5411c, 0x54140, 0x54164, 0x54168, 0x54182, 0x541b0, 0x54201, 0x543a0, 0x54404, 0x54411, 0x545a4,
+    0x54630, 0x54682, 0x546d0, 0x54704, 0x54791, 0x547c0, 0x547d9, 0x547e0, 0x547e9, 0x547fc, 0x54802, 0x54851, 0x54934,
+    0x54970, 0x54981, 0x54a3c, 0x54aa0, 0x54b01, 0x54be8, 0x54c04, 0x54c21, 0x54d9c, 0x54e08, 0x54e79, 0x54e82, 0x54ed0,
+    0x54f01, 0x54f2c, 0x54f31, 0x54f82, 0x54fd1, 0x54ff8, 0x55001, 0x5514c, 0x551b8, 0x55201, 0x5521c, 0x55221, 0x55264,
+    0x55270, 0x55282, 0x552d0, 0x55301, 0x553b8, 0x553d1, 0x553dc, 0x553f1, 0x55584, 0x55589, 0x55594, 0x555a9, 0x555bc,
+    0x555c9, 0x555f4, 0x55601, 0x5560c, 0x55611, 0x55618, 0x556d9, 0x556f0, 0x55701, 0x5575c, 0x55780, 0x55791, 0x557ac,
+    0x557b8, 0x55809, 0x55838, 0x55849, 0x55878, 0x55889, 0x558b8, 0x55901, 0x55938, 0x55941, 0x55978, 0x55986, 0x55ad8,
+    0x55ae1, 0x55b06, 0x55b49, 0x55b50, 0x55b86, 0x55e01, 0x55f1c, 0x55f58, 0x55f64, 0x55f70, 0x55f82, 0x55fd0, 0x56001,
+    0x6bd20, 0x6bd81, 0x6be38, 0x6be59, 0x6bfe0, 0x7c801, 0x7d370, 0x7d381, 0x7d6d0, 0x7d806, 0x7d838, 0x7d89e, 0x7d8c0,
+    0x7d8e9, 0x7d8f4, 0x7d8f9, 0x7d948, 0x7d951, 0x7d9b8, 0x7d9c1, 0x7d9e8, 0x7d9f1, 0x7d9f8, 0x7da01, 0x7da10, 0x7da19,
+    0x7da28, 0x7da31, 0x7dd90, 0x7de99, 0x7e9f0, 0x7ea81, 0x7ec80, 0x7ec91, 0x7ee40, 0x7ef81, 0x7efe0, 0x7f004, 0x7f080,
+    0x7f104, 0x7f180, 0x7f381, 0x7f3a8, 0x7f3b1, 0x7f7e8, 0x7f882, 0x7f8d0, 0x7f90d, 0x7f9d8, 0x7fa0e, 0x7fad8, 0x7fb31,
+    0x7fdf8, 0x7fe11, 0x7fe40, 0x7fe51, 0x7fe80, 0x7fe91, 0x7fec0, 0x7fed1, 0x7fee8, 0x80001, 0x80060, 0x80069, 0x80138,
+    0x80141, 0x801d8, 0x801e1, 0x801f0, 0x801f9, 0x80270, 0x80281, 0x802f0, 0x80401, 0x807d8, 0x8083a, 0x809a0, 0x80a02,
+    0x80bc8, 0x80c52, 0x80c60, 0x80fec, 0x80ff0, 0x81401, 0x814e8, 0x81501, 0x81688, 0x81704, 0x8170a, 0x817e0, 0x81801,
+    0x81902, 0x81920, 0x81969, 0x81a0a, 0x81a11, 0x81a52, 0x81a58, 0x81a81, 0x81bb4, 0x81bd8, 0x81c01, 0x81cf0, 0x81d01,
+    0x81e20, 0x81e41, 0x81e80, 0x81e8a, 0x81eb0, 0x82005, 0x82146, 0x82281, 0x824f0, 0x82502, 0x82550, 0x82585, 0x826a0,
+    0x826c6, 0x827e0, 0x82801, 0x82940, 0x82981, 0x82b20, 0x82b85, 0x82bd8, 0x82be5, 0x82c58, 0x82c65, 0x82c98, 0x82ca5,
+    0x82cb0, 0x82cbe, 0x82d10, 0x82d1e, 0x82d90, 0x82d9e, 0x82dd0, 0x82dde, 0x82de8, 0x82e01, 0x82fa0, 0x83001, 0x839b8,
+    0x83a01, 0x83ab0, 0x83b01, 0x83b40, 0x83c01, 0x83c30, 0x83c39, 0x83d88, 0x83d91, 0x83dd8, 0x84001, 0x84030, 0x84041,
+    0x84048, 0x84051, 0x841b0, 0x841b9, 0x841c8, 0x841e1, 0x841e8, 0x841f9, 0x842b0, 0x842c2, 0x84301, 0x843b8, 0x843ca,
+    0x84401, 0x844f8, 0x8453a, 0x84580, 0x84701, 0x84798, 0x847a1, 0x847b0, 0x847da, 0x84801, 0x848b2, 0x848e0, 0x84901,
+    0x849d0, 0x84a01, 0x84ad0, 0x84c01, 0x84dc0, 0x84de2, 0x84df1, 0x84e02, 0x84e80, 0x84e92, 0x85001, 0x8500c, 0x85020,
+    0x8502c, 0x85038, 0x85064, 0x85081, 0x850a0, 0x850a9, 0x850c0, 0x850c9, 0x851b0, 0x851c4, 0x851d8, 0x851fc, 0x85202,
+    0x85248, 0x85301, 0x853ea, 0x853f8, 0x85401, 0x854ea, 0x85500, 0x85601, 0x85640, 0x85649, 0x8572c, 0x85738, 0x8575a,
+    0x85780, 0x85801, 0x859b0, 0x85a01, 0x85ab0, 0x85ac2, 0x85b01, 0x85b98, 0x85bc2, 0x85c01, 0x85c90, 0x85d4a, 0x85d80,
+    0x86001, 0x86248, 0x86405, 0x86598, 0x86606, 0x86798, 0x867d2, 0x86801, 0x86924, 0x86940, 0x86982, 0x869d0, 0x86a02,
+    0x86a51, 0x86a85, 0x86b30, 0x86b4c, 0x86b70, 0x86b79, 0x86b86, 0x86c30, 0x87302, 0x873f8, 0x87401, 0x87550, 0x8755c,
+    0x87568, 0x87581, 0x87590, 0x87611, 0x87640, 0x877d4, 0x87801, 0x878ea, 0x87939, 0x87940, 0x87981, 0x87a34, 0x87a8a,
+    0x87aa8, 0x87b81, 0x87c14, 0x87c30, 0x87d81, 0x87e2a, 0x87e60, 0x87f01, 0x87fb8, 0x88004, 0x88019, 0x881c4, 0x88238,
+    0x88292, 0x88384, 0x88389, 0x8839c, 0x883a9, 0x883b0, 0x883fc, 0x88419, 0x88584, 0x885d8, 0x88614, 0x88618, 0x88681,
+    0x88748, 0x88782, 0x887d0, 0x88804, 0x88819, 0x8893c, 0x889a8, 0x889b2, 0x88a00, 0x88a21, 0x88a2c, 0x88a39, 0x88a40,
+    0x88a81, 0x88b9c, 0x88ba0, 0x88bb1, 0x88bb8, 0x88c04, 0x88c19, 0x88d9c, 0x88e09, 0x88e28, 0x88e4c, 0x88e68, 0x88e74,
+    0x88e82, 0x88ed1, 0x88ed8, 0x88ee1, 0x88ee8, 0x88f0a, 0x88fa8, 0x89001, 0x89090, 0x89099, 0x89164, 0x891c0, 0x891f4,
+    0x891f9, 0x8920c, 0x89210, 0x89401, 0x89438, 0x89441, 0x89448, 0x89451, 0x89470, 0x89479, 0x894f0, 0x894f9, 0x89548,
+    0x89581, 0x896fc, 0x89758, 0x89782, 0x897d0, 0x89804, 0x89820, 0x89829, 0x89868, 0x89879, 0x89888, 0x89899, 0x89948,
+    0x89951, 0x89988, 0x89991, 0x899a0, 0x899a9, 0x899d0, 0x899dc, 0x899e9, 0x899f4, 0x89a28, 0x89a3c, 0x89a48, 0x89a5c,
+    0x89a70, 0x89a81, 0x89a88, 0x89abc, 0x89ac0, 0x89ae9, 0x89b14, 0x89b20, 0x89b34, 0x89b68, 0x89b84, 0x89ba8, 0x89c01,
+    0x89c50, 0x89c59, 0x89c60, 0x89c71, 0x89c78, 0x89c81, 0x89db0, 0x89db9, 0x89dc4, 0x89e08, 0x89e14, 0x89e18, 0x89e2c,
+    0x89e30, 0x89e3c, 0x89e58, 0x89e64, 0x89e89, 0x89e94, 0x89e99, 0x89ea0, 0x89f0c, 0x89f18, 0x8a001, 0x8a1ac, 0x8a239,
+    0x8a258, 0x8a282, 0x8a2d0, 0x8a2f4, 0x8a2f9, 0x8a310, 0x8a401, 0x8a584, 0x8a621, 0x8a630, 0x8a639, 0x8a640, 0x8a682,
+    0x8a6d0, 0x8ac01, 0x8ad7c, 0x8adb0, 0x8adc4, 0x8ae08, 0x8aec1, 0x8aee4, 0x8aef0, 0x8b001, 0x8b184, 0x8b208, 0x8b221,
+    0x8b228, 0x8b282, 0x8b2d0, 0x8b401, 0x8b55c, 0x8b5c1, 0x8b5c8, 0x8b602, 0x8b650, 0x8b682, 0x8b720, 0x8b801, 0x8b8d8,
+    0x8b8ec, 0x8b960, 0x8b982, 0x8b9e0, 0x8ba01, 0x8ba38, 0x8c001, 0x8c164, 0x8c1d8, 0x8c505, 0x8c606, 0x8c702, 0x8c798,
+    0x8c7f9, 0x8c838, 0x8c849, 0x8c850, 0x8c861, 0x8c8a0, 0x8c8a9, 0x8c8b8, 0x8c8c1, 0x8c984, 0x8c9b0, 0x8c9bc, 0x8c9c8,
+    0x8c9dc, 0x8c9f9, 0x8ca04, 0x8ca09, 0x8ca14, 0x8ca20, 0x8ca82, 0x8cad0, 0x8cd01, 0x8cd40, 0x8cd51, 0x8ce8c, 0x8cec0,
+    0x8ced4, 0x8cf09, 0x8cf10, 0x8cf19, 0x8cf24, 0x8cf28, 0x8d001, 0x8d00c, 0x8d059, 0x8d19c, 0x8d1d1, 0x8d1dc, 0x8d1f8,
+    0x8d23c, 0x8d240, 0x8d281, 0x8d28c, 0x8d2e1, 0x8d454, 0x8d4d0, 0x8d4e9, 0x8d4f0, 0x8d581, 0x8d7c8, 0x8db04, 0x8db40,
+    0x8de01, 0x8df08, 0x8df82, 0x8dfd0, 0x8e001, 0x8e048, 0x8e051, 0x8e17c, 0x8e1b8, 0x8e1c4, 0x8e201, 0x8e208, 0x8e282,
+    0x8e368, 0x8e391, 0x8e480, 0x8e494, 0x8e540, 0x8e54c, 0x8e5b8, 0x8e801, 0x8e838, 0x8e841, 0x8e850, 0x8e859, 0x8e98c,
+    0x8e9b8, 0x8e9d4, 0x8e9d8, 0x8e9e4, 0x8e9f0, 0x8e9fc, 0x8ea31, 0x8ea3c, 0x8ea40, 0x8ea82, 0x8ead0, 0x8eb01, 0x8eb30,
+    0x8eb39, 0x8eb48, 0x8eb51, 0x8ec54, 0x8ec78, 0x8ec84, 0x8ec90, 0x8ec9c, 0x8ecc1, 0x8ecc8, 0x8ed02, 0x8ed50, 0x8ed81,
+    0x8eee0, 0x8ef02, 0x8ef50, 0x8f701, 0x8f79c, 0x8f7b8, 0x8f804, 0x8f811, 0x8f81c, 0x8f821, 0x8f888, 0x8f891, 0x8f9a4,
+    0x8f9d8, 0x8f9f4, 0x8fa18, 0x8fa82, 0x8fad4, 0x8fad8, 0x8fd81, 0x8fd88, 0x8fe02, 0x8fea8, 0x90001, 0x91cd0, 0x92002,
+    0x92378, 0x92401, 0x92a20, 0x97c81, 0x97f88, 0x98001, 0x9a180, 0x9a204, 0x9a209, 0x9a23c, 0x9a2b0, 0x9a301, 0xa1fd8,
+    0xa2001, 0xa3238, 0xb0801, 0xb08f4, 0xb0982, 0xb09d0, 0xb4001, 0xb51c8, 0xb5201, 0xb52f8, 0xb5302, 0xb5350, 0xb5381,
+    0xb55f8, 0xb5602, 0xb5650, 0xb5681, 0xb5770, 0xb5784, 0xb57a8, 0xb5801, 0xb5984, 0xb59b8, 0xb5a01, 0xb5a20, 0xb5a82,
+    0xb5ad0, 0xb5ada, 0xb5b10, 0xb5b19, 0xb5bc0, 0xb5be9, 0xb5c80, 0xb6a01, 0xb6b68, 0xb6b82, 0xb6bd0, 0xb7205, 0xb7306,
+    0xb7402, 0xb74b8, 0xb7505, 0xb75c8, 0xb75de, 0xb76a0, 0xb7801, 0xb7a58, 0xb7a7c, 0xb7a81, 0xb7a8c, 0xb7c40, 0xb7c7c,
+    0xb7c99, 0xb7d00, 0xb7f01, 0xb7f10, 0xb7f19, 0xb7f24, 0xb7f28, 0xb7f84, 0xb7f91, 0xb7fa2, 0xb7fb8, 0xb8001, 0xc66b0,
+    0xc67f9, 0xc68f8, 0xc6c01, 0xc6f98, 0xd7f81, 0xd7fa0, 0xd7fa9, 0xd7fe0, 0xd7fe9, 0xd7ff8, 0xd8001, 0xd8918, 0xd8991,
+    0xd8998, 0xd8a81, 0xd8a98, 0xd8aa9, 0xd8ab0, 0xd8b21, 0xd8b40, 0xd8b81, 0xd97e0, 0xde001, 0xde358, 0xde381, 0xde3e8,
+    0xde401, 0xde448, 0xde481, 0xde4d0, 0xde4ec, 0xde4f8, 0xe6782, 0xe67d0, 0xe7804, 0xe7970, 0xe7984, 0xe7a38, 0xe8b2c,
+    0xe8b50, 0xe8b6c, 0xe8b98, 0xe8bdc, 0xe8c18, 0xe8c2c, 0xe8c60, 0xe8d54, 0xe8d70, 0xe9214, 0xe9228, 0xe9602, 0xe96a0,
+    0xe9702, 0xe97a0, 0xe9b02, 0xe9bc8, 0xea005, 0xea0d6, 0xea1a5, 0xea276, 0xea2a8, 0xea2b6, 0xea345, 0xea416, 0xea4e5,
+    0xea4e8, 0xea4f5, 0xea500, 0xea515, 0xea518, 0xea52d, 0xea538, 0xea54d, 0xea568, 0xea575, 0xea5b6, 0xea5d0, 0xea5de,
+    0xea5e0, 0xea5ee, 0xea620, 0xea62e, 0xea685, 0xea756, 0xea825, 0xea830, 0xea83d, 0xea858, 0xea86d, 0xea8a8, 0xea8b5,
+    0xea8e8, 0xea8f6, 0xea9c5, 0xea9d0, 0xea9dd, 0xea9f8, 0xeaa05, 0xeaa28, 0xeaa35, 0xeaa38, 0xeaa55, 0xeaa88, 0xeaa96,
+    0xeab65, 0xeac36, 0xead05, 0xeadd6, 0xeaea5, 0xeaf76, 0xeb045, 0xeb116, 0xeb1e5, 0xeb2b6, 0xeb385, 0xeb456, 0xeb530,
+    0xeb545, 0xeb608, 0xeb616, 0xeb6d8, 0xeb6e6, 0xeb715, 0xeb7d8, 0xeb7e6, 0xeb8a8, 0xeb8b6, 0xeb8e5, 0xeb9a8, 0xeb9b6,
+    0xeba78, 0xeba86, 0xebab5, 0xebb78, 0xebb86, 0xebc48, 0xebc56, 0xebc85, 0xebd48, 0xebd56, 0xebe18, 0xebe26, 0xebe55,
+    0xebe5e, 0xebe60, 0xebe72, 0xec000, 0xed004, 0xed1b8, 0xed1dc, 0xed368, 0xed3ac, 0xed3b0, 0xed424, 0xed428, 0xed4dc,
+    0xed500, 0xed50c, 0xed580, 0xef806, 0xef851, 0xef85e, 0xef8f8, 0xef92e, 0xef958, 0xf0004, 0xf0038, 0xf0044, 0xf00c8,
+    0xf00dc, 0xf0110, 0xf011c, 0xf0128, 0xf0134, 0xf0158, 0xf0181, 0xf0370, 0xf047c, 0xf0480, 0xf0801, 0xf0968, 0xf0984,
+    0xf09b9, 0xf09f0, 0xf0a02, 0xf0a50, 0xf0a71, 0xf0a78, 0xf1481, 0xf1574, 0xf1578, 0xf1601, 0xf1764, 0xf1782, 0xf17d0,
+    0xf2681, 0xf2764, 0xf2782, 0xf27d0, 0xf2e81, 0xf2f74, 0xf2f81, 0xf2f8a, 0xf2fd8, 0xf3601, 0xf36f8, 0xf3701, 0xf371c,
+    0xf3721, 0xf3734, 0xf3739, 0xf3774, 0xf3781, 0xf37ac, 0xf37b0, 0xf37f1, 0xf3800, 0xf3f01, 0xf3f38, 0xf3f41, 0xf3f60,
+    0xf3f69, 0xf3f78, 0xf3f81, 0xf3ff8, 0xf4001, 0xf4628, 0xf463a, 0xf4684, 0xf46b8, 0xf4805, 0xf4916, 0xf4a24, 0xf4a59,
+    0xf4a60, 0xf4a82, 0xf4ad0, 0xf638a, 0xf6560, 0xf656a, 0xf6580, 0xf658a, 0xf65a8, 0xf680a, 0xf6970, 0xf697a, 0xf69f0,
+    0xf7001, 0xf7020, 0xf7029, 0xf7100, 0xf7109, 0xf7118, 0xf7121, 0xf7128, 0xf7139, 0xf7140, 0xf7149, 0xf7198, 0xf71a1,
+    0xf71c0, 0xf71c9, 0xf71d0, 0xf71d9, 0xf71e0, 0xf7211, 0xf7218, 0xf7239, 0xf7240, 0xf7249, 0xf7250, 0xf7259, 0xf7260,
+    0xf7269, 0xf7280, 0xf7289, 0xf7298, 0xf72a1, 0xf72a8, 0xf72b9, 0xf72c0, 0xf72c9, 0xf72d0, 0xf72d9, 0xf72e0, 0xf72e9,
+    0xf72f0, 0xf72f9, 0xf7300, 0xf7309, 0xf7318, 0xf7321, 0xf7328, 0xf7339, 0xf7358, 0xf7361, 0xf7398, 0xf73a1, 0xf73c0,
+    0xf73c9, 0xf73e8, 0xf73f1, 0xf73f8, 0xf7401, 0xf7450, 0xf7459, 0xf74e0, 0xf7509, 0xf7520, 0xf7529, 0xf7550, 0xf7559,
+    0xf75e0, 0xf8802, 0xf8868, 0xfdf82, 0xfdfd0, 0x100001, 0x153700, 0x153801, 0x15c0f0, 0x15c101, 0x167570, 0x167581,
+    0x175f08, 0x175f81, 0x1772f0, 0x17c001, 0x17d0f0, 0x180001, 0x189a58, 0x189a81, 0x19a3d0, 0x700804, 0x700f80};
 /* END unicode */
 
+/* The class of a character: an index of specdec__text_class_facts. */
 static int specdec__text_class(uint32_t code)
 {
     size_t low = 0, high = SPECDEC__COUNT(specdec__text_classes);
+    int found;
 
     while (high - low > 1) {
         size_t middle = (low + high) / 2;
 
-        if (specdec__text_classes[middle] >> 2 <= code)
+        if (specdec__text_classes[middle] >> 3 <= code)
             low = middle;
         else
             high = middle;
     }
-    return (int)(specdec__text_classes[low] & 3);
+    found = (int)(specdec__text_classes[low] & 7);
+    if (found == SPECDEC__TEXT_TURNS)
+        return (code - (specdec__text_classes[low] >> 3)) % 2 ? SPECDEC__TEXT_LOWER : SPECDEC__TEXT_UPPER;
+    return found;
 }
 
 /* Bytes of the UTF-8 sequence that begins at text, 1..4, or minus the bytes present when it is cut off but could still
@@ -7005,16 +7173,20 @@ static int specdec__text_sequence(const unsigned char *text, size_t length)
 typedef struct specdec__text_character {
     uint32_t code; /* U+FFFD for an invalid byte */
     int size;      /* bytes; 0 at the end of the text */
-    int kind;      /* SPECDEC__TEXT_... */
+    int kind;      /* SPECDEC__TEXT_OTHER to SPECDEC__TEXT_END */
+    int cases;     /* SPECDEC__TEXT_HEAD, SPECDEC__TEXT_TAIL, both or neither */
 } specdec__text_character;
 
+/* The character that begins at a place of a text. */
 static specdec__text_character specdec__text_character_at(const unsigned char *text, size_t length, size_t at)
 {
     specdec__text_character c;
+    int found;
 
     c.code = 0xfffd;
     c.size = 0;
     c.kind = SPECDEC__TEXT_END;
+    c.cases = 0;
     if (at >= length)
         return c;
     c.size = specdec__text_sequence(text + at, length - at);
@@ -7026,7 +7198,9 @@ static specdec__text_character specdec__text_character_at(const unsigned char *t
     case 4: c.code = (text[0] & 7u) << 18 | (text[1] & 63u) << 12 | (text[2] & 63u) << 6 | (text[3] & 63u); break;
     default: c.size = 1; break;
     }
-    c.kind = specdec__text_class(c.code);
+    found = specdec__text_class(c.code);
+    c.kind = specdec__text_class_facts[found].kind;
+    c.cases = specdec__text_class_facts[found].cases;
     return c;
 }
 
@@ -7073,6 +7247,186 @@ SPECDEC__INLINE size_t specdec__text_spell(int model, unsigned char byte, unsign
     out[1] = (unsigned char)(0x80 | (code & 63));
     return 2;
 }
+
+/* --- words -------------------------------------------------------------------------------------------------------- */
+
+/* Where a run of at most limit characters of one kind ends that begins at a place. */
+static size_t specdec__text_skip(const unsigned char *text, size_t length, size_t at, int kind, size_t limit)
+{
+    while (limit--) {
+        specdec__text_character c = specdec__text_character_at(text, length, at);
+
+        if (c.kind != kind)
+            break;
+        at += (size_t)c.size;
+    }
+    return at;
+}
+
+/* 's 't 'm 'd 're 've 'll at the beginning of a text: its bytes, 0 when there is none. fold: upper case, too. */
+static size_t specdec__text_contraction(const unsigned char *text, size_t length, int fold)
+{
+    int a = length > 1 && text[0] == '\'' ? text[1] : 0, b = length > 2 ? text[2] : 0;
+
+    if (fold) {
+        a |= 32;
+        b |= 32;
+    }
+    if (a == 's' || a == 't' || a == 'm' || a == 'd')
+        return 2;
+    return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 3 : 0;
+}
+
+/* \s+(?!\S)|\s+ at the beginning of a text: white space that leaves its last character to what follows. */
+static size_t specdec__text_white(const unsigned char *text, size_t length)
+{
+    size_t at = 0, last = 0;
+
+    for (;;) {
+        specdec__text_character c = specdec__text_character_at(text, length, at);
+
+        if (c.kind != SPECDEC__TEXT_SPACE)
+            return at == length || !last ? at : last;
+        last = at;
+        at += (size_t)c.size;
+    }
+}
+
+/* The ways to cut text into words: functions that give the bytes of the first word of a text (length > 0). digits: of
+   a number in one word at most. */
+typedef size_t specdec__text_word_function(const unsigned char *text, size_t length, size_t digits);
+
+/* 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ (GPT-2). */
+static size_t specdec__text_word_gpt2(const unsigned char *text, size_t length, size_t digits)
+{
+    size_t contraction = specdec__text_contraction(text, length, 0), from = text[0] == ' ';
+    specdec__text_character c;
+
+    (void)digits;
+    if (contraction)
+        return contraction;
+    c = specdec__text_character_at(text, length, from);
+    if (c.kind == SPECDEC__TEXT_SPACE || c.kind == SPECDEC__TEXT_END)
+        return specdec__text_white(text, length);
+    return specdec__text_skip(text, length, from, c.kind, SIZE_MAX);
+}
+
+/* The same where every digit is a text of its own, as are the parts between them (StarCoder, SmolLM). */
+static size_t specdec__text_word_gpt2_digits(const unsigned char *text, size_t length, size_t digits)
+{
+    size_t at = specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, 1), end;
+
+    if (at)
+        return at;
+    end = specdec__text_word_gpt2(text, length, digits);
+    while (at < length) {
+        specdec__text_character c = specdec__text_character_at(text, length, at);
+
+        if (c.kind == SPECDEC__TEXT_NUMBER)
+            return specdec__text_word_gpt2(text, at, digits);
+        if (at >= end && c.kind != SPECDEC__TEXT_SPACE)
+            break;
+        at += (size_t)c.size;
+    }
+    return end;
+}
+
+/* \p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+ at the beginning of a text: what is left when no
+   letters begin it. slashes: [\r\n/]* */
+static size_t specdec__text_word_rest(const unsigned char *text, size_t length, size_t digits, int slashes)
+{
+    size_t from = text[0] == ' ', end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, digits);
+
+    if (end)
+        return end;
+    end = specdec__text_skip(text, length, from, SPECDEC__TEXT_OTHER, SIZE_MAX);
+    if (end > from) {
+        while (end < length && (text[end] == '\r' || text[end] == '\n' || (slashes && text[end] == '/')))
+            end++;
+        return end;
+    }
+    for (end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX); end; end--)
+        if (text[end - 1] == '\r' || text[end - 1] == '\n')
+            return end;
+    return specdec__text_white(text, length);
+}
+
+/* [^\r\n\p{L}\p{N}]? at the beginning of a text: what letters may have before them, in bytes. */
+static size_t specdec__text_before_letters(specdec__text_character c)
+{
+    return c.kind == SPECDEC__TEXT_LETTER || c.kind == SPECDEC__TEXT_NUMBER || c.code == '\r' || c.code == '\n'
+               ? 0
+               : (size_t)c.size;
+}
+
+/* (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+| and the rest (Llama 3: digits 3, Qwen 2: digits 1). */
+static size_t specdec__text_word_modern(const unsigned char *text, size_t length, size_t digits)
+{
+    size_t contraction = specdec__text_contraction(text, length, 1);
+    size_t from = specdec__text_before_letters(specdec__text_character_at(text, length, 0));
+    size_t end = specdec__text_skip(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
+
+    if (contraction)
+        return contraction;
+    return end > from ? end : specdec__text_word_rest(text, length, digits, 0);
+}
+
+/* Where HEAD* TAIL+ ends that begins at a place; the place itself when there is none. */
+static size_t specdec__text_head_and_tail(const unsigned char *text, size_t length, size_t at)
+{
+    specdec__text_character c = specdec__text_character_at(text, length, at);
+    size_t end = at;
+
+    for (; c.cases & SPECDEC__TEXT_HEAD; c = specdec__text_character_at(text, length, at)) {
+        at += (size_t)c.size;
+        if (c.cases & SPECDEC__TEXT_TAIL)
+            end = at; /* as a tail of one character, if no better one follows */
+    }
+    for (; c.cases & SPECDEC__TEXT_TAIL; c = specdec__text_character_at(text, length, at))
+        end = at += (size_t)c.size;
+    return end;
+}
+
+/* [^\r\n\p{L}\p{N}]?HEAD*TAIL+C?|[^\r\n\p{L}\p{N}]?HEAD+TAIL*C?| and the rest with slashes, where C is
+   (?i:'s|'t|'re|'ve|'m|'ll|'d) (GPT-4o: digits 3). The second one only ever meets upper case. */
+static size_t specdec__text_word_cased(const unsigned char *text, size_t length, size_t digits)
+{
+    specdec__text_character c = specdec__text_character_at(text, length, 0);
+    size_t from = specdec__text_before_letters(c), end = specdec__text_head_and_tail(text, length, from);
+    int mark = from && c.cases; /* a word of its own, if need be */
+
+    if (end == from && !mark)
+        end = specdec__text_skip(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
+    if (end > from || mark)
+        return end + specdec__text_contraction(text + end, length - end, 1);
+    return specdec__text_word_rest(text, length, digits, 1);
+}
+
+/* How a byte-level BPE cuts text into words, by tokenizer.ggml.pre. */
+typedef struct specdec__vocab_words {
+    const char *name;
+    specdec__text_word_function *word;
+    size_t digits;
+    int whole_words;   /* a word that is a token is never built from merges */
+    int add_bos;       /* the default for add_bos_token */
+} specdec__vocab_words;
+
+/* Who has them: "smaug-bpe" SmolLM3; "dbrx" Phi-4 and Granite 4; "refact" Granite 3; "starcoder" older ones; "gpt-4o"
+   Phi-4-mini. */
+static const specdec__vocab_words specdec__vocab_words_known[] = {
+    {"gpt-2", specdec__text_word_gpt2, 0, 0, 0},
+    {"llama-bpe", specdec__text_word_modern, 3, 1, 1},
+    {"llama3", specdec__text_word_modern, 3, 1, 1},
+    {"llama-v3", specdec__text_word_modern, 3, 1, 1},
+    {"smaug-bpe", specdec__text_word_modern, 3, 0, 0},
+    {"dbrx", specdec__text_word_modern, 3, 0, 0},
+    {"qwen2", specdec__text_word_modern, 1, 0, 0},
+    {"deepseek-r1-qwen", specdec__text_word_modern, 1, 0, 0},
+    {"gpt-4o", specdec__text_word_cased, 3, 0, 0},
+    {"llama4", specdec__text_word_cased, 3, 0, 0},
+    {"smollm", specdec__text_word_gpt2_digits, 1, 0, 0},
+    {"starcoder", specdec__text_word_gpt2_digits, 1, 0, 0},
+    {"refact", specdec__text_word_gpt2_digits, 1, 0, 0}};
 
 /* --- vocabulary: looking up --------------------------------------------------------------------------------------- */
 
@@ -7271,6 +7625,32 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
         return specdec__vocab_unknown_words(words, error);
     v->add_bos = v->words->add_bos;
     return SPECDEC_OK;
+}
+
+/* Phi-3's own tokenizer drops white space behind special tokens. Its vocabulary in GGUF does not say so; the model's
+   name, "Phi3", "phi-3-mini", "Phi 3.5", is all there is. */
+static int specdec__vocab_is_phi3(const specdec__gguf *gguf)
+{
+    specdec__bytes name;
+    size_t i;
+
+    if (specdec__gguf_get_string(gguf, "general.name", &name, NULL) || !name.data)
+        return 0;
+    for (i = 0; i + 4 <= name.size; i++) {
+        const unsigned char *at = name.data + i;
+        int dash = i + 5 <= name.size && (at[3] == '-' || at[3] == ' ' || at[3] == '_');
+
+        if ((at[0] | 32) == 'p' && (at[1] | 32) == 'h' && (at[2] | 32) == 'i' && at[3 + dash] == '3')
+            return 1;
+    }
+    return 0;
+}
+
+/* Does this special token take the white space behind it with it? */
+static int specdec__vocab_strips(const specdec__vocab *v, specdec__bytes text)
+{
+    return v->strips_space && !specdec__bytes_equal(text, "<unk>", 5) && !specdec__bytes_equal(text, "<s>", 3) &&
+           !specdec__bytes_equal(text, "<|endoftext|>", 13);
 }
 
 /* Ids of special tokens and the flags. */
@@ -7551,6 +7931,7 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     v->count = (uint32_t)source.tokens.count;
     v->texts = source.tokens.items;
     v->texts_size = source.tokens.bytes;
+    v->strips_space = specdec__vocab_is_phi3(gguf);
     result = specdec__vocab_read_ids(v, gguf, error);
     if (!result)
         result = specdec__vocab_read_arrays(v, gguf, &source, error);
@@ -7612,110 +7993,6 @@ static SPECDEC__UNUSED int specdec__vocab_compare(const specdec__vocab *a, const
     return a->count == b->count ? SPECDEC__VOCAB_SAME : SPECDEC__VOCAB_PADDED;
 }
 
-/* --- tokenizing: words -------------------------------------------------------------------------------------------- */
-
-/* Where a run of at most limit characters of one kind ends that begins at a place. */
-static size_t specdec__text_skip(const unsigned char *text, size_t length, size_t at, int kind, size_t limit)
-{
-    while (limit--) {
-        specdec__text_character c = specdec__text_character_at(text, length, at);
-
-        if (c.kind != kind)
-            break;
-        at += (size_t)c.size;
-    }
-    return at;
-}
-
-/* 's 't 'm 'd 're 've 'll at the beginning of a text: its bytes, 0 when there is none. fold: upper case, too. */
-static size_t specdec__text_contraction(const unsigned char *text, size_t length, int fold)
-{
-    int a = length > 1 && text[0] == '\'' ? text[1] : 0, b = length > 2 ? text[2] : 0;
-
-    if (fold) {
-        a |= 32;
-        b |= 32;
-    }
-    if (a == 's' || a == 't' || a == 'm' || a == 'd')
-        return 2;
-    return (a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l') ? 3 : 0;
-}
-
-/* \s+(?!\S)|\s+ at the beginning of a text: white space that leaves its last character to what follows. */
-static size_t specdec__text_white(const unsigned char *text, size_t length)
-{
-    size_t at = 0, last = 0;
-
-    for (;;) {
-        specdec__text_character c = specdec__text_character_at(text, length, at);
-
-        if (c.kind != SPECDEC__TEXT_SPACE)
-            return at == length || !last ? at : last;
-        last = at;
-        at += (size_t)c.size;
-    }
-}
-
-/* The first word of a text (length > 0), in bytes, by
-   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+ (GPT-2). */
-static size_t specdec__text_word_gpt2(const unsigned char *text, size_t length)
-{
-    size_t contraction = specdec__text_contraction(text, length, 0), from = text[0] == ' ';
-    specdec__text_character c;
-
-    if (contraction)
-        return contraction;
-    c = specdec__text_character_at(text, length, from);
-    if (c.kind == SPECDEC__TEXT_SPACE || c.kind == SPECDEC__TEXT_END)
-        return specdec__text_white(text, length);
-    return specdec__text_skip(text, length, from, c.kind, SIZE_MAX);
-}
-
-/* The same where every digit is a text of its own, as are the parts between them (SmolLM). */
-static size_t specdec__text_word_gpt2_digits(const unsigned char *text, size_t length)
-{
-    size_t end = specdec__text_word_gpt2(text, length), at = 0;
-
-    while (at < length) {
-        specdec__text_character c = specdec__text_character_at(text, length, at);
-
-        if (c.kind == SPECDEC__TEXT_NUMBER)
-            return at ? specdec__text_word_gpt2(text, at) : (size_t)c.size;
-        if (at >= end && c.kind != SPECDEC__TEXT_SPACE)
-            break;
-        at += (size_t)c.size;
-    }
-    return end;
-}
-
-/* The same by (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,digits}| ?[^\s\p{L}\p{N}]+[\r\n]*|
-   \s*[\r\n]+|\s+(?!\S)|\s+ (Llama 3: digits 3, Qwen 2: digits 1). */
-static size_t specdec__text_word_modern(const unsigned char *text, size_t length, int digits)
-{
-    size_t contraction = specdec__text_contraction(text, length, 1), from = text[0] == ' ', end;
-    specdec__text_character c = specdec__text_character_at(text, length, 0), next;
-
-    if (contraction)
-        return contraction;
-    if (c.kind == SPECDEC__TEXT_LETTER)
-        return specdec__text_skip(text, length, 0, SPECDEC__TEXT_LETTER, SIZE_MAX);
-    if (c.kind == SPECDEC__TEXT_NUMBER)
-        return specdec__text_skip(text, length, 0, SPECDEC__TEXT_NUMBER, (size_t)digits);
-    next = specdec__text_character_at(text, length, (size_t)c.size);
-    if (c.code != '\r' && c.code != '\n' && next.kind == SPECDEC__TEXT_LETTER)
-        return specdec__text_skip(text, length, (size_t)c.size, SPECDEC__TEXT_LETTER, SIZE_MAX);
-    end = specdec__text_skip(text, length, from, SPECDEC__TEXT_OTHER, SIZE_MAX);
-    if (end > from) {
-        while (end < length && (text[end] == '\r' || text[end] == '\n'))
-            end++;
-        return end;
-    }
-    for (end = specdec__text_skip(text, length, 0, SPECDEC__TEXT_SPACE, SIZE_MAX); end; end--)
-        if (text[end - 1] == '\r' || text[end - 1] == '\n')
-            return end;
-    return specdec__text_white(text, length);
-}
-
 /* Bytes of the first stretch of a text (length > 0) that can be merged on its own. */
 static size_t specdec__text_stretch(const specdec__vocab *v, const unsigned char *text, size_t length)
 {
@@ -7723,9 +8000,7 @@ static size_t specdec__text_stretch(const specdec__vocab *v, const unsigned char
     int was_space = 1;
 
     if (v->model == SPECDEC__VOCAB_BPE)
-        return v->words->modern   ? specdec__text_word_modern(text, length, v->words->digits)
-               : v->words->digits ? specdec__text_word_gpt2_digits(text, length)
-                                  : specdec__text_word_gpt2(text, length);
+        return v->words->word(text, length, v->words->digits);
     if (!v->cuts_at_space)
         return length;
     while (at < length) {
@@ -7875,7 +8150,8 @@ static void specdec__text_merge(specdec__text_merger *m)
     }
 }
 
-/* A symbol that is no token: its bytes where the vocabulary has them all, else the unknown token, else nothing. */
+/* A symbol that is no token: its bytes where the vocabulary has them all; else SPM writes the unknown token if there is
+   one, BPE nothing (StarCoder's has no tokens for bytes that UTF-8 never has). */
 static void specdec__text_emit_bytes(const specdec__text_merger *m, size_t at, specdec__text_sink *sink)
 {
     unsigned char spelled[3];
@@ -7892,7 +8168,7 @@ static void specdec__text_emit_bytes(const specdec__text_merger *m, size_t at, s
                 else if (pass)
                     specdec__text_emit(sink, m->v->byte_token[spelled[j]]);
         }
-    if (known || m->v->unknown < 0 || sink->after_unknown)
+    if (known || bpe || m->v->unknown < 0 || sink->after_unknown)
         return;
     specdec__text_emit(sink, m->v->unknown);
     sink->after_unknown = 1;
@@ -8045,6 +8321,8 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
             } else if (found == at) {
                 specdec__text_emit(sink, (int32_t)id);
                 at += what.size;
+                while (at < frame->end && specdec__vocab_strips(v, what) && memchr(" \t\r\n\v\f", text[at], 6))
+                    at++;
                 after_special = 1;
             } else if (depth == room) {
                 return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the scratch memory is too small");
@@ -8360,6 +8638,13 @@ typedef struct specdec__chat_format {
 static const specdec__chat_format specdec__chat_formats[] = {
     {"zephyr", {"<|user|>", "eos_token"}, "<|end|>", 0, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"</s>\n", "</s>\n", "</s>\n"}, "<|assistant|>\n"},
+    {"phi4-mini", {"'|>' + message['content']", "<|end|>"}, NULL, 0, "", "",
+     {"<|system|>", "<|user|>", "<|assistant|>"}, {"<|end|>", "<|end|>", "<|end|>"}, "<|assistant|>"},
+    {"phi3", {"<|assistant|>", "<|end|>"}, NULL, 0, "", "",
+     {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"<|end|>\n", "<|end|>\n", "<|end|>\n"}, "<|assistant|>\n"},
+    {"phi4", {"<|im_start|>", "<|im_sep|>"}, NULL, 0, "", "",
+     {"<|im_start|>system<|im_sep|>", "<|im_start|>user<|im_sep|>", "<|im_start|>assistant<|im_sep|>"},
+     {"<|im_end|>", "<|im_end|>", "<|im_end|>"}, "<|im_start|>assistant<|im_sep|>"},
     {"chatml", {"<|im_start|>", NULL}, NULL, 0, "", "",
      {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
      {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}, "<|im_start|>assistant\n"},
@@ -8367,6 +8652,10 @@ static const specdec__chat_format specdec__chat_formats[] = {
      {"<|start_header_id|>system<|end_header_id|>\n\n", "<|start_header_id|>user<|end_header_id|>\n\n",
       "<|start_header_id|>assistant<|end_header_id|>\n\n"},
      {"<|eot_id|>", "<|eot_id|>", "<|eot_id|>"}, "<|start_header_id|>assistant<|end_header_id|>\n\n"},
+    {"granite", {"<|start_of_role|>", "<|end_of_role|>"}, NULL, 0, "", "",
+     {"<|start_of_role|>system<|end_of_role|>", "<|start_of_role|>user<|end_of_role|>",
+      "<|start_of_role|>assistant<|end_of_role|>"},
+     {"<|end_of_text|>\n", "<|end_of_text|>\n", "<|end_of_text|>\n"}, "<|start_of_role|>assistant<|end_of_role|>"},
     {"llama2", {"[INST]", "<<SYS>>"}, NULL, 1, "[INST] ", "<s>",
      {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
     {"mistral", {"[INST]", NULL}, NULL, 0, "[INST] ", "", {"", "", ""}, {"\n\n", " [/INST]", "</s>"}, ""},
@@ -14397,6 +14686,11 @@ void specdec_model_deinit(specdec_model *model)
 
 #define V SPECDEC__PASTE(SPECDEC__ISA, v)
 #define X(name) SPECDEC__PASTE(SPECDEC__ISA, name)
+/* SPECDEC__LANE_OPERATIONS are all there, with their types; nothing is called. */
+#define SPECDEC__LANE_OPERATION(name, result, parameters) + sizeof(0 ? X(name) : (result (*) parameters)0)
+enum { X(operations) = 0 SPECDEC__LANE_OPERATIONS(SPECDEC__LANE_OPERATION, V) };
+#undef SPECDEC__LANE_OPERATION
+
 #define SPECDEC__LANE SPECDEC__TARGET static
 #define SPECDEC__LANE_INLINE SPECDEC__TARGET SPECDEC__INLINE
 #ifdef SPECDEC__NARROW /* sixteen lanes take many instructions: long functions are called, and nothing is done four at a time */

@@ -546,7 +546,7 @@ static int read_options(options *o, int argc, char **argv)
          "the draft model's trees: from tables, or grown from its probabilities (--verify coupled,\n"
          "greedy and top-k only) (static)", 0, 0},
         {"--chat", PROGRAM_SWITCH, &o->chat, NULL, "a conversation: lines from standard input, or one message by -p or -f", 0, 0},
-        {"--chat-format", PROGRAM_TEXT, &c->chat_format, "NAME", "zephyr chatml llama2 llama3 mistral gemma (as the model says)", 0, 0},
+        {"--chat-format", PROGRAM_TEXT, &c->chat_format, "NAME", "zephyr chatml llama2 llama3 mistral gemma phi3 phi4 phi4-mini granite (as the model says)", 0, 0},
         {"--system", PROGRAM_TEXT, &o->system, "TEXT", "what a conversation begins with", 0, 0},
         {"--stop", PROGRAM_TEXTS, c->stop, "TEXT", "ends the text, and is not part of it; up to 8 times", 0, 8},
         {"--special", PROGRAM_SWITCH, &c->show_special, NULL, "control tokens are written, too", 0, 0},

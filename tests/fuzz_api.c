@@ -335,7 +335,8 @@ static void draw_config(world *w)
     static const specdec_drafting draftings[] = {SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL,
                                                  SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF};
     static const char *const kv[] = {NULL, "f32", "q8_0"};
-    static const char *const chats[] = {NULL, "chatml", "zephyr", "llama2", "llama3", "mistral", "gemma"};
+    static const char *const chats[] = {NULL, "chatml", "zephyr", "llama2", "llama3", "mistral", "gemma", "phi3",
+                                        "phi4", "phi4-mini", "granite"};
     specdec_config *c = &w->subject.config;
     int target, draft;
 

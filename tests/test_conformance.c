@@ -1042,6 +1042,29 @@ static void check_vocabulary(const specdec__kernels *scalar, const specdec__kern
     CHECK(whole > 2000);
 }
 
+/* The tables of all instruction sets that were compiled, whether this processor has them or not. */
+static void test_tables(void)
+{
+    specdec__kernels table;
+    size_t i, type;
+
+    TEST("every instruction set's table has an unpacker and a dot for every type and every float loop");
+    for (i = 0; i < SPECDEC__COUNT(specdec__isas); i++) {
+        memset(&table, 0, sizeof table);
+        specdec__isas[i].fill(&table);
+        CHECK(table.name && strcmp(table.name, specdec__isas[i].name) == 0);
+        for (type = 0; type < SPECDEC__TYPE_COUNT; type++) {
+            int known = specdec__quant_find((uint32_t)type) != NULL;
+
+            CHECK((table.unpack[type] != NULL) == known && (table.dot[type] != NULL) == known);
+            CHECK(known || !table.multiply[type]);
+        }
+#define CHECK_LOOP(isa, name, result, parameters) CHECK(table.name != NULL);
+        SPECDEC__KERNEL_LOOPS(CHECK_LOOP, )
+#undef CHECK_LOOP
+    }
+}
+
 static void test_kernels(void)
 {
     specdec_error error = {SPECDEC_OK, ""};
@@ -1072,6 +1095,7 @@ int main(void)
 {
     quick = getenv("SPECDEC_QUICK") != NULL;
     full = getenv("SPECDEC_FULL") != NULL;
+    test_tables();
     test_kernels();
     test_views();
     test_parts();

@@ -21,6 +21,7 @@ typedef struct recipe {
     const char *id_key;
     int64_t id;
     int no_space_prefix;
+    const char *name; /* of the model */
 } recipe;
 
 typedef struct builder {
@@ -130,6 +131,10 @@ static void build(builder *b, const recipe *r)
         put_key(b, "tokenizer.ggml.add_space_prefix", SPECDEC__GGUF_BOOL);
         b->data[b->size++] = 0;
     }
+    if (r->name) {
+        put_key(b, "general.name", SPECDEC__GGUF_STRING);
+        put_string(b, r->name);
+    }
     specdec__store_u32(b->data + 16, b->pairs);
 }
 
@@ -138,13 +143,13 @@ static const char *const spm_tokens[] = {SPACE, "a", "b", "c", "ab", "abc", "bc"
                                          "<|im_end|>", "<tool>", "<tool>x", "a"};
 static const int spm_types[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 4, 3, 1};
 static const recipe spm_recipe = {"llama", NULL, spm_tokens, spm_types, 16, NULL, 0, -1, -1, -1, SPECDEC__GGUF_F32,
-                                  NULL, 0, 0};
+                                  NULL, 0, 0, NULL};
 
 static const char *const uncut_tokens[] = {SPACE, "a", "b", "c", "a" SPACE, "ab", SPACE "b", "b" SPACE "b", SPACE SPACE,
                                            " "};
 static const int uncut_types[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 5};
 static const recipe uncut_recipe = {"llama", NULL, uncut_tokens, uncut_types, 10, NULL, 0, -1, -1, -1,
-                                    SPECDEC__GGUF_F32, NULL, 0, 0};
+                                    SPECDEC__GGUF_F32, NULL, 0, 0, NULL};
 
 static const char *const bpe_tokens[] = {"ab", "abc", "bc", "\304\240a", "\xc4\xa0\xc4\xa0", "aa", "<|endoftext|>",
                                          "<tool>",
@@ -154,7 +159,7 @@ static const char *const bpe_merges[] = {"b c", "a b", "a bc", "\xc4\xa0 a", "\x
                                          "x nothing",
                                          "a b", "", " "};
 static const recipe bpe_recipe = {"gpt2", "gpt-2", bpe_tokens, bpe_types, 11, bpe_merges, 11, -1, -2, -1,
-                                  SPECDEC__GGUF_F32, NULL, 0, 0};
+                                  SPECDEC__GGUF_F32, NULL, 0, 0, NULL};
 
 /* --- a vocabulary and its memory --- */
 
@@ -367,8 +372,10 @@ static int agrees_with_slow(const subject *s, const char *text, size_t length)
                 same = done < count && tokens[done++] == ids[i];
                 continue;
             }
-            for (j = starts[i]; j < starts[i + 1] && same; j++)
-                same = done < count && tokens[done++] == v->byte_token[specdec__text_run_byte(&run, j)];
+            for (j = starts[i]; j < starts[i + 1] && same; j++) {
+                int32_t id = v->byte_token[specdec__text_run_byte(&run, j)];
+                same = id < 0 || (done < count && tokens[done++] == id);
+            }
         }
         at += run.length - run.prefix;
     }
@@ -419,13 +426,24 @@ static void run_cases(const subject *s, const char *path)
     free(out);
 }
 
+/* StarCoder's vocabulary has no tokens for bytes that no valid text has. */
+static int has_all_bytes(const subject *s)
+{
+    int byte;
+
+    for (byte = 0; byte < 256; byte++)
+        if (s->v.byte_token[byte] < 0)
+            return 0;
+    return 1;
+}
+
 static void check_round_trip(const subject *s)
 {
     char text[2048], *back;
-    int i;
+    int i, any_bytes = has_all_bytes(s);
 
     for (i = 0; i < 400; i++) {
-        size_t length = random_text(text, random_below(60), i % 2), got;
+        size_t length = random_text(text, random_below(60), any_bytes && i % 2), got;
         int32_t *tokens;
         size_t count = tokenize(s, text, length, i % 4 < 2 ? SPECDEC__TOKENIZE_ADD_BOS : 0, &tokens);
 
@@ -445,7 +463,7 @@ static void check_long_inputs(const subject *s, const char *name)
     double slowest = 0;
 
     for (u = 0; u < SPECDEC__COUNT(units); u++) {
-        size_t used = 0;
+        size_t used = 0, kept = strcmp(units[u], "\xff") != 0 || has_all_bytes(s);
         double seconds = specdec__os_seconds();
         int32_t *tokens;
         size_t count;
@@ -456,6 +474,7 @@ static void check_long_inputs(const subject *s, const char *name)
         count = tokenize(s, text, used, SPECDEC__TOKENIZE_PARSE_SPECIAL, &tokens);
         seconds = specdec__os_seconds() - seconds;
         slowest = seconds > slowest ? seconds : slowest;
+        used = kept ? used : 0;
         CHECK(detokenize(s, tokens, count, -1, 0, &back) == used && memcmp(back, text, used) == 0);
         free(back);
         free(tokens);
@@ -468,7 +487,8 @@ static void check_long_inputs(const subject *s, const char *name)
 static void test_shared(void)
 {
     static const char *const files[] = {"vocab/ggml-vocab-gpt-2.gguf", "vocab/ggml-vocab-llama-bpe.gguf",
-                                        "vocab/ggml-vocab-llama-spm.gguf", "vocab/ggml-vocab-qwen2.gguf"};
+                                        "vocab/ggml-vocab-llama-spm.gguf", "vocab/ggml-vocab-qwen2.gguf",
+                                        "vocab/ggml-vocab-refact.gguf", "vocab/ggml-vocab-starcoder.gguf"};
     char path[1024], text[1024];
     size_t i;
     int j;
@@ -512,9 +532,14 @@ static void test_shared(void)
 
 static void test_small_spm(void)
 {
+    static const char *const gemma_tokens[] = {SPACE, "a", "\n\n", "\n\n\n", "  ", "<start_of_turn>"};
+    static const int gemma_types[] = {1, 1, 4, 4, 4, 3};
+    static const char *const phi_names[] = {"Phi3", "microsoft/phi-3-mini", "Phi 3.5 Mini Instruct"};
+    static const char *const other_names[] = {"Phi 4 Mini Instruct", "phi", "Phi-", "sphinx 3", ""};
     static builder b;
     recipe r = spm_recipe;
     subject s;
+    size_t i;
 
     TEST("SPM merges by score, falls back to bytes, puts a space in front");
     CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
@@ -546,6 +571,31 @@ static void test_small_spm(void)
     GIVES(&s, "abc", 0, 0, 264);
     close_subject(&s);
 
+    TEST("Gemma: white space tokens are user-defined and found as they are written, no space in front");
+    r.tokens = gemma_tokens;
+    r.types = gemma_types;
+    r.count = SPECDEC__COUNT(gemma_tokens);
+    CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+    GIVES(&s, "a\n\na  a a", 0, 0, 260, 261, 260, 263, 260, 259, 260);
+    GIVES(&s, "\n<start_of_turn>\n\n\nz", SPECDEC__TOKENIZE_PARSE_SPECIAL, 0, 3 + '\n', 264, 262, 3 + 'z');
+    close_subject(&s);
+
+    TEST("Phi-3 drops white space behind special tokens, but not behind <s>; other models keep it");
+    r = spm_recipe;
+    for (i = 0; i < SPECDEC__COUNT(phi_names); i++) {
+        r.name = phi_names[i];
+        CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+        GIVES(&s, "<|im_end|>\n c<|im_end|>\n", SPECDEC__TOKENIZE_PARSE_SPECIAL, 0, 271, 259, 262, 271);
+        GIVES(&s, "<s>\nc <tool>\n<tool> ", SPECDEC__TOKENIZE_PARSE_SPECIAL, 0, 1, 259, 3 + '\n', 262, 259, 272, 272);
+        close_subject(&s);
+    }
+    for (i = 0; i < SPECDEC__COUNT(other_names); i++) {
+        r.name = other_names[i];
+        CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+        GIVES(&s, "<|im_end|>\nc", SPECDEC__TOKENIZE_PARSE_SPECIAL, 0, 271, 259, 3 + '\n', 262);
+        close_subject(&s);
+    }
+
     TEST("a vocabulary without types still has bytes and control tokens");
     r = spm_recipe;
     r.type_count = -2;
@@ -573,7 +623,16 @@ static void test_small_bpe(void)
     CHECK(specdec__vocab_is_end(&s.v, 262));
     close_subject(&s);
 
+    TEST("BPE leaves out a byte that has no token; the unknown token never stands for it");
+    r.token_count = 0xff; /* the last byte has none, and unknown_token_id is 0 */
+    r.type_count = -2;
+    r.id_key = "tokenizer.ggml.unknown_token_id";
+    CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+    GIVES(&s, "a\xff" "b", 0, 0, 'a', 'b');
+    close_subject(&s);
+
     TEST("llama-bpe takes a whole word when it is a token");
+    r = bpe_recipe;
     r.pre = "llama3";
     CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
     CHECK_EQUAL_INT(s.v.add_bos, 1);
@@ -792,6 +851,16 @@ static size_t put_code(unsigned char *out, uint32_t code, size_t size)
     return size;
 }
 
+static int kind_of(uint32_t code)
+{
+    return specdec__text_class_facts[specdec__text_class(code)].kind;
+}
+
+static int cases_of(uint32_t code)
+{
+    return specdec__text_class_facts[specdec__text_class(code)].cases;
+}
+
 static void test_characters(void)
 {
     unsigned char text[8];
@@ -828,11 +897,23 @@ static void test_characters(void)
         CHECK_EQUAL_INT(specdec__text_code_to_byte(specdec__text_byte_to_code((unsigned)byte)), byte);
     CHECK(specdec__text_code_to_byte(0x20) == -1 && specdec__text_code_to_byte(0x144) == -1);
     TEST("letters, numbers and white space are Unicode's");
-    CHECK(specdec__text_class('a') == SPECDEC__TEXT_LETTER && specdec__text_class(0x4e2d) == SPECDEC__TEXT_LETTER);
-    CHECK(specdec__text_class('7') == SPECDEC__TEXT_NUMBER && specdec__text_class(0xbd) == SPECDEC__TEXT_NUMBER);
-    CHECK(specdec__text_class(0x85) == SPECDEC__TEXT_SPACE && specdec__text_class(0x3000) == SPECDEC__TEXT_SPACE);
-    CHECK(specdec__text_class(0x301) == SPECDEC__TEXT_OTHER && specdec__text_class(0xfeff) == SPECDEC__TEXT_OTHER);
-    CHECK(specdec__text_class(0x10ffff) == SPECDEC__TEXT_OTHER && specdec__text_class(0) == SPECDEC__TEXT_OTHER);
+    CHECK(kind_of('a') == SPECDEC__TEXT_LETTER && kind_of(0x4e2d) == SPECDEC__TEXT_LETTER);
+    CHECK(kind_of('7') == SPECDEC__TEXT_NUMBER && kind_of(0xbd) == SPECDEC__TEXT_NUMBER);
+    CHECK(kind_of(0x85) == SPECDEC__TEXT_SPACE && kind_of(0x3000) == SPECDEC__TEXT_SPACE);
+    CHECK(kind_of(0x301) == SPECDEC__TEXT_OTHER && kind_of(0xfeff) == SPECDEC__TEXT_OTHER);
+    CHECK(kind_of(0x10ffff) == SPECDEC__TEXT_OTHER && kind_of(0) == SPECDEC__TEXT_OTHER);
+    TEST("upper and lower case, letters without case and marks are Unicode's");
+    for (code = 0x100; code < 0x130; code++)
+        CHECK_EQUAL_INT(cases_of(code), code % 2 ? SPECDEC__TEXT_TAIL : SPECDEC__TEXT_HEAD);
+    CHECK_EQUAL_INT(cases_of('A'), SPECDEC__TEXT_HEAD);
+    CHECK_EQUAL_INT(cases_of('z'), SPECDEC__TEXT_TAIL);
+    CHECK_EQUAL_INT(cases_of(0x1c5), SPECDEC__TEXT_HEAD); /* title case */
+    CHECK_EQUAL_INT(cases_of(0x138), SPECDEC__TEXT_TAIL); /* between two rows of pairs */
+    CHECK_EQUAL_INT(cases_of(0x139), SPECDEC__TEXT_HEAD);
+    CHECK_EQUAL_INT(cases_of(0x2b0), SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL);
+    CHECK_EQUAL_INT(cases_of(0x4e2d), SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL);
+    CHECK_EQUAL_INT(cases_of(0x301), SPECDEC__TEXT_HEAD | SPECDEC__TEXT_TAIL);
+    CHECK(cases_of('7') == 0 && cases_of(' ') == 0 && cases_of('!') == 0);
 }
 
 /* Cuts a text into words and joins them with bars. */
@@ -869,6 +950,29 @@ static void test_words(void)
     CHECK(cuts("qwen2", "\ta\xc2\xa0" "b  c\xcc\x81 \xff" "d", "\ta|\xc2\xa0" "b| | c|\xcc\x81| \xff|d|"));
     CHECK(cuts("gpt-2", "' 's' 'sx", "'| '|s|'| '|sx|"));
     CHECK(cuts("llama3", "   ", "   |") && cuts("gpt-2", " ", " |") && cuts("gpt-2", "\n\n", "\n\n|"));
+    CHECK(cuts("smaug-bpe", "we'LL 12345", "we|'LL| |123|45|") && cuts("dbrx", "1234", "123|4|"));
+    CHECK(cuts("starcoder", "a 12", "a| |1|2|") && cuts("refact", "a 12", "a| |1|2|"));
+}
+
+static void test_words_gpt4o(void)
+{
+    TEST("gpt-4o: a word is upper case letters, then lower case ones");
+    CHECK(cuts("gpt-4o", "HelloWorld helloWORLD ABCdef", "Hello|World| hello|WORLD| ABCdef|"));
+    CHECK(cuts("gpt-4o", "\xc3\x89t\xc3\xa9 (Abc) \tXy", "\xc3\x89t\xc3\xa9| (|Abc|)| |\tXy|"));
+    CHECK(cuts("llama4", "camelCase", "camel|Case|"));
+    TEST("gpt-4o: contractions belong to the word");
+    CHECK(cuts("gpt-4o", "I'll WE'LL don't 's x'y", "I'll| WE'LL| don't| '|s| x|'y|"));
+    TEST("gpt-4o: digits go in threes, alone");
+    CHECK(cuts("gpt-4o", "x12345 6", "x|123|45| |6|"));
+    TEST("gpt-4o: line ends and slashes end a row of signs");
+    CHECK(cuts("gpt-4o", "a://b/c /\n\n x\n  \n y  ", "a|://|b|/c| /\n\n| x|\n  \n| y|  |"));
+    TEST("gpt-4o: letters without case stand in both parts, and so do marks");
+    CHECK(cuts("gpt-4o", "\xe4\xb8\xad\xe6\x96\x87" "ab\xe4\xb8\xad", "\xe4\xb8\xad\xe6\x96\x87" "ab\xe4\xb8\xad|"));
+    CHECK(cuts("gpt-4o", "\xe4\xb8\xad" "AB AB\xe4\xb8\xad" "C", "\xe4\xb8\xad|AB| AB\xe4\xb8\xad|C|"));
+    CHECK(cuts("gpt-4o", "e\xcc\x81" "a E\xcc\x81", "e\xcc\x81" "a| E\xcc\x81|"));
+    CHECK(cuts("gpt-4o", "\xcc\x81! \xcc\x81" "AB \xcc\x81" "ab", "\xcc\x81|!| \xcc\x81|AB| \xcc\x81" "ab|"));
+    CHECK(cuts("gpt-4o", "\xcc\x81" "AB", "\xcc\x81|AB|"));
+    CHECK(cuts("gpt-4o", "\xd0\x9f\xd1\x80\xd0\xb8\xd0\x92\xd0\x95", "\xd0\x9f\xd1\x80\xd0\xb8|\xd0\x92\xd0\x95|"));
 }
 
 static void test_stream(void)
@@ -1001,6 +1105,14 @@ static void render(const char *format_name, const char *wanted, int with_system)
 static void test_chat(void)
 {
     static const char *const templates[][2] = {
+        {"phi3", "{{ bos_token }}{% for message in messages %}{{'<|' + message['role'] + '|>' + '\n' + "
+                 "message['content'] + '<|end|>\n' }}{% endfor %}{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}"},
+        {"phi3", "{% if message['role'] == 'user' %}{{'<|user|>\n' + message['content'] + '<|end|>\n'}}"
+                 "{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}"},
+        {"phi4-mini", "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endif %}{% endfor %}"
+                      "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% else %}{{ eos_token }}{% endif %}"},
+        {"phi4", "{{'<|im_start|>user<|im_sep|>' + message['content'] + '<|im_end|>'}}"},
+        {"granite", "{{- '<|start_of_role|>user<|end_of_role|>' + message['content'] + '<|end_of_text|>\n' }}"},
         {"zephyr", "{% if message['role'] == 'user' %}{{ '<|user|>\n' + message['content'] + eos_token }}"},
         {"chatml", "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"},
         {"llama3", "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim"},
@@ -1025,6 +1137,18 @@ static void test_chat(void)
     render("mistral", "[INST]  Hi [/INST]Hello</s>[INST] Bye [/INST]", 0);
     render("gemma", "<start_of_turn>user\nBe kind.\n\nHi<end_of_turn>\n<start_of_turn>model\nHello<end_of_turn>\n"
                     "<start_of_turn>user\nBye<end_of_turn>\n<start_of_turn>model\n", 1);
+    render("phi3", "<|system|>\nBe kind.<|end|>\n<|user|>\n Hi<|end|>\n<|assistant|>\nHello<|end|>\n"
+                   "<|user|>\nBye<|end|>\n<|assistant|>\n", 1);
+    render("phi4-mini", "<|system|>Be kind.<|end|><|user|> Hi<|end|><|assistant|>Hello<|end|><|user|>Bye<|end|>"
+                        "<|assistant|>", 1);
+    render("phi4", "<|im_start|>system<|im_sep|>Be kind.<|im_end|><|im_start|>user<|im_sep|> Hi<|im_end|>"
+                   "<|im_start|>assistant<|im_sep|>Hello<|im_end|><|im_start|>user<|im_sep|>Bye<|im_end|>"
+                   "<|im_start|>assistant<|im_sep|>", 1);
+    render("granite", "<|start_of_role|>system<|end_of_role|>Be kind.<|end_of_text|>\n"
+                      "<|start_of_role|>user<|end_of_role|> Hi<|end_of_text|>\n"
+                      "<|start_of_role|>assistant<|end_of_role|>Hello<|end_of_text|>\n"
+                      "<|start_of_role|>user<|end_of_role|>Bye<|end_of_text|>\n"
+                      "<|start_of_role|>assistant<|end_of_role|>", 1);
     TEST("templates are recognised, never run");
     for (i = 0; i < SPECDEC__COUNT(templates); i++) {
         const specdec__chat_format *format = specdec__chat_find(templates[i][1], strlen(templates[i][1]));
@@ -1100,6 +1224,7 @@ int main(void)
 {
     test_characters();
     test_words();
+    test_words_gpt4o();
     test_small_spm();
     test_small_bpe();
     test_small_properties();

@@ -1,12 +1,13 @@
 #!/usr/bin/env node
-// Writes the table of character classes (letters, numbers, white space) that the BPE pre-tokenizers need.
+// Writes the table of character classes (letters by case, numbers, white space, marks) that the BPE pre-tokenizers need.
 //
 //   node tools/make-unicode.js              prints the table
 //   node tools/make-unicode.js specdec.h    replaces the lines between the BEGIN and END marks of that file
 //   node tools/make-unicode.js --check specdec.h    exits 1 when the file's table is not what this program writes
 //
-// The classes are \p{L}, \p{N} and \p{White_Space} as this Node.js knows them. A newer Unicode version only adds
-// characters that were unassigned before. Every entry is (first code point << 2 | class) and holds up to the next one.
+// The classes are those of Unicode as this Node.js knows them. A newer Unicode version only adds characters that were
+// unassigned before. Every entry is (first code point << 3 | class) and holds up to the next one. Where upper and lower
+// case take turns, as in most of Latin Extended, one entry of class 7 stands for all: upper first.
 
 'use strict';
 
@@ -14,7 +15,11 @@ const fs = require('fs');
 
 const BEGIN = '/* BEGIN unicode: written by tools/make-unicode.js, do not edit */';
 const END = '/* END unicode */';
-const CLASSES = [[1, /^\p{L}$/u], [2, /^\p{N}$/u], [3, /^\p{White_Space}$/u]];
+// In the order of SPECDEC__TEXT_OTHER_CASE and so on in >>text.
+const CLASSES = [[1, /^(\p{Lm}|\p{Lo})$/u], [2, /^\p{N}$/u], [3, /^\p{White_Space}$/u], [4, /^\p{M}$/u],
+    [5, /^(\p{Lu}|\p{Lt})$/u], [6, /^\p{Ll}$/u]];
+const UPPER = 5, LOWER = 6, TURNS = 7;
+const SHORTEST_TURNS = 4;
 const WIDTH = 120;
 
 function classOf(code) {
@@ -24,14 +29,25 @@ function classOf(code) {
     return found ? found[0] : 0;
 }
 
+// How many characters from a code point on are upper, lower, upper, lower ...
+function turnsAt(classes, code) {
+    let end = code;
+    while (classes[end] === ((end - code) % 2 ? LOWER : UPPER))
+        end++;
+    return end - code;
+}
+
 function entries() {
+    const classes = Array.from({length: 0x110000}, (_, code) => classOf(code));
     const out = [];
-    let previous = -1;
-    for (let code = 0; code <= 0x10ffff; code++) {
-        const now = classOf(code);
-        if (now !== previous)
-            out.push(code * 4 + now);
-        previous = now;
+    for (let code = 0; code < classes.length;) {
+        const turns = turnsAt(classes, code);
+        let end = code + turns;
+        if (turns < SHORTEST_TURNS)
+            for (end = code + 1; classes[end] === classes[code] && turnsAt(classes, end) < SHORTEST_TURNS;)
+                end++;
+        out.push(code * 8 + (turns < SHORTEST_TURNS ? classes[code] : TURNS));
+        code = end;
     }
     return out;
 }
