@@ -586,6 +586,13 @@ extern "C" {
 #define SPECDEC__STATIC_ASSERT(name, condition) typedef char specdec__static_assert_##name[(condition) ? 1 : -1] SPECDEC__UNUSED
 #define SPECDEC__CACHE_LINE 64
 
+/* The checker of formats: gcc for Windows has one of its own for "printf" that knows no %zu. */
+#if defined(__clang__)
+#define SPECDEC__PRINTF printf
+#else
+#define SPECDEC__PRINTF gnu_printf
+#endif
+
 /* Unrolls the loop that follows, whose count is a constant. */
 #if defined(__clang__)
 #define SPECDEC__UNROLL _Pragma("clang loop unroll(full)")
@@ -834,7 +841,7 @@ static void specdec__write_format(specdec__writer *w, const char *format, va_lis
 }
 
 /* Notes what went wrong and returns code, so that a check reads `return specdec__fail(...)`. error may be NULL. */
-static SPECDEC__UNUSED __attribute__((format(printf, 3, 4))) specdec_result
+static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 3, 4))) specdec_result
 specdec__fail(specdec_error *error, specdec_result code, const char *format, ...)
 {
     if (error) {
