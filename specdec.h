@@ -42,6 +42,7 @@
 
      None is allocated, ever. The block holds everything: the engine, thread stacks, the KV cache (pages of 64 tokens), buffers
      for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays mapped or yours.
+     Windows takes no stacks from others: there, each further thread has one of 256 KB outside the block.
      Whoever truncates a mapped file kills the process that reads it (SIGBUS): replace model files by renaming new ones over
      them. Where that cannot be ruled out, set config.target.copy, or catch the signal, as examples/specdec.c does.
 
@@ -94,6 +95,8 @@ extern "C" {
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
    SPECDEC_KERNELS_APART  without the kernels for AVX2 and AVX-512, which another file brings that defines SPECDEC_KERNELS
                        besides SPECDEC_IMPLEMENTATION: both compile side by side, each in some half of the time
+   SPECDEC_WINDOWS_AVX gcc for Windows, where AVX is off, uses it: with gcc as Debian and MSYS2 mend it, or with
+                       -Wa,-muse-unaligned-vector-move; clang always does
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
 #define SPECDEC_VERSION "0.1.0"
@@ -930,6 +933,15 @@ static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 }
 #endif
 
+/* Whether vectors wider than 16 bytes may lie on the stack. Windows aligns it to 16, and gcc forgets to align its own wider
+   spills there (GCC bug 54412), unless it was mended (Debian, MSYS2) or is told -Wa,-muse-unaligned-vector-move: then define
+   SPECDEC_WINDOWS_AVX. clang needs none of this. */
+#if defined(_WIN32) && !defined(__clang__) && !defined(SPECDEC_WINDOWS_AVX)
+#define SPECDEC__OS_WIDE_STACK 0
+#else
+#define SPECDEC__OS_WIDE_STACK 1
+#endif
+
 /* Seconds since some fixed moment; 0 where there is no clock. */
 static SPECDEC__UNUSED double specdec__os_seconds(void)
 {
@@ -968,7 +980,8 @@ static int specdec__os_open(specdec__os_file *file, uint64_t *size, const char *
 
     if (!MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, wide, (int)SPECDEC__COUNT(wide)))
         return 0;
-    *file = CreateFileW(wide, GENERIC_READ, FILE_SHARE_READ | FILE_SHARE_DELETE, NULL, OPEN_EXISTING, FILE_ATTRIBUTE_NORMAL, NULL);
+    *file = CreateFileW(wide, GENERIC_READ, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL, OPEN_EXISTING,
+                        FILE_ATTRIBUTE_NORMAL, NULL);
     if (*file == INVALID_HANDLE_VALUE)
         return 0;
     if (GetFileType(*file) != FILE_TYPE_DISK || !GetFileSizeEx(*file, &bytes)) {
@@ -1358,7 +1371,8 @@ typedef struct specdec__seat {
     struct specdec__pool *pool; /* whose run it is called to; NULL: it ends */
     int number;                 /* which thread of that pool it is */
     unsigned calls;
-} __attribute__((aligned(SPECDEC__CACHE_LINE))) specdec__seat;
+    unsigned char apart[SPECDEC__CACHE_LINE]; /* what it waits for shares no cache line with the next seat */
+} specdec__seat;
 
 /* All helper threads, and where those who wait long sleep. A pool and its parts share it. */
 typedef struct specdec__crew {
@@ -1371,12 +1385,12 @@ typedef struct specdec__crew {
 /* It lives as long as its crew: a helper that leaves a barrier late still looks at it. */
 typedef struct specdec__pool {
     specdec__crew *crew;  /* NULL: the caller is alone */
-    int first;            /* seat of thread 1; those of the others follow */
-    int threads;          /* the caller's included */
-    int active;           /* threads of the run under way: the first so many */
     int *cancel;          /* the engine's flag, set from anywhere */
     specdec__team_function *function;
     void *argument;
+    int first;            /* seat of thread 1; those of the others follow */
+    int threads;          /* the caller's included */
+    int active;           /* threads of the run under way: the first so many */
     int arrived;          /* threads at the barrier */
     unsigned phase;       /* bumped when a barrier opens */
     int asleep;           /* threads that sleep until it does */
@@ -6525,7 +6539,8 @@ static int specdec__cpu_avx2(void)
 {
     const unsigned wanted = 1u << 12 | 1u << 29; /* fma, f16c */
 
-    return (specdec__cpu_saved() & 6) == 6 && (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted && (specdec__cpu_leaf(7, 0).ebx & 1u << 5);
+    return SPECDEC__OS_WIDE_STACK && (specdec__cpu_saved() & 6) == 6 && (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted &&
+           (specdec__cpu_leaf(7, 0).ebx & 1u << 5);
 }
 
 #ifdef SPECDEC__AVXVNNI
