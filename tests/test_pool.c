@@ -4,6 +4,9 @@
 #define SPECDEC_IMPLEMENTATION
 #include "../specdec.h"
 #include "check.h"
+#include "pages.h"
+#include <pthread.h>
+#include <time.h>
 
 #define MOST_THREADS 16
 #define ITEMS 1000
@@ -80,12 +83,13 @@ static void *start(specdec__pool *pool, int threads, int *cancel)
 {
     specdec__arena arena = {NULL, 0, 0};
     specdec_error error;
-    void *block = NULL;
+    void *block;
 
     CHECK_EQUAL_INT(specdec__pool_init(pool, threads, cancel, &arena, &error), SPECDEC_OK);
     arena.size = arena.used + 1;
     arena.used = 0;
-    CHECK_EQUAL_INT(posix_memalign(&block, 4096, arena.size), 0);
+    block = pages_take(arena.size);
+    CHECK(block != NULL);
     arena.base = (unsigned char *)block;
     CHECK_EQUAL_INT(specdec__pool_init(pool, threads, cancel, &arena, &error), SPECDEC_OK);
     CHECK_EQUAL_INT(pool->threads, threads);
@@ -134,7 +138,7 @@ static void test_claims(void)
                     free(j);
                 }
         specdec__pool_deinit(&pool);
-        free(block);
+        pages_free(block);
     }
 }
 
@@ -166,7 +170,7 @@ static void test_cancel(void)
             free(j);
         }
         specdec__pool_deinit(&pool);
-        free(block);
+        pages_free(block);
     }
 }
 
@@ -217,7 +221,7 @@ static void test_cancel_from_outside(void)
     pthread_join(thread, NULL);
     CHECK(cancelled > 0);
     specdec__pool_deinit(&pool);
-    free(block);
+    pages_free(block);
 }
 
 static void count_run(void *argument, int thread)
@@ -247,7 +251,7 @@ static void test_runs(void)
         for (i = 0; i < threads; i++)
             CHECK_EQUAL_INT(runs[i], many + (quick ? 20 : 100));
         specdec__pool_deinit(&pool);
-        free(block);
+        pages_free(block);
     }
 }
 
@@ -286,7 +290,7 @@ static void test_teams(void)
     }
     CHECK_EQUAL_INT(wrong, 0);
     specdec__pool_deinit(&pool);
-    free(block);
+    pages_free(block);
 }
 
 /* One of several teams at work at the same time, and the thread that leads it. */
@@ -379,7 +383,7 @@ static void test_teams_at_once(void)
         block = start(&pool, threads, &cancel);
         lead_at_once(&pool, sizes[i], count, quick ? 300 : 3000);
         specdec__pool_deinit(&pool);
-        free(block);
+        pages_free(block);
     }
 }
 
@@ -402,7 +406,7 @@ static void test_seats_move(void)
             CHECK_EQUAL_INT(runs[i], round + 1);
     }
     specdec__pool_deinit(&pool);
-    free(block);
+    pages_free(block);
 }
 
 static void test_life(void)
@@ -421,7 +425,7 @@ static void test_life(void)
             pause_for(1000000);
         specdec__pool_deinit(&pool);
         memset(block, 0xFF, 64);
-        free(block);
+        pages_free(block);
     }
 }
 
@@ -456,7 +460,7 @@ static void test_parking(void)
         CHECK_EQUAL_INT(j->early, 0);
         specdec__pool_deinit(&pool);
         free(j);
-        free(block);
+        pages_free(block);
     }
 }
 
@@ -474,7 +478,7 @@ static void test_many(void)
         for (j = 0; j < counts[i]; j++)
             CHECK_EQUAL_INT(runs[j], 1);
         specdec__pool_deinit(pool);
-        free(memory);
+        pages_free(memory);
         free(pool);
     }
 }
