@@ -87,16 +87,16 @@ extern "C" {
 
 /* ---- Options: define before including the implementation. ---------------------------------------------------------------
 
-   SPECDEC_NO_THREADS  no pthreads; threads is always 1
-   SPECDEC_NO_FILES    no open/mmap; models come as memory (.data, .size)
-   SPECDEC_NO_CLOCK    no clock_gettime; all measured times are 0
+   SPECDEC_NO_THREADS  no threads but the caller's; threads is always 1
+   SPECDEC_NO_FILES    no files opened or mapped; models come as memory (.data, .size)
+   SPECDEC_NO_CLOCK    no clock; all measured times are 0
    SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
    SPECDEC_FREESTANDING  the first three at once
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
    SPECDEC_KERNELS_APART  without the kernels for AVX2 and AVX-512, which another file brings that defines SPECDEC_KERNELS
                        besides SPECDEC_IMPLEMENTATION: both compile side by side, each in some half of the time
-   SPECDEC_WINDOWS_AVX gcc for Windows, where AVX is off, uses it: with gcc as Debian and MSYS2 mend it, or with
-                       -Wa,-muse-unaligned-vector-move; clang always does
+   SPECDEC_WINDOWS_AVX on Windows gcc uses AVX, too. It is off there as it may crash, unless gcc was mended, as those of
+                       Debian and MSYS2, or is given -Wa,-muse-unaligned-vector-move. clang needs no such word
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
 #define SPECDEC_VERSION "0.1.0"
@@ -915,7 +915,7 @@ specdec__fail(specdec_error *error, specdec_result code, const char *format, ...
 #define SPECDEC__ADD(at, value) __atomic_fetch_add((at), (value), __ATOMIC_ACQ_REL)
 #define SPECDEC__SWAP(at, seen, value) __atomic_compare_exchange_n((at), (seen), (value), 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)
 
-/* --- processor and clock -------------------------------------------------------------------------------------------- */
+/* --- processor and clock ------------------------------------------------------------------------------------------ */
 
 #if defined(__aarch64__) && defined(__linux__) && !defined(SPECDEC_FREESTANDING)
 #include <sys/auxv.h>
@@ -933,13 +933,19 @@ static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 }
 #endif
 
-/* Whether vectors wider than 16 bytes may lie on the stack. Windows aligns it to 16, and gcc forgets to align its own wider
-   spills there (GCC bug 54412), unless it was mended (Debian, MSYS2) or is told -Wa,-muse-unaligned-vector-move: then define
-   SPECDEC_WINDOWS_AVX. clang needs none of this. */
+/* Whether vectors wider than 16 bytes may lie on the stack. Windows aligns it to 16, and gcc moves wider vectors
+   there as if they were aligned (GCC bug 54412). SPECDEC_WINDOWS_AVX says that this one does not. */
 #if defined(_WIN32) && !defined(__clang__) && !defined(SPECDEC_WINDOWS_AVX)
 #define SPECDEC__OS_WIDE_STACK 0
 #else
 #define SPECDEC__OS_WIDE_STACK 1
+#endif
+
+/* For names that files share, and others shall not see. Windows shows nothing unasked. */
+#if defined(_WIN32)
+#define SPECDEC__OS_HIDDEN
+#else
+#define SPECDEC__OS_HIDDEN __attribute__((visibility("hidden")))
 #endif
 
 /* Seconds since some fixed moment; 0 where there is no clock. */
@@ -961,11 +967,12 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
 #endif
 }
 
-/* --- files ------------------------------------------------------------------------------------------------------------
+/* --- files -----------------------------------------------------------------------------------------------------------
 
-   specdec__os_open opens a file for reading, if it is a regular one (0: no file or no such, -1: of another kind, else 1).
-   specdec__os_get reads some bytes of it: how many, 0 at its end, -1 on failure. specdec__os_view maps its first bytes,
-   NULL on failure. specdec__os_why writes into text[size] what the system says about the last failure. */
+   What each system defines: specdec__os_open opens a regular file for reading and tells its size; it returns 1, 0
+   when that fails, -1 when the file is of another kind. specdec__os_get reads some bytes: it returns how many, 0 at
+   the end, -1 on failure. specdec__os_view maps the first bytes; NULL on failure. specdec__os_why writes into
+   text[size] what the system says about the last failure. */
 
 #define SPECDEC__OS_WHY 160 /* bytes of what a system says, at most */
 
@@ -1019,8 +1026,8 @@ static void specdec__os_close(specdec__os_file file) { CloseHandle(file); }
 
 static void specdec__os_why(char *text, size_t size)
 {
-    DWORD length = FormatMessageA(FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS | FORMAT_MESSAGE_MAX_WIDTH_MASK, NULL,
-                                  GetLastError(), 0, text, (DWORD)size, NULL);
+    DWORD flags = FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS | FORMAT_MESSAGE_MAX_WIDTH_MASK;
+    DWORD length = FormatMessageA(flags, NULL, GetLastError(), 0, text, (DWORD)size, NULL);
 
     text[length] = 0;
     while (length && text[length - 1] == ' ')
@@ -1089,7 +1096,8 @@ static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const
     return specdec__os_no_files(path, error);
 }
 
-static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path, specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path,
+                                                       specdec_error *error)
 {
     (void)data;
     (void)size;
@@ -1108,7 +1116,8 @@ static specdec_result specdec__os_refused(const char *what, const char *path, sp
 }
 
 /* Opens a regular file for reading. */
-static specdec_result specdec__os_open_regular(specdec__os_file *file, uint64_t *size, const char *path, specdec_error *error)
+static specdec_result specdec__os_open_regular(specdec__os_file *file, uint64_t *size, const char *path,
+                                               specdec_error *error)
 {
     int opened = specdec__os_open(file, size, path);
 
@@ -1139,7 +1148,8 @@ static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const
 }
 
 /* Reads a file of exactly `size` bytes. */
-static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path, specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path,
+                                                       specdec_error *error)
 {
     specdec__os_file file;
     uint64_t now;
@@ -1171,9 +1181,10 @@ static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
 
 /* --- threads ---------------------------------------------------------------------------------------------------------
 
-   specdec__os_start begins a thread, on the caller's stack where SPECDEC__OS_LENT says that the system takes one, and else on
-   one of `bytes` bytes that the system brings (0: it refuses). A lot is where threads sleep: specdec__os_park returns once
-   *word differs from value, specdec__os_wake wakes all who sleep there to look again. */
+   What each system defines: specdec__os_begin starts thread->function; on the caller's stack of so many bytes where
+   SPECDEC__OS_LENT is 1, else on one as large that the system brings. It returns 0 when refused. A lot is where
+   threads sleep: specdec__os_park returns once *word differs from value; specdec__os_wake wakes all who sleep there
+   to look again. */
 
 typedef void specdec__os_function(void *argument);
 
@@ -1213,17 +1224,19 @@ typedef struct specdec__os_thread {
 #if defined(SPECDEC_NO_THREADS)
 static SPECDEC__UNUSED int specdec__os_processors(void) { return 1; }
 static void specdec__os_yield(void) {}
-static int specdec__os_begin(specdec__os_thread *t, void *stack, size_t bytes) { return (void)t, (void)stack, (void)bytes, 0; }
+static int specdec__os_begin(specdec__os_thread *t, void *s, size_t bytes) { return (void)t, (void)s, (void)bytes, 0; }
 static void specdec__os_join(specdec__os_thread *thread) { (void)thread; }
 static void specdec__os_lot_init(specdec__os_lot *lot) { *lot = 0; }
 static void specdec__os_lot_deinit(specdec__os_lot *lot) { (void)lot; }
-static void specdec__os_park(specdec__os_lot *lot, unsigned *word, unsigned value) { (void)lot, (void)word, (void)value; }
+static void specdec__os_park(specdec__os_lot *l, unsigned *word, unsigned value) { (void)l, (void)word, (void)value; }
 static void specdec__os_wake(specdec__os_lot *lot) { (void)lot; }
 #elif defined(_WIN32)
+/* Processors that this process may use, at least 1; of the processor group that it was started in, at most 64. */
 static SPECDEC__UNUSED int specdec__os_processors(void)
 {
     DWORD_PTR ours, all;
-    int count = GetProcessAffinityMask(GetCurrentProcess(), &ours, &all) ? __builtin_popcountll((unsigned long long)ours) : 1;
+    int known = GetProcessAffinityMask(GetCurrentProcess(), &ours, &all);
+    int count = known ? __builtin_popcountll((unsigned long long)ours) : 1;
 
     return count < 1 ? 1 : count > SPECDEC_MAX_THREADS ? SPECDEC_MAX_THREADS : count;
 }
@@ -1342,8 +1355,9 @@ static void specdec__os_wake(specdec__os_lot *lot)
 }
 #endif
 
-/* Starts function(argument) on a thread; *thread must stay where it is until it has been joined. Returns 0 when refused. */
-static int specdec__os_start(specdec__os_thread *thread, void *stack, size_t bytes, specdec__os_function *function, void *argument)
+/* Starts function(argument) on a thread; *thread must stay where it is until it was joined. Returns 0 when refused. */
+static int specdec__os_start(specdec__os_thread *thread, void *stack, size_t bytes, specdec__os_function *function,
+                             void *argument)
 {
     thread->function = function;
     thread->argument = argument;
@@ -1351,12 +1365,12 @@ static int specdec__os_start(specdec__os_thread *thread, void *stack, size_t byt
 }
 
 /* ======================================================================================================================
- * >>pool (private): threads that run one function side by side, meet at barriers, share out ranges and watch a cancel flag.
- *     May call: >>base >>os
+ * >>pool (private): threads that run one function side by side, meet at barriers, share out ranges and watch a cancel
+ *     flag. May call: >>base >>os
  *
- * A pool is the thread that calls specdec__pool_run, as thread 0, and helpers on seats. A part of a pool's seats, led by a
- * thread of its own, is a pool, too (a team): with its own cursor, barrier and cancel flag. Pools that run at the same time must
- * have no seat in common.
+ * A pool is the thread that calls specdec__pool_run, as thread 0, and helpers on seats. A part of a pool's seats (a
+ * team) that a thread of its own leads is a pool, too: it has its own cursor, barrier and cancel flag. Pools that run
+ * at the same time must have no seat in common.
  * ====================================================================================================================== */
 
 #define SPECDEC__SPINS 2000         /* looks at a flag before a waiting thread parks: some fifty microseconds */
@@ -1382,7 +1396,7 @@ typedef struct specdec__crew {
     specdec__os_lot lot;
 } specdec__crew;
 
-/* It lives as long as its crew: a helper that leaves a barrier late still looks at it. */
+/* A pool or a part of one. It lives as long as its crew: a helper that leaves a barrier late still looks at it. */
 typedef struct specdec__pool {
     specdec__crew *crew;  /* NULL: the caller is alone */
     int *cancel;          /* the engine's flag, set from anywhere */
@@ -1591,8 +1605,10 @@ static void specdec__pool_deinit(specdec__pool *pool)
     pool->crew = NULL;
 }
 
-/* Makes a pool of `threads` threads out of the seats of another from `first` on, for another thread to lead. It needs no end. */
-static SPECDEC__UNUSED void specdec__pool_part(specdec__pool *part, const specdec__pool *whole, int first, int threads, int *cancel)
+/* Makes a pool of `threads` threads: of whoever will call specdec__pool_run with it, and threads - 1 seats of another
+   pool, from `first` on. It ends with that pool. */
+static SPECDEC__UNUSED void specdec__pool_part(specdec__pool *part, const specdec__pool *whole, int first, int threads,
+                                               int *cancel)
 {
     memset(part, 0, sizeof *part);
     part->crew = whole->crew;
@@ -1623,8 +1639,8 @@ static specdec_result specdec__pool_start(specdec__pool *pool, int helpers, unsi
     return SPECDEC_OK;
 }
 
-/* Starts threads - 1 helpers; they and, where the system allows it, their stacks lie in the arena. While that only counts,
-   nothing is started. */
+/* Starts threads - 1 helpers. They lie in the arena, and where the system allows it their stacks, too. While the
+   arena only counts, nothing is started. */
 static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *cancel, specdec__arena *arena, specdec_error *error)
 {
     int helpers = SPECDEC__OS_THREADS ? threads - 1 : 0;
@@ -3424,7 +3440,7 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
 #endif
 #define SPECDEC__AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
 #if defined(SPECDEC_KERNELS) || defined(SPECDEC_KERNELS_APART)
-#define SPECDEC__TABLE __attribute__((visibility("hidden")))
+#define SPECDEC__TABLE SPECDEC__OS_HIDDEN
 #else
 #define SPECDEC__TABLE static
 #endif
@@ -6539,8 +6555,8 @@ static int specdec__cpu_avx2(void)
 {
     const unsigned wanted = 1u << 12 | 1u << 29; /* fma, f16c */
 
-    return SPECDEC__OS_WIDE_STACK && (specdec__cpu_saved() & 6) == 6 && (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted &&
-           (specdec__cpu_leaf(7, 0).ebx & 1u << 5);
+    return SPECDEC__OS_WIDE_STACK && (specdec__cpu_saved() & 6) == 6 &&
+           (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted && (specdec__cpu_leaf(7, 0).ebx & 1u << 5);
 }
 
 #ifdef SPECDEC__AVXVNNI
