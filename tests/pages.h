@@ -40,7 +40,11 @@ static inline unsigned char *pages_reserve(size_t bytes)
     return base == MAP_FAILED ? NULL : (unsigned char *)base;
 }
 
-static inline int pages_open(unsigned char *at, size_t bytes) { return mprotect(at, bytes, PROT_READ | PROT_WRITE) == 0; }
+static inline int pages_open(unsigned char *at, size_t bytes)
+{
+    return mprotect(at, bytes, PROT_READ | PROT_WRITE) == 0;
+}
+
 static inline void pages_release(unsigned char *base, size_t bytes) { munmap(base, bytes); }
 
 static inline void *pages_take(size_t bytes)

@@ -566,7 +566,10 @@ static void check_fused(const specdec__kernels *kernels)
         for (i = 0; i < COUNT; i++)
             bad += !same_float(a[i], exact[i]);
     }
-    CHECK_EQUAL_INT(bad, 0);
+    if (check_fmaf())
+        CHECK_EQUAL_INT(bad, 0);
+    else
+        SKIP("the C library's fmaf rounds twice");
 }
 
 static int same_half(uint16_t a, uint16_t b)

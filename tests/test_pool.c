@@ -1,5 +1,5 @@
-/* test_pool.c - the worker pool: barriers, shared-out ranges, cancelling, parking, teams. Meant to run under -fsanitize=thread, too.
-   cc -O2 -pthread test_pool.c; SPECDEC_QUICK=1 shortens. */
+/* test_pool.c - the worker pool: barriers, shared-out ranges, cancelling, parking, teams. Meant to run under
+   -fsanitize=thread, too. cc -O2 -pthread test_pool.c; SPECDEC_QUICK=1 shortens. */
 #define SPECDEC_MAX_THREADS 1023 /* as many as there may be */
 #define SPECDEC_IMPLEMENTATION
 #include "../specdec.h"
@@ -86,7 +86,7 @@ static void *start(specdec__pool *pool, int threads, int *cancel)
     void *block;
 
     CHECK_EQUAL_INT(specdec__pool_init(pool, threads, cancel, &arena, &error), SPECDEC_OK);
-    arena.size = arena.used + 1;
+    arena.size = arena.used + 64;
     arena.used = 0;
     block = pages_take(arena.size);
     CHECK(block != NULL);
@@ -342,7 +342,7 @@ static void *lead(void *argument)
     return NULL;
 }
 
-/* Teams of sizes[count] threads, on seats of one pool, at work at the same time: the first one is led by this thread. */
+/* Teams of sizes[count] threads, on seats of one pool, at work at the same time. This thread leads the first one. */
 static void lead_at_once(specdec__pool *pool, const int *sizes, int count, int rounds)
 {
     specdec__pool parts[3];
@@ -369,7 +369,8 @@ static void lead_at_once(specdec__pool *pool, const int *sizes, int count, int r
 
 static void test_teams_at_once(void)
 {
-    static const int sizes[][3] = {{1, 1, 0}, {2, 1, 0}, {1, 2, 0}, {2, 2, 0}, {3, 1, 0}, {2, 5, 0}, {4, 2, 3}, {1, 1, 1}};
+    static const int sizes[][3] = {{1, 1, 0}, {2, 1, 0}, {1, 2, 0}, {2, 2, 0},
+                                   {3, 1, 0}, {2, 5, 0}, {4, 2, 3}, {1, 1, 1}};
     int i, k;
 
     TEST("teams run at the same time, each led by a thread of its own; cancelling one leaves the others alone");
@@ -387,7 +388,8 @@ static void test_teams_at_once(void)
     }
 }
 
-/* What the engine does that drafts while it verifies: now all seats help one leader, now they are shared out, ever otherwise. */
+/* As an engine does that drafts while it verifies: all seats help one leader, then they are shared out, each time
+   otherwise. */
 static void test_seats_move(void)
 {
     specdec__pool pool;
