@@ -1,7 +1,7 @@
 #!/bin/sh
 # Checks that what the banners of specdec.h promise is what the code does: a section uses names of sections above it only, and
-# of those only that its "May call" lists; and nothing but >>os knows operating systems by name. Prints a line per violation and
-# a summary; exit 1 if there are any.
+# of those only that its "May call" lists. Only >>os knows operating systems by name. Prints a line per violation and a
+# summary; exit 1 if there are any.
 #
 #     sh tools/check-sections.sh [specdec.h]
 #

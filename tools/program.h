@@ -55,9 +55,11 @@ static PROGRAM_UNUSED int program_flush(void)
 #include "program_windows.h"
 #else
 #define PROGRAM_BACKSLASH 0 /* whether it ends the name of a folder */
-#define program_fopen fopen
 #define program_unlink unlink
 #define program_rename rename
+
+/* Opens a file to read its bytes. */
+static PROGRAM_UNUSED FILE *program_open(const char *path) { return fopen(path, "rb"); }
 
 /* A new file. Returns its descriptor, or -1 and errno. */
 static PROGRAM_UNUSED int program_create(const char *path)
@@ -65,8 +67,8 @@ static PROGRAM_UNUSED int program_create(const char *path)
     return open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 }
 
-/* What a system wants before the command line is read: standard streams that were closed must not be lent to the files that
-   the program opens. Writing to them fails instead. */
+/* What is done before the command line is read. Standard streams that were closed must not be lent to the files that
+   the program opens: writing to them fails instead. */
 static void program_prepare(int argc, char **argv)
 {
     int file;
@@ -451,7 +453,7 @@ static PROGRAM_UNUSED char *program_read_all(FILE *file, size_t *length)
 static PROGRAM_UNUSED char *program_read_file(const char *path, size_t *length)
 {
     int standard = strcmp(path, "-") == 0;
-    FILE *file = standard ? stdin : program_fopen(path, "rb");
+    FILE *file = standard ? stdin : program_open(path);
     char *text = file ? program_read_all(file, length) : NULL;
 
     if (!text && errno == EFBIG)

@@ -1,4 +1,5 @@
-/* program_windows.h - what program.h does on Windows: streams of bytes, names and arguments in UTF-8, files that replace others. */
+/* program_windows.h - what program.h does on Windows: streams of bytes, names and arguments in UTF-8, files that
+   replace others. */
 #ifndef PROGRAM_WINDOWS_H
 #define PROGRAM_WINDOWS_H
 
@@ -15,7 +16,7 @@
 #define PROGRAM_BACKSLASH 1 /* whether it ends the name of a folder */
 #define PROGRAM_PATH 1024 /* characters of a path, at most */
 
-/* UTF-8 as Windows wants it. Returns 0 and sets errno when it is too long, or no UTF-8. */
+/* A path in UTF-8 as Windows wants it. Returns 0 and sets errno when it is too long, or no UTF-8. */
 static int program_widen(WCHAR wide[PROGRAM_PATH], const char *text)
 {
     if (MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, text, -1, wide, PROGRAM_PATH))
@@ -35,8 +36,8 @@ static char *program_narrow(const WCHAR *wide)
     return text;
 }
 
-/* Before the command line is read: streams carry bytes, but what is typed; the console shows UTF-8; arguments become UTF-8,
-   unless the C library has already expanded a * in them. */
+/* What is done before the command line is read. Streams carry bytes, except for what is typed. The console shows UTF-8.
+   Arguments become UTF-8, unless the C library has already expanded a * in them. */
 static void program_prepare(int argc, char **argv)
 {
     int count = 0, i;
@@ -73,11 +74,12 @@ static PROGRAM_UNUSED double program_seconds(void)
     return (double)now.QuadPart / (double)second.QuadPart;
 }
 
-static PROGRAM_UNUSED FILE *program_fopen(const char *path, const char *mode)
+/* Opens a file to read its bytes. */
+static PROGRAM_UNUSED FILE *program_open(const char *path)
 {
-    WCHAR wide[PROGRAM_PATH], wide_mode[8];
+    WCHAR wide[PROGRAM_PATH];
 
-    return program_widen(wide, path) && program_widen(wide_mode, mode) ? _wfopen(wide, wide_mode) : NULL;
+    return program_widen(wide, path) ? _wfopen(wide, L"rb") : NULL;
 }
 
 static int program_unlink(const char *path)
@@ -92,7 +94,8 @@ static PROGRAM_UNUSED int program_rename(const char *from, const char *to)
 {
     WCHAR wide_from[PROGRAM_PATH], wide_to[PROGRAM_PATH];
 
-    if (program_widen(wide_from, from) && program_widen(wide_to, to) && MoveFileExW(wide_from, wide_to, MOVEFILE_REPLACE_EXISTING))
+    if (program_widen(wide_from, from) && program_widen(wide_to, to) &&
+        MoveFileExW(wide_from, wide_to, MOVEFILE_REPLACE_EXISTING))
         return 0;
     errno = EACCES;
     return -1;
@@ -106,7 +109,7 @@ static PROGRAM_UNUSED int program_create(const char *path)
 
     if (!program_widen(wide, path))
         return -1;
-    file = CreateFileW(wide, GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_DELETE, NULL, CREATE_NEW, FILE_ATTRIBUTE_NORMAL, NULL);
+    file = CreateFileW(wide, GENERIC_WRITE, FILE_SHARE_READ | FILE_SHARE_DELETE, NULL, CREATE_NEW, 0, NULL);
     if (file == INVALID_HANDLE_VALUE) {
         DWORD why = GetLastError();
 
@@ -138,7 +141,9 @@ static PROGRAM_UNUSED int program_same_file(const char *path, const char *other)
 {
     BY_HANDLE_FILE_INFORMATION a, b;
 
-    return program_identify(path, &a) && program_identify(other, &b) && a.dwVolumeSerialNumber == b.dwVolumeSerialNumber &&
-           a.nFileIndexHigh == b.nFileIndexHigh && a.nFileIndexLow == b.nFileIndexLow;
+    if (!program_identify(path, &a) || !program_identify(other, &b))
+        return 0;
+    return a.dwVolumeSerialNumber == b.dwVolumeSerialNumber && a.nFileIndexHigh == b.nFileIndexHigh &&
+           a.nFileIndexLow == b.nFileIndexLow;
 }
 #endif
