@@ -3,10 +3,12 @@
 CC = cc
 CFLAGS = -O2
 BUILD = build
-COMPILE = $(CC) -std=c99 -pthread -I. $(CPPFLAGS) $(CFLAGS)
+STD = c99
+COMPILE = $(CC) -std=$(STD) -pthread -I. $(CPPFLAGS) $(CFLAGS)
+EXE = # how the name of a program ends
 
-PROGRAMS = $(patsubst %.c,%,$(notdir $(sort $(wildcard examples/*.c tools/*.c))))
-TESTS = $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/test_*.c)))
+PROGRAMS = $(patsubst %.c,%$(EXE),$(notdir $(sort $(wildcard examples/*.c tools/*.c))))
+TESTS = $(patsubst tests/%.c,$(BUILD)/%$(EXE),$(sort $(wildcard tests/test_*.c)))
 FUZZERS = $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/fuzz_*.c)))
 HEADERS = specdec.h $(wildcard tools/*.h tests/*.h)
 PAIR = -m examples/models/tiny-stories-target-q8_0.gguf -md examples/models/tiny-stories-draft-q8_0.gguf
@@ -22,6 +24,7 @@ help:
 	@echo 'make bench     step cost and speed on this machine, of models/ or else of the pair'
 	@echo 'make fuzz      every fuzzer for SECONDS=60; needs clang'
 	@echo 'make arm       the tests built for aarch64, run in an emulator; needs aarch64-linux-gnu-gcc and qemu-user'
+	@echo 'make windows   the programs and most tests built for Windows, the tests run; needs x86_64-w64-mingw32-gcc and wine'
 	@echo 'make clean     removes build/'
 	@echo 'CC=clang CFLAGS="-O2 -g" BUILD=build/other and the like may be given.'
 
@@ -31,7 +34,7 @@ help:
 # left out. All others share build/specdec.o and build/kernels.o, two halves that compile side by side.
 SOURCES = $(wildcard examples/*.c tools/*.c tests/test_*.c)
 WHOLE = $(shell grep -l SPECDEC_IMPLEMENTATION $(SOURCES))
-SHARING = $(patsubst %.c,$(BUILD)/%,$(notdir $(filter-out $(WHOLE),$(SOURCES))))
+SHARING = $(patsubst %.c,$(BUILD)/%$(EXE),$(notdir $(filter-out $(WHOLE),$(SOURCES))))
 LINK = $(COMPILE) -DSPECDEC_STATIC -o $@ $< $(LDFLAGS)
 
 $(BUILD):
@@ -48,14 +51,14 @@ $(OBJECTS): specdec.h | $(BUILD)
 $(SHARING): $(OBJECTS)
 $(SHARING): LINK = $(COMPILE) -o $@ $< $(OBJECTS) $(LDFLAGS)
 
-$(BUILD)/%: examples/%.c $(HEADERS) | $(BUILD)
+$(BUILD)/%$(EXE): examples/%.c $(HEADERS) | $(BUILD)
 	$(LINK)
 
-$(BUILD)/%: tools/%.c $(HEADERS) | $(BUILD)
+$(BUILD)/%$(EXE): tools/%.c $(HEADERS) | $(BUILD)
 	$(LINK)
 
 # Tests compare with the C library's mathematics; the header itself needs no library.
-$(BUILD)/%: tests/%.c $(HEADERS) | $(BUILD)
+$(BUILD)/%$(EXE): tests/%.c $(HEADERS) | $(BUILD)
 	$(LINK) -lm
 
 # Sources that others include.
@@ -95,6 +98,24 @@ arm:
 	@TEST_WRAPPER="$(ARM_RUN)" SPECDEC_QUICK=1 sh tests/run.sh $(patsubst $(BUILD)/%,$(BUILD)/arm/%,$(filter-out %/test_engine %/test_api,$(TESTS))) \
 	    $(ARM_ENGINE:%=$(BUILD)/arm/engine_%.sh)
 
+# Cross-built for Windows and run by wine, where that is there. Left out: tests of processes and of files as POSIX has them, and
+# those whose own names <windows.h> takes. -muse-unaligned-vector-move and SPECDEC_WINDOWS_AVX: see the header.
+WINDOWS_CC = x86_64-w64-mingw32-gcc
+WINDOWS_RUN = wine
+WINDOWS_PROGRAMS = $(addsuffix .exe,$(filter-out embedded,$(PROGRAMS)))
+WINDOWS_TESTS = conformance lossless model ops_scalar pool quant sample text tree
+WINDOWS_MAKE = $(MAKE) BUILD=$(BUILD)/windows CC=$(WINDOWS_CC) STD=gnu99 EXE=.exe LDFLAGS=-static CPPFLAGS=-DSPECDEC_WINDOWS_AVX \
+    CFLAGS='$(CFLAGS) -Wa,-muse-unaligned-vector-move'
+
+windows:
+	@command -v $(WINDOWS_CC) > /dev/null || { echo 'make windows: $(WINDOWS_CC) is missing (Debian: apt-get install gcc-mingw-w64-x86-64)'; exit 1; }
+	@$(WINDOWS_MAKE) $(WINDOWS_PROGRAMS:%=$(BUILD)/windows/%) $(WINDOWS_TESTS:%=$(BUILD)/windows/test_%.exe) $(BUILD)/windows/test_engine.exe
+	@command -v $(WINDOWS_RUN) > /dev/null || { echo 'make windows: built, but not run: $(WINDOWS_RUN) is missing (Debian: apt-get install wine wine64)'; exit 1; }
+	@for name in $(ARM_ENGINE) cancel; do echo '$(WINDOWS_RUN) $(BUILD)/windows/test_engine.exe' $$name > $(BUILD)/windows/engine_$$name.sh; done
+	@echo 'RUN=$(WINDOWS_RUN) BUILD=$(BUILD)/windows sh tests/windows.sh' > $(BUILD)/windows/programs.sh
+	@WINEDEBUG=-all TEST_WRAPPER=$(WINDOWS_RUN) SPECDEC_QUICK=1 sh tests/run.sh $(WINDOWS_TESTS:%=$(BUILD)/windows/test_%.exe) \
+	    $(ARM_ENGINE:%=$(BUILD)/windows/engine_%.sh) $(BUILD)/windows/engine_cancel.sh $(BUILD)/windows/programs.sh
+
 # Every fuzzer for SECONDS, from what it has found so far in build/corpus.
 FUZZ_CC = clang
 SECONDS = 60
@@ -128,6 +149,6 @@ bench: $(BUILD)/specdec-bench
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all help tests test arm fuzz demo model bench clean
+.PHONY: all help tests test arm windows fuzz demo model bench clean
 .SUFFIXES:
 .DELETE_ON_ERROR:

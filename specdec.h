@@ -42,6 +42,7 @@
 
      None is allocated, ever. The block holds everything: the engine, thread stacks, the KV cache (pages of 64 tokens), buffers
      for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays mapped or yours.
+     Windows takes no stacks from others: there, each further thread has one of 256 KB outside the block.
      Whoever truncates a mapped file kills the process that reads it (SIGBUS): replace model files by renaming new ones over
      them. Where that cannot be ruled out, set config.target.copy, or catch the signal, as examples/specdec.c does.
 
@@ -86,15 +87,17 @@ extern "C" {
 
 /* ---- Options: define before including the implementation. ---------------------------------------------------------------
 
-   SPECDEC_NO_THREADS  no pthreads; threads is always 1
-   SPECDEC_NO_FILES    no open/mmap; models come as memory (.data, .size)
-   SPECDEC_NO_CLOCK    no clock_gettime; all measured times are 0
+   SPECDEC_NO_THREADS  no threads but the caller's; threads is always 1
+   SPECDEC_NO_FILES    no files opened or mapped; models come as memory (.data, .size)
+   SPECDEC_NO_CLOCK    no clock; all measured times are 0
    SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
    SPECDEC_FREESTANDING  the first three at once
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
    SPECDEC_KERNELS_APART  without the kernels for AVX2 and AVX-512, which another file brings that defines SPECDEC_KERNELS
                        besides SPECDEC_IMPLEMENTATION: both compile side by side, each in some half of the time
-   SPECDEC_MAX_THREADS threads of an engine, at most 1023; each costs 24 bytes of struct. 64 */
+   SPECDEC_WINDOWS_AVX on Windows gcc uses AVX, too. It is off there as it may crash, unless gcc was mended, as those of
+                       Debian and MSYS2, or is given -Wa,-muse-unaligned-vector-move. clang needs no such word
+   SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
 #define SPECDEC_VERSION "0.1.0"
 
@@ -587,6 +590,13 @@ extern "C" {
 #define SPECDEC__STATIC_ASSERT(name, condition) typedef char specdec__static_assert_##name[(condition) ? 1 : -1] SPECDEC__UNUSED
 #define SPECDEC__CACHE_LINE 64
 
+/* The checker of formats: gcc for Windows has one of its own for "printf" that knows no %zu. */
+#if defined(__clang__)
+#define SPECDEC__PRINTF printf
+#else
+#define SPECDEC__PRINTF gnu_printf
+#endif
+
 /* Unrolls the loop that follows, whose count is a constant. */
 #if defined(__clang__)
 #define SPECDEC__UNROLL _Pragma("clang loop unroll(full)")
@@ -869,7 +879,7 @@ static void specdec__write_format(specdec__writer *w, const char *format, va_lis
 }
 
 /* Notes what went wrong and returns code, so that a check reads `return specdec__fail(...)`. error may be NULL. */
-static SPECDEC__UNUSED __attribute__((format(printf, 3, 4))) specdec_result
+static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 3, 4))) specdec_result
 specdec__fail(specdec_error *error, specdec_result code, const char *format, ...)
 {
     if (error) {
@@ -889,20 +899,30 @@ specdec__fail(specdec_error *error, specdec_result code, const char *format, ...
 
 /* ======================================================================================================================
  * >>os (private): clock, file mapping, threads, atomics, parking; the only #ifdefs on operating systems. May call: >>base
+ *
+ * Each part is written for POSIX, for Windows and for no system at all; what the three define has the same names.
  * ====================================================================================================================== */
 
-#if defined(_WIN32) || defined(SPECDEC_FREESTANDING)
-#ifndef SPECDEC_NO_FILES
+#ifdef SPECDEC_FREESTANDING
+#undef SPECDEC_NO_FILES
+#undef SPECDEC_NO_THREADS
+#undef SPECDEC_NO_CLOCK
 #define SPECDEC_NO_FILES
-#endif
-#ifndef SPECDEC_NO_THREADS
 #define SPECDEC_NO_THREADS
-#endif
-#ifndef SPECDEC_NO_CLOCK
 #define SPECDEC_NO_CLOCK
 #endif
-#endif
 
+#if defined(_WIN32)
+#if !defined(SPECDEC_NO_FILES) || !defined(SPECDEC_NO_THREADS) || !defined(SPECDEC_NO_CLOCK)
+#ifndef WIN32_LEAN_AND_MEAN
+#define WIN32_LEAN_AND_MEAN
+#endif
+#ifndef NOMINMAX
+#define NOMINMAX
+#endif
+#include <windows.h>
+#endif
+#else
 #ifndef SPECDEC_NO_FILES
 #include <errno.h>
 #include <fcntl.h>
@@ -922,6 +942,7 @@ specdec__fail(specdec_error *error, specdec_result code, const char *format, ...
 #ifndef SPECDEC_NO_CLOCK
 #include <time.h>
 #endif
+#endif
 
 /* Atomics: the gcc/clang builtins, which C99 and C++11 share. */
 #define SPECDEC__LOAD(at) __atomic_load_n((at), __ATOMIC_ACQUIRE)
@@ -929,11 +950,50 @@ specdec__fail(specdec_error *error, specdec_result code, const char *format, ...
 #define SPECDEC__ADD(at, value) __atomic_fetch_add((at), (value), __ATOMIC_ACQ_REL)
 #define SPECDEC__SWAP(at, seen, value) __atomic_compare_exchange_n((at), (seen), (value), 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)
 
+/* --- processor and clock ------------------------------------------------------------------------------------------ */
+
+#if defined(__aarch64__) && defined(__linux__) && !defined(SPECDEC_FREESTANDING)
+#include <sys/auxv.h>
+
+/* What Linux tells about an aarch64 processor: the bits of word 0 or 1. Other systems tell nothing this way: 0. */
+static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
+{
+    return getauxval(word ? AT_HWCAP2 : AT_HWCAP);
+}
+#else
+static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
+{
+    (void)word;
+    return 0;
+}
+#endif
+
+/* Whether vectors wider than 16 bytes may lie on the stack. Windows aligns it to 16, and gcc moves wider vectors
+   there as if they were aligned (GCC bug 54412). SPECDEC_WINDOWS_AVX says that this one does not. */
+#if defined(_WIN32) && !defined(__clang__) && !defined(SPECDEC_WINDOWS_AVX)
+#define SPECDEC__OS_WIDE_STACK 0
+#else
+#define SPECDEC__OS_WIDE_STACK 1
+#endif
+
+/* For names that files share, and others shall not see. Windows shows nothing unasked. */
+#if defined(_WIN32)
+#define SPECDEC__OS_HIDDEN
+#else
+#define SPECDEC__OS_HIDDEN __attribute__((visibility("hidden")))
+#endif
+
 /* Seconds since some fixed moment; 0 where there is no clock. */
 static SPECDEC__UNUSED double specdec__os_seconds(void)
 {
-#ifdef SPECDEC_NO_CLOCK
+#if defined(SPECDEC_NO_CLOCK)
     return 0;
+#elif defined(_WIN32)
+    LARGE_INTEGER now, second;
+
+    QueryPerformanceCounter(&now);
+    QueryPerformanceFrequency(&second);
+    return (double)now.QuadPart / (double)second.QuadPart;
 #else
     struct timespec now;
 
@@ -942,12 +1002,329 @@ static SPECDEC__UNUSED double specdec__os_seconds(void)
 #endif
 }
 
+/* --- files -----------------------------------------------------------------------------------------------------------
+
+   What each system defines: specdec__os_open opens a regular file for reading and tells its size; it returns 1, 0
+   when that fails, -1 when the file is of another kind. specdec__os_get reads some bytes: it returns how many, 0 at
+   the end, -1 on failure. specdec__os_view maps the first bytes; NULL on failure. specdec__os_why writes into
+   text[size] what the system says about the last failure. */
+
+#define SPECDEC__OS_WHY 160 /* bytes of what a system says, at most */
+
+#if defined(SPECDEC_NO_FILES)
+#elif defined(_WIN32)
+typedef HANDLE specdec__os_file;
+
+static int specdec__os_open(specdec__os_file *file, uint64_t *size, const char *path)
+{
+    WCHAR wide[1024]; /* paths are UTF-8 */
+    LARGE_INTEGER bytes;
+
+    if (!MultiByteToWideChar(CP_UTF8, MB_ERR_INVALID_CHARS, path, -1, wide, (int)SPECDEC__COUNT(wide)))
+        return 0;
+    *file = CreateFileW(wide, GENERIC_READ, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL, OPEN_EXISTING,
+                        FILE_ATTRIBUTE_NORMAL, NULL);
+    if (*file == INVALID_HANDLE_VALUE)
+        return 0;
+    if (GetFileType(*file) != FILE_TYPE_DISK || !GetFileSizeEx(*file, &bytes)) {
+        CloseHandle(*file);
+        return -1;
+    }
+    *size = (uint64_t)bytes.QuadPart;
+    return 1;
+}
+
+static ptrdiff_t specdec__os_get(specdec__os_file file, unsigned char *data, size_t size)
+{
+    DWORD got, part = size < 1u << 30 ? (DWORD)size : 1u << 30;
+
+    return ReadFile(file, data, part, &got, NULL) ? (ptrdiff_t)got : -1;
+}
+
+static const void *specdec__os_view(specdec__os_file file, size_t size)
+{
+    HANDLE mapping = CreateFileMappingW(file, NULL, PAGE_READONLY, 0, 0, NULL);
+    const void *data = mapping ? MapViewOfFile(mapping, FILE_MAP_READ, 0, 0, size) : NULL;
+
+    if (mapping)
+        CloseHandle(mapping); /* the view keeps it */
+    return data;
+}
+
+static void specdec__os_unview(void *data, size_t size)
+{
+    (void)size;
+    UnmapViewOfFile(data);
+}
+
+static void specdec__os_close(specdec__os_file file) { CloseHandle(file); }
+
+static void specdec__os_why(char *text, size_t size)
+{
+    DWORD flags = FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS | FORMAT_MESSAGE_MAX_WIDTH_MASK;
+    DWORD length = FormatMessageA(flags, NULL, GetLastError(), 0, text, (DWORD)size, NULL);
+
+    text[length] = 0;
+    while (length && text[length - 1] == ' ')
+        text[--length] = 0;
+}
+#else
+typedef int specdec__os_file;
+
+static int specdec__os_open(specdec__os_file *file, uint64_t *size, const char *path)
+{
+    struct stat about;
+
+    *file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe without a writer must not hold us up */
+    if (*file < 0)
+        return 0;
+    if (fstat(*file, &about) != 0 || !S_ISREG(about.st_mode)) {
+        close(*file);
+        return -1;
+    }
+    *size = about.st_size > 0 ? (uint64_t)about.st_size : 0;
+    return 1;
+}
+
+static ptrdiff_t specdec__os_get(specdec__os_file file, unsigned char *data, size_t size)
+{
+    ssize_t got;
+
+    do
+        got = read(file, data, size);
+    while (got < 0 && errno == EINTR);
+    return got;
+}
+
+static const void *specdec__os_view(specdec__os_file file, size_t size)
+{
+    void *data = mmap(NULL, size, PROT_READ, MAP_SHARED, file, 0);
+
+    return data == MAP_FAILED ? NULL : data;
+}
+
+static void specdec__os_unview(void *data, size_t size) { munmap(data, size); }
+
+static void specdec__os_close(specdec__os_file file) { close(file); }
+
+static void specdec__os_why(char *text, size_t size)
+{
+    specdec__writer w;
+    const char *why = strerror(errno);
+
+    w.text = text;
+    w.size = size;
+    w.used = 0;
+    specdec__write_bytes(&w, why, strlen(why));
+}
+#endif
+
+#if defined(SPECDEC_NO_FILES)
+static specdec_result specdec__os_no_files(const char *path, specdec_error *error)
+{
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without files: hand %s over as memory", path);
+}
+
+static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const char *path, specdec_error *error)
+{
+    (void)out;
+    return specdec__os_no_files(path, error);
+}
+
+static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path,
+                                                       specdec_error *error)
+{
+    (void)data;
+    (void)size;
+    return specdec__os_no_files(path, error);
+}
+
+static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file) { (void)file; }
+#else
+/* Says that a file cannot be opened, read or mapped, and why. */
+static specdec_result specdec__os_refused(const char *what, const char *path, specdec_error *error)
+{
+    char why[SPECDEC__OS_WHY];
+
+    specdec__os_why(why, sizeof why);
+    return specdec__fail(error, SPECDEC_ERROR_FILE, "cannot %s %s: %s", what, path, why);
+}
+
+/* Opens a regular file for reading. */
+static specdec_result specdec__os_open_regular(specdec__os_file *file, uint64_t *size, const char *path,
+                                               specdec_error *error)
+{
+    int opened = specdec__os_open(file, size, path);
+
+    if (opened < 0)
+        return specdec__fail(error, SPECDEC_ERROR_FILE, "%s is not a regular file", path);
+    return opened ? SPECDEC_OK : specdec__os_refused("open", path, error);
+}
+
+/* A whole regular file, mapped read-only. */
+static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const char *path, specdec_error *error)
+{
+    specdec__os_file file;
+    uint64_t size;
+    specdec_result result = specdec__os_open_regular(&file, &size, path, error);
+
+    if (result)
+        return result;
+    if (!size || size > (uint64_t)(SIZE_MAX / 2)) {
+        result = specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is %s", path, size ? "too large to map" : "empty");
+    } else {
+        out->size = (size_t)size;
+        out->data = (const unsigned char *)specdec__os_view(file, out->size);
+        if (!out->data)
+            result = specdec__os_refused("map", path, error);
+    }
+    specdec__os_close(file);
+    return result;
+}
+
+/* Reads a file of exactly `size` bytes. */
+static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path,
+                                                       specdec_error *error)
+{
+    specdec__os_file file;
+    uint64_t now;
+    size_t done = 0;
+    ptrdiff_t got = 0;
+    specdec_result result = specdec__os_open_regular(&file, &now, path, error);
+
+    if (result)
+        return result;
+    while (done < size && (got = specdec__os_get(file, data + done, size - done)) > 0)
+        done += (size_t)got;
+    if (got < 0)
+        result = specdec__os_refused("read", path, error);
+    else if (done < size)
+        result = specdec__fail(error, SPECDEC_ERROR_FILE, "%s shrank while it was read", path);
+    specdec__os_close(file);
+    return result;
+}
+
+/* Ends a mapping. Bytes that are none, or no more, are left alone. */
+static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
+{
+    if (file->data)
+        specdec__os_unview((void *)(uintptr_t)file->data, file->size);
+    file->data = NULL;
+    file->size = 0;
+}
+#endif
+
+/* --- threads ---------------------------------------------------------------------------------------------------------
+
+   What each system defines: specdec__os_begin starts thread->function; on the caller's stack of so many bytes where
+   SPECDEC__OS_LENT is 1, else on one as large that the system brings. It returns 0 when refused. A lot is where
+   threads sleep: specdec__os_park returns once *word differs from value; specdec__os_wake wakes all who sleep there
+   to look again. */
+
+typedef void specdec__os_function(void *argument);
+
+#if defined(SPECDEC_NO_THREADS)
+#define SPECDEC__OS_THREADS 0
+#define SPECDEC__OS_LENT 0
+
+typedef int specdec__os_handle, specdec__os_lot;
+#elif defined(_WIN32)
+#define SPECDEC__OS_THREADS 1
+#define SPECDEC__OS_LENT 0
+
+typedef HANDLE specdec__os_handle;
+
+typedef struct specdec__os_lot {
+    SRWLOCK lock;
+    CONDITION_VARIABLE changed;
+} specdec__os_lot;
+#else
+#define SPECDEC__OS_THREADS 1
+#define SPECDEC__OS_LENT 1
+
+typedef pthread_t specdec__os_handle;
+
+typedef struct specdec__os_lot {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+} specdec__os_lot;
+#endif
+
+typedef struct specdec__os_thread {
+    specdec__os_handle handle;
+    specdec__os_function *function;
+    void *argument;
+} specdec__os_thread;
+
+#if defined(SPECDEC_NO_THREADS)
+static SPECDEC__UNUSED int specdec__os_processors(void) { return 1; }
+static void specdec__os_yield(void) {}
+static int specdec__os_begin(specdec__os_thread *t, void *s, size_t bytes) { return (void)t, (void)s, (void)bytes, 0; }
+static void specdec__os_join(specdec__os_thread *thread) { (void)thread; }
+static void specdec__os_lot_init(specdec__os_lot *lot) { *lot = 0; }
+static void specdec__os_lot_deinit(specdec__os_lot *lot) { (void)lot; }
+static void specdec__os_park(specdec__os_lot *l, unsigned *word, unsigned value) { (void)l, (void)word, (void)value; }
+static void specdec__os_wake(specdec__os_lot *lot) { (void)lot; }
+#elif defined(_WIN32)
+/* Processors that this process may use, at least 1; of the processor group that it was started in, at most 64. */
+static SPECDEC__UNUSED int specdec__os_processors(void)
+{
+    DWORD_PTR ours, all;
+    int known = GetProcessAffinityMask(GetCurrentProcess(), &ours, &all);
+    int count = known ? __builtin_popcountll((unsigned long long)ours) : 1;
+
+    return count < 1 ? 1 : count > SPECDEC_MAX_THREADS ? SPECDEC_MAX_THREADS : count;
+}
+
+static void specdec__os_yield(void) { SwitchToThread(); }
+
+static DWORD WINAPI specdec__os_main(LPVOID argument)
+{
+    specdec__os_thread *thread = (specdec__os_thread *)argument;
+
+    thread->function(thread->argument);
+    return 0;
+}
+
+static int specdec__os_begin(specdec__os_thread *thread, void *stack, size_t bytes)
+{
+    (void)stack;
+    thread->handle = CreateThread(NULL, bytes, specdec__os_main, thread, STACK_SIZE_PARAM_IS_A_RESERVATION, NULL);
+    return thread->handle != NULL;
+}
+
+static void specdec__os_join(specdec__os_thread *thread)
+{
+    WaitForSingleObject(thread->handle, INFINITE);
+    CloseHandle(thread->handle);
+}
+
+static void specdec__os_lot_init(specdec__os_lot *lot)
+{
+    InitializeSRWLock(&lot->lock);
+    InitializeConditionVariable(&lot->changed);
+}
+
+static void specdec__os_lot_deinit(specdec__os_lot *lot) { (void)lot; }
+
+static void specdec__os_park(specdec__os_lot *lot, unsigned *word, unsigned value)
+{
+    AcquireSRWLockExclusive(&lot->lock);
+    while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == value)
+        SleepConditionVariableSRW(&lot->changed, &lot->lock, INFINITE, 0);
+    ReleaseSRWLockExclusive(&lot->lock);
+}
+
+static void specdec__os_wake(specdec__os_lot *lot)
+{
+    AcquireSRWLockExclusive(&lot->lock);
+    WakeAllConditionVariable(&lot->changed);
+    ReleaseSRWLockExclusive(&lot->lock);
+}
+#else
 /* Processors that this process may use, at least 1. */
 static SPECDEC__UNUSED int specdec__os_processors(void)
 {
-#ifdef SPECDEC_NO_THREADS
-    return 1;
-#else
     long count = sysconf(_SC_NPROCESSORS_ONLN);
 
 #if defined(__linux__) && defined(SYS_sched_getaffinity)
@@ -959,115 +1336,115 @@ static SPECDEC__UNUSED int specdec__os_processors(void)
             count += __builtin_popcountl(mask[i]);
 #endif
     return count < 1 ? 1 : count > SPECDEC_MAX_THREADS ? SPECDEC_MAX_THREADS : (int)count;
-#endif
 }
 
-/* A whole regular file, mapped read-only. */
-static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const char *path, specdec_error *error)
-{
-#ifdef SPECDEC_NO_FILES
-    (void)out;
-    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without files: hand %s over as memory", path);
-#else
-    struct stat about;
-    void *data;
-    /* a pipe without a writer must not hold us up */
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+static void specdec__os_yield(void) { sched_yield(); }
 
-    if (file < 0)
-        return specdec__fail(error, SPECDEC_ERROR_FILE, "cannot open %s: %s", path, strerror(errno));
-    if (fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) {
-        close(file);
-        return specdec__fail(error, SPECDEC_ERROR_FILE, "%s is not a regular file", path);
-    }
-    if (about.st_size <= 0 || (uint64_t)about.st_size > (uint64_t)(SIZE_MAX / 2)) {
-        close(file);
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is %s", path, about.st_size <= 0 ? "empty" : "too large to map");
-    }
-    data = mmap(NULL, (size_t)about.st_size, PROT_READ, MAP_SHARED, file, 0);
-    close(file);
-    if (data == MAP_FAILED)
-        return specdec__fail(error, SPECDEC_ERROR_FILE, "cannot map %s: %s", path, strerror(errno));
-    out->data = (const unsigned char *)data;
-    out->size = (size_t)about.st_size;
-    return SPECDEC_OK;
-#endif
+static void *specdec__os_main(void *argument)
+{
+    specdec__os_thread *thread = (specdec__os_thread *)argument;
+
+    thread->function(thread->argument);
+    return NULL;
 }
 
-/* Reads a file of exactly `size` bytes. */
-static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size_t size, const char *path, specdec_error *error)
+static int specdec__os_begin(specdec__os_thread *thread, void *stack, size_t bytes)
 {
-#ifdef SPECDEC_NO_FILES
-    (void)data;
-    (void)size;
-    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "built without files: hand %s over as memory", path);
-#else
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    size_t done = 0;
-    ssize_t got = 0;
+    pthread_attr_t attributes;
+    int failed;
 
-    if (file < 0)
-        return specdec__fail(error, SPECDEC_ERROR_FILE, "cannot open %s: %s", path, strerror(errno));
-    while (done < size && ((got = read(file, data + done, size - done)) > 0 || (got < 0 && errno == EINTR)))
-        done += got > 0 ? (size_t)got : 0;
-    close(file);
-    if (got < 0)
-        return specdec__fail(error, SPECDEC_ERROR_FILE, "cannot read %s: %s", path, strerror(errno));
-    if (done < size)
-        return specdec__fail(error, SPECDEC_ERROR_FILE, "%s shrank while it was read", path);
-    return SPECDEC_OK;
-#endif
+    pthread_attr_init(&attributes);
+    failed = pthread_attr_setstack(&attributes, stack, bytes);
+    failed = failed ? failed : pthread_create(&thread->handle, &attributes, specdec__os_main, thread);
+    pthread_attr_destroy(&attributes);
+    return !failed;
 }
 
-static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
+static void specdec__os_join(specdec__os_thread *thread) { pthread_join(thread->handle, NULL); }
+
+static void specdec__os_lot_init(specdec__os_lot *lot)
 {
-#ifndef SPECDEC_NO_FILES
-    if (file->data)
-        munmap((void *)(uintptr_t)file->data, file->size);
+    pthread_mutex_init(&lot->mutex, NULL);
+    pthread_cond_init(&lot->changed, NULL);
+}
+
+static void specdec__os_lot_deinit(specdec__os_lot *lot)
+{
+    pthread_cond_destroy(&lot->changed);
+    pthread_mutex_destroy(&lot->mutex);
+}
+
+static void specdec__os_park(specdec__os_lot *lot, unsigned *word, unsigned value)
+{
+    pthread_mutex_lock(&lot->mutex);
+    while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == value)
+        pthread_cond_wait(&lot->changed, &lot->mutex);
+    pthread_mutex_unlock(&lot->mutex);
+}
+
+static void specdec__os_wake(specdec__os_lot *lot)
+{
+    pthread_mutex_lock(&lot->mutex);
+    pthread_cond_broadcast(&lot->changed);
+    pthread_mutex_unlock(&lot->mutex);
+}
 #endif
-    file->data = NULL;
-    file->size = 0;
+
+/* Starts function(argument) on a thread; *thread must stay where it is until it was joined. Returns 0 when refused. */
+static int specdec__os_start(specdec__os_thread *thread, void *stack, size_t bytes, specdec__os_function *function,
+                             void *argument)
+{
+    thread->function = function;
+    thread->argument = argument;
+    return specdec__os_begin(thread, stack, bytes);
 }
 
 /* ======================================================================================================================
- * >>pool (private): a team of threads that runs one function side by side, meets at barriers, shares out ranges and
- *     watches the cancel flag. May call: >>base >>os
+ * >>pool (private): threads that run one function side by side, meet at barriers, share out ranges and watch a cancel
+ *     flag. May call: >>base >>os
+ *
+ * A pool is the thread that calls specdec__pool_run, as thread 0, and helpers on seats. A part of a pool's seats (a
+ * team) that a thread of its own leads is a pool, too: it has its own cursor, barrier and cancel flag. Pools that run
+ * at the same time must have no seat in common.
  * ====================================================================================================================== */
 
 #define SPECDEC__SPINS 2000         /* looks at a flag before a waiting thread parks: some fifty microseconds */
 #define SPECDEC__STACK (256 * 1024) /* bytes of each helper thread's stack, inside the caller's block */
 
-#define SPECDEC__MEMBERS 1023 /* threads that fit into the low bits of a run's word */
-
-SPECDEC__STATIC_ASSERT(threads_fit_a_run, SPECDEC_MAX_THREADS >= 1 && SPECDEC_MAX_THREADS <= SPECDEC__MEMBERS);
-
 typedef void specdec__team_function(void *argument, int thread);
 
-/* Which helper a thread is. */
-typedef struct specdec__pool_seat {
-    struct specdec__pool *pool;
-    int thread;
-} specdec__pool_seat;
+/* A helper thread. It waits until it is called, takes part in one run of a pool, and waits again. */
+typedef struct specdec__seat {
+    specdec__os_thread thread;
+    struct specdec__crew *crew;
+    struct specdec__pool *pool; /* whose run it is called to; NULL: it ends */
+    int number;                 /* which thread of that pool it is */
+    unsigned calls;
+    unsigned char apart[SPECDEC__CACHE_LINE]; /* what it waits for shares no cache line with the next seat */
+} specdec__seat;
 
+/* All helper threads, and where those who wait long sleep. A pool and its parts share it. */
+typedef struct specdec__crew {
+    specdec__seat *seats; /* (count) */
+    int count;
+    int asleep;           /* seats that sleep until they are called */
+    specdec__os_lot lot;
+} specdec__crew;
+
+/* A pool or a part of one. It lives as long as its crew: a helper that leaves a barrier late still looks at it. */
 typedef struct specdec__pool {
-    int threads;          /* the caller's included */
-    int active;           /* threads of the run under way: the first so many */
+    specdec__crew *crew;  /* NULL: the caller is alone */
     int *cancel;          /* the engine's flag, set from anywhere */
     specdec__team_function *function;
     void *argument;
-    unsigned run;         /* changed to start a run: a count, and in the low bits how many threads take part */
+    int first;            /* seat of thread 1; those of the others follow */
+    int threads;          /* the caller's included */
+    int active;           /* threads of the run under way: the first so many */
     int arrived;          /* threads at the barrier */
     unsigned phase;       /* bumped when a barrier opens */
+    int asleep;           /* threads that sleep until it does */
     int stopped;          /* what the barrier saw in *cancel: the same for every thread */
     int cursor;           /* next unclaimed item of the phase */
-    int quit;
-    int sleepers;         /* parked threads */
-#ifndef SPECDEC_NO_THREADS
-    pthread_mutex_t mutex;
-    pthread_cond_t wake;
-    pthread_t helper[SPECDEC_MAX_THREADS];
-    specdec__pool_seat seat[SPECDEC_MAX_THREADS];
-#endif
 } specdec__pool;
 
 SPECDEC__INLINE void specdec__pool_relax(void)
@@ -1079,9 +1456,8 @@ SPECDEC__INLINE void specdec__pool_relax(void)
 #endif
 }
 
-#ifndef SPECDEC_NO_THREADS
-/* Waits until *word differs from value: spins, then parks. */
-static void specdec__pool_wait(specdec__pool *pool, unsigned *word, unsigned value)
+/* Waits until *word differs from value: spins, then sleeps, and *asleep counts those who do. */
+static void specdec__pool_wait(specdec__crew *crew, int *asleep, unsigned *word, unsigned value)
 {
     int i;
 
@@ -1089,54 +1465,41 @@ static void specdec__pool_wait(specdec__pool *pool, unsigned *word, unsigned val
         if (SPECDEC__LOAD(word) != value)
             return;
         if (i % 64 == 63)
-            sched_yield(); /* the thread that is waited for may want this very core */
+            specdec__os_yield(); /* the thread that is waited for may want this very core */
         else
             specdec__pool_relax();
     }
-    pthread_mutex_lock(&pool->mutex);
-    __atomic_fetch_add(&pool->sleepers, 1, __ATOMIC_SEQ_CST);
-    while (__atomic_load_n(word, __ATOMIC_SEQ_CST) == value)
-        pthread_cond_wait(&pool->wake, &pool->mutex);
-    __atomic_fetch_sub(&pool->sleepers, 1, __ATOMIC_SEQ_CST);
-    pthread_mutex_unlock(&pool->mutex);
+    __atomic_fetch_add(asleep, 1, __ATOMIC_SEQ_CST);
+    specdec__os_park(&crew->lot, word, value);
+    __atomic_fetch_sub(asleep, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Changes a word that others wait for. */
-static void specdec__pool_signal(specdec__pool *pool, unsigned *word, unsigned value)
+/* Wakes those whom *asleep counts; the words that they wait for have been changed. */
+static void specdec__pool_wake(specdec__crew *crew, int *asleep)
 {
-    __atomic_store_n(word, value, __ATOMIC_SEQ_CST);
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* the atomics say so already; emulators of weaker machines were seen to forget it */
-    if (__atomic_load_n(&pool->sleepers, __ATOMIC_SEQ_CST)) {
-        pthread_mutex_lock(&pool->mutex);
-        pthread_cond_broadcast(&pool->wake);
-        pthread_mutex_unlock(&pool->mutex);
-    }
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* who goes to sleep counts first and looks at the word again then */
+    if (__atomic_load_n(asleep, __ATOMIC_SEQ_CST))
+        specdec__os_wake(&crew->lot);
 }
-#endif
 
 /* All threads of a run meet here; the next phase's cursor is at 0 when they leave. */
 static void specdec__pool_meet(specdec__pool *pool)
 {
-    if (pool->active == 1) {
-        pool->stopped |= SPECDEC__LOAD(pool->cancel);
-        pool->cursor = 0;
+    unsigned phase = SPECDEC__LOAD(&pool->phase);
+    /* read before arriving: afterwards the next run may already have changed it */
+    int last = SPECDEC__OS_THREADS ? pool->active - 1 : 0;
+
+    if (last && SPECDEC__ADD(&pool->arrived, 1) != last) {
+        specdec__pool_wait(pool->crew, &pool->asleep, &pool->phase, phase);
         return;
     }
-#ifndef SPECDEC_NO_THREADS
-    {
-        unsigned phase = SPECDEC__LOAD(&pool->phase);
-        int last = pool->active - 1; /* read before arriving: afterwards the next run may already have changed it */
-
-        if (SPECDEC__ADD(&pool->arrived, 1) == last) {
-            pool->arrived = 0;
-            pool->stopped |= SPECDEC__LOAD(pool->cancel);
-            pool->cursor = 0;
-            specdec__pool_signal(pool, &pool->phase, phase + 1);
-        } else {
-            specdec__pool_wait(pool, &pool->phase, phase);
-        }
+    pool->arrived = 0;
+    pool->stopped |= SPECDEC__LOAD(pool->cancel);
+    pool->cursor = 0;
+    if (last) {
+        SPECDEC__STORE(&pool->phase, phase + 1);
+        specdec__pool_wake(pool->crew, &pool->asleep);
     }
-#endif
 }
 
 /* The same within a run. Returns 1 once cancelled: the same answer for every thread, so that all leave together. */
@@ -1208,6 +1571,21 @@ static void specdec__walk_on(specdec__walk *walk, int n)
     walk->next = -1;
 }
 
+/* Calls the seats of all threads of a run but the first, which is the caller. */
+static void specdec__pool_call(specdec__pool *pool)
+{
+    int i;
+
+    for (i = 1; i < pool->active; i++) {
+        specdec__seat *seat = &pool->crew->seats[pool->first + i - 1];
+
+        seat->pool = pool;
+        seat->number = i;
+        SPECDEC__STORE(&seat->calls, seat->calls + 1);
+    }
+    specdec__pool_wake(pool->crew, &pool->crew->asleep);
+}
+
 /* Runs function(argument, thread) on the first `threads` threads, the caller as thread 0; returns when all are done:
    1 when the run was cancelled at a barrier. The others sleep on. */
 static int specdec__pool_run(specdec__pool *pool, int threads, specdec__team_function *function, void *argument)
@@ -1217,98 +1595,108 @@ static int specdec__pool_run(specdec__pool *pool, int threads, specdec__team_fun
     pool->active = threads < pool->threads ? threads : pool->threads;
     pool->cursor = 0;
     pool->stopped = 0;
-#ifndef SPECDEC_NO_THREADS
-    if (pool->active > 1)
-        specdec__pool_signal(pool, &pool->run, (pool->run | SPECDEC__MEMBERS) + 1 + (unsigned)pool->active);
-#endif
+    if (SPECDEC__OS_THREADS && pool->active > 1)
+        specdec__pool_call(pool);
     function(argument, 0);
     specdec__pool_meet(pool);
     return pool->stopped;
 }
 
-#ifndef SPECDEC_NO_THREADS
-static void *specdec__pool_helper(void *argument)
+/* A helper: no run of its pool ends without it, so no call is missed. */
+static void specdec__pool_helper(void *argument)
 {
-    specdec__pool_seat *seat = (specdec__pool_seat *)argument;
-    specdec__pool *pool = seat->pool;
-    unsigned run = 0;
+    specdec__seat *seat = (specdec__seat *)argument;
+    unsigned calls = 0;
 
     for (;;) {
-        specdec__pool_wait(pool, &pool->run, run);
-        run = SPECDEC__LOAD(&pool->run); /* one word says which run and who takes part: no run ends without its members */
-        if (SPECDEC__LOAD(&pool->quit))
-            return NULL;
-        if ((unsigned)seat->thread >= (run & SPECDEC__MEMBERS))
-            continue;
-        pool->function(pool->argument, seat->thread);
+        specdec__pool *pool;
+
+        specdec__pool_wait(seat->crew, &seat->crew->asleep, &seat->calls, calls++);
+        pool = seat->pool;
+        if (!pool)
+            return;
+        pool->function(pool->argument, seat->number);
         specdec__pool_meet(pool);
     }
 }
-#endif
 
-/* Stops and joins the helpers. A zeroed pool, or one that has been stopped, is left alone. */
+/* Stops and joins the helpers; parts end with the pool. A zeroed pool, or one that has been stopped, is left alone. */
 static void specdec__pool_deinit(specdec__pool *pool)
 {
-#ifndef SPECDEC_NO_THREADS
-    int i, helpers = pool->threads - 1;
+    specdec__crew *crew = pool->crew;
+    int i;
 
-    if (!pool->threads)
-        return;
-    if (helpers > 0) {
-        SPECDEC__STORE(&pool->quit, 1);
-        specdec__pool_signal(pool, &pool->run, (pool->run | SPECDEC__MEMBERS) + 1);
-        for (i = 0; i < helpers; i++)
-            pthread_join(pool->helper[i], NULL);
-    }
-    pthread_cond_destroy(&pool->wake);
-    pthread_mutex_destroy(&pool->mutex);
-#endif
     pool->threads = 0;
+    if (!SPECDEC__OS_THREADS || !crew)
+        return;
+    for (i = 0; i < crew->count; i++) {
+        crew->seats[i].pool = NULL;
+        SPECDEC__STORE(&crew->seats[i].calls, crew->seats[i].calls + 1);
+    }
+    specdec__pool_wake(crew, &crew->asleep);
+    for (i = 0; i < crew->count; i++)
+        specdec__os_join(&crew->seats[i].thread);
+    specdec__os_lot_deinit(&crew->lot);
+    pool->crew = NULL;
 }
 
-/* Starts threads - 1 helpers whose stacks lie in the arena. While the arena only counts, nothing is started. */
+/* Makes a pool of `threads` threads: of whoever will call specdec__pool_run with it, and threads - 1 seats of another
+   pool, from `first` on. It ends with that pool. */
+static SPECDEC__UNUSED void specdec__pool_part(specdec__pool *part, const specdec__pool *whole, int first, int threads,
+                                               int *cancel)
+{
+    memset(part, 0, sizeof *part);
+    part->crew = whole->crew;
+    part->first = whole->first + first;
+    part->threads = part->active = threads;
+    part->cancel = cancel;
+}
+
+/* Starts a helper for every seat, on stacks of SPECDEC__STACK bytes each. */
+static specdec_result specdec__pool_start(specdec__pool *pool, int helpers, unsigned char *stacks, specdec_error *error)
+{
+    specdec__crew *crew = pool->crew;
+
+    specdec__os_lot_init(&crew->lot);
+    for (; crew->count < helpers; crew->count++) {
+        specdec__seat *seat = &crew->seats[crew->count];
+        void *stack = SPECDEC__OS_LENT ? stacks + (size_t)crew->count * SPECDEC__STACK : NULL;
+
+        seat->crew = crew;
+        if (!specdec__os_start(&seat->thread, stack, SPECDEC__STACK, specdec__pool_helper, seat)) {
+            int failed = crew->count + 2;
+
+            specdec__pool_deinit(pool);
+            return specdec__fail(error, SPECDEC_ERROR_SYSTEM, "cannot start thread %d of %d", failed, helpers + 1);
+        }
+    }
+    pool->threads = helpers + 1;
+    return SPECDEC_OK;
+}
+
+/* Starts threads - 1 helpers. They lie in the arena, and where the system allows it their stacks, too. While the
+   arena only counts, nothing is started. */
 static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *cancel, specdec__arena *arena, specdec_error *error)
 {
+    int helpers = SPECDEC__OS_THREADS ? threads - 1 : 0;
+    specdec__crew *crew = NULL;
     unsigned char *stacks = NULL;
 
-#ifdef SPECDEC_NO_THREADS
-    threads = 1;
-#endif
-    if (threads > 1)
-        stacks = (unsigned char *)specdec__arena_take(arena, (size_t)(threads - 1), SPECDEC__STACK, 4096);
+    if (helpers) {
+        specdec__seat *seats = SPECDEC__TAKE(arena, specdec__seat, helpers);
+
+        crew = SPECDEC__TAKE(arena, specdec__crew, 1);
+        stacks = (unsigned char *)specdec__arena_take(arena, SPECDEC__OS_LENT * (size_t)helpers, SPECDEC__STACK, 4096);
+        if (crew)
+            crew->seats = seats;
+    }
     if (!arena->base)
         return SPECDEC_OK;
     memset(pool, 0, sizeof *pool);
     pool->threads = pool->active = 1;
     pool->cancel = cancel;
-#ifndef SPECDEC_NO_THREADS
-    {
-        int i;
-
-        pthread_mutex_init(&pool->mutex, NULL);
-        pthread_cond_init(&pool->wake, NULL);
-        for (i = 0; i < threads - 1 && stacks; i++) {
-            pthread_attr_t attributes;
-            int failed;
-
-            pool->seat[i].pool = pool;
-            pool->seat[i].thread = i + 1;
-            pthread_attr_init(&attributes);
-            failed = pthread_attr_setstack(&attributes, stacks + (size_t)i * SPECDEC__STACK, SPECDEC__STACK);
-            failed = failed ? failed : pthread_create(&pool->helper[i], &attributes, specdec__pool_helper, &pool->seat[i]);
-            pthread_attr_destroy(&attributes);
-            if (failed) {
-                specdec__pool_deinit(pool);
-                return specdec__fail(error, SPECDEC_ERROR_SYSTEM, "cannot start thread %d of %d", i + 2, threads);
-            }
-            pool->threads = i + 2;
-        }
-    }
-#else
-    (void)stacks;
-    (void)error;
-#endif
-    return SPECDEC_OK;
+    pool->crew = stacks ? crew : NULL;
+    return pool->crew ? specdec__pool_start(pool, helpers, stacks, error) : SPECDEC_OK;
 }
 
 /* ======================================================================================================================
@@ -2741,7 +3129,7 @@ static void specdec__sine_cosine(double x, float *sine, float *cosine)
 
 /* ======================================================================================================================
  * >>kernel (private): matrix tiles times columns and float loops: scalar reference, then one block per instruction set
- *     with the same names, and one table to choose from. May call: >>base >>quant >>op
+ *     with the same names, and one table to choose from. May call: >>base >>os >>quant >>op
  *
  * Canonical order (law 1). A weight matrix is stored in tiles of 16 rows, and vector lanes are rows, never parts of one
  * sum. A column of activations is quantised in blocks of 32 values: x = scale * (code + offset), code in [-127, 127].
@@ -3043,7 +3431,7 @@ SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
 #endif
 #define SPECDEC__AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
 #if defined(SPECDEC_KERNELS) || defined(SPECDEC_KERNELS_APART)
-#define SPECDEC__TABLE __attribute__((visibility("hidden")))
+#define SPECDEC__TABLE SPECDEC__OS_HIDDEN
 #else
 #define SPECDEC__TABLE static
 #endif
@@ -5295,10 +5683,6 @@ SPECDEC__AVX512_DOT(32m, SPECDEC__X86_PANEL_32M)
 /* --- NEON, with and without dot products and matrix products ------------------------------------------------------ */
 
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
-#if defined(__linux__)
-#include <sys/auxv.h>
-#endif
-
 #define SPECDEC__NEON
 
 /* The attributes are only on functions that call nothing but intrinsics, as gcc would not inline helpers of a newer
@@ -6297,7 +6681,8 @@ static int specdec__cpu_avx2(void)
 {
     const unsigned wanted = 1u << 12 | 1u << 29; /* fma, f16c */
 
-    return (specdec__cpu_saved() & 6) == 6 && (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted && (specdec__cpu_leaf(7, 0).ebx & 1u << 5);
+    return SPECDEC__OS_WIDE_STACK && (specdec__cpu_saved() & 6) == 6 &&
+           (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted && (specdec__cpu_leaf(7, 0).ebx & 1u << 5);
 }
 
 #ifdef SPECDEC__AVXVNNI
@@ -6355,15 +6740,13 @@ static void specdec__kernels_i8mm(specdec__kernels *table)
     table->name = "i8mm";
 }
 
-/* Linux tells; elsewhere (Apple) what the compiler was told to expect is there. */
+/* What the compiler was told to expect is there; or else what the system tells. */
 static int specdec__cpu_dotprod(void)
 {
 #if defined(__ARM_FEATURE_DOTPROD)
     return 1;
-#elif defined(__linux__)
-    return (getauxval(AT_HWCAP) & 1ul << 20) != 0; /* asimddp */
 #else
-    return 0;
+    return (specdec__os_arm_features(0) & 1ul << 20) != 0; /* asimddp */
 #endif
 }
 
@@ -6371,10 +6754,8 @@ static int specdec__cpu_i8mm(void)
 {
 #if defined(__ARM_FEATURE_MATMUL_INT8)
     return 1;
-#elif defined(__linux__)
-    return (getauxval(AT_HWCAP2) & 1ul << 13) != 0; /* i8mm */
 #else
-    return 0;
+    return (specdec__os_arm_features(1) & 1ul << 13) != 0; /* i8mm */
 #endif
 }
 #endif
@@ -14595,7 +14976,7 @@ specdec_result specdec_forward(specdec *e, const int32_t *tokens, const int32_t 
 
 static specdec_result specdec__model_layout(specdec_config *config, specdec__model *m, specdec__pool *pool, specdec__arena *arena)
 {
-    int threads = config->threads ? config->threads : specdec__os_processors();
+    int threads = config->threads ? config->threads : specdec__os_processors(), never = 0;
     specdec__kernels unused;
     specdec_result result;
 
@@ -14606,7 +14987,7 @@ static specdec_result specdec__model_layout(specdec_config *config, specdec__mod
         return result;
     result = specdec__model_init(m, &config->target, arena, &config->error);
     if (!result)
-        result = specdec__pool_init(pool, specdec__min_int(threads, SPECDEC_MAX_THREADS), &pool->quit, arena, &config->error); /* nothing cancels it */
+        result = specdec__pool_init(pool, specdec__min_int(threads, SPECDEC_MAX_THREADS), &never, arena, &config->error); /* nothing cancels it */
     if (!result && !config->weights_in_place)
         result = specdec__model_repack(m, arena, pool, &config->hooks, &config->error);
     specdec__pool_deinit(pool);

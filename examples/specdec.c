@@ -593,7 +593,9 @@ int main(int argc, char **argv)
 
     if (status != PROGRAM_GO_ON)
         return status;
+#ifdef SIGPIPE
     signal(SIGPIPE, SIG_IGN);
+#endif
     prompt = o.prompt;
     length = prompt ? strlen(prompt) : 0;
     if (o.file) {

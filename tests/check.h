@@ -1,6 +1,7 @@
 /* check.h - the whole test framework: named promises, counted checks. */
 #ifndef CHECK_H
 #define CHECK_H
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,14 @@ static const char *check_promise = "";
 
 /* Says why something was not run. */
 #define SKIP(reason) (check_skipped++, printf("skipped: %s: %s\n", check_promise, (reason)))
+
+/* Does the C library's fmaf round once, so that it can be compared with? MinGW's rounds twice. */
+static inline int check_fmaf(void)
+{
+    volatile float a = 24929, b = 673, c = ldexpf(1, -56); /* a * b is 2^24 + 1, a tie of two floats */
+
+    return fmaf(a, b, c) == 16777218;
+}
 
 /* Path of a file in the shared folder that stands beside a full checkout. Returns buffer. */
 static inline const char *check_shared(char *buffer, size_t size, const char *name)

@@ -6,6 +6,7 @@
 #include "../specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
+#include "pages.h"
 #include <math.h>
 
 #define NODES 128   /* of a step */
@@ -76,7 +77,8 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
     for (pass = 0; pass < 2 && good; pass++) { /* count, then lay out */
         if (pass) {
             arena.size = arena.used;
-            if (posix_memalign(&block, 4096, arena.used))
+            block = pages_take(arena.used);
+            if (!block)
                 return 0;
             arena.base = (unsigned char *)block;
             arena.used = 0;
@@ -130,7 +132,7 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
     if (!good)
         fprintf(stderr, "%s: %s\n", s->name, error.text);
     specdec__pool_deinit(&pool);
-    free(arena.base);
+    pages_free(arena.base);
     return good;
 }
 
@@ -898,7 +900,10 @@ static void check_fused(const specdec__kernels *kernels)
         for (i = 0; i < COUNT; i++)
             bad += !same_float(a[i], exact[i]);
     }
-    CHECK_EQUAL_INT(bad, 0);
+    if (check_fmaf())
+        CHECK_EQUAL_INT(bad, 0);
+    else
+        SKIP("the C library's fmaf rounds twice");
 }
 
 static int same_half(uint16_t a, uint16_t b)

@@ -5,6 +5,10 @@
 #include "../specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
+#include "pages.h"
+#include <pthread.h>
+#include <time.h>
+#include <unistd.h>
 
 #define MOST 2048 /* bytes and tokens of an answer here, at most */
 
@@ -1152,10 +1156,10 @@ static void test_failures(void)
 /* size bytes between two pages that nobody may touch; at the end: they end where the second page begins. */
 static unsigned char *guarded(size_t size, int at_end, unsigned char **mapping, size_t *length)
 {
-    const size_t page = 4096, body = (size + page - 1) / page * page;
-    unsigned char *base = (unsigned char *)mmap(NULL, body + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const size_t page = PAGES_SIZE, body = (size + page - 1) / page * page;
+    unsigned char *base = pages_reserve(body + 2 * page);
 
-    if (base == (unsigned char *)MAP_FAILED || mprotect(base + page, body, PROT_READ | PROT_WRITE))
+    if (!base || !pages_open(base + page, body))
         abort();
     memset(base + page, 0xA5, body);
     *mapping = base;
@@ -1187,7 +1191,7 @@ static void check_guarded(const specdec_config *config, const answer *expected, 
         CHECK(same_answer(expected, &a));
         specdec_deinit(engine);
     }
-    munmap(mapping, length);
+    pages_release(mapping, length);
 }
 
 static void test_memory(void)
@@ -1299,7 +1303,7 @@ static void test_sharing(void)
         }
         for (i = 0; i < 2; i++) {
             specdec_model_deinit(model[i]);
-            munmap(mapping[i], length[i]);
+            pages_release(mapping[i], length[i]);
         }
     }
 }

@@ -5,7 +5,9 @@
 #include "../specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
+#include "pages.h"
 #include <math.h>
+#include <time.h>
 
 static int quick;
 
@@ -19,12 +21,12 @@ typedef struct guard {
 
 static guard guard_copy(const void *data, size_t size)
 {
-    const size_t page = 4096, body = (size + page - 1) / page * page;
+    const size_t body = (size + PAGES_SIZE - 1) / PAGES_SIZE * PAGES_SIZE;
     guard g;
 
-    g.length = body + page;
-    g.base = (unsigned char *)mmap(NULL, g.length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (g.base == (unsigned char *)MAP_FAILED || mprotect(g.base + body, page, PROT_NONE))
+    g.length = body + PAGES_SIZE;
+    g.base = pages_reserve(g.length);
+    if (!g.base || (body && !pages_open(g.base, body)))
         abort();
     g.data = g.base + body - size;
     if (size)
@@ -32,7 +34,7 @@ static guard guard_copy(const void *data, size_t size)
     return g;
 }
 
-static void guard_free(guard *g) { munmap(g->base, g->length); }
+static void guard_free(guard *g) { pages_release(g->base, g->length); }
 
 static specdec_error last; /* of the last try */
 

@@ -68,7 +68,10 @@ static void test_fma(void)
         theirs = fmaf(f[0], f[1], f[2]);
         wrong += memcmp(&ours, &theirs, sizeof ours) != 0 && !(isnan(ours) && isnan(theirs));
     }
-    CHECK_EQUAL_INT(wrong, 0);
+    if (check_fmaf())
+        CHECK_EQUAL_INT(wrong, 0);
+    else
+        SKIP("the C library's fmaf rounds twice");
 }
 
 int main(void)

@@ -1,9 +1,12 @@
-/* test_pool.c - the worker pool: barriers, shared-out ranges, cancelling, parking. Meant to run under -fsanitize=thread, too.
-   cc -O2 -pthread test_pool.c; SPECDEC_QUICK=1 shortens. */
+/* test_pool.c - the worker pool: barriers, shared-out ranges, cancelling, parking, teams. Meant to run under
+   -fsanitize=thread, too. cc -O2 -pthread test_pool.c; SPECDEC_QUICK=1 shortens. */
 #define SPECDEC_MAX_THREADS 1023 /* as many as there may be */
 #define SPECDEC_IMPLEMENTATION
 #include "../specdec.h"
 #include "check.h"
+#include "pages.h"
+#include <pthread.h>
+#include <time.h>
 
 #define MOST_THREADS 16
 #define ITEMS 1000
@@ -60,7 +63,7 @@ static void worker(void *argument, int thread)
             j->left_at[thread] = phase;
             return;
         }
-        if (SPECDEC__LOAD(&j->entered[phase]) != j->pool->threads)
+        if (SPECDEC__LOAD(&j->entered[phase]) != j->pool->active)
             SPECDEC__ADD(&j->early, 1);
     }
     j->left_at[thread] = phase;
@@ -80,12 +83,13 @@ static void *start(specdec__pool *pool, int threads, int *cancel)
 {
     specdec__arena arena = {NULL, 0, 0};
     specdec_error error;
-    void *block = NULL;
+    void *block;
 
     CHECK_EQUAL_INT(specdec__pool_init(pool, threads, cancel, &arena, &error), SPECDEC_OK);
-    arena.size = arena.used + 1;
+    arena.size = arena.used + 64;
     arena.used = 0;
-    CHECK_EQUAL_INT(posix_memalign(&block, 4096, arena.size), 0);
+    block = pages_take(arena.size);
+    CHECK(block != NULL);
     arena.base = (unsigned char *)block;
     CHECK_EQUAL_INT(specdec__pool_init(pool, threads, cancel, &arena, &error), SPECDEC_OK);
     CHECK_EQUAL_INT(pool->threads, threads);
@@ -134,7 +138,7 @@ static void test_claims(void)
                     free(j);
                 }
         specdec__pool_deinit(&pool);
-        free(block);
+        pages_free(block);
     }
 }
 
@@ -166,7 +170,7 @@ static void test_cancel(void)
             free(j);
         }
         specdec__pool_deinit(&pool);
-        free(block);
+        pages_free(block);
     }
 }
 
@@ -217,7 +221,7 @@ static void test_cancel_from_outside(void)
     pthread_join(thread, NULL);
     CHECK(cancelled > 0);
     specdec__pool_deinit(&pool);
-    free(block);
+    pages_free(block);
 }
 
 static void count_run(void *argument, int thread)
@@ -247,7 +251,7 @@ static void test_runs(void)
         for (i = 0; i < threads; i++)
             CHECK_EQUAL_INT(runs[i], many + (quick ? 20 : 100));
         specdec__pool_deinit(&pool);
-        free(block);
+        pages_free(block);
     }
 }
 
@@ -286,7 +290,125 @@ static void test_teams(void)
     }
     CHECK_EQUAL_INT(wrong, 0);
     specdec__pool_deinit(&pool);
-    free(block);
+    pages_free(block);
+}
+
+/* One of several teams at work at the same time, and the thread that leads it. */
+typedef struct leader {
+    specdec__pool *pool;
+    int cancel, rounds, cancels; /* cancels: every such round is cancelled; 0: none */
+    uint32_t random;
+    pthread_t thread;
+    int wrong;                   /* what the leader saw that must not be */
+} leader;
+
+/* One run of a team of some size, cancelled in some phase or not at all (-1). Returns how much of it was wrong. */
+static int lead_once(leader *l, job *j, int threads, int cancel_at)
+{
+    int wrong = 0, phase, i;
+
+    memset(j, 0, sizeof *j);
+    j->pool = l->pool;
+    j->cancel = &l->cancel;
+    j->items = (int)(l->random >> 8 & 31);
+    j->chunk = 1 + (int)(l->random >> 16 & 3);
+    j->phases = 4;
+    j->cancel_at = cancel_at;
+    wrong += specdec__pool_run(l->pool, threads, worker, j) != (cancel_at >= 0);
+    for (phase = 0; phase <= (cancel_at < 0 ? 3 : cancel_at); phase++)
+        for (i = 0; i < ITEMS; i++)
+            wrong += j->seen[phase][i] != (i < j->items);
+    for (i = 0; i < threads; i++)
+        wrong += j->left_at[i] != (cancel_at < 0 ? 4 : cancel_at);
+    wrong += j->early + j->astray;
+    SPECDEC__STORE(&l->cancel, 0);
+    return wrong;
+}
+
+static void *lead(void *argument)
+{
+    leader *l = (leader *)argument;
+    job *j = (job *)malloc(sizeof *j);
+    int round, threads;
+
+    for (round = 0; round < l->rounds; round++) {
+        l->random = l->random * 1664525u + 1013904223u;
+        threads = round % 3 ? l->pool->threads : 1 + (int)(l->random >> 24) % l->pool->threads;
+        l->wrong += lead_once(l, j, threads, l->cancels && round % l->cancels == 0 ? (int)(l->random >> 20 & 3) : -1);
+        if (round % 500 == 499)
+            pause_for(300000); /* the others go on while this team parks */
+    }
+    free(j);
+    return NULL;
+}
+
+/* Teams of sizes[count] threads, on seats of one pool, at work at the same time. This thread leads the first one. */
+static void lead_at_once(specdec__pool *pool, const int *sizes, int count, int rounds)
+{
+    specdec__pool parts[3];
+    leader leaders[3];
+    int first = 0, i;
+
+    for (i = 0; i < count; i++) {
+        memset(&leaders[i], 0, sizeof leaders[i]);
+        specdec__pool_part(&parts[i], pool, first, sizes[i], &leaders[i].cancel);
+        first += sizes[i] - 1;
+        leaders[i].pool = &parts[i];
+        leaders[i].rounds = rounds;
+        leaders[i].cancels = i == 1 ? 2 : 0; /* only the second is ever cancelled */
+        leaders[i].random = (uint32_t)(i + 1);
+    }
+    for (i = 1; i < count; i++)
+        pthread_create(&leaders[i].thread, NULL, lead, &leaders[i]);
+    lead(&leaders[0]);
+    for (i = 1; i < count; i++)
+        pthread_join(leaders[i].thread, NULL);
+    for (i = 0; i < count; i++)
+        CHECK_EQUAL_INT(leaders[i].wrong, 0);
+}
+
+static void test_teams_at_once(void)
+{
+    static const int sizes[][3] = {{1, 1, 0}, {2, 1, 0}, {1, 2, 0}, {2, 2, 0},
+                                   {3, 1, 0}, {2, 5, 0}, {4, 2, 3}, {1, 1, 1}};
+    int i, k;
+
+    TEST("teams run at the same time, each led by a thread of its own; cancelling one leaves the others alone");
+    for (i = 0; i < 8; i++) {
+        int count = sizes[i][2] ? 3 : 2, threads = 1, cancel = 0; /* this thread, and the helpers of all */
+        specdec__pool pool;
+        void *block;
+
+        for (k = 0; k < count; k++)
+            threads += sizes[i][k] - 1;
+        block = start(&pool, threads, &cancel);
+        lead_at_once(&pool, sizes[i], count, quick ? 300 : 3000);
+        specdec__pool_deinit(&pool);
+        pages_free(block);
+    }
+}
+
+/* As an engine does that drafts while it verifies: all seats help one leader, then they are shared out, each time
+   otherwise. */
+static void test_seats_move(void)
+{
+    specdec__pool pool;
+    int cancel = 0, round, runs[MOST_THREADS] = {0}, i;
+    void *block = start(&pool, 5, &cancel);
+
+    TEST("seats go from team to team between runs");
+    for (round = 0; round < (quick ? 30 : 300); round++) {
+        int sizes[3];
+
+        sizes[0] = 1 + round % 4;
+        sizes[1] = 5 - round % 4;
+        lead_at_once(&pool, sizes, 2, 5);
+        CHECK(!specdec__pool_run(&pool, 5, count_run, runs));
+        for (i = 0; i < 5; i++)
+            CHECK_EQUAL_INT(runs[i], round + 1);
+    }
+    specdec__pool_deinit(&pool);
+    pages_free(block);
 }
 
 static void test_life(void)
@@ -305,7 +427,7 @@ static void test_life(void)
             pause_for(1000000);
         specdec__pool_deinit(&pool);
         memset(block, 0xFF, 64);
-        free(block);
+        pages_free(block);
     }
 }
 
@@ -340,7 +462,7 @@ static void test_parking(void)
         CHECK_EQUAL_INT(j->early, 0);
         specdec__pool_deinit(&pool);
         free(j);
-        free(block);
+        pages_free(block);
     }
 }
 
@@ -358,7 +480,7 @@ static void test_many(void)
         for (j = 0; j < counts[i]; j++)
             CHECK_EQUAL_INT(runs[j], 1);
         specdec__pool_deinit(pool);
-        free(memory);
+        pages_free(memory);
         free(pool);
     }
 }
@@ -394,6 +516,8 @@ int main(void)
     test_cancel_from_outside();
     test_runs();
     test_teams();
+    test_teams_at_once();
+    test_seats_move();
     test_parking();
     test_life();
     test_many();

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Checks that what the banners of specdec.h promise is what the code does: a section uses names of sections above it only, and
-# of those only that its "May call" lists. Prints a line per violation and a summary; exit 1 if there are any.
+# of those only that its "May call" lists. Only >>os knows operating systems by name. Prints a line per violation and a
+# summary; exit 1 if there are any.
 #
 #     sh tools/check-sections.sh [specdec.h]
 #
@@ -184,6 +185,13 @@ function read_code(text,    token)
     }
 }
 
+# What only >>os may name: macros, headers and calls of systems.
+function check_system(text)
+{
+    if (section != "os" && match(text, SYSTEM))
+        complain(FNR, ">>" section " names a system: " substr(text, RSTART, RLENGTH))
+}
+
 function complain(line, text) { printf "%s:%d: %s\n", FILENAME, line, text; violations++ }
 
 # Whether one of the sections that define a name may be used by `user`; if not, `why` says why.
@@ -238,11 +246,17 @@ function check_banners(    i, k, count, list, name)
     }
 }
 
-BEGIN { section = "api" }
+BEGIN {
+    section = "api"
+    SYSTEM = "__linux|__unix|__ANDROID__|__APPLE__|__FreeBSD__|_WIN(32|64)|__MINGW|_MSC_VER|_WIN32_WINNT" \
+        "|<(sys/[a-z]+|unistd|fcntl|sched|time|errno|pthread|windows|process|signal)\\.h>" \
+        "|(pthread|sched|clock)_[a-z]+|(getauxval|sysconf|syscall|mmap|munmap|getenv)[ ]*[(]|[^_]errno"
+}
 {
     if (in_banner || $0 ~ /^ \* >>/)
         read_banner($0)
     text = code_of($0)
+    check_system(text)
     if (text ~ /^[ ]*#/ || continued != "") {
         continued = continued text
         if (text ~ /\\$/)

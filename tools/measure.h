@@ -46,7 +46,7 @@ static long measure_hex4(const char *at)
 
         if (!digit)
             return -1;
-        code = code * 16 + (digit - digits) % 16;
+        code = code * 16 + (long)(digit - digits) % 16;
     }
     return code;
 }

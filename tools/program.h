@@ -1,5 +1,5 @@
 /* program.h - what the command-line programs share: flags read by a table, how programs end, memory, files, a
-   progress bar. Include it behind specdec.h. */
+   progress bar. Include it behind specdec.h. Written for POSIX; what Windows does otherwise is in program_windows.h. */
 #ifndef PROGRAM_H
 #define PROGRAM_H
 
@@ -10,10 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#ifndef _WIN32
+#include <sys/mman.h>
+#endif
 
 enum { PROGRAM_OK = 0, PROGRAM_FAILED = 1, PROGRAM_USAGE = 2, PROGRAM_GO_ON = -1 };
 
@@ -49,13 +51,64 @@ static PROGRAM_UNUSED int program_flush(void)
     return program_failed("cannot write to standard output: ", strerror(bad ? why : EIO));
 }
 
+#ifdef _WIN32
+#include "program_windows.h"
+#else
+#define PROGRAM_BACKSLASH 0 /* whether it ends the name of a folder */
+#define program_unlink unlink
+#define program_rename rename
+
+/* Opens a file to read its bytes. */
+static PROGRAM_UNUSED FILE *program_open(const char *path) { return fopen(path, "rb"); }
+
+/* A new file. Returns its descriptor, or -1 and errno. */
+static PROGRAM_UNUSED int program_create(const char *path)
+{
+    return open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+}
+
+/* What is done before the command line is read. Standard streams that were closed must not be lent to the files that
+   the program opens: writing to them fails instead. */
+static void program_prepare(int argc, char **argv)
+{
+    int file;
+
+    (void)argc;
+    (void)argv;
+    do
+        file = open("/dev/null", O_RDONLY);
+    while (file >= 0 && file <= STDERR_FILENO);
+    if (file >= 0)
+        close(file);
+}
+
+/* Room for so many bytes, in huge pages where the system has them; NULL and errno when there is none. */
+static PROGRAM_UNUSED void *program_map(size_t bytes)
+{
+    void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    if (block == MAP_FAILED)
+        return NULL;
+#ifdef MADV_HUGEPAGE
+    madvise(block, bytes, MADV_HUGEPAGE);
+#endif
+    return block;
+}
+
+static PROGRAM_UNUSED double program_seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+#endif
+
 /* --- how programs end --------------------------------------------------------------------------------------------- */
 
 #define PROGRAM_PARTS 4 /* unfinished files at a time */
 
 static char *volatile program_parts[PROGRAM_PARTS]; /* their names; NULL: none */
-static char program_bus_text[256];                  /* what to say when a model file cannot be read any more */
-static volatile int program_bus_seen;
 
 /* Removes the unfinished files. Safe in signal handlers. */
 static void program_remove_parts(void)
@@ -66,10 +119,30 @@ static void program_remove_parts(void)
         const char *part = program_parts[i];
 
         if (part)
-            unlink(part);
+            program_unlink(part);
     }
 }
 
+#ifdef _WIN32
+/* Ends the program, without its unfinished files. Safe in signal handlers. */
+static PROGRAM_UNUSED void program_die(int number)
+{
+    program_remove_parts();
+    _exit(128 + number);
+}
+
+/* A program that handles the signal itself keeps it. */
+static PROGRAM_UNUSED void program_catch_signals(void)
+{
+    void (*before)(int) = signal(SIGINT, program_die);
+
+    if (before != SIG_DFL)
+        signal(SIGINT, before);
+}
+
+static PROGRAM_UNUSED void program_hold_signals(int hold) { (void)hold; }
+static void program_catch_bus(void) {} /* nobody can shorten a file that is mapped */
+#else
 /* Ends the program by a signal, without its unfinished files. Safe in signal handlers. */
 static PROGRAM_UNUSED void program_die(int number)
 {
@@ -104,8 +177,8 @@ static void program_catch_signals(void)
             sigaction(program_signals[i].number, &ours, NULL);
 }
 
-/* Holds these signals back (how: SIG_BLOCK) or lets them through (SIG_UNBLOCK). */
-static void program_hold_signals(int how)
+/* Holds these signals back, or lets them through again. */
+static void program_hold_signals(int hold)
 {
     sigset_t set;
     int i;
@@ -113,8 +186,11 @@ static void program_hold_signals(int how)
     sigemptyset(&set);
     for (i = 0; i < PROGRAM_SIGNALS; i++)
         sigaddset(&set, program_signals[i].number);
-    sigprocmask(how, &set, NULL);
+    sigprocmask(hold ? SIG_BLOCK : SIG_UNBLOCK, &set, NULL);
 }
+
+static char program_bus_text[256]; /* what to say when a model file cannot be read any more */
+static volatile int program_bus_seen;
 
 /* SIGBUS: a mapped file has no such page any more. Several threads may find out at the same time. */
 static void program_on_bus(int number, siginfo_t *about, void *context)
@@ -142,6 +218,7 @@ static void program_catch_bus(void)
     ours.sa_flags = SA_SIGINFO;
     sigaction(SIGBUS, &ours, NULL);
 }
+#endif
 
 /* --- flags ---------------------------------------------------------------------------------------------------------- */
 
@@ -259,18 +336,6 @@ static void program_help(const program_flag *flags, const char *usage, const cha
     printf("\n%sExit status: 0 done, 1 failed, 2 wrong usage.\n", ending);
 }
 
-/* Standard streams that were closed must not be lent to the files that the program opens: writing to them fails instead. */
-static void program_guard_streams(void)
-{
-    int file;
-
-    do
-        file = open("/dev/null", O_RDONLY);
-    while (file >= 0 && file <= STDERR_FILENO);
-    if (file >= 0)
-        close(file);
-}
-
 /* Says why a flag does not take a value. Returns PROGRAM_USAGE. */
 static int program_refuse(const program_flag *flag, const char *value)
 {
@@ -307,7 +372,7 @@ static PROGRAM_UNUSED int program_read(const program_flag *flags, int argc, char
     int i, plain = 0;
 
     program_name = name;
-    program_guard_streams();
+    program_prepare(argc, argv);
     program_catch_bus();
     for (i = 1; i < argc; i++) {
         int word = plain || argv[i][0] != '-' || !argv[i][1];
@@ -336,19 +401,14 @@ static PROGRAM_UNUSED int program_read(const program_flag *flags, int argc, char
 
 /* --- memory --------------------------------------------------------------------------------------------------------- */
 
-/* Exactly the bytes an engine asked for; in huge pages where the system has them. NULL, and a message, when there are not
+/* Exactly the bytes an engine asked for. NULL, and a message, when there are not
    as many. Never freed: the program ends. */
 static PROGRAM_UNUSED void *program_memory(size_t bytes)
 {
-    void *block = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void *block = program_map(bytes);
 
-    if (block == MAP_FAILED) {
+    if (!block)
         fprintf(stderr, "%s: %zu bytes are needed: %s\n", program_name, bytes, strerror(errno));
-        return NULL;
-    }
-#ifdef MADV_HUGEPAGE
-    madvise(block, bytes, MADV_HUGEPAGE);
-#endif
     return block;
 }
 
@@ -393,7 +453,7 @@ static PROGRAM_UNUSED char *program_read_all(FILE *file, size_t *length)
 static PROGRAM_UNUSED char *program_read_file(const char *path, size_t *length)
 {
     int standard = strcmp(path, "-") == 0;
-    FILE *file = standard ? stdin : fopen(path, "rb");
+    FILE *file = standard ? stdin : program_open(path);
     char *text = file ? program_read_all(file, length) : NULL;
 
     if (!text && errno == EFBIG)
@@ -445,7 +505,7 @@ static PROGRAM_UNUSED void program_output_drop(program_output *out)
     if (out->file && out->file != stdout)
         fclose(out->file);
     if (out->part) {
-        unlink(out->part);
+        program_unlink(out->part);
         program_note_part(out->part, NULL);
     }
     free(out->part);
@@ -462,6 +522,68 @@ static PROGRAM_UNUSED int program_output_failed(program_output *out)
     return PROGRAM_FAILED;
 }
 
+/* The last part of a path. */
+static PROGRAM_UNUSED const char *program_last_name(const char *path)
+{
+    const char *at, *name = path;
+
+    for (at = path; *at; at++)
+        if (*at == '/' || (*at == '\\' && PROGRAM_BACKSLASH))
+            name = at + 1;
+    return name;
+}
+
+/* A new file beside the one that out leads to, under a name that was free. Returns its descriptor, or -1 and errno. */
+static int program_create_part(program_output *out)
+{
+    const char *name = program_last_name(out->real);
+    int folder = (int)(name - out->real), i, file = -1;
+    size_t size = strlen(out->real) + 40;
+
+    out->part = (char *)malloc(size);
+    if (!out->part || !*name || !program_note_part(NULL, NULL)) {
+        free(out->part);
+        out->part = NULL;
+        errno = *name ? ENOMEM : ENOENT;
+        return -1;
+    }
+    program_catch_signals();
+    program_hold_signals(1);
+    for (i = 0; i < 1000 && file < 0 && (i == 0 || errno == EEXIST); i++) {
+        snprintf(out->part, size, "%.*s%.200s.%ld-%d.part", folder, out->real, name, (long)getpid(), i);
+        file = program_create(out->part);
+    }
+    if (file >= 0) {
+        program_note_part(NULL, out->part);
+    } else {
+        free(out->part);
+        out->part = NULL;
+    }
+    program_hold_signals(0);
+    return file;
+}
+
+#ifdef _WIN32
+/* Opens an output. inputs: files that must not be overwritten, NULL at their end; NULL: none. Returns a status. */
+static PROGRAM_UNUSED int program_output_open(program_output *out, const char *path, const char *const *inputs)
+{
+    int standard = strcmp(path, "-") == 0, file;
+
+    memset(out, 0, sizeof *out);
+    out->path = standard ? "standard output" : path;
+    for (; !standard && inputs && *inputs; inputs++)
+        if (program_same_file(path, *inputs))
+            return program_failed("input and output are the same file: ", path);
+    out->standard = standard;
+    out->file = standard ? stdout : NULL;
+    if (standard)
+        return PROGRAM_OK;
+    out->real = strdup(path);
+    file = out->real ? program_create_part(out) : -1;
+    out->file = file >= 0 ? fdopen(file, "wb") : NULL;
+    return out->file ? PROGRAM_OK : program_output_failed(out);
+}
+#else
 /* Where a link leads, seen from its folder. NULL and errno when that fails. The caller frees it. */
 static char *program_read_link(const char *path)
 {
@@ -511,36 +633,6 @@ static char *program_follow(const char *path, int *straight)
         errno = ELOOP;
     free(at);
     return NULL;
-}
-
-/* A new file beside the one that out leads to, under a name that was free. Returns its descriptor, or -1 and errno. */
-static int program_create_part(program_output *out)
-{
-    const char *slash = strrchr(out->real, '/'), *name = slash ? slash + 1 : out->real;
-    int folder = (int)(name - out->real), i, file = -1;
-    size_t size = strlen(out->real) + 40;
-
-    out->part = (char *)malloc(size);
-    if (!out->part || !*name || !program_note_part(NULL, NULL)) {
-        free(out->part);
-        out->part = NULL;
-        errno = *name ? ENOMEM : ENOENT;
-        return -1;
-    }
-    program_catch_signals();
-    program_hold_signals(SIG_BLOCK);
-    for (i = 0; i < 1000 && file < 0 && (i == 0 || errno == EEXIST); i++) {
-        snprintf(out->part, size, "%.*s%.200s.%ld-%d.part", folder, out->real, name, (long)getpid(), i);
-        file = open(out->part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    }
-    if (file >= 0) {
-        program_note_part(NULL, out->part);
-    } else {
-        free(out->part);
-        out->part = NULL;
-    }
-    program_hold_signals(SIG_UNBLOCK);
-    return file;
 }
 
 /* Gives a file the owner, where that is allowed, and the permissions of the one that it will replace. */
@@ -620,6 +712,7 @@ static PROGRAM_UNUSED int program_output_open(program_output *out, const char *p
     out->file = file >= 0 ? fdopen(file, "wb") : NULL;
     return out->file ? PROGRAM_OK : program_output_failed(out);
 }
+#endif
 
 /* Writes bytes. A failure is noticed by the close, and by ferror before. */
 static PROGRAM_UNUSED void program_output_write(program_output *out, const void *bytes, size_t count)
@@ -637,7 +730,7 @@ static PROGRAM_UNUSED int program_output_close(program_output *out)
     out->file = NULL;
     if (file != stdout && fclose(file) != 0 && !error)
         error = errno;
-    if (!error && out->part && rename(out->part, out->real) != 0)
+    if (!error && out->part && program_rename(out->part, out->real) != 0)
         error = errno;
     errno = out->error ? out->error : error;
     if (error)
@@ -648,16 +741,6 @@ static PROGRAM_UNUSED int program_output_close(program_output *out)
     free(out->real);
     out->part = out->real = NULL;
     return PROGRAM_OK;
-}
-
-/* --- clock ---------------------------------------------------------------------------------------------------------- */
-
-static PROGRAM_UNUSED double program_seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 /* --- energy --------------------------------------------------------------------------------------------------------- */

@@ -16,7 +16,7 @@
 
 /* The header's numbers, in the file's order; what follows from them. */
 typedef enum field {
-    EMBEDDING, HIDDEN, LAYERS, HEADS, KV_HEADS, VOCABULARY, CONTEXT,
+    EMBEDDING, HIDDEN, LAYERS, HEADS, KV_HEADS, VOCABULARY, CONTEXT_LENGTH,
     FIELDS,
     KV = FIELDS, /* columns of keys and values */
     HEAD_SIZE,   /* columns of one head */
@@ -50,7 +50,7 @@ static const part parts[] = {
     {"ffn_down.weight", HIDDEN, EMBEDDING, 1},
     {"ffn_up.weight", EMBEDDING, HIDDEN, 1},
     {"output_norm.weight", EMBEDDING, ONE, 0},
-    {NULL, HEAD_SIZE, CONTEXT, 0}, /* the cosines, then the sines, of half a head each */
+    {NULL, HEAD_SIZE, CONTEXT_LENGTH, 0}, /* the cosines, then the sines, of half a head each */
     {"output.weight", EMBEDDING, VOCABULARY, 0}, /* absent when vocab_size is positive: the embedding serves as one */
 };
 
@@ -185,7 +185,7 @@ static uint64_t copy_vocabulary(tool *t, int count_only)
 static void put_pairs(tool *t)
 {
     static const struct { const char *key; field number; } shape[] = {
-        {"llama.context_length", CONTEXT}, {"llama.embedding_length", EMBEDDING}, {"llama.block_count", LAYERS},
+        {"llama.context_length", CONTEXT_LENGTH}, {"llama.embedding_length", EMBEDDING}, {"llama.block_count", LAYERS},
         {"llama.feed_forward_length", HIDDEN}, {"llama.attention.head_count", HEADS},
         {"llama.attention.head_count_kv", KV_HEADS}, {"llama.vocab_size", VOCABULARY}};
     const size_t shapes = SPECDEC__COUNT(shape);

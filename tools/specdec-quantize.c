@@ -13,7 +13,9 @@
    a note. Memory: the mapped input, one row of floats a thread and a few MB of output. */
 
 #define SPECDEC_NO_SIMD /* no kernels are run: builds in a third of the time */
+#ifndef _WIN32 /* see SPECDEC_WINDOWS_AVX */
 #define SPECDEC__QUANT_WIDE /* encoders have a copy for AVX2, chosen while running */
+#endif
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
 #include "program.h"
