@@ -349,7 +349,7 @@ typedef struct specdec_hooks {
     void (*progress)(void *user_data, const char *what, int done, int total);
 } specdec_hooks;
 
-/* The drafters: X(name, functions in >>draft, word for command lines).
+/* The drafters: X(name, kind in >>draft, name on command lines).
    SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth);
    SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training. */
 #define SPECDEC_DRAFTERS(X) \
@@ -360,7 +360,7 @@ typedef struct specdec_hooks {
 typedef enum specdec_drafting {
     SPECDEC_DRAFT_AUTO, /* all drafters, at every step in the tree that pays best by what was measured, or none */
     SPECDEC_DRAFT_OFF,  /* one token a step, even with a draft model */
-#define SPECDEC__DRAFTER(name, functions, word) SPECDEC_DRAFT_##name,
+#define SPECDEC__DRAFTER(NAME, kind, name) SPECDEC_DRAFT_##NAME,
     SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
 #undef SPECDEC__DRAFTER
     SPECDEC_DRAFT_COUNT
@@ -12051,7 +12051,7 @@ typedef struct specdec__proposal {
     int count;            /* the root is text[count - 1] */
     int most, levels;     /* nodes and levels, at most, of a tree whose shape the drafter chooses */
     specdec_rule rule;    /* children are drawn as this rule wants them; SPECDEC_RULE_COUNT: as coupled sampling does */
-    float *distributions; /* (tree size, vocab): for the rules that ask for it, what the children of a node were drawn from */
+    float *distributions; /* (tree size, vocab): for the rules that ask, what the children of a node were drawn from */
     int grows;            /* the tree is extended level by level, else filled */
     specdec_tree tree;
     int32_t *tokens;      /* (capacity): -1 where nothing is proposed */
@@ -12076,28 +12076,28 @@ typedef struct specdec__draft_setup {
 
 typedef struct specdec__drafter specdec__drafter;
 
-/* A kind of drafter. All but fill may be missing (NULL); the last sentence of each says what that means. Adding one: a line in
-   SPECDEC_DRAFTERS, at the top of this file, and here its functions and their row. */
+/* A kind of drafter. All functions but fill may be missing (NULL); what that means is said behind "Or". Adding a kind: a
+   line in SPECDEC_DRAFTERS, above, and in this section its functions and their row. */
 typedef struct specdec__drafter_kind {
     size_t source;   /* of its model: a specdec_source, by its place in specdec_config; 0: it needs none */
-    int draws;       /* its children may be drawn from a distribution, as the rules of rejection want them */
+    int draws;       /* children are drawn from a distribution if a rule of rejection wants that */
     int size, depth; /* of its trees, when it drafts alone and the caller does not say */
-    /* Takes its state, zeroed, from an arena, which may only count: nothing else is done then. Or: it has none. */
+    /* Takes its state from an arena, which may only count. Or: it has none. */
     specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,
                            specdec_error *error);
-    /* Proposes tokens for a tree: at every node of proposal->tree, which has its levels one after the other. A drafter that
-       costs nothing also chooses the tree, the likeliest nodes first, and says how probable their paths are. */
+    /* Proposes a token for each node of proposal->tree, whose levels lie one behind the other. A drafter that costs
+       nothing also chooses the tree, its likeliest nodes first, and says how probable their paths are. */
     specdec_result (*fill)(specdec__drafter *drafter, specdec__proposal *proposal, specdec_error *error);
-    /* Appends what may follow each of proposal->chosen[count], with its shares: the root first, then candidates that were
-       not extended yet and whose parents were. Or: its trees do not grow. */
+    /* Appends what may follow each of proposal->chosen[count], with its shares. The root comes first, alone; a
+       candidate comes once, after its parent. Or: its trees do not grow. */
     specdec_result (*extend)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
-    /* path (count): candidates of the last proposal, without the root, that were accepted. Or: it reads them in the text. */
+    /* path (count): which of its candidates were accepted, the root aside. Or: it reads them in the text. */
     void (*commit)(specdec__drafter *drafter, const int32_t *path, int count);
-    /* Only the first `length` tokens of the text, which still holds the others, are valid from now on. Or: it remembers none. */
+    /* The text, unchanged as yet, will be cut to its first length tokens. Or: it remembers none. */
     void (*truncate)(specdec__drafter *drafter, const int32_t *text, int length);
-    /* What a level costs before one was seen, in steps of the target. Or: nothing, it can be asked at every step. */
+    /* What a level costs, in steps of the target; a guess until one was timed. Or: nothing: it can always be asked. */
     double (*cost)(const specdec__drafter *drafter, const specdec__model *target);
-    /* How many of the first count tokens of the text it has not read. Or: it need not read. */
+    /* How many of the first count tokens of the text it has not read. Or: it need not read any. */
     int (*behind)(const specdec__drafter *drafter, int count);
 } specdec__drafter_kind;
 
@@ -12109,10 +12109,10 @@ struct specdec__drafter {
     specdec__model own;            /* the same, unless the caller has prepared it */
     size_t kv_bytes;               /* of its cache */
     specdec__proposal proposal;    /* for this step */
-    double seconds, excused;       /* what that took, and how much of it is not held against the drafter */
+    double seconds;                /* that this took, without what is not held against the drafter */
 };
 
-/* --- any drafter ----------------------------------------------------------------------------------------------------- */
+/* --- any drafter ---------------------------------------------------------------------------------------------------- */
 
 /* Before a step: nothing is proposed but the root, the last of count tokens. */
 static void specdec__draft_begin(specdec__drafter *d, int32_t *text, int count, specdec_rule rule)
@@ -12128,7 +12128,7 @@ static void specdec__draft_begin(specdec__drafter *d, int32_t *text, int count, 
     p->depth[0] = p->chosen[0] = p->kept[0] = 0;
     p->tree.n = p->kept_count = 1;
     p->ran = 0;
-    d->seconds = d->excused = 0;
+    d->seconds = 0;
 }
 
 /* The first count candidates shall be verified. */
@@ -12194,7 +12194,7 @@ static int specdec__draft_candidate(const specdec__proposal *p, int node)
     return -1;
 }
 
-/* Tells a drafter which of its candidates are on the path (length, the root first) that was accepted in the merged tree. */
+/* Tells a drafter which of its candidates were accepted: those on the path (length, the root first). */
 static void specdec__draft_accept(specdec__drafter *d, const int32_t *path, int length)
 {
     int32_t own[SPECDEC__MAX_TREE];
@@ -12206,7 +12206,7 @@ static void specdec__draft_accept(specdec__drafter *d, const int32_t *path, int 
         d->kind->commit(d, own, i - 1);
 }
 
-/* --- the draft model -------------------------------------------------------------------------------------------------- */
+/* --- the draft model ------------------------------------------------------------------------------------------------ */
 
 typedef struct specdec__draft_model {
     specdec__context context;
@@ -12252,8 +12252,8 @@ static specdec_result specdec__draft_catch_up(specdec__draft_model *m, const spe
 }
 
 /* Draws count children for a rejection rule, and notes the distribution they come from. Returns how many there are. */
-static int specdec__draft_draw(specdec__draft_model *m, const specdec__proposal *p, int node, const float *logits, int length,
-                               int count, specdec_candidate *best)
+static int specdec__draft_draw(specdec__draft_model *m, const specdec__proposal *p, int node, const float *logits,
+                               int length, int count, specdec_candidate *best)
 {
     const specdec_sampling *s = m->chooser.sampling;
     float *q = p->distributions + (size_t)node * (size_t)m->vocab_rows;
@@ -12272,8 +12272,8 @@ static int specdec__draft_draw(specdec__draft_model *m, const specdec__proposal 
 }
 
 /* The most probable tokens of the draft, penalties included; for the rule that lets the target draw for itself. */
-static int specdec__draft_likeliest(specdec__draft_model *m, const specdec__proposal *p, const float *logits, int length,
-                                    int count, specdec_candidate *best)
+static int specdec__draft_likeliest(specdec__draft_model *m, const specdec__proposal *p, const float *logits,
+                                    int length, int count, specdec_candidate *best)
 {
     specdec_candidates candidates;
 
@@ -12346,8 +12346,10 @@ static specdec_result specdec__draft_model_fill(specdec__drafter *d, specdec__pr
 static void specdec__draft_offer(specdec__draft_model *m, specdec__proposal *p, int node, const float *logits)
 {
     specdec_candidate best[SPECDEC__OFFERS];
-    int length = specdec__draft_path(p, node), most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n), found, i;
+    const int length = specdec__draft_path(p, node);
+    const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
     float weight[SPECDEC__OFFERS], total = 0;
+    int found, i;
 
     if (p->rule == SPECDEC_RULE_TOP_K)
         found = specdec__draft_likeliest(m, p, logits, length, most, best);
@@ -12371,7 +12373,8 @@ static void specdec__draft_offer(specdec__draft_model *m, specdec__proposal *p, 
 }
 
 /* The text that is new and the root, or all chosen candidates, in one step. */
-static specdec_result specdec__draft_model_extend(specdec__drafter *d, specdec__proposal *p, int count, specdec_error *error)
+static specdec_result specdec__draft_model_extend(specdec__drafter *d, specdec__proposal *p, int count,
+                                                  specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
@@ -12428,8 +12431,8 @@ static int specdec__draft_model_behind(const specdec__drafter *d, int count)
     return count - ((const specdec__draft_model *)d->state)->context.view.length;
 }
 
-static specdec_result specdec__draft_model_init(specdec__drafter *d, const specdec__draft_setup *setup, specdec__arena *arena,
-                                                specdec_error *error)
+static specdec_result specdec__draft_model_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                                specdec__arena *arena, specdec_error *error)
 {
     specdec__draft_model counted, *m = SPECDEC__TAKE(arena, specdec__draft_model, 1);
     const specdec_config *config = setup->config;
@@ -12440,9 +12443,9 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     d->state = m;
     m = m ? m : &counted;
     if (arena->base && specdec__vocab_compare(vocab, &d->model->vocab, &different) == SPECDEC__VOCAB_DIFFERENT)
-        return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
-                             "the draft model has another vocabulary: %d tokens, the target %d; they first differ at token %u",
-                             d->model->vocab_size, target->model->vocab_size, different);
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model has another vocabulary: %d tokens, the "
+                             "target %d; they first differ at token %u", d->model->vocab_size,
+                             target->model->vocab_size, different);
     specdec__context_init(&m->context, d->model, target->kernels, target->pool, setup->threads, target->kv.type,
                           setup->context + config->tree_depth, target->most, config->tree_size, arena);
     d->kv_bytes = (size_t)m->context.kv.page_count * m->context.kv.page_bytes;
@@ -12456,10 +12459,11 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
 }
 
 static const specdec__drafter_kind specdec__draft_model_kind = {
-    offsetof(specdec_config, draft), 1, 8, 5, specdec__draft_model_init, specdec__draft_model_fill, specdec__draft_model_extend,
-    specdec__draft_model_commit, specdec__draft_model_truncate, specdec__draft_model_cost, specdec__draft_model_behind};
+    offsetof(specdec_config, draft), 1, 8, 5, specdec__draft_model_init, specdec__draft_model_fill,
+    specdec__draft_model_extend, specdec__draft_model_commit, specdec__draft_model_truncate, specdec__draft_model_cost,
+    specdec__draft_model_behind};
 
-/* --- n-grams ---------------------------------------------------------------------------------------------------------- */
+/* --- n-grams -------------------------------------------------------------------------------------------------------- */
 
 /* The likeliest continuations of the text by what it holds already. */
 static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
@@ -12467,7 +12471,8 @@ static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__pr
     specdec__ngram *index = (specdec__ngram *)d->state;
 
     specdec__ngram_extend(index, p->text, p->count);
-    return specdec__ngram_propose(index, &p->tree, p->tokens, p->probability, p->most, p->levels, SPECDEC__NGRAM_LEAST, error);
+    return specdec__ngram_propose(index, &p->tree, p->tokens, p->probability, p->most, p->levels, SPECDEC__NGRAM_LEAST,
+                                  error);
 }
 
 static void specdec__draft_ngram_truncate(specdec__drafter *d, const int32_t *text, int length)
@@ -12483,14 +12488,14 @@ static int specdec__draft_ngram_behind(const specdec__drafter *d, int count)
     return count - ((const specdec__ngram *)d->state)->length;
 }
 
-static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specdec__draft_setup *setup, specdec__arena *arena,
-                                                specdec_error *error)
+static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                                specdec__arena *arena, specdec_error *error)
 {
+    const int runs = specdec__max_int(setup->context, 64) * (SPECDEC__NGRAM_TOKENS + 1);
     specdec__ngram counted, *index = SPECDEC__TAKE(arena, specdec__ngram, 1);
 
     d->state = index;
-    return specdec__ngram_lay_out(index ? index : &counted, arena,
-                                  specdec__max_int(setup->context, 64) * (SPECDEC__NGRAM_TOKENS + 1), SPECDEC__NGRAM_TOKENS,
+    return specdec__ngram_lay_out(index ? index : &counted, arena, runs, SPECDEC__NGRAM_TOKENS,
                                   setup->config->tree_size, error);
 }
 
@@ -12498,21 +12503,21 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL, specdec__draft_ngram_truncate, NULL,
     specdec__draft_ngram_behind};
 
-/* --- all of them ------------------------------------------------------------------------------------------------------ */
+/* --- all of them ---------------------------------------------------------------------------------------------------- */
 
-/* In the order of specdec_drafting. The first in the list is the first to get room in the tree; the last is asked first. */
-static const specdec__drafter_kind *const specdec__drafter_kinds[] = {
-#define SPECDEC__DRAFTER_KIND(NAME, kind, word) &specdec__draft_##kind##_kind,
-    SPECDEC_DRAFTERS(SPECDEC__DRAFTER_KIND)
-#undef SPECDEC__DRAFTER_KIND
+/* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
+static const struct { const char *name; const specdec__drafter_kind *kind; } specdec__drafter_list[] = {
+#define SPECDEC__DRAFTER(NAME, kind, name) {name, &specdec__draft_##kind##_kind},
+    SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
+#undef SPECDEC__DRAFTER
 };
 
-SPECDEC__STATIC_ASSERT(drafters_have_room, SPECDEC__COUNT(specdec__drafter_kinds) <= SPECDEC__MAX_DRAFTERS);
+SPECDEC__STATIC_ASSERT(drafters_have_room, SPECDEC__COUNT(specdec__drafter_list) <= SPECDEC__MAX_DRAFTERS);
 
 /* The kind that a caller names; NULL for "auto" and "off". */
 static const specdec__drafter_kind *specdec__drafter_kind_of(specdec_drafting drafting)
 {
-    return drafting > SPECDEC_DRAFT_OFF ? specdec__drafter_kinds[drafting - SPECDEC_DRAFT_OFF - 1] : NULL;
+    return drafting > SPECDEC_DRAFT_OFF ? specdec__drafter_list[drafting - SPECDEC_DRAFT_OFF - 1].kind : NULL;
 }
 
 /* ======================================================================================================================
@@ -12544,14 +12549,14 @@ typedef struct specdec__tune_mean {
 
 /* What is known of a drafter. Each answers for its own losses. */
 typedef struct specdec__tune_drafter {
-    double cost;                           /* of a level before one was seen, in steps of the target; 0: it costs nothing */
-    specdec__tune_mean level;              /* of drafting */
-    specdec__tune_mean reading;            /* a token of text that it catches up with */
-    double credit;                         /* seconds that it may still lose against plain steps */
+    double cost;                /* of a level before one was seen, in steps of the target; 0: it costs nothing */
+    specdec__tune_mean level;   /* of drafting */
+    specdec__tune_mean reading; /* a token of text that it catches up with */
+    double credit;              /* seconds that it may still lose against plain steps */
+    int idle, patience;         /* steps since it was asked, and how many to wait */
     double offered[SPECDEC__TUNE_RANKS], accepted[SPECDEC__TUNE_RANKS]; /* children, by rank */
-    double share[SPECDEC__TUNE_BINS], taken[SPECDEC__TUNE_BINS];        /* candidates: sums of shares, and how many came */
-    double predicted[SPECDEC__TUNE_BINS], came[SPECDEC__TUNE_BINS];     /* nodes of trees that it chose, by their path */
-    int idle, patience;                    /* steps since it was asked, and how many to wait */
+    double share[SPECDEC__TUNE_BINS], taken[SPECDEC__TUNE_BINS];        /* sums of shares, and how many of them came */
+    double predicted[SPECDEC__TUNE_BINS], came[SPECDEC__TUNE_BINS];     /* nodes that it chose, by the path to them */
 } specdec__tune_drafter;
 
 typedef struct specdec__tune {
@@ -12643,9 +12648,10 @@ static double specdec__tune_offer(const specdec__tune_drafter *t, float share)
     return p < 0.999 ? p : 0.999;
 }
 
-/* Notes how a drafter's candidates behind one that was reached fared, also those that were not verified. node: the merged
-   tree's node that was accepted there, or -1; token: what came. */
-static void specdec__tune_note(specdec__tune_drafter *t, const specdec__proposal *p, int reached, int node, int32_t token)
+/* Notes how a drafter's candidates behind one that was reached fared, also those that were not verified. node: of the
+   merged tree, accepted there, or -1; token: what came. */
+static void specdec__tune_note(specdec__tune_drafter *t, const specdec__proposal *p, int reached, int node,
+                               int32_t token)
 {
     int i, came = 0;
 
@@ -12718,8 +12724,8 @@ static int specdec__tune_nodes(const double *times, const double *worth, int cou
 }
 
 /* The same for count nodes of the predicted probabilities by a drafter that chose them. */
-static int specdec__tune_chosen(const specdec__tune_drafter *t, const double *times, const float *probability, int count,
-                                double *rate)
+static int specdec__tune_chosen(const specdec__tune_drafter *t, const double *times, const float *probability,
+                                int count, double *rate)
 {
     double worth[SPECDEC__MAX_TREE];
     int i;
@@ -12745,9 +12751,10 @@ static int specdec__tune_insert(double *worth, int count, int most, double value
     return count < most ? count + 1 : count;
 }
 
-/* What drafting of so many levels took a drafter that was `behind` tokens; fresh: some of these are of the prompt. Returns how
-   much of it does not count against the drafter: reading the prompt, or a pause that somebody else made. */
-static double specdec__tune_drafting(specdec__tune *tune, int drafter, int levels, int behind, int fresh, double seconds)
+/* What drafting of so many levels took a drafter that was `behind` tokens; fresh: some of these are of the prompt.
+   Returns how much of it does not count against the drafter: reading the prompt, or a pause that somebody else made. */
+static double specdec__tune_drafting(specdec__tune *tune, int drafter, int levels, int behind, int fresh,
+                                     double seconds)
 {
     specdec__tune_drafter *t = &tune->drafters[drafter];
     double reading = seconds - levels * t->level.seconds;
@@ -12836,11 +12843,11 @@ static int specdec__tune_naps(const specdec__tune *tune, int drafter, int count)
     return tune->drafters[drafter].credit < 0 && count % SPECDEC__TUNE_NAP;
 }
 
-/* The tree that a drafter shall fill in this step, after others offered `rate` tokens a second. Before it can be asked, it has
-   to read so many seconds of text. One that does not pay is asked again now and then, for one guess, so seldom that asking
-   costs about a hundredth. Returns the best rate now promised. */
-static double specdec__tune_shape(specdec__tune_drafter *t, specdec_tree *tree, const double *times, int most, double rate,
-                                  double reading)
+/* The tree that a drafter shall fill in this step, after others offered `rate` tokens a second. Before it can be asked,
+   it has to read so many seconds of text. One that does not pay is asked again now and then, for one guess, so seldom
+   that asking costs about a hundredth. Returns the best rate now promised. */
+static double specdec__tune_shape(specdec__tune_drafter *t, specdec_tree *tree, const double *times, int most,
+                                  double rate, double reading)
 {
     double p[SPECDEC__TUNE_RANKS], found = 0, level = specdec__tune_level(t, times);
 
@@ -13012,7 +13019,8 @@ static void specdec__engine_proposal(specdec *e, specdec__drafter *d, specdec__a
         p->distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
 }
 
-/* The tree of a step, and the one that is always the same: a chain, or the best of its size and depth for a middling acceptance. */
+/* The tree of a step, and the one that is always the same: a chain, or the best of its size and depth for a middling
+   acceptance. */
 static specdec_result specdec__engine_tree(specdec *e, specdec__arena *arena, specdec_error *error)
 {
     static const double acceptance[] = {0.62, 0.13, 0.06, 0.03, 0.02, 0.015, 0.01, 0.008};
@@ -13083,42 +13091,37 @@ static specdec_result specdec__engine_add(specdec *e, const specdec__drafter_kin
     return kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
 }
 
-/* Whether the configuration wants a drafter of this kind; "auto" wants all that have what they need. With a rule of rejection
-   only one can draft: the children of a node must be drawn from one distribution. */
-static int specdec__engine_wants(const specdec *e, const specdec__drafter_kind *kind, int given)
-{
-    if (e->config.drafting != SPECDEC_DRAFT_AUTO)
-        return specdec__drafter_kind_of(e->config.drafting) == kind;
-    return given && (e->rule == SPECDEC_RULE_COUNT || !e->drafter_count);
-}
-
-/* The drafters, and the rule that verifies them. When no drafter can draw children from a distribution, the target draws for
-   itself, whatever rule was chosen. */
+/* The drafter that the configuration names, or all that have what they need, and the rule that verifies them. When none
+   draws children from a distribution, the target draws for itself, whatever rule was chosen. */
 static specdec_result specdec__engine_drafters(specdec *e, specdec__arena *arena, specdec_error *error)
 {
-    static const specdec_rule rules[SPECDEC_VERIFY_COUNT] = {SPECDEC_RULE_COUNT, SPECDEC_RULE_SEQUOIA, SPECDEC_RULE_SPECINFER,
-                                                             SPECDEC_RULE_SPECTR, SPECDEC_RULE_TOP_K};
+    static const specdec_rule rules[SPECDEC_VERIFY_COUNT] = {
+        SPECDEC_RULE_COUNT, SPECDEC_RULE_SEQUOIA, SPECDEC_RULE_SPECINFER, SPECDEC_RULE_SPECTR, SPECDEC_RULE_TOP_K};
+    const specdec_config *c = &e->config;
+    specdec_result result;
     int i;
 
-    e->rule = e->config.sampling.temperature > 0 ? rules[e->config.verifier] : SPECDEC_RULE_COUNT;
+    e->rule = c->sampling.temperature > 0 ? rules[c->verifier] : SPECDEC_RULE_COUNT;
     for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
         const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)i);
-        const specdec_source *source = specdec__engine_source(&e->config, kind);
-        const int given = !source || specdec__source_given(source);
-        specdec_result result;
+        const specdec_source *source = specdec__engine_source(c, kind);
+        const int named = (int)c->drafting == i, given = !source || specdec__source_given(source);
 
-        if (!specdec__engine_wants(e, kind, given))
+        if (!named && (c->drafting != SPECDEC_DRAFT_AUTO || !given))
             continue;
         if (!given)
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting with a model needs a draft model");
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs a model to draft with",
+                                 specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
+        if (e->drafter_count && e->rule != SPECDEC_RULE_COUNT)
+            break; /* rules of rejection want the children of a node from one distribution */
         if ((result = specdec__engine_add(e, kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
             return result;
     }
-    if (e->rule != SPECDEC_RULE_COUNT) {
-        e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
-        if (!e->drafter_count || !e->drafters[0].kind->draws)
-            e->rule = SPECDEC_RULE_TOP_K;
-    }
+    if (e->rule == SPECDEC_RULE_COUNT)
+        return SPECDEC_OK;
+    e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
+    if (!e->drafter_count || !e->drafters[0].kind->draws)
+        e->rule = SPECDEC_RULE_TOP_K;
     return SPECDEC_OK;
 }
 
@@ -13175,7 +13178,7 @@ static specdec_result specdec__engine_repack(specdec *e, specdec__arena *arena, 
 
 /* --- what steps cost ------------------------------------------------------------------------------------------------ */
 
-/* One try of what is measured: a forward of n tokens, or a drafter's level, behind a token. Both are forgotten again. */
+/* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
 static specdec_result specdec__engine_try(specdec *e, specdec__drafter *d, int n)
 {
     specdec__batch batch = specdec__forward_batch(&e->target, 0, n);
@@ -13192,8 +13195,8 @@ static specdec_result specdec__engine_try(specdec *e, specdec__drafter *d, int n
     return result;
 }
 
-/* Seconds of the fastest of three tries: buffers are cold at first, and others may want the processor; fewer tries once the
-   clock has passed `end`. 0 when they fail. */
+/* Seconds that takes, the least of three: buffers are cold at first, and others may want the processor; fewer tries
+   once the clock has passed `end`. 0 when it fails. */
 static double specdec__engine_time(specdec *e, specdec__drafter *d, int n, double end)
 {
     double least = 0;
@@ -13230,7 +13233,7 @@ static void specdec__engine_trial(specdec *e)
 
     for (i = 0; i < e->drafter_count; i++)
         bytes += e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0;
-    if (e->config.drafting == SPECDEC_DRAFT_OFF || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL || !(now > 0))
+    if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL || !(now > 0))
         return;
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->cost && (seconds = specdec__engine_time(e, &e->drafters[i], 0, end)) > 0)
@@ -13387,7 +13390,8 @@ static void specdec__engine_note(specdec *e, int node, int child, int32_t token)
     int i, accepted = -1;
 
     for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) {
-        int rank = specdec__min_int(tree->ranks[i], (int)SPECDEC__COUNT(e->stats.offered_by_rank)) - 1, hit = child-- == 0;
+        int rank = specdec__min_int(tree->ranks[i], (int)SPECDEC__COUNT(e->stats.offered_by_rank)) - 1;
+        int hit = child-- == 0;
 
         e->stats.offered_by_rank[rank]++;
         e->stats.accepted_by_rank[rank] += hit;
@@ -13439,7 +13443,8 @@ static specdec_result specdec__engine_decide(void *engine, int node, const int32
 
     best.token = 0;
     if (e->rule == SPECDEC_RULE_COUNT) {
-        specdec__choose(&e->chooser, e->target.logits + (size_t)node * (size_t)vocab, vocab, e->text, e->count, 1, &best);
+        specdec__choose(&e->chooser, e->target.logits + (size_t)node * (size_t)vocab, vocab, e->text, e->count, 1,
+                        &best);
         specdec_verify_match(verdict, children, count, best.token);
     } else {
         specdec__engine_judge(e, node, children, count, verdict);
@@ -13457,7 +13462,8 @@ static specdec_result specdec__engine_verify(specdec *e, int32_t *path, int *len
     int32_t accepted[SPECDEC__MAX_TREE];
 
     path[0] = 0;
-    return specdec_verify_walk(path + 1, accepted, length, &e->merged.tree, e->merged.tokens, specdec__engine_decide, e, &e->error);
+    return specdec_verify_walk(path + 1, accepted, length, &e->merged.tree, e->merged.tokens, specdec__engine_decide, e,
+                               &e->error);
 }
 
 /* What a step may speculate on. */
@@ -13499,7 +13505,8 @@ static double specdec__engine_reading(const specdec *e, int drafter, int behind)
     return behind > SPECDEC__TUNE_BEHIND ? behind * each : 0;
 }
 
-/* Decides on the tree that a drafter with a price shall fill, or whose size it shall grow to. Returns 0 when it is not asked. */
+/* Decides on the tree that a drafter with a price shall fill; when its trees grow, on whether it shall grow one.
+   Returns 0 when it is not asked. */
 static int specdec__engine_shape(specdec *e, int drafter, int behind, specdec__plan *plan)
 {
     specdec__proposal *p = &e->drafters[drafter].proposal;
@@ -13522,8 +13529,8 @@ static int specdec__engine_shape(specdec *e, int drafter, int behind, specdec__p
 }
 
 /* How many candidates pay best, and the rate they promise. worth[most] becomes the best probabilities, falling. */
-static int specdec__engine_width(const specdec__proposal *p, const specdec__plan *plan, double drafting, double *worth, int *held,
-                                 double *rate)
+static int specdec__engine_width(const specdec__proposal *p, const specdec__plan *plan, double drafting, double *worth,
+                                 int *held, double *rate)
 {
     int i;
 
@@ -13532,11 +13539,11 @@ static int specdec__engine_width(const specdec__proposal *p, const specdec__plan
     return plan->fixed ? *held : specdec__tune_nodes(plan->times, worth, *held, drafting, rate);
 }
 
-/* Chooses the candidates of the newest level that are extended next: those of whose children, should they fare as children
-   have so far, at least the first would be verified. None, when that level would not pay; drafting: seconds of drafting so
-   far; level: one level more. Returns how many. */
-static int specdec__engine_branch(specdec__proposal *p, const specdec__tune_drafter *t, const specdec__plan *plan, double drafting,
-                                  double level, int size)
+/* Chooses the candidates of the newest level that are extended next: those of whose children, should they fare as
+   children have so far, at least the first would be verified. None, when that level would not pay; drafting: seconds of
+   drafting so far; level: one level more. Returns how many. */
+static int specdec__engine_branch(specdec__proposal *p, const specdec__tune_drafter *t, const specdec__plan *plan,
+                                  double drafting, double level, int size)
 {
     double worth[SPECDEC__MAX_TREE], chance[SPECDEC__TUNE_RANKS], now = 0, then = 0, least;
     int held, count = 0, i, k, n;
@@ -13559,7 +13566,8 @@ static int specdec__engine_branch(specdec__proposal *p, const specdec__tune_draf
 /* Grows a tree: the drafter proposes level by level for as long as that pays; kept are as many of the most probable
    candidates as pay. EAGLE-2 (Li et al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276), by the
    rate of Sequoia (Chen et al. 2024, arXiv 2402.12374) for the size: F(T) / (t(n) + d * level). *levels: d. */
-static specdec_result specdec__engine_grow(specdec *e, int drafter, const specdec__plan *plan, int *levels, double *rate)
+static specdec_result specdec__engine_grow(specdec *e, int drafter, const specdec__plan *plan, int *levels,
+                                           double *rate)
 {
     specdec__drafter *d = &e->drafters[drafter];
     specdec__proposal *p = &d->proposal;
@@ -13577,7 +13585,8 @@ static specdec_result specdec__engine_grow(specdec *e, int drafter, const specde
             return result;
         p->ran += *levels > 1 ? count : 0;
         for (i = p->level; i < p->tree.n; i++)
-            p->probability[i] = (float)((double)p->probability[p->tree.parents[i]] * specdec__tune_offer(t, p->share[i]));
+            p->probability[i] =
+                (float)((double)p->probability[p->tree.parents[i]] * specdec__tune_offer(t, p->share[i]));
         count = specdec__engine_branch(p, t, plan, (*levels + 1) * level, level, e->config.tree_size);
     }
     n = specdec__engine_width(p, plan, *levels * level, worth, &held, rate);
@@ -13587,7 +13596,8 @@ static specdec_result specdec__engine_grow(specdec *e, int drafter, const specde
 }
 
 /* Lets a drafter fill its tree, and keeps all of it; of a tree that the drafter chose, what pays. */
-static specdec_result specdec__engine_fill(specdec *e, int drafter, const specdec__plan *plan, int *levels, double *rate)
+static specdec_result specdec__engine_fill(specdec *e, int drafter, const specdec__plan *plan, int *levels,
+                                           double *rate)
 {
     specdec__drafter *d = &e->drafters[drafter];
     specdec__proposal *p = &d->proposal;
@@ -13627,11 +13637,11 @@ static specdec_result specdec__engine_ask(specdec *e, int drafter, specdec__plan
     }
     d->seconds = specdec__os_seconds() - start;
     if (!result)
-        d->excused = specdec__tune_drafting(&e->tune, drafter, levels, behind, fresh, d->seconds);
+        d->seconds -= specdec__tune_drafting(&e->tune, drafter, levels, behind, fresh, d->seconds);
     return result;
 }
 
-/* What this step verifies: the drafters are asked one after the other, who costs nothing first; then their trees are merged. */
+/* What this step verifies: the drafters are asked, the last in the list first; then their trees are merged. */
 static specdec_result specdec__engine_draft(specdec *e)
 {
     specdec__plan plan;
@@ -13666,14 +13676,15 @@ static void specdec__engine_learn(specdec *e, double seconds, const int32_t *pat
         outcome.nodes[owner]++;
         outcome.came[owner] += came;
         if (!d->kind->cost)
-            specdec__tune_predicted(&e->tune.drafters[owner], d->proposal.probability[specdec__draft_candidate(&d->proposal, i)], came);
+            specdec__tune_predicted(&e->tune.drafters[owner],
+                                    d->proposal.probability[specdec__draft_candidate(&d->proposal, i)], came);
     }
     specdec__tune_fade(&e->tune);
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter *d = &e->drafters[i];
 
         if (d->kind->cost || outcome.nodes[i]) /* a look that found nothing is free */
-            outcome.drafting[i] = d->seconds - d->excused;
+            outcome.drafting[i] = d->seconds;
         e->stats.steps_by_drafter[d->drafting] += outcome.nodes[i] > 0;
     }
     specdec__tune_settle(&e->tune, &outcome);
@@ -13876,9 +13887,9 @@ specdec_result specdec_init(specdec **engine, specdec_config *config, void *memo
     if ((result = specdec__engine_config(&e->config, &config->error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(&e->kernels, config->isa, &config->error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, &arena, &config->error)) == SPECDEC_OK &&
-        (result = specdec__engine_repack(e, &arena, &config->error)) == SPECDEC_OK &&
-        (result = specdec__engine_start(e, &config->error)) == SPECDEC_OK && arena.used == SIZE_MAX)
-        result = specdec__too_small(bytes, needed, &config->error); /* a file changed in between */
+        (result = specdec__engine_repack(e, &arena, &config->error)) == SPECDEC_OK)
+        result = arena.used == SIZE_MAX ? specdec__too_small(bytes, needed, &config->error) /* a file has changed */
+                                        : specdec__engine_start(e, &config->error);
     if (result) {
         specdec_deinit(e);
         return result;

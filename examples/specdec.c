@@ -388,7 +388,7 @@ static void write_steps(json_writer *j, const specdec_stats *s)
 {
     int i;
 
-#define STEPS(name, functions, word) json_integer(j, "steps_" #functions, s->steps_by_drafter[SPECDEC_DRAFT_##name]);
+#define STEPS(NAME, kind, name) json_integer(j, "steps_" #kind, s->steps_by_drafter[SPECDEC_DRAFT_##NAME]);
     SPECDEC_DRAFTERS(STEPS)
     json_array(j, "steps_by_width");
     for (i = 0; i < (int)(sizeof s->steps_by_width / sizeof *s->steps_by_width); i++)

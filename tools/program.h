@@ -169,7 +169,7 @@ typedef struct program_flag {
 } program_flag;
 
 /* The words behind --spec, in the order of specdec_drafting. */
-#define PROGRAM_DRAFTER(name, functions, word) "|" word
+#define PROGRAM_DRAFTER(NAME, kind, name) "|" name
 #define PROGRAM_DRAFTING "auto|off" SPECDEC_DRAFTERS(PROGRAM_DRAFTER)
 
 static int program_whole(const char *text, char *end)
