@@ -352,12 +352,20 @@ typedef struct specdec_hooks {
     void (*progress)(void *user_data, const char *what, int done, int total);
 } specdec_hooks;
 
+/* The drafters: X(name, kind in >>draft, name on command lines).
+   SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth);
+   SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training. */
+#define SPECDEC_DRAFTERS(X) \
+    X(MODEL, model, "draft") \
+    X(NGRAM, ngram, "ngram")
+
 /* Where guesses come from. */
 typedef enum specdec_drafting {
-    SPECDEC_DRAFT_AUTO,  /* draft model and n-grams, at every step in the tree that pays best by what was measured, or none */
-    SPECDEC_DRAFT_OFF,   /* one token a step, even with a draft model */
-    SPECDEC_DRAFT_MODEL, /* the draft model, always the same tree (dynamic: the same size and depth) */
-    SPECDEC_DRAFT_NGRAM, /* what followed the same tokens before, in prompt and answer; no model, no training */
+    SPECDEC_DRAFT_AUTO, /* all drafters, at every step in the tree that pays best by what was measured, or none */
+    SPECDEC_DRAFT_OFF,  /* one token a step, even with a draft model */
+#define SPECDEC__DRAFTER(NAME, kind, name) SPECDEC_DRAFT_##NAME,
+    SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
+#undef SPECDEC__DRAFTER
     SPECDEC_DRAFT_COUNT
 } specdec_drafting;
 
@@ -485,7 +493,7 @@ typedef struct specdec_stats {
     double prompt_seconds, first_token_seconds;      /* reading; from the last prompt call to its first token */
     double seconds, draft_seconds, verify_seconds;   /* writing in all, drafting, target forward */
     int64_t steps_by_width[7];          /* forward steps of 1, 2, 3..4, 5..8, 9..16, 17..32, 33..64 nodes */
-    int64_t steps_model, steps_ngram;   /* steps whose tree had nodes of that drafter */
+    int64_t steps_by_drafter[SPECDEC_DRAFT_COUNT]; /* by specdec_drafting: steps whose tree had nodes of that drafter */
     specdec_tree_count trees[SPECDEC_STATS_TREES]; /* most frequent first */
     int64_t steps_other_trees;          /* with these, trees[].steps sum up to steps */
 } specdec_stats;
@@ -13088,11 +13096,16 @@ static SPECDEC__UNUSED specdec_result specdec__ngram_propose(specdec__ngram *ind
 }
 
 /* ======================================================================================================================
- * >>draft (private): drafters fill a token tree and never see a verifier. A drafter is a row of functions.
- *     May call: >>base >>kernel >>op >>kv >>forward >>sample >>tree
+ * >>draft (private): drafters fill a token tree and never see a verifier. A drafter is a row of functions; what several
+ *     propose is merged into one tree.
+ *     May call: >>base >>kernel >>op >>text >>model >>kv >>forward >>sample >>tree >>ngram
  * ====================================================================================================================== */
 
-#define SPECDEC__MAX_CHILDREN 32 /* of a node */
+#define SPECDEC__MAX_CHILDREN 32   /* of a node */
+#define SPECDEC__NGRAM_TOKENS 4    /* the longest context of the n-gram drafter */
+#define SPECDEC__NGRAM_LEAST 0.02f /* a continuation is not proposed that is less probable */
+
+enum { SPECDEC__MAX_DRAFTERS = 4 }; /* of an engine: one of each kind, and room for more */
 
 /* How tokens are chosen, by target and draft alike: candidates of a row and the noise of its position. */
 typedef struct specdec__chooser {
@@ -13101,55 +13114,176 @@ typedef struct specdec__chooser {
     specdec_candidate *items; /* (vocab) */
 } specdec__chooser;
 
-/* The text and the tree that a drafter works on. */
+/* What a drafter proposes for a step: a tree of candidates behind the text, the root first. */
 typedef struct specdec__proposal {
-    int32_t *text;            /* (count + depth of the tree): tokens so far; drafters may write behind them */
-    int count;                /* the root is text[count - 1] */
-    const specdec_tree *tree; /* level by level */
-    const int32_t *depth;     /* (n): root 0 */
-    int32_t *tokens;          /* (n): to be filled; -1 where nothing is proposed */
-    specdec_rule rule;        /* children are drawn as this rule wants them; SPECDEC_RULE_COUNT: as coupled sampling does */
-    float *distributions;     /* (n, vocab): for the rules that ask for it, what the children of a node were drawn from */
+    int32_t *text;        /* (count + levels): tokens so far; drafters may write behind them */
+    int count;            /* the root is text[count - 1] */
+    int most, levels;     /* nodes and levels, at most, of a tree whose shape the drafter chooses */
+    specdec_rule rule;    /* children are drawn as this rule wants them; SPECDEC_RULE_COUNT: as coupled sampling does */
+    float *distributions; /* (tree size, vocab): for the rules that ask, what the children of a node were drawn from */
+    int grows;            /* the tree is extended level by level, else filled */
+    specdec_tree tree;
+    int32_t *tokens;      /* (capacity): -1 where nothing is proposed */
+    int32_t *depth;       /* (capacity): root 0 */
+    float *share;         /* (capacity): of a candidate among those behind the same node, by the drafter */
+    float *probability;   /* (capacity): of the path from the root */
+    int level;            /* where the newest level of a tree that grows begins */
+    int ran;              /* candidates that were extended before, the root aside */
+    int32_t *chosen;      /* (tree size): candidates to be extended next */
+    int32_t *kept;        /* (tree size): candidates that shall be verified, in order; the root is the first of them */
+    int kept_count;
+    int32_t *place;       /* (capacity): the node of the merged tree that a candidate has become, or -1 */
 } specdec__proposal;
 
-/* A tree that grows: all candidates, level by level, the root first. The best of them will be verified. */
-typedef struct specdec__growth {
-    specdec_tree tree;                /* of candidates; capacity 0: trees do not grow */
-    int32_t *tokens, *depth;          /* (capacity) */
-    float *share;                     /* (capacity): of a candidate among those behind the same node, by the draft */
-    float *probability;               /* (capacity): of the path from the root */
-    int32_t *chosen;                  /* (tree size): candidates to be run next */
-    int32_t *kept;                    /* (tree size): candidates that are verified */
-    int level;                        /* where the newest level begins */
-    int ran;                          /* nodes in the draft model's batch */
-} specdec__growth;
+/* What a drafter may need to know when it is made. */
+typedef struct specdec__draft_setup {
+    const specdec_config *config;    /* defaults filled in */
+    const specdec__context *target;
+    int context;                     /* tokens of text, at most */
+    int threads;                     /* of the pool, that its model keeps busy */
+} specdec__draft_setup;
 
 typedef struct specdec__drafter specdec__drafter;
 
-/* A kind of drafter. */
+/* A kind of drafter. All functions but fill may be missing (NULL); what that means is said behind "Or". Adding a kind: a
+   line in SPECDEC_DRAFTERS, above, and in this section its functions and their row. */
 typedef struct specdec__drafter_kind {
-    const char *name;
-    /* Fills proposal->tokens from node 1 on. */
-    specdec_result (*fill)(specdec__drafter *drafter, const specdec__proposal *proposal, specdec_error *error);
-    /* Appends what may follow each of growth->chosen[count], which are all of the newest level, to growth, whose arrays are
-       the proposal's. */
-    specdec_result (*extend)(specdec__drafter *drafter, const specdec__proposal *proposal, specdec__growth *growth, int count,
-                             specdec_error *error);
-    /* path (count): nodes of the last proposal, without the root, that were accepted. */
+    size_t source;   /* of its model: a specdec_source, by its place in specdec_config; 0: it needs none */
+    int draws;       /* children are drawn from a distribution if a rule of rejection wants that */
+    int size, depth; /* of its trees, when it drafts alone and the caller does not say */
+    /* Takes its state from an arena, which may only count. Or: it has none. */
+    specdec_result (*init)(specdec__drafter *drafter, const specdec__draft_setup *setup, specdec__arena *arena,
+                           specdec_error *error);
+    /* Proposes a token for each node of proposal->tree, whose levels lie one behind the other. A drafter that costs
+       nothing also chooses the tree, its likeliest nodes first, and says how probable their paths are. */
+    specdec_result (*fill)(specdec__drafter *drafter, specdec__proposal *proposal, specdec_error *error);
+    /* Appends what may follow each of proposal->chosen[count], with its shares. The root comes first, alone; a
+       candidate comes once, after its parent. Or: its trees do not grow. */
+    specdec_result (*extend)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
+    /* path (count): which of its candidates were accepted, the root aside. Or: it reads them in the text. */
     void (*commit)(specdec__drafter *drafter, const int32_t *path, int count);
-    /* Only the first `length` tokens of the text are still valid. */
-    void (*truncate)(specdec__drafter *drafter, int length);
+    /* The text, unchanged as yet, will be cut to its first length tokens. Or: it remembers none. */
+    void (*truncate)(specdec__drafter *drafter, const int32_t *text, int length);
+    /* What a level costs, in steps of the target; a guess until one was timed. Or: nothing: it can always be asked. */
+    double (*cost)(const specdec__drafter *drafter, const specdec__model *target);
+    /* How many of the first count tokens of the text it has not read. Or: it need not read any. */
+    int (*behind)(const specdec__drafter *drafter, int count);
 } specdec__drafter_kind;
 
 struct specdec__drafter {
     const specdec__drafter_kind *kind;
-    specdec__chooser chooser;
-    int vocab;                 /* tokens that may be proposed: those that target and draft share */
-    int vocab_rows;            /* floats of a row of proposal->distributions: the target's vocabulary */
-    /* the model drafter */
-    specdec__context *context;
-    int32_t *node;             /* (most, and candidates): batch place of a tree node that the draft model ran, or -1 */
+    specdec_drafting drafting;     /* its name to callers */
+    void *state;                   /* of its kind */
+    const specdec__model *model;   /* of the kind's source; NULL: it needs none */
+    specdec__model own;            /* the same, unless the caller has prepared it */
+    size_t kv_bytes;               /* of its cache */
+    specdec__proposal proposal;    /* for this step */
+    double seconds;                /* that this took, without what is not held against the drafter */
 };
+
+/* --- any drafter ---------------------------------------------------------------------------------------------------- */
+
+/* Before a step: nothing is proposed but the root, the last of count tokens. */
+static void specdec__draft_begin(specdec__drafter *d, int32_t *text, int count, specdec_rule rule)
+{
+    specdec__proposal *p = &d->proposal;
+
+    p->text = text;
+    p->count = count;
+    p->rule = rule;
+    specdec__tree_put(&p->tree, 0, -1, 0);
+    p->tokens[0] = text[count - 1];
+    p->probability[0] = p->share[0] = 1;
+    p->depth[0] = p->chosen[0] = p->kept[0] = 0;
+    p->tree.n = p->kept_count = 1;
+    p->ran = 0;
+    d->seconds = 0;
+}
+
+/* The first count candidates shall be verified. */
+static void specdec__draft_keep(specdec__proposal *p, int count)
+{
+    for (p->kept_count = 0; p->kept_count < count; p->kept_count++)
+        p->kept[p->kept_count] = p->kept_count;
+}
+
+/* The tree that is verified. */
+typedef struct specdec__merged {
+    specdec_tree tree;
+    int32_t *tokens;    /* (capacity) */
+    signed char *owner; /* (capacity): which drafter was the first to propose a node; -1: the root */
+} specdec__merged;
+
+/* Merges what the drafters want to have verified into one tree, for as long as it has room. What an earlier drafter has
+   proposed at a node is not doubled; what one drafter proposes twice there, it has drawn twice. */
+static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters, int count, int32_t root)
+{
+    specdec_tree *tree = &m->tree;
+    int i, j, k;
+
+    tree->n = 1;
+    specdec__tree_put(tree, 0, -1, 0);
+    m->tokens[0] = root;
+    m->owner[0] = -1;
+    for (i = 0; i < count; i++) {
+        specdec__proposal *p = &drafters[i].proposal;
+        const int before = tree->n;
+
+        memset(p->place, -1, (size_t)p->tree.n * sizeof *p->place);
+        p->place[0] = 0;
+        for (k = 1; k < p->kept_count; k++) {
+            const int node = p->kept[k], parent = p->place[p->tree.parents[node]];
+
+            if (parent < 0 || p->tokens[node] < 0)
+                continue;
+            j = specdec__tree_child(tree, parent, parent + 1);
+            while (j < before && m->tokens[j] != p->tokens[node])
+                j = specdec__tree_child(tree, parent, j + 1);
+            if (j >= before) {
+                if (tree->n >= tree->capacity)
+                    continue;
+                j = tree->n++;
+                specdec__tree_put(tree, j, parent, specdec__tree_rank(tree, j, parent));
+                m->tokens[j] = p->tokens[node];
+                m->owner[j] = (signed char)i;
+            }
+            p->place[node] = j;
+        }
+    }
+}
+
+/* The candidate that has become a node of the merged tree; -1: none. */
+static int specdec__draft_candidate(const specdec__proposal *p, int node)
+{
+    int k;
+
+    for (k = 0; k < p->kept_count; k++)
+        if (p->place[p->kept[k]] == node)
+            return p->kept[k];
+    return -1;
+}
+
+/* Tells a drafter which of its candidates were accepted: those on the path (length, the root first). */
+static void specdec__draft_accept(specdec__drafter *d, const int32_t *path, int length)
+{
+    int32_t own[SPECDEC__MAX_TREE];
+    int i, node;
+
+    for (i = 1; i < length && (node = specdec__draft_candidate(&d->proposal, path[i])) >= 0; i++)
+        own[i - 1] = node;
+    if (d->kind->commit && d->proposal.tree.n > 1)
+        d->kind->commit(d, own, i - 1);
+}
+
+/* --- the draft model ------------------------------------------------------------------------------------------------ */
+
+typedef struct specdec__draft_model {
+    specdec__context context;
+    specdec__chooser chooser;
+    int vocab;      /* tokens that may be proposed: those that target and draft share */
+    int vocab_rows; /* floats of a row of proposal->distributions: the target's vocabulary */
+    int32_t *node;  /* (capacity of the tree): the place in the batch of a candidate that the model has run, or -1 */
+} specdec__draft_model;
 
 /* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The first is
    what plain decoding writes. */
@@ -13167,19 +13301,19 @@ static int specdec__choose(const specdec__chooser *chooser, const float *logits,
 }
 
 /* Writes the tokens on the path from the root (excluded) to a node behind the text. Returns the length of text and path. */
-static int specdec__proposal_path(const specdec__proposal *p, int node)
+static int specdec__draft_path(const specdec__proposal *p, int node)
 {
     int length = p->count + p->depth[node], at;
 
-    for (at = node; at > 0; at = p->tree->parents[at])
+    for (at = node; at > 0; at = p->tree.parents[at])
         p->text[p->count + p->depth[at] - 1] = p->tokens[at];
     return length;
 }
 
 /* Runs committed text through the draft model, so that its cache holds all of it; the last token's logits are row 0. */
-static specdec_result specdec__draft_catch_up(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+static specdec_result specdec__draft_catch_up(specdec__draft_model *m, const specdec__proposal *p, specdec_error *error)
 {
-    specdec__context *c = d->context;
+    specdec__context *c = &m->context;
 
     if (c->view.length >= p->count)
         specdec__view_truncate(&c->view, &c->kv, p->count - 1);
@@ -13187,16 +13321,16 @@ static specdec_result specdec__draft_catch_up(specdec__drafter *d, const specdec
 }
 
 /* Draws count children for a rejection rule, and notes the distribution they come from. Returns how many there are. */
-static int specdec__draft_draw(specdec__drafter *d, const specdec__proposal *p, int node, const float *logits, int length, int count,
-                               specdec_candidate *best)
+static int specdec__draft_draw(specdec__draft_model *m, const specdec__proposal *p, int node, const float *logits,
+                               int length, int count, specdec_candidate *best)
 {
-    const specdec_sampling *s = d->chooser.sampling;
-    float *q = p->distributions + (size_t)node * (size_t)d->vocab_rows;
+    const specdec_sampling *s = m->chooser.sampling;
+    float *q = p->distributions + (size_t)node * (size_t)m->vocab_rows;
     uint64_t seed = s->seed ^ 0x6a09e667f3bcc909u; /* the draft's noise must not be the target's */
     specdec__row row;
     int i;
 
-    if (specdec__row_init(&row, d->chooser.kernels, s, d->chooser.items, logits, d->vocab, p->text, length))
+    if (specdec__row_init(&row, m->chooser.kernels, s, m->chooser.items, logits, m->vocab, p->text, length))
         return 0;
     specdec__row_weights(&row, q);
     if (p->rule == SPECDEC_RULE_SEQUOIA)
@@ -13207,49 +13341,51 @@ static int specdec__draft_draw(specdec__drafter *d, const specdec__proposal *p, 
 }
 
 /* The most probable tokens of the draft, penalties included; for the rule that lets the target draw for itself. */
-static int specdec__draft_likeliest(specdec__drafter *d, const specdec__proposal *p, const float *logits, int length, int count, specdec_candidate *best)
+static int specdec__draft_likeliest(specdec__draft_model *m, const specdec__proposal *p, const float *logits,
+                                    int length, int count, specdec_candidate *best)
 {
     specdec_candidates candidates;
 
-    candidates.items = d->chooser.items;
-    if (specdec_sample_filter(&candidates, d->chooser.sampling, logits, d->vocab, p->text, length, NULL))
+    candidates.items = m->chooser.items;
+    if (specdec_sample_filter(&candidates, m->chooser.sampling, logits, m->vocab, p->text, length, NULL))
         return 0;
     candidates.greedy = 1;
     return specdec_sample_top(&candidates, 0, 0, count, best);
 }
 
 /* Chooses the children of a node from a row of logits. */
-static void specdec__draft_children(specdec__drafter *d, const specdec__proposal *p, int node, const float *logits)
+static void specdec__draft_children(specdec__draft_model *m, const specdec__proposal *p, int node, const float *logits)
 {
-    const specdec_tree *tree = p->tree;
+    const specdec_tree *tree = &p->tree;
     specdec_candidate best[SPECDEC__MAX_CHILDREN];
-    int first = specdec__tree_child(tree, node, node + 1), count = 0, i, length = specdec__proposal_path(p, node), found;
+    int first = specdec__tree_child(tree, node, node + 1), count = 0, i, length = specdec__draft_path(p, node), found;
 
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         count++;
     found = specdec__min_int(count, SPECDEC__MAX_CHILDREN);
-    found = p->rule == SPECDEC_RULE_COUNT ? specdec__choose(&d->chooser, logits, d->vocab, p->text, length, found, best)
-                                          : specdec__draft_draw(d, p, node, logits, length, found, best);
+    found = p->rule == SPECDEC_RULE_COUNT ? specdec__choose(&m->chooser, logits, m->vocab, p->text, length, found, best)
+                                          : specdec__draft_draw(m, p, node, logits, length, found, best);
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         p->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
 
-/* The model drafter: one forward a level, all nodes of the level that have children in one step. */
-static specdec_result specdec__draft_model_fill(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+/* One forward a level, all nodes of the level that have children in one step. */
+static specdec_result specdec__draft_model_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
-    const specdec_tree *tree = p->tree;
-    specdec__context *c = d->context;
-    specdec_result result = specdec__draft_catch_up(d, p, error);
+    specdec__draft_model *m = (specdec__draft_model *)d->state;
+    const specdec_tree *tree = &p->tree;
+    specdec__context *c = &m->context;
+    specdec_result result = specdec__draft_catch_up(m, p, error);
     int from, to, i, row, done, n = 0;
 
     if (result)
         return result;
     for (i = 0; i < tree->n; i++) {
-        d->node[i] = -1;
+        m->node[i] = -1;
         if (i)
             p->tokens[i] = -1;
     }
-    specdec__draft_children(d, p, 0, c->logits);
+    specdec__draft_children(m, p, 0, c->logits);
     for (from = 1; from < tree->n; from = to) {
         specdec__batch batch;
 
@@ -13258,8 +13394,8 @@ static specdec_result specdec__draft_model_fill(specdec__drafter *d, const specd
             if (p->tokens[to] < 0 || specdec__tree_child(tree, to, to + 1) == tree->n)
                 continue;
             c->tokens[n] = p->tokens[to];
-            c->parents[n] = tree->parents[to] ? d->node[tree->parents[to]] : -1;
-            d->node[to] = n++;
+            c->parents[n] = tree->parents[to] ? m->node[tree->parents[to]] : -1;
+            m->node[to] = n++;
         }
         if (n == done)
             continue;
@@ -13268,24 +13404,26 @@ static specdec_result specdec__draft_model_fill(specdec__drafter *d, const specd
         if (result)
             return result;
         for (i = from, row = 0; i < to; i++)
-            if (d->node[i] >= 0)
-                specdec__draft_children(d, p, i, c->logits + (size_t)row++ * (size_t)c->model->vocab_size);
+            if (m->node[i] >= 0)
+                specdec__draft_children(m, p, i, c->logits + (size_t)row++ * (size_t)c->model->vocab_size);
     }
     return SPECDEC_OK;
 }
 
 /* Appends the best tokens behind a node, with their shares of exp(logit), noise included: what the target's noise will choose
    from, too. Not for rules that ask for children of a certain distribution. */
-static void specdec__draft_offer(specdec__drafter *d, const specdec__proposal *p, specdec__growth *g, int node, const float *logits)
+static void specdec__draft_offer(specdec__draft_model *m, specdec__proposal *p, int node, const float *logits)
 {
     specdec_candidate best[SPECDEC__OFFERS];
-    int length = specdec__proposal_path(p, node), most = specdec__min_int(SPECDEC__OFFERS, g->tree.capacity - g->tree.n), found, i;
+    const int length = specdec__draft_path(p, node);
+    const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
     float weight[SPECDEC__OFFERS], total = 0;
+    int found, i;
 
     if (p->rule == SPECDEC_RULE_TOP_K)
-        found = specdec__draft_likeliest(d, p, logits, length, most, best);
+        found = specdec__draft_likeliest(m, p, logits, length, most, best);
     else
-        found = specdec__choose(&d->chooser, logits, d->vocab, p->text, length, most, best);
+        found = specdec__choose(&m->chooser, logits, m->vocab, p->text, length, most, best);
     for (i = 0; i < found; i++) {
         float below = best[i].logit - best[0].logit;
 
@@ -13293,86 +13431,172 @@ static void specdec__draft_offer(specdec__drafter *d, const specdec__proposal *p
         total += weight[i];
     }
     for (i = 0; i < found; i++) {
-        int at = g->tree.n++;
+        int at = p->tree.n++;
 
-        specdec__tree_put(&g->tree, at, node, i + 1);
-        g->tokens[at] = best[i].token;
-        g->depth[at] = g->depth[node] + 1;
-        g->share[at] = weight[i] / total;
-        d->node[at] = -1;
+        specdec__tree_put(&p->tree, at, node, i + 1);
+        p->tokens[at] = best[i].token;
+        p->depth[at] = p->depth[node] + 1;
+        p->share[at] = weight[i] / total;
+        m->node[at] = -1;
     }
 }
 
-/* One level of growth: the text that is new and the root, or all chosen candidates in one step. */
-static specdec_result specdec__draft_model_extend(specdec__drafter *d, const specdec__proposal *p, specdec__growth *g, int count,
+/* The text that is new and the root, or all chosen candidates, in one step. */
+static specdec_result specdec__draft_model_extend(specdec__drafter *d, specdec__proposal *p, int count,
                                                   specdec_error *error)
 {
-    specdec__context *c = d->context;
+    specdec__draft_model *m = (specdec__draft_model *)d->state;
+    specdec__context *c = &m->context;
     specdec_result result;
     specdec__batch batch;
     int i;
 
-    if (g->chosen[0] == 0) {
-        result = specdec__draft_catch_up(d, p, error);
-        d->node[0] = -1;
-        g->ran = 0;
+    if (p->chosen[0] == 0) {
+        result = specdec__draft_catch_up(m, p, error);
+        m->node[0] = -1;
     } else {
         for (i = 0; i < count; i++) {
-            int at = g->chosen[i], parent = g->tree.parents[at];
+            int at = p->chosen[i], parent = p->tree.parents[at];
 
-            c->tokens[g->ran + i] = g->tokens[at];
-            c->parents[g->ran + i] = parent ? d->node[parent] : -1;
-            d->node[at] = g->ran + i;
+            c->tokens[p->ran + i] = p->tokens[at];
+            c->parents[p->ran + i] = parent ? m->node[parent] : -1;
+            m->node[at] = p->ran + i;
         }
-        batch = specdec__forward_batch(c, g->ran, g->ran + count);
-        g->ran += count;
+        batch = specdec__forward_batch(c, p->ran, p->ran + count);
         result = specdec__forward(c, &batch, error);
     }
     for (i = 0; !result && i < count; i++)
-        specdec__draft_offer(d, p, g, g->chosen[i], c->logits + (size_t)i * (size_t)c->model->vocab_size);
+        specdec__draft_offer(m, p, p->chosen[i], c->logits + (size_t)i * (size_t)c->model->vocab_size);
     return result;
 }
 
 static void specdec__draft_model_commit(specdec__drafter *d, const int32_t *path, int count)
 {
+    specdec__draft_model *m = (specdec__draft_model *)d->state;
     int kept[SPECDEC_TREE_MAX_DEPTH], i;
 
-    for (i = 0; i < count && i < SPECDEC_TREE_MAX_DEPTH && d->node[path[i]] >= 0; i++)
-        kept[i] = d->node[path[i]];
-    specdec__view_commit(&d->context->view, &d->context->kv, kept, i);
+    for (i = 0; i < count && i < SPECDEC_TREE_MAX_DEPTH && m->node[path[i]] >= 0; i++)
+        kept[i] = m->node[path[i]];
+    specdec__view_commit(&m->context.view, &m->context.kv, kept, i);
 }
 
-static void specdec__draft_model_truncate(specdec__drafter *d, int length)
+static void specdec__draft_model_truncate(specdec__drafter *d, const int32_t *text, int length)
 {
-    if (d->context->view.length > length)
-        specdec__view_truncate(&d->context->view, &d->context->kv, length);
+    specdec__context *c = &((specdec__draft_model *)d->state)->context;
+
+    (void)text;
+    if (c->view.length > length)
+        specdec__view_truncate(&c->view, &c->kv, length);
 }
 
-static const specdec__drafter_kind specdec__draft_model = {
-    "draft", specdec__draft_model_fill, specdec__draft_model_extend, specdec__draft_model_commit, specdec__draft_model_truncate};
-
-static void specdec__draft_model_init(specdec__drafter *d, specdec__context *context, const specdec_sampling *sampling, int vocab,
-                                     int vocab_rows, int candidates, specdec__arena *arena)
+/* A token costs what its weights do. */
+static double specdec__draft_model_cost(const specdec__drafter *d, const specdec__model *target)
 {
-    memset(d, 0, sizeof *d);
-    d->kind = &specdec__draft_model;
-    d->vocab = vocab;
-    d->vocab_rows = vocab_rows;
-    d->chooser.kernels = context->kernels;
-    d->chooser.sampling = sampling;
-    d->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, context->model->vocab_size);
-    d->context = context;
-    d->node = SPECDEC__TAKE(arena, int32_t, specdec__max_int(context->most, candidates));
+    return (double)d->model->weight_bytes / (double)target->weight_bytes;
+}
+
+static int specdec__draft_model_behind(const specdec__drafter *d, int count)
+{
+    return count - ((const specdec__draft_model *)d->state)->context.view.length;
+}
+
+static specdec_result specdec__draft_model_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                                specdec__arena *arena, specdec_error *error)
+{
+    specdec__draft_model counted, *m = SPECDEC__TAKE(arena, specdec__draft_model, 1);
+    const specdec_config *config = setup->config;
+    const specdec__context *target = setup->target;
+    const specdec__vocab *vocab = &target->model->vocab;
+    uint32_t different = 0;
+
+    d->state = m;
+    m = m ? m : &counted;
+    if (arena->base && specdec__vocab_compare(vocab, &d->model->vocab, &different) == SPECDEC__VOCAB_DIFFERENT)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model has another vocabulary: %d tokens, the "
+                             "target %d; they first differ at token %u", d->model->vocab_size,
+                             target->model->vocab_size, different);
+    specdec__context_init(&m->context, d->model, target->kernels, target->pool, setup->threads, target->kv.type,
+                          setup->context, target->most, config->tree_size, arena);
+    d->kv_bytes = specdec__kv_bytes(&m->context.kv);
+    m->chooser.kernels = target->kernels;
+    m->chooser.sampling = &config->sampling;
+    m->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, d->model->vocab_size);
+    m->vocab = specdec__min_int(target->model->vocab_size, d->model->vocab_size);
+    m->vocab_rows = target->model->vocab_size;
+    m->node = SPECDEC__TAKE(arena, int32_t, d->proposal.tree.capacity);
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_model_kind = {
+    offsetof(specdec_config, draft), 1, 8, 5, specdec__draft_model_init, specdec__draft_model_fill,
+    specdec__draft_model_extend, specdec__draft_model_commit, specdec__draft_model_truncate, specdec__draft_model_cost,
+    specdec__draft_model_behind};
+
+/* --- n-grams -------------------------------------------------------------------------------------------------------- */
+
+/* The likeliest continuations of the text by what it holds already. */
+static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+{
+    specdec__ngram *index = (specdec__ngram *)d->state;
+
+    specdec__ngram_extend(index, p->text, p->count);
+    return specdec__ngram_propose(index, &p->tree, p->tokens, p->probability, p->most, p->levels, SPECDEC__NGRAM_LEAST,
+                                  error);
+}
+
+static void specdec__draft_ngram_truncate(specdec__drafter *d, const int32_t *text, int length)
+{
+    specdec__ngram *index = (specdec__ngram *)d->state;
+
+    if (index->length > length)
+        specdec__ngram_rewind(index, text, length);
+}
+
+static int specdec__draft_ngram_behind(const specdec__drafter *d, int count)
+{
+    return count - ((const specdec__ngram *)d->state)->length;
+}
+
+static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                                specdec__arena *arena, specdec_error *error)
+{
+    const int runs = specdec__max_int(setup->context, 64) * (SPECDEC__NGRAM_TOKENS + 1);
+    specdec__ngram counted, *index = SPECDEC__TAKE(arena, specdec__ngram, 1);
+
+    d->state = index;
+    return specdec__ngram_lay_out(index ? index : &counted, arena, runs, SPECDEC__NGRAM_TOKENS,
+                                  setup->config->tree_size, error);
+}
+
+static const specdec__drafter_kind specdec__draft_ngram_kind = {
+    0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL, specdec__draft_ngram_truncate, NULL,
+    specdec__draft_ngram_behind};
+
+/* --- all of them ---------------------------------------------------------------------------------------------------- */
+
+/* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
+static const struct { const char *name; const specdec__drafter_kind *kind; } specdec__drafter_list[] = {
+#define SPECDEC__DRAFTER(NAME, kind, name) {name, &specdec__draft_##kind##_kind},
+    SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
+#undef SPECDEC__DRAFTER
+};
+
+SPECDEC__STATIC_ASSERT(drafters_have_room, SPECDEC__COUNT(specdec__drafter_list) <= SPECDEC__MAX_DRAFTERS);
+
+/* The kind that a caller names; NULL for "auto" and "off". */
+static const specdec__drafter_kind *specdec__drafter_kind_of(specdec_drafting drafting)
+{
+    return drafting > SPECDEC_DRAFT_OFF ? specdec__drafter_list[drafting - SPECDEC_DRAFT_OFF - 1].kind : NULL;
 }
 
 /* ======================================================================================================================
  * >>tune (private): what steps cost and how guesses fare, measured while running; which tree pays best now.
- *     May call: >>base >>tree
+ *     May call: >>base >>tree >>draft
  * ====================================================================================================================== */
 
 #define SPECDEC__TUNE_RANKS 8   /* acceptance is told apart for that many ranks */
 #define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought: the probability of n-gram nodes, shares of offers */
-#define SPECDEC__TUNE_BEHIND 8  /* tokens of text that the draft model may have to catch up with in a step that times it */
+#define SPECDEC__TUNE_BEHIND 8  /* tokens of text that a drafter may have to catch up with in a step that times it */
 #define SPECDEC__TUNE_MEMORY 0.985 /* what a step leaves of the weight of older ones */
 #define SPECDEC__TUNE_STAKE 0.4   /* plain steps that a drafter may lose before it has won any, */
 #define SPECDEC__TUNE_SHARE 0.0025 /* and the share of all time that it may lose */
@@ -13384,9 +13608,6 @@ static void specdec__draft_model_init(specdec__drafter *d, specdec__context *con
 #define SPECDEC__TUNE_SMALL (8 << 20) /* bytes of weights of models whose costs are measured before the first step, */
 #define SPECDEC__TUNE_TRIAL 0.004     /* for so many seconds: their steps are too short to learn from many of them */
 
-/* Who guesses. Each answers for its own losses. */
-enum { SPECDEC__TUNE_MODEL, SPECDEC__TUNE_NGRAM, SPECDEC__TUNE_DRAFTERS };
-
 SPECDEC__STATIC_ASSERT(offers_have_ranks, SPECDEC__OFFERS <= SPECDEC__TUNE_RANKS);
 
 /* A running mean of measured times. */
@@ -13395,35 +13616,43 @@ typedef struct specdec__tune_mean {
     double seen;    /* how many measurements, until that no longer matters */
 } specdec__tune_mean;
 
+/* What is known of a drafter. Each answers for its own losses. */
+typedef struct specdec__tune_drafter {
+    double cost;                /* of a level before one was seen, in steps of the target; 0: it costs nothing */
+    specdec__tune_mean level;   /* of drafting */
+    specdec__tune_mean reading; /* a token of text that it catches up with */
+    double credit;              /* seconds that it may still lose against plain steps */
+    int idle, patience;         /* steps since it was asked, and how many to wait */
+    double offered[SPECDEC__TUNE_RANKS], accepted[SPECDEC__TUNE_RANKS]; /* children, by rank */
+    double share[SPECDEC__TUNE_BINS], taken[SPECDEC__TUNE_BINS];        /* sums of shares, and how many of them came */
+    double predicted[SPECDEC__TUNE_BINS], came[SPECDEC__TUNE_BINS];     /* nodes that it chose, by the path to them */
+} specdec__tune_drafter;
+
 typedef struct specdec__tune {
     specdec__tune_mean step[SPECDEC__MAX_TREE + 1]; /* of the target, by width */
-    specdec__tune_mean level;              /* of drafting */
-    specdec__tune_mean reading;            /* of the draft model, a token of text that it catches up with */
-    double size;                           /* of the draft model, over that of the target */
-    double credit[SPECDEC__TUNE_DRAFTERS]; /* seconds that a drafter may still lose against plain steps */
-    double offered[SPECDEC__TUNE_RANKS], accepted[SPECDEC__TUNE_RANKS]; /* children of the draft model, by rank */
-    double predicted[SPECDEC__TUNE_BINS], came[SPECDEC__TUNE_BINS];     /* nodes of the n-gram drafter */
-    double share[SPECDEC__TUNE_BINS], taken[SPECDEC__TUNE_BINS];        /* offers of the draft model: sums of shares, and how many came */
-    int idle, patience;                    /* steps since the draft model was asked, and how many to wait */
+    specdec__tune_drafter drafters[SPECDEC__MAX_DRAFTERS];
+    int count;                                      /* of drafters */
 } specdec__tune;
 
-static void specdec__tune_init(specdec__tune *tune, double size)
+/* One more drafter, of which nothing is known but what a level costs. */
+static void specdec__tune_add(specdec__tune *tune, double cost)
 {
+    specdec__tune_drafter *t = &tune->drafters[tune->count++];
     int i;
 
-    memset(tune, 0, sizeof *tune);
-    tune->size = size;
+    memset(t, 0, sizeof *t);
+    t->cost = cost;
     for (i = 0; i < SPECDEC__TUNE_RANKS; i++) { /* a hopeful guess, worth a few observations: losses are bounded */
-        tune->offered[i] = 4;
-        tune->accepted[i] = i ? 0.5 : 2.4;
+        t->offered[i] = 4;
+        t->accepted[i] = i ? 0.5 : 2.4;
     }
     for (i = 0; i < SPECDEC__TUNE_BINS; i++) {
-        tune->predicted[i] = 3;
-        tune->came[i] = 3 * 0.7 * (i + 0.5) / SPECDEC__TUNE_BINS;
-        tune->share[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
-        tune->taken[i] = 0.8 * tune->share[i];
+        t->predicted[i] = 3;
+        t->came[i] = 3 * 0.7 * (i + 0.5) / SPECDEC__TUNE_BINS;
+        t->share[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
+        t->taken[i] = 0.8 * t->share[i];
     }
-    tune->patience = 16;
+    t->patience = 16;
 }
 
 /* One more time. Each of the first few counts as much as all before; one outlier moves the mean little. */
@@ -13462,14 +13691,14 @@ static void specdec__tune_times(const specdec__tune *tune, double *times, int mo
     }
 }
 
-/* The acceptance vector of the draft model: p[k] = accepted at rank k + 1, the ranks before it having failed. */
-static void specdec__tune_acceptance(const specdec__tune *tune, double *p)
+/* The acceptance vector of a drafter: p[k] = accepted at rank k + 1, the ranks before it having failed. */
+static void specdec__tune_acceptance(const specdec__tune_drafter *t, double *p)
 {
     double left = 0.999;
     int i;
 
     for (i = 0; i < SPECDEC__TUNE_RANKS; i++) {
-        p[i] = left * tune->accepted[i] / tune->offered[i];
+        p[i] = left * t->accepted[i] / t->offered[i];
         left -= p[i];
     }
 }
@@ -13479,21 +13708,56 @@ SPECDEC__INLINE int specdec__tune_bin(float probability)
     return specdec__max_int(0, specdec__min_int(SPECDEC__TUNE_BINS - 1, (int)(probability * SPECDEC__TUNE_BINS)));
 }
 
-/* How probable it is that an n-gram node of this predicted probability is accepted. */
-static double specdec__tune_calibrated(const specdec__tune *tune, float probability)
-{
-    int bin = specdec__tune_bin(probability);
-
-    return tune->came[bin] / tune->predicted[bin];
-}
-
-/* How probable it is that an offer of this share is accepted, once its parent is. */
-static double specdec__tune_offer(const specdec__tune *tune, float share)
+/* How probable it is that a candidate of this share is accepted, once its parent is. */
+static double specdec__tune_offer(const specdec__tune_drafter *t, float share)
 {
     int bin = specdec__tune_bin(share);
-    double p = (double)share * tune->taken[bin] / tune->share[bin];
+    double p = (double)share * t->taken[bin] / t->share[bin];
 
     return p < 0.999 ? p : 0.999;
+}
+
+/* Notes how a drafter's candidates behind one that was reached fared, also those that were not verified. node: of the
+   merged tree, accepted there, or -1; token: what came. */
+static void specdec__tune_note(specdec__tune_drafter *t, const specdec__proposal *p, int reached, int node,
+                               int32_t token)
+{
+    int i, came = 0;
+
+    for (i = specdec__tree_child(&p->tree, reached, reached + 1); i < p->tree.n;
+         i = specdec__tree_child(&p->tree, reached, i + 1)) {
+        int rank = specdec__min_int(p->tree.ranks[i], SPECDEC__TUNE_RANKS) - 1;
+        int hit = p->place[i] >= 0 ? p->place[i] == node : p->tokens[i] == token;
+
+        if (p->tokens[i] < 0)
+            continue;
+        t->offered[rank] += !came; /* later ranks count when the earlier ones have failed */
+        t->accepted[rank] += hit && !came;
+        came |= hit;
+        if (p->grows) {
+            t->share[specdec__tune_bin(p->share[i])] += (double)p->share[i];
+            t->taken[specdec__tune_bin(p->share[i])] += hit;
+        }
+    }
+}
+
+/* Notes whether a node came whose path had this probability by the drafter that chose its place. */
+static void specdec__tune_predicted(specdec__tune_drafter *t, float probability, int came)
+{
+    t->predicted[specdec__tune_bin(probability)]++;
+    t->came[specdec__tune_bin(probability)] += came;
+}
+
+/* Pairs of sums lose weight, once the first of them is above `enough`. */
+static void specdec__tune_fade_pairs(double *seen, double *came, int count, double enough)
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        if (seen[i] > enough) {
+            seen[i] *= SPECDEC__TUNE_MEMORY;
+            came[i] *= SPECDEC__TUNE_MEMORY;
+        }
 }
 
 /* Older observations lose weight. */
@@ -13501,21 +13765,13 @@ static void specdec__tune_fade(specdec__tune *tune)
 {
     int i;
 
-    for (i = 0; i < SPECDEC__TUNE_RANKS; i++)
-        if (tune->offered[i] > 2) {
-            tune->offered[i] *= SPECDEC__TUNE_MEMORY;
-            tune->accepted[i] *= SPECDEC__TUNE_MEMORY;
-        }
-    for (i = 0; i < SPECDEC__TUNE_BINS; i++)
-        if (tune->predicted[i] > 2) {
-            tune->predicted[i] *= SPECDEC__TUNE_MEMORY;
-            tune->came[i] *= SPECDEC__TUNE_MEMORY;
-        }
-    for (i = 0; i < SPECDEC__TUNE_BINS; i++)
-        if (tune->share[i] > 1) {
-            tune->share[i] *= SPECDEC__TUNE_MEMORY;
-            tune->taken[i] *= SPECDEC__TUNE_MEMORY;
-        }
+    for (i = 0; i < tune->count; i++) {
+        specdec__tune_drafter *t = &tune->drafters[i];
+
+        specdec__tune_fade_pairs(t->offered, t->accepted, SPECDEC__TUNE_RANKS, 2);
+        specdec__tune_fade_pairs(t->predicted, t->came, SPECDEC__TUNE_BINS, 2);
+        specdec__tune_fade_pairs(t->share, t->taken, SPECDEC__TUNE_BINS, 1);
+    }
 }
 
 /* How many of count nodes, likeliest first and the root among them, pay best when drafting took `drafting` seconds; 1: none.
@@ -13536,14 +13792,18 @@ static int specdec__tune_nodes(const double *times, const double *worth, int cou
     return best;
 }
 
-/* The same for n-gram nodes of predicted probabilities. */
-static int specdec__tune_ngram(const specdec__tune *tune, const double *times, const float *probability, int count, double *rate)
+/* The same for count nodes of the predicted probabilities by a drafter that chose them. */
+static int specdec__tune_chosen(const specdec__tune_drafter *t, const double *times, const float *probability,
+                                int count, double *rate)
 {
     double worth[SPECDEC__MAX_TREE];
     int i;
 
-    for (i = 0; i < count; i++)
-        worth[i] = specdec__tune_calibrated(tune, probability[i]);
+    for (i = 0; i < count; i++) {
+        const int bin = specdec__tune_bin(probability[i]);
+
+        worth[i] = t->came[bin] / t->predicted[bin];
+    }
     return specdec__tune_nodes(times, worth, count, 0, rate);
 }
 
@@ -13560,34 +13820,42 @@ static int specdec__tune_insert(double *worth, int count, int most, double value
     return count < most ? count + 1 : count;
 }
 
-/* What drafting of so many levels took by a model that was `behind` tokens; fresh: some of these are of the prompt. Returns how
-   much of it does not count against the drafter: reading the prompt, or a pause that somebody else made. */
-static double specdec__tune_drafting(specdec__tune *tune, int levels, int behind, int fresh, double seconds)
+/* What drafting of so many levels took a drafter that was `behind` tokens; fresh: some of these are of the prompt.
+   Returns how much of it does not count against the drafter: reading the prompt, or a pause that somebody else made. */
+static double specdec__tune_drafting(specdec__tune *tune, int drafter, int levels, int behind, int fresh,
+                                     double seconds)
 {
-    double reading = seconds - levels * tune->level.seconds;
+    specdec__tune_drafter *t = &tune->drafters[drafter];
+    double reading = seconds - levels * t->level.seconds;
 
-    if (behind <= SPECDEC__TUNE_BEHIND || reading < 0) {
-        specdec__tune_see(&tune->level, seconds / levels);
-        reading = seconds - 2 * levels * tune->level.seconds;
+    if (!(t->cost > 0)) { /* more than this was a pause */
+        reading = seconds - tune->step[1].seconds / 4;
         return reading > 0 ? reading : 0;
     }
-    specdec__tune_see(&tune->reading, reading / behind);
+    if (behind <= SPECDEC__TUNE_BEHIND || reading < 0) {
+        specdec__tune_see(&t->level, seconds / levels);
+        reading = seconds - 2 * levels * t->level.seconds;
+        return reading > 0 ? reading : 0;
+    }
+    specdec__tune_see(&t->reading, reading / behind);
     return fresh ? reading : 0;
 }
 
 /* Seconds that drafting a level takes; a guess before it was seen. */
-SPECDEC__INLINE double specdec__tune_level(const specdec__tune *tune, const double *times)
+SPECDEC__INLINE double specdec__tune_level(const specdec__tune_drafter *t, const double *times)
 {
-    return tune->level.seconds > 0 ? tune->level.seconds : (0.02 + tune->size) * times[1];
+    return !(t->cost > 0) ? 0 : t->level.seconds > 0 ? t->level.seconds : (0.02 + t->cost) * times[1];
 }
 
 /* What a target step of so many nodes took. The first time that a width is seen, its buffers may be cold. */
 static void specdec__tune_step(specdec__tune *tune, int width, double seconds)
 {
     double times[SPECDEC__MAX_TREE + 1];
+    int i;
 
     if (width == 1 && !(tune->step[1].seconds > 0))
-        tune->credit[SPECDEC__TUNE_MODEL] = tune->credit[SPECDEC__TUNE_NGRAM] = SPECDEC__TUNE_STAKE * seconds;
+        for (i = 0; i < tune->count; i++)
+            tune->drafters[i].credit = SPECDEC__TUNE_STAKE * seconds;
     if (width > 1 && tune->step[1].seconds > 0 && !(tune->step[width].seconds > 0)) {
         specdec__tune_times(tune, times, width);
         seconds = seconds < 1.5 * times[width] ? seconds : 1.5 * times[width];
@@ -13597,9 +13865,9 @@ static void specdec__tune_step(specdec__tune *tune, int width, double seconds)
 
 /* What came of a step. */
 typedef struct specdec__tune_outcome {
-    int nodes[SPECDEC__TUNE_DRAFTERS], came[SPECDEC__TUNE_DRAFTERS]; /* guesses that were verified, and accepted ones */
-    double drafting[SPECDEC__TUNE_DRAFTERS];                         /* seconds */
-    double seconds;                                                  /* of the target's step */
+    int nodes[SPECDEC__MAX_DRAFTERS], came[SPECDEC__MAX_DRAFTERS]; /* guesses that were verified, and accepted ones */
+    double drafting[SPECDEC__MAX_DRAFTERS];                        /* seconds */
+    double seconds;                                                /* of the target's step */
 } specdec__tune_outcome;
 
 /* Settles accounts after a step: an accepted guess saves a plain step, the rest of the step's time is shared by its guesses.
@@ -13608,20 +13876,21 @@ typedef struct specdec__tune_outcome {
 static void specdec__tune_settle(specdec__tune *tune, const specdec__tune_outcome *outcome)
 {
     const double plain = tune->step[1].seconds, most = SPECDEC__TUNE_WEALTH * plain, least = -SPECDEC__TUNE_DEBT * plain;
-    const int guesses = outcome->nodes[SPECDEC__TUNE_MODEL] + outcome->nodes[SPECDEC__TUNE_NGRAM];
-    const double usual = tune->step[guesses + 1].seconds, seconds = outcome->seconds > 0 && outcome->seconds < 2 * usual ? outcome->seconds : usual;
-    int i;
+    double usual, seconds;
+    int i, guesses = 0;
 
+    for (i = 0; i < tune->count; i++)
+        guesses += outcome->nodes[i];
+    usual = tune->step[guesses + 1].seconds;
+    seconds = outcome->seconds > 0 && outcome->seconds < 2 * usual ? outcome->seconds : usual;
     if (!(plain > 0))
         return;
-    for (i = 0; i < SPECDEC__TUNE_DRAFTERS; i++) {
-        double credit = tune->credit[i] + SPECDEC__TUNE_SHARE * plain;
-
-        credit -= i == SPECDEC__TUNE_NGRAM && outcome->drafting[i] > plain / 4 ? plain / 4 : outcome->drafting[i]; /* more was a pause */
+    for (i = 0; i < tune->count; i++) {
+        double credit = tune->drafters[i].credit + SPECDEC__TUNE_SHARE * plain - outcome->drafting[i];
 
         if (guesses)
             credit += outcome->came[i] * plain - (seconds - plain) * outcome->nodes[i] / guesses;
-        tune->credit[i] = credit > most ? most : credit < least ? least : credit;
+        tune->drafters[i].credit = credit > most ? most : credit < least ? least : credit;
     }
 }
 
@@ -13629,39 +13898,42 @@ static void specdec__tune_settle(specdec__tune *tune, const specdec__tune_outcom
 static int specdec__tune_rests(specdec__tune *tune, int drafter, double rate)
 {
     const double plain = tune->step[1].seconds;
+    double *credit = &tune->drafters[drafter].credit;
 
-    if (tune->credit[drafter] >= 0)
+    if (*credit >= 0)
         return 0;
-    tune->credit[drafter] += SPECDEC__TUNE_NAP * SPECDEC__TUNE_HOPE * plain * (rate * plain - 1);
+    *credit += SPECDEC__TUNE_NAP * SPECDEC__TUNE_HOPE * plain * (rate * plain - 1);
     return 1;
 }
 
 /* Whether a drafter in debt need not even be looked at, with so many tokens of text. */
 static int specdec__tune_naps(const specdec__tune *tune, int drafter, int count)
 {
-    return tune->credit[drafter] < 0 && count % SPECDEC__TUNE_NAP;
+    return tune->drafters[drafter].credit < 0 && count % SPECDEC__TUNE_NAP;
 }
 
-/* The draft model's tree for this step, after others offered `rate` tokens a second. Before it can be asked, it has to read so
-   many seconds of text. A model that does not pay is asked again now and then, for one guess, so seldom that asking costs about
-   a hundredth. Returns the best rate now promised. */
-static double specdec__tune_model(specdec__tune *tune, specdec_tree *tree, const double *times, int most, double rate, double reading)
+/* The tree that a drafter shall fill in this step, after others offered `rate` tokens a second. Before it can be asked,
+   it has to read so many seconds of text. One that does not pay is asked again now and then, for one guess, so seldom
+   that asking costs about a hundredth. Returns the best rate now promised. */
+static double specdec__tune_shape(specdec__tune_drafter *t, specdec_tree *tree, const double *times, int most,
+                                  double rate, double reading)
 {
-    double p[SPECDEC__TUNE_RANKS], found = 0, level = specdec__tune_level(tune, times);
+    double p[SPECDEC__TUNE_RANKS], found = 0, level = specdec__tune_level(t, times);
 
-    specdec__tune_acceptance(tune, p);
-    if (tune->idle % SPECDEC__TUNE_NAP == 0 && !specdec_tree_pick(tree, &found, p, SPECDEC__TUNE_RANKS, times, most, level, NULL) && tree->n > 1 && found > rate * 1.02 &&
-        reading <= SPECDEC__TUNE_HORIZON * times[1] * (found / rate - 1)) {
-        tune->idle = 0;
+    specdec__tune_acceptance(t, p);
+    if (t->idle % SPECDEC__TUNE_NAP == 0 &&
+        !specdec_tree_pick(tree, &found, p, SPECDEC__TUNE_RANKS, times, most, level, NULL) && tree->n > 1 &&
+        found > rate * 1.02 && reading <= SPECDEC__TUNE_HORIZON * times[1] * (found / rate - 1)) {
+        t->idle = 0;
         return found;
     }
     tree->n = 1;
-    if (++tune->idle < tune->patience || reading > tune->credit[SPECDEC__TUNE_MODEL])
+    if (++t->idle < t->patience || reading > t->credit)
         return rate;
     specdec_tree_chains(tree, 1, 1, NULL);
     found = (times[2] - times[1] + 3 * level) / times[1];
-    tune->patience = specdec__max_int(16, specdec__min_int(1024, (int)(100 * found)));
-    tune->idle = 0;
+    t->patience = specdec__max_int(16, specdec__min_int(1024, (int)(100 * found)));
+    t->idle = 0;
     return rate;
 }
 
@@ -13676,7 +13948,6 @@ struct specdec_model {
 };
 
 #define SPECDEC__THREAD_BYTES (4 << 20) /* weights a step for each further thread */
-#define SPECDEC__NGRAM_TOKENS 4   /* the longest context of the n-gram drafter */
 #define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
 #define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt's text, at most, for each token of the context */
 #define SPECDEC__CHAT_BATCH 64    /* messages of one specdec_chat */
@@ -13687,17 +13958,14 @@ struct specdec {
     int cancel;                  /* set by specdec_cancel */
     specdec__pool pool;
     specdec__kernels kernels;
-    specdec__model own_target, own_draft;
-    const specdec__model *target_model, *draft_model; /* draft: NULL when there is none */
-    specdec__context target, draft;
-    specdec__drafter drafter;
-    const specdec__drafter_kind *drafting; /* the draft model's; NULL without one */
-    specdec__ngram ngram;
-    int uses_ngram;
+    specdec__model own_target;
+    const specdec__model *target_model;
+    specdec__context target;
+    specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
+    int drafter_count;
     specdec__tune tune;
     specdec_rule rule;           /* SPECDEC_RULE_COUNT: coupled or greedy */
-    float *distributions;        /* (tree, vocab) of the draft, for the other rules */
-    float *target_distribution;  /* (vocab) */
+    float *target_distribution;  /* (vocab), for the other rules */
     specdec__chooser chooser;
     const specdec__chat_format *chat;
     size_t memory_bytes;
@@ -13711,16 +13979,8 @@ struct specdec {
     int answer_from;             /* where the answer to the last prompt begins */
     int finished;                /* the answer has ended */
 
-    specdec_tree shape;                    /* the draft model's tree when it is always the same */
-    specdec_tree tree, guess;              /* of this step; of the n-gram drafter */
-    specdec__growth growth;                /* candidates for this step's tree, when trees grow */
-    int grown;                             /* this step's tree has grown */
-    int32_t *tree_depth, *tree_tokens, *guess_tokens;
-    float *guess_probability;
-    signed char *tree_bin;                 /* (tree): -1 for the draft model's nodes, else the n-gram bin */
-    int32_t *place;                        /* (tree): batch place of a tree node, or -1 */
-    double model_seconds, excused;         /* of this step: what the draft model took, and what of it is not held against it */
-    int drafted_nodes;                     /* nodes of the tree before n-grams were added; 1: the draft model was not asked */
+    specdec_tree shape;                    /* of a drafter that is asked for the same tree at every step */
+    specdec__merged merged;                /* the tree of this step */
 
     specdec__text_stream stream;
     specdec__stop_scan stop;
@@ -13748,6 +14008,7 @@ static specdec_result specdec__engine_check_threads(const specdec_config *c, spe
 static specdec_result specdec__engine_config(specdec_config *c, specdec_error *error)
 {
     int kv = specdec__kv_find_type(c->kv ? c->kv : "f16");
+    const specdec__drafter_kind *alone;
 
     if (kv < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "kv type \"%s\" (f16, f32 and q8_0 are known)", c->kv);
@@ -13774,8 +14035,9 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     c->threads = 1;
 #endif
     c->batch = c->batch ? c->batch : 64;
-    c->tree_size = c->tree_size ? c->tree_size : c->drafting == SPECDEC_DRAFT_MODEL ? 8 : 32;
-    c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : c->drafting == SPECDEC_DRAFT_MODEL ? 5 : 12, c->tree_size);
+    alone = specdec__drafter_kind_of(c->drafting);
+    c->tree_size = c->tree_size ? c->tree_size : alone ? alone->size : 32;
+    c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
     return specdec__sample_check(&c->sampling, error);
 }
 
@@ -13787,17 +14049,6 @@ static specdec_result specdec__engine_model(const specdec_source *source, specde
 {
     *out = source->model ? &source->model->model : own;
     return source->model ? SPECDEC_OK : specdec__model_init(own, source, arena, error);
-}
-
-static specdec_result specdec__engine_compare(const specdec__model *target, const specdec__model *draft, specdec_error *error)
-{
-    uint32_t different = 0;
-
-    if (specdec__vocab_compare(&target->vocab, &draft->vocab, &different) == SPECDEC__VOCAB_DIFFERENT)
-        return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
-                             "the draft model has another vocabulary: %d tokens, the target %d; they first differ at token %u",
-                             draft->vocab_size, target->vocab_size, different);
-    return SPECDEC_OK;
 }
 
 static void specdec__engine_take_tree(specdec_tree *tree, int size, specdec__arena *arena)
@@ -13817,27 +14068,28 @@ static int specdec__engine_grows(const specdec_config *c)
            (!(c->sampling.temperature > 0) || c->verifier == SPECDEC_VERIFY_COUPLED || c->verifier == SPECDEC_VERIFY_TOP_K);
 }
 
-/* Candidates of a tree that grows, at most. */
-SPECDEC__INLINE int specdec__engine_candidates(const specdec_config *c)
+/* What a drafter proposes with. */
+static void specdec__engine_proposal(specdec *e, specdec__drafter *d, specdec__arena *arena)
 {
-    return specdec__engine_grows(c) ? 1 + c->tree_size * SPECDEC__OFFERS : 0;
+    specdec__proposal *p = &d->proposal;
+    const int size = e->config.tree_size;
+
+    p->grows = d->kind->extend && specdec__engine_grows(&e->config);
+    p->levels = e->config.tree_depth;
+    specdec__engine_take_tree(&p->tree, p->grows ? 1 + size * SPECDEC__OFFERS : size, arena);
+    p->tokens = SPECDEC__TAKE(arena, int32_t, p->tree.capacity);
+    p->depth = SPECDEC__TAKE(arena, int32_t, p->tree.capacity);
+    p->share = SPECDEC__TAKE(arena, float, p->tree.capacity);
+    p->probability = SPECDEC__TAKE(arena, float, p->tree.capacity);
+    p->place = SPECDEC__TAKE(arena, int32_t, p->tree.capacity);
+    p->chosen = SPECDEC__TAKE(arena, int32_t, size);
+    p->kept = SPECDEC__TAKE(arena, int32_t, size);
+    if (e->rule != SPECDEC_RULE_COUNT && d->kind->draws)
+        p->distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
 }
 
-static void specdec__engine_growth(specdec *e, specdec__arena *arena)
-{
-    specdec__growth *g = &e->growth;
-    int capacity = specdec__engine_candidates(&e->config);
-
-    specdec__engine_take_tree(&g->tree, capacity, arena);
-    g->tokens = SPECDEC__TAKE(arena, int32_t, capacity);
-    g->depth = SPECDEC__TAKE(arena, int32_t, capacity);
-    g->share = SPECDEC__TAKE(arena, float, capacity);
-    g->probability = SPECDEC__TAKE(arena, float, capacity);
-    g->chosen = SPECDEC__TAKE(arena, int32_t, e->config.tree_size);
-    g->kept = SPECDEC__TAKE(arena, int32_t, e->config.tree_size);
-}
-
-/* Trees, and the fixed one: a chain, or the best of its size and depth for a middling acceptance. */
+/* The tree of a step, and the one that is always the same: a chain, or the best of its size and depth for a middling
+   acceptance. */
 static specdec_result specdec__engine_tree(specdec *e, specdec__arena *arena, specdec_error *error)
 {
     static const double acceptance[] = {0.62, 0.13, 0.06, 0.03, 0.02, 0.015, 0.01, 0.008};
@@ -13847,37 +14099,13 @@ static specdec_result specdec__engine_tree(specdec *e, specdec__arena *arena, sp
     void *memory = specdec__arena_take(arena, bytes, 1, SPECDEC__CACHE_LINE);
 
     specdec__engine_take_tree(&e->shape, size, arena);
-    specdec__engine_take_tree(&e->tree, size, arena);
-    specdec__engine_take_tree(&e->guess, size, arena);
-    e->tree_depth = SPECDEC__TAKE(arena, int32_t, size);
-    e->tree_tokens = SPECDEC__TAKE(arena, int32_t, size);
-    e->tree_bin = SPECDEC__TAKE(arena, signed char, size);
-    e->guess_tokens = SPECDEC__TAKE(arena, int32_t, size);
-    e->guess_probability = SPECDEC__TAKE(arena, float, size);
-    e->place = SPECDEC__TAKE(arena, int32_t, size);
-    specdec__tune_init(&e->tune, e->draft_model ? (double)e->draft_model->weight_bytes / (double)e->target_model->weight_bytes : 0);
+    specdec__engine_take_tree(&e->merged.tree, e->config.tree_size, arena);
+    e->merged.tokens = SPECDEC__TAKE(arena, int32_t, e->config.tree_size);
+    e->merged.owner = SPECDEC__TAKE(arena, signed char, e->config.tree_size);
     if (!arena->base || arena->used == SIZE_MAX)
         return SPECDEC_OK;
     return depth == size ? specdec_tree_chains(&e->shape, 1, size - 1, error)
                          : specdec_tree_best(&e->shape, NULL, acceptance, width, size, depth, memory, bytes, error);
-}
-
-/* The rule, and what it needs: the draft's distributions and one of the target. Without a draft model the target draws for
-   itself, whatever rule was chosen: nothing else draws children from a distribution. */
-static void specdec__engine_rule(specdec *e, specdec__arena *arena)
-{
-    static const specdec_rule rules[SPECDEC_VERIFY_COUNT] = {SPECDEC_RULE_COUNT, SPECDEC_RULE_SEQUOIA, SPECDEC_RULE_SPECINFER,
-                                                             SPECDEC_RULE_SPECTR, SPECDEC_RULE_TOP_K};
-    const size_t vocab = (size_t)e->target_model->vocab_size;
-
-    e->rule = e->config.sampling.temperature > 0 ? rules[e->config.verifier] : SPECDEC_RULE_COUNT;
-    if (e->rule == SPECDEC_RULE_COUNT)
-        return;
-    e->target_distribution = SPECDEC__TAKE(arena, float, vocab);
-    if (e->drafting)
-        e->distributions = SPECDEC__TAKE(arena, float, (size_t)e->config.tree_size * vocab);
-    else
-        e->rule = SPECDEC_RULE_TOP_K;
 }
 
 /* Text buffers: a prompt of more bytes than its context could ever hold is refused before it is looked at. */
@@ -13902,11 +14130,75 @@ static int specdec__engine_threads(const specdec__model *model, int threads)
     return busy < (size_t)threads ? (int)busy : threads;
 }
 
+/* Where the model of a kind of drafter comes from; NULL: it needs none. */
+static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
+{
+    return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
+}
+
+/* Adds a drafter: its model, if it needs one, its proposal, its state. */
+static specdec_result specdec__engine_add(specdec *e, const specdec__drafter_kind *kind, specdec_drafting drafting,
+                                          specdec__arena *arena, specdec_error *error)
+{
+    specdec__drafter *d = &e->drafters[e->drafter_count++];
+    const specdec_source *source = specdec__engine_source(&e->config, kind);
+    specdec__draft_setup setup;
+    specdec_result result;
+
+    memset(&setup, 0, sizeof setup);
+    d->kind = kind;
+    d->drafting = drafting;
+    if (source && (result = specdec__engine_model(source, &d->own, &d->model, arena, error)) != SPECDEC_OK)
+        return result;
+    if (source)
+        setup.threads = specdec__engine_threads(d->model, e->config.threads);
+    setup.config = &e->config;
+    setup.target = &e->target;
+    setup.context = e->context;
+    specdec__engine_proposal(e, d, arena);
+    specdec__tune_add(&e->tune, kind->cost ? kind->cost(d, e->target_model) : 0);
+    return kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
+}
+
+/* The drafter that the configuration names, or all that have what they need, and the rule that verifies them. When none
+   draws children from a distribution, the target draws for itself, whatever rule was chosen. */
+static specdec_result specdec__engine_drafters(specdec *e, specdec__arena *arena, specdec_error *error)
+{
+    static const specdec_rule rules[SPECDEC_VERIFY_COUNT] = {
+        SPECDEC_RULE_COUNT, SPECDEC_RULE_SEQUOIA, SPECDEC_RULE_SPECINFER, SPECDEC_RULE_SPECTR, SPECDEC_RULE_TOP_K};
+    const specdec_config *c = &e->config;
+    specdec_result result;
+    int i;
+
+    e->rule = c->sampling.temperature > 0 ? rules[c->verifier] : SPECDEC_RULE_COUNT;
+    for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
+        const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)i);
+        const specdec_source *source = specdec__engine_source(c, kind);
+        const int named = (int)c->drafting == i, given = !source || specdec__source_given(source);
+
+        if (!named && (c->drafting != SPECDEC_DRAFT_AUTO || !given))
+            continue;
+        if (!given)
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs a model to draft with",
+                                 specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
+        if (e->drafter_count && e->rule != SPECDEC_RULE_COUNT)
+            break; /* rules of rejection want the children of a node from one distribution */
+        if ((result = specdec__engine_add(e, kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
+            return result;
+    }
+    if (e->rule == SPECDEC_RULE_COUNT)
+        return SPECDEC_OK;
+    e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
+    if (!e->drafter_count || !e->drafters[0].kind->draws)
+        e->rule = SPECDEC_RULE_TOP_K;
+    return SPECDEC_OK;
+}
+
 /* Lays the whole engine out in an arena: the one place that knows what an engine needs. */
 static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_config *c = &e->config;
-    int kv = specdec__kv_find_type(c->kv), drafts, most;
+    int kv = specdec__kv_find_type(c->kv), most;
     specdec_result r;
 
     if ((r = specdec__engine_model(&c->target, &e->own_target, &e->target_model, arena, error)) != SPECDEC_OK)
@@ -13914,27 +14206,10 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
     c->threads = c->threads ? c->threads : specdec__engine_threads(e->target_model, specdec__os_processors());
     if ((r = specdec__pool_init(&e->pool, c->threads, &e->cancel, arena, error)) != SPECDEC_OK)
         return r;
-    drafts = (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL) && specdec__source_given(&c->draft);
-    if (c->drafting == SPECDEC_DRAFT_MODEL && !drafts)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting with a model needs a draft model");
     e->context = c->context ? c->context : specdec__min_int(e->target_model->context, 4096);
     most = specdec__max_int(c->batch, c->tree_size) + 1; /* and the root that specdec_forward puts before them */
     specdec__context_init(&e->target, e->target_model, &e->kernels, &e->pool, c->threads, kv, e->context, most, most, arena);
-    if (drafts) {
-        if ((r = specdec__engine_model(&c->draft, &e->own_draft, &e->draft_model, arena, error)) != SPECDEC_OK ||
-            (arena->base && (r = specdec__engine_compare(e->target_model, e->draft_model, error)) != SPECDEC_OK))
-            return r;
-        specdec__context_init(&e->draft, e->draft_model, &e->kernels, &e->pool, specdec__engine_threads(e->draft_model, c->threads), kv, e->context, most, c->tree_size, arena);
-        specdec__draft_model_init(&e->drafter, &e->draft, &e->config.sampling, specdec__min_int(e->target_model->vocab_size, e->draft_model->vocab_size),
-                                  e->target_model->vocab_size, specdec__engine_candidates(c), arena);
-        e->drafting = e->drafter.kind;
-        if (specdec__engine_grows(c))
-            specdec__engine_growth(e, arena);
-    }
-    specdec__engine_rule(e, arena);
-    e->uses_ngram = c->drafting == SPECDEC_DRAFT_NGRAM || (c->drafting == SPECDEC_DRAFT_AUTO && (e->rule == SPECDEC_RULE_COUNT || !e->drafting));
-    if (e->uses_ngram && (r = specdec__ngram_lay_out(&e->ngram, arena, specdec__max_int(e->context, 64) * (SPECDEC__NGRAM_TOKENS + 1),
-                                                     SPECDEC__NGRAM_TOKENS, c->tree_size, error)) != SPECDEC_OK)
+    if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = &e->kernels;
     e->chooser.sampling = &e->config.sampling;
@@ -13944,38 +14219,66 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
     return specdec__engine_tree(e, arena, error);
 }
 
+/* Releases the models that are the engine's own. */
+static void specdec__engine_close(specdec *e)
+{
+    int i;
+
+    specdec__model_deinit(&e->own_target);
+    for (i = 0; i < e->drafter_count; i++)
+        specdec__model_deinit(&e->drafters[i].own);
+}
+
 /* Repacked weights, behind everything else. */
 static specdec_result specdec__engine_repack(specdec *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_result r = SPECDEC_OK;
+    int i;
 
     if (e->config.weights_in_place)
         return r;
-    if (!e->config.target.model)
+    if (e->target_model == &e->own_target)
         r = specdec__model_repack(&e->own_target, arena, &e->pool, &e->config.hooks, error);
-    if (!r && e->draft_model && !e->config.draft.model)
-        r = specdec__model_repack(&e->own_draft, arena, &e->pool, &e->config.hooks, error);
+    for (i = 0; !r && i < e->drafter_count; i++)
+        if (e->drafters[i].model == &e->drafters[i].own)
+            r = specdec__model_repack(&e->drafters[i].own, arena, &e->pool, &e->config.hooks, error);
     return r;
 }
 
 /* --- what steps cost ------------------------------------------------------------------------------------------------ */
 
-/* Seconds of a forward of n tokens that are forgotten again, the least of three: buffers are cold at first, and others may
-   want the processor; fewer tries once the clock has passed `end`. 0 when it fails. */
-static double specdec__engine_try(specdec__context *c, int n, double end)
+/* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
+static specdec_result specdec__engine_try(specdec *e, specdec__drafter *d, int n)
 {
-    specdec__batch batch = specdec__forward_batch(c, 0, n);
+    specdec__batch batch = specdec__forward_batch(&e->target, 0, n);
+    specdec_result result;
+
+    if (!d)
+        return specdec__forward(&e->target, &batch, NULL);
+    specdec__draft_begin(d, e->text, 1, e->rule);
+    specdec_tree_chains(&d->proposal.tree, 1, 1, NULL);
+    d->proposal.depth[1] = 1;
+    result = d->kind->fill(d, &d->proposal, NULL);
+    if (d->kind->truncate)
+        d->kind->truncate(d, e->text, 0);
+    return result;
+}
+
+/* Seconds that takes, the least of three: buffers are cold at first, and others may want the processor; fewer tries
+   once the clock has passed `end`. 0 when it fails. */
+static double specdec__engine_time(specdec *e, specdec__drafter *d, int n, double end)
+{
     double least = 0;
     int i;
 
     for (i = 0; i < n; i++) {
-        c->tokens[i] = 0;
-        c->parents[i] = i - 1;
+        e->target.tokens[i] = 0;
+        e->target.parents[i] = i - 1;
     }
     for (i = 0; i < 3 && (!i || specdec__os_seconds() < end); i++) {
         double start = specdec__os_seconds(), seconds;
 
-        if (specdec__forward(c, &batch, NULL))
+        if (specdec__engine_try(e, d, n))
             break;
         seconds = specdec__os_seconds() - start;
         least = i && least < seconds ? least : seconds;
@@ -13983,20 +14286,29 @@ static double specdec__engine_try(specdec__context *c, int n, double end)
     return least;
 }
 
+/* Whether one drafter was chosen that has its price: then it gets the same tree at every step. */
+static int specdec__engine_fixed(const specdec *e)
+{
+    return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind->cost;
+}
+
 /* Measures steps of small models before there is a text; without a clock there is nothing to measure. */
 static void specdec__engine_trial(specdec *e)
 {
-    const size_t bytes = e->target_model->weight_bytes + (e->drafting ? e->draft_model->weight_bytes : 0);
     const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL;
+    size_t bytes = e->target_model->weight_bytes;
     double seconds;
-    int n;
+    int i, n;
 
-    if (e->config.drafting == SPECDEC_DRAFT_OFF || e->config.drafting == SPECDEC_DRAFT_MODEL || bytes > SPECDEC__TUNE_SMALL || !(now > 0))
+    for (i = 0; i < e->drafter_count; i++)
+        bytes += e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0;
+    if (!e->drafter_count || specdec__engine_fixed(e) || bytes > SPECDEC__TUNE_SMALL || !(now > 0))
         return;
-    if (e->drafting && (seconds = specdec__engine_try(&e->draft, 1, end)) > 0)
-        specdec__tune_see(&e->tune.level, seconds);
+    for (i = 0; i < e->drafter_count; i++)
+        if (e->drafters[i].kind->cost && (seconds = specdec__engine_time(e, &e->drafters[i], 0, end)) > 0)
+            specdec__tune_see(&e->tune.drafters[i].level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
-        if ((seconds = specdec__engine_try(&e->target, n, end)) > 0)
+        if ((seconds = specdec__engine_time(e, NULL, n, end)) > 0)
             specdec__tune_step(&e->tune, n, seconds);
 }
 
@@ -14046,11 +14358,12 @@ static void specdec__engine_reroot(specdec *e, int count)
 /* Forgets all that was computed for tokens behind the first count. The text itself stays. */
 static void specdec__engine_forget(specdec *e, int count)
 {
+    int i;
+
     specdec__engine_reroot(e, count);
-    if (e->uses_ngram && e->ngram.length > count)
-        specdec__ngram_rewind(&e->ngram, e->text, count);
-    if (e->drafting)
-        e->drafting->truncate(&e->drafter, count);
+    for (i = 0; i < e->drafter_count; i++)
+        if (e->drafters[i].kind->truncate)
+            e->drafters[i].kind->truncate(&e->drafters[i], e->text, count);
 }
 
 static void specdec__engine_reverse(int32_t *tokens, int count)
@@ -14129,70 +14442,45 @@ static specdec_result specdec__engine_prompt(specdec *e, const int32_t *tokens, 
 
 /* --- the step -------------------------------------------------------------------------------------------------------- */
 
-/* The tree's filled nodes become a batch for the target. */
+/* The tree becomes a batch for the target, node by node. */
 static specdec__batch specdec__engine_batch(specdec *e)
 {
-    specdec__context *c = &e->target;
-    int i, n = 0;
+    const specdec_tree *tree = &e->merged.tree;
 
-    for (i = 0; i < e->tree.n; i++) {
-        int parent = e->tree.parents[i];
-
-        e->place[i] = -1;
-        if (i && (e->tree_tokens[i] < 0 || e->place[parent] < 0))
-            continue;
-        e->place[i] = n;
-        c->tokens[n] = e->tree_tokens[i];
-        c->parents[n++] = i ? e->place[parent] : -1;
-    }
-    return specdec__forward_batch(c, 0, n);
+    memcpy(e->target.tokens, e->merged.tokens, (size_t)tree->n * sizeof *e->target.tokens);
+    memcpy(e->target.parents, tree->parents, (size_t)tree->n * sizeof *e->target.parents);
+    return specdec__forward_batch(&e->target, 0, tree->n);
 }
 
-/* Notes how the draft model's offers behind a reached node fared, also those that were not verified. */
-static void specdec__engine_note_offers(specdec *e, int node, int32_t token)
-{
-    const specdec__growth *g = &e->growth;
-    int i, parent = g->kept[node], came = 0;
-
-    for (i = specdec__tree_child(&g->tree, parent, parent + 1); i < g->tree.n;
-         i = specdec__tree_child(&g->tree, parent, i + 1)) {
-        int bin = specdec__tune_bin(g->share[i]), rank = g->tree.ranks[i] - 1, hit = g->tokens[i] == token;
-
-        e->tune.share[bin] += (double)g->share[i];
-        e->tune.taken[bin] += hit;
-        e->tune.offered[rank] += !came; /* later ranks count when the earlier ones have failed */
-        e->tune.accepted[rank] += hit;
-        came |= hit;
-    }
-}
-
-/* Notes how the filled children of a reached node fared; child: which of them was accepted, or -1; token: what came. */
+/* Notes how the children of a reached node fared; child: which of them was accepted, or -1; token: what came. */
 static void specdec__engine_note(specdec *e, int node, int child, int32_t token)
 {
-    const specdec_tree *tree = &e->tree;
-    int i, failed = e->grown;
+    const specdec_tree *tree = &e->merged.tree;
+    int i, accepted = -1;
 
-    if (e->grown && node < e->drafted_nodes)
-        specdec__engine_note_offers(e, node, token);
-    for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1))
-        if (e->place[i] >= 0) {
-            int rank = specdec__min_int(tree->ranks[i], (int)SPECDEC__COUNT(e->stats.offered_by_rank)) - 1, hit = child-- == 0;
+    for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) {
+        int rank = specdec__min_int(tree->ranks[i], (int)SPECDEC__COUNT(e->stats.offered_by_rank)) - 1;
+        int hit = child-- == 0;
 
-            e->stats.offered_by_rank[rank]++;
-            e->stats.accepted_by_rank[rank] += hit;
-            if (e->tree_bin[i] < 0 && !failed) { /* the draft model's: later ranks count when the earlier ones have failed */
-                e->tune.offered[rank]++;
-                e->tune.accepted[rank] += hit;
-                failed = hit;
-            }
-        }
+        e->stats.offered_by_rank[rank]++;
+        e->stats.accepted_by_rank[rank] += hit;
+        accepted = hit ? i : accepted;
+    }
+    for (i = 0; i < e->drafter_count; i++) {
+        const specdec__proposal *p = &e->drafters[i].proposal;
+        int candidate = specdec__draft_candidate(p, node);
+
+        if (candidate >= 0)
+            specdec__tune_note(&e->tune.drafters[i], p, candidate, accepted, token);
+    }
 }
 
 /* Decides by a rejection rule at a node whose children hold children[count]. */
 static void specdec__engine_judge(specdec *e, int node, const int32_t *children, int count, specdec_verdict *verdict)
 {
     const int vocab = e->target_model->vocab_size;
-    const float *logits = e->target.logits + (size_t)e->place[node] * (size_t)vocab;
+    const float *logits = e->target.logits + (size_t)node * (size_t)vocab;
+    const specdec__proposal *p = &e->drafters[0].proposal; /* nobody else drafts */
     specdec_uniform uniform;
     specdec_choice choice;
     specdec__row row;
@@ -14203,7 +14491,9 @@ static void specdec__engine_judge(specdec *e, int node, const int32_t *children,
     uniform.position = (uint64_t)e->count;
     uniform.decision = 0;
     choice.target = e->target_distribution;
-    choice.draft = count && e->rule != SPECDEC_RULE_TOP_K ? e->distributions + (size_t)node * (size_t)vocab : NULL;
+    choice.draft = NULL;
+    if (count && e->rule != SPECDEC_RULE_TOP_K)
+        choice.draft = p->distributions + (size_t)specdec__draft_candidate(p, node) * (size_t)vocab;
     choice.children = children;
     choice.vocab = vocab;
     choice.child_count = count;
@@ -14222,7 +14512,8 @@ static specdec_result specdec__engine_decide(void *engine, int node, const int32
 
     best.token = 0;
     if (e->rule == SPECDEC_RULE_COUNT) {
-        specdec__choose(&e->chooser, e->target.logits + (size_t)e->place[node] * (size_t)vocab, vocab, e->text, e->count, 1, &best);
+        specdec__choose(&e->chooser, e->target.logits + (size_t)node * (size_t)vocab, vocab, e->text, e->count, 1,
+                        &best);
         specdec_verify_match(verdict, children, count, best.token);
     } else {
         specdec__engine_judge(e, node, children, count, verdict);
@@ -14240,239 +14531,232 @@ static specdec_result specdec__engine_verify(specdec *e, int32_t *path, int *len
     int32_t accepted[SPECDEC__MAX_TREE];
 
     path[0] = 0;
-    return specdec_verify_walk(path + 1, accepted, length, &e->tree, e->tree_tokens, specdec__engine_decide, e, &e->error);
+    return specdec_verify_walk(path + 1, accepted, length, &e->merged.tree, e->merged.tokens, specdec__engine_decide, e,
+                               &e->error);
 }
 
-/* Adds the n-gram drafter's first `count` guesses to the tree; those that are there already are not doubled. */
-static void specdec__engine_merge(specdec *e, int count)
+/* What a step may speculate on. */
+typedef struct specdec__plan {
+    double times[SPECDEC__MAX_TREE + 1]; /* seconds of a step of so many nodes */
+    double rate;                         /* tokens a second that the drafters promise who were asked so far */
+    int most;                            /* nodes of the tree */
+    int fixed;                           /* the tree is always the same, whatever it costs */
+} specdec__plan;
+
+/* Whether this step may speculate, and on what. */
+static int specdec__engine_plan(const specdec *e, specdec__plan *plan)
 {
-    specdec_tree *tree = &e->tree;
-    int32_t at[SPECDEC__MAX_TREE];
-    int i, j;
+    int i;
 
-    at[0] = 0;
-    for (i = 1; i < count; i++) {
-        int parent = at[e->guess.parents[i]];
-
-        at[i] = -1;
-        if (parent < 0)
-            continue;
-        for (j = specdec__tree_child(tree, parent, parent + 1); j < tree->n; j = specdec__tree_child(tree, parent, j + 1))
-            if (e->tree_tokens[j] == e->guess_tokens[i])
-                at[i] = j;
-        if (at[i] >= 0 || tree->n >= tree->capacity)
-            continue;
-        at[i] = j = tree->n++;
-        specdec__tree_put(tree, j, parent, specdec__tree_rank(tree, j, parent));
-        e->tree_depth[j] = e->tree_depth[parent] + 1;
-        e->tree_tokens[j] = e->guess_tokens[i];
-        e->tree_bin[j] = (signed char)specdec__tune_bin(e->guess_probability[i]);
-    }
-}
-
-/* Asks the n-gram drafter. Returns how many of its nodes, root included, are worth verifying, and the rate they promise. */
-static int specdec__engine_guess(specdec *e, const double *times, int most, double *rate)
-{
-    int guesses;
-
-    *rate = 1 / times[1];
-    if (!e->uses_ngram || most < 2 || specdec__tune_naps(&e->tune, SPECDEC__TUNE_NGRAM, e->count))
-        return 1;
-    specdec__ngram_extend(&e->ngram, e->text, e->count);
-    if (specdec__ngram_propose(&e->ngram, &e->guess, e->guess_tokens, e->guess_probability, most, e->config.tree_depth, 0.02f, NULL))
-        return 1;
-    guesses = specdec__tune_ngram(&e->tune, times, e->guess_probability, e->guess.n, rate);
-    if (guesses < 2 || !specdec__tune_rests(&e->tune, SPECDEC__TUNE_NGRAM, *rate))
-        return guesses;
-    *rate = 1 / times[1];
+    plan->fixed = specdec__engine_fixed(e);
+    plan->most = plan->fixed ? e->shape.n : e->config.tree_size;
+    if (e->config.drafting == SPECDEC_DRAFT_OFF || e->context - e->count <= e->config.tree_depth)
+        return 0;
+    if (plan->fixed)
+        for (i = 0; i <= plan->most; i++)
+            plan->times[i] = 1; /* whatever they cost */
+    else if (e->tune.step[1].seconds > 0)
+        specdec__tune_times(&e->tune, plan->times, plan->most);
+    else
+        return 0; /* the first step tells what plain decoding costs */
+    plan->rate = 1 / plan->times[1];
     return 1;
 }
 
-/* Seconds that the draft model needs to catch up with the text; before it was seen reading, by what the target took. */
-static double specdec__engine_reading(const specdec *e)
+/* Seconds that a drafter needs to catch up with the text; before it was seen reading, by what the target took. */
+static double specdec__engine_reading(const specdec *e, int drafter, int behind)
 {
-    const int behind = e->count - e->draft.view.length;
-    double each = e->tune.reading.seconds;
+    const specdec__tune_drafter *t = &e->tune.drafters[drafter];
+    double each = t->reading.seconds;
 
     if (!(each > 0) && e->stats.prompt_tokens)
-        each = e->tune.size * e->stats.prompt_seconds / (double)e->stats.prompt_tokens;
+        each = t->cost * e->stats.prompt_seconds / (double)e->stats.prompt_tokens;
     return behind > SPECDEC__TUNE_BEHIND ? behind * each : 0;
 }
 
-/* Decides what this step speculates on: the draft model's shape into e->tree, whether it shall grow instead, and how many
-   n-gram nodes on top. times[1..most] of steps; when e->grown, most is how many nodes the tree may have. */
-static int specdec__engine_plan(specdec *e, double *times, int *most)
+/* Decides on the tree that a drafter with a price shall fill; when its trees grow, on whether it shall grow one.
+   Returns 0 when it is not asked. */
+static int specdec__engine_shape(specdec *e, int drafter, int behind, specdec__plan *plan)
 {
+    specdec__proposal *p = &e->drafters[drafter].proposal;
+    const size_t bytes = (size_t)e->shape.n * sizeof *p->tree.parents;
     double rate;
-    int room = e->context - e->count, guesses, i;
 
-    *most = room > e->config.tree_depth ? e->config.tree_size : 1;
-    e->grown = 0;
-    e->tree.n = 1;
-    specdec__tree_put(&e->tree, 0, -1, 0);
-    e->tree_bin[0] = -1;
-    if (*most < 2 || e->config.drafting == SPECDEC_DRAFT_OFF)
-        return 1;
-    if (e->config.drafting == SPECDEC_DRAFT_MODEL) {
-        e->grown = e->growth.tree.capacity > 0;
-        memcpy(e->tree.parents, e->shape.parents, (size_t)e->shape.n * sizeof *e->tree.parents);
-        memcpy(e->tree.ranks, e->shape.ranks, (size_t)e->shape.n * sizeof *e->tree.ranks);
-        e->tree.n = *most = e->shape.n;
-        for (i = 0; i <= *most; i++)
-            times[i] = 1; /* whatever they cost */
-        return 1;
+    if (plan->fixed) {
+        memcpy(p->tree.parents, e->shape.parents, bytes);
+        memcpy(p->tree.ranks, e->shape.ranks, bytes);
+        p->tree.n = e->shape.n;
+    } else {
+        rate = specdec__tune_shape(&e->tune.drafters[drafter], &p->tree, plan->times, plan->most, plan->rate,
+                                   specdec__engine_reading(e, drafter, behind));
+        if (specdec__tune_rests(&e->tune, drafter, rate))
+            p->tree.n = 1;
+        if (p->tree.n > 1)
+            plan->rate = rate;
     }
-    if (!(e->tune.step[1].seconds > 0))
-        return 1; /* the first step tells what plain decoding costs */
-    specdec__tune_times(&e->tune, times, *most);
-    guesses = specdec__engine_guess(e, times, *most, &rate);
-    if (e->drafting && !specdec__tune_naps(&e->tune, SPECDEC__TUNE_MODEL, e->count)) {
-        rate = specdec__tune_model(&e->tune, &e->tree, times, *most, rate, specdec__engine_reading(e));
-        if (specdec__tune_rests(&e->tune, SPECDEC__TUNE_MODEL, rate))
-            e->tree.n = 1;
-    }
-    e->grown = e->tree.n > 1 && e->growth.tree.capacity > 0;
-    return guesses;
+    return p->tree.n > 1;
 }
 
 /* How many candidates pay best, and the rate they promise. worth[most] becomes the best probabilities, falling. */
-static int specdec__engine_width(const specdec *e, const double *times, double drafting, double *worth, int most, int *held, double *rate)
+static int specdec__engine_width(const specdec__proposal *p, const specdec__plan *plan, double drafting, double *worth,
+                                 int *held, double *rate)
 {
-    const specdec__growth *g = &e->growth;
     int i;
 
-    for (i = 0, *held = 0; i < g->tree.n; i++)
-        *held = specdec__tune_insert(worth, *held, most, (double)g->probability[i]);
-    return e->config.drafting == SPECDEC_DRAFT_MODEL ? *held : specdec__tune_nodes(times, worth, *held, drafting, rate);
+    for (i = 0, *held = 0; i < p->tree.n; i++)
+        *held = specdec__tune_insert(worth, *held, plan->most, (double)p->probability[i]);
+    return plan->fixed ? *held : specdec__tune_nodes(plan->times, worth, *held, drafting, rate);
 }
 
-/* Chooses the candidates of the newest level that the draft model shall run next: those of whose children, should they fare
-   as children have so far, at least the first would be verified. None, when that level would not pay; drafting: seconds of
+/* Chooses the candidates of the newest level that are extended next: those of whose children, should they fare as
+   children have so far, at least the first would be verified. None, when that level would not pay; drafting: seconds of
    drafting so far; level: one level more. Returns how many. */
-static int specdec__engine_branch(specdec *e, const double *times, double drafting, double level, int most)
+static int specdec__engine_branch(specdec__proposal *p, const specdec__tune_drafter *t, const specdec__plan *plan,
+                                  double drafting, double level, int size)
 {
-    specdec__growth *g = &e->growth;
-    double worth[SPECDEC__MAX_TREE], p[SPECDEC__TUNE_RANKS], now = 0, then = 0, least;
-    int held, count = 0, fixed = e->config.drafting == SPECDEC_DRAFT_MODEL, i, k, n;
+    double worth[SPECDEC__MAX_TREE], chance[SPECDEC__TUNE_RANKS], now = 0, then = 0, least;
+    int held, count = 0, i, k, n;
 
-    specdec__engine_width(e, times, drafting, worth, most, &held, &now);
-    specdec__tune_acceptance(&e->tune, p);
-    for (i = g->level; i < g->tree.n; i++)
+    specdec__engine_width(p, plan, drafting, worth, &held, &now);
+    specdec__tune_acceptance(t, chance);
+    for (i = p->level; i < p->tree.n; i++)
         for (k = 0; k < SPECDEC__TUNE_RANKS; k++)
-            held = specdec__tune_insert(worth, held, most, (double)g->probability[i] * p[k]);
-    n = fixed ? held : specdec__tune_nodes(times, worth, held, drafting + level, &then);
-    if (!fixed && !(then > now * 1.01))
+            held = specdec__tune_insert(worth, held, plan->most, (double)p->probability[i] * chance[k]);
+    n = plan->fixed ? held : specdec__tune_nodes(plan->times, worth, held, drafting + level, &then);
+    if (!plan->fixed && !(then > now * 1.01))
         return 0;
     least = worth[n - 1];
-    for (i = g->level; i < g->tree.n && g->ran + count + 1 < e->config.tree_size; i++)
-        if ((double)g->probability[i] * p[0] >= least)
-            g->chosen[count++] = i;
+    for (i = p->level; i < p->tree.n && p->ran + count + 1 < size; i++)
+        if ((double)p->probability[i] * chance[0] >= least)
+            p->chosen[count++] = i;
     return count;
 }
 
-/* Grows the tree: the draft model proposes level by level for as long as that pays; kept are as many of the most probable
+/* Grows a tree: the drafter proposes level by level for as long as that pays; kept are as many of the most probable
    candidates as pay. EAGLE-2 (Li et al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276), by the
    rate of Sequoia (Chen et al. 2024, arXiv 2402.12374) for the size: F(T) / (t(n) + d * level). *levels: d. */
-static specdec_result specdec__engine_grow(specdec *e, specdec__proposal *proposal, const double *times, int most, int *levels)
+static specdec_result specdec__engine_grow(specdec *e, int drafter, const specdec__plan *plan, int *levels,
+                                           double *rate)
 {
-    const double level = e->config.drafting == SPECDEC_DRAFT_MODEL ? 0 : specdec__tune_level(&e->tune, times);
-    specdec__growth *g = &e->growth;
-    double worth[SPECDEC__MAX_TREE], rate;
+    specdec__drafter *d = &e->drafters[drafter];
+    specdec__proposal *p = &d->proposal;
+    const specdec__tune_drafter *t = &e->tune.drafters[drafter];
+    const double level = plan->fixed ? 0 : specdec__tune_level(t, plan->times);
+    double worth[SPECDEC__MAX_TREE];
     int i, n, held, count = 1;
     specdec_result result;
 
-    proposal->tree = &g->tree;
-    proposal->depth = g->depth;
-    proposal->tokens = g->tokens;
-    g->tree.n = 1;
-    specdec__tree_put(&g->tree, 0, -1, 0);
-    g->tokens[0] = e->tree_tokens[0];
-    g->depth[0] = g->chosen[0] = 0;
-    g->probability[0] = g->share[0] = 1;
-    for (*levels = 1; count && *levels < e->config.tree_depth; ++*levels) {
-        g->level = g->tree.n;
-        result = e->drafting->extend(&e->drafter, proposal, g, count, &e->error);
+    p->tree.n = 1;
+    for (*levels = 1; count && *levels < p->levels; ++*levels) {
+        p->level = p->tree.n;
+        result = d->kind->extend(d, p, count, &e->error);
         if (result)
             return result;
-        for (i = g->level; i < g->tree.n; i++)
-            g->probability[i] = (float)((double)g->probability[g->tree.parents[i]] * specdec__tune_offer(&e->tune, g->share[i]));
-        count = specdec__engine_branch(e, times, (*levels + 1) * level, level, most);
+        p->ran += *levels > 1 ? count : 0;
+        for (i = p->level; i < p->tree.n; i++)
+            p->probability[i] =
+                (float)((double)p->probability[p->tree.parents[i]] * specdec__tune_offer(t, p->share[i]));
+        count = specdec__engine_branch(p, t, plan, (*levels + 1) * level, level, e->config.tree_size);
     }
-    n = specdec__engine_width(e, times, *levels * level, worth, most, &held, &rate);
-    result = specdec_tree_grow(&e->tree, g->kept, g->tree.parents, g->probability, g->tree.n, n, &e->error);
-    for (i = 0; !result && i < e->tree.n; i++) {
-        e->tree_tokens[i] = g->tokens[g->kept[i]];
-        e->tree_depth[i] = g->depth[g->kept[i]];
-    }
+    n = specdec__engine_width(p, plan, *levels * level, worth, &held, rate);
+    result = specdec_tree_grow(&e->merged.tree, p->kept, p->tree.parents, p->probability, p->tree.n, n, &e->error);
+    p->kept_count = e->merged.tree.n; /* only the number is used: the tree is made when all have proposed */
     return result;
 }
 
-/* Fills the planned tree: the draft model, then n-grams. */
+/* Lets a drafter fill its tree, and keeps all of it; of a tree that the drafter chose, what pays. */
+static specdec_result specdec__engine_fill(specdec *e, int drafter, const specdec__plan *plan, int *levels,
+                                           double *rate)
+{
+    specdec__drafter *d = &e->drafters[drafter];
+    specdec__proposal *p = &d->proposal;
+    specdec_result result;
+
+    p->most = plan->most;
+    *levels = specdec_tree_depth(&p->tree, p->depth);
+    result = d->kind->fill(d, p, &e->error);
+    if (result)
+        return result;
+    specdec__draft_keep(p, p->tree.n);
+    if (!d->kind->cost)
+        p->kept_count = specdec__tune_chosen(&e->tune.drafters[drafter], plan->times, p->probability, p->tree.n, rate);
+    return SPECDEC_OK;
+}
+
+/* Asks a drafter what it proposes for this step, if that may pay. */
+static specdec_result specdec__engine_ask(specdec *e, int drafter, specdec__plan *plan)
+{
+    specdec__drafter *d = &e->drafters[drafter];
+    const int behind = d->kind->behind ? d->kind->behind(d, e->count) : 0, fresh = e->count - behind < e->answer_from;
+    double start, rate = 0;
+    specdec_result result;
+    int levels;
+
+    if ((!plan->fixed && specdec__tune_naps(&e->tune, drafter, e->count)) ||
+        (d->kind->cost && !specdec__engine_shape(e, drafter, behind, plan)))
+        return SPECDEC_OK;
+    start = specdec__os_seconds();
+    result = d->proposal.grows ? specdec__engine_grow(e, drafter, plan, &levels, &rate)
+                               : specdec__engine_fill(e, drafter, plan, &levels, &rate);
+    if (!result && !d->kind->cost && d->proposal.kept_count > 1) {
+        if (specdec__tune_rests(&e->tune, drafter, rate))
+            d->proposal.kept_count = 1;
+        else if (rate > plan->rate)
+            plan->rate = rate;
+    }
+    d->seconds = specdec__os_seconds() - start;
+    if (!result)
+        d->seconds -= specdec__tune_drafting(&e->tune, drafter, levels, behind, fresh, d->seconds);
+    return result;
+}
+
+/* What this step verifies: the drafters are asked, the last in the list first; then their trees are merged. */
 static specdec_result specdec__engine_draft(specdec *e)
 {
-    double times[SPECDEC__MAX_TREE + 1];
-    int most, guesses = specdec__engine_plan(e, times, &most), levels;
-    double start = specdec__os_seconds();
+    specdec__plan plan;
     specdec_result result = SPECDEC_OK;
+    int i;
 
-    levels = specdec_tree_depth(&e->tree, e->tree_depth);
-    e->tree_tokens[0] = e->text[e->count - 1];
-    e->model_seconds = e->excused = 0;
-    if (e->tree.n > 1) {
-        const int behind = e->count - e->draft.view.length, fresh = e->draft.view.length < e->answer_from;
-        specdec__proposal proposal;
-
-        proposal.text = e->text;
-        proposal.count = e->count;
-        proposal.tree = &e->tree;
-        proposal.depth = e->tree_depth;
-        proposal.tokens = e->tree_tokens;
-        proposal.rule = e->rule;
-        proposal.distributions = e->distributions;
-        result = e->grown ? specdec__engine_grow(e, &proposal, times, most, &levels) : e->drafting->fill(&e->drafter, &proposal, &e->error);
-        e->model_seconds = specdec__os_seconds() - start;
-        if (!result)
-            e->excused = specdec__tune_drafting(&e->tune, levels, behind, fresh, e->model_seconds);
-        memset(e->tree_bin, -1, (size_t)e->tree.n);
-        e->stats.steps_model += e->tree.n > 1;
-    }
-    e->drafted_nodes = e->tree.n;
-    if (guesses > 1)
-        specdec__engine_merge(e, guesses);
-    e->stats.steps_ngram += e->tree.n > e->drafted_nodes;
+    for (i = 0; i < e->drafter_count; i++)
+        specdec__draft_begin(&e->drafters[i], e->text, e->count, e->rule);
+    if (specdec__engine_plan(e, &plan))
+        for (i = e->drafter_count; !result && i-- > 0;)
+            result = specdec__engine_ask(e, i, &plan);
+    specdec__draft_merge(&e->merged, e->drafters, e->drafter_count, e->text[e->count - 1]);
     return result;
 }
 
-/* What a step of so many nodes has brought to whom, by the accepted path. */
-static specdec__tune_outcome specdec__engine_outcome(const specdec *e, int width, const int32_t *path, int length, double drafting, double seconds)
+/* What the step has taught: what its nodes cost, and what they brought to whom. */
+static void specdec__engine_learn(specdec *e, double seconds, const int32_t *path, int length)
 {
+    const int width = e->merged.tree.n;
     specdec__tune_outcome outcome;
-    int i;
+    int i, at = 1;
 
     memset(&outcome, 0, sizeof outcome);
     outcome.seconds = seconds;
-    outcome.drafting[SPECDEC__TUNE_MODEL] = e->model_seconds - e->excused;
-    outcome.drafting[SPECDEC__TUNE_NGRAM] = width > 1 ? drafting - e->model_seconds : 0;
-    for (i = 1; i < e->tree.n; i++)
-        outcome.nodes[i < e->drafted_nodes ? SPECDEC__TUNE_MODEL : SPECDEC__TUNE_NGRAM] += e->place[i] >= 0;
-    for (i = 1; i < length; i++)
-        outcome.came[path[i] < e->drafted_nodes ? SPECDEC__TUNE_MODEL : SPECDEC__TUNE_NGRAM]++;
-    return outcome;
-}
-
-/* What the step has taught. */
-static void specdec__engine_learn(specdec *e, int width, double seconds, const int32_t *path, int length)
-{
-    int i, at = 1;
-
     specdec__tune_step(&e->tune, width, seconds > 0 ? seconds : 1 + 0.1 * (width - 1));
-    for (i = e->drafted_nodes; i < e->tree.n; i++) {
-        while (at < length && path[at] < i)
-            at++;
-        e->tune.predicted[e->tree_bin[i]]++;
-        e->tune.came[e->tree_bin[i]] += at < length && path[at] == i;
+    for (i = 1; i < width; i++) {
+        const int owner = e->merged.owner[i];
+        const specdec__drafter *d = &e->drafters[owner];
+        int came = at < length && path[at] == i;
+
+        at += came;
+        outcome.nodes[owner]++;
+        outcome.came[owner] += came;
+        if (!d->kind->cost)
+            specdec__tune_predicted(&e->tune.drafters[owner],
+                                    d->proposal.probability[specdec__draft_candidate(&d->proposal, i)], came);
     }
     specdec__tune_fade(&e->tune);
+    for (i = 0; i < e->drafter_count; i++) {
+        const specdec__drafter *d = &e->drafters[i];
+
+        if (d->kind->cost || outcome.nodes[i]) /* a look that found nothing is free */
+            outcome.drafting[i] = d->seconds;
+        e->stats.steps_by_drafter[d->drafting] += outcome.nodes[i] > 0;
+    }
+    specdec__tune_settle(&e->tune, &outcome);
     for (i = 0; 1 << i < width; i++)
         continue;
     e->stats.steps_by_width[i]++;
@@ -14497,24 +14781,12 @@ static void specdec__engine_count_tree(specdec *e, int nodes, int levels)
     at->steps = 1;
 }
 
-/* Levels of what was verified of the tree. */
-static int specdec__engine_levels(const specdec *e)
-{
-    int i, deepest = 0;
-
-    for (i = 0; i < e->tree.n; i++)
-        if (e->place[i] >= 0)
-            deepest = specdec__max_int(deepest, e->tree_depth[i]);
-    return deepest + 1;
-}
-
 /* One step of speculation, or a plain one: the tree then is its root. */
 static specdec_result specdec__engine_speculate(specdec *e)
 {
     double start = specdec__os_seconds(), drafted, verified;
     int32_t path[SPECDEC__MAX_TREE + 1];
     int length = 0, i, before = e->count;
-    specdec__tune_outcome outcome;
     specdec__batch batch;
     specdec_result result = specdec__engine_draft(e);
 
@@ -14530,24 +14802,17 @@ static specdec_result specdec__engine_speculate(specdec *e)
     if (result)
         return result;
     for (i = 0; i < length; i++)
-        e->target.path[i] = e->place[path[i]];
+        e->target.path[i] = path[i];
     specdec__view_commit(&e->target.view, &e->target.kv, e->target.path, length);
-    if (e->drafted_nodes > 1) {
-        int32_t drafted_path[SPECDEC__MAX_TREE];
-
-        for (i = 1; i < length && path[i] < e->drafted_nodes; i++)
-            drafted_path[i] = e->grown ? e->growth.kept[path[i]] : path[i];
-        e->drafting->commit(&e->drafter, drafted_path + 1, i - 1);
-    }
-    specdec__engine_learn(e, batch.n, verified - drafted, path, length);
-    specdec__engine_count_tree(e, batch.n, specdec__engine_levels(e));
+    for (i = 0; i < e->drafter_count; i++)
+        specdec__draft_accept(&e->drafters[i], path, length);
+    specdec__engine_learn(e, verified - drafted, path, length);
+    specdec__engine_count_tree(e, batch.n, specdec_tree_depth(&e->merged.tree, NULL));
     e->stats.drafted += batch.n - 1;
     e->stats.accepted += length - 1;
     e->stats.draft_seconds += drafted - start;
     e->stats.verify_seconds += verified - drafted;
     e->stats.tokens += e->count - before;
-    outcome = specdec__engine_outcome(e, batch.n, path, length, drafted - start, verified - drafted);
-    specdec__tune_settle(&e->tune, &outcome);
     return SPECDEC_OK;
 }
 
@@ -14668,8 +14933,7 @@ specdec_result specdec_memory_needed(specdec_config *config, size_t *bytes)
         (result = specdec__engine_repack(&engine, &arena, &config->error)) == SPECDEC_OK) {
         result = specdec__counted_bytes(&arena, bytes, &config->error);
     }
-    specdec__model_deinit(&engine.own_target);
-    specdec__model_deinit(&engine.own_draft);
+    specdec__engine_close(&engine);
     return result;
 }
 
@@ -14692,9 +14956,9 @@ specdec_result specdec_init(specdec **engine, specdec_config *config, void *memo
     if ((result = specdec__engine_config(&e->config, &config->error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(&e->kernels, config->isa, &config->error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, &arena, &config->error)) == SPECDEC_OK &&
-        (result = specdec__engine_repack(e, &arena, &config->error)) == SPECDEC_OK &&
-        (result = specdec__engine_start(e, &config->error)) == SPECDEC_OK && arena.used == SIZE_MAX)
-        result = specdec__too_small(bytes, needed, &config->error); /* a file changed in between */
+        (result = specdec__engine_repack(e, &arena, &config->error)) == SPECDEC_OK)
+        result = arena.used == SIZE_MAX ? specdec__too_small(bytes, needed, &config->error) /* a file has changed */
+                                        : specdec__engine_start(e, &config->error);
     if (result) {
         specdec_deinit(e);
         return result;
@@ -14708,8 +14972,7 @@ void specdec_deinit(specdec *engine)
     if (!engine)
         return;
     specdec__pool_deinit(&engine->pool);
-    specdec__model_deinit(&engine->own_target);
-    specdec__model_deinit(&engine->own_draft);
+    specdec__engine_close(engine);
 }
 
 specdec_result specdec_tokenize(specdec *e, const char *text, size_t length, int begin, int special, int32_t *tokens, size_t capacity,
@@ -14917,6 +15180,7 @@ void specdec_get_stats(const specdec *e, specdec_stats *stats)
 void specdec_get_info(const specdec *e, specdec_info *info)
 {
     const specdec__model *m = e->target_model;
+    int i;
 
     memset(info, 0, sizeof *info);
     info->isa = e->kernels.name;
@@ -14929,7 +15193,9 @@ void specdec_get_info(const specdec *e, specdec_info *info)
     info->embedding = m->embedding;
     info->memory_bytes = e->memory_bytes;
     info->weight_bytes = m->weight_bytes;
-    info->kv_bytes = specdec__kv_bytes(&e->target.kv) + specdec__kv_bytes(&e->draft.kv);
+    info->kv_bytes = specdec__kv_bytes(&e->target.kv);
+    for (i = 0; i < e->drafter_count; i++)
+        info->kv_bytes += e->drafters[i].kv_bytes;
     info->products_per_token = m->weight_products;
 }
 

@@ -5,8 +5,7 @@
 #include "tools/program.h"
 #include "tools/json.h"
 
-enum { VERIFY_GREEDY = 1 }; /* places in the words behind --verify and --spec */
-enum { SPEC_DRAFT = 2 };
+enum { VERIFY_GREEDY = 1 }; /* its place in the words behind --verify */
 
 typedef struct options {
     specdec_config config;
@@ -389,8 +388,8 @@ static void write_steps(json_writer *j, const specdec_stats *s)
 {
     int i;
 
-    json_integer(j, "steps_model", s->steps_model);
-    json_integer(j, "steps_ngram", s->steps_ngram);
+#define STEPS(NAME, kind, name) json_integer(j, "steps_" #kind, s->steps_by_drafter[SPECDEC_DRAFT_##NAME]);
+    SPECDEC_DRAFTERS(STEPS)
     json_array(j, "steps_by_width");
     for (i = 0; i < (int)(sizeof s->steps_by_width / sizeof *s->steps_by_width); i++)
         json_integer(j, NULL, s->steps_by_width[i]);
@@ -491,7 +490,6 @@ static int run(options *o, const char *prompt, size_t length, program_output *st
 /* What the table of flags cannot check. */
 static int check(options *o)
 {
-    static const specdec_drafting drafting[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_OFF, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM};
     static const specdec_verifier verifier[] = {SPECDEC_VERIFY_COUPLED, SPECDEC_VERIFY_COUPLED, SPECDEC_VERIFY_SEQUOIA,
                                                 SPECDEC_VERIFY_SPECINFER, SPECDEC_VERIFY_SPECTR, SPECDEC_VERIFY_TOP_K};
     specdec_config *c = &o->config;
@@ -502,13 +500,13 @@ static int check(options *o)
         return program_misused("-p and -f are both prompts: one is enough", "");
     if (!o->prompt && !o->file && !o->chat)
         return program_misused("a prompt is missing: -p, -f or --chat", "");
-    if (o->spec == SPEC_DRAFT && !c->draft.path)
+    if (o->spec == SPECDEC_DRAFT_MODEL && !c->draft.path)
         return program_misused("--spec draft needs a draft model: -md", "");
     if (o->verify == VERIFY_GREEDY && c->sampling.temperature > 0)
         return program_misused("--verify greedy goes with --temp 0 only", "");
     if ((o->system || c->chat_format) && !o->chat)
         return program_misused("--system and --chat-format go with --chat only", "");
-    c->drafting = drafting[o->spec];
+    c->drafting = (specdec_drafting)o->spec;
     c->verifier = verifier[o->verify];
     c->policy = (specdec_policy)o->policy;
     c->max_tokens = o->limit > 0 ? o->limit : 0;
@@ -536,7 +534,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--repeat-penalty", PROGRAM_REAL, &c->sampling.repetition_penalty, "F", "against repetition; 1: off (1)", 0, 1e6},
         {"--repeat-last-n", PROGRAM_INTEGER, &c->sampling.repetition_window, "N", "tokens it looks back; -1: all (64)", -1, 1 << 24},
         {"--seed", PROGRAM_SEED, &c->sampling.seed, "S", "the text is a function of prompt, models, flags and seed (0)", 0, 0},
-        {"--spec", PROGRAM_CHOICE, &o->spec, "auto|off|draft|ngram", "where guesses come from: whatever pays; nowhere; always -md; repetition (auto)", 0, 0},
+        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from: whatever pays; nowhere; always -md; repetition (auto)", 0, 0},
         {"--tree-size", PROGRAM_INTEGER, &c->tree_size, "N", "tokens of the speculated tree, the last known one included; 0: 8, auto: up to 32 (0)", 0, 64},
         {"--tree-depth", PROGRAM_INTEGER, &c->tree_depth, "D", "its levels; D = N is a chain; 0: 5, auto: up to 12 (0)", 0, 32},
         {"--verify", PROGRAM_CHOICE, &o->verify, "coupled|greedy|sequoia|specinfer|spectr|top-k",

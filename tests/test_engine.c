@@ -370,9 +370,20 @@ static void test_policies(void)
                     CHECK(same_answer(&expected, &got));
                     TEST("the trees that were counted are as many as the steps, and no larger than allowed");
                     check_tree_counts(&stats, &c);
-                    CHECK(k == 0 || stats.steps_model > 0);
+                    CHECK(k == 0 || stats.steps_by_drafter[SPECDEC_DRAFT_MODEL] > 0);
                 }
     }
+}
+
+/* Of so many drafters, a level of which costs a tenth of a step. */
+static specdec__tune tune_of(int count)
+{
+    specdec__tune tune;
+
+    memset(&tune, 0, sizeof tune);
+    while (count--)
+        specdec__tune_add(&tune, 0.1);
+    return tune;
 }
 
 /* One step by the tune alone: a plain one takes 1 second, one with a guess 1.2, drafting it .1. */
@@ -396,12 +407,11 @@ static void test_credit(void)
     int drafter;
 
     TEST("a drafter that never pays costs a four-hundredth of the time and half a step; one that pays is not held back");
-    for (drafter = 0; drafter < SPECDEC__TUNE_DRAFTERS; drafter++) {
-        specdec__tune tune;
+    for (drafter = 0; drafter < SPECDEC__MAX_DRAFTERS; drafter++) {
+        specdec__tune tune = tune_of(SPECDEC__MAX_DRAFTERS);
         double lost = 0;
         int i, asked = 0;
 
-        specdec__tune_init(&tune, 0.1);
         specdec__tune_step(&tune, 1, 1.0);
         for (i = 0; i < 4000; i++) {
             int speculates = !specdec__tune_rests(&tune, drafter, 1.0);
@@ -423,15 +433,14 @@ static void test_credit(void)
 
     TEST("a drafter does not answer for the losses of another");
     {
-        specdec__tune tune;
+        specdec__tune tune = tune_of(2);
         int i;
 
-        specdec__tune_init(&tune, 0.1);
         specdec__tune_step(&tune, 1, 1.0);
         for (i = 0; i < 100; i++)
-            settle(&tune, SPECDEC__TUNE_NGRAM, 1, 0);
-        CHECK(specdec__tune_rests(&tune, SPECDEC__TUNE_NGRAM, 1.0));
-        CHECK(!specdec__tune_rests(&tune, SPECDEC__TUNE_MODEL, 1.0));
+            settle(&tune, 1, 1, 0);
+        CHECK(specdec__tune_rests(&tune, 1, 1.0));
+        CHECK(!specdec__tune_rests(&tune, 0, 1.0));
     }
 }
 
@@ -451,7 +460,7 @@ static void test_growth(void)
     c.tree_depth = 4;
     for (c.sampling.temperature = 0; c.sampling.temperature < 1; c.sampling.temperature += 0.9f) {
         count_answer(&c, &a, &stats);
-        CHECK_EQUAL_INT(stats.drafted, 8 * stats.steps_model);
+        CHECK_EQUAL_INT(stats.drafted, 8 * stats.steps_by_drafter[SPECDEC_DRAFT_MODEL]);
         CHECK(stats.accepted_by_rank[0] > 0 && stats.tokens > stats.steps * 2);
     }
     TEST("trees do not grow for the rules whose children must be drawn from the draft's distribution");
@@ -459,12 +468,12 @@ static void test_growth(void)
     for (v = 0; v < SPECDEC_VERIFY_COUNT; v++) {
         c.verifier = (specdec_verifier)v;
         CHECK(!open_session(&s, &c));
-        CHECK_EQUAL_INT(s.engine->growth.tree.capacity > 0, v == SPECDEC_VERIFY_COUPLED || v == SPECDEC_VERIFY_TOP_K);
+        CHECK_EQUAL_INT(s.engine->drafters[0].proposal.grows, v == SPECDEC_VERIFY_COUPLED || v == SPECDEC_VERIFY_TOP_K);
         CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
         memset(&a, 0, sizeof a);
         CHECK_EQUAL_INT(read_on(s.engine, &a), SPECDEC_DONE);
         specdec_get_stats(s.engine, &stats);
-        CHECK(stats.steps_model > 0 && stats.accepted > 0);
+        CHECK(stats.steps_by_drafter[SPECDEC_DRAFT_MODEL] > 0 && stats.accepted > 0);
         close_session(&s);
     }
     TEST("an unknown policy is refused");

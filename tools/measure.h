@@ -204,6 +204,7 @@ static const char *const measure_rule_names[MEASURE_RULES] = {"coupled", "sequoi
 /* A pair of models, and what measuring needs beside the engine. */
 typedef struct measure {
     specdec *e;
+    specdec__draft_model *draft;    /* of the engine's only drafter */
     int chat;                       /* prompts are messages */
     int vocab, shared;              /* tokens of the target; of target and draft */
     float *p, *q;                   /* (vocab): distributions of target and draft */
@@ -237,7 +238,8 @@ static int measure_open(measure *m, specdec_config *config)
     m->e->config.hooks.progress = NULL;
     vocab = (size_t)m->e->target_model->vocab_size;
     m->vocab = (int)vocab;
-    m->shared = m->e->drafter.vocab;
+    m->draft = (specdec__draft_model *)m->e->drafters[0].state;
+    m->shared = m->draft->vocab;
     m->p = (float *)calloc(2 * vocab, sizeof(float));
     m->target_items = (specdec_candidate *)malloc(2 * vocab * sizeof(specdec_candidate));
     m->text = (int32_t *)malloc((size_t)m->e->context * sizeof(int32_t));
@@ -466,17 +468,17 @@ static int measure_rows(measure *m, measure_rates *r, int draws, int all)
     specdec *e = m->e;
     int from, i, fits = 1, ok;
 
-    ok = measure_catch_up(m, &e->target, m->prompt - 1) && measure_catch_up(m, &e->draft, m->prompt - 1);
+    ok = measure_catch_up(m, &e->target, m->prompt - 1) && measure_catch_up(m, &m->draft->context, m->prompt - 1);
     for (from = m->prompt - 1; ok && from < m->count - 1; from += MEASURE_NODES) {
         int to = specdec__min_int(from + MEASURE_NODES, m->count - 1);
 
-        ok = measure_forward(m, &e->target, from, to) && measure_forward(m, &e->draft, from, to);
+        ok = measure_forward(m, &e->target, from, to) && measure_forward(m, &m->draft->context, from, to);
         for (i = from; ok && i < to; i++)
             fits &= measure_position(m, r, e->target.logits + (size_t)(i - from) * (size_t)m->vocab,
-                                     e->draft.logits + (size_t)(i - from) * (size_t)e->draft_model->vocab_size, i + 1, draws, all);
+                                     m->draft->context.logits + (size_t)(i - from) * (size_t)m->draft->context.model->vocab_size, i + 1, draws, all);
     }
     specdec__view_truncate(&e->target.view, &e->target.kv, m->prompt - 1);
-    specdec__view_truncate(&e->draft.view, &e->draft.kv, m->prompt - 1);
+    specdec__view_truncate(&m->draft->context.view, &m->draft->context.kv, m->prompt - 1);
     return ok && !fits ? (program_failed("the text and its logits disagree: this is a bug", ""), 0) : ok;
 }
 

@@ -245,6 +245,10 @@ typedef struct program_flag {
     double low, high;
 } program_flag;
 
+/* The words behind --spec, in the order of specdec_drafting. */
+#define PROGRAM_DRAFTER(NAME, kind, name) "|" name
+#define PROGRAM_DRAFTING "auto|off" SPECDEC_DRAFTERS(PROGRAM_DRAFTER)
+
 static int program_whole(const char *text, char *end)
 {
     return end != text && !*end && errno != ERANGE;

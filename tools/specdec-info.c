@@ -198,7 +198,6 @@ static int run(options *o)
 
 static int read_options(options *o, int argc, char **argv)
 {
-    static const specdec_drafting drafting[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_OFF, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM};
     specdec_config *c = &o->config;
     const program_flag flags[] = {
         {"-m", PROGRAM_TEXT, &c->target.path, "FILE", "the model: a GGUF file", 0, 0},
@@ -208,7 +207,7 @@ static int read_options(options *o, int argc, char **argv)
         {"-b", PROGRAM_INTEGER, &c->batch, "N", "tokens of the prompt that are read at once; 0: 64 (0)", 0, 512},
         {"--kv", PROGRAM_TEXT, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
         {"--isa", PROGRAM_TEXT, &c->isa, "NAME", "instruction set (the best)", 0, 0},
-        {"--spec", PROGRAM_CHOICE, &o->spec, "auto|off|draft|ngram", "where guesses come from (auto)", 0, 0},
+        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from (auto)", 0, 0},
         {"--policy", PROGRAM_CHOICE, &o->policy, "static|dynamic", "the draft model's trees (static)", 0, 0},
         {"--tree-size", PROGRAM_INTEGER, &c->tree_size, "N", "tokens of the speculated tree; 0: the default of --spec (0)", 0, 64},
         {"--tree-depth", PROGRAM_INTEGER, &c->tree_depth, "D", "its levels; 0: the default of --spec (0)", 0, 32},
@@ -222,7 +221,7 @@ static int read_options(options *o, int argc, char **argv)
     status = program_read(flags, argc, argv, "specdec-info", "-m MODEL.gguf [-md DRAFT.gguf] [flags]", "");
     if (status == PROGRAM_GO_ON && !c->target.path)
         return program_misused("-m is missing: which model?", "");
-    c->drafting = drafting[o->spec];
+    c->drafting = (specdec_drafting)o->spec;
     c->policy = (specdec_policy)o->policy;
     return status;
 }

@@ -1,0 +1,475 @@
+/* test_draft.c - the promises of the list of drafters: their proposals are merged into one tree without doubles and within the
+   budget; whoever is in the list, in whatever order, the text stays that of plain decoding; a drafter is added by its row.
+   cc -O2 -pthread test_draft.c; SPECDEC_QUICK=1 shortens. */
+#define SPECDEC_NO_SIMD  /* builds in a third of the time */
+#define SPECDEC_NO_CLOCK /* every width costs what it is said to cost: runs are repeatable */
+#define SPECDEC_IMPLEMENTATION
+#include "specdec.h"
+#include "check.h"
+#include "gguf_maker.h"
+#include "statistics.h"
+
+enum { NODES = 64, TEXT = 128, PROMPT = 4, ROOM = 4 << 20 };
+
+static uint64_t state = 7;
+
+static int uniform(int below) { return (int)(statistics_random(&state) * below); }
+
+/* --- merging ---------------------------------------------------------------------------------------------------------- */
+
+/* A drafter's proposal with its arrays. */
+typedef struct paper {
+    int32_t parents[NODES], ranks[NODES], tokens[NODES], place[NODES], kept[NODES];
+} paper;
+
+static paper papers[SPECDEC__MAX_DRAFTERS];
+static specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
+static int32_t merged_parents[NODES], merged_ranks[NODES], merged_tokens[NODES];
+static signed char merged_owner[NODES];
+static specdec__merged merged;
+
+/* A proposal of n candidates of few different tokens, some of them empty; a random part of them, with their parents, is kept.
+   No token comes twice behind a node. */
+static void propose(int at, int n)
+{
+    specdec__proposal *p = &drafters[at].proposal;
+    paper *own = &papers[at];
+    int i, j, keeps;
+
+    memset(p, 0, sizeof *p);
+    p->tree.parents = own->parents;
+    p->tree.ranks = own->ranks;
+    p->tree.capacity = NODES;
+    p->tokens = own->tokens;
+    p->place = own->place;
+    p->kept = own->kept;
+    specdec__tree_put(&p->tree, 0, -1, 0);
+    for (i = p->tree.n = 1; i < n; i++) {
+        const int parent = uniform(i);
+        const int32_t token = uniform(8) ? uniform(5) : -1;
+
+        for (j = specdec__tree_child(&p->tree, parent, parent + 1); j < i && p->tokens[j] != token;)
+            j = specdec__tree_child(&p->tree, parent, j + 1);
+        specdec__tree_put(&p->tree, i, parent, specdec__tree_rank(&p->tree, i, parent));
+        p->tokens[i] = j < i ? -1 : token;
+        p->tree.n++;
+    }
+    for (i = 1, p->kept_count = 1, p->kept[0] = 0; i < n; i++) {
+        for (j = keeps = 0; j < p->kept_count; j++)
+            keeps |= p->kept[j] == p->tree.parents[i];
+        if (keeps && uniform(6))
+            p->kept[p->kept_count++] = i;
+    }
+}
+
+static void merge(int count, int capacity)
+{
+    memset(&merged, 0, sizeof merged);
+    merged.tree.parents = merged_parents;
+    merged.tree.ranks = merged_ranks;
+    merged.tree.capacity = capacity;
+    merged.tokens = merged_tokens;
+    merged.owner = merged_owner;
+    specdec__draft_merge(&merged, drafters, count, 99);
+}
+
+/* The node of the merged tree that has the same tokens on its path as candidate i; -1: none. */
+static int same_path(const specdec__proposal *p, int i)
+{
+    int parent, j;
+
+    if (i == 0)
+        return 0;
+    parent = same_path(p, p->tree.parents[i]);
+    if (parent < 0 || p->tokens[i] < 0)
+        return -1;
+    j = specdec__tree_child(&merged.tree, parent, parent + 1);
+    while (j < merged.tree.n && merged.tokens[j] != p->tokens[i])
+        j = specdec__tree_child(&merged.tree, parent, j + 1);
+    return j < merged.tree.n ? j : -1;
+}
+
+/* Counts what is wrong with the merged tree: every node must be there once, by its owner; every kept candidate that has a place
+   must have the right one; whole: none may be missing. */
+static int faults(int count, int whole)
+{
+    int i, j, k, wrong = specdec_tree_check(&merged.tree, NULL) != SPECDEC_OK || merged.tree.n > merged.tree.capacity;
+
+    for (i = 1; i < merged.tree.n; i++) {
+        for (j = specdec__tree_child(&merged.tree, merged_parents[i], i + 1); j < merged.tree.n;
+             j = specdec__tree_child(&merged.tree, merged_parents[i], j + 1))
+            wrong += merged_tokens[j] == merged_tokens[i];
+        wrong += merged_owner[i] < 0 || merged_owner[i] >= count;
+        wrong += specdec__draft_candidate(&drafters[merged_owner[i]].proposal, i) < 1;
+    }
+    for (i = 0; i < count; i++) {
+        const specdec__proposal *p = &drafters[i].proposal;
+
+        for (k = 0; k < p->kept_count; k++) {
+            const int node = p->kept[k], right = same_path(p, node);
+
+            wrong += p->place[node] >= 0 ? p->place[node] != right : whole && right >= 0;
+            wrong += p->place[node] >= 0 && specdec__draft_candidate(p, p->place[node]) != node;
+        }
+        if (i == 0) /* the first has room for all that hangs together */
+            for (k = 0; k < p->kept_count && k < merged.tree.capacity; k++)
+                wrong += p->place[p->kept[k]] < 0 && p->tokens[p->kept[k]] >= 0 && p->place[p->tree.parents[p->kept[k]]] >= 0;
+    }
+    return wrong;
+}
+
+static void test_merge(void)
+{
+    int turn, i, wrong = 0, unequal = 0, missing = 0;
+
+    for (turn = 0; turn < 20000; turn++) {
+        const int count = 1 + uniform(SPECDEC__MAX_DRAFTERS), capacity = 1 + uniform(NODES);
+        int nodes;
+
+        for (i = 0; i < count; i++)
+            propose(i, 1 + uniform(NODES / SPECDEC__MAX_DRAFTERS));
+        merge(count, capacity);
+        wrong += faults(count, 0);
+        merge(count, NODES);
+        wrong += faults(count, 1);
+        nodes = merged.tree.n;
+        for (i = 0; i < count / 2; i++) { /* the other way round */
+            specdec__drafter first = drafters[i];
+
+            drafters[i] = drafters[count - 1 - i];
+            drafters[count - 1 - i] = first;
+        }
+        merge(count, NODES);
+        wrong += faults(count, 1);
+        unequal += merged.tree.n != nodes;
+        for (i = 0; i < count; i++)
+            missing += drafters[i].proposal.place[0] != 0;
+    }
+    TEST("a merged tree is valid, no larger than its budget, without doubles, and each node is where its drafter wants it");
+    CHECK_EQUAL_INT(wrong, 0);
+    CHECK_EQUAL_INT(missing, 0);
+    TEST("when there is room, the order of the list does not matter: the same paths are in the tree");
+    CHECK_EQUAL_INT(unequal, 0);
+
+    TEST("what one drafter has drawn twice is twice in the tree; what another one adds to that is not");
+    for (i = 0; i < 2; i++) {
+        propose(i, 1);
+        specdec__tree_put(&drafters[i].proposal.tree, 1, 0, 1);
+        specdec__tree_put(&drafters[i].proposal.tree, 2, 0, 2);
+        papers[i].tokens[1] = papers[i].tokens[2] = 3;
+        drafters[i].proposal.tree.n = 3;
+        specdec__draft_keep(&drafters[i].proposal, 3);
+    }
+    merge(1, NODES);
+    CHECK_EQUAL_INT(merged.tree.n, 3);
+    merge(2, NODES);
+    CHECK_EQUAL_INT(merged.tree.n, 3);
+}
+
+/* --- two drafters of our own ------------------------------------------------------------------------------------------ */
+
+/* What an oracle knows, and what it was told. */
+typedef struct oracle {
+    const int32_t *text;
+    int count, accepted, cut_to;
+} oracle;
+
+static oracle known;
+
+static specdec_result oracle_init(specdec__drafter *d, const specdec__draft_setup *setup, specdec__arena *arena,
+                                  specdec_error *error)
+{
+    oracle *state_of = SPECDEC__TAKE(arena, oracle, 1);
+
+    (void)error;
+    CHECK(setup->context > 0 && setup->target->model->vocab_size > 0 && !d->model && state_of);
+    *state_of = known;
+    d->state = state_of;
+    return SPECDEC_OK;
+}
+
+/* A chain of what will come. */
+static specdec_result oracle_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+{
+    const oracle *o = (const oracle *)d->state;
+    int i;
+
+    (void)error;
+    for (i = 1; i < p->most && i < p->levels && p->count + i <= o->count; i++) {
+        specdec__tree_put(&p->tree, i, i - 1, 1);
+        p->tokens[i] = o->text[p->count + i - 1];
+        p->probability[i] = 0.99f;
+    }
+    p->tree.n = i;
+    return SPECDEC_OK;
+}
+
+static void oracle_commit(specdec__drafter *d, const int32_t *path, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        CHECK_EQUAL_INT(path[i], i + 1);
+    ((oracle *)d->state)->accepted += count;
+}
+
+static void oracle_truncate(specdec__drafter *d, const int32_t *text, int length)
+{
+    CHECK(memcmp(text, ((oracle *)d->state)->text, (size_t)length * sizeof *text) == 0);
+    ((oracle *)d->state)->cut_to = length;
+}
+
+static const specdec__drafter_kind oracle_kind = {0, 0, 8, 8, oracle_init, oracle_fill, NULL, oracle_commit, oracle_truncate, NULL, NULL};
+
+/* One that says anything, for a small price, in trees that are given and in trees that grow. */
+static specdec_result liar_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+{
+    int i;
+
+    (void)d, (void)error;
+    for (i = 1; i < p->tree.n; i++)
+        p->tokens[i] = uniform(9) ? uniform(200) : -1;
+    return SPECDEC_OK;
+}
+
+static specdec_result liar_extend(specdec__drafter *d, specdec__proposal *p, int count, specdec_error *error)
+{
+    int i, k;
+
+    (void)d, (void)error;
+    for (i = 0; i < count; i++)
+        for (k = uniform(SPECDEC__OFFERS + 1); k > 0 && p->tree.n < p->tree.capacity; k--) {
+            const int at = p->tree.n++, parent = p->chosen[i];
+
+            specdec__tree_put(&p->tree, at, parent, specdec__tree_rank(&p->tree, at, parent));
+            p->tokens[at] = uniform(200);
+            p->depth[at] = p->depth[parent] + 1;
+            p->share[at] = 1.0f / (float)SPECDEC__OFFERS;
+        }
+    return SPECDEC_OK;
+}
+
+static double liar_cost(const specdec__drafter *d, const specdec__model *target)
+{
+    CHECK(!d->model && target->layers > 0);
+    return 0.01;
+}
+
+static const specdec__drafter_kind liar_kind = {0, 0, 8, 5, NULL, liar_fill, liar_extend, NULL, NULL, liar_cost, NULL};
+
+/* --- engines with lists of ours ----------------------------------------------------------------------------------------- */
+
+enum { MODEL, NGRAM, ORACLE, LIAR, KINDS };
+static const specdec__drafter_kind *const kinds[KINDS] = {&specdec__draft_model_kind, &specdec__draft_ngram_kind, &oracle_kind, &liar_kind};
+
+static unsigned char *files[2];
+static size_t sizes[2];
+static const int32_t prompt[PROMPT] = {5, 9, 70, 9};
+static unsigned char room[ROOM];
+
+static specdec_config config_of(float temperature)
+{
+    specdec_config c;
+
+    memset(&c, 0, sizeof c);
+    c.target.data = files[0];
+    c.target.size = sizes[0];
+    c.draft.data = files[1];
+    c.draft.size = sizes[1];
+    c.threads = 1;
+    c.context = TEXT;
+    c.max_tokens = 80;
+    c.sampling.temperature = temperature;
+    c.sampling.seed = 3;
+    c.drafting = SPECDEC_DRAFT_OFF;
+    return c;
+}
+
+/* An engine whose drafters are list[count], in this order; NULL after a failed check. The caller frees *block. */
+static specdec *open_engine(specdec_config *c, const int *list, int count, void **block)
+{
+    specdec__arena arena = {room, sizeof room, 0};
+    specdec *e = NULL;
+    size_t bytes;
+    int i;
+
+    CHECK(!specdec_memory_needed(c, &bytes));
+    *block = malloc(bytes);
+    CHECK(!specdec_init(&e, c, *block, bytes));
+    if (!e)
+        return NULL;
+    CHECK_EQUAL_INT(e->drafter_count, 0);
+    e->config.drafting = SPECDEC_DRAFT_AUTO;
+    for (i = 0; i < count; i++)
+        CHECK_EQUAL_INT(specdec__engine_add(e, kinds[list[i]], (specdec_drafting)list[i], &arena, &e->error), SPECDEC_OK);
+    CHECK(arena.used != SIZE_MAX);
+    return e;
+}
+
+/* Writes to the end. Returns how many tokens there are, of prompt and answer, in text. */
+static int write_all(specdec *e, int32_t *text)
+{
+    const int32_t *tokens;
+    int count;
+
+    while (specdec_step(e, &tokens, &count) == SPECDEC_OK)
+        continue;
+    specdec_tokens(e, &tokens, &count);
+    memcpy(text, tokens, (size_t)count * sizeof *text);
+    return count;
+}
+
+static int answer(specdec_config *c, const int *list, int count, int32_t *text, specdec_stats *stats)
+{
+    void *block;
+    specdec *e = open_engine(c, list, count, &block);
+    int written = 0;
+
+    if (e && !specdec_prompt_tokens(e, prompt, PROMPT)) {
+        written = write_all(e, text);
+        specdec_get_stats(e, stats);
+    }
+    specdec_deinit(e);
+    free(block);
+    return written;
+}
+
+/* What plain decoding writes becomes what an oracle knows. */
+static void know(specdec_config *c, int32_t *text)
+{
+    specdec_stats stats;
+
+    memset(&known, 0, sizeof known);
+    known.count = answer(c, NULL, 0, text, &stats);
+    known.text = text;
+    CHECK(known.count > PROMPT + 40);
+}
+
+static void test_orders(void)
+{
+    static const int tree_sizes[] = {2, 3, 8, 64};
+    static int32_t plain[TEXT], got[TEXT];
+    specdec_stats stats;
+    int turn, i, wrong = 0, large = 0, silent = 0;
+
+    TEST("whoever drafts, in whatever order of the list, the text is that of plain decoding, and no tree is above its size");
+    for (turn = 0; turn < (getenv("SPECDEC_QUICK") ? 24 : 96); turn++) {
+        specdec_config c = config_of(turn & 1 ? 0.8f : 0);
+        int list[KINDS] = {0, 1, 2, 3}, left = turn / 4, count = KINDS - (turn % 5 == 4);
+
+        for (i = KINDS - 1; i > 0; left /= i + 1, i--) {
+            int other = left % (i + 1), moved = list[other];
+
+            list[other] = list[i];
+            list[i] = moved;
+        }
+        c.policy = turn & 2 ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
+        c.tree_size = tree_sizes[turn % 3 + (turn % 7 == 0)];
+        know(&c, plain);
+        wrong += answer(&c, list, count, got, &stats) != known.count || memcmp(got, plain, (size_t)known.count * sizeof *got) != 0;
+        for (i = 0; i < SPECDEC_STATS_TREES; i++)
+            large += stats.trees[i].nodes > c.tree_size;
+        silent += stats.drafted == 0;
+    }
+    CHECK_EQUAL_INT(wrong, 0);
+    CHECK_EQUAL_INT(large, 0);
+    CHECK_EQUAL_INT(silent, 0);
+}
+
+static void test_own_row(void)
+{
+    static const int alone[] = {ORACLE}, last[] = {NGRAM, ORACLE};
+    static int32_t plain[TEXT], got[TEXT];
+    specdec_config c = config_of(0.8f);
+    specdec_stats stats;
+    void *block;
+    specdec *e;
+    const oracle *o;
+
+    know(&c, plain);
+    TEST("a drafter that is a row of its own is asked, believed, and told what was accepted");
+    e = open_engine(&c, alone, 1, &block);
+    o = (const oracle *)e->drafters[0].state;
+    CHECK(!specdec_prompt_tokens(e, prompt, PROMPT));
+    CHECK_EQUAL_INT(write_all(e, got), known.count);
+    CHECK(memcmp(got, plain, (size_t)known.count * sizeof *got) == 0);
+    specdec_get_stats(e, &stats);
+    CHECK(stats.tokens > 5 * stats.steps);
+    CHECK_EQUAL_INT(o->accepted, stats.accepted);
+    CHECK(stats.steps_by_drafter[ORACLE] > 0);
+    TEST("and told what of the text is taken back");
+    CHECK(!specdec_rewind(e, PROMPT + 7));
+    CHECK_EQUAL_INT(o->cut_to, PROMPT + 7);
+    specdec_deinit(e);
+    free(block);
+    TEST("with n-grams before it in the list it loses nothing");
+    CHECK_EQUAL_INT(answer(&c, last, 2, got, &stats), known.count);
+    CHECK(memcmp(got, plain, (size_t)known.count * sizeof *got) == 0);
+    CHECK(stats.tokens > 5 * stats.steps);
+}
+
+static void test_lists(void)
+{
+    specdec_config c = config_of(0);
+    size_t plain, both, bytes;
+    void *block;
+    specdec *e;
+    int i;
+
+    TEST("the words of the command line name the kinds, in the order of specdec_drafting");
+    CHECK(strcmp(specdec__drafter_list[SPECDEC_DRAFT_MODEL - SPECDEC_DRAFT_OFF - 1].name, "draft") == 0);
+    CHECK(specdec__drafter_kind_of(SPECDEC_DRAFT_NGRAM) == &specdec__draft_ngram_kind);
+    CHECK(!specdec__drafter_kind_of(SPECDEC_DRAFT_AUTO) && !specdec__drafter_kind_of(SPECDEC_DRAFT_OFF));
+    TEST("auto takes all that have what they need, with a rule of rejection the first alone; a name takes one; off takes none");
+    for (i = 0; i < 6; i++) {
+        static const int counts[] = {2, 1, 1, 1, 0, 1};
+        static const specdec_drafting chosen[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL,
+                                                  SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF, SPECDEC_DRAFT_AUTO};
+
+        c = config_of(i == 5 ? 1.0f : 0);
+        c.verifier = SPECDEC_VERIFY_SEQUOIA;
+        c.drafting = chosen[i];
+        c.draft.data = i == 1 ? NULL : c.draft.data;
+        CHECK(!specdec_memory_needed(&c, &bytes));
+        block = malloc(bytes);
+        CHECK(!specdec_init(&e, &c, block, bytes));
+        CHECK_EQUAL_INT(e->drafter_count, counts[i]);
+        CHECK_EQUAL_INT(e->tune.count, counts[i]);
+        specdec_deinit(e);
+        free(block);
+    }
+    TEST("a drafter without its model is refused by its name");
+    c = config_of(0);
+    c.draft.data = NULL;
+    c.drafting = SPECDEC_DRAFT_MODEL;
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes), SPECDEC_ERROR_ARGUMENT);
+    CHECK(strstr(specdec_last_error(&c), "\"draft\"") != NULL);
+    TEST("what a drafter needs is in the memory that is asked for, only when it drafts");
+    c = config_of(0);
+    CHECK(!specdec_memory_needed(&c, &plain));
+    c.drafting = SPECDEC_DRAFT_NGRAM;
+    CHECK(!specdec_memory_needed(&c, &bytes));
+    CHECK(bytes > plain + (size_t)TEXT * (SPECDEC__NGRAM_TOKENS + 1) * sizeof(specdec__ngram_run));
+    c.drafting = SPECDEC_DRAFT_AUTO;
+    CHECK(!specdec_memory_needed(&c, &both));
+    CHECK(both > bytes);
+}
+
+int main(void)
+{
+    maker_recipe r;
+    int i;
+
+    memset(&r, 0, sizeof r);
+    r.seed = 11;
+    r.output_type = 1;
+    for (i = 0; i < 2; i++, r.noise = 0.25f)
+        files[i] = maker_model(&r, &sizes[i]);
+    test_merge();
+    test_lists();
+    test_own_row();
+    test_orders();
+    free(files[0]);
+    free(files[1]);
+    return check_report("test_draft");
+}
