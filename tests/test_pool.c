@@ -1,6 +1,6 @@
 /* test_pool.c - the worker pool: barriers, shared-out ranges, cancelling, parking, teams. Meant to run under
    -fsanitize=thread, too. cc -O2 -pthread test_pool.c; SPECDEC_QUICK=1 shortens. */
-#define SPECDEC_MAX_THREADS 1023 /* as many as there may be */
+#define SPECDEC_MAX_THREADS 1023 /* many more than usual */
 #define SPECDEC_IMPLEMENTATION
 #include "../specdec.h"
 #include "check.h"
