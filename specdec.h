@@ -13105,7 +13105,10 @@ static SPECDEC__UNUSED specdec_result specdec__ngram_propose(specdec__ngram *ind
 #define SPECDEC__NGRAM_TOKENS 4    /* the longest context of the n-gram drafter */
 #define SPECDEC__NGRAM_LEAST 0.02f /* a continuation is not proposed that is less probable */
 
-enum { SPECDEC__MAX_DRAFTERS = 4 }; /* of an engine: one of each kind, and room for more */
+enum {
+    SPECDEC__DRAFTER_KINDS = SPECDEC_DRAFT_COUNT - SPECDEC_DRAFT_OFF - 1,
+    SPECDEC__MAX_DRAFTERS = SPECDEC__DRAFTER_KINDS + 1 /* of an engine: one of each kind, and one that is in no list */
+};
 
 /* How tokens are chosen, by target and draft alike: candidates of a row and the noise of its position. */
 typedef struct specdec__chooser {
@@ -13145,8 +13148,8 @@ typedef struct specdec__draft_setup {
 
 typedef struct specdec__drafter specdec__drafter;
 
-/* A kind of drafter. All functions but fill may be missing (NULL); what that means is said behind "Or". Adding a kind: a
-   line in SPECDEC_DRAFTERS, above, and in this section its functions and their row. */
+/* A kind of drafter. All functions but fill may be missing (NULL); what that means is said behind "Or". Adding a kind:
+   a line in SPECDEC_DRAFTERS, above, and in this section its functions and their row. */
 typedef struct specdec__drafter_kind {
     size_t source;   /* of its model: a specdec_source, by its place in specdec_config; 0: it needs none */
     int draws;       /* children are drawn from a distribution if a rule of rejection wants that */
@@ -13175,7 +13178,6 @@ struct specdec__drafter {
     specdec_drafting drafting;     /* its name to callers */
     void *state;                   /* of its kind */
     const specdec__model *model;   /* of the kind's source; NULL: it needs none */
-    specdec__model own;            /* the same, unless the caller has prepared it */
     size_t kv_bytes;               /* of its cache */
     specdec__proposal proposal;    /* for this step */
     double seconds;                /* that this took, without what is not held against the drafter */
@@ -13575,13 +13577,14 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
 /* --- all of them ---------------------------------------------------------------------------------------------------- */
 
 /* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
-static const struct { const char *name; const specdec__drafter_kind *kind; } specdec__drafter_list[] = {
+static const struct {
+    const char *name;
+    const specdec__drafter_kind *kind;
+} specdec__drafter_list[SPECDEC__DRAFTER_KINDS] = {
 #define SPECDEC__DRAFTER(NAME, kind, name) {name, &specdec__draft_##kind##_kind},
     SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
 #undef SPECDEC__DRAFTER
 };
-
-SPECDEC__STATIC_ASSERT(drafters_have_room, SPECDEC__COUNT(specdec__drafter_list) <= SPECDEC__MAX_DRAFTERS);
 
 /* The kind that a caller names; NULL for "auto" and "off". */
 static const specdec__drafter_kind *specdec__drafter_kind_of(specdec_drafting drafting)
@@ -13595,7 +13598,7 @@ static const specdec__drafter_kind *specdec__drafter_kind_of(specdec_drafting dr
  * ====================================================================================================================== */
 
 #define SPECDEC__TUNE_RANKS 8   /* acceptance is told apart for that many ranks */
-#define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought: the probability of n-gram nodes, shares of offers */
+#define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought: shares, probabilities of paths */
 #define SPECDEC__TUNE_BEHIND 8  /* tokens of text that a drafter may have to catch up with in a step that times it */
 #define SPECDEC__TUNE_MEMORY 0.985 /* what a step leaves of the weight of older ones */
 #define SPECDEC__TUNE_STAKE 0.4   /* plain steps that a drafter may lose before it has won any, */
@@ -13952,13 +13955,16 @@ struct specdec_model {
 #define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt's text, at most, for each token of the context */
 #define SPECDEC__CHAT_BATCH 64    /* messages of one specdec_chat */
 
+enum { SPECDEC__MAX_MODELS = 2 }; /* that an engine opens: the target's, and those of drafters */
+
 struct specdec {
     specdec_config config;       /* the caller's, defaults filled in */
     specdec_error error;
     int cancel;                  /* set by specdec_cancel */
     specdec__pool pool;
     specdec__kernels kernels;
-    specdec__model own_target;
+    specdec__model own[SPECDEC__MAX_MODELS]; /* those that it has opened */
+    int own_count;
     const specdec__model *target_model;
     specdec__context target;
     specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
@@ -14043,12 +14049,17 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
 
 static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
-/* The model of a source: the caller's prepared one, or own, opened and bound. */
-static specdec_result specdec__engine_model(const specdec_source *source, specdec__model *own, const specdec__model **out,
+/* The model of a source: the caller's prepared one, or one of the engine's own, opened and bound. */
+static specdec_result specdec__engine_model(specdec *e, const specdec_source *source, const specdec__model **out,
                                             specdec__arena *arena, specdec_error *error)
 {
-    *out = source->model ? &source->model->model : own;
-    return source->model ? SPECDEC_OK : specdec__model_init(own, source, arena, error);
+    *out = source->model ? &source->model->model : &e->own[e->own_count];
+    if (source->model)
+        return SPECDEC_OK;
+    if (e->own_count == SPECDEC__MAX_MODELS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
+                             SPECDEC__MAX_MODELS);
+    return specdec__model_init(&e->own[e->own_count++], source, arena, error);
 }
 
 static void specdec__engine_take_tree(specdec_tree *tree, int size, specdec__arena *arena)
@@ -14136,7 +14147,7 @@ static const specdec_source *specdec__engine_source(const specdec_config *c, con
     return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
 }
 
-/* Adds a drafter: its model, if it needs one, its proposal, its state. */
+/* Adds a drafter, for which there is room: its model, if it needs one, its proposal, its state. */
 static specdec_result specdec__engine_add(specdec *e, const specdec__drafter_kind *kind, specdec_drafting drafting,
                                           specdec__arena *arena, specdec_error *error)
 {
@@ -14148,7 +14159,7 @@ static specdec_result specdec__engine_add(specdec *e, const specdec__drafter_kin
     memset(&setup, 0, sizeof setup);
     d->kind = kind;
     d->drafting = drafting;
-    if (source && (result = specdec__engine_model(source, &d->own, &d->model, arena, error)) != SPECDEC_OK)
+    if (source && (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
         return result;
     if (source)
         setup.threads = specdec__engine_threads(d->model, e->config.threads);
@@ -14201,7 +14212,7 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
     int kv = specdec__kv_find_type(c->kv), most;
     specdec_result r;
 
-    if ((r = specdec__engine_model(&c->target, &e->own_target, &e->target_model, arena, error)) != SPECDEC_OK)
+    if ((r = specdec__engine_model(e, &c->target, &e->target_model, arena, error)) != SPECDEC_OK)
         return r;
     c->threads = c->threads ? c->threads : specdec__engine_threads(e->target_model, specdec__os_processors());
     if ((r = specdec__pool_init(&e->pool, c->threads, &e->cancel, arena, error)) != SPECDEC_OK)
@@ -14219,30 +14230,22 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
     return specdec__engine_tree(e, arena, error);
 }
 
-/* Releases the models that are the engine's own. */
-static void specdec__engine_close(specdec *e)
-{
-    int i;
-
-    specdec__model_deinit(&e->own_target);
-    for (i = 0; i < e->drafter_count; i++)
-        specdec__model_deinit(&e->drafters[i].own);
-}
-
 /* Repacked weights, behind everything else. */
 static specdec_result specdec__engine_repack(specdec *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_result r = SPECDEC_OK;
     int i;
 
-    if (e->config.weights_in_place)
-        return r;
-    if (e->target_model == &e->own_target)
-        r = specdec__model_repack(&e->own_target, arena, &e->pool, &e->config.hooks, error);
-    for (i = 0; !r && i < e->drafter_count; i++)
-        if (e->drafters[i].model == &e->drafters[i].own)
-            r = specdec__model_repack(&e->drafters[i].own, arena, &e->pool, &e->config.hooks, error);
+    for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
+        r = specdec__model_repack(&e->own[i], arena, &e->pool, &e->config.hooks, error);
     return r;
+}
+
+/* Releases the models that the engine has opened. */
+static void specdec__engine_close(specdec *e)
+{
+    while (e->own_count)
+        specdec__model_deinit(&e->own[--e->own_count]);
 }
 
 /* --- what steps cost ------------------------------------------------------------------------------------------------ */
