@@ -9767,6 +9767,7 @@ typedef struct specdec__segment {
 typedef struct specdec__segments {
     specdec__segment *at; /* capacity of them; those past count name spare pages */
     int count, spare;
+    int room;              /* slots behind the last one, in its page, that are the view's to reserve */
 } specdec__segments;
 
 /* What a query attends to, in logical order. Reserved slots follow the last segment: first the rest of its page if no other
@@ -9878,22 +9879,27 @@ static void specdec__view_init(specdec__view *view, int capacity, specdec__arena
 
 /* --- reserving: logical position p lies in slot p % 64 of a page ---------------------------------------------------------- */
 
-/* Slots that can be reserved in the page of the last segment. */
-static int specdec__view_room(const specdec__view *view, const specdec__kv *kv, int span)
+/* Works out which slots can be reserved in the pages of the last segments. Only when a view itself has changed: what other
+   views do to these pages must not move the nodes that are reserved. */
+static void specdec__view_settle(specdec__view *view, const specdec__kv *kv)
 {
-    const specdec__segments *s = &view->span[span];
-    const specdec__segment *last = s->count ? &s->at[s->count - 1] : NULL;
     const int used = view->length % SPECDEC__KEYS;
+    int span;
 
-    return last && used && last->from + last->length == used && kv->span[span].views[last->page] == 1 ? SPECDEC__KEYS - used : 0;
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        specdec__segments *s = &view->span[span];
+        const specdec__segment *last = s->count ? &s->at[s->count - 1] : NULL;
+
+        s->room = last && used && last->from + last->length == used && kv->span[span].views[last->page] == 1 ? SPECDEC__KEYS - used : 0;
+    }
 }
 
 /* The slot (page * 64 + place) of reserved node i. */
-static int specdec__view_reserved_slot(const specdec__view *view, const specdec__kv *kv, int span, int i)
+static int specdec__view_reserved_slot(const specdec__view *view, int span, int i)
 {
     const specdec__segments *s = &view->span[span];
-    const int room = specdec__view_room(view, kv, span), used = view->length % SPECDEC__KEYS;
-    const int page = i < room ? s->at[s->count - 1].page : s->at[s->count + (room ? i - room : i + used) / SPECDEC__KEYS].page;
+    const int used = view->length % SPECDEC__KEYS;
+    const int page = i < s->room ? s->at[s->count - 1].page : s->at[s->count + (s->room ? i - s->room : i + used) / SPECDEC__KEYS].page;
 
     return page * SPECDEC__KEYS + (used + i) % SPECDEC__KEYS;
 }
@@ -9906,7 +9912,7 @@ static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__pages *pages = &kv->span[span];
         specdec__segments *s = &view->span[span];
-        const int room = specdec__view_room(view, kv, span), slots = room ? n - room : n + view->length % SPECDEC__KEYS;
+        const int slots = s->room ? n - s->room : n + view->length % SPECDEC__KEYS;
 
         while (pages->layers && s->spare * SPECDEC__KEYS < slots) {
             specdec__segment *spare = &s->at[s->count + s->spare];
@@ -9990,8 +9996,8 @@ static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int
 
         for (i = 0; i < count && kv->span[span].layers; i++)
             if (path[i] != i)
-                specdec__kv_copy_slot(kv, span, specdec__view_reserved_slot(view, kv, span, path[i]), specdec__view_reserved_slot(view, kv, span, i));
-        room = specdec__min_int(specdec__view_room(view, kv, span), count);
+                specdec__kv_copy_slot(kv, span, specdec__view_reserved_slot(view, span, path[i]), specdec__view_reserved_slot(view, span, i));
+        room = specdec__min_int(s->room, count);
         if (room)
             s->at[s->count - 1].length += room;
         for (left = count - room; left > 0 && kv->span[span].layers; left -= at) { /* the first spare page becomes a segment */
@@ -10007,6 +10013,7 @@ static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int
     view->position += count;
     for (span = 0; span < SPECDEC__SPANS; span++)
         specdec__view_release(view, &kv->span[span], &view->span[span]);
+    specdec__view_settle(view, kv);
 }
 
 /* Forgets all tokens from logical position length on, and returns pages that nothing uses. Forgets all of them where a window
@@ -10035,23 +10042,29 @@ static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int len
         view->position -= view->length - length;
         view->length = length;
     }
+    specdec__view_settle(view, kv);
 }
 
 /* Puts the keys [from, from + count) of another view behind those of a view, without a copy: both have a part in the pages.
-   Returns 0 when there is no room for so many segments; what was put stays until the view is truncated. */
+   Returns 0 when there is no room for so many segments, or when pages that a window would reach have been returned; what
+   was put stays until the view is truncated. */
 static SPECDEC__UNUSED int specdec__view_share(specdec__view *view, specdec__kv *kv, const specdec__view *other, int from, int count)
 {
+    const int end = from + count;
     int span, i;
 
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
         const specdec__segments *source = &other->span[span];
+        const int reach = kv->span[span].window ? specdec__max_int(end + 1 - kv->span[span].window, from) : from;
 
+        if (kv->span[span].layers && reach < end && source->at[0].start > reach)
+            return 0;
         while (s->spare)
             specdec__pages_drop(&kv->span[span], s->at[s->count + --s->spare].page);
         for (i = 0; i < source->count; i++) {
             const specdec__segment *a = &source->at[i];
-            const int first = specdec__max_int(a->start, from), last = specdec__min_int(a->start + a->length, from + count);
+            const int first = specdec__max_int(a->start, from), last = specdec__min_int(a->start + a->length, end);
 
             if (first >= last)
                 continue;
@@ -10065,7 +10078,8 @@ static SPECDEC__UNUSED int specdec__view_share(specdec__view *view, specdec__kv 
         }
     }
     view->length += count;
-    view->position = other->position - (other->length - from - count);
+    view->position = other->position - (other->length - end);
+    specdec__view_settle(view, kv);
     return 1;
 }
 
@@ -11030,7 +11044,7 @@ static int specdec__forward_seat(specdec__context *c, const specdec__batch *batc
         return 0;
     for (span = 0; span < SPECDEC__SPANS; span++)
         if (c->kv.span[span].layers)
-            c->slots[span][i] = specdec__view_reserved_slot(view, &c->kv, span, local);
+            c->slots[span][i] = specdec__view_reserved_slot(view, span, local);
     c->place[i] = parent < 0 ? view->length : c->place[parent] + 1;
     c->position[i] = c->place[i] - view->length + view->position;
     c->trunk[i] = parent == previous && (parent < 0 || c->trunk[parent]);

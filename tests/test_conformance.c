@@ -700,10 +700,63 @@ static void check_parts(int kv)
     close_rig(&g);
 }
 
+/* Two views in one step: the one far ahead commits first, and so leaves a page that the other one ends in. */
+static void check_left_page(void)
+{
+    enum { SHARED = 100, AHEAD = 372 /* by four more tokens it leaves its second page */ };
+    static const int path[] = {0, 1, 2, 3};
+    static int32_t tokens[AHEAD + 4], batch_tokens[8], parents[8];
+    specdec_error error = {SPECDEC_OK, ""};
+    specdec__view *views[8];
+    specdec__batch batch;
+    maker_recipe r;
+    float *expected;
+    int vocab, i;
+    rig g;
+
+    memset(&r, 0, sizeof r);
+    r.architecture = "gemma3";
+    r.layers = 6;
+    r.window = 20;
+    if (!open_rig(&g, &r, SPECDEC__KV_F32, 1024, 100)) /* pages for both */
+        return;
+    random_text(tokens, AHEAD + 4, 5);
+    expected = rows_alone(&g, tokens, SHARED + 8, SPECDEC__KV_F32, &vocab);
+    for (i = 0; i < SHARED; i += 20)
+        run_chain(&g, &g.context.view, tokens + i, 20, 20);
+    CHECK(specdec__view_share(&g.other, &g.context.kv, &g.context.view, 0, SHARED));
+    for (; i < AHEAD; i += 4)
+        run_chain(&g, &g.context.view, tokens + i, 4, 4);
+    for (i = 0; i < 8; i++) {
+        views[i] = i % 2 ? &g.other : &g.context.view;
+        batch_tokens[i] = tokens[views[i]->length + i / 2];
+        parents[i] = i < 2 ? -1 : i - 2;
+    }
+    memset(&batch, 0, sizeof batch);
+    batch.n = 8;
+    batch.tokens = batch_tokens;
+    batch.parents = parents;
+    batch.views = views;
+    CHECK_EQUAL_INT(specdec__forward(&g.context, &batch, &error), SPECDEC_OK);
+    specdec__view_commit(&g.context.view, &g.context.kv, path, 4);
+    specdec__view_commit(&g.other, &g.context.kv, path, 4);
+    run_chain(&g, &g.other, tokens + SHARED + 4, 4, 4);
+    CHECK(memcmp(g.context.logits, expected + (size_t)(SHARED + 4) * (size_t)vocab, (size_t)(4 * vocab) * 4) == 0);
+    specdec__view_truncate(&g.other, &g.context.kv, 0);
+    CHECK(!specdec__view_share(&g.other, &g.context.kv, &g.context.view, 0, 60)); /* its window's keys are gone */
+    specdec__view_truncate(&g.other, &g.context.kv, 0);
+    specdec__view_truncate(&g.context.view, &g.context.kv, 0);
+    CHECK_EQUAL_INT(free_pages(&g), all_pages(&g));
+    free(expected);
+    close_rig(&g);
+}
+
 static void test_parts(void)
 {
     int kv;
 
+    TEST("a view that leaves a page moves no reserved node of another one that ends there; what a window needs is shared or refused");
+    check_left_page();
     for (kv = 0; kv < SPECDEC__KV_TYPES; kv++) {
         TEST("a view that shares the pages of another gives the bits of its own text, and pages come back when the last leaves them");
         check_fork("llama", kv, 100);
