@@ -9331,7 +9331,7 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
     if (window < 0)
         return SPECDEC_OK;
     r = specdec__model_count(m, ".attention.sliding_window", 0, 1 << 30, window ? window : -1, &m->window, error);
-    m->window = m->window < m->context ? m->window : 0;
+    m->window = m->window < 1 << 30 ? m->window : 0;
     return r;
 }
 
@@ -9742,10 +9742,11 @@ static void specdec__model_deinit(specdec__model *m)
 /* ======================================================================================================================
  * >>kv (private): pages of 64 slots, and views: ordered lists of segments. May call: >>base >>quant >>kernel >>model
  *
- * A page holds 64 slots of every kv head of the layers of one span, those that see all keys or those that see a window: so a
- * view can return the pages that no window reaches any more. A page may be part of several views: it counts them. Keys transposed, (dim, 64), so that the lanes of a score are keys and
- * its sum runs over dimensions in order, wherever a key lies; values as rows, (64, dim). Keys are stored rotated. 8-bit
- * keys are tiles of a Q8_0 matrix, 16 keys each, which the kernels for weights multiply by quantised queries.
+ * A page holds 64 slots of every kv head of the layers of one span, those that see all keys or those that see a window:
+ * so a view can return the pages that no window reaches any more. A page may be part of several views: it counts them.
+ * Keys are transposed, (dim, 64), so that the lanes of a score are keys and its sum runs over dimensions in order, wherever
+ * a key lies; values are rows, (64, dim). Keys are stored rotated. 8-bit keys are tiles of a Q8_0 matrix, 16 keys each,
+ * which the kernels for weights multiply by quantised queries.
  * ====================================================================================================================== */
 
 /* How keys and values are stored. Elements are f32, f16, or 8-bit codes with one f16 scale for 32 dimensions. */
@@ -9822,7 +9823,7 @@ static void specdec__pages_init(specdec__pages *pages, int count, specdec__arena
 /* Room for one view of `length` keys, some of them not committed yet. */
 static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, int length, int most, specdec__arena *arena)
 {
-    int span;
+    int span, keys;
 
     memset(kv, 0, sizeof *kv);
     kv->type = type;
@@ -9835,10 +9836,11 @@ static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *mo
         pages->layers = model->span_layers[span];
         pages->window = span == SPECDEC__WINDOW ? model->window : 0;
         pages->bytes = specdec__size_multiply(2 * kv->half_bytes, (size_t)pages->layers * (size_t)kv->kv_heads);
+        keys = length;
         if (pages->window && pages->window < length) /* the first page and the last may be partly used */
-            length = specdec__min_int(length, pages->window + SPECDEC__BEHIND + most + 2 * SPECDEC__KEYS);
+            keys = specdec__min_int(length, pages->window + SPECDEC__BEHIND + most + 2 * SPECDEC__KEYS);
         if (pages->layers)
-            specdec__pages_init(pages, (length + SPECDEC__KEYS - 1) / SPECDEC__KEYS, arena);
+            specdec__pages_init(pages, (keys + SPECDEC__KEYS - 1) / SPECDEC__KEYS, arena);
     }
 }
 
@@ -9890,7 +9892,9 @@ static void specdec__view_settle(specdec__view *view, const specdec__kv *kv)
         specdec__segments *s = &view->span[span];
         const specdec__segment *last = s->count ? &s->at[s->count - 1] : NULL;
 
-        s->room = last && used && last->from + last->length == used && kv->span[span].views[last->page] == 1 ? SPECDEC__KEYS - used : 0;
+        s->room = 0;
+        if (last && used && last->from + last->length == used && kv->span[span].views[last->page] == 1)
+            s->room = SPECDEC__KEYS - used;
     }
 }
 
@@ -10016,18 +10020,28 @@ static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int
     specdec__view_settle(view, kv);
 }
 
+/* Whether all keys that what follows `end` sees, from `from` on, are still there. */
+static int specdec__view_holds(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
+{
+    const specdec__segments *s = &view->span[span];
+    const int window = kv->span[span].window;
+    int at = window ? specdec__max_int(end + 1 - window, from) : from, i;
+
+    for (i = 0; i < s->count && at < end; i++)
+        if (s->at[i].start <= at && s->at[i].start + s->at[i].length > at)
+            at = s->at[i].start + s->at[i].length;
+    return at >= end || !kv->span[span].layers;
+}
+
 /* Forgets all tokens from logical position length on, and returns pages that nothing uses. Forgets all of them where a window
    would reach pages that were returned. */
 static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int length)
 {
     int span;
 
-    for (span = 0; span < SPECDEC__SPANS; span++) {
-        const specdec__segments *s = &view->span[span];
-
-        if (s->count && length < view->length && s->at[0].start > specdec__max_int(length + 1 - kv->span[span].window, 0))
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        if (length < view->length && !specdec__view_holds(view, kv, span, 0, length))
             length = 0;
-    }
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
 
@@ -10056,9 +10070,8 @@ static SPECDEC__UNUSED int specdec__view_share(specdec__view *view, specdec__kv 
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
         const specdec__segments *source = &other->span[span];
-        const int reach = kv->span[span].window ? specdec__max_int(end + 1 - kv->span[span].window, from) : from;
 
-        if (kv->span[span].layers && reach < end && source->at[0].start > reach)
+        if (!specdec__view_holds(other, kv, span, from, end))
             return 0;
         while (s->spare)
             specdec__pages_drop(&kv->span[span], s->at[s->count + --s->spare].page);
@@ -10212,7 +10225,7 @@ typedef struct specdec__context {
     float *keys, *values;      /* (most, kv_width) */
     float *highest;            /* (most, heads): the largest score so far */
     float *total;              /* (most, heads, 16): sums of exp(score - highest) */
-    float *rotated;            /* (most, heads, dim): queries, rotated, over the root of the head size */
+    float *rotated;            /* (most, heads, dim): queries, rotated and scaled */
     float *attended;           /* (most, heads, dim): running weighted sum of values */
     /* the rest of the time, in the same place */
     float *hidden;             /* (most, ff): gate, then gated feed-forward */
@@ -10542,11 +10555,16 @@ static void specdec__forward_grow(specdec__context *c, int thread, const float *
 static void specdec__forward_finish(const specdec__context *c, int thread)
 {
     const size_t parts = ((size_t)c->row_count * (size_t)c->model->vocab_size + 15) / 16, threads = (size_t)c->pool->active;
-    const size_t from = parts * (size_t)thread / threads * 16, to = parts * ((size_t)thread + 1) / threads * 16;
+    const size_t to = parts * ((size_t)thread + 1) / threads * 16;
+    size_t at = parts * (size_t)thread / threads * 16;
+    int count;
 
-    c->kernels->scale(c->logits + from, 1 / c->model->fact[SPECDEC__LOGIT_DIVISOR], (int)(to - from));
-    if (c->model->fact[SPECDEC__LOGIT_CAP] > 0)
-        c->kernels->cap(c->logits + from, c->model->fact[SPECDEC__LOGIT_CAP], (int)(to - from));
+    for (; at < to; at += (size_t)count) {
+        count = (int)(to - at < 4096 ? to - at : 4096);
+        c->kernels->scale(c->logits + at, 1 / c->model->fact[SPECDEC__LOGIT_DIVISOR], count);
+        if (c->model->fact[SPECDEC__LOGIT_CAP] > 0)
+            c->kernels->cap(c->logits + at, c->model->fact[SPECDEC__LOGIT_CAP], count);
+    }
 }
 
 /* --- attention ------------------------------------------------------------------------------------------------------ */

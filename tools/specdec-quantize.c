@@ -5,7 +5,7 @@
    Reads any type that specdec.h reads, writes GGUF v3. Metadata pairs are copied byte for byte, except
    general.file_type (set) and general.quantization_version (added when absent). One-dimensional tensors and those whose
    name does not end in "weight" become F32; a tensor that has its type already is copied. The matrices of Q4_0 and
-   Q4_K_M follow llama.cpp:
+   Q4_K_M follow llama.cpp, but for attn_qkv:
      Q4_0    Q4_0, but the output matrix (or the embedding that serves as one) Q6_K
      Q4_K_M  Q4_K, but Q6_K for the output matrix, and for attn_v (or attn_qkv) and ffn_down in the first and the last
              eighth of the layers and in every third layer between
