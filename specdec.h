@@ -2160,7 +2160,7 @@ SPECDEC__INLINE void specdec__quant_try_two(int pairs, const specdec__pair *valu
     }
 }
 
-/* A program that encodes much (specdec-quantize) defines SPECDEC__QUANT_WIDE: >>kernel then has a copy for AVX2, too. */
+/* A program that encodes much (specdec-quantize) defines SPECDEC__QUANT_WIDE: >>kernel then has a copy for AVX2. */
 #ifdef SPECDEC__QUANT_WIDE
 static void specdec__quant_try(int pairs, const specdec__pair *value, const specdec__pair *weight,
                                const specdec__pair *weighted, double low, double high, int tries,
@@ -6015,7 +6015,7 @@ SPECDEC__DOTS(dotprod, SPECDEC__DOTPROD)
 SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
 #endif /* aarch64 */
 
-/* --- encoders, four tries at a time ----------------------------------------------------------------------------------- */
+/* --- encoders, four tries at a time --------------------------------------------------------------------------------- */
 
 #ifdef SPECDEC__QUANT_WIDE
 #ifdef __x86_64__
