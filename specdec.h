@@ -2642,8 +2642,8 @@ static double specdec__inverse_root(double x)
     return y;
 }
 
-/* e^x, for one float here and for sixteen lanes in >>lanes, which so give the same bits: e^x = 2^n * p, where the low bits
-   of shifter are those of n. madd(a, b, c) is a * b + c rounded once, set(a) the constant, sub(a, b) the difference.
+/* e^x, for one float here and for sixteen lanes in >>lanes, which so give the same bits: e^x = 2^n * p, where the low
+   bits of shifter are those of n. madd(a, b, c) is a * b + c rounded once, set(a) the constant, sub(a, b) a difference.
    Reduction as Cody and Waite (1980), then a polynomial of degree 6 in r, |r| <= log(2) / 2. */
 #define SPECDEC__EXP(x, shifter, n, r, p, madd, set, sub) \
     do { \
@@ -2885,8 +2885,8 @@ typedef struct specdec__kernels {
 } specdec__kernels;
 
 /* What an instruction set has to define before it includes >>lanes: sixteen float lanes, V, and the operations on them,
-   as specdec__ISA_name: name, result, parameters. Each has the bits of the scalar one. >>lanes does not compile while one
-   is missing. */
+   as specdec__ISA_name: name, result, parameters. Each has the bits of the scalar one. >>lanes does not compile while
+   one is missing. */
 #define SPECDEC__LANE_OPERATIONS(X, V) \
     X(load, V, (const float *)) \
     X(store, void, (float *, V)) \
@@ -6015,7 +6015,7 @@ SPECDEC__DOTS(dotprod, SPECDEC__DOTPROD)
 SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
 #endif /* aarch64 */
 
-/* --- encoders, four tries at a time --------------------------------------------------------------------------------- */
+/* --- encoders, four tries at a time ------------------------------------------------------------------------------- */
 
 #ifdef SPECDEC__QUANT_WIDE
 #ifdef __x86_64__
