@@ -2556,7 +2556,7 @@ SPECDEC__INLINE void specdec__quant_try_two(int pairs, const specdec__pair *valu
     }
 }
 
-/* A program that encodes much (specdec-quantize) defines SPECDEC__QUANT_WIDE: >>kernel then has a copy for AVX2, too. */
+/* A program that encodes much (specdec-quantize) defines SPECDEC__QUANT_WIDE: >>kernel then has a copy for AVX2. */
 #ifdef SPECDEC__QUANT_WIDE
 static void specdec__quant_try(int pairs, const specdec__pair *value, const specdec__pair *weight,
                                const specdec__pair *weighted, double low, double high, int tries,
@@ -3038,28 +3038,37 @@ static double specdec__inverse_root(double x)
     return y;
 }
 
+/* e^x, for one float here and for sixteen lanes in >>lanes, which so give the same bits: e^x = 2^n * p, where the low
+   bits of shifter are those of n. madd(a, b, c) is a * b + c rounded once, set(a) the constant, sub(a, b) a difference.
+   Reduction as Cody and Waite (1980), then a polynomial of degree 6 in r, |r| <= log(2) / 2. */
+#define SPECDEC__EXP(x, shifter, n, r, p, madd, set, sub) \
+    do { \
+        shifter = madd(x, set(1.44269502f), set(12582912.0f)); /* 1.5 * 2^23: adding it rounds to an integer */ \
+        n = sub(shifter, set(12582912.0f)); \
+        r = madd(n, set(-0.693145752f), x); \
+        r = madd(n, set(-1.42860677e-6f), r); \
+        p = madd(set(0.00138144637f), r, set(0.00836878084f)); \
+        p = madd(p, r, set(0.0416683927f)); \
+        p = madd(p, r, set(0.166665196f)); \
+        p = madd(p, r, set(0.49999994f)); \
+        p = madd(p, r, set(1.0f)); \
+        p = madd(p, r, set(1.0f)); \
+    } while (0)
+#define SPECDEC__EXP_SET(a) (a)
+#define SPECDEC__EXP_SUB(a, b) ((a) - (b))
+
 /* e^x within 1 ulp. Above 88.72: infinity; below -87.33, where results stop being normal floats: 0; NaN stays NaN. */
 static SPECDEC__UNUSED float specdec__exp(float x)
 {
-    const float magic = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer */
-    float shifted, k, r, p;
+    float shifter, n, r, p;
     uint32_t whole, half;
 
     if (!(x <= 88.7228317f))
         return x > 0.0f ? specdec__float_from_bits(0x7f800000u) : x;
     if (x < -87.3365402f)
         return 0.0f;
-    shifted = specdec__fma(x, 1.44269502f, magic);
-    k = shifted - magic;
-    r = specdec__fma(k, -0.693145752f, x);
-    r = specdec__fma(k, -1.42860677e-6f, r);
-    p = specdec__fma(0.00138144637f, r, 0.00836878084f);
-    p = specdec__fma(p, r, 0.0416683927f);
-    p = specdec__fma(p, r, 0.166665196f);
-    p = specdec__fma(p, r, 0.49999994f);
-    p = specdec__fma(p, r, 1.0f);
-    p = specdec__fma(p, r, 1.0f);
-    whole = specdec__bits_from_float(shifted) - specdec__bits_from_float(magic) + 256u; /* k + 256, in 130..384 */
+    SPECDEC__EXP(x, shifter, n, r, p, specdec__fma, SPECDEC__EXP_SET, SPECDEC__EXP_SUB);
+    whole = specdec__bits_from_float(shifter) - specdec__bits_from_float(12582912.0f) + 256u; /* n + 256, in 130..384 */
     half = whole >> 1;
     return p * specdec__float_from_bits((half - 1u) << 23) * specdec__float_from_bits((whole - half - 1u) << 23);
 }
@@ -3280,8 +3289,8 @@ typedef struct specdec__kernels {
 } specdec__kernels;
 
 /* What an instruction set has to define before it includes >>lanes: sixteen float lanes, V, and the operations on them,
-   as specdec__ISA_name: name, result, parameters. Each has the bits of the scalar one. >>lanes does not compile while one
-   is missing. */
+   as specdec__ISA_name: name, result, parameters. Each has the bits of the scalar one. >>lanes does not compile while
+   one is missing. */
 #define SPECDEC__LANE_OPERATIONS(X, V) \
     X(load, V, (const float *)) \
     X(store, void, (float *, V)) \
@@ -6406,7 +6415,7 @@ SPECDEC__DOTS(dotprod, SPECDEC__DOTPROD)
 SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
 #endif /* aarch64 */
 
-/* --- encoders, four tries at a time ----------------------------------------------------------------------------------- */
+/* --- encoders, four tries at a time ------------------------------------------------------------------------------- */
 
 #ifdef SPECDEC__QUANT_WIDE
 #ifdef __x86_64__
@@ -15364,23 +15373,13 @@ enum { X(operations) = 0 SPECDEC__LANE_OPERATIONS(SPECDEC__LANE_OPERATION, V) };
 #define SPECDEC__TOGETHER 4
 #endif
 
-/* e^x for x <= 88, about 1 ulp; below -87 the result stays at e^-87. Cody-Waite reduction and a degree-6 polynomial. */
+/* specdec__exp for x <= 88; below -87 the result stays at e^-87. */
 SPECDEC__LANE_LONG V X(exp)(V x)
 {
-    const V magic = X(set)(12582912.0f);
     V shifter, n, r, p;
 
     x = X(min)(X(max)(x, X(set)(-87.0f)), X(set)(88.0f));
-    shifter = X(madd)(x, X(set)(1.44269504f), magic);
-    n = X(sub)(shifter, magic);
-    r = X(madd)(n, X(set)(-0.693145752f), x);
-    r = X(madd)(n, X(set)(-1.42860677e-6f), r);
-    p = X(madd)(X(set)(1.3981999e-3f), r, X(set)(8.3333333e-3f));
-    p = X(madd)(p, r, X(set)(4.1666668e-2f));
-    p = X(madd)(p, r, X(set)(1.6666667e-1f));
-    p = X(madd)(p, r, X(set)(0.5f));
-    p = X(madd)(p, r, X(set)(1.0f));
-    p = X(madd)(p, r, X(set)(1.0f));
+    SPECDEC__EXP(x, shifter, n, r, p, X(madd), X(set), X(sub));
     return X(scale2)(p, shifter);
 }
 

@@ -1123,6 +1123,24 @@ static void test_tables(void)
     }
 }
 
+/* x from -60 to 0 in uneven steps; further down what weights takes off, e^-87, shows. */
+static void check_exp(const specdec__kernels *kernels)
+{
+    float x[64], p[64];
+    uint32_t bits;
+    int i, bad = 0;
+
+    for (bits = 0x80000000u; bits < specdec__bits_from_float(-60.0f); bits += 64 * 4999) {
+        for (i = 0; i < 64; i++)
+            x[i] = specdec__float_from_bits(bits + (uint32_t)i * 4999 < specdec__bits_from_float(-60.0f)
+                                                ? bits + (uint32_t)i * 4999 : bits);
+        kernels->weights(x, 64, 0, 1, p);
+        for (i = 0; i < 64; i++)
+            bad += specdec__bits_from_float(p[i]) != specdec__bits_from_float(specdec__exp(x[i]));
+    }
+    CHECK_EQUAL_INT(bad, 0);
+}
+
 static void test_kernels(void)
 {
     specdec_error error = {SPECDEC_OK, ""};
@@ -1144,6 +1162,8 @@ static void test_kernels(void)
                 memset(kernels.multiply, 0, sizeof kernels.multiply);
                 check_multiply(&scalar, &kernels);
             }
+            TEST("there is one exp: that of the lanes gives the bits of the scalar one");
+            check_exp(&kernels);
             TEST("rows of logits are sampled from in the same way with every instruction set");
             check_vocabulary(&scalar, &kernels);
         }

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// Writes the table of character classes (letters by case, numbers, white space, marks) that the BPE pre-tokenizers need.
+// Writes the table of character classes (letters by case, numbers, white space, marks) that BPE pre-tokenizers need.
 //
 //   node tools/make-unicode.js              prints the table
 //   node tools/make-unicode.js specdec.h    replaces the lines between the BEGIN and END marks of that file
