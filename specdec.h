@@ -9191,6 +9191,7 @@ static const specdec__architecture specdec__architectures[] = {
     {"llama", 0, SPECDEC__SILU, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0},
     {"qwen2", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 1, 0, -1, 0, 0, 0, 0, 0},
     {"qwen3", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 1, 0, -1, 0, 0, 0, 0, 0},
+    {"gemma", 1, SPECDEC__GELU, 0, 0, 1, 0, -1, 0, 1, 0, 0, 0},
     {"gemma2", 1, SPECDEC__GELU, SPECDEC__AFTER, 0, 2, 1, 4096, 0, 1, 46, 50, 30},
     {"gemma3", 1, SPECDEC__GELU, SPECDEC__AFTER | SPECDEC__QK_NORM, 0, 6, 31, 0, 10000, 1, 62, 0, 0},
     {"phi3", 1, SPECDEC__SILU, 0, 3, 1, 1, 1 << 30, 0, 0, 0, 0, 0},
