@@ -9590,15 +9590,15 @@ static specdec_result specdec__model_frequencies(specdec__model *m, int which, f
 
 static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    static const char *const factors[] = {"rope_freqs.weight", "rope_factors_short.weight"}, *const far = "rope_factors_long.weight";
+    static const char *const factors[] = {"rope_freqs.weight", "rope_factors_short.weight"}, *const longer = "rope_factors_long.weight";
     float other = m->architecture->base;
     specdec__gguf_tensor unused;
     specdec__rope rope;
     specdec_result r = specdec__model_rope_scaling(m, &rope, error);
-    const int has_long = specdec__gguf_find_tensor(&m->gguf, far, &unused);
+    const int has_long = specdec__gguf_find_tensor(&m->gguf, longer, &unused);
 
     if (r || (r = specdec__model_frequencies(m, SPECDEC__ROPE, m->rope_base, rope.divisor, factors[has_long > 0], arena, error)) != SPECDEC_OK ||
-        (has_long && (r = specdec__model_frequencies(m, SPECDEC__ROPE_LONG, m->rope_base, rope.divisor, far, arena, error)) != SPECDEC_OK))
+        (has_long && (r = specdec__model_frequencies(m, SPECDEC__ROPE_LONG, m->rope_base, rope.divisor, longer, arena, error)) != SPECDEC_OK))
         return r;
     m->rope_scale[SPECDEC__ROPE] = m->rope_scale[SPECDEC__ROPE_LONG] = rope.attention;
     if (rope.yarn) {

@@ -777,7 +777,7 @@ static void check_reach(int window)
     enum { COUNT = 700 };
     static int32_t tokens[COUNT];
     maker_recipe r;
-    float *row, far = 0, near = 0;
+    float *row, lacking = 0, whole = 0;
     int vocab, at, i, more;
     rig g;
 
@@ -797,14 +797,14 @@ static void check_reach(int window)
         specdec__view_truncate(&g.other, &g.context.kv, 0);
         run_chain(&g, &g.other, tokens + COUNT - window + more, window - more, 0);
         for (i = 0; i < vocab; i++) {
-            float *off = more ? &far : &near, d = fabsf(row[i] - g.context.logits[(size_t)(window - more - 1) * (size_t)vocab + (size_t)i]);
+            float *off = more ? &lacking : &whole, d = fabsf(row[i] - g.context.logits[(size_t)(window - more - 1) * (size_t)vocab + (size_t)i]);
 
             *off = d > *off ? d : *off;
         }
     }
-    if (!(near < 1e-4f && far > 10 * near))
-        fprintf(stderr, "window %d: off by %g, and with a key less by %g\n", window, (double)near, (double)far);
-    CHECK(near < 1e-4f && far > 10 * near);
+    if (!(whole < 1e-4f && lacking > 10 * whole))
+        fprintf(stderr, "window %d: off by %g, and with a key less by %g\n", window, (double)whole, (double)lacking);
+    CHECK(whole < 1e-4f && lacking > 10 * whole);
     free(row);
     close_rig(&g);
 }
