@@ -466,6 +466,18 @@ SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
    text, so only specdec_next ends at them. */
 SPECDEC_DEF specdec_result specdec_step(specdec *engine, const int32_t **tokens, int *count);
 
+/* Why an answer ended. */
+typedef enum specdec_stop {
+    SPECDEC_STOP_NONE,    /* it has not, or nobody was told yet: DONE says that it has */
+    SPECDEC_STOP_END,     /* by a token that ends texts; it is the last of specdec_tokens */
+    SPECDEC_STOP_STRING,  /* by a stop string */
+    SPECDEC_STOP_LIMIT,   /* max_tokens */
+    SPECDEC_STOP_CONTEXT  /* the context is full */
+} specdec_stop;
+
+/* Why the last answer ended. *which, if not NULL: the number of the stop string in config.stop, or -1. */
+SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
+
 /* All tokens so far: prompts and answers. */
 SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, int *count);
 
@@ -8899,7 +8911,7 @@ typedef struct specdec__stop_scan {
     int count;
     int held_of;  /* the string of which the beginning is held back */
     size_t held;  /* bytes held back */
-    int stopped;
+    int stopped;  /* 1 + the number of the string that was found; 0: none was */
 } specdec__stop_scan;
 
 /* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty, too long, or one too many. */
@@ -8935,7 +8947,7 @@ static size_t specdec__stop_byte(specdec__stop_scan *scan, unsigned char next)
         if (string.size > all || !specdec__stop_fits(scan, string, string.size, next) || string.size <= longest)
             continue;
         longest = string.size;
-        scan->stopped = 1;
+        scan->stopped = i + 1;
     }
     for (i = 0; i < scan->count && !scan->stopped; i++)
         for (length = all < scan->strings[i].size ? all : scan->strings[i].size - 1; length > longest; length--)
@@ -14875,13 +14887,18 @@ static specdec_result specdec__engine_step(specdec *e)
     return SPECDEC_OK;
 }
 
-/* Whether the answer ends with what has been handed out. */
-static int specdec__engine_ended(const specdec *e)
+/* Whether, and why, the answer ends with what has been handed out. */
+static specdec_stop specdec__engine_ended(const specdec *e)
 {
-    int limit = e->config.max_tokens;
+    const int limit = e->config.max_tokens, length = e->handed_out - e->answer_from;
 
-    return e->finished || e->stop.stopped || e->handed_out >= e->context || (limit && e->handed_out - e->answer_from >= limit) ||
-           (e->handed_out > e->answer_from && specdec__vocab_is_end(&e->target_model->vocab, e->text[e->handed_out - 1]));
+    if (e->stop.stopped)
+        return SPECDEC_STOP_STRING;
+    if (length > 0 && specdec__vocab_is_end(&e->target_model->vocab, e->text[e->handed_out - 1]))
+        return SPECDEC_STOP_END;
+    if (limit && length >= limit)
+        return SPECDEC_STOP_LIMIT;
+    return e->handed_out >= e->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
 }
 
 /* A pending cancellation ends one call. */
@@ -15089,10 +15106,9 @@ static specdec_result specdec__next_token(specdec *e)
 
     if (!e->count)
         return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "nothing was prompted");
-    if (specdec__engine_ended(e)) {
-        e->finished = 1;
+    e->finished = specdec__engine_ended(e) != SPECDEC_STOP_NONE;
+    if (e->finished)
         return SPECDEC_DONE;
-    }
     if (e->handed_out < e->count)
         return SPECDEC_OK;
     result = specdec__engine_uncancel(e, specdec__engine_step(e));
@@ -15159,6 +15175,13 @@ specdec_result specdec_next(specdec *e, specdec_text *piece)
     piece->bytes = (const char *)e->piece;
     piece->length = written;
     return result;
+}
+
+specdec_stop specdec_stopped(const specdec *e, int *which)
+{
+    if (which)
+        *which = e->finished ? e->stop.stopped - 1 : -1;
+    return e->finished ? specdec__engine_ended(e) : SPECDEC_STOP_NONE;
 }
 
 void specdec_tokens(const specdec *e, const int32_t **tokens, int *count)

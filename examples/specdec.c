@@ -283,14 +283,14 @@ static void drop_end_token(specdec *engine, text *answer_text)
 /* Answers what was asked; says so when the context ended the answer. Returns a status. */
 static int answer_in_talk(talk *t, exchange *e)
 {
-    int before = written, context = context_of(t->engine), status = answer(t->engine, &e->answer);
-    int limited = t->o->limit >= 0 && written - before >= t->o->limit;
+    int status = answer(t->engine, &e->answer);
+    specdec_stop why = specdec_stopped(t->engine, NULL);
 
-    if (status || interrupted || limited)
+    if (status || interrupted)
         return status;
-    if (tokens_of(t->engine) >= context)
-        fprintf(stderr, "%s: the context of %d tokens is full: the answer is cut off\n", program_name, context);
-    else if (t->o->config.show_special)
+    if (why == SPECDEC_STOP_CONTEXT)
+        fprintf(stderr, "%s: the context of %d tokens is full: the answer is cut off\n", program_name, context_of(t->engine));
+    else if (why == SPECDEC_STOP_END && t->o->config.show_special)
         drop_end_token(t->engine, &e->answer);
     return PROGRAM_OK;
 }

@@ -1055,6 +1055,75 @@ static void test_stop(void)
         }
 }
 
+/* The reason of an answer's end, once it has ended; *which as specdec_stopped says. */
+static specdec_stop reason_of(const specdec_config *config, const char *prompt, int *which, int *tokens)
+{
+    specdec_config c = *config;
+    specdec_stop why = SPECDEC_STOP_NONE;
+    specdec_result r = SPECDEC_OK;
+    specdec_text piece;
+    const int32_t *all;
+    session s;
+
+    *which = -2;
+    CHECK(!open_session(&s, &c));
+    CHECK_EQUAL_INT(specdec_stopped(s.engine, NULL), SPECDEC_STOP_NONE);
+    CHECK(!specdec_prompt(s.engine, prompt, SPECDEC_WHOLE_STRING));
+    while (r == SPECDEC_OK) {
+        CHECK_EQUAL_INT(specdec_stopped(s.engine, which), SPECDEC_STOP_NONE);
+        CHECK_EQUAL_INT(*which, -1);
+        r = specdec_next(s.engine, &piece);
+    }
+    CHECK_EQUAL_INT(r, SPECDEC_DONE);
+    why = specdec_stopped(s.engine, which);
+    specdec_tokens(s.engine, &all, tokens);
+    CHECK(why != SPECDEC_STOP_END || specdec__vocab_is_end(&s.engine->target_model->vocab, all[*tokens - 1]));
+    CHECK_EQUAL_INT(specdec_next(s.engine, &piece), SPECDEC_DONE); /* it stays so, */
+    CHECK_EQUAL_INT(specdec_stopped(s.engine, NULL), why);
+    CHECK(!specdec_rewind(s.engine, 2)); /* until the text goes on */
+    CHECK_EQUAL_INT(specdec_stopped(s.engine, NULL), SPECDEC_STOP_NONE);
+    close_session(&s);
+    return why;
+}
+
+static void test_stopped(void)
+{
+    static answer a;
+    char stop[8] = "";
+    specdec_config c = config_of(PLAIN, NOISY);
+    int which, tokens, plain, seed;
+
+    TEST("an engine says why an answer ended");
+    c.max_tokens = 7;
+    CHECK_EQUAL_INT(reason_of(&c, "hello", &which, &tokens), SPECDEC_STOP_LIMIT);
+    CHECK_EQUAL_INT(which, -1);
+    c.max_tokens = 0;
+    c.context = 40;
+    CHECK_EQUAL_INT(reason_of(&c, "hello", &which, &tokens), SPECDEC_STOP_CONTEXT);
+    CHECK_EQUAL_INT(tokens, 40);
+    CHECK_EQUAL_INT(which, -1);
+    CHECK(answer_to(&c, "hello", &a));
+    memcpy(stop, a.text + a.length / 2, 2);
+    c.stop[0] = "\x01 never";
+    c.stop[1] = stop;
+    CHECK_EQUAL_INT(reason_of(&c, "hello", &which, &tokens), SPECDEC_STOP_STRING);
+    CHECK_EQUAL_INT(which, 1);
+    c = config_of(QUANTISED, -1);
+    c.sampling.temperature = 100;
+    c.max_tokens = 0;
+    for (seed = 1; seed < 200; seed++) {
+        c.sampling.seed = (uint64_t)seed;
+        c.context = 0;
+        if (reason_of(&c, "hello", &which, &tokens) == SPECDEC_STOP_END)
+            break;
+    }
+    CHECK(seed < 200);
+    plain = tokens; /* an end token in the last place of the context, and of the limit, is an end all the same */
+    c.context = plain;
+    CHECK_EQUAL_INT(reason_of(&c, "hello", &which, &tokens), SPECDEC_STOP_END);
+    CHECK_EQUAL_INT(tokens, plain);
+}
+
 static void test_chat(void)
 {
     static answer a, b;
@@ -1550,6 +1619,7 @@ static const struct { const char *name; void (*run)(void); } tests[] = {
     {"progress", test_progress},
     {"limits", test_limits},
     {"stop", test_stop},
+    {"stopped", test_stopped},
     {"chat", test_chat},
     {"failures", test_failures},
     {"rules_alone", test_rules_alone},
