@@ -1060,7 +1060,7 @@ static void test_stop(void)
                 size_t size = strlen(stops[k]);
                 if (size <= end && memcmp(text + end - size, stops[k], size) == 0 && (!found || end - size < cut)) {
                     cut = end - size;
-                    found = 1;
+                    found = 1 + k - first;
                 }
             }
         got = scan_text(stops + first, count, text, length, out, &stopped);
