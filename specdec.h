@@ -1185,7 +1185,7 @@ static specdec_result specdec__os_open_regular(specdec__os_file *file, uint64_t 
 static SPECDEC__UNUSED specdec_result specdec__os_map(specdec__bytes *out, const char *path, specdec_error *error)
 {
     specdec__os_file file;
-    uint64_t size;
+    uint64_t size = 0;
     specdec_result result = specdec__os_open_regular(&file, &size, path, error);
 
     if (result)
@@ -1207,7 +1207,7 @@ static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size
                                                        specdec_error *error)
 {
     specdec__os_file file;
-    uint64_t now;
+    uint64_t now = 0;
     size_t done = 0;
     ptrdiff_t got = 0;
     specdec_result result = specdec__os_open_regular(&file, &now, path, error);
