@@ -1,21 +1,36 @@
 #!/bin/sh
 # run.sh TEST... - runs built tests and .sh ones, adds up what they count, and ends with "N passed, N failed".
-# TEST_WRAPPER goes before every built test: an emulator, for instance.
-passed=0 failed=0
-log=$(mktemp) || exit 1
-trap 'rm -f "$log"' EXIT
+# TEST_WRAPPER goes before every built test: an emulator, for instance. JOBS of them run side by side (1).
 limit="" # a test that hangs is one that fails
 command -v timeout > /dev/null && limit="timeout 1200"
-for test in "$@"; do
-    case $test in
-    *.sh) $limit sh "$test" > "$log" 2>&1 ;;
-    *) $limit $TEST_WRAPPER "$test" > "$log" 2>&1 ;;
+
+if [ "$1" = --one ]; then # FOLDER TEST: what it prints and its status go there
+    log=$2/$(echo "$3" | tr / _)
+    case $3 in
+    *.sh) $limit sh "$3" > "$log" 2>&1 ;;
+    *) $limit $TEST_WRAPPER "$3" > "$log" 2>&1 ;;
     esac
-    status=$?
-    cat "$log"
+    echo $? > "$log.part"
+    mv "$log.part" "$log.status"
+    exit 0
+fi
+
+passed=0 failed=0
+logs=$(mktemp -d) || exit 1
+trap 'rm -rf "$logs"' EXIT
+[ "${JOBS:-1}" = 1 ] || printf '%s\n' "$@" | xargs -P "$JOBS" -n 1 sh "$0" --one "$logs" &
+for test in "$@"; do
+    log=$logs/$(echo "$test" | tr / _)
+    [ "${JOBS:-1}" != 1 ] || sh "$0" --one "$logs" "$test" # in the foreground: Ctrl-C ends it
+    while [ ! -e "$log.status" ]; do
+        kill -0 $! 2> /dev/null || [ -e "$log.status" ] || echo 1 > "$log.status"
+        sleep 0.1 2> /dev/null || sleep 1
+    done
+    read -r status < "$log.status"
+    [ -e "$log" ] && cat "$log"
     # every test reports "name: N passed, N failed, N skipped"
-    counts=$(sed -n 's/^.*: \([0-9][0-9]*\) passed, \([0-9][0-9]*\) failed.*$/\1 \2/p' "$log" | tail -n 1)
-    if [ -z "$counts" ] || { [ $status -ne 0 ] && [ "${counts#* }" = 0 ]; }; then
+    counts=$(sed -n 's/^.*: \([0-9][0-9]*\) passed, \([0-9][0-9]*\) failed.*$/\1 \2/p' "$log" 2> /dev/null | tail -n 1)
+    if [ -z "$counts" ] || { [ "$status" -ne 0 ] && [ "${counts#* }" = 0 ]; }; then
         echo "$test: ended with status $status and without a count"
         failed=$((failed + 1))
     fi
