@@ -10,7 +10,13 @@ if [ "$1" = --one ]; then # FOLDER TEST: what it prints and its status go there
     *.sh) $limit sh "$3" > "$log" 2>&1 ;;
     *) $limit $TEST_WRAPPER "$3" > "$log" 2>&1 ;;
     esac
-    echo $? > "$log.part"
+    status=$?
+    if [ $status -eq 124 ] && [ -n "$TEST_WRAPPER" ]; then # emulators have been seen to lose a wake-up: once more
+        $limit $TEST_WRAPPER "$3" > "$log" 2>&1
+        status=$?
+        echo "(after it had hung once)" >> "$log"
+    fi
+    echo $status > "$log.part"
     mv "$log.part" "$log.status"
     exit 0
 fi
