@@ -7,12 +7,13 @@ command -v timeout > /dev/null && limit="timeout 1200"
 if [ "$1" = --one ]; then # FOLDER TEST: what it prints and its status go there
     log=$2/$(echo "$3" | tr / _)
     case $3 in
-    *.sh) $limit sh "$3" > "$log" 2>&1 ;;
-    *) $limit $TEST_WRAPPER "$3" > "$log" 2>&1 ;;
+    *.sh) run=sh ;;
+    *) run=$TEST_WRAPPER ;;
     esac
+    $limit $run "$3" > "$log" 2>&1
     status=$?
     if [ $status -eq 124 ] && [ -n "$TEST_WRAPPER" ]; then # emulators have been seen to lose a wake-up: once more
-        $limit $TEST_WRAPPER "$3" > "$log" 2>&1
+        $limit $run "$3" > "$log" 2>&1
         status=$?
         echo "(after it had hung once)" >> "$log"
     fi
