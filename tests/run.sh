@@ -12,10 +12,11 @@ if [ "$1" = --one ]; then # FOLDER TEST: what it prints and its status go there
     esac
     $limit $run "$3" > "$log" 2>&1
     status=$?
-    if [ $status -eq 124 ] && [ -n "$TEST_WRAPPER" ]; then # emulators have been seen to lose a wake-up: once more
+    if [ $status -ge 124 ] && [ -n "$TEST_WRAPPER" ]; then # emulated threads have been seen to hang and to crash: once more
+        first=$status
         $limit $run "$3" > "$log" 2>&1
         status=$?
-        echo "(after it had hung once)" >> "$log"
+        echo "(after it had ended with status $first once)" >> "$log"
     fi
     echo $status > "$log.part"
     mv "$log.part" "$log.status"
