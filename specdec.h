@@ -9810,6 +9810,7 @@ typedef struct specdec__pages {
     unsigned char *memory;
     int *free;          /* (free_count) pages that no view has */
     int *views;         /* (count) how many views have a part in it */
+    int touched;        /* pages that were ever handed out: the first ones, as fresh ones go in order */
 } specdec__pages;
 
 typedef struct specdec__kv {
@@ -9948,7 +9949,8 @@ static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
             memset(spare, 0, sizeof *spare);
             spare->page = pages->free[--pages->free_count];
             pages->views[spare->page] = 1;
-            memset(pages->memory + (size_t)spare->page * pages->bytes, 0, pages->bytes); /* memory is used when it is needed */
+            if (spare->page == pages->touched) /* memory is cleared, and so used, when it is first needed */
+                memset(pages->memory + (size_t)pages->touched++ * pages->bytes, 0, pages->bytes);
             s->spare++;
         }
     }

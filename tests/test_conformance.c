@@ -295,15 +295,15 @@ static void check_case(const char *folder, const char *name, double peer, const 
         TEST("a conformance model's logits are the same bits whatever the width, threads, tree, layout and instruction set");
         check_ways(&s, SPECDEC__KV_F32, expected, vocab, quick ? 41 : 11);
         free(expected);
-        TEST("an 8-bit cache of keys and values adds no more than 0.002 to the mean KL, or 0.001 and as much as the rest");
+        TEST("an 8-bit cache of keys and values adds no more than 0.002 to the mean KL, or as much as all the rest where that is more");
         expected = reference(&s, SPECDEC__KV_Q8_0, &vocab);
         CHECK(expected != NULL);
         if (expected && exact_size == (size_t)count * (size_t)vocab * 4) {
             const double eight = mean_kl((const float *)(const void *)exact, expected, count, vocab);
 
-            if (!(eight <= kl + 0.001 + fmax(kl, 0.001)))
+            if (!(eight <= kl + fmax(kl, 0.002)))
                 fprintf(stderr, "%s: mean KL %.3g with an 8-bit cache, %.3g without\n", name, eight, kl);
-            CHECK(eight <= kl + 0.001 + fmax(kl, 0.001));
+            CHECK(eight <= kl + fmax(kl, 0.002));
         }
         free(expected);
     }
@@ -563,13 +563,41 @@ static float *rows_alone(const rig *g, const int32_t *tokens, int count, int kv,
     return reference(&s, kv, vocab);
 }
 
+/* Four more tokens of two texts in one step: node 2i is the first view's, 2i + 1 the other's. */
+static void run_both(rig *g, const int32_t *first, const int32_t *other)
+{
+    int32_t tokens[8], parents[8];
+    specdec_error error = {SPECDEC_OK, ""};
+    specdec__view *views[8];
+    specdec__batch batch;
+    int i;
+
+    for (i = 0; i < 8; i++) {
+        views[i] = i % 2 ? &g->other : &g->context.view;
+        tokens[i] = (i % 2 ? other : first)[views[i]->length + i / 2];
+        parents[i] = i < 2 ? -1 : i - 2;
+    }
+    memset(&batch, 0, sizeof batch);
+    batch.n = 8;
+    batch.tokens = tokens;
+    batch.parents = parents;
+    batch.views = views;
+    CHECK_EQUAL_INT(specdec__forward(&g->context, &batch, &error), SPECDEC_OK);
+}
+
+static void commit_both(rig *g)
+{
+    static const int path[] = {0, 1, 2, 3};
+
+    specdec__view_commit(&g->context.view, &g->context.kv, path, 4);
+    specdec__view_commit(&g->other, &g->context.kv, path, 4);
+}
+
 /* Two streams in the steps of one context: each gives what it gives alone. */
 static void test_views(void)
 {
     enum { COUNT = 100 };
-    static int32_t tokens[2][COUNT], batch_tokens[8], parents[8];
-    specdec_error error = {SPECDEC_OK, ""};
-    specdec__view *views[8];
+    static int32_t tokens[2][COUNT];
     maker_recipe r;
     float *expected[2];
     int vocab = 0, i, j, good;
@@ -583,26 +611,12 @@ static void test_views(void)
         random_text(tokens[i], COUNT, 3 + (uint64_t)i);
         expected[i] = rows_alone(&g, tokens[i], COUNT, SPECDEC__KV_F16, &vocab);
     }
-    for (j = 0; j + 4 <= COUNT && good; j += 4) { /* node 2i of view 0, 2i + 1 of view 1 */
-        specdec__batch batch;
-        static const int path[] = {0, 1, 2, 3};
-
-        for (i = 0; i < 8; i++) {
-            views[i] = i % 2 ? &g.other : &g.context.view;
-            batch_tokens[i] = tokens[i % 2][j + i / 2];
-            parents[i] = i < 2 ? -1 : i - 2;
-        }
-        memset(&batch, 0, sizeof batch);
-        batch.n = 8;
-        batch.tokens = batch_tokens;
-        batch.parents = parents;
-        batch.views = views;
-        CHECK_EQUAL_INT(specdec__forward(&g.context, &batch, &error), SPECDEC_OK);
+    for (j = 0; j + 4 <= COUNT && good; j += 4) {
+        run_both(&g, tokens[0], tokens[1]);
         for (i = 0; i < 8; i++)
             good &= memcmp(g.context.logits + (size_t)i * (size_t)vocab, expected[i % 2] + (size_t)(j + i / 2) * (size_t)vocab, (size_t)vocab * 4) == 0;
         CHECK(good);
-        specdec__view_commit(&g.context.view, &g.context.kv, path, 4);
-        specdec__view_commit(&g.other, &g.context.kv, path, 4);
+        commit_both(&g);
     }
     free(expected[0]);
     free(expected[1]);
@@ -705,11 +719,7 @@ static void check_parts(int kv)
 static void check_left_page(void)
 {
     enum { SHARED = 100, AHEAD = 372 /* by four more tokens it leaves its second page */ };
-    static const int path[] = {0, 1, 2, 3};
-    static int32_t tokens[AHEAD + 4], batch_tokens[8], parents[8];
-    specdec_error error = {SPECDEC_OK, ""};
-    specdec__view *views[8];
-    specdec__batch batch;
+    static int32_t tokens[AHEAD + 4];
     maker_recipe r;
     float *expected;
     int vocab, i;
@@ -728,19 +738,8 @@ static void check_left_page(void)
     CHECK(specdec__view_share(&g.other, &g.context.kv, &g.context.view, 0, SHARED));
     for (; i < AHEAD; i += 4)
         run_chain(&g, &g.context.view, tokens + i, 4, 4);
-    for (i = 0; i < 8; i++) {
-        views[i] = i % 2 ? &g.other : &g.context.view;
-        batch_tokens[i] = tokens[views[i]->length + i / 2];
-        parents[i] = i < 2 ? -1 : i - 2;
-    }
-    memset(&batch, 0, sizeof batch);
-    batch.n = 8;
-    batch.tokens = batch_tokens;
-    batch.parents = parents;
-    batch.views = views;
-    CHECK_EQUAL_INT(specdec__forward(&g.context, &batch, &error), SPECDEC_OK);
-    specdec__view_commit(&g.context.view, &g.context.kv, path, 4);
-    specdec__view_commit(&g.other, &g.context.kv, path, 4);
+    run_both(&g, tokens, tokens);
+    commit_both(&g);
     run_chain(&g, &g.other, tokens + SHARED + 4, 4, 4);
     CHECK(memcmp(g.context.logits, expected + (size_t)(SHARED + 4) * (size_t)vocab, (size_t)(4 * vocab) * 4) == 0);
     specdec__view_truncate(&g.other, &g.context.kv, 0);
