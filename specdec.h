@@ -2691,8 +2691,7 @@ SPECDEC__INLINE void specdec__quant_try_two(int pairs, const specdec__pair *valu
 }
 
 /* Where there are kernels for AVX2, >>kernel has a copy for it of what encoders spend their time on, too. */
-#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC__QUANT_WIDE) && \
-    (!defined(_WIN32) || defined(SPECDEC_WINDOWS_AVX))
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC__QUANT_WIDE)
 #define SPECDEC__QUANT_WIDE
 #endif
 #ifdef SPECDEC__QUANT_WIDE
@@ -6624,7 +6623,7 @@ static void specdec__quant_try(int pairs, const specdec__pair *value, const spec
                                const double *inverse, specdec__quant_trial *trial)
 {
 #ifdef SPECDEC__WIDE
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    if (SPECDEC__OS_WIDE_STACK && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         specdec__wide_tries(pairs, value, weight, weighted, low, high, tries, inverse, trial);
         return;
     }
@@ -15518,6 +15517,8 @@ int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf
     if (!gguf || !place || !pair)
         return 0;
     c = specdec__gguf_place(gguf, *place, gguf->pairs_at, gguf->tensors_at);
+    if (c.bad) /* none left */
+        return 0;
     from = c.at;
     pair->key = specdec__cursor_string(&c);
     pair->value = specdec__cursor_value(&c);
