@@ -12,8 +12,8 @@
          specdec_config config = {0};                    // zero means "the good default", everywhere
          config.target.path = "model.gguf";
          config.draft.path = "small-model.gguf";         // optional: same vocabulary
-         specdec_memory_needed(&config, &bytes);
-         specdec_init(&engine, &config, malloc(bytes), bytes);
+         specdec_memory_needed(&config, &bytes, &error);
+         specdec_init(&engine, &config, malloc(bytes), bytes, &error);
          specdec_prompt(engine, "Once upon a time", SPECDEC_WHOLE_STRING);
          while (specdec_next(engine, &piece) == SPECDEC_OK)
              fwrite(piece.bytes, 1, piece.length, stdout);
@@ -33,9 +33,9 @@
    STEP BY STEP
 
      1. Fill a specdec_config. 2. specdec_memory_needed says how many bytes. 3. Get them anywhere: malloc, a static array, huge
-     pages. 4. specdec_init. 5. specdec_prompt or specdec_chat. 6. specdec_next until it is not SPECDEC_OK. 7. Again from 5, or
-     specdec_rewind first. 8. specdec_deinit; then the block is yours again.
-     Lower doors: specdec_step (tokens), specdec_forward (logits), specdec_model_init (one model, many engines), and the plain
+     pages. 4. specdec_init. 5. specdec_prompt or specdec_chat. 6. specdec_next until it is not SPECDEC_OK; specdec_stopped says
+     why. 7. Again from 5; specdec_rewind or specdec_set first, if wanted. 8. specdec_deinit; then the block is yours again.
+     Lower doors: specdec_step (tokens), specdec_logits (logits), specdec_model_init (one model, many engines), and the plain
      functions on arrays (specdec_sample_..., specdec_tree_..., specdec_verify_...), which need no engine.
 
    MEMORY
@@ -58,8 +58,8 @@
 
    ERRORS
 
-     Every call that can fail returns a specdec_result; a text says which tensor, key or token (specdec_last_error before there is
-     an engine, specdec_error_text afterwards). Nothing aborts. Files are checked byte by byte before they are believed. A failed
+     Every call that can fail returns a specdec_result; a text says which tensor, key or token (in a specdec_error, or, once there is
+     an engine, by specdec_error_text). Nothing aborts. Files are checked byte by byte before they are believed. A failed
      call leaves the engine as it was.
 
    CONTENTS (search for the marker)
@@ -99,7 +99,8 @@ extern "C" {
                        Debian and MSYS2, or is given -Wa,-muse-unaligned-vector-move. clang needs no such word
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
-#define SPECDEC_VERSION "0.1.0"
+#define SPECDEC_VERSION "0.2.0"
+#define SPECDEC_VERSION_NUMBER 200 /* major * 10000 + minor * 100 + patch */
 
 #ifndef SPECDEC_MAX_THREADS
 #define SPECDEC_MAX_THREADS 64
@@ -124,7 +125,7 @@ extern "C" {
     X(ERROR_UNSUPPORTED, "well-formed, but of a kind that is not supported") \
     X(ERROR_MISMATCH, "target and draft do not belong together") \
     X(ERROR_CONTEXT, "the text does not fit into the context") \
-    X(ERROR_CANCELLED, "cancelled by specdec_cancel") \
+    X(ERROR_CANCELLED, "cancelled by specdec_cancel or the progress hook") \
     X(ERROR_SYSTEM, "the operating system refused a thread")
 
 typedef enum specdec_result {
@@ -145,27 +146,315 @@ typedef struct specdec_error {
 /* The constant text of a result: "the memory block is too small". */
 SPECDEC_DEF const char *specdec_result_text(specdec_result result);
 
-/* "0.1.0": of the implementation that was linked. */
+/* "0.2.0": of the implementation that was linked. */
 SPECDEC_DEF const char *specdec_version(void);
 
-/* ---- Sampling: from a row of logits to tokens. ------------------------------------------------------------------- */
+/* ---- Configuration: what an engine is made of. --------------------------------------------------------------------------- */
 
-/* How tokens are chosen. {0} is greedy decoding. In llama.cpp's order: penalty, top-k, top-p, min-p, temperature. */
+typedef struct specdec specdec;             /* an engine and its text; lives in the caller's memory block, as does all it needs */
+typedef struct specdec_model specdec_model; /* a prepared model that several engines share */
+
+/* Where a model comes from: the first of these that is set. */
+typedef struct specdec_source {
+    const specdec_model *model; /* prepared by specdec_model_init; must outlive the engine */
+    const void *data;           /* a whole GGUF in memory (flash, an array), size bytes; must outlive the engine */
+    size_t size;
+    const char *path;           /* a GGUF file. It is mapped, and a mapped file that shrinks kills the process (SIGBUS), */
+    int copy;                   /* unless this is not 0: then it is read into the block, which grows by its size */
+} specdec_source;
+
+/* Called from the thread that called the library. Any may be NULL. */
+typedef struct specdec_hooks {
+    void *user_data;
+    /* done of total units of what: "repack" (matrices, in specdec_init), "prefill" (tokens, in specdec_prompt and the like).
+       Anything but 0 ends that call with SPECDEC_ERROR_CANCELLED. */
+    int (*progress)(void *user_data, const char *what, int done, int total);
+    /* One line on what the engine is made of, or on what it does without. No newline; gone after the call. */
+    void (*log)(void *user_data, const char *line);
+} specdec_hooks;
+
+/* What is added to the logit of a token; -INFINITY forbids it. */
+typedef struct specdec_bias {
+    int32_t token;
+    float bias;
+} specdec_bias;
+
+/* How tokens are chosen. {0} is greedy decoding. In llama.cpp's order: bias, penalty, top-k, top-p, min-p, temperature. */
 typedef struct specdec_sampling {
-    float temperature;         /* 0: greedy, everything below but the penalty is then ignored */
+    float temperature;         /* 0: greedy, everything below but penalty and biases is then ignored */
     int32_t top_k;             /* keep the k best; 0: off */
     float top_p;               /* keep the fewest best that hold this probability (of what top_k left); 0 or 1: off */
     float min_p;               /* keep those at least this probable, relative to the best; 0: off */
     float repetition_penalty;  /* positive logits of recent tokens are divided by it, others multiplied; 0 or 1: off */
     int32_t repetition_window; /* how many recent tokens that looks at; 0: 64, -1: all that are handed over */
     uint64_t seed;             /* the text is a function of prompt, target and seed; with the rules of rejection also of the trees */
+    const specdec_bias *biases; /* [bias_count]; a token that is named twice gets both; ids outside the vocabulary are skipped */
+    int bias_count;
 } specdec_sampling;
 
-/* A token and what it is ranked by: a logit, or a logit with its noise. */
+#define SPECDEC_STOP_STRINGS 8 /* at once; each has 1 to 256 bytes */
+
+/* How a text goes on. {0} is good: greedily, until the model ends it. What it points to must stay valid until other
+   settings replace it. */
+typedef struct specdec_settings {
+    specdec_sampling sampling;
+    int max_tokens;                         /* after each prompt; 0: as many as the context holds */
+    const char *stop[SPECDEC_STOP_STRINGS]; /* strings that end the answer and are not part of it; the first NULL ends the list */
+    int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
+} specdec_settings;
+
+/* The drafters: X(name, kind in >>draft, name on command lines).
+   SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth);
+   SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training. */
+#define SPECDEC_DRAFTERS(X) \
+    X(MODEL, model, "draft") \
+    X(NGRAM, ngram, "ngram")
+
+/* Where guesses come from. */
+typedef enum specdec_drafting {
+    SPECDEC_DRAFT_AUTO, /* all drafters, at every step in the tree that pays best by what was measured, or none */
+    SPECDEC_DRAFT_OFF,  /* one token a step, even with a draft model */
+#define SPECDEC__DRAFTER(NAME, kind, name) SPECDEC_DRAFT_##NAME,
+    SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
+#undef SPECDEC__DRAFTER
+    SPECDEC_DRAFT_COUNT
+} specdec_drafting;
+
+/* How guesses are accepted. All are lossless: coupled gives the very text of plain decoding with the same seed; the next four,
+   for comparison, texts of the same distribution, from the draft model alone. At temperature 0 all are one and the same.
+   Sequoia, SpecInfer and SpecTr ask for children drawn from the draft's distribution as said, and for a tree whose shape does
+   not depend on the drawn tokens (on probabilities it may). */
+typedef enum specdec_rule {
+    SPECDEC_RULE_COUPLED,   /* any children; target and draft choose with the same noise: Daliri et al. 2024, arXiv 2408.07978 */
+    SPECDEC_RULE_SEQUOIA,   /* children without replacement (specdec_sample_top): Chen et al. 2024, arXiv 2402.12374 */
+    SPECDEC_RULE_SPECINFER, /* children with replacement: Miao et al. 2024, arXiv 2305.09781 */
+    SPECDEC_RULE_SPECTR,    /* children with replacement, k-sequential selection: Sun et al. 2023, arXiv 2310.15141 */
+    SPECDEC_RULE_TOP_K,     /* any children; the target draws and a child that equals its token is accepted */
+    SPECDEC_RULE_GREEDY,    /* any children; the target's most probable token, the lowest of equals. Not for engines: theirs
+                               is temperature 0 */
+    SPECDEC_RULE_COUNT
+} specdec_rule;
+
+/* How the draft model's trees come about. The text is the same with all where the rule promises that. */
+typedef enum specdec_policy {
+    SPECDEC_POLICY_STATIC,  /* from tables, by acceptance so far: Sequoia, Chen et al. 2024, arXiv 2402.12374 */
+    SPECDEC_POLICY_DYNAMIC, /* grown level by level from the draft's own probabilities: EAGLE-2, Li et al. 2024, arXiv 2406.16858;
+                               OPT-Tree, Wang et al. 2024, arXiv 2406.17276. Coupled and top-k; the other rules stay static */
+    SPECDEC_POLICY_COUNT
+} specdec_policy;
+
+#define SPECDEC_MAX_LOGPROBS 64
+
+/* Everything about an engine. {0} with a target is a good configuration. Texts must stay valid while the engine lives. */
+typedef struct specdec_config {
+    specdec_source target;
+    specdec_source draft;       /* optional; its vocabulary must be the target's */
+    specdec_settings settings;  /* of the text; specdec_set changes them */
+    int context;                /* tokens, prompt included, at most 2^24; 0: the model's own, at most 4096 */
+    int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
+    int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
+    int weights_in_place;       /* not 0: matrices are not repacked into the block: slower, but needs no memory for them */
+    int vocabulary_only;        /* not 0, for specdec_model_init: no weights, only what specdec_tokenize needs */
+    int logprobs;               /* k > 0: log-probabilities of written tokens are kept, and the k best beside each; at most 64.
+                                   8 (k + 1) bytes for each token of the context */
+    const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
+    const char *isa;            /* instruction set by name; NULL: the best this CPU has. All give the same bits */
+    const char *chat_format;    /* "zephyr", "chatml", "llama2", "llama3", "mistral", "gemma", "phi3", "phi4",
+                                   "phi4-mini", "granite"; NULL: as the model says */
+    specdec_drafting drafting;
+    specdec_rule rule;
+    specdec_policy policy;
+    int tree_size;              /* nodes of the token tree, root included, 2..64; 0: 8 (auto: up to 32) */
+    int tree_depth;             /* its levels, root included; as deep as the size: a chain; 0: 5 (auto: up to 12), or the size */
+    specdec_hooks hooks;
+} specdec_config;
+
+/* ---- An engine: made, used, given back. ----------------------------------------------------------------------------------
+
+   Calls on an engine leave the text of what failed in it (specdec_error_text); those before there is one write to *error, which
+   may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT. */
+
+/* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models.
+   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT. */
+SPECDEC_DEF specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
+
+/* Makes an engine inside memory (any alignment), which stays its own until specdec_deinit; starts the threads, repacks the
+   weights. Nothing is allocated, then or later. Errors: those above, MEMORY, MISMATCH (and which token), SYSTEM, CANCELLED (by
+   the progress hook). */
+SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
+                                        specdec_error *error);
+
+/* Stops the threads and unmaps the files. NULL is allowed. */
+SPECDEC_DEF void specdec_deinit(specdec *engine);
+
+/* Text of an engine's last failed call; "" if none has failed. */
+SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
+
+/* Changes how the text goes on, from the next token that is handed out: tokens that were verified with another sampling are
+   forgotten. max_tokens counts from the last prompt. Bytes that may begin a stop string and were held back for that are looked at
+   anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed then. */
+SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *settings);
+
+/* What is set. */
+SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *settings);
+
+#define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
+
+/* Appends text to what the model sees, the first time behind the token that begins texts, and runs the model over it.
+   Control tokens are not recognised in it. A failed call changes nothing. At most 16 bytes for each token of the context.
+   Errors: ARGUMENT (empty at the very beginning, unless a token begins texts), CONTEXT (too long), CANCELLED. */
+SPECDEC_DEF specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
+
+/* The same with token ids. */
+SPECDEC_DEF specdec_result specdec_prompt_tokens(specdec *engine, const int32_t *tokens, int count);
+
+typedef enum specdec_role { SPECDEC_SYSTEM, SPECDEC_USER, SPECDEC_ASSISTANT } specdec_role;
+
+typedef struct specdec_message {
+    specdec_role role;
+    const char *text;
+    size_t length; /* or SPECDEC_WHOLE_STRING */
+} specdec_message;
+
+/* Appends messages in the model's chat format, and what makes the model answer; all in all at most 16 bytes for each token of the
+   context. Control tokens are recognised, also inside the messages: clean what comes from strangers. Errors: as specdec_prompt;
+   UNSUPPORTED when the format is not known. */
+SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
+
+/* A piece of text: valid until the next call; whole UTF-8 characters, not terminated. */
+typedef struct specdec_text {
+    const char *bytes;
+    size_t length;
+} specdec_text;
+
+/* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a new
+   prompt may follow. A step verifies several tokens; they are handed out one by one. Errors: CANCELLED, ARGUMENT (nothing
+   was prompted). */
+SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
+
+/* The same one door lower: one step, all its tokens. *tokens stays valid until the next call. Stop strings are matched in
+   text, so only specdec_next ends at them. */
+SPECDEC_DEF specdec_result specdec_step(specdec *engine, const int32_t **tokens, int *count);
+
+/* Why an answer ended. */
+typedef enum specdec_stop {
+    SPECDEC_STOP_NONE,     /* it has not, or nobody was told yet: DONE says that it has */
+    SPECDEC_STOP_END,      /* by a token that ends texts; it is the last of specdec_tokens */
+    SPECDEC_STOP_STRING,   /* by a stop string */
+    SPECDEC_STOP_LIMIT,    /* max_tokens */
+    SPECDEC_STOP_CONTEXT,  /* the context is full */
+    SPECDEC_STOP_CANCELLED /* it has not ended, but the last call was cancelled */
+} specdec_stop;
+
+/* Why the last answer ended. *which, if not NULL: the token that ended it, or the number of the stop string in the settings
+   that it ended by; else -1. */
+SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
+
+/* All tokens so far: prompts and answers. */
+SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, int *count);
+
+/* Forgets all but the first count tokens; what was computed for them stays. Errors: ARGUMENT. */
+SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
+
+/* Makes the running (or next) prompt or step return SPECDEC_ERROR_CANCELLED within a layer's time. Callable from any
+   thread and from signal handlers. The text stays as it was before that call; going on is allowed. */
+SPECDEC_DEF void specdec_cancel(specdec *engine);
+
+/* A token and a number that it is ranked by: a logit, a logit with its noise, a log-probability. */
 typedef struct specdec_candidate {
     int32_t token;
     float logit;
 } specdec_candidate;
+
+/* What the model thought where a token was written: natural logarithms of probabilities, of the model itself, before biases,
+   penalties, filters and temperature. */
+typedef struct specdec_logprob {
+    int32_t token;
+    float logprob;
+    const specdec_candidate *best; /* [count], most probable first, equals by token; valid until the next call */
+    int count;                     /* config.logprobs, or fewer when the vocabulary is smaller */
+} specdec_logprob;
+
+/* That of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted, or config.logprobs is 0. */
+SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_logprob *logprob);
+
+/* Logits after the text and after any nodes behind it, in one step: row 0 of logits[(count + 1) * vocabulary] is the one after
+   the text so far (zeros while there is none), row 1 + i the one after node i. parents[i] < i, or -1 for children of the text's
+   last token. tokens and parents may be NULL when count is 0; logits may be NULL: then the step is made, for its time. Nothing
+   of the engine's text changes. At most as many nodes as the larger of batch and tree_size. Errors: ARGUMENT, CONTEXT,
+   CANCELLED. */
+SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count, float *logits);
+
+/* As specdec_prompt_tokens, with a row after each of these tokens: logits[count * vocabulary]. When it fails, what it has
+   written there is of no use. */
+SPECDEC_DEF specdec_result specdec_prompt_logits(specdec *engine, const int32_t *tokens, int count, float *logits);
+
+#define SPECDEC_STATS_TREES 12 /* shapes that are told apart */
+
+/* Trees of one size that were verified; a step of plain decoding has one node and one level. */
+typedef struct specdec_tree_count {
+    int32_t nodes, levels; /* root included */
+    int64_t steps;
+} specdec_tree_count;
+
+/* What the engine has done since it was made. Seconds are 0 without a clock. */
+typedef struct specdec_stats {
+    int64_t prompt_tokens, tokens;      /* read, written */
+    int64_t steps;                      /* of writing; tokens / steps: tokens a step */
+    int64_t drafted, accepted;          /* nodes of the trees but their roots */
+    int64_t offered_by_rank[8], accepted_by_rank[8]; /* children of a reached node, by rank 1..8 */
+    double prompt_seconds, first_token_seconds;      /* reading; from the last prompt call to its first token */
+    double seconds, draft_seconds, verify_seconds;   /* writing in all, drafting, target forward */
+    int64_t steps_by_width[7];          /* forward steps of 1, 2, 3..4, 5..8, 9..16, 17..32, 33..64 nodes */
+    int64_t steps_by_drafter[SPECDEC_DRAFT_COUNT]; /* by specdec_drafting: steps whose tree had nodes of that drafter */
+    specdec_tree_count trees[SPECDEC_STATS_TREES]; /* most frequent first */
+    int64_t steps_other_trees;          /* with these, trees[].steps sum up to steps */
+} specdec_stats;
+
+SPECDEC_DEF void specdec_get_stats(const specdec *engine, specdec_stats *stats);
+
+/* What an engine is made of. */
+typedef struct specdec_info {
+    const char *isa, *kv, *chat_format; /* chat_format is NULL when none was recognised */
+    int threads, context, vocabulary, layers, embedding;
+    size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
+    uint64_t products_per_token;                 /* multiply-adds in matrices */
+} specdec_info;
+
+SPECDEC_DEF void specdec_get_info(const specdec *engine, specdec_info *info);
+
+/* The target's model, for the calls below; as long-lived as the engine. */
+SPECDEC_DEF const specdec_model *specdec_get_model(const specdec *engine);
+
+/* ---- A model without an engine: one for many engines, or only to tokenise. ----------------------------------------------- */
+
+/* The same three steps. Only target, threads, weights_in_place, vocabulary_only, isa and hooks of the config count. */
+SPECDEC_DEF specdec_result specdec_model_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_model_init(specdec_model **model, const specdec_config *config, void *memory, size_t bytes,
+                                              specdec_error *error);
+SPECDEC_DEF void specdec_model_deinit(specdec_model *model);
+
+/* What specdec_tokenize shall do besides; they add up. */
+enum {
+    SPECDEC_TOKENIZE_BEGIN = 1,  /* put the token that begins texts first, if the model wants one (add_bos_token) */
+    SPECDEC_TOKENIZE_END = 2,    /* put the token that ends texts last, if the model wants one (add_eos_token) */
+    SPECDEC_TOKENIZE_SPECIAL = 4 /* recognise control tokens that are written in the text, as it does user-defined ones */
+};
+
+/* Bytes of working memory for any text of so many bytes: about 13 for each. */
+SPECDEC_DEF size_t specdec_tokenize_memory(const specdec_model *model, size_t length);
+
+/* Text to token ids, with working memory of the caller's. *count is how many there are, also when capacity is too small
+   (BUFFER). At most 4 a byte and 5 more. Errors also: ARGUMENT, MEMORY. */
+SPECDEC_DEF specdec_result specdec_tokenize(const specdec_model *model, const char *text, size_t length, int flags,
+                                            int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
+                                            specdec_error *error);
+
+/* The bytes of one token; *length is how many, also when size is too small (BUFFER). */
+SPECDEC_DEF specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size, size_t *length,
+                                              specdec_error *error);
+
+/* ---- Sampling on arrays: from a row of logits to tokens. --------------------------------------------------------- */
 
 /* What may be sampled at one position. */
 typedef struct specdec_candidates {
@@ -174,7 +463,7 @@ typedef struct specdec_candidates {
     int greedy;               /* not zero: no noise, the best logit wins */
 } specdec_candidates;
 
-/* Turns logits[vocab] into candidates: penalised, filtered, shifted so that the best is 0, divided by the temperature.
+/* Turns logits[vocab] into candidates: biased, penalised, filtered, shifted so that the best is 0, divided by the temperature.
    recent[recent_count] is the text so far, newest last (ids outside the vocabulary are skipped). out->items must have
    room for vocab items. NaN counts as -infinity; a row of nothing else gives token 0. At temperature 0 every token
    stays. O(vocab), no memory. Errors: SPECDEC_ERROR_ARGUMENT. */
@@ -280,18 +569,6 @@ SPECDEC_DEF specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, 
 
 /* ---- Verifiers: which child of a node is accepted. --------------------------------------------------------------- */
 
-/* The rules. All but greedy keep the target's distribution exactly, greedy keeps its most probable token. What the
-   first three ask for: children drawn from the draft's distribution as said, and a tree whose shape does not depend on
-   the drawn tokens (on probabilities it may). */
-typedef enum specdec_rule {
-    SPECDEC_RULE_SEQUOIA,   /* children without replacement (specdec_sample_top): Chen et al. 2024, arXiv 2402.12374 */
-    SPECDEC_RULE_SPECINFER, /* children with replacement: Miao et al. 2024, arXiv 2305.09781 */
-    SPECDEC_RULE_SPECTR,    /* children with replacement, k-sequential selection: Sun et al. 2023, arXiv 2310.15141 */
-    SPECDEC_RULE_TOP_K,     /* any children; the target draws and a child that equals its token is accepted */
-    SPECDEC_RULE_GREEDY,    /* any children; the target's most probable token, the lowest of equals */
-    SPECDEC_RULE_COUNT
-} specdec_rule;
-
 /* One decision: the distributions after a node and the node's children. Only the random source changes. */
 typedef struct specdec_choice {
     const float *target;     /* [vocab], not negative; need not sum to 1 */
@@ -308,7 +585,7 @@ typedef struct specdec_verdict {
     int32_t token; /* the token at this position, either way */
 } specdec_verdict;
 
-/* Decides by a rule. Children that the draft could not have drawn, or drawn twice without replacement, are passed over.
+/* Decides by any rule but coupled, which needs no distributions: see specdec_verify_match. Children that the draft could not have drawn, or drawn twice without replacement, are passed over.
    A few passes over the vocabulary and one more for each rejected child (SpecTr: about 30); no memory. Errors:
    SPECDEC_ERROR_ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, specdec_verdict *verdict,
@@ -330,216 +607,6 @@ typedef specdec_result (*specdec_verify_node)(void *user_data, int node, const i
 SPECDEC_DEF specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accepted_count, const specdec_tree *tree,
                                    const int32_t *tokens, specdec_verify_node verify, void *user_data,
                                    specdec_error *error);
-
-/* ---- Engine: a model, perhaps a draft, and a text that grows. ------------------------------------------------------------ */
-
-typedef struct specdec specdec;             /* lives in the caller's memory block, as does all it needs */
-typedef struct specdec_model specdec_model; /* a prepared model that several engines share */
-
-/* Where a model comes from: the first of these that is set. */
-typedef struct specdec_source {
-    const specdec_model *model; /* prepared by specdec_model_init; must outlive the engine */
-    const void *data;           /* a whole GGUF in memory (flash, an array), size bytes; must outlive the engine */
-    size_t size;
-    const char *path;           /* a GGUF file. It is mapped, and a mapped file that shrinks kills the process (SIGBUS), */
-    int copy;                   /* unless this is not 0: then it is read into the block, which grows by its size */
-} specdec_source;
-
-/* Called from the thread that called the library. Any may be NULL. */
-typedef struct specdec_hooks {
-    void *user_data;
-    /* done of total units of what: "repack" (matrices), "prefill" (tokens). */
-    void (*progress)(void *user_data, const char *what, int done, int total);
-} specdec_hooks;
-
-/* The drafters: X(name, kind in >>draft, name on command lines).
-   SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth);
-   SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training. */
-#define SPECDEC_DRAFTERS(X) \
-    X(MODEL, model, "draft") \
-    X(NGRAM, ngram, "ngram")
-
-/* Where guesses come from. */
-typedef enum specdec_drafting {
-    SPECDEC_DRAFT_AUTO, /* all drafters, at every step in the tree that pays best by what was measured, or none */
-    SPECDEC_DRAFT_OFF,  /* one token a step, even with a draft model */
-#define SPECDEC__DRAFTER(NAME, kind, name) SPECDEC_DRAFT_##NAME,
-    SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
-#undef SPECDEC__DRAFTER
-    SPECDEC_DRAFT_COUNT
-} specdec_drafting;
-
-/* How guesses are accepted. All are lossless: coupled gives the very text of plain decoding with the same seed, the others,
-   for comparison, texts of the same distribution, from the draft model alone. At temperature 0 they are one and the same. */
-typedef enum specdec_verifier {
-    SPECDEC_VERIFY_COUPLED,
-    SPECDEC_VERIFY_SEQUOIA,
-    SPECDEC_VERIFY_SPECINFER,
-    SPECDEC_VERIFY_SPECTR,
-    SPECDEC_VERIFY_TOP_K,
-    SPECDEC_VERIFY_COUNT
-} specdec_verifier;
-
-/* How the draft model's trees come about. The text is the same with all where the verifier promises that. */
-typedef enum specdec_policy {
-    SPECDEC_POLICY_STATIC,  /* from tables, by acceptance so far: Sequoia, Chen et al. 2024, arXiv 2402.12374 */
-    SPECDEC_POLICY_DYNAMIC, /* grown level by level from the draft's own probabilities: EAGLE-2, Li et al. 2024, arXiv 2406.16858;
-                               OPT-Tree, Wang et al. 2024, arXiv 2406.17276. Coupled, top-k and greedy; others stay static */
-    SPECDEC_POLICY_COUNT
-} specdec_policy;
-
-/* Everything about an engine. {0} with a target is a good configuration. Texts must stay valid while the engine lives. */
-typedef struct specdec_config {
-    specdec_source target;
-    specdec_source draft;       /* optional; its vocabulary must be the target's */
-    int context;                /* tokens, prompt included; 0: the model's own, at most 4096 */
-    int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
-    int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
-    int weights_in_place;       /* not 0: matrices are not repacked into the block: slower, but needs no memory for them */
-    const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
-    const char *isa;            /* instruction set by name; NULL: the best this CPU has. All give the same bits */
-    specdec_sampling sampling;  /* {0}: greedy */
-    int max_tokens;             /* after each prompt; 0: as many as the context holds */
-    const char *stop[8];        /* strings that end the text and are not part of it; the first NULL ends the list */
-    const char *chat_format;    /* "zephyr", "chatml", "llama2", "llama3", "mistral", "gemma", "phi3", "phi4",
-                                   "phi4-mini", "granite"; NULL: as the model says */
-    int show_special;           /* not 0: control tokens such as <|im_end|> are handed out as text */
-    specdec_drafting drafting;
-    specdec_verifier verifier;
-    specdec_policy policy;
-    int tree_size;              /* nodes of the token tree, root included, 2..64; 0: 8 (auto: up to 32) */
-    int tree_depth;             /* its levels, root included; as deep as the size: a chain; 0: 5 (auto: up to 12), or the size */
-    specdec_hooks hooks;
-    specdec_error error;        /* of the last call that failed before there was an engine */
-} specdec_config;
-
-/* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models.
-   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT; text in config->error. */
-SPECDEC_DEF specdec_result specdec_memory_needed(specdec_config *config, size_t *bytes);
-
-/* Makes an engine inside memory (any alignment), which stays its own until specdec_deinit; starts the threads, repacks the
-   weights. Nothing is allocated, then or later. Errors: those above, MEMORY, MISMATCH (and which token), SYSTEM; text in
-   config->error. */
-SPECDEC_DEF specdec_result specdec_init(specdec **engine, specdec_config *config, void *memory, size_t bytes);
-
-/* Stops the threads and unmaps the files. NULL is allowed. */
-SPECDEC_DEF void specdec_deinit(specdec *engine);
-
-/* Text of the last error before there was an engine ("" if none), and of an engine's last failed call. */
-SPECDEC_DEF const char *specdec_last_error(const specdec_config *config);
-SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
-
-#define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
-
-/* Appends text to what the model sees, the first time behind the token that begins texts, and runs the model over it.
-   Control tokens are not recognised in it. A failed call changes nothing. Errors: ARGUMENT (empty at the very beginning,
-   unless a token begins texts), CONTEXT (too long), CANCELLED. */
-SPECDEC_DEF specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
-
-/* The same with token ids. */
-SPECDEC_DEF specdec_result specdec_prompt_tokens(specdec *engine, const int32_t *tokens, size_t count);
-
-typedef enum specdec_role { SPECDEC_SYSTEM, SPECDEC_USER, SPECDEC_ASSISTANT } specdec_role;
-
-typedef struct specdec_message {
-    specdec_role role;
-    const char *text;
-    size_t length; /* or SPECDEC_WHOLE_STRING */
-} specdec_message;
-
-/* Appends 1 to 64 messages in the model's chat format, and what makes the model answer. Control tokens are recognised, also inside
-   the messages: clean what comes from strangers. Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
-SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, size_t count);
-
-/* A piece of text: valid until the next call; whole UTF-8 characters, not terminated. */
-typedef struct specdec_text {
-    const char *bytes;
-    size_t length;
-} specdec_text;
-
-/* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a new
-   prompt may follow. A step verifies several tokens; they are handed out one by one. Errors: CANCELLED, ARGUMENT (nothing
-   was prompted). */
-SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
-
-/* The same one door lower: one step, all its tokens. *tokens stays valid until the next call. Stop strings are matched in
-   text, so only specdec_next ends at them. */
-SPECDEC_DEF specdec_result specdec_step(specdec *engine, const int32_t **tokens, int *count);
-
-/* Why an answer ended. */
-typedef enum specdec_stop {
-    SPECDEC_STOP_NONE,    /* it has not, or nobody was told yet: DONE says that it has */
-    SPECDEC_STOP_END,     /* by a token that ends texts; it is the last of specdec_tokens */
-    SPECDEC_STOP_STRING,  /* by a stop string */
-    SPECDEC_STOP_LIMIT,   /* max_tokens */
-    SPECDEC_STOP_CONTEXT  /* the context is full */
-} specdec_stop;
-
-/* Why the last answer ended. *which, if not NULL: the number of the stop string in config.stop, or -1. */
-SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
-
-/* All tokens so far: prompts and answers. */
-SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, int *count);
-
-/* Forgets all but the first count tokens; what was computed for them stays. Errors: ARGUMENT. */
-SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
-
-/* Makes the running (or next) prompt or step return SPECDEC_ERROR_CANCELLED within a layer's time. Callable from any
-   thread and from signal handlers. The text stays as it was before that call; going on is allowed. */
-SPECDEC_DEF void specdec_cancel(specdec *engine);
-
-#define SPECDEC_STATS_TREES 12 /* shapes that are told apart */
-
-/* Trees of one size that were verified; a step of plain decoding has one node and one level. */
-typedef struct specdec_tree_count {
-    int32_t nodes, levels; /* root included */
-    int64_t steps;
-} specdec_tree_count;
-
-/* What the engine has done since it was made. Seconds are 0 without a clock. */
-typedef struct specdec_stats {
-    int64_t prompt_tokens, tokens;      /* read, written */
-    int64_t steps;                      /* of writing; tokens / steps: tokens a step */
-    int64_t drafted, accepted;          /* nodes of the trees but their roots */
-    int64_t offered_by_rank[8], accepted_by_rank[8]; /* children of a reached node, by rank 1..8 */
-    double prompt_seconds, first_token_seconds;      /* reading; from the last prompt call to its first token */
-    double seconds, draft_seconds, verify_seconds;   /* writing in all, drafting, target forward */
-    int64_t steps_by_width[7];          /* forward steps of 1, 2, 3..4, 5..8, 9..16, 17..32, 33..64 nodes */
-    int64_t steps_by_drafter[SPECDEC_DRAFT_COUNT]; /* by specdec_drafting: steps whose tree had nodes of that drafter */
-    specdec_tree_count trees[SPECDEC_STATS_TREES]; /* most frequent first */
-    int64_t steps_other_trees;          /* with these, trees[].steps sum up to steps */
-} specdec_stats;
-
-SPECDEC_DEF void specdec_get_stats(const specdec *engine, specdec_stats *stats);
-
-/* What an engine is made of. */
-typedef struct specdec_info {
-    const char *isa, *kv, *chat_format; /* chat_format is NULL when none was recognised */
-    int threads, context, vocabulary, layers, embedding;
-    size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
-    uint64_t products_per_token;                 /* multiply-adds in matrices */
-} specdec_info;
-
-SPECDEC_DEF void specdec_get_info(const specdec *engine, specdec_info *info);
-
-/* Text to ids. *count is how many there are, also when capacity is too small (BUFFER). special: control tokens in the text
-   are recognised; begin: the token that begins texts comes first, if the model wants one. */
-SPECDEC_DEF specdec_result specdec_tokenize(specdec *engine, const char *text, size_t length, int begin, int special, int32_t *tokens,
-                                size_t capacity, size_t *count);
-
-/* The bytes of one token; *length is how many, also when size is too small (BUFFER). */
-SPECDEC_DEF specdec_result specdec_token_text(specdec *engine, int32_t token, char *bytes, size_t size, size_t *length);
-
-/* Logits after the current text for any nodes: parents[i] < i, or -1 for children of the current text's last token.
-   logits[count * vocabulary]; nothing of the engine's text changes. For those who bring their own sampling, and for tests.
-   At most as many nodes as the larger of batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED. */
-SPECDEC_DEF specdec_result specdec_forward(specdec *engine, const int32_t *tokens, const int32_t *parents, int count, float *logits);
-
-/* A model prepared once for several engines: the same three steps. Only source, threads, weights_in_place, isa and hooks of the
-   config's target count. */
-SPECDEC_DEF specdec_result specdec_model_memory_needed(specdec_config *config, size_t *bytes);
-SPECDEC_DEF specdec_result specdec_model_init(specdec_model **model, specdec_config *config, void *memory, size_t bytes);
-SPECDEC_DEF void specdec_model_deinit(specdec_model *model);
 
 #ifdef __cplusplus
 }
@@ -573,7 +640,7 @@ extern "C" {
 #endif
 
 /* ======================================================================================================================
- * >>base (private): compiler facts, checked arithmetic, byte order, noise, the bump arena, error text. May call: nothing.
+ * >>base (private): compiler facts, checked arithmetic, byte order, noise, the bump arena, error text, the log. May call: nothing.
  * ====================================================================================================================== */
 
 #include <stdarg.h>
@@ -915,6 +982,25 @@ specdec__fail(specdec_error *error, specdec_result code, const char *format, ...
         va_end(arguments);
     }
     return code;
+}
+
+/* A line for the caller's log. */
+static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 2, 3))) void
+specdec__tell(const specdec_hooks *hooks, const char *format, ...)
+{
+    char line[160];
+    specdec__writer w;
+    va_list arguments;
+
+    if (!hooks->log)
+        return;
+    w.text = line;
+    w.size = sizeof line;
+    w.used = 0;
+    va_start(arguments, format);
+    specdec__write_format(&w, format, arguments);
+    va_end(arguments);
+    hooks->log(hooks->user_data, line);
 }
 
 /* ======================================================================================================================
@@ -8611,12 +8697,6 @@ static specdec_result specdec__text_tokenize_run(const specdec__vocab *v, const 
 
 /* --- tokenizing: texts -------------------------------------------------------------------------------------------- */
 
-enum {
-    SPECDEC__TOKENIZE_ADD_BOS = 1,      /* the token that begins a text, if the model wants one (add_bos_token) */
-    SPECDEC__TOKENIZE_ADD_EOS = 2,      /* likewise add_eos_token */
-    SPECDEC__TOKENIZE_PARSE_SPECIAL = 4 /* control tokens written in the text become tokens, as user-defined ones do */
-};
-
 /* Text up to end in which special tokens from the given one on (in order of specials) are still to be looked for. */
 typedef struct specdec__text_frame {
     uint32_t end, special;
@@ -8703,7 +8783,7 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
         } else {
             uint32_t id = v->specials[frame->special];
             specdec__bytes what = specdec__vocab_text(v, id);
-            int wanted = (flags & SPECDEC__TOKENIZE_PARSE_SPECIAL) ||
+            int wanted = (flags & SPECDEC_TOKENIZE_SPECIAL) ||
                          specdec__vocab_type(v, id) == SPECDEC__TOKEN_USER_DEFINED;
             size_t found = wanted ? specdec__text_search(text, at, frame->end, what) : frame->end;
 
@@ -8726,7 +8806,7 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
     return SPECDEC_OK;
 }
 
-/* Tokens of a text, which may hold any bytes. flags: SPECDEC__TOKENIZE_... *count is the number of tokens, at most 4
+/* Tokens of a text, which may hold any bytes. flags: SPECDEC_TOKENIZE_... *count is the number of tokens, at most 4
    per byte and 5 more, even when that is above capacity (BUFFER; the first capacity ones are written). scratch: see
    specdec__tokenize_scratch; MEMORY when it is too small. Time grows as n log n. Follows sentencepiece (Kudo and
    Richardson 2018) and byte-level BPE (Radford et al. 2019) as llama.cpp has them; bytes that are no UTF-8 count as
@@ -8748,14 +8828,14 @@ static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v,
     *count = 0;
     if (length > SPECDEC__TEXT_MAX_BYTES)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
-    if ((flags & SPECDEC__TOKENIZE_ADD_BOS) && v->add_bos && v->bos >= 0)
+    if ((flags & SPECDEC_TOKENIZE_BEGIN) && v->add_bos && v->bos >= 0)
         specdec__text_emit(&sink, v->bos);
     if (length)
         result = specdec__text_tokenize_parts(v, (const unsigned char *)text, length, flags, &sink, aligned, words,
                                               error);
     if (result)
         return result;
-    if ((flags & SPECDEC__TOKENIZE_ADD_EOS) && v->add_eos && v->eos >= 0)
+    if ((flags & SPECDEC_TOKENIZE_END) && v->add_eos && v->eos >= 0)
         specdec__text_emit(&sink, v->eos);
     *count = sink.count;
     if (sink.count > capacity)
@@ -9006,13 +9086,7 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
 
 /* --- chat formats ------------------------------------------------------------------------------------------------- */
 
-enum { SPECDEC__CHAT_SYSTEM, SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT, SPECDEC__CHAT_ROLES };
-
-typedef struct specdec__chat_message {
-    int role;         /* SPECDEC__CHAT_... */
-    const char *text;
-    size_t length;
-} specdec__chat_message;
+enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1 };
 
 /* A chat format is recognised by what its template contains; the template itself is never run. The token that begins a
    text is left to specdec__tokenize; special tokens are written as text, so PARSE_SPECIAL belongs to it. */
@@ -9092,10 +9166,10 @@ static void specdec__chat_append(char *out, size_t size, size_t *needed, const c
     *needed = specdec__size_add(*needed, length);
 }
 
-static specdec__bytes specdec__chat_trim(const specdec__chat_message *message, int trims)
+static specdec__bytes specdec__chat_trim(const specdec_message *message, int trims)
 {
     const char *text = message->text;
-    size_t length = message->length;
+    size_t length = message->length == SPECDEC_WHOLE_STRING ? strlen(text) : message->length;
     specdec__bytes out;
 
     while (trims && length && memchr(" \t\r\n\v\f", text[length - 1], 6))
@@ -9110,21 +9184,21 @@ static specdec__bytes specdec__chat_trim(const specdec__chat_message *message, i
 /* Writes a conversation as the model was trained to read it; add_generation_prompt ends it with what makes the model
    answer. *needed is its length; no terminating zero is written. Errors: ARGUMENT; BUFFER when that is above size. */
 static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat_format *format,
-                                                           const specdec__chat_message *messages, size_t count,
+                                                           const specdec_message *messages, int count,
                                                            int add_generation_prompt, char *out, size_t size,
                                                            size_t *needed, specdec_error *error)
 {
-    size_t i, openings = 0;
-    int previous = SPECDEC__CHAT_ASSISTANT;
+    int i, openings = 0, previous = SPECDEC_ASSISTANT;
 
     *needed = 0;
     for (i = 0; i < count; i++) {
-        int role = messages[i].role;
-        specdec__bytes text = specdec__chat_trim(&messages[i], format->trims);
+        const int role = (int)messages[i].role;
+        specdec__bytes text;
 
-        if (role < 0 || role >= SPECDEC__CHAT_ROLES)
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %zu has an unknown role", i);
-        if (role != SPECDEC__CHAT_ASSISTANT && previous != SPECDEC__CHAT_SYSTEM) {
+        if (role < 0 || role >= SPECDEC__CHAT_ROLES || (!messages[i].text && messages[i].length))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has an unknown role, or no text", i);
+        text = specdec__chat_trim(&messages[i], format->trims);
+        if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM) {
             if (openings++)
                 specdec__chat_append(out, size, needed, format->reopening, strlen(format->reopening));
             specdec__chat_append(out, size, needed, format->opening, strlen(format->opening));
@@ -9211,7 +9285,7 @@ static const specdec__architecture specdec__architectures[] = {
     {"granite", 0, SPECDEC__SILU, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0},
 };
 
-typedef struct specdec__model {
+typedef struct specdec_model {
     specdec__gguf gguf;
     specdec__bytes mapped; /* to be unmapped at the end; empty when the caller lent memory */
     specdec__vocab vocab;
@@ -9681,8 +9755,8 @@ static void specdec__model_repack_worker(void *argument, int thread)
             return;
         if (thread == 0) {
             matrix->tiles = out;
-            if (job->hooks->progress)
-                job->hooks->progress(job->hooks->user_data, "repack", i + 1, count);
+            if (job->hooks->progress && job->hooks->progress(job->hooks->user_data, "repack", i + 1, count))
+                SPECDEC__STORE(job->pool->cancel, 1);
         }
         out += tile_bytes * (size_t)tiles;
     }
@@ -9723,8 +9797,9 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
 }
 
 /* Opens and binds a model from a path or from memory. While the arena counts, *model is complete but for what lies in the
-   arena, and the mapping stays the caller's to release with specdec__model_deinit. */
-static specdec_result specdec__model_init(specdec__model *m, const specdec_source *source, specdec__arena *arena, specdec_error *error)
+   arena, and the mapping stays the caller's to release with specdec__model_deinit. vocabulary_only: without weights. */
+static specdec_result specdec__model_init(specdec__model *m, const specdec_source *source, int vocabulary_only,
+                                          specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes file, name;
@@ -9753,7 +9828,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
         (result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error)) != SPECDEC_OK)
         return result;
-    return specdec__model_bind(m, arena, error);
+    return vocabulary_only ? SPECDEC_OK : specdec__model_bind(m, arena, error);
 }
 
 static void specdec__model_deinit(specdec__model *m)
@@ -11149,10 +11224,28 @@ static specdec__batch specdec__forward_batch(const specdec__context *c, int done
     return batch;
 }
 
-/* Prefill: runs text[view length, count) and commits it, at most `most` tokens a step. row: the last token's logits are
-   wanted, and become row 0. Tokens that the model lacks (the padding of a larger vocabulary) count as 0. hooks may be NULL. */
-static specdec_result specdec__forward_text(specdec__context *c, const int32_t *text, int count, int most, int row,
-                                            const specdec_hooks *hooks, specdec_error *error)
+/* Which tokens of a text shall have their logits. */
+typedef struct specdec__rows {
+    int from;      /* this one and those behind it */
+    float *logits; /* (count - from, vocab), the caller's; NULL: only the last one is kept, as row 0 */
+} specdec__rows;
+
+/* Hands out the rows of a batch that holds tokens [at, at + n) of a text. */
+static void specdec__forward_rows(specdec__context *c, const specdec__rows *rows, int at, int n)
+{
+    const size_t vocab = (size_t)c->model->vocab_size;
+    const int skip = specdec__max_int(rows->from - at, 0); /* rows come for wanted nodes, in order of nodes */
+
+    if (skip >= n || !rows->logits)
+        return;
+    memcpy(rows->logits + (size_t)(at + skip - rows->from) * vocab, c->logits, (size_t)(n - skip) * vocab * sizeof *c->logits);
+    memmove(c->logits, c->logits + (size_t)(n - skip - 1) * vocab, vocab * sizeof *c->logits);
+}
+
+/* Runs text[view length, count), most tokens a step, and commits them; the last row wanted becomes row 0 of c->logits. Tokens
+   that the model lacks (the padding of a larger vocabulary) count as 0. hooks may be NULL. Errors also: CANCELLED. */
+static specdec_result specdec__forward_text(specdec__context *c, const int32_t *text, int count, int most,
+                                            const specdec__rows *rows, const specdec_hooks *hooks, specdec_error *error)
 {
     const int from = c->view.length, total = count - from;
 
@@ -11165,16 +11258,18 @@ static specdec_result specdec__forward_text(specdec__context *c, const int32_t *
         for (i = 0; i < n; i++) {
             c->tokens[i] = text[at + i] < c->model->vocab_size ? text[at + i] : 0;
             c->parents[i] = i - 1;
-            c->wanted[i] = (unsigned char)(row && at + i + 1 == count);
+            c->wanted[i] = (unsigned char)(at + i >= rows->from);
             c->path[i] = i;
         }
         batch.wanted = c->wanted;
         result = specdec__forward(c, &batch, error);
         if (result)
             return result;
+        specdec__forward_rows(c, rows, at, n);
         specdec__view_commit(&c->view, &c->kv, c->path, n);
-        if (hooks && hooks->progress && total > 1)
-            hooks->progress(hooks->user_data, "prefill", c->view.length - from, total);
+        if (hooks && hooks->progress && total > 1 &&
+            hooks->progress(hooks->user_data, "prefill", c->view.length - from, total))
+            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled by the progress hook");
     }
     return SPECDEC_OK;
 }
@@ -11278,6 +11373,24 @@ SPECDEC__INLINE int specdec__sample_penalises(const specdec_sampling *sampling)
     return sampling->repetition_penalty > 0.0f && (sampling->repetition_penalty < 1.0f || sampling->repetition_penalty > 1.0f);
 }
 
+/* Do the penalty or biases change logits? */
+SPECDEC__INLINE int specdec__sample_alters(const specdec_sampling *sampling)
+{
+    return sampling->bias_count > 0 || specdec__sample_penalises(sampling);
+}
+
+static specdec_result specdec__sample_check_biases(const specdec_sampling *sampling, specdec_error *error)
+{
+    int i;
+
+    if (sampling->bias_count < 0 || (sampling->bias_count && !sampling->biases))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d biases, or none where they should be", sampling->bias_count);
+    for (i = 0; i < sampling->bias_count; i++)
+        if (!(sampling->biases[i].bias <= 0.0f) && !(sampling->biases[i].bias > 0.0f))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the bias of token %d is not a number", (int)sampling->biases[i].token);
+    return SPECDEC_OK;
+}
+
 static specdec_result specdec__sample_check(const specdec_sampling *sampling, specdec_error *error)
 {
     if (!(sampling->temperature >= 0.0f && sampling->temperature <= 1e6f))
@@ -11296,12 +11409,24 @@ static specdec_result specdec__sample_check(const specdec_sampling *sampling, sp
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "repetition_window is %d; it must be -1 (all), 0 (%d) or more",
                              (int)sampling->repetition_window, SPECDEC__SAMPLE_WINDOW);
-    return SPECDEC_OK;
+    return specdec__sample_check_biases(sampling, error);
 }
 
-/* Copies the row into items[vocab], items[i] being token i, and makes tokens of the window less likely. */
-static void specdec__sample_penalise(specdec_candidate *items, const specdec_sampling *sampling, const float *logits,
-                                     int vocab, const int32_t *recent, int recent_count)
+/* The logit of a token of a row, with its biases: they are few. */
+static float specdec__sample_biased(const specdec_sampling *sampling, const float *logits, int32_t token)
+{
+    float logit = specdec__sample_clean(logits[token]);
+    int i;
+
+    for (i = 0; i < sampling->bias_count; i++)
+        if (sampling->biases[i].token == token)
+            logit = specdec__sample_clean(logit + sampling->biases[i].bias);
+    return logit;
+}
+
+/* Copies the row into items[vocab], items[i] being token i, adds biases and makes tokens of the window less likely. */
+static void specdec__sample_alter(specdec_candidate *items, const specdec_sampling *sampling, const float *logits,
+                                  int vocab, const int32_t *recent, int recent_count)
 {
     int window = sampling->repetition_window ? sampling->repetition_window : SPECDEC__SAMPLE_WINDOW;
     float penalty = sampling->repetition_penalty;
@@ -11311,13 +11436,19 @@ static void specdec__sample_penalise(specdec_candidate *items, const specdec_sam
         items[i].token = i;
         items[i].logit = specdec__sample_clean(logits[i]);
     }
+    for (i = 0; i < sampling->bias_count; i++) {
+        const int32_t token = sampling->biases[i].token;
+
+        if (token >= 0 && token < vocab)
+            items[token].logit = specdec__sample_clean(items[token].logit + sampling->biases[i].bias);
+    }
     if (!specdec__sample_penalises(sampling))
         return;
     for (i = window < 0 ? 0 : specdec__max_int(recent_count - window, 0); i < recent_count; i++) {
         int32_t token = recent[i];
 
         if (token >= 0 && token < vocab) {
-            float logit = specdec__sample_clean(logits[token]); /* the row's value, so that repeats count once */
+            float logit = specdec__sample_biased(sampling, logits, token); /* afresh, so that repeats count once */
 
             items[token].logit = specdec__sample_clean(logit > 0.0f ? logit / penalty : logit * penalty);
         }
@@ -11385,7 +11516,7 @@ specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_samp
     result = specdec__sample_check(sampling, error);
     if (result)
         return result;
-    specdec__sample_penalise(items, sampling, logits, vocab, recent, recent_count);
+    specdec__sample_alter(items, sampling, logits, vocab, recent, recent_count);
     count = specdec__sample_shift(items, vocab);
     out->greedy = !(sampling->temperature > 0.0f);
     out->count = count;
@@ -11519,7 +11650,7 @@ static specdec_result specdec__row_init(specdec__row *row, const specdec__kernel
     row->temperature = 0;
     row->candidates.items = items;
     if (s->temperature > 1e-6f && !(s->top_k > 0 && s->top_k < vocab) && !(s->top_p > 0 && s->top_p < 1) && !(s->min_p > 0) &&
-        !specdec__sample_penalises(s)) {
+        !specdec__sample_alters(s)) {
         row->highest = kernels->largest(logits, vocab);
         if (row->highest >= -SPECDEC__SAMPLE_LARGEST && row->highest <= SPECDEC__SAMPLE_LARGEST) {
             row->temperature = s->temperature;
@@ -12658,6 +12789,7 @@ static const struct specdec__verify_rule {
     void (*verify)(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict);
     int needs_draft, needs_random;
 } specdec__verify_rules[SPECDEC_RULE_COUNT] = {
+    {NULL, 0, 0},                      /* SPECDEC_RULE_COUPLED: specdec_verify_match */
     {specdec__verify_sequoia, 1, 1},   /* SPECDEC_RULE_SEQUOIA */
     {specdec__verify_specinfer, 1, 1}, /* SPECDEC_RULE_SPECINFER */
     {specdec__verify_spectr, 1, 1},    /* SPECDEC_RULE_SPECTR */
@@ -12700,9 +12832,9 @@ specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, s
     specdec_result result;
     int i;
 
-    if ((int)rule < 0 || (int)rule >= SPECDEC_RULE_COUNT || !choice || !verdict)
+    if ((int)rule < 0 || (int)rule >= SPECDEC_RULE_COUNT || !specdec__verify_rules[rule].verify || !choice || !verdict)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
-                             "verifying needs one of the %d rules, a choice and a verdict", (int)SPECDEC_RULE_COUNT);
+                             "verifying needs a rule that decides by distributions, a choice and a verdict");
     if (!choice->target || choice->vocab < 1 || choice->child_count < 0 || (choice->child_count && !choice->children))
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "verifying needs the target's probabilities of at least one token, and the children");
@@ -13159,7 +13291,7 @@ typedef struct specdec__proposal {
     int32_t *text;        /* (count + levels): tokens so far; drafters may write behind them */
     int count;            /* the root is text[count - 1] */
     int most, levels;     /* nodes and levels, at most, of a tree whose shape the drafter chooses */
-    specdec_rule rule;    /* children are drawn as this rule wants them; SPECDEC_RULE_COUNT: as coupled sampling does */
+    specdec_rule rule;    /* children are drawn as this rule wants them; coupled: by specdec__choose */
     float *distributions; /* (tree size, vocab): for the rules that ask, what the children of a node were drawn from */
     int grows;            /* the tree is extended level by level, else filled */
     specdec_tree tree;
@@ -13332,7 +13464,7 @@ static int specdec__choose(const specdec__chooser *chooser, const float *logits,
     const specdec_sampling *s = chooser->sampling;
     specdec__row row;
 
-    if (!(s->temperature > 0) && !specdec__sample_penalises(s))
+    if (!(s->temperature > 0) && !specdec__sample_alters(s))
         return specdec__sample_greedy(chooser->kernels, logits, vocab, k, best);
     if (specdec__row_init(&row, chooser->kernels, s, chooser->items, logits, vocab, recent, recent_count))
         return 0;
@@ -13353,10 +13485,13 @@ static int specdec__draft_path(const specdec__proposal *p, int node)
 static specdec_result specdec__draft_catch_up(specdec__draft_model *m, const specdec__proposal *p, specdec_error *error)
 {
     specdec__context *c = &m->context;
+    specdec__rows rows;
 
     if (c->view.length >= p->count)
         specdec__view_truncate(&c->view, &c->kv, p->count - 1);
-    return specdec__forward_text(c, p->text, p->count, c->most, 1, NULL, error);
+    rows.from = p->count - 1;
+    rows.logits = NULL;
+    return specdec__forward_text(c, p->text, p->count, c->most, &rows, NULL, error);
 }
 
 /* Draws count children for a rejection rule, and notes the distribution they come from. Returns how many there are. */
@@ -13402,7 +13537,7 @@ static void specdec__draft_children(specdec__draft_model *m, const specdec__prop
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         count++;
     found = specdec__min_int(count, SPECDEC__MAX_CHILDREN);
-    found = p->rule == SPECDEC_RULE_COUNT ? specdec__choose(&m->chooser, logits, m->vocab, p->text, length, found, best)
+    found = p->rule == SPECDEC_RULE_COUPLED ? specdec__choose(&m->chooser, logits, m->vocab, p->text, length, found, best)
                                           : specdec__draft_draw(m, p, node, logits, length, found, best);
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         p->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
@@ -13558,7 +13693,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
                           setup->context, target->most, config->tree_size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     m->chooser.kernels = target->kernels;
-    m->chooser.sampling = &config->sampling;
+    m->chooser.sampling = &config->settings.sampling;
     m->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, d->model->vocab_size);
     m->vocab = specdec__min_int(target->model->vocab_size, d->model->vocab_size);
     m->vocab_rows = target->model->vocab_size;
@@ -13982,15 +14117,9 @@ static double specdec__tune_shape(specdec__tune_drafter *t, specdec_tree *tree, 
  *     May call: every section above
  * ====================================================================================================================== */
 
-struct specdec_model {
-    specdec__model model;
-    unsigned char *block; /* where it lives */
-};
-
 #define SPECDEC__THREAD_BYTES (4 << 20) /* weights a step for each further thread */
 #define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
 #define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt's text, at most, for each token of the context */
-#define SPECDEC__CHAT_BATCH 64    /* messages of one specdec_chat */
 
 enum { SPECDEC__MAX_MODELS = 2 }; /* that an engine opens: the target's, and those of drafters */
 
@@ -14007,8 +14136,8 @@ struct specdec {
     specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
     int drafter_count;
     specdec__tune tune;
-    specdec_rule rule;           /* SPECDEC_RULE_COUNT: coupled or greedy */
-    float *target_distribution;  /* (vocab), for the other rules */
+    specdec_rule rule;           /* at temperatures above 0 */
+    float *target_distribution;  /* (vocab), for the rules but coupled, and for log-probabilities */
     specdec__chooser chooser;
     const specdec__chat_format *chat;
     size_t memory_bytes;
@@ -14021,14 +14150,19 @@ struct specdec {
     int row_ready;               /* row 0 of the target's logits belongs to the last token */
     int answer_from;             /* where the answer to the last prompt begins */
     int finished;                /* the answer has ended */
+    int cancelled;               /* the last call was */
+
+    float *logprobs;             /* (context + tree depth + 1): of the text's tokens; 1: it was not written but prompted */
+    specdec_candidate *best;     /* (the same, config.logprobs): what would have been the most probable in its place */
 
     specdec_tree shape;                    /* of a drafter that is asked for the same tree at every step */
     specdec__merged merged;                /* the tree of this step */
 
     specdec__text_stream stream;
     specdec__stop_scan stop;
-    unsigned char *token_text, *piece;     /* (text room), (text room + stop room) */
+    unsigned char *token_text, *piece;     /* (text room), (2 * text room + stop room) */
     size_t text_room;
+    size_t freed;                          /* bytes of piece that are held back no more, since settings have changed */
     void *scratch;                         /* of the tokenizer */
     size_t scratch_bytes;
     char *chat_text;                       /* (chat_bytes) a rendered conversation */
@@ -14062,12 +14196,15 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a context of %d tokens", c->context);
     if (c->batch < 0 || c->batch > 512)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a batch of %d tokens (1 to 512 are possible)", c->batch);
-    if (c->max_tokens < 0)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d tokens", c->max_tokens);
+    if (c->logprobs < 0 || c->logprobs > SPECDEC_MAX_LOGPROBS)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d log-probabilities (0 to %d are possible)", c->logprobs,
+                             SPECDEC_MAX_LOGPROBS);
+    if (c->vocabulary_only)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an engine needs more than a vocabulary");
     if ((int)c->drafting < 0 || c->drafting >= SPECDEC_DRAFT_COUNT)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting %d is not known", (int)c->drafting);
-    if ((int)c->verifier < 0 || c->verifier >= SPECDEC_VERIFY_COUNT)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "verifier %d is not known", (int)c->verifier);
+    if ((int)c->rule < 0 || c->rule >= SPECDEC_RULE_GREEDY)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rule %d is not known (greedy is temperature 0)", (int)c->rule);
     if ((int)c->policy < 0 || c->policy >= SPECDEC_POLICY_COUNT)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "policy %d is not known", (int)c->policy);
     if (c->tree_size < 0 || c->tree_size == 1 || c->tree_size > SPECDEC__MAX_TREE)
@@ -14081,7 +14218,7 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     alone = specdec__drafter_kind_of(c->drafting);
     c->tree_size = c->tree_size ? c->tree_size : alone ? alone->size : 32;
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
-    return specdec__sample_check(&c->sampling, error);
+    return SPECDEC_OK;
 }
 
 static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
@@ -14090,13 +14227,15 @@ static int specdec__source_given(const specdec_source *s) { return s->model || s
 static specdec_result specdec__engine_model(specdec *e, const specdec_source *source, const specdec__model **out,
                                             specdec__arena *arena, specdec_error *error)
 {
-    *out = source->model ? &source->model->model : &e->own[e->own_count];
+    *out = source->model ? source->model : &e->own[e->own_count];
+    if (source->model && !source->model->weight_bytes)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this model was prepared for its vocabulary only");
     if (source->model)
         return SPECDEC_OK;
     if (e->own_count == SPECDEC__MAX_MODELS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
                              SPECDEC__MAX_MODELS);
-    return specdec__model_init(&e->own[e->own_count++], source, arena, error);
+    return specdec__model_init(&e->own[e->own_count++], source, 0, arena, error);
 }
 
 static void specdec__engine_take_tree(specdec_tree *tree, int size, specdec__arena *arena)
@@ -14108,12 +14247,17 @@ static void specdec__engine_take_tree(specdec_tree *tree, int size, specdec__are
 }
 
 /* Whether trees grow. Which children a node gets, and whether one of them is gone on from, then depends on the tokens drawn.
-   Coupled, greedy and top-k verification do not mind: the target's token is drawn without looking at the children. The
-   rejection rules do: a child offered only because it is probable is no draw from the draft's distribution. Theirs are static. */
+   Coupled and top-k verification do not mind: the target's token is drawn without looking at the children. The rejection rules
+   do: a child offered only because it is probable is no draw from the draft's distribution. Theirs are static. */
 static int specdec__engine_grows(const specdec_config *c)
 {
-    return c->policy == SPECDEC_POLICY_DYNAMIC &&
-           (!(c->sampling.temperature > 0) || c->verifier == SPECDEC_VERIFY_COUPLED || c->verifier == SPECDEC_VERIFY_TOP_K);
+    return c->policy == SPECDEC_POLICY_DYNAMIC && (c->rule == SPECDEC_RULE_COUPLED || c->rule == SPECDEC_RULE_TOP_K);
+}
+
+/* How the next token's guesses are accepted. At temperature 0 every rule is the same: the target's token is known. */
+static specdec_rule specdec__engine_rule(const specdec *e)
+{
+    return e->config.settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
 }
 
 /* What a drafter proposes with. */
@@ -14132,7 +14276,7 @@ static void specdec__engine_proposal(specdec *e, specdec__drafter *d, specdec__a
     p->place = SPECDEC__TAKE(arena, int32_t, p->tree.capacity);
     p->chosen = SPECDEC__TAKE(arena, int32_t, size);
     p->kept = SPECDEC__TAKE(arena, int32_t, size);
-    if (e->rule != SPECDEC_RULE_COUNT && d->kind->draws)
+    if (e->rule != SPECDEC_RULE_COUPLED && d->kind->draws)
         p->distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
 }
 
@@ -14168,6 +14312,19 @@ static void specdec__engine_text(specdec *e, specdec__arena *arena)
     e->chat_text = SPECDEC__TAKE(arena, char, e->chat_bytes);
     e->scratch_bytes = specdec__tokenize_scratch(vocab, e->chat_bytes);
     e->scratch = specdec__arena_take(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
+}
+
+/* What is kept of the tokens that are written, and room for a distribution. */
+static void specdec__engine_records(specdec *e, specdec__arena *arena)
+{
+    const size_t tokens = (size_t)e->context + (size_t)e->config.tree_depth + 1;
+
+    if (e->rule != SPECDEC_RULE_COUPLED || e->config.logprobs)
+        e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
+    if (!e->config.logprobs)
+        return;
+    e->logprobs = SPECDEC__TAKE(arena, float, tokens);
+    e->best = SPECDEC__TAKE(arena, specdec_candidate, tokens * (size_t)e->config.logprobs);
 }
 
 /* As many threads, of those there are, as a model's step keeps busy between two barriers. */
@@ -14212,13 +14369,11 @@ static specdec_result specdec__engine_add(specdec *e, const specdec__drafter_kin
    draws children from a distribution, the target draws for itself, whatever rule was chosen. */
 static specdec_result specdec__engine_drafters(specdec *e, specdec__arena *arena, specdec_error *error)
 {
-    static const specdec_rule rules[SPECDEC_VERIFY_COUNT] = {
-        SPECDEC_RULE_COUNT, SPECDEC_RULE_SEQUOIA, SPECDEC_RULE_SPECINFER, SPECDEC_RULE_SPECTR, SPECDEC_RULE_TOP_K};
     const specdec_config *c = &e->config;
     specdec_result result;
     int i;
 
-    e->rule = c->sampling.temperature > 0 ? rules[c->verifier] : SPECDEC_RULE_COUNT;
+    e->rule = c->rule;
     for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
         const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)i);
         const specdec_source *source = specdec__engine_source(c, kind);
@@ -14229,15 +14384,12 @@ static specdec_result specdec__engine_drafters(specdec *e, specdec__arena *arena
         if (!given)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs a model to draft with",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
-        if (e->drafter_count && e->rule != SPECDEC_RULE_COUNT)
+        if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED)
             break; /* rules of rejection want the children of a node from one distribution */
         if ((result = specdec__engine_add(e, kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
             return result;
     }
-    if (e->rule == SPECDEC_RULE_COUNT)
-        return SPECDEC_OK;
-    e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
-    if (!e->drafter_count || !e->drafters[0].kind->draws)
+    if (e->rule != SPECDEC_RULE_COUPLED && (!e->drafter_count || !e->drafters[0].kind->draws))
         e->rule = SPECDEC_RULE_TOP_K;
     return SPECDEC_OK;
 }
@@ -14255,15 +14407,16 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
     if ((r = specdec__pool_init(&e->pool, c->threads, &e->cancel, arena, error)) != SPECDEC_OK)
         return r;
     e->context = c->context ? c->context : specdec__min_int(e->target_model->context, 4096);
-    most = specdec__max_int(c->batch, c->tree_size) + 1; /* and the root that specdec_forward puts before them */
+    most = specdec__max_int(c->batch, c->tree_size) + 1; /* and the root that specdec_logits puts before them */
     specdec__context_init(&e->target, e->target_model, &e->kernels, &e->pool, c->threads, kv, e->context, most, most, arena);
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = &e->kernels;
-    e->chooser.sampling = &e->config.sampling;
+    e->chooser.sampling = &e->config.settings.sampling;
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
     e->text = SPECDEC__TAKE(arena, int32_t, 2 * ((size_t)e->context + (size_t)c->tree_depth + 1));
     specdec__engine_text(e, arena);
+    specdec__engine_records(e, arena);
     return specdec__engine_tree(e, arena, error);
 }
 
@@ -14295,7 +14448,7 @@ static specdec_result specdec__engine_try(specdec *e, specdec__drafter *d, int n
 
     if (!d)
         return specdec__forward(&e->target, &batch, NULL);
-    specdec__draft_begin(d, e->text, 1, e->rule);
+    specdec__draft_begin(d, e->text, 1, specdec__engine_rule(e));
     specdec_tree_chains(&d->proposal.tree, 1, 1, NULL);
     d->proposal.depth[1] = 1;
     result = d->kind->fill(d, &d->proposal, NULL);
@@ -14352,39 +14505,85 @@ static void specdec__engine_trial(specdec *e)
             specdec__tune_step(&e->tune, n, seconds);
 }
 
-static specdec_result specdec__engine_start(specdec *e, specdec_error *error)
+/* Checks settings; *stop becomes a scan for their stop strings. */
+static specdec_result specdec__engine_check(const specdec_settings *settings, specdec__stop_scan *stop, specdec_error *error)
 {
-    const specdec_config *c = &e->config;
+    specdec_result result;
     int i;
 
-    for (i = 0; i < (int)SPECDEC__COUNT(c->stop) && c->stop[i]; i++) {
-        specdec_result r = specdec__stop_add(&e->stop, c->stop[i], strlen(c->stop[i]), error);
+    memset(stop, 0, sizeof *stop);
+    if (settings->max_tokens < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d tokens", settings->max_tokens);
+    for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
+        if ((result = specdec__stop_add(stop, settings->stop[i], strlen(settings->stop[i]), error)) != SPECDEC_OK)
+            return result;
+    return specdec__sample_check(&settings->sampling, error);
+}
 
-        if (r)
-            return r;
-    }
-    if (c->chat_format) {
-        e->chat = specdec__chat_find(c->chat_format, strlen(c->chat_format));
+/* Finds the chat format that the configuration names, or the one that the model's template shows. */
+static specdec_result specdec__engine_chat(specdec *e, specdec_error *error)
+{
+    const char *name = e->config.chat_format;
+    const specdec__bytes chat_template = e->target_model->chat_template;
+
+    if (name) {
+        e->chat = specdec__chat_find(name, strlen(name));
         if (!e->chat)
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", c->chat_format);
-    } else if (e->target_model->chat_template.data) {
-        e->chat = specdec__chat_find((const char *)e->target_model->chat_template.data, e->target_model->chat_template.size);
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
+    } else if (chat_template.data) {
+        e->chat = specdec__chat_find((const char *)chat_template.data, chat_template.size);
+        if (!e->chat)
+            specdec__tell(&e->config.hooks, "the model's chat template is of no known format: specdec_chat needs config.chat_format");
     }
-    specdec__text_stream_begin(&e->stream, &e->target_model->vocab, -1, c->show_special);
+    return SPECDEC_OK;
+}
+
+/* Tells the log what the engine is made of. */
+static void specdec__engine_tell(const specdec *e)
+{
+    const specdec_hooks *hooks = &e->config.hooks;
+    const specdec__model *m = e->target_model;
+    int i;
+
+    specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step", m->architecture->name, m->layers,
+                  m->embedding, m->vocab_size, m->weight_bytes);
+    if (e->context > m->context)
+        specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->context, m->context);
+    for (i = 0; i < e->drafter_count; i++)
+        specdec__tell(hooks, "drafter: %s, %zu bytes of weights a level", specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
+                      e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
+    specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels.name, e->pool.threads,
+                  e->context, e->config.kv, e->memory_bytes);
+}
+
+static specdec_result specdec__engine_start(specdec *e, specdec_error *error)
+{
+    specdec_result result = specdec__engine_check(&e->config.settings, &e->stop, error);
+
+    if (!result)
+        result = specdec__engine_chat(e, error);
+    if (result)
+        return result;
+    specdec__text_stream_begin(&e->stream, &e->target_model->vocab, -1, e->config.settings.show_special);
+    specdec__engine_tell(e);
     specdec__engine_trial(e);
     return SPECDEC_OK;
 }
 
 /* --- prefill --------------------------------------------------------------------------------------------------------- */
 
-/* Runs text[view length, count) through the target; row: the last token's logits are wanted, and become row 0. */
-static specdec_result specdec__engine_prefill(specdec *e, int count, int row)
+/* Runs text[view length, count) through the target. logits, if not NULL: rows for the tokens from the given one on; then, and
+   when from is the last token, row 0 becomes that of the last one. */
+static specdec_result specdec__engine_prefill(specdec *e, int count, int from, float *logits)
 {
-    specdec_result result =
-        specdec__forward_text(&e->target, e->text, count, e->config.batch, row, &e->config.hooks, &e->error);
+    specdec_result result;
+    specdec__rows rows;
 
+    rows.from = from;
+    rows.logits = logits;
+    result = specdec__forward_text(&e->target, e->text, count, e->config.batch, &rows, &e->config.hooks, &e->error);
     if (!result)
-        e->row_ready = row;
+        e->row_ready = from < count;
     return result;
 }
 
@@ -14429,14 +14628,14 @@ static void specdec__engine_rotate(int32_t *tokens, int count, int behind)
 }
 
 /* Can these tokens be appended to what was handed out? */
-static specdec_result specdec__engine_prompt_check(specdec *e, const int32_t *tokens, size_t count)
+static specdec_result specdec__engine_prompt_check(specdec *e, const int32_t *tokens, int count)
 {
-    size_t i;
+    int i;
 
-    if (!count && !e->handed_out)
+    if (count < 0 || (count && !tokens) || (!count && !e->handed_out))
         return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "the prompt is empty");
-    if (count >= (size_t)(e->context - e->handed_out))
-        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d", count,
+    if (count >= e->context - e->handed_out)
+        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "the prompt has %d tokens, the context has room for %d", count,
                              specdec__max_int(e->context - e->handed_out - 1, 0));
     for (i = 0; i < count; i++)
         if (tokens[i] < 0 || tokens[i] >= e->target_model->vocab_size)
@@ -14445,36 +14644,49 @@ static specdec_result specdec__engine_prompt_check(specdec *e, const int32_t *to
     return SPECDEC_OK;
 }
 
-/* Appends tokens to what was handed out and runs them; they may lie behind the text. The stock is given up when that has
-   succeeded. On failure all is as it was: the stock waits behind the prompt meanwhile. */
-static specdec_result specdec__engine_prompt(specdec *e, const int32_t *tokens, size_t count)
+/* An answer begins behind what was handed out. */
+static void specdec__engine_answer(specdec *e)
 {
-    const int before = e->handed_out, stock = e->count - before, from_row = e->from_row, added = (int)count;
+    e->answer_from = e->handed_out;
+    e->finished = 0;
+    e->stop.stopped = 0;
+    e->stop.held = 0;
+    e->freed = 0;
+    specdec__text_stream_begin(&e->stream, &e->target_model->vocab, e->handed_out ? e->text[e->handed_out - 1] : -1,
+                               e->config.settings.show_special);
+}
+
+/* Appends tokens to what was handed out and runs them; they may lie behind the text. The stock is given up when that has
+   succeeded. On failure all is as it was: the stock waits behind the prompt meanwhile. logits: NULL, or room for a row each. */
+static specdec_result specdec__engine_prompt(specdec *e, const int32_t *tokens, int count, float *logits)
+{
+    const int before = e->handed_out, stock = e->count - before, from_row = e->from_row;
     double start = specdec__os_seconds();
     specdec_result result = specdec__engine_prompt_check(e, tokens, count);
+    int i;
 
     if (result)
         return result;
     if (stock)
         specdec__engine_forget(e, before);
-    memmove(e->text + e->count, tokens, count * sizeof *tokens);
-    specdec__engine_rotate(e->text + before, stock, added);
-    e->count = before + added;
+    if (count)
+        memmove(e->text + e->count, tokens, (size_t)count * sizeof *tokens);
+    specdec__engine_rotate(e->text + before, stock, count);
+    e->count = before + count;
     e->from_row = 1;
-    result = specdec__engine_prefill(e, e->count, 1);
+    result = specdec__engine_prefill(e, e->count, logits && count ? before : e->count - 1, count ? logits : NULL);
     if (result) {
         specdec__engine_forget(e, before);
-        specdec__engine_rotate(e->text + before, added, stock);
+        specdec__engine_rotate(e->text + before, count, stock);
         e->count = before + stock;
         e->from_row = from_row;
         return result;
     }
-    e->handed_out = e->answer_from = e->count;
-    e->finished = 0;
-    e->stop.stopped = 0;
-    e->stop.held = 0;
-    specdec__text_stream_begin(&e->stream, &e->target_model->vocab, e->text[e->count - 1], e->config.show_special);
-    e->stats.prompt_tokens += (int64_t)count;
+    e->handed_out = e->count;
+    for (i = before; e->logprobs && i < e->count; i++)
+        e->logprobs[i] = 1;
+    specdec__engine_answer(e);
+    e->stats.prompt_tokens += count;
     e->stats.prompt_seconds += specdec__os_seconds() - start;
     e->prompted_at = start;
     return SPECDEC_OK;
@@ -14525,9 +14737,9 @@ static void specdec__engine_judge(specdec *e, int node, const int32_t *children,
     specdec_choice choice;
     specdec__row row;
 
-    specdec__row_init(&row, &e->kernels, &e->config.sampling, e->chooser.items, logits, vocab, e->text, e->count);
+    specdec__row_init(&row, &e->kernels, e->chooser.sampling, e->chooser.items, logits, vocab, e->text, e->count);
     specdec__row_weights(&row, e->target_distribution);
-    uniform.seed = e->config.sampling.seed;
+    uniform.seed = e->chooser.sampling->seed;
     uniform.position = (uint64_t)e->count;
     uniform.decision = 0;
     choice.target = e->target_distribution;
@@ -14542,24 +14754,52 @@ static void specdec__engine_judge(specdec *e, int node, const int32_t *children,
     specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels.residuals, &choice, verdict);
 }
 
+/* Notes what the row that the next token comes from says about it. */
+static void specdec__engine_record(specdec *e, const float *logits, int32_t token)
+{
+    const int vocab = e->target_model->vocab_size, k = specdec__min_int(e->config.logprobs, vocab);
+    specdec_candidate *best = e->best + (size_t)e->count * (size_t)e->config.logprobs;
+    double total = 0;
+    float highest;
+    int i;
+
+    specdec__sample_greedy(&e->kernels, logits, vocab, k, best);
+    highest = best[0].logit;
+    e->kernels.weights(logits, vocab, highest, 1.0f, e->target_distribution);
+    for (i = 0; i < vocab; i++)
+        total += (double)e->target_distribution[i];
+    total = specdec__log_double(total);
+    for (i = 0; i < k; i++)
+        best[i].logit = (float)((double)(best[i].logit - highest) - total);
+    e->logprobs[e->count] = (float)((double)(specdec__sample_clean(logits[token]) - highest) - total);
+}
+
+/* Appends a token, which was chosen from a row of logits, to the text. */
+static void specdec__engine_write(specdec *e, const float *logits, int32_t token)
+{
+    if (e->logprobs)
+        specdec__engine_record(e, logits, token);
+    e->text[e->count++] = token;
+}
+
 /* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. A token that ends
    the text ends the walk, too. */
 static specdec_result specdec__engine_decide(void *engine, int node, const int32_t *children, int count, specdec_verdict *verdict)
 {
     specdec *e = (specdec *)engine;
     const int vocab = e->target_model->vocab_size;
+    const float *logits = e->target.logits + (size_t)node * (size_t)vocab;
     specdec_candidate best;
 
     best.token = 0;
-    if (e->rule == SPECDEC_RULE_COUNT) {
-        specdec__choose(&e->chooser, e->target.logits + (size_t)node * (size_t)vocab, vocab, e->text, e->count, 1,
-                        &best);
+    if (specdec__engine_rule(e) == SPECDEC_RULE_COUPLED) {
+        specdec__choose(&e->chooser, logits, vocab, e->text, e->count, 1, &best);
         specdec_verify_match(verdict, children, count, best.token);
     } else {
         specdec__engine_judge(e, node, children, count, verdict);
     }
     specdec__engine_note(e, node, verdict->child, verdict->token);
-    e->text[e->count++] = verdict->token;
+    specdec__engine_write(e, logits, verdict->token);
     if (specdec__vocab_is_end(&e->target_model->vocab, verdict->token))
         verdict->child = -1;
     return SPECDEC_OK;
@@ -14758,7 +14998,7 @@ static specdec_result specdec__engine_draft(specdec *e)
     int i;
 
     for (i = 0; i < e->drafter_count; i++)
-        specdec__draft_begin(&e->drafters[i], e->text, e->count, e->rule);
+        specdec__draft_begin(&e->drafters[i], e->text, e->count, specdec__engine_rule(e));
     if (specdec__engine_plan(e, &plan))
         for (i = e->drafter_count; !result && i-- > 0;)
             result = specdec__engine_ask(e, i, &plan);
@@ -14863,7 +15103,8 @@ static specdec_result specdec__engine_step(specdec *e)
     specdec_result result = SPECDEC_OK;
 
     if (e->from_row ? !e->row_ready : e->target.view.length < e->count - 1) /* after a failed prompt, a rewind, a forward */
-        result = specdec__engine_prefill(e, e->from_row ? e->count : e->count - 1, e->from_row);
+        result = e->from_row ? specdec__engine_prefill(e, e->count, e->count - 1, NULL)
+                             : specdec__engine_prefill(e, e->count - 1, e->count, NULL);
     if (result)
         return result;
     if (e->from_row) {
@@ -14871,7 +15112,7 @@ static specdec_result specdec__engine_step(specdec *e)
 
         if (!specdec__choose(&e->chooser, e->target.logits, e->target_model->vocab_size, e->text, e->count, 1, &best))
             best.token = 0;
-        e->text[e->count++] = best.token;
+        specdec__engine_write(e, e->target.logits, best.token);
         e->from_row = e->row_ready = 0;
         specdec__engine_count_tree(e, 1, 1);
         e->stats.tokens++;
@@ -14892,7 +15133,7 @@ static specdec_result specdec__engine_step(specdec *e)
 /* Whether, and why, the answer ends with what has been handed out. */
 static specdec_stop specdec__engine_ended(const specdec *e)
 {
-    const int limit = e->config.max_tokens, length = e->handed_out - e->answer_from;
+    const int limit = e->config.settings.max_tokens, length = e->handed_out - e->answer_from;
 
     if (e->stop.stopped)
         return SPECDEC_STOP_STRING;
@@ -14906,7 +15147,8 @@ static specdec_stop specdec__engine_ended(const specdec *e)
 /* A pending cancellation ends one call. */
 static specdec_result specdec__engine_uncancel(specdec *e, specdec_result result)
 {
-    if (result == SPECDEC_ERROR_CANCELLED)
+    e->cancelled = result == SPECDEC_ERROR_CANCELLED;
+    if (e->cancelled)
         SPECDEC__STORE(&e->cancel, 0);
     return result;
 }
@@ -14928,7 +15170,6 @@ const char *specdec_result_text(specdec_result result)
 
 const char *specdec_version(void) { return SPECDEC_VERSION; }
 
-const char *specdec_last_error(const specdec_config *config) { return config ? config->error.text : ""; }
 const char *specdec_error_text(const specdec *engine) { return engine ? engine->error.text : ""; }
 
 /* Bytes of a block whose layout used `used`: whatever the block's own alignment is. */
@@ -14962,48 +15203,65 @@ static specdec_result specdec__too_small(size_t bytes, size_t needed, specdec_er
     return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the block has %zu bytes, %zu are needed", bytes, needed);
 }
 
-specdec_result specdec_memory_needed(specdec_config *config, size_t *bytes)
+/* An argument that must not be NULL is. */
+static specdec_result specdec__absent(specdec_error *error)
+{
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an argument is NULL");
+}
+
+/* The same for a call on an engine, which may be what is absent. */
+static specdec_result specdec__lacks(specdec *engine)
+{
+    return specdec__absent(engine ? &engine->error : NULL);
+}
+
+specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
 {
     specdec__arena arena = {NULL, 0, 0};
     specdec engine;
     specdec_result result;
 
+    if (!config || !bytes)
+        return specdec__absent(error);
     memset(&engine, 0, sizeof engine);
     engine.config = *config;
-    config->error.text[0] = 0;
     SPECDEC__TAKE(&arena, specdec, 1);
-    if ((result = specdec__engine_config(&engine.config, &config->error)) == SPECDEC_OK &&
-        (result = specdec__kernels_init(&engine.kernels, config->isa, &config->error)) == SPECDEC_OK &&
-        (result = specdec__engine_layout(&engine, &arena, &config->error)) == SPECDEC_OK &&
-        (result = specdec__engine_repack(&engine, &arena, &config->error)) == SPECDEC_OK) {
-        result = specdec__counted_bytes(&arena, bytes, &config->error);
+    if ((result = specdec__engine_config(&engine.config, error)) == SPECDEC_OK &&
+        (result = specdec__engine_check(&config->settings, &engine.stop, error)) == SPECDEC_OK &&
+        (result = specdec__kernels_init(&engine.kernels, config->isa, error)) == SPECDEC_OK &&
+        (result = specdec__engine_layout(&engine, &arena, error)) == SPECDEC_OK &&
+        (result = specdec__engine_repack(&engine, &arena, error)) == SPECDEC_OK) {
+        result = specdec__counted_bytes(&arena, bytes, error);
     }
     specdec__engine_close(&engine);
     return result;
 }
 
-specdec_result specdec_init(specdec **engine, specdec_config *config, void *memory, size_t bytes)
+specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes, specdec_error *error)
 {
     specdec__arena arena;
     specdec *e;
     size_t needed;
-    specdec_result result = specdec_memory_needed(config, &needed);
+    specdec_result result;
 
+    if (!engine)
+        return specdec__absent(error);
     *engine = NULL;
+    result = specdec_memory_needed(config, &needed, error);
     if (result)
         return result;
     if (!memory || bytes < needed)
-        return specdec__too_small(memory ? bytes : 0, needed, &config->error);
+        return specdec__too_small(memory ? bytes : 0, needed, error);
     arena = specdec__block_arena(memory, needed);
     e = SPECDEC__TAKE(&arena, specdec, 1);
     e->config = *config;
     e->memory_bytes = needed;
-    if ((result = specdec__engine_config(&e->config, &config->error)) == SPECDEC_OK &&
-        (result = specdec__kernels_init(&e->kernels, config->isa, &config->error)) == SPECDEC_OK &&
-        (result = specdec__engine_layout(e, &arena, &config->error)) == SPECDEC_OK &&
-        (result = specdec__engine_repack(e, &arena, &config->error)) == SPECDEC_OK)
-        result = arena.used == SIZE_MAX ? specdec__too_small(bytes, needed, &config->error) /* a file has changed */
-                                        : specdec__engine_start(e, &config->error);
+    if ((result = specdec__engine_config(&e->config, error)) == SPECDEC_OK &&
+        (result = specdec__kernels_init(&e->kernels, config->isa, error)) == SPECDEC_OK &&
+        (result = specdec__engine_layout(e, &arena, error)) == SPECDEC_OK &&
+        (result = specdec__engine_repack(e, &arena, error)) == SPECDEC_OK)
+        result = arena.used == SIZE_MAX ? specdec__too_small(bytes, needed, error) /* a file has changed */
+                                        : specdec__engine_start(e, error);
     if (result) {
         specdec_deinit(e);
         return result;
@@ -15020,47 +15278,97 @@ void specdec_deinit(specdec *engine)
     specdec__engine_close(engine);
 }
 
-specdec_result specdec_tokenize(specdec *e, const char *text, size_t length, int begin, int special, int32_t *tokens, size_t capacity,
-                                size_t *count)
+/* Do these sample alike? Biases may have changed where they lie. */
+static int specdec__sampling_equal(const specdec_sampling *a, const specdec_sampling *b)
 {
-    length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
-    *count = 0;
-    if (length > e->chat_bytes)
-        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "a text of %zu bytes; with this context, %zu are the most", length, e->chat_bytes);
-    return specdec__tokenize(&e->target_model->vocab, text, length,
-                             (begin ? SPECDEC__TOKENIZE_ADD_BOS : 0) | (special ? SPECDEC__TOKENIZE_PARSE_SPECIAL : 0), tokens, capacity,
-                             count, e->scratch, e->scratch_bytes, &e->error);
+    return !a->bias_count && !b->bias_count && memcmp(a, b, sizeof *a) == 0;
+}
+
+/* Puts a scan for other stop strings in place of the present one. What that held back is looked at again; what then is held
+   back no more lies at the front of e->piece, for specdec_next. */
+static void specdec__rescan(specdec *e, specdec__stop_scan *stop)
+{
+    unsigned char held[SPECDEC__STOP_MAX_BYTES];
+    const size_t count = specdec__stop_end(&e->stop, held);
+    size_t freed;
+
+    stop->stopped = e->stop.stopped;
+    e->stop = *stop;
+    specdec__stop_push(&e->stop, held, count, e->piece + e->freed, 2 * e->text_room, &freed, NULL);
+    e->freed += freed;
+}
+
+specdec_result specdec_set(specdec *e, const specdec_settings *settings)
+{
+    specdec__stop_scan stop;
+    specdec_result result;
+
+    if (!e || !settings)
+        return specdec__lacks(e);
+    result = specdec__engine_check(settings, &stop, &e->error);
+    if (result)
+        return result;
+    if (e->handed_out < e->count && !specdec__sampling_equal(&settings->sampling, &e->config.settings.sampling)) {
+        specdec__engine_forget(e, e->handed_out);
+        e->count = e->handed_out;
+    }
+    specdec__rescan(e, &stop);
+    e->stream.show_special = settings->show_special;
+    e->config.settings = *settings;
+    return SPECDEC_OK;
+}
+
+void specdec_get_settings(const specdec *e, specdec_settings *settings)
+{
+    if (e && settings)
+        *settings = e->config.settings;
 }
 
 /* Text straight into the engine's own token buffer, behind the text. */
 static specdec_result specdec__prompt_text(specdec *e, const char *text, size_t length, int special)
 {
+    const int begin = e->handed_out ? 0 : SPECDEC_TOKENIZE_BEGIN;
     size_t count, room = (size_t)specdec__max_int(e->context - e->handed_out, 0);
-    specdec_result result = specdec_tokenize(e, text, length, e->handed_out == 0, special, e->text + e->count, room, &count);
+    specdec_result result;
 
+    length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
+    if (length > e->chat_bytes)
+        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "a text of %zu bytes; with this context, %zu are the most", length,
+                             e->chat_bytes);
+    result = specdec__tokenize(&e->target_model->vocab, text, length, begin | special, e->text + e->count, room, &count,
+                               e->scratch, e->scratch_bytes, &e->error);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d", count,
                              specdec__max_int((int)room - 1, 0));
     if (result)
         return result;
-    return specdec__engine_uncancel(e, specdec__engine_prompt(e, e->text + e->count, count));
+    return specdec__engine_uncancel(e, specdec__engine_prompt(e, e->text + e->count, (int)count, NULL));
 }
 
 specdec_result specdec_prompt(specdec *e, const char *text, size_t length)
 {
+    if (!e || (!text && length))
+        return specdec__lacks(e);
     return specdec__prompt_text(e, text, length, 0);
 }
 
-specdec_result specdec_prompt_tokens(specdec *e, const int32_t *tokens, size_t count)
+specdec_result specdec_prompt_tokens(specdec *e, const int32_t *tokens, int count)
 {
-    return specdec__engine_uncancel(e, specdec__engine_prompt(e, tokens, count));
+    return specdec_prompt_logits(e, tokens, count, NULL);
+}
+
+specdec_result specdec_prompt_logits(specdec *e, const int32_t *tokens, int count, float *logits)
+{
+    if (!e)
+        return SPECDEC_ERROR_ARGUMENT;
+    return specdec__engine_uncancel(e, specdec__engine_prompt(e, tokens, count, logits));
 }
 
 /* What the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended the answer,
    the part behind the end token otherwise. */
 static specdec__bytes specdec__chat_turn_end(const specdec *e)
 {
-    const char *after = e->chat->after[SPECDEC__CHAT_ASSISTANT];
+    const char *after = e->chat->after[SPECDEC_ASSISTANT];
     specdec__bytes end, out;
 
     out.data = (const unsigned char *)after;
@@ -15075,30 +15383,29 @@ static specdec__bytes specdec__chat_turn_end(const specdec *e)
     return out;
 }
 
-specdec_result specdec_chat(specdec *e, const specdec_message *messages, size_t count)
+specdec_result specdec_chat(specdec *e, const specdec_message *messages, int count)
 {
-    specdec__chat_message list[SPECDEC__CHAT_BATCH];
     specdec__bytes turn;
-    size_t needed, i;
+    size_t needed;
     specdec_result result;
 
+    if (!e || !messages)
+        return specdec__lacks(e);
     if (!e->chat)
         return specdec__fail(&e->error, SPECDEC_ERROR_UNSUPPORTED, "the model names no chat format that is known; choose one");
-    if (!count || count > SPECDEC__COUNT(list))
-        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "%zu messages (1 to %d at a time)", count, (int)SPECDEC__COUNT(list));
-    for (i = 0; i < count; i++) {
-        list[i].role = (int)messages[i].role;
-        list[i].text = messages[i].text;
-        list[i].length = messages[i].length == SPECDEC_WHOLE_STRING ? strlen(messages[i].text) : messages[i].length;
-    }
+    if (count < 1)
+        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
     turn = specdec__chat_turn_end(e);
     if (turn.size < e->chat_bytes)
         memcpy(e->chat_text, turn.data, turn.size);
-    result = specdec__chat_render(e->chat, list, count, 1, e->chat_text + turn.size, e->chat_bytes - turn.size, &needed, &e->error);
+    else
+        turn.size = 0;
+    result = specdec__chat_render(e->chat, messages, count, 1, e->chat_text + turn.size, e->chat_bytes - turn.size, &needed, &e->error);
     needed += turn.size;
     if (result == SPECDEC_ERROR_BUFFER)
-        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "a conversation of %zu bytes; with this context, %zu are the most", needed, e->chat_bytes);
-    return result ? result : specdec__prompt_text(e, e->chat_text, needed, 1);
+        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "a conversation of %zu bytes; with this context, %zu are the most", needed,
+                             e->chat_bytes);
+    return result ? result : specdec__prompt_text(e, e->chat_text, needed, SPECDEC_TOKENIZE_SPECIAL);
 }
 
 /* Makes sure that there is a token to hand out. */
@@ -15119,9 +15426,13 @@ static specdec_result specdec__next_token(specdec *e)
 
 specdec_result specdec_step(specdec *e, const int32_t **tokens, int *count)
 {
-    specdec_result result = specdec__next_token(e);
-    int from = e->handed_out;
+    specdec_result result;
+    int from;
 
+    if (!e || !tokens || !count)
+        return specdec__lacks(e);
+    result = specdec__next_token(e);
+    from = e->handed_out;
     *tokens = e->text + from;
     *count = 0;
     if (result)
@@ -15162,38 +15473,56 @@ static specdec_result specdec__next_piece(specdec *e, size_t *written)
 
 specdec_result specdec_next(specdec *e, specdec_text *piece)
 {
-    const specdec__text_stream stream = e->stream;
-    const specdec__stop_scan stop = e->stop;
-    const int handed_out = e->handed_out;
-    size_t written = 0;
-    specdec_result result = specdec__next_piece(e, &written);
+    specdec__text_stream stream;
+    specdec__stop_scan stop;
+    int handed_out;
+    specdec_result result;
 
+    if (!e || !piece)
+        return specdec__lacks(e);
+    piece->bytes = (const char *)e->piece;
+    piece->length = e->freed;
+    e->freed = 0;
+    if (piece->length)
+        return SPECDEC_OK;
+    stream = e->stream;
+    stop = e->stop;
+    handed_out = e->handed_out;
+    result = specdec__next_piece(e, &piece->length);
     if (result != SPECDEC_OK && result != SPECDEC_DONE) { /* tokens whose text was held back so far are in stock again */
         e->stream = stream;
         e->stop = stop;
         e->handed_out = handed_out;
-        written = 0;
+        piece->length = 0;
     }
-    piece->bytes = (const char *)e->piece;
-    piece->length = written;
     return result;
 }
 
 specdec_stop specdec_stopped(const specdec *e, int *which)
 {
+    specdec_stop stop = SPECDEC_STOP_NONE;
+
+    if (e && e->finished)
+        stop = specdec__engine_ended(e);
+    else if (e && e->cancelled)
+        stop = SPECDEC_STOP_CANCELLED;
     if (which)
-        *which = e->finished ? e->stop.stopped - 1 : -1;
-    return e->finished ? specdec__engine_ended(e) : SPECDEC_STOP_NONE;
+        *which = stop == SPECDEC_STOP_STRING ? e->stop.stopped - 1 : stop == SPECDEC_STOP_END ? e->text[e->handed_out - 1] : -1;
+    return stop;
 }
 
 void specdec_tokens(const specdec *e, const int32_t **tokens, int *count)
 {
-    *tokens = e->text;
-    *count = e->handed_out;
+    if (tokens)
+        *tokens = e ? e->text : NULL;
+    if (count)
+        *count = e ? e->handed_out : 0;
 }
 
 specdec_result specdec_rewind(specdec *e, int count)
 {
+    if (!e)
+        return SPECDEC_ERROR_ARGUMENT;
     if (count < 0 || count > e->handed_out)
         return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "cannot keep %d of %d tokens", count, e->handed_out);
     if (count < e->handed_out) { /* else the stock stays */
@@ -15201,25 +15530,26 @@ specdec_result specdec_rewind(specdec *e, int count)
         e->count = e->handed_out = count;
         e->from_row = 0;
     }
-    e->answer_from = count;
-    e->finished = 0;
-    e->stop.stopped = 0;
-    e->stop.held = 0;
-    specdec__text_stream_begin(&e->stream, &e->target_model->vocab, count ? e->text[count - 1] : -1, e->config.show_special);
+    e->cancelled = 0;
+    specdec__engine_answer(e);
     return SPECDEC_OK;
 }
 
 void specdec_cancel(specdec *e)
 {
-    SPECDEC__STORE(&e->cancel, 1);
+    if (e)
+        SPECDEC__STORE(&e->cancel, 1);
 }
 
 void specdec_get_stats(const specdec *e, specdec_stats *stats)
 {
-    specdec_tree_count *trees = stats->trees, moving;
+    specdec_tree_count *trees, moving;
     int i, j;
 
+    if (!e || !stats)
+        return;
     *stats = e->stats;
+    trees = stats->trees;
     for (i = 1; i < SPECDEC_STATS_TREES; i++) {
         moving = trees[i];
         for (j = i; j > 0 && trees[j - 1].steps < moving.steps; j--)
@@ -15230,9 +15560,12 @@ void specdec_get_stats(const specdec *e, specdec_stats *stats)
 
 void specdec_get_info(const specdec *e, specdec_info *info)
 {
-    const specdec__model *m = e->target_model;
+    const specdec__model *m;
     int i;
 
+    if (!e || !info)
+        return;
+    m = e->target_model;
     memset(info, 0, sizeof *info);
     info->isa = e->kernels.name;
     info->kv = e->config.kv;
@@ -15250,28 +15583,55 @@ void specdec_get_info(const specdec *e, specdec_info *info)
     info->products_per_token = m->weight_products;
 }
 
-specdec_result specdec_token_text(specdec *e, int32_t token, char *bytes, size_t size, size_t *length)
+const specdec_model *specdec_get_model(const specdec *e) { return e ? e->target_model : NULL; }
+
+specdec_result specdec_get_logprob(specdec *e, int at, specdec_logprob *logprob)
 {
-    return specdec__token_bytes(&e->target_model->vocab, token, 1, (unsigned char *)bytes, size, length, &e->error);
+    if (!e || !logprob)
+        return specdec__lacks(e);
+    if (!e->logprobs || at < 0 || at >= e->handed_out || e->logprobs[at] > 0)
+        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "token %d of %d: %s", at, e->handed_out,
+                             e->logprobs ? "it was not written" : "config.logprobs is 0");
+    logprob->token = e->text[at];
+    logprob->logprob = e->logprobs[at];
+    logprob->best = e->best + (size_t)at * (size_t)e->config.logprobs;
+    logprob->count = specdec__min_int(e->config.logprobs, e->target_model->vocab_size);
+    return SPECDEC_OK;
 }
 
-specdec_result specdec_forward(specdec *e, const int32_t *tokens, const int32_t *parents, int count, float *logits)
+/* May these nodes hang below the text? */
+static specdec_result specdec__nodes_check(specdec *e, const int32_t *tokens, const int32_t *parents, int count)
 {
-    const int root = e->handed_out > 0, vocab = e->target_model->vocab_size;
-    specdec_result result = SPECDEC_OK;
-    specdec__batch batch;
+    const int vocab = e->target_model->vocab_size;
     int i;
 
-    if (count < 1 || count > e->target.most - 1)
-        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "%d nodes (1 to %d are possible)", count, e->target.most - 1);
+    if (count < 0 || count > e->target.most - 1 || (!count && !e->handed_out))
+        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "%d nodes (%d to %d are possible)", count, !e->handed_out,
+                             e->target.most - 1);
     for (i = 0; i < count; i++)
         if (parents[i] < -1 || parents[i] >= i)
             return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, (int)parents[i]);
         else if (tokens[i] < 0 || tokens[i] >= vocab)
             return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d", (int)tokens[i], vocab);
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_logits(specdec *e, const int32_t *tokens, const int32_t *parents, int count, float *logits)
+{
+    specdec_result result;
+    specdec__batch batch;
+    size_t row;
+    int i, root;
+
+    if (!e || (count > 0 && (!tokens || !parents)))
+        return specdec__lacks(e);
+    result = specdec__nodes_check(e, tokens, parents, count);
+    if (result)
+        return result;
+    root = e->handed_out > 0;
     specdec__engine_reroot(e, e->handed_out);
     if (e->target.view.length < e->handed_out - 1)
-        result = specdec__engine_uncancel(e, specdec__engine_prefill(e, e->handed_out - 1, 0));
+        result = specdec__engine_uncancel(e, specdec__engine_prefill(e, e->handed_out - 1, e->handed_out, NULL));
     if (result)
         return result;
     if (root) {
@@ -15284,70 +15644,80 @@ specdec_result specdec_forward(specdec *e, const int32_t *tokens, const int32_t 
     }
     batch = specdec__forward_batch(&e->target, 0, count + root);
     result = specdec__engine_uncancel(e, specdec__forward(&e->target, &batch, &e->error));
-    if (!result)
-        memcpy(logits, e->target.logits + (size_t)root * (size_t)vocab, (size_t)count * (size_t)vocab * sizeof *logits);
-    return result;
+    if (result || !logits)
+        return result;
+    row = (size_t)e->target_model->vocab_size;
+    if (!root)
+        memset(logits, 0, row * sizeof *logits);
+    memcpy(logits + (root ? 0 : row), e->target.logits, (size_t)(count + root) * row * sizeof *logits);
+    return SPECDEC_OK;
 }
 
 /* --- a prepared model ------------------------------------------------------------------------------------------------ */
 
-static specdec_result specdec__model_layout(specdec_config *config, specdec__model *m, specdec__pool *pool, specdec__arena *arena)
+static specdec_result specdec__model_layout(const specdec_config *config, specdec_model *m, specdec__pool *pool, specdec__arena *arena,
+                                            specdec_error *error)
 {
-    int threads = config->threads ? config->threads : specdec__os_processors(), never = 0;
+    int threads = config->threads ? config->threads : specdec__os_processors(), cancel = 0;
     specdec__kernels unused;
     specdec_result result;
 
     memset(pool, 0, sizeof *pool);
     memset(m, 0, sizeof *m);
-    if ((result = specdec__engine_check_threads(config, &config->error)) != SPECDEC_OK ||
-        (result = specdec__kernels_init(&unused, config->isa, &config->error)) != SPECDEC_OK)
+    if ((result = specdec__engine_check_threads(config, error)) != SPECDEC_OK ||
+        (result = specdec__kernels_init(&unused, config->isa, error)) != SPECDEC_OK)
         return result;
-    result = specdec__model_init(m, &config->target, arena, &config->error);
-    if (!result)
-        result = specdec__pool_init(pool, specdec__min_int(threads, SPECDEC_MAX_THREADS), &never, arena, &config->error); /* nothing cancels it */
+    result = specdec__model_init(m, &config->target, config->vocabulary_only, arena, error);
+    if (result || config->vocabulary_only)
+        return result;
+    result = specdec__pool_init(pool, specdec__min_int(threads, SPECDEC_MAX_THREADS), &cancel, arena, error);
     if (!result && !config->weights_in_place)
-        result = specdec__model_repack(m, arena, pool, &config->hooks, &config->error);
+        result = specdec__model_repack(m, arena, pool, &config->hooks, error);
     specdec__pool_deinit(pool);
     return result;
 }
 
-specdec_result specdec_model_memory_needed(specdec_config *config, size_t *bytes)
+specdec_result specdec_model_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
 {
     specdec__arena arena = {NULL, 0, 0};
     specdec__pool pool;
     specdec_model model;
     specdec_result result;
 
+    if (!config || !bytes)
+        return specdec__absent(error);
     memset(&model, 0, sizeof model);
-    config->error.text[0] = 0;
     SPECDEC__TAKE(&arena, specdec_model, 1);
-    result = specdec__model_layout(config, &model.model, &pool, &arena);
+    result = specdec__model_layout(config, &model, &pool, &arena, error);
     if (!result)
-        result = specdec__counted_bytes(&arena, bytes, &config->error);
-    specdec__model_deinit(&model.model);
+        result = specdec__counted_bytes(&arena, bytes, error);
+    specdec__model_deinit(&model);
     return result;
 }
 
-specdec_result specdec_model_init(specdec_model **model, specdec_config *config, void *memory, size_t bytes)
+specdec_result specdec_model_init(specdec_model **model, const specdec_config *config, void *memory, size_t bytes, specdec_error *error)
 {
     specdec__arena arena;
     specdec__pool pool;
     size_t needed;
-    specdec_result result = specdec_model_memory_needed(config, &needed);
     specdec_model *m;
+    specdec_result result;
 
+    if (!model)
+        return specdec__absent(error);
     *model = NULL;
+    result = specdec_model_memory_needed(config, &needed, error);
     if (result)
         return result;
     if (!memory || bytes < needed)
-        return specdec__too_small(memory ? bytes : 0, needed, &config->error);
+        return specdec__too_small(memory ? bytes : 0, needed, error);
     arena = specdec__block_arena(memory, needed);
     m = SPECDEC__TAKE(&arena, specdec_model, 1);
-    result = specdec__model_layout(config, &m->model, &pool, &arena);
+    result = specdec__model_layout(config, m, &pool, &arena, error);
     if (!result && arena.used == SIZE_MAX)
-        result = specdec__too_small(bytes, needed, &config->error);
+        result = specdec__too_small(bytes, needed, error);
     if (result) {
-        specdec__model_deinit(&m->model);
+        specdec__model_deinit(m);
         return result;
     }
     *model = m;
@@ -15357,7 +15727,37 @@ specdec_result specdec_model_init(specdec_model **model, specdec_config *config,
 void specdec_model_deinit(specdec_model *model)
 {
     if (model)
-        specdec__model_deinit(&model->model);
+        specdec__model_deinit(model);
+}
+
+size_t specdec_tokenize_memory(const specdec_model *model, size_t length)
+{
+    return model ? specdec__tokenize_scratch(&model->vocab, length) : 0;
+}
+
+specdec_result specdec_tokenize(const specdec_model *model, const char *text, size_t length, int flags, int32_t *tokens, int capacity,
+                                int *count, void *memory, size_t bytes, specdec_error *error)
+{
+    size_t all = 0;
+    specdec_result result;
+
+    if (!model || (!text && length) || !count || (capacity > 0 && !tokens))
+        return specdec__absent(error);
+    length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
+    if (length > SPECDEC__TEXT_MAX_BYTES / 4) /* so that tokens can be counted by an int */
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
+    result = specdec__tokenize(&model->vocab, text, length, flags, tokens, (size_t)specdec__max_int(capacity, 0), &all, memory, bytes,
+                               error);
+    *count = (int)all;
+    return result;
+}
+
+specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size, size_t *length,
+                                  specdec_error *error)
+{
+    if (!model || !length || (size && !bytes))
+        return specdec__absent(error);
+    return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
 #ifdef __cplusplus

@@ -3,6 +3,8 @@
 #include "specdec.h"
 #include "program.h"
 
+static specdec_error failure; /* of the last call that failed before there was an engine */
+
 enum { MAX_TYPES = 64 };
 
 typedef struct options {
@@ -136,7 +138,7 @@ static int print_file(const char *role, const char *path, int tensors, size_t *s
     status = print_tensors(&gguf, tensors);
     source.data = file.data;
     source.size = file.size;
-    if (!status && specdec__model_init(&model, &source, &arena, &error))
+    if (!status && specdec__model_init(&model, &source, 0, &arena, &error))
         status = program_failed("", error.text);
     if (!status)
         print_model(&model);
@@ -180,8 +182,8 @@ static int run(options *o)
     }
     if (status)
         return status;
-    if (specdec_memory_needed(c, &bytes))
-        return program_failed("", specdec_last_error(c));
+    if (specdec_memory_needed(c, &bytes, &failure))
+        return program_failed("", failure.text);
     if (o->memory_only)
         return printf("%zu\n", bytes), PROGRAM_OK;
     used = *c;
