@@ -5498,64 +5498,107 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_block(int type, int col
     }
 }
 
+/* Columns are 4, 5 or 6, known to the compiler, or 0 for count of them, 1 to 3: those three share their decoder. */
+SPECDEC__INLINE int specdec__avx512_most(int columns) { return columns ? columns : 3; }
+
+/* acc (columns) += a block times columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_columns(int type, int columns, int count, const specdec__avx512_block *taken,
+                                                                 const specdec__columns *x, size_t at, __m512 *acc)
+{
+    if (columns)
+        specdec__avx512_few_block(type, columns, taken, x, at, acc);
+    else if (count == 1)
+        specdec__avx512_few_block(type, 1, taken, x, at, acc);
+    else if (count == 2)
+        specdec__avx512_few_block(type, 2, taken, x, at, acc);
+    else
+        specdec__avx512_few_block(type, 3, taken, x, at, acc);
+}
+
+/* acc (columns) from sums (columns, 16). */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_get_sums(int columns, int count, const float *sums, __m512 *acc)
+{
+    int k;
+
+    SPECDEC__UNROLL
+    for (k = 0; k < specdec__avx512_most(columns); k++)
+        acc[k] = columns || k < count ? _mm512_loadu_ps(sums + k * SPECDEC__ROWS) : _mm512_setzero_ps();
+}
+
+/* And back. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_sums(int columns, int count, const __m512 *acc, float *sums)
+{
+    int k;
+
+    SPECDEC__UNROLL
+    for (k = 0; k < specdec__avx512_most(columns); k++)
+        if (columns || k < count)
+            _mm512_storeu_ps(sums + k * SPECDEC__ROWS, acc[k]);
+}
+
 /* One tile times 1 to 6 columns, whose sums stay in registers: in memory, every block would wait for the one before. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, const unsigned char *tile, const unsigned char *next, int blocks,
-                                                         specdec__panel *panel, const specdec__columns *x, size_t at, float *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, int count, const unsigned char *tile, const unsigned char *next,
+                                                         int blocks, specdec__panel *panel, const specdec__columns *x, size_t at,
+                                                         float *sums)
 {
     const int run = specdec__x86_is_block_32(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken;
     __m512 acc[SPECDEC__AVX512_FEW];
     size_t from;
-    int b, k;
+    int b;
 
-    SPECDEC__UNROLL
-    for (k = 0; k < columns; k++)
-        acc[k] = _mm512_loadu_ps(sums + k * SPECDEC__ROWS);
+    specdec__avx512_get_sums(columns, count, sums, acc);
     for (from = 0; from < end; from += (size_t)run * span) {
         if (!specdec__x86_is_block_32(type))
             specdec__avx512_scales(type, tile + from, panel);
         for (b = 0; b < run; b++, at += n) {
             specdec__x86_prefetch((int)span, tile, from + (size_t)b * span, end, next);
             specdec__avx512_take(type, tile + from, b, panel, &taken);
-            specdec__avx512_few_block(type, columns, &taken, x, at, acc);
+            specdec__avx512_few_columns(type, columns, count, &taken, x, at, acc);
         }
     }
-    SPECDEC__UNROLL
-    for (k = 0; k < columns; k++)
-        _mm512_storeu_ps(sums + k * SPECDEC__ROWS, acc[k]);
+    specdec__avx512_put_sums(columns, count, acc, sums);
 }
 
-/* Few columns: tile after tile, which memory likes better. */
+/* Few columns: tile after tile, which memory likes better. An odd tile with many columns, which is seldom: six of them, then
+   the others. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const specdec__tiles *tiles, int blocks,
+                                                              specdec__panel *panels, const specdec__columns *x, int block,
+                                                              int column, int count, float *const *sums)
+{
+    size_t at = (size_t)block * (size_t)x->n + (size_t)column;
+    int t, c, few;
+
+    for (t = 0; t < 2 && tiles->tile[t] && !block; t++)
+        memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+    if (count > SPECDEC__AVX512_FEW && tiles->tile[1]) {
+        specdec__avx512_many(type, tiles, blocks, panels, x, at, count, sums);
+        return;
+    }
+    for (t = 0; t < 2 && tiles->tile[t]; t++) {
+        const unsigned char *next = !t && tiles->tile[1] ? tiles->tile[1] : tiles->next[0];
+
+        for (c = 0; c < count; c += few) {
+            float *to = sums[t] + c * SPECDEC__ROWS;
+
+            few = specdec__min_int(count - c, SPECDEC__AVX512_FEW);
+            switch (few) {
+            case 6: specdec__avx512_few(type, 6, 6, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
+            case 5: specdec__avx512_few(type, 5, 5, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
+            case 4: specdec__avx512_few(type, 4, 4, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
+            default: specdec__avx512_few(type, 0, few, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
+            }
+        }
+    }
+}
+
 #define SPECDEC__AVX512_TYPE(number) \
-    SPECDEC__AVX512 static void specdec__avx512_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
-        const specdec__columns *x, int block, int column, int count, float *const *sums) \
+    SPECDEC__AVX512 static void \
+    specdec__avx512_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
+                                      int block, int column, int count, float *const *sums) \
     { \
-        const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
-        int t; \
-        for (t = 0; t < 2 && tiles->tile[t] && !block; t++) \
-            memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float)); \
-        if (count > SPECDEC__AVX512_FEW && tiles->tile[1]) { \
-            specdec__avx512_many(SPECDEC__TYPE_##number, tiles, blocks, panels, x, at, count, sums); \
-            return; \
-        } \
-        if (count > SPECDEC__AVX512_FEW) { /* an odd tile is seldom: a few of its columns, then the others */ \
-            float *others = sums[0] + SPECDEC__AVX512_FEW * SPECDEC__ROWS; \
-            specdec__avx512_multiply_##number(tiles, blocks, panels, x, block, column, SPECDEC__AVX512_FEW, sums); \
-            specdec__avx512_multiply_##number(tiles, blocks, panels, x, block, column + SPECDEC__AVX512_FEW, count - SPECDEC__AVX512_FEW, &others); \
-            return; \
-        } \
-        for (t = 0; t < 2 && tiles->tile[t]; t++) { \
-            const unsigned char *next = !t && tiles->tile[1] ? tiles->tile[1] : tiles->next[0]; \
-            switch (count) { \
-            case 1: specdec__avx512_few(SPECDEC__TYPE_##number, 1, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
-            case 2: specdec__avx512_few(SPECDEC__TYPE_##number, 2, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
-            case 3: specdec__avx512_few(SPECDEC__TYPE_##number, 3, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
-            case 4: specdec__avx512_few(SPECDEC__TYPE_##number, 4, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
-            case 5: specdec__avx512_few(SPECDEC__TYPE_##number, 5, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
-            default: specdec__avx512_few(SPECDEC__TYPE_##number, 6, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
-            } \
-        } \
+        specdec__avx512_multiply(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, count, sums); \
     }
 
 SPECDEC__AVX512_TYPE(Q4_0)
@@ -5622,39 +5665,38 @@ SPECDEC__AVX512 static void specdec__avx512_unpack_grid(const specdec__quant_typ
     specdec__avx512_panel_pairs(type->granule, blocks, panel);
 }
 
-/* A panel times 1 to 6 columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int columns, const specdec__panel *panel, int blocks, const specdec__columns *x,
-                                                                 size_t at, float *sums)
+/* sums (columns, 16) += a panel times columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int columns, int count, const specdec__panel *panel,
+                                                                 int blocks, const specdec__columns *x, size_t at, float *sums)
 {
     specdec__avx512_block taken;
     __m512 acc[SPECDEC__AVX512_FEW];
-    int b, k;
+    int b;
 
-    SPECDEC__UNROLL
-    for (k = 0; k < columns; k++)
-        acc[k] = _mm512_loadu_ps(sums + k * SPECDEC__ROWS);
+    specdec__avx512_get_sums(columns, count, sums, acc);
     for (b = 0; b < blocks; b++, at += (size_t)x->n) {
         specdec__avx512_take(type, NULL, b, panel, &taken);
-        specdec__avx512_few_block(type, columns, &taken, x, at, acc);
+        specdec__avx512_few_columns(type, columns, count, &taken, x, at, acc);
     }
-    SPECDEC__UNROLL
-    for (k = 0; k < columns; k++)
-        _mm512_storeu_ps(sums + k * SPECDEC__ROWS, acc[k]);
+    specdec__avx512_put_sums(columns, count, acc, sums);
+}
+
+/* The same, 4 columns at a time. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int type, const specdec__panel *panel, int blocks, const specdec__columns *x,
+                                                         size_t at, int count, float *sums)
+{
+    for (; count >= 4; count -= 4, at += 4, sums += 4 * SPECDEC__ROWS)
+        specdec__avx512_dot_columns(type, 4, 4, panel, blocks, x, at, sums);
+    if (count)
+        specdec__avx512_dot_columns(type, 0, count, panel, blocks, x, at, sums);
 }
 
 #define SPECDEC__AVX512_DOT(name, type) \
-    SPECDEC__AVX512 static void specdec__avx512_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
-                                                           int count, float *sums) \
+    SPECDEC__AVX512 static void \
+    specdec__avx512_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
+                               int count, float *sums) \
     { \
-        size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
-        for (; count >= 6; count -= 6, at += 6, sums += 6 * SPECDEC__ROWS) \
-            specdec__avx512_dot_columns(type, 6, panel, blocks, x, at, sums); \
-        for (; count >= 4; count -= 4, at += 4, sums += 4 * SPECDEC__ROWS) \
-            specdec__avx512_dot_columns(type, 4, panel, blocks, x, at, sums); \
-        for (; count >= 2; count -= 2, at += 2, sums += 2 * SPECDEC__ROWS) \
-            specdec__avx512_dot_columns(type, 2, panel, blocks, x, at, sums); \
-        if (count) \
-            specdec__avx512_dot_columns(type, 1, panel, blocks, x, at, sums); \
+        specdec__avx512_dot(type, panel, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, sums); \
     }
 
 SPECDEC__AVX512_DOT(16, SPECDEC__X86_PANEL_16)
