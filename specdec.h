@@ -1813,42 +1813,42 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
    alone follows from its row. To add one: the struct of its block, its decoder, a row. It runs on every instruction set
    then; kernels that are made for it may be entered in the tables of >>kernel. */
 #define SPECDEC__QUANT_TYPES(X) \
-    /* number, name, block, bytes, granule, bits, has_minimum, decode, encode, fields: see specdec__quant_type */ \
-    X(0, F32, 1, 4, 0, 0, 0, NULL, NULL, {4, 1}) \
-    X(1, F16, 1, 2, 0, 0, 0, NULL, NULL, {2, 1}) \
-    X(2, Q4_0, 32, sizeof(specdec__block_q4_0), 32, 4, 0, specdec__quant_decode_q4_0, specdec__quant_encode_q4_0, \
+    /* number, name, block, bytes, granule, bits, has_minimum, decode, fields: see specdec__quant_type */ \
+    X(0, F32, 1, 4, 0, 0, 0, NULL, {4, 1}) \
+    X(1, F16, 1, 2, 0, 0, 0, NULL, {2, 1}) \
+    X(2, Q4_0, 32, sizeof(specdec__block_q4_0), 32, 4, 0, specdec__quant_decode_q4_0, \
       {2, 1}, {4, 4}) \
-    X(3, Q4_1, 32, sizeof(specdec__block_q4_1), 32, 4, 1, specdec__quant_decode_q4_1, NULL, {2, 2}, {4, 4}) \
-    X(6, Q5_0, 32, sizeof(specdec__block_q5_0), 32, 5, 0, specdec__quant_decode_q5_0, NULL, \
+    X(3, Q4_1, 32, sizeof(specdec__block_q4_1), 32, 4, 1, specdec__quant_decode_q4_1, {2, 2}, {4, 4}) \
+    X(6, Q5_0, 32, sizeof(specdec__block_q5_0), 32, 5, 0, specdec__quant_decode_q5_0, \
       {2, 1}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}) \
-    X(7, Q5_1, 32, sizeof(specdec__block_q5_1), 32, 5, 1, specdec__quant_decode_q5_1, NULL, \
+    X(7, Q5_1, 32, sizeof(specdec__block_q5_1), 32, 5, 1, specdec__quant_decode_q5_1, \
       {2, 2}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}) \
-    X(8, Q8_0, 32, sizeof(specdec__block_q8_0), 32, 8, 0, specdec__quant_decode_q8_0, specdec__quant_encode_q8_0, \
+    X(8, Q8_0, 32, sizeof(specdec__block_q8_0), 32, 8, 0, specdec__quant_decode_q8_0, \
       {2, 1}, {4, 8}) \
-    X(10, Q2_K, 256, sizeof(specdec__block_q2_k), 16, 2, 1, specdec__quant_decode_q2_k, NULL, \
+    X(10, Q2_K, 256, sizeof(specdec__block_q2_k), 16, 2, 1, specdec__quant_decode_q2_k, \
       {1, 16}, {4, 16}, {2, 2}) \
-    X(11, Q3_K, 256, sizeof(specdec__block_q3_k), 16, 3, 0, specdec__quant_decode_q3_k, NULL, \
+    X(11, Q3_K, 256, sizeof(specdec__block_q3_k), 16, 3, 0, specdec__quant_decode_q3_k, \
       {4, 8}, {4, 16}, {1, 12}, {2, 1}) \
-    X(12, Q4_K, 256, sizeof(specdec__block_q4_k), 32, 4, 1, specdec__quant_decode_q4_k, specdec__quant_encode_q4_k, \
+    X(12, Q4_K, 256, sizeof(specdec__block_q4_k), 32, 4, 1, specdec__quant_decode_q4_k, \
       {2, 2}, {1, 12}, {4, 32}) \
-    X(13, Q5_K, 256, sizeof(specdec__block_q5_k), 32, 5, 1, specdec__quant_decode_q5_k, NULL, \
+    X(13, Q5_K, 256, sizeof(specdec__block_q5_k), 32, 5, 1, specdec__quant_decode_q5_k, \
       {2, 2}, {1, 12}, {4, 8}, {4, 32}) \
-    X(14, Q6_K, 256, sizeof(specdec__block_q6_k), 16, 6, 0, specdec__quant_decode_q6_k, specdec__quant_encode_q6_k, \
+    X(14, Q6_K, 256, sizeof(specdec__block_q6_k), 16, 6, 0, specdec__quant_decode_q6_k, \
       {4, 32}, {4, 16}, {1, 16}, {2, 1}) \
-    X(16, IQ2_XXS, 256, sizeof(specdec__block_iq2_xxs), 32, 8, 0, specdec__quant_decode_iq2_xxs, NULL, \
+    X(16, IQ2_XXS, 256, sizeof(specdec__block_iq2_xxs), 32, 8, 0, specdec__quant_decode_iq2_xxs, \
       {2, 1}, {4, 16}) \
-    X(17, IQ2_XS, 256, sizeof(specdec__block_iq2_xs), 16, 8, 0, specdec__quant_decode_iq2_xs, NULL, \
+    X(17, IQ2_XS, 256, sizeof(specdec__block_iq2_xs), 16, 8, 0, specdec__quant_decode_iq2_xs, \
       {2, 1}, {4, 16}, {4, 2}) \
-    X(18, IQ3_XXS, 256, sizeof(specdec__block_iq3_xxs), 32, 8, 0, specdec__quant_decode_iq3_xxs, NULL, \
+    X(18, IQ3_XXS, 256, sizeof(specdec__block_iq3_xxs), 32, 8, 0, specdec__quant_decode_iq3_xxs, \
       {2, 1}, {4, 24}) \
-    X(20, IQ4_NL, 32, sizeof(specdec__block_iq4_nl), 32, 8, 0, specdec__quant_decode_iq4_nl, NULL, {2, 1}, {4, 4}) \
-    X(21, IQ3_S, 256, sizeof(specdec__block_iq3_s), 32, 8, 0, specdec__quant_decode_iq3_s, NULL, \
+    X(20, IQ4_NL, 32, sizeof(specdec__block_iq4_nl), 32, 8, 0, specdec__quant_decode_iq4_nl, {2, 1}, {4, 4}) \
+    X(21, IQ3_S, 256, sizeof(specdec__block_iq3_s), 32, 8, 0, specdec__quant_decode_iq3_s, \
       {2, 1}, {4, 24}, {4, 3}) \
-    X(22, IQ2_S, 256, sizeof(specdec__block_iq2_s), 16, 8, 0, specdec__quant_decode_iq2_s, NULL, \
+    X(22, IQ2_S, 256, sizeof(specdec__block_iq2_s), 16, 8, 0, specdec__quant_decode_iq2_s, \
       {2, 1}, {4, 16}, {4, 4}) \
-    X(23, IQ4_XS, 256, sizeof(specdec__block_iq4_xs), 32, 8, 0, specdec__quant_decode_iq4_xs, NULL, \
+    X(23, IQ4_XS, 256, sizeof(specdec__block_iq4_xs), 32, 8, 0, specdec__quant_decode_iq4_xs, \
       {2, 1}, {2, 1}, {1, 4}, {4, 32}) \
-    X(30, BF16, 1, 2, 0, 0, 0, NULL, NULL, {2, 1})
+    X(30, BF16, 1, 2, 0, 0, 0, NULL, {2, 1})
 
 #define SPECDEC__QUANT_NUMBER(number, name, ...) SPECDEC__TYPE_##name = number,
 enum { SPECDEC__QUANT_TYPES(SPECDEC__QUANT_NUMBER) SPECDEC__TYPE_COUNT };
@@ -1878,10 +1878,6 @@ typedef struct specdec__quant_type {
     /* block (bytes) -> codes (block), scale and minimum (block / granule each; minimum untouched without has_minimum).
        NULL for plain floats. */
     void (*decode)(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
-    /* values (block) -> block (bytes), to the smallest (weighted) squared error found. Defined for every input, but
-       what lies beyond the range of half floats comes back infinite or clamped. NULL for plain floats, and when the
-       type is only read. */
-    void (*encode)(const float *values, unsigned char *block);
     specdec__quant_field fields[SPECDEC__QUANT_FIELDS]; /* of a block, in order: see specdec__quant_interleave */
 } specdec__quant_type;
 
@@ -2585,7 +2581,7 @@ SPECDEC__INLINE float specdec__quant_peak(int count, const float *values)
     return high == -low ? values[i] : high;
 }
 
-SPECDEC__VECTORISE static void specdec__quant_encode_q8_0(const float *values, unsigned char *block)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q8_0(const float *values, unsigned char *block)
 {
     specdec__block_q8_0 *to = (specdec__block_q8_0 *)(void *)block;
     float peak = specdec__quant_peak(32, values);
@@ -2694,7 +2690,7 @@ SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *v
     return (float)scale;
 }
 
-SPECDEC__VECTORISE static void specdec__quant_encode_q4_0(const float *values, unsigned char *block)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q4_0(const float *values, unsigned char *block)
 {
     specdec__block_q4_0 *to = (specdec__block_q4_0 *)(void *)block;
     specdec__pair wide[16];
@@ -2728,7 +2724,7 @@ SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
                                     specdec__quant_peak(16, values));
 }
 
-SPECDEC__VECTORISE static void specdec__quant_encode_q6_k(const float *values, unsigned char *block)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const float *values, unsigned char *block)
 {
     specdec__block_q6_k *to = (specdec__block_q6_k *)(void *)block;
     float scales[16], d;
@@ -2822,7 +2818,7 @@ static void specdec__quant_pack_scales_k(const int *scales, const int *minimums,
     }
 }
 
-SPECDEC__VECTORISE static void specdec__quant_encode_q4_k(const float *values, unsigned char *block)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const float *values, unsigned char *block)
 {
     specdec__block_q4_k *to = (specdec__block_q4_k *)(void *)block;
     float scales[8], minimums[8], d, dmin;
@@ -2849,8 +2845,8 @@ SPECDEC__VECTORISE static void specdec__quant_encode_q4_k(const float *values, u
         to->nibbles[i] = (unsigned char)(codes[i / 32 * 64 + i % 32] | codes[i / 32 * 64 + 32 + i % 32] << 4);
 }
 
-#define SPECDEC__QUANT_ROW(number, name, block, bytes, granule, bits, has_minimum, decode, encode, ...) \
-    {number, #name, block, bytes, granule, bits, has_minimum, decode, encode, {__VA_ARGS__}},
+#define SPECDEC__QUANT_ROW(number, name, block, bytes, granule, bits, has_minimum, decode, ...) \
+    {number, #name, block, bytes, granule, bits, has_minimum, decode, {__VA_ARGS__}},
 static const specdec__quant_type specdec__quant_types[] = {SPECDEC__QUANT_TYPES(SPECDEC__QUANT_ROW)};
 
 /* The row of a type number, or NULL when it is not read. */
@@ -2919,7 +2915,24 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_to_float(const spe
             specdec__quant_block_to_float(type, at + i * type->bytes, out + i * type->block);
 }
 
-/* A row of floats (elements, a multiple of the block) to a plain type or one that has encode. */
+/* values (block) -> block (bytes), to the smallest (weighted) squared error found. Defined for every input, but what lies
+   beyond the range of half floats comes back infinite or clamped. */
+typedef void specdec__quant_encoder(const float *values, unsigned char *block);
+
+/* The encoder of a type, NULL for plain floats and for types that are only read. A function, not a row of a table: a
+   program that encodes nothing holds no encoder. */
+static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_encoder_of(const specdec__quant_type *type)
+{
+    switch (type->number) {
+    case SPECDEC__TYPE_Q4_0: return specdec__quant_encode_q4_0;
+    case SPECDEC__TYPE_Q8_0: return specdec__quant_encode_q8_0;
+    case SPECDEC__TYPE_Q4_K: return specdec__quant_encode_q4_k;
+    case SPECDEC__TYPE_Q6_K: return specdec__quant_encode_q6_k;
+    default: return NULL;
+    }
+}
+
+/* A row of floats (elements, a multiple of the block) to a plain type or one that has an encoder. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_from_float(const specdec__quant_type *type,
                                                                          const float *values, size_t elements,
                                                                          void *row)
@@ -2938,7 +2951,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_from_float(const s
             specdec__store_u16(at + 2 * i, specdec__bf16_from_float(values[i]));
     else
         for (i = 0; i < elements / type->block; i++)
-            type->encode(values + i * type->block, at + i * type->bytes);
+            specdec__quant_encoder_of(type)(values + i * type->block, at + i * type->bytes);
 }
 
 /* Bits 0, 4, 8 .. 28 of word, side by side; and back. */
@@ -3099,11 +3112,11 @@ static SPECDEC__UNUSED void specdec__quant_deinterleave_block(const specdec__qua
 
 /* a*b + c rounded once, on every machine. Without fused hardware: the exact product in double, the sum rounded to odd
    (Boldo and Melquiond 2008), then to float. */
-SPECDEC__INLINE float specdec__fma(float a, float b, float c)
-{
 #if defined(__FP_FAST_FMAF) || defined(__aarch64__) || defined(__FMA__)
-    return __builtin_fmaf(a, b, c);
+SPECDEC__INLINE float specdec__fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #else
+static SPECDEC__UNUSED __attribute__((noinline)) float specdec__fma(float a, float b, float c)
+{
     double product = (double)a * (double)b, addend = (double)c, sum = product + addend;
     double back = sum - product, error = (product - (sum - back)) + (addend - back);
     uint64_t bits;
@@ -3117,8 +3130,8 @@ SPECDEC__INLINE float specdec__fma(float a, float b, float c)
         memcpy(&sum, &bits, sizeof sum);
     }
     return (float)sum;
-#endif
 }
+#endif
 
 /* 1/sqrt(x) for normal x > 0, by Newton's method in double: the same steps, so the same bits, everywhere. */
 static double specdec__inverse_root(double x)
@@ -3386,9 +3399,9 @@ typedef struct specdec__kernels {
     specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu */
 } specdec__kernels;
 
-/* What an instruction set has to define before it includes >>lanes: sixteen float lanes, V, and the operations on them,
-   as specdec__ISA_name: name, result, parameters. Each has the bits of the scalar one. >>lanes does not compile while
-   one is missing. */
+/* What an instruction set has to define before it includes >>lanes: V, a vector of 1, 4 or 16 floats (SPECDEC__LANES), and
+   the operations on it, as specdec__ISA_name: name, result, parameters. Each has the bits of the scalar one. >>lanes does
+   not compile while one is missing. */
 #define SPECDEC__LANE_OPERATIONS(X, V) \
     X(load, V, (const float *)) \
     X(store, void, (float *, V)) \
@@ -3401,8 +3414,8 @@ typedef struct specdec__kernels {
     X(max, V, (V, V)) /* a > b ? a : b */ \
     X(min, V, (V, V)) /* a < b ? a : b */ \
     X(scale2, V, (V, V)) /* a * 2^n, where the other one is n + 1.5 * 2^23 */ \
-    X(sum, float, (V)) /* the canonical tree: lanes i and i + 8, then i + 4, i + 2, i + 1 */ \
-    X(highest, float, (V)) \
+    X(sum, float, (const V *)) /* of 16 lanes, by the canonical tree: lanes i and i + 8, then i + 4, i + 2, i + 1 */ \
+    X(highest, float, (const V *)) /* of 16 lanes */ \
     X(first_bits, int32_t, (V)) /* the bits of lane 0 */ \
     X(store_low_bytes, void, (int8_t *, V)) /* of the bits of each lane */ \
     X(sum_codes, int32_t, (const int8_t *)) /* of 16 */ \
@@ -3474,78 +3487,69 @@ SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks
 
 SPECDEC__DOTS(scalar, )
 
-/* Sixteen float lanes in plain C. */
-typedef struct specdec__scalar_v {
-    float lane[16];
-} specdec__scalar_v;
+/* Float lanes in plain C: one. */
+typedef float specdec__scalar_v;
 
-#define SPECDEC__SCALAR_LANES(result, expression) \
-    do { \
-        int i; \
-        for (i = 0; i < 16; i++) \
-            (result).lane[i] = (expression); \
-    } while (0)
+SPECDEC__INLINE float specdec__scalar_load(const float *at) { return *at; }
+SPECDEC__INLINE void specdec__scalar_store(float *at, float a) { *at = a; }
+SPECDEC__INLINE float specdec__scalar_set(float a) { return a; }
+SPECDEC__INLINE float specdec__scalar_add(float a, float b) { return a + b; }
+SPECDEC__INLINE float specdec__scalar_sub(float a, float b) { return a - b; }
+SPECDEC__INLINE float specdec__scalar_mul(float a, float b) { return a * b; }
+SPECDEC__INLINE float specdec__scalar_div(float a, float b) { return a / b; }
+SPECDEC__INLINE float specdec__scalar_madd(float a, float b, float c) { return specdec__fma(a, b, c); }
+SPECDEC__INLINE float specdec__scalar_max(float a, float b) { return a > b ? a : b; }
+SPECDEC__INLINE float specdec__scalar_min(float a, float b) { return a < b ? a : b; }
+SPECDEC__INLINE float specdec__scalar_scale2(float a, float shifter)
+{
+    return specdec__float_from_bits(specdec__bits_from_float(a) + (specdec__bits_from_float(shifter) << 23));
+}
+SPECDEC__INLINE void specdec__scalar_store_low_bytes(int8_t *at, float a)
+{
+    *at = (int8_t)(uint8_t)specdec__bits_from_float(a);
+}
+SPECDEC__INLINE int32_t specdec__scalar_first_bits(float a) { return (int32_t)specdec__bits_from_float(a); }
+SPECDEC__INLINE float specdec__scalar_load_bf16(const void *at) { return specdec__float_from_bf16(specdec__load_u16(at)); }
+SPECDEC__INLINE float specdec__scalar_load_f16(const void *at) { return specdec__load_f16(at); }
+SPECDEC__INLINE void specdec__scalar_store_f16(void *at, float a) { specdec__store_u16(at, specdec__f16_from_float(a)); }
+SPECDEC__INLINE float specdec__scalar_sum(const float *parts)
+{
+    float lane[8];
+    int i, step;
 
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_load(const float *at) { specdec__scalar_v r; memcpy(&r, at, sizeof r); return r; }
-SPECDEC__INLINE void specdec__scalar_store(float *at, specdec__scalar_v a) { memcpy(at, &a, sizeof a); }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_set(float a) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a); return r; }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_add(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] + b.lane[i]); return r; }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_sub(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] - b.lane[i]); return r; }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_mul(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] * b.lane[i]); return r; }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_div(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] / b.lane[i]); return r; }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_madd(specdec__scalar_v a, specdec__scalar_v b, specdec__scalar_v c) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, specdec__fma(a.lane[i], b.lane[i], c.lane[i])); return r; }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_max(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]); return r; }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_min(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]); return r; }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_scale2(specdec__scalar_v a, specdec__scalar_v shifter)
-{
-    specdec__scalar_v r;
-    SPECDEC__SCALAR_LANES(r, specdec__float_from_bits(specdec__bits_from_float(a.lane[i]) + (specdec__bits_from_float(shifter.lane[i]) << 23)));
-    return r;
-}
-SPECDEC__INLINE void specdec__scalar_store_low_bytes(int8_t *at, specdec__scalar_v a)
-{
-    int i;
-    for (i = 0; i < 16; i++)
-        at[i] = (int8_t)(uint8_t)specdec__bits_from_float(a.lane[i]);
-}
-SPECDEC__INLINE float specdec__scalar_sum(specdec__scalar_v a)
-{
-    int i, step;
-    for (step = 8; step; step /= 2)
+    for (i = 0; i < 8; i++)
+        lane[i] = parts[i] + parts[i + 8];
+    for (step = 4; step; step /= 2)
         for (i = 0; i < step; i++)
-            a.lane[i] = a.lane[i] + a.lane[i + step];
-    return a.lane[0];
+            lane[i] += lane[i + step];
+    return lane[0];
 }
-SPECDEC__INLINE float specdec__scalar_highest(specdec__scalar_v a)
+SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
 {
+    float lane[8];
     int i, step;
-    for (step = 8; step; step /= 2)
+
+    for (i = 0; i < 8; i++)
+        lane[i] = specdec__scalar_max(parts[i], parts[i + 8]);
+    for (step = 4; step; step /= 2)
         for (i = 0; i < step; i++)
-            a.lane[i] = a.lane[i] > a.lane[i + step] ? a.lane[i] : a.lane[i + step];
-    return a.lane[0];
+            lane[i] = specdec__scalar_max(lane[i], lane[i + step]);
+    return lane[0];
 }
 SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 {
     int32_t sum = 0;
     int i;
+
     for (i = 0; i < 16; i++)
         sum += codes[i];
     return sum;
 }
-SPECDEC__INLINE int32_t specdec__scalar_first_bits(specdec__scalar_v a) { return (int32_t)specdec__bits_from_float(a.lane[0]); }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_load_bf16(const void *at) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, specdec__float_from_bf16(specdec__load_u16((const unsigned char *)at + i * 2))); return r; }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_load_f16(const void *at) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, specdec__load_f16((const unsigned char *)at + i * 2)); return r; }
-SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
-{
-    int i;
-    for (i = 0; i < 16; i++)
-        specdec__store_u16((unsigned char *)at + i * 2, specdec__f16_from_float(a.lane[i]));
-}
 
 #define SPECDEC__ISA scalar
 #define SPECDEC__TARGET
-#define SPECDEC__NARROW
-#define SPECDEC__WIDTH 1
+#define SPECDEC__LANES 1
+#define SPECDEC__WIDTH 4
 #include SPECDEC_FILE
 
 /* --- x86-64: what its instruction sets have in common ---------------------------------------------------------------- */
@@ -3721,32 +3725,20 @@ SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
 #define SPECDEC__SSE41 __attribute__((target("sse4.1")))
 
-/* Sixteen float lanes in four registers. */
-typedef struct specdec__sse41_v {
-    __m128 a, b, c, d;
-} specdec__sse41_v;
+/* Four float lanes. */
+typedef __m128 specdec__sse41_v;
 
-#define SPECDEC__SSE41_EACH(name, operation) \
-    SPECDEC__SSE41 SPECDEC__INLINE specdec__sse41_v specdec__sse41_##name(specdec__sse41_v x, specdec__sse41_v y) \
-    { \
-        x.a = operation(x.a, y.a); \
-        x.b = operation(x.b, y.b); \
-        x.c = operation(x.c, y.c); \
-        x.d = operation(x.d, y.d); \
-        return x; \
-    }
-
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_scale2_quarter(__m128 a, __m128 shifter)
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_set(float a) { return _mm_set1_ps(a); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_add(__m128 a, __m128 b) { return _mm_add_ps(a, b); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_sub(__m128 a, __m128 b) { return _mm_sub_ps(a, b); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_mul(__m128 a, __m128 b) { return _mm_mul_ps(a, b); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_div(__m128 a, __m128 b) { return _mm_div_ps(a, b); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_max(__m128 a, __m128 b) { return _mm_max_ps(a, b); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_min(__m128 a, __m128 b) { return _mm_min_ps(a, b); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_scale2(__m128 a, __m128 shifter)
 {
     return _mm_castsi128_ps(_mm_add_epi32(_mm_castps_si128(a), _mm_slli_epi32(_mm_castps_si128(shifter), 23)));
 }
-SPECDEC__SSE41_EACH(add, _mm_add_ps)
-SPECDEC__SSE41_EACH(sub, _mm_sub_ps)
-SPECDEC__SSE41_EACH(mul, _mm_mul_ps)
-SPECDEC__SSE41_EACH(div, _mm_div_ps)
-SPECDEC__SSE41_EACH(max, _mm_max_ps)
-SPECDEC__SSE41_EACH(min, _mm_min_ps)
-SPECDEC__SSE41_EACH(scale2, specdec__sse41_scale2_quarter)
 
 /* product + addend rounded to odd, from their rounded sum: where an error was lost, the sum is brought one unit towards zero
    if that is where the error points, and its last bit is set. Odd sums stay as they are. */
@@ -3773,7 +3765,7 @@ SPECDEC__SSE41 static __attribute__((noinline)) __m128 specdec__sse41_fma_odd(__
 
 /* The same, fast: rounding to odd matters only to sums that lie half way between two floats, where the 29 bits that a float
    lacks are 1000..., or below the normal floats (2^-126), where it lacks more of them. */
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_fma(__m128 a, __m128 b, __m128 c)
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_madd(__m128 a, __m128 b, __m128 c)
 {
     __m128d low = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), _mm_cvtps_pd(c));
     __m128d high = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(_mm_movehl_ps(a, a)), _mm_cvtps_pd(_mm_movehl_ps(b, b))), _mm_cvtps_pd(_mm_movehl_ps(c, c)));
@@ -3787,41 +3779,23 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_fma(__m128 a, __m128 b, __m
         return specdec__sse41_fma_odd(a, b, c);
     return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
 }
-SPECDEC__SSE41 SPECDEC__INLINE specdec__sse41_v specdec__sse41_madd(specdec__sse41_v x, specdec__sse41_v y, specdec__sse41_v z)
-{
-    z.a = specdec__sse41_fma(x.a, y.a, z.a);
-    z.b = specdec__sse41_fma(x.b, y.b, z.b);
-    z.c = specdec__sse41_fma(x.c, y.c, z.c);
-    z.d = specdec__sse41_fma(x.d, y.d, z.d);
-    return z;
-}
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load(const float *at) { return _mm_loadu_ps(at); }
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store(float *at, __m128 a) { _mm_storeu_ps(at, a); }
+SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(__m128 a) { return _mm_cvtsi128_si32(_mm_castps_si128(a)); }
 
-/* 16 lanes of so many bytes each. */
-#define SPECDEC__SSE41_LOAD(name, type, bytes, quarter) \
-    SPECDEC__SSE41 SPECDEC__INLINE specdec__sse41_v specdec__sse41_##name(const type *at) \
-    { \
-        const unsigned char *from = (const unsigned char *)at; \
-        specdec__sse41_v r; \
-        r.a = quarter(from); \
-        r.b = quarter(from + 4 * bytes); \
-        r.c = quarter(from + 8 * bytes); \
-        r.d = quarter(from + 12 * bytes); \
-        return r; \
-    }
-
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_from_floats(const unsigned char *at) { return _mm_loadu_ps((const float *)(const void *)at); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_from_byte(const unsigned char *at)
+/* Four signed bytes to floats. */
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load_bytes(const int8_t *at)
 {
     return _mm_cvtepi32_ps(_mm_cvtepi8_epi32(_mm_cvtsi32_si128((int)specdec__load_u32(at))));
 }
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_from_bf16(const unsigned char *at)
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load_bf16(const void *at)
 {
-    return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)(const void *)at)));
+    return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)at)));
 }
 /* The bits, 13 places up, times 2^112, subnormals too; infinities and NaNs get the rest of their exponent. */
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_from_f16(const unsigned char *at)
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load_f16(const void *at)
 {
-    __m128i half = _mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at));
+    __m128i half = _mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)at));
     __m128i bits = _mm_slli_epi32(_mm_and_si128(half, _mm_set1_epi32(0x7FFF)), 13);
     __m128i sign = _mm_slli_epi32(_mm_and_si128(half, _mm_set1_epi32(0x8000)), 16);
     __m128i all_ones = _mm_and_si128(_mm_cmpgt_epi32(bits, _mm_set1_epi32(0x0F7FFFFF)), _mm_set1_epi32(0x7F800000));
@@ -3829,62 +3803,31 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_from_f16(const unsigned cha
 
     return _mm_or_ps(magnitude, _mm_castsi128_ps(_mm_or_si128(sign, all_ones)));
 }
-SPECDEC__SSE41_LOAD(load, float, 4, specdec__sse41_from_floats)
-SPECDEC__SSE41_LOAD(load_bytes, int8_t, 1, specdec__sse41_from_byte)
-SPECDEC__SSE41_LOAD(load_bf16, void, 2, specdec__sse41_from_bf16)
-SPECDEC__SSE41_LOAD(load_f16, void, 2, specdec__sse41_from_f16)
-
-SPECDEC__SSE41 SPECDEC__INLINE specdec__sse41_v specdec__sse41_set(float x)
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store_f16(void *at, __m128 a)
 {
-    specdec__sse41_v r;
-
-    r.a = r.b = r.c = r.d = _mm_set1_ps(x);
-    return r;
-}
-SPECDEC__SSE41 SPECDEC__INLINE specdec__sse41_v specdec__sse41_from_ints(const __m128i *ints)
-{
-    specdec__sse41_v r;
-
-    r.a = _mm_cvtepi32_ps(ints[0]);
-    r.b = _mm_cvtepi32_ps(ints[1]);
-    r.c = _mm_cvtepi32_ps(ints[2]);
-    r.d = _mm_cvtepi32_ps(ints[3]);
-    return r;
-}
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store(float *at, specdec__sse41_v x)
-{
-    _mm_storeu_ps(at, x.a);
-    _mm_storeu_ps(at + 4, x.b);
-    _mm_storeu_ps(at + 8, x.c);
-    _mm_storeu_ps(at + 12, x.d);
-}
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store_f16(void *at, specdec__sse41_v x)
-{
-    float lanes[16];
+    float lanes[4];
     int i;
 
-    specdec__sse41_store(lanes, x);
-    for (i = 0; i < 16; i++)
+    _mm_storeu_ps(lanes, a);
+    for (i = 0; i < 4; i++)
         specdec__store_u16((unsigned char *)at + i * 2, specdec__f16_from_float(lanes[i]));
 }
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store_low_bytes(int8_t *at, specdec__sse41_v x)
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store_low_bytes(int8_t *at, __m128 a)
 {
-    const __m128 byte = _mm_castsi128_ps(_mm_set1_epi32(255));
-    __m128i low = _mm_packus_epi32(_mm_castps_si128(_mm_and_ps(x.a, byte)), _mm_castps_si128(_mm_and_ps(x.b, byte)));
-    __m128i high = _mm_packus_epi32(_mm_castps_si128(_mm_and_ps(x.c, byte)), _mm_castps_si128(_mm_and_ps(x.d, byte)));
+    __m128i bytes = _mm_shuffle_epi8(_mm_castps_si128(a), _mm_set1_epi32(0x0C080400));
 
-    _mm_storeu_si128((__m128i *)(void *)at, _mm_packus_epi16(low, high));
+    specdec__store_u32(at, (uint32_t)_mm_cvtsi128_si32(bytes));
 }
-SPECDEC__SSE41 SPECDEC__INLINE float specdec__sse41_sum(specdec__sse41_v x)
+SPECDEC__SSE41 SPECDEC__INLINE float specdec__sse41_sum(const __m128 *parts)
 {
-    __m128 y = _mm_add_ps(_mm_add_ps(x.a, x.c), _mm_add_ps(x.b, x.d));
+    __m128 y = _mm_add_ps(_mm_add_ps(parts[0], parts[2]), _mm_add_ps(parts[1], parts[3]));
 
     y = _mm_add_ps(y, _mm_movehl_ps(y, y));
     return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
 }
-SPECDEC__SSE41 SPECDEC__INLINE float specdec__sse41_highest(specdec__sse41_v x)
+SPECDEC__SSE41 SPECDEC__INLINE float specdec__sse41_highest(const __m128 *parts)
 {
-    __m128 y = _mm_max_ps(_mm_max_ps(x.a, x.c), _mm_max_ps(x.b, x.d));
+    __m128 y = _mm_max_ps(_mm_max_ps(parts[0], parts[2]), _mm_max_ps(parts[1], parts[3]));
 
     y = _mm_max_ps(y, _mm_movehl_ps(y, y));
     return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
@@ -3895,12 +3838,11 @@ SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_sum_codes(const int8_t *co
     __m128i sums = _mm_sad_epu8(_mm_xor_si128(v, high), _mm_setzero_si128());
     return _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 2) - 16 * 128;
 }
-SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(specdec__sse41_v x) { return _mm_cvtsi128_si32(_mm_castps_si128(x.a)); }
 
 #define SPECDEC__ISA sse41
 #define SPECDEC__TARGET SPECDEC__SSE41
-#define SPECDEC__NARROW
-#define SPECDEC__WIDTH 1
+#define SPECDEC__LANES 4
+#define SPECDEC__WIDTH 2
 #include SPECDEC_FILE
 
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_get(const void *at) { return _mm_loadu_si128((const __m128i *)at); }
@@ -3930,13 +3872,27 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_nibbles(const unsigned char *
     }
 }
 
-/* count scales (count, 16) = d times signed bytes (count, 16). */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scale_bytes(specdec__sse41_v d, const int8_t *bytes, int count, float (*out)[SPECDEC__ROWS])
+/* scale (16) = the half floats of 16 rows. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_halves(const unsigned char *at, float *scale)
 {
     int i;
 
-    for (i = 0; i < count; i++)
-        specdec__sse41_store(out[i], specdec__sse41_mul(d, specdec__sse41_load_bytes(bytes + i * 16)));
+    for (i = 0; i < 16; i += 4)
+        _mm_storeu_ps(scale + i, specdec__sse41_load_f16(at + i * 2));
+}
+
+/* count scales (count, 16) = the half floats d (16), times sign, times signed bytes (count, 16). */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scale_bytes(const unsigned char *d, float sign, const int8_t *bytes,
+                                                               int count, float (*out)[SPECDEC__ROWS])
+{
+    int row, i;
+
+    for (row = 0; row < 16; row += 4) {
+        const __m128 scale = _mm_mul_ps(specdec__sse41_load_f16(d + row * 2), _mm_set1_ps(sign));
+
+        for (i = 0; i < count; i++)
+            _mm_storeu_ps(out[i] + row, _mm_mul_ps(scale, specdec__sse41_load_bytes(bytes + i * 16 + row)));
+    }
 }
 
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_0(const unsigned char *tile, int blocks, specdec__panel *panel)
@@ -3944,7 +3900,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_0(const unsigned cha
     int b;
 
     for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q4_0)) {
-        specdec__sse41_store(panel->scale[b], specdec__sse41_load_f16(tile));
+        specdec__sse41_halves(tile, panel->scale[b]);
         specdec__sse41_nibbles(tile + SPECDEC__TILE_AT(q4_0, nibbles), 4, panel->u.codes + b * 512);
     }
 }
@@ -3954,7 +3910,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned cha
     int b, i;
 
     for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q8_0)) {
-        specdec__sse41_store(panel->scale[b], specdec__sse41_load_f16(tile));
+        specdec__sse41_halves(tile, panel->scale[b]);
         for (i = 0; i < 512; i += 16) {
             _mm_prefetch((const char *)tile + SPECDEC__AHEAD + i, _MM_HINT_T0);
             specdec__sse41_put_bytes(panel->u.codes + b * 512 + i,
@@ -3978,9 +3934,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned cha
         specdec__sse41_put_bytes(minimums + i, specdec__sse41_and(b, 63));
         specdec__sse41_put_bytes(minimums + 64 + i, specdec__sse41_and(_mm_srli_epi16(c, 4), 15) | specdec__sse41_and(_mm_srli_epi16(b, 2), 48));
     }
-    specdec__sse41_scale_bytes(specdec__sse41_load_f16(tile), scales, 8, panel->scale);
-    specdec__sse41_scale_bytes(specdec__sse41_sub(specdec__sse41_set(-0.0f), specdec__sse41_load_f16(dmin)), minimums,
-                               8, panel->minimum);
+    specdec__sse41_scale_bytes(tile, 1, scales, 8, panel->scale);
+    specdec__sse41_scale_bytes(dmin, -1, minimums, 8, panel->minimum);
     for (i = 0; i < 4; i++)
         specdec__sse41_nibbles(tile + SPECDEC__TILE_AT(q4_k, nibbles) + i * 512, 8, panel->u.codes + i * 1024);
 }
@@ -3991,8 +3946,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned cha
     int8_t *codes = panel->u.codes;
     int half, s, i;
 
-    specdec__sse41_scale_bytes(specdec__sse41_load_f16(tile + SPECDEC__TILE_AT(q6_k, d)),
-                               (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales), 16, panel->scale);
+    specdec__sse41_scale_bytes(tile + SPECDEC__TILE_AT(q6_k, d), 1, (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales),
+                               16, panel->scale);
     for (half = 0; half < 2; half++, low += 1024, high += 512)
         for (s = 0; s < 4; s++, codes += 512)
             for (i = 0; i < 512; i += 16) {
@@ -4057,17 +4012,32 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_integers(int mode, int vector
     }
 }
 
+/* sums (column, 16) += what granule k of a panel gives with its integers (column, register); per: granules of a block. */
+SPECDEC__SSE41 static __attribute__((noinline)) void
+specdec__sse41_add_up(const float *scale, const float *minimum, const specdec__x86_x *from, int per, int columns,
+                      __m128i (*integers)[4], float *sums)
+{
+    int c, r;
+
+    for (c = 0; c < columns; c++)
+        for (r = 0; r < 16; r += 4, sums += 4) {
+            __m128 sum = _mm_loadu_ps(sums), by = _mm_mul_ps(_mm_loadu_ps(scale + r), _mm_set1_ps(from->scales[c]));
+
+            sum = specdec__sse41_madd(by, _mm_cvtepi32_ps(integers[c][r / 4]), sum);
+            if (minimum)
+                sum = specdec__sse41_madd(_mm_loadu_ps(minimum + r), _mm_set1_ps(from->totals[c * per]), sum);
+            _mm_storeu_ps(sums, sum);
+        }
+}
+
 /* A panel times columns, 1 or 2 of them at once. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, const specdec__panel *panel, int blocks,
-                                                               const specdec__columns *x, size_t at, float *sums)
+SPECDEC__SSE41 SPECDEC__INLINE void
+specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, const specdec__panel *panel, int blocks,
+                           const specdec__columns *x, size_t at, float *sums)
 {
     const int per = 32 / granule, vectors = granule / 4;
-    specdec__sse41_v acc[2];
     int k, c, r;
 
-    SPECDEC__UNROLL
-    for (c = 0; c < columns; c++)
-        acc[c] = specdec__sse41_load(sums + c * 16);
     for (k = 0; k < blocks * per; k++) {
         const specdec__x86_x from = specdec__x86_at(x, at + (size_t)(k / per) * (size_t)x->n, per, k % per);
         __m128i integers[2][4];
@@ -4081,18 +4051,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot_columns(int mode, int gra
                 integers[c][r] = _mm_madd_epi16(specdec__sse41_get(&panel->pair[k][r * 4]), pair);
         }
         specdec__sse41_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, from.codes, integers);
-        SPECDEC__UNROLL
-        for (c = 0; c < columns; c++) {
-            specdec__sse41_v scale = specdec__sse41_mul(specdec__sse41_load(panel->scale[k]), specdec__sse41_set(from.scales[c]));
-
-            acc[c] = specdec__sse41_madd(scale, specdec__sse41_from_ints(integers[c]), acc[c]);
-            if (has_minimum)
-                acc[c] = specdec__sse41_madd(specdec__sse41_load(panel->minimum[k]), specdec__sse41_set(from.totals[c * per]), acc[c]);
-        }
+        specdec__sse41_add_up(panel->scale[k], has_minimum ? panel->minimum[k] : NULL, &from, per, columns, integers, sums);
     }
-    SPECDEC__UNROLL
-    for (c = 0; c < columns; c++)
-        specdec__sse41_store(sums + c * 16, acc[c]);
 }
 
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, int has_minimum, const specdec__panel *panel, int blocks,
@@ -4193,15 +4153,17 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_bytes(int8_t *at, spe
     words = _mm256_permute4x64_epi64(words, 0xD8);
     _mm_storeu_si128((__m128i *)(void *)at, _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
-SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(specdec__avx2_v x)
+SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(const specdec__avx2_v *parts)
 {
+    const specdec__avx2_v x = parts[0];
     __m256 b = _mm256_add_ps(x.a, x.b);
     __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
     c = _mm_add_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
-SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(specdec__avx2_v x)
+SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(const specdec__avx2_v *parts)
 {
+    const specdec__avx2_v x = parts[0];
     __m256 b = _mm256_max_ps(x.a, x.b);
     __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
@@ -4217,6 +4179,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__av
 
 #define SPECDEC__ISA avx2
 #define SPECDEC__TARGET SPECDEC__AVX2
+#define SPECDEC__LANES 16
 #define SPECDEC__WIDTH 1
 #include SPECDEC_FILE
 
@@ -5041,15 +5004,17 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_low_bytes(int8_t *at,
 {
     _mm_storeu_si128((__m128i *)(void *)at, _mm512_cvtepi32_epi8(_mm512_castps_si512(a)));
 }
-SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_sum(__m512 a)
+SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_sum(const __m512 *parts)
 {
+    const __m512 a = parts[0];
     __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
     __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
     c = _mm_add_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
-SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_highest(__m512 a)
+SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_highest(const __m512 *parts)
 {
+    const __m512 a = parts[0];
     __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
     __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
@@ -5619,64 +5584,107 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_block(int type, int col
     }
 }
 
+/* Columns are 4, 5 or 6, known to the compiler, or 0 for count of them, 1 to 3: those three share their decoder. */
+SPECDEC__INLINE int specdec__avx512_most(int columns) { return columns ? columns : 3; }
+
+/* acc (columns) += a block times columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_columns(int type, int columns, int count, const specdec__avx512_block *taken,
+                                                                 const specdec__columns *x, size_t at, __m512 *acc)
+{
+    if (columns)
+        specdec__avx512_few_block(type, columns, taken, x, at, acc);
+    else if (count == 1)
+        specdec__avx512_few_block(type, 1, taken, x, at, acc);
+    else if (count == 2)
+        specdec__avx512_few_block(type, 2, taken, x, at, acc);
+    else
+        specdec__avx512_few_block(type, 3, taken, x, at, acc);
+}
+
+/* acc (columns) from sums (columns, 16). */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_get_sums(int columns, int count, const float *sums, __m512 *acc)
+{
+    int k;
+
+    SPECDEC__UNROLL
+    for (k = 0; k < specdec__avx512_most(columns); k++)
+        acc[k] = columns || k < count ? _mm512_loadu_ps(sums + k * SPECDEC__ROWS) : _mm512_setzero_ps();
+}
+
+/* And back. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_sums(int columns, int count, const __m512 *acc, float *sums)
+{
+    int k;
+
+    SPECDEC__UNROLL
+    for (k = 0; k < specdec__avx512_most(columns); k++)
+        if (columns || k < count)
+            _mm512_storeu_ps(sums + k * SPECDEC__ROWS, acc[k]);
+}
+
 /* One tile times 1 to 6 columns, whose sums stay in registers: in memory, every block would wait for the one before. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, const unsigned char *tile, const unsigned char *next, int blocks,
-                                                         specdec__panel *panel, const specdec__columns *x, size_t at, float *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, int count, const unsigned char *tile, const unsigned char *next,
+                                                         int blocks, specdec__panel *panel, const specdec__columns *x, size_t at,
+                                                         float *sums)
 {
     const int run = specdec__x86_is_block_32(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken;
     __m512 acc[SPECDEC__AVX512_FEW];
     size_t from;
-    int b, k;
+    int b;
 
-    SPECDEC__UNROLL
-    for (k = 0; k < columns; k++)
-        acc[k] = _mm512_loadu_ps(sums + k * SPECDEC__ROWS);
+    specdec__avx512_get_sums(columns, count, sums, acc);
     for (from = 0; from < end; from += (size_t)run * span) {
         if (!specdec__x86_is_block_32(type))
             specdec__avx512_scales(type, tile + from, panel);
         for (b = 0; b < run; b++, at += n) {
             specdec__x86_prefetch((int)span, tile, from + (size_t)b * span, end, next);
             specdec__avx512_take(type, tile + from, b, panel, &taken);
-            specdec__avx512_few_block(type, columns, &taken, x, at, acc);
+            specdec__avx512_few_columns(type, columns, count, &taken, x, at, acc);
         }
     }
-    SPECDEC__UNROLL
-    for (k = 0; k < columns; k++)
-        _mm512_storeu_ps(sums + k * SPECDEC__ROWS, acc[k]);
+    specdec__avx512_put_sums(columns, count, acc, sums);
 }
 
-/* Few columns: tile after tile, which memory likes better. */
+/* Few columns: tile after tile, which memory likes better. An odd tile with many columns, which is seldom: six of them, then
+   the others. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const specdec__tiles *tiles, int blocks,
+                                                              specdec__panel *panels, const specdec__columns *x, int block,
+                                                              int column, int count, float *const *sums)
+{
+    size_t at = (size_t)block * (size_t)x->n + (size_t)column;
+    int t, c, few;
+
+    for (t = 0; t < 2 && tiles->tile[t] && !block; t++)
+        memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+    if (count > SPECDEC__AVX512_FEW && tiles->tile[1]) {
+        specdec__avx512_many(type, tiles, blocks, panels, x, at, count, sums);
+        return;
+    }
+    for (t = 0; t < 2 && tiles->tile[t]; t++) {
+        const unsigned char *next = !t && tiles->tile[1] ? tiles->tile[1] : tiles->next[0];
+
+        for (c = 0; c < count; c += few) {
+            float *to = sums[t] + c * SPECDEC__ROWS;
+
+            few = specdec__min_int(count - c, SPECDEC__AVX512_FEW);
+            switch (few) {
+            case 6: specdec__avx512_few(type, 6, 6, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
+            case 5: specdec__avx512_few(type, 5, 5, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
+            case 4: specdec__avx512_few(type, 4, 4, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
+            default: specdec__avx512_few(type, 0, few, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
+            }
+        }
+    }
+}
+
 #define SPECDEC__AVX512_TYPE(number) \
-    SPECDEC__AVX512 static void specdec__avx512_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
-        const specdec__columns *x, int block, int column, int count, float *const *sums) \
+    SPECDEC__AVX512 static void \
+    specdec__avx512_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
+                                      int block, int column, int count, float *const *sums) \
     { \
-        const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
-        int t; \
-        for (t = 0; t < 2 && tiles->tile[t] && !block; t++) \
-            memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float)); \
-        if (count > SPECDEC__AVX512_FEW && tiles->tile[1]) { \
-            specdec__avx512_many(SPECDEC__TYPE_##number, tiles, blocks, panels, x, at, count, sums); \
-            return; \
-        } \
-        if (count > SPECDEC__AVX512_FEW) { /* an odd tile is seldom: a few of its columns, then the others */ \
-            float *others = sums[0] + SPECDEC__AVX512_FEW * SPECDEC__ROWS; \
-            specdec__avx512_multiply_##number(tiles, blocks, panels, x, block, column, SPECDEC__AVX512_FEW, sums); \
-            specdec__avx512_multiply_##number(tiles, blocks, panels, x, block, column + SPECDEC__AVX512_FEW, count - SPECDEC__AVX512_FEW, &others); \
-            return; \
-        } \
-        for (t = 0; t < 2 && tiles->tile[t]; t++) { \
-            const unsigned char *next = !t && tiles->tile[1] ? tiles->tile[1] : tiles->next[0]; \
-            switch (count) { \
-            case 1: specdec__avx512_few(SPECDEC__TYPE_##number, 1, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
-            case 2: specdec__avx512_few(SPECDEC__TYPE_##number, 2, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
-            case 3: specdec__avx512_few(SPECDEC__TYPE_##number, 3, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
-            case 4: specdec__avx512_few(SPECDEC__TYPE_##number, 4, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
-            case 5: specdec__avx512_few(SPECDEC__TYPE_##number, 5, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
-            default: specdec__avx512_few(SPECDEC__TYPE_##number, 6, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
-            } \
-        } \
+        specdec__avx512_multiply(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, count, sums); \
     }
 
 SPECDEC__AVX512_TYPE(Q4_0)
@@ -5743,39 +5751,38 @@ SPECDEC__AVX512 static void specdec__avx512_unpack_grid(const specdec__quant_typ
     specdec__avx512_panel_pairs(type->granule, blocks, panel);
 }
 
-/* A panel times 1 to 6 columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int columns, const specdec__panel *panel, int blocks, const specdec__columns *x,
-                                                                 size_t at, float *sums)
+/* sums (columns, 16) += a panel times columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int columns, int count, const specdec__panel *panel,
+                                                                 int blocks, const specdec__columns *x, size_t at, float *sums)
 {
     specdec__avx512_block taken;
     __m512 acc[SPECDEC__AVX512_FEW];
-    int b, k;
+    int b;
 
-    SPECDEC__UNROLL
-    for (k = 0; k < columns; k++)
-        acc[k] = _mm512_loadu_ps(sums + k * SPECDEC__ROWS);
+    specdec__avx512_get_sums(columns, count, sums, acc);
     for (b = 0; b < blocks; b++, at += (size_t)x->n) {
         specdec__avx512_take(type, NULL, b, panel, &taken);
-        specdec__avx512_few_block(type, columns, &taken, x, at, acc);
+        specdec__avx512_few_columns(type, columns, count, &taken, x, at, acc);
     }
-    SPECDEC__UNROLL
-    for (k = 0; k < columns; k++)
-        _mm512_storeu_ps(sums + k * SPECDEC__ROWS, acc[k]);
+    specdec__avx512_put_sums(columns, count, acc, sums);
+}
+
+/* The same, 4 columns at a time. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int type, const specdec__panel *panel, int blocks, const specdec__columns *x,
+                                                         size_t at, int count, float *sums)
+{
+    for (; count >= 4; count -= 4, at += 4, sums += 4 * SPECDEC__ROWS)
+        specdec__avx512_dot_columns(type, 4, 4, panel, blocks, x, at, sums);
+    if (count)
+        specdec__avx512_dot_columns(type, 0, count, panel, blocks, x, at, sums);
 }
 
 #define SPECDEC__AVX512_DOT(name, type) \
-    SPECDEC__AVX512 static void specdec__avx512_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
-                                                           int count, float *sums) \
+    SPECDEC__AVX512 static void \
+    specdec__avx512_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
+                               int count, float *sums) \
     { \
-        size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
-        for (; count >= 6; count -= 6, at += 6, sums += 6 * SPECDEC__ROWS) \
-            specdec__avx512_dot_columns(type, 6, panel, blocks, x, at, sums); \
-        for (; count >= 4; count -= 4, at += 4, sums += 4 * SPECDEC__ROWS) \
-            specdec__avx512_dot_columns(type, 4, panel, blocks, x, at, sums); \
-        for (; count >= 2; count -= 2, at += 2, sums += 2 * SPECDEC__ROWS) \
-            specdec__avx512_dot_columns(type, 2, panel, blocks, x, at, sums); \
-        if (count) \
-            specdec__avx512_dot_columns(type, 1, panel, blocks, x, at, sums); \
+        specdec__avx512_dot(type, panel, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, sums); \
     }
 
 SPECDEC__AVX512_DOT(16, SPECDEC__X86_PANEL_16)
@@ -5785,6 +5792,7 @@ SPECDEC__AVX512_DOT(32m, SPECDEC__X86_PANEL_32M)
 
 #define SPECDEC__ISA avx512
 #define SPECDEC__TARGET SPECDEC__AVX512
+#define SPECDEC__LANES 16
 #define SPECDEC__WIDTH 4
 #include SPECDEC_FILE
 #endif /* x86_64 */
@@ -5896,16 +5904,18 @@ SPECDEC__INLINE void specdec__neon_store_low_bytes(int8_t *at, specdec__neon_v x
     vst1q_s8(at, vuzp1q_s8(vreinterpretq_s8_s16(low), vreinterpretq_s8_s16(high)));
 }
 
-SPECDEC__INLINE float specdec__neon_sum(specdec__neon_v x)
+SPECDEC__INLINE float specdec__neon_sum(const specdec__neon_v *parts)
 {
+    const specdec__neon_v x = parts[0];
     float32x4_t four = vaddq_f32(vaddq_f32(x.a, x.c), vaddq_f32(x.b, x.d));
     float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
 
     return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
 
-SPECDEC__INLINE float specdec__neon_highest(specdec__neon_v x)
+SPECDEC__INLINE float specdec__neon_highest(const specdec__neon_v *parts)
 {
+    const specdec__neon_v x = parts[0];
     float32x4_t four = specdec__neon_max4(specdec__neon_max4(x.a, x.c), specdec__neon_max4(x.b, x.d));
     float32x2_t low = vget_low_f32(four), high = vget_high_f32(four), two = vbsl_f32(vcgt_f32(low, high), low, high);
     float first = vget_lane_f32(two, 0), second = vget_lane_f32(two, 1);
@@ -5966,6 +5976,7 @@ SPECDEC__INLINE void specdec__neon_store_f16(void *at, specdec__neon_v x)
 
 #define SPECDEC__ISA neon
 #define SPECDEC__TARGET
+#define SPECDEC__LANES 16
 #define SPECDEC__WIDTH 1
 #include SPECDEC_FILE
 
@@ -15775,13 +15786,17 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
 
 /* ======================================================================================================================
  * >>lanes (private): float loops over 16 lanes, written once, a part of >>kernel. specdec.h includes itself here once per
- *     instruction set (SPECDEC__ISA), and V and X stand for its vector type and its operations.
+ *     instruction set (SPECDEC__ISA). V and X stand for its vector type of SPECDEC__LANES floats and its operations.
  *     May call: >>base >>quant >>op >>kernel
  *
  * Lanes are separate rows, keys or dimensions; where they are parts of one sum (norm, softmax), 16 strided partials meet in
  * one fixed tree, so every instruction set gives the same bits.
  * ====================================================================================================================== */
 
+#pragma push_macro("V")
+#pragma push_macro("X")
+#undef V
+#undef X
 #define V SPECDEC__PASTE(SPECDEC__ISA, v)
 #define X(name) SPECDEC__PASTE(SPECDEC__ISA, name)
 /* SPECDEC__LANE_OPERATIONS are all there, with their types; nothing is called. */
@@ -15791,12 +15806,15 @@ enum { X(operations) = 0 SPECDEC__LANE_OPERATIONS(SPECDEC__LANE_OPERATION, V) };
 
 #define SPECDEC__LANE SPECDEC__TARGET static
 #define SPECDEC__LANE_INLINE SPECDEC__TARGET SPECDEC__INLINE
-#ifdef SPECDEC__NARROW /* sixteen lanes take many instructions: long functions are called, and nothing is done four at a time */
+#define SPECDEC__PARTS (16 / SPECDEC__LANES) /* vectors of 16 lanes */
+#if SPECDEC__LANES < 16 /* without fused multiply-adds: long functions are called, and nothing is done four at a time */
 #define SPECDEC__LANE_LONG SPECDEC__TARGET static __attribute__((noinline))
 #define SPECDEC__TOGETHER 1
+#define SPECDEC__EACH_PART
 #else
 #define SPECDEC__LANE_LONG SPECDEC__LANE_INLINE
 #define SPECDEC__TOGETHER 4
+#define SPECDEC__EACH_PART SPECDEC__UNROLL
 #endif
 
 /* specdec__exp for x <= 88; below -87 the result stays at e^-87. */
@@ -15809,15 +15827,19 @@ SPECDEC__LANE_LONG V X(exp)(V x)
     return X(scale2)(p, shifter);
 }
 
+/* Values [from, to) of x times weight, divided by the root of the mean square of x (length). */
 SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)
 {
-    V sum = X(set)(0), scale;
-    int i;
+    V sums[SPECDEC__PARTS], scale;
+    int i, p;
 
-    for (i = 0; i < length; i += 16)
-        sum = X(madd)(X(load)(x + i), X(load)(x + i), sum);
-    scale = X(set)((float)specdec__inverse_root((double)X(sum)(sum) / (double)length + (double)epsilon));
-    for (i = from; i < to; i += 16)
+    for (p = 0; p < SPECDEC__PARTS; p++) {
+        sums[p] = X(set)(0);
+        for (i = p * SPECDEC__LANES; i < length; i += 16)
+            sums[p] = X(madd)(X(load)(x + i), X(load)(x + i), sums[p]);
+    }
+    scale = X(set)((float)specdec__inverse_root((double)X(sum)(sums) / (double)length + (double)epsilon));
+    for (i = from; i < to; i += SPECDEC__LANES)
         X(store)(out + i, X(mul)(X(mul)(X(load)(x + i), scale), X(load)(weight + i)));
 }
 
@@ -15849,10 +15871,12 @@ SPECDEC__LANE_INLINE void X(quantise_block)(const float *row, int32_t offset, fl
     const V magic = X(set)(12582912.0f), inverses = X(set)(inverse), base = X(set)(12582912.0f + (float)offset);
     int8_t *codes = out->codes + at * 32;
     int32_t half0, half1;
+    int i;
 
     /* The low byte of (x/scale rounded, plus magic) - (magic + offset), brought back to magic: an exact integer sum. */
-    X(store_low_bytes)(codes, X(add)(X(sub)(X(madd)(X(load)(row), inverses, magic), base), magic));
-    X(store_low_bytes)(codes + 16, X(add)(X(sub)(X(madd)(X(load)(row + 16), inverses, magic), base), magic));
+    SPECDEC__EACH_PART
+    for (i = 0; i < 32; i += SPECDEC__LANES)
+        X(store_low_bytes)(codes + i, X(add)(X(sub)(X(madd)(X(load)(row + i), inverses, magic), base), magic));
     half0 = X(sum_codes)(codes);
     half1 = X(sum_codes)(codes + 16);
     out->scale[at] = scale;
@@ -15864,35 +15888,50 @@ SPECDEC__LANE_INLINE void X(quantise_block)(const float *row, int32_t offset, fl
     out->sum32[at] = scale * (float)(half0 + half1 + 32 * offset);
 }
 
+/* How far 32 values reach above and below 0. */
+SPECDEC__LANE_INLINE void X(extent)(const float *values, float *high, float *low)
+{
+    const V zero = X(set)(0);
+    V highs[SPECDEC__PARTS], lows[SPECDEC__PARTS];
+    int p;
+
+    for (p = 0; p < SPECDEC__PARTS; p++) {
+        V x0 = X(load)(values + p * SPECDEC__LANES), x1 = X(load)(values + 16 + p * SPECDEC__LANES);
+
+        highs[p] = X(max)(X(max)(x0, x1), zero);
+        lows[p] = X(max)(X(max)(X(sub)(zero, x0), X(sub)(zero, x1)), zero);
+    }
+    *high = X(highest)(highs);
+    *low = X(highest)(lows);
+}
+
+/* Blocks [from, to) of 32 values of a row, quantised, to column c. */
 SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const specdec__columns *out)
 {
     float high[16] = {0}, low[16] = {0}, scale[16], inverse[16];
     int32_t offset[16];
-    const V zero = X(set)(0);
     int i, count;
 
     for (; from < to; from += count) {
         count = specdec__min_int(16, to - from);
-        for (i = 0; i < count; i++) {
-            V x0 = X(load)(row + (from + i) * 32), x1 = X(load)(row + (from + i) * 32 + 16);
-
-            high[i] = X(highest)(X(max)(X(max)(x0, x1), zero));
-            low[i] = X(highest)(X(max)(X(max)(X(sub)(zero, x0), X(sub)(zero, x1)), zero));
-        }
+        for (i = 0; i < count; i++)
+            X(extent)(row + (from + i) * 32, &high[i], &low[i]);
         X(windows)(high, low, offset, scale, inverse);
         for (i = 0; i < count; i++)
-            X(quantise_block)(row + (from + i) * 32, offset[i], scale[i], inverse[i], (size_t)(from + i) * (size_t)out->n + (size_t)c, out);
+            X(quantise_block)(row + (from + i) * 32, offset[i], scale[i], inverse[i],
+                              (size_t)(from + i) * (size_t)out->n + (size_t)c, out);
     }
 }
 
 /* x / (1 + e^y) */
 SPECDEC__LANE_INLINE V X(gated)(V x, V y) { return X(div)(x, X(add)(X(set)(1), X(exp)(y))); }
 
+/* x = x / (1 + e^-x) * by, elementwise. */
 SPECDEC__LANE void X(silu)(float *x, const float *by, int count)
 {
     int i;
 
-    for (i = 0; i < count; i += 16) {
+    for (i = 0; i < count; i += SPECDEC__LANES) {
         V v = X(load)(x + i);
 
         X(store)(x + i, X(mul)(X(gated)(v, X(sub)(X(set)(0), v)), X(load)(by + i)));
@@ -15904,21 +15943,23 @@ SPECDEC__LANE void X(gelu)(float *x, const float *by, int count)
 {
     int i;
 
-    for (i = 0; i < count; i += 16) {
+    for (i = 0; i < count; i += SPECDEC__LANES) {
         V v = X(load)(x + i), cubic = X(madd)(X(mul)(v, v), X(set)(-0.0713548163f), X(set)(-1.59576912f));
 
         X(store)(x + i, X(mul)(X(gated)(v, X(mul)(v, cubic)), X(load)(by + i)));
     }
 }
 
+/* x = x * cosine + partner * sine, elementwise. */
 SPECDEC__LANE void X(rotate)(float *x, const float *partner, const float *cosine, const float *sine, int count)
 {
     int i;
 
-    for (i = 0; i < count; i += 16)
+    for (i = 0; i < count; i += SPECDEC__LANES)
         X(store)(x + i, X(madd)(X(load)(x + i), X(load)(cosine + i), X(mul)(X(load)(partner + i), X(load)(sine + i))));
 }
 
+/* Floats of a tile to a panel. */
 SPECDEC__LANE void X(unpack_f32)(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int i;
@@ -15928,21 +15969,23 @@ SPECDEC__LANE void X(unpack_f32)(const specdec__quant_type *type, const unsigned
         panel->u.values[i] = specdec__load_f32(tile + i * 4);
 }
 
+/* Half floats of a tile to a panel. */
 SPECDEC__LANE void X(unpack_f16)(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int i;
 
     (void)type;
-    for (i = 0; i < blocks * 32 * SPECDEC__ROWS; i += 16)
+    for (i = 0; i < blocks * 32 * SPECDEC__ROWS; i += SPECDEC__LANES)
         X(store)(panel->u.values + i, X(load_f16)(tile + i * 2));
 }
 
+/* bfloat16 of a tile to a panel. */
 SPECDEC__LANE void X(unpack_bf16)(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int i;
 
     (void)type;
-    for (i = 0; i < blocks * 32 * SPECDEC__ROWS; i += 16)
+    for (i = 0; i < blocks * 32 * SPECDEC__ROWS; i += SPECDEC__LANES)
         X(store)(panel->u.values + i, X(load_bf16)(tile + i * 2));
 }
 
@@ -15967,17 +16010,25 @@ SPECDEC__LANE_INLINE void X(dot_float_columns)(const float *values, int count, c
         X(store)(sums + c * 16, acc[c]);
 }
 
-SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, int count, float *sums)
+/* Adds a panel of floats times count columns to sums (column, 16). */
+SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column,
+                                int count, float *sums)
 {
     const float *values = x->values + (size_t)column * (size_t)x->stride + (size_t)block * 32;
+    int p;
 
-    for (; count >= SPECDEC__TOGETHER; count -= SPECDEC__TOGETHER, values += SPECDEC__TOGETHER * (size_t)x->stride, sums += SPECDEC__TOGETHER * 16)
-        X(dot_float_columns)(panel->u.values, blocks * 32, values, x->stride, sums, SPECDEC__TOGETHER);
+    for (; count >= SPECDEC__TOGETHER; count -= SPECDEC__TOGETHER, sums += SPECDEC__TOGETHER * 16) {
+        for (p = 0; p < 16; p += SPECDEC__LANES)
+            X(dot_float_columns)(panel->u.values + p, blocks * 32, values, x->stride, sums + p, SPECDEC__TOGETHER);
+        values += SPECDEC__TOGETHER * (size_t)x->stride;
+    }
+#if SPECDEC__TOGETHER > 1
     for (; count; count--, values += x->stride, sums += 16)
         X(dot_float_columns)(panel->u.values, blocks * 32, values, x->stride, sums, 1);
+#endif
 }
 
-/* acc (count, chunks) += weight * row: a row of 16 * chunks lanes times the weights[c * stride] of count sums. */
+/* acc (count, chunks) += weight * row: a row of chunks vectors times the weights[c * stride] of count sums. */
 SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weights, int stride, const float *row, int count,
                                      int chunks)
 {
@@ -15986,7 +16037,7 @@ SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weig
 
     SPECDEC__UNROLL
     for (i = 0; i < chunks; i++)
-        v[i] = X(load)(row + i * 16);
+        v[i] = X(load)(row + i * SPECDEC__LANES);
     SPECDEC__UNROLL
     for (c = 0; c < count; c++) {
         V w = X(set)(weights[c * stride]);
@@ -16003,7 +16054,7 @@ SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const
     V acc[4][SPECDEC__WIDTH];
     int from, c, d, i;
 
-    for (from = 0; from < SPECDEC__KEYS; from += 16 * SPECDEC__WIDTH) {
+    for (from = 0; from < SPECDEC__KEYS; from += SPECDEC__LANES * SPECDEC__WIDTH) {
         SPECDEC__UNROLL
         for (c = 0; c < count; c++)
             SPECDEC__UNROLL
@@ -16015,10 +16066,11 @@ SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const
         for (c = 0; c < count; c++)
             SPECDEC__UNROLL
             for (i = 0; i < SPECDEC__WIDTH; i++)
-                X(store)(scores + c * SPECDEC__KEYS + from + i * 16, acc[c][i]);
+                X(store)(scores + c * SPECDEC__KEYS + from + i * SPECDEC__LANES, acc[c][i]);
     }
 }
 
+/* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64). */
 SPECDEC__LANE void X(scores)(const float *queries, int dim, int count, const float *keys, float *scores)
 {
     int i;
@@ -16044,32 +16096,40 @@ SPECDEC__LANE_INLINE void X(outside)(float *scores, int from, int to, float valu
         scores[i] = value;
 }
 
+/* scores (64), [from, to) of them -> exp(score - *max) in place, zeros beyond, once *max has grown to the largest of them.
+   Adds them to sums (16). Returns what the growth has scaled sums by. */
 SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, float *sums)
 {
-    V total = X(load)(sums), highest;
+    V part[SPECDEC__PARTS], highest;
     float grown, factor = 1;
-    int i;
+    int i, p;
 
     X(outside)(scores, from, to, -3.0e38f);
-    grown = X(highest)(X(max)(X(max)(X(load)(scores), X(load)(scores + 16)), X(max)(X(load)(scores + 32), X(load)(scores + 48))));
-    if (grown > *max) {
-        V scale = X(exp)(X(set)(*max - grown));
+    for (p = 0; p < SPECDEC__PARTS; p++) {
+        const float *at = scores + p * SPECDEC__LANES;
 
-        factor = specdec__float_from_bits((uint32_t)X(first_bits)(scale));
-        total = X(mul)(total, scale);
+        part[p] = X(max)(X(max)(X(load)(at), X(load)(at + 16)), X(max)(X(load)(at + 32), X(load)(at + 48)));
+    }
+    grown = X(highest)(part);
+    if (grown > *max) {
+        factor = specdec__float_from_bits((uint32_t)X(first_bits)(X(exp)(X(set)(*max - grown))));
         *max = grown;
     }
     highest = X(set)(*max);
-    for (i = 0; i < SPECDEC__KEYS; i += 16)
+    for (i = 0; i < SPECDEC__KEYS; i += SPECDEC__LANES)
         X(store)(scores + i, X(exp)(X(sub)(X(load)(scores + i), highest)));
     X(outside)(scores, from, to, 0);
-    for (i = 0; i < SPECDEC__KEYS; i += 16)
-        total = X(add)(total, X(load)(scores + i));
-    X(store)(sums, total);
+    for (p = 0; p < 16; p += SPECDEC__LANES) {
+        V total = X(mul)(X(load)(sums + p), X(set)(factor));
+
+        for (i = p; i < SPECDEC__KEYS; i += 16)
+            total = X(add)(total, X(load)(scores + i));
+        X(store)(sums + p, total);
+    }
     return factor;
 }
 
-/* out (query, 16*chunks from d on) += over keys, in order, weight * value; lanes are dimensions. */
+/* out (query, chunks vectors from d on) += over keys, in order, weight * value; lanes are dimensions. */
 SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *values, int valid, int dim, float *const *out, int d,
                                          int count, int chunks)
 {
@@ -16080,22 +16140,23 @@ SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *valu
     for (c = 0; c < count; c++)
         SPECDEC__UNROLL
         for (i = 0; i < chunks; i++)
-            acc[c][i] = X(load)(out[c] + d + i * 16);
+            acc[c][i] = X(load)(out[c] + d + i * SPECDEC__LANES);
     for (j = 0; j < valid; j++)
         X(add_row)(acc, weights + j, SPECDEC__KEYS, values + j * dim + d, count, chunks);
     SPECDEC__UNROLL
     for (c = 0; c < count; c++)
         SPECDEC__UNROLL
         for (i = 0; i < chunks; i++)
-            X(store)(out[c] + d + i * 16, acc[c][i]);
+            X(store)(out[c] + d + i * SPECDEC__LANES, acc[c][i]);
 }
 
+/* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim). */
 SPECDEC__LANE void X(weigh)(const float *weights, int count, const float *values, int valid, int dim, float *const *out)
 {
     int d = 0, c;
 
-    for (; d + 16 * SPECDEC__WIDTH <= dim; d += 16 * SPECDEC__WIDTH) {
-        if (count == SPECDEC__TOGETHER)
+    for (; d + SPECDEC__LANES * SPECDEC__WIDTH <= dim; d += SPECDEC__LANES * SPECDEC__WIDTH) {
+        if (SPECDEC__TOGETHER > 1 && count == SPECDEC__TOGETHER)
             X(weigh_chunk)(weights, values, valid, dim, out, d, SPECDEC__TOGETHER, SPECDEC__WIDTH);
         else
             for (c = 0; c < count; c++)
@@ -16106,24 +16167,32 @@ SPECDEC__LANE void X(weigh)(const float *weights, int count, const float *values
             X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, valid, dim, out + c, d, 1, 1);
 }
 
+/* The sum of x (16). */
 SPECDEC__LANE float X(total)(const float *x)
 {
-    return X(sum)(X(load)(x));
+    V parts[SPECDEC__PARTS];
+    int p;
+
+    for (p = 0; p < SPECDEC__PARTS; p++)
+        parts[p] = X(load)(x + p * SPECDEC__LANES);
+    return X(sum)(parts);
 }
 
+/* x = a * x, elementwise. */
 SPECDEC__LANE void X(scale)(float *x, float a, int count)
 {
     int i;
 
-    for (i = 0; i < count; i += 16)
+    for (i = 0; i < count; i += SPECDEC__LANES)
         X(store)(x + i, X(mul)(X(load)(x + i), X(set)(a)));
 }
 
+/* x = x + a * y, elementwise. */
 SPECDEC__LANE void X(add_scaled)(float *x, float a, const float *y, int count)
 {
     int i;
 
-    for (i = 0; i < count; i += 16)
+    for (i = 0; i < count; i += SPECDEC__LANES)
         X(store)(x + i, X(madd)(X(set)(a), X(load)(y + i), X(load)(x + i)));
 }
 
@@ -16133,46 +16202,65 @@ SPECDEC__LANE void X(cap)(float *x, float cap, int count)
     const V twice = X(set)(2 / cap), limit = X(set)(cap);
     int i;
 
-    for (i = 0; i < count; i += 16)
+    for (i = 0; i < count; i += SPECDEC__LANES)
         X(store)(x + i, X(mul)(limit, X(sub)(X(set)(1), X(gated)(X(set)(2), X(mul)(X(load)(x + i), twice)))));
 }
 
+/* out (count, stride) = sums (count, 16) [+ bias]. */
 SPECDEC__LANE void X(put)(const float *sums, int count, const float *bias, float *out, size_t stride)
 {
-    V b = bias ? X(load)(bias) : X(set)(0);
-    int c;
+    int c, p;
 
-    for (c = 0; c < count; c++, sums += SPECDEC__ROWS, out += stride)
-        X(store)(out, bias ? X(add)(X(load)(sums), b) : X(load)(sums));
+    for (p = 0; p < 16; p += SPECDEC__LANES) {
+        V b = bias ? X(load)(bias + p) : X(set)(0);
+
+        for (c = 0; c < count; c++) {
+            V sum = X(load)(sums + c * SPECDEC__ROWS + p);
+
+            X(store)(out + (size_t)c * stride + p, bias ? X(add)(sum, b) : sum);
+        }
+    }
 }
 
+/* Half floats to floats. */
 SPECDEC__LANE void X(f16_to_float)(const void *in, int count, float *out)
 {
     int i;
 
-    for (i = 0; i < count; i += 16)
+    for (i = 0; i < count; i += SPECDEC__LANES)
         X(store)(out + i, X(load_f16)((const unsigned char *)in + i * 2));
 }
 
+/* Floats to half floats. */
 SPECDEC__LANE void X(float_to_f16)(const float *in, int count, void *out)
 {
     int i;
 
-    for (i = 0; i < count; i += 16)
+    for (i = 0; i < count; i += SPECDEC__LANES)
         X(store_f16)((unsigned char *)out + i * 2, X(load)(in + i));
 }
 
+/* The nearest codes in [-127, 127] to 32 values over a scale, which is the largest of them over 127 and is returned. */
 SPECDEC__LANE float X(float_to_codes)(const float *values, int8_t *codes)
 {
-    const V zero = X(set)(0), magic = X(set)(12582912.0f), x0 = X(load)(values), x1 = X(load)(values + 16);
-    const V sizes = X(max)(X(max)(X(sub)(zero, x0), x0), X(max)(X(sub)(zero, x1), x1));
-    const float scale = X(highest)(sizes) * (1.0f / 127.0f), inverse = scale > 1e-30f && scale < 1e30f ? 1.0f / scale : 0;
+    V sizes[SPECDEC__PARTS];
+    float scale, inverse;
+    int i;
 
-    X(store_low_bytes)(codes, X(madd)(x0, X(set)(inverse), magic));
-    X(store_low_bytes)(codes + 16, X(madd)(x1, X(set)(inverse), magic));
+    for (i = 0; i < SPECDEC__PARTS; i++) {
+        V x0 = X(load)(values + i * SPECDEC__LANES), x1 = X(load)(values + 16 + i * SPECDEC__LANES);
+
+        sizes[i] = X(max)(X(max)(X(sub)(X(set)(0), x0), x0), X(max)(X(sub)(X(set)(0), x1), x1));
+    }
+    scale = X(highest)(sizes) * (1.0f / 127.0f);
+    inverse = scale > 1e-30f && scale < 1e30f ? 1.0f / scale : 0;
+    SPECDEC__EACH_PART
+    for (i = 0; i < 32; i += SPECDEC__LANES)
+        X(store_low_bytes)(codes + i, X(madd)(X(load)(values + i), X(set)(inverse), X(set)(12582912.0f)));
     return inverse > 0 ? scale : 0;
 }
 
+/* out (count) = codes * scales (count / 32). */
 SPECDEC__VECTORISE SPECDEC__LANE void X(codes_to_float)(const int8_t *codes, const float *scales, int count, float *out)
 {
     int i, j;
@@ -16184,6 +16272,7 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(codes_to_float)(const int8_t *codes, con
 
 /* --- loops over a vocabulary, in a form that compilers vectorise ------------------------------------------------------ */
 
+/* The largest of x (count); NaN does not count; -infinity if there is nothing else. */
 SPECDEC__VECTORISE SPECDEC__LANE float X(largest)(const float *x, int count)
 {
     float lanes[16];
@@ -16221,6 +16310,7 @@ SPECDEC__VECTORISE SPECDEC__LANE int X(hopefuls)(const float *logits, int count,
     return found;
 }
 
+/* e^((logit - best) / temperature), 0 where that is below e^-87. */
 SPECDEC__LANE_INLINE V X(weight)(const float *logits, V best, V temperature)
 {
     V p = X(exp)(X(div)(X(sub)(X(load)(logits), best), temperature)), least = X(exp)(X(set)(-87.0f));
@@ -16228,19 +16318,21 @@ SPECDEC__LANE_INLINE V X(weight)(const float *logits, V best, V temperature)
     return X(max)(X(sub)(p, least), X(set)(0)); /* least is also what NaN gives */
 }
 
+/* p (count) = the same of every logit. */
 SPECDEC__LANE void X(weights)(const float *logits, int count, float best, float temperature, float *p)
 {
     const V highest = X(set)(best), heat = X(set)(temperature);
-    float rest[16] = {0};
+    float rest[SPECDEC__LANES] = {0};
     int i;
 
-    for (i = 0; i + 16 <= count; i += 16)
+    for (i = 0; i + SPECDEC__LANES <= count; i += SPECDEC__LANES)
         X(store)(p + i, X(weight)(logits + i, highest, heat));
     memcpy(rest, logits + i, (size_t)(count - i) * sizeof *rest);
     X(store)(rest, X(weight)(rest, highest, heat));
     memcpy(p + i, rest, (size_t)(count - i) * sizeof *rest);
 }
 
+/* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. */
 SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const float *draft, int count, double high, double low, double uniform, double *residuals,
                                                   double *weights)
 {
@@ -16266,12 +16358,14 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const fl
     memcpy(weights, w, sizeof w);
 }
 
-#undef V
-#undef X
+#pragma pop_macro("V")
+#pragma pop_macro("X")
 #undef SPECDEC__LANE
 #undef SPECDEC__LANE_INLINE
 #undef SPECDEC__LANE_LONG
-#undef SPECDEC__NARROW
+#undef SPECDEC__LANES
+#undef SPECDEC__PARTS
+#undef SPECDEC__EACH_PART
 #undef SPECDEC__TOGETHER
 #undef SPECDEC__ISA
 #undef SPECDEC__TARGET
