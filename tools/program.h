@@ -899,7 +899,7 @@ static PROGRAM_UNUSED void program_energy_poll(program_energy *energy)
 /* --- progress ------------------------------------------------------------------------------------------------------- */
 
 /* specdec_hooks.progress: a bar on a terminal, for whatever takes more than a moment; nothing elsewhere. */
-static PROGRAM_UNUSED void program_progress(void *user_data, const char *what, int done, int total)
+static PROGRAM_UNUSED int program_progress(void *user_data, const char *what, int done, int total)
 {
     static const char *doing;
     static double since, shown;
@@ -909,7 +909,7 @@ static PROGRAM_UNUSED void program_progress(void *user_data, const char *what, i
 
     (void)user_data;
     if (!isatty(STDERR_FILENO))
-        return;
+        return 0;
     if (what != doing) {
         doing = what;
         since = now;
@@ -927,5 +927,6 @@ static PROGRAM_UNUSED void program_progress(void *user_data, const char *what, i
         shown = now;
     }
     fflush(stderr);
+    return 0;
 }
 #endif

@@ -3,6 +3,8 @@
 #include "specdec.h"
 #include "program.h"
 
+static specdec_error failure; /* of the last call that failed */
+
 typedef struct options {
     specdec_config config;
     int memory_only, tensors, spec, policy;
@@ -115,13 +117,13 @@ static int print_prepared(specdec_bytes file)
     config.target.data = file.data;
     config.target.size = file.size;
     config.threads = config.weights_in_place = 1;
-    if (specdec_model_memory_needed(&config, &bytes))
-        return program_failed("", specdec_last_error(&config));
+    if (specdec_model_memory_needed(&config, &bytes, &failure))
+        return program_failed("", failure.text);
     memory = malloc(bytes);
     if (!memory)
         return program_failed("out of memory", "");
-    if (specdec_model_init(&model, &config, memory, bytes) || specdec_get_model_info(model, &info))
-        status = program_failed("", specdec_last_error(&config));
+    if (specdec_model_init(&model, &config, memory, bytes, &failure) || specdec_get_model_info(model, &info))
+        status = program_failed("", failure.text);
     else
         print_model(&info);
     specdec_model_deinit(model);
@@ -194,8 +196,8 @@ static int run(options *o)
     }
     if (status)
         return status;
-    if (specdec_memory_needed(c, &bytes))
-        return program_failed("", specdec_last_error(c));
+    if (specdec_memory_needed(c, &bytes, &failure))
+        return program_failed("", failure.text);
     if (o->memory_only)
         return printf("%zu\n", bytes), PROGRAM_OK;
     print_instruction_sets(c->isa);
