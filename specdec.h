@@ -16218,7 +16218,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM ? "SPM" : "byte-level BPE";
     info->words = m->vocab.words ? m->vocab.words->name : NULL;
     info->context = m->context;
-    info->vocabulary = m->vocab_size;
+    info->vocabulary = m->vocab_size ? m->vocab_size : (int)m->vocab.count; /* the latter without weights */
     info->layers = m->layers;
     info->embedding = m->embedding;
     info->feed_forward = m->feed_forward;
