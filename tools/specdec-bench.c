@@ -887,7 +887,8 @@ static int score_shapes(const double *p, shape_scores *s)
     return ok;
 }
 
-/* Real steps with the Sequoia tree and the chain of each size in turn, coupled, behind two prompts. */
+/* Real steps with the Sequoia tree and the chain of each size in turn, coupled, behind two prompts. A chain has no more tokens
+   than an engine's trees have levels. */
 static int run_shapes(comparison *c, const measure_prompts *prompts)
 {
     static int32_t parents[MEASURE_NODES], ranks[MEASURE_NODES];
@@ -905,7 +906,7 @@ static int run_shapes(comparison *c, const measure_prompts *prompts)
         for (j = 0; ready > 0 && ok && j < 2 * RUN_WIDTHS; j++) {
             program_progress(NULL, "runs", i * 2 * RUN_WIDTHS + j, count * 2 * RUN_WIDTHS);
             shape = j % 2;
-            ok = !(shape ? specdec_tree_chains(&tree, 1, sizes[j / 2] - 1, NULL)
+            ok = !(shape ? specdec_tree_chains(&tree, 1, program_least(sizes[j / 2], SPECDEC_TREE_MAX_DEPTH) - 1, NULL)
                          : specdec_tree_best(&tree, NULL, p, MEASURE_RANKS, sizes[j / 2], program_least(sizes[j / 2], SPECDEC_TREE_MAX_DEPTH), memory,
                                              bytes, NULL));
             ok = ok && measure_use(&c->m, &tree, c->rates[c->run_at].temperature, (uint64_t)i + 1) && measure_go(&c->m, 0, (c->o->steps + count - 1) / count, &c->runs[j / 2][shape]);
