@@ -615,6 +615,7 @@ extern "C" {
 #else
 #define SPECDEC__INLINE static inline __attribute__((always_inline, unused))
 #endif
+#define SPECDEC__NOINLINE __attribute__((noinline, unused)) /* its frame is large: callers shall not have it all the time */
 #define SPECDEC__UNUSED __attribute__((unused))
 #define SPECDEC__COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define SPECDEC__STATIC_ASSERT(name, condition) typedef char specdec__static_assert_##name[(condition) ? 1 : -1] SPECDEC__UNUSED
@@ -10095,15 +10096,18 @@ static void specdec__kv_store(specdec__kv *kv, const specdec__kernels *kernels, 
 static const float *specdec__kv_floats(const specdec__kv *kv, const specdec__kernels *kernels, const unsigned char *half, float *buffer)
 {
     const int count = kv->dim * SPECDEC__KEYS;
-    float scales[SPECDEC__KEYS * 32];
+    float scales[32];
+    int i;
 
     if (kv->type == SPECDEC__KV_F32)
         return (const float *)(const void *)half;
     if (kv->type == SPECDEC__KV_F16) {
         kernels->f16_to_float(half, count, buffer);
     } else {
-        kernels->f16_to_float(half + count, count / 32, scales);
-        kernels->codes_to_float((const int8_t *)half, scales, count, buffer);
+        for (i = 0; i < count; i += 32 * 32) {
+            kernels->f16_to_float(half + count + i / 16, 32, scales);
+            kernels->codes_to_float((const int8_t *)half + i, scales, 32 * 32, buffer + i);
+        }
     }
     return buffer;
 }
@@ -10710,7 +10714,7 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
 }
 
 /* Nodes [first, last) over a block of keys that lie in their slots of one page. */
-static void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int first, int last, int block, int page)
+static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int first, int last, int block, int page)
 {
     const int heads = c->model->heads, part = u->to - u->from, queries = (last - first) * part, most = specdec__forward_queries(c);
     const int apart = specdec__kv_types[c->kv.type].tiles && part < heads / c->model->kv_heads; /* columns of one node lie together, no others */
@@ -10736,7 +10740,7 @@ static void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, c
 }
 
 /* One node over a block whose keys lie anywhere: scores page by page, then put into logical order. */
-static void specdec__forward_gathered(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int node, int block, const int *slots)
+static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int node, int block, const int *slots)
 {
     const specdec__range seen = specdec__forward_range(c, u, node, block);
     const size_t dim = (size_t)c->kv.dim, heads = (size_t)c->model->heads;
@@ -13910,14 +13914,14 @@ struct specdec {
     specdec_error error;
     int cancel;                  /* set by specdec_cancel */
     specdec__pool pool;
-    specdec__kernels kernels;
-    specdec__model own[SPECDEC__MAX_MODELS]; /* those that it has opened */
+    specdec__kernels *kernels;
+    specdec__model *own;         /* (own_count, at most SPECDEC__MAX_MODELS) those that it has opened */
     int own_count;
     const specdec__model *target_model;
     specdec__context target;
-    specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
+    specdec__drafter *drafters;  /* (drafter_count, at most SPECDEC__MAX_DRAFTERS) */
     int drafter_count;
-    specdec__tune tune;
+    specdec__tune *tune;         /* NULL while the engine is only measured */
     specdec_rule rule;           /* SPECDEC_RULE_COUNT: coupled or greedy */
     float *target_distribution;  /* (vocab), for the other rules */
     specdec__chooser chooser;
@@ -13945,7 +13949,7 @@ struct specdec {
     char *chat_text;                       /* (chat_bytes) a rendered conversation */
     size_t chat_bytes;
 
-    specdec_stats stats;
+    specdec_stats *stats;                  /* NULL while the engine is only measured */
     double prompted_at;                    /* clock of the last prompt call; 0: its first token is out */
 };
 
@@ -14115,7 +14119,8 @@ static specdec_result specdec__engine_add(specdec *e, const specdec__drafter_kin
     setup.target = &e->target;
     setup.context = e->context;
     specdec__engine_proposal(e, d, arena);
-    specdec__tune_add(&e->tune, kind->cost ? kind->cost(d, e->target_model) : 0);
+    if (e->tune)
+        specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0);
     return kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
 }
 
@@ -14167,15 +14172,31 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
         return r;
     e->context = c->context ? c->context : specdec__min_int(e->target_model->context, 4096);
     most = specdec__max_int(c->batch, c->tree_size) + 1; /* and the root that specdec_forward puts before them */
-    specdec__context_init(&e->target, e->target_model, &e->kernels, &e->pool, c->threads, kv, e->context, most, most, arena);
+    specdec__context_init(&e->target, e->target_model, e->kernels, &e->pool, c->threads, kv, e->context, most, most, arena);
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
-    e->chooser.kernels = &e->kernels;
+    e->chooser.kernels = e->kernels;
     e->chooser.sampling = &e->config.sampling;
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
     e->text = SPECDEC__TAKE(arena, int32_t, 2 * ((size_t)e->context + (size_t)c->tree_depth + 1));
     specdec__engine_text(e, arena);
     return specdec__engine_tree(e, arena, error);
+}
+
+/* The parts of an engine that do not lie in it, so that measuring one takes little stack. */
+static void specdec__engine_parts(specdec *e, specdec__arena *arena)
+{
+    specdec__kernels *kernels = SPECDEC__TAKE(arena, specdec__kernels, 1);
+    specdec__model *own = SPECDEC__TAKE(arena, specdec__model, SPECDEC__MAX_MODELS);
+    specdec__drafter *drafters = SPECDEC__TAKE(arena, specdec__drafter, SPECDEC__MAX_DRAFTERS);
+
+    if (arena->base) {
+        e->kernels = kernels;
+        e->own = own;
+        e->drafters = drafters;
+    }
+    e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
+    e->stats = SPECDEC__TAKE(arena, specdec_stats, 1);
 }
 
 /* Repacked weights, behind everything else. */
@@ -14257,10 +14278,10 @@ static void specdec__engine_trial(specdec *e)
         return;
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->cost && (seconds = specdec__engine_time(e, &e->drafters[i], 0, end)) > 0)
-            specdec__tune_see(&e->tune.drafters[i].level, seconds);
+            specdec__tune_see(&e->tune->drafters[i].level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
         if ((seconds = specdec__engine_time(e, NULL, n, end)) > 0)
-            specdec__tune_step(&e->tune, n, seconds);
+            specdec__tune_step(e->tune, n, seconds);
 }
 
 static specdec_result specdec__engine_start(specdec *e, specdec_error *error)
@@ -14385,8 +14406,8 @@ static specdec_result specdec__engine_prompt(specdec *e, const int32_t *tokens, 
     e->stop.stopped = 0;
     e->stop.held = 0;
     specdec__text_stream_begin(&e->stream, &e->target_model->vocab, e->text[e->count - 1], e->config.show_special);
-    e->stats.prompt_tokens += (int64_t)count;
-    e->stats.prompt_seconds += specdec__os_seconds() - start;
+    e->stats->prompt_tokens += (int64_t)count;
+    e->stats->prompt_seconds += specdec__os_seconds() - start;
     e->prompted_at = start;
     return SPECDEC_OK;
 }
@@ -14410,11 +14431,11 @@ static void specdec__engine_note(specdec *e, int node, int child, int32_t token)
     int i, accepted = -1;
 
     for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) {
-        int rank = specdec__min_int(tree->ranks[i], (int)SPECDEC__COUNT(e->stats.offered_by_rank)) - 1;
+        int rank = specdec__min_int(tree->ranks[i], (int)SPECDEC__COUNT(e->stats->offered_by_rank)) - 1;
         int hit = child-- == 0;
 
-        e->stats.offered_by_rank[rank]++;
-        e->stats.accepted_by_rank[rank] += hit;
+        e->stats->offered_by_rank[rank]++;
+        e->stats->accepted_by_rank[rank] += hit;
         accepted = hit ? i : accepted;
     }
     for (i = 0; i < e->drafter_count; i++) {
@@ -14422,7 +14443,7 @@ static void specdec__engine_note(specdec *e, int node, int child, int32_t token)
         int candidate = specdec__draft_candidate(p, node);
 
         if (candidate >= 0)
-            specdec__tune_note(&e->tune.drafters[i], p, candidate, accepted, token);
+            specdec__tune_note(&e->tune->drafters[i], p, candidate, accepted, token);
     }
 }
 
@@ -14436,7 +14457,7 @@ static void specdec__engine_judge(specdec *e, int node, const int32_t *children,
     specdec_choice choice;
     specdec__row row;
 
-    specdec__row_init(&row, &e->kernels, &e->config.sampling, e->chooser.items, logits, vocab, e->text, e->count);
+    specdec__row_init(&row, e->kernels, &e->config.sampling, e->chooser.items, logits, vocab, e->text, e->count);
     specdec__row_weights(&row, e->target_distribution);
     uniform.seed = e->config.sampling.seed;
     uniform.position = (uint64_t)e->count;
@@ -14450,7 +14471,7 @@ static void specdec__engine_judge(specdec *e, int node, const int32_t *children,
     choice.child_count = count;
     choice.random = &uniform;
     verdict->token = 0;
-    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels.residuals, &choice, verdict);
+    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
 }
 
 /* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. A token that ends
@@ -14506,8 +14527,8 @@ static int specdec__engine_plan(const specdec *e, specdec__plan *plan)
     if (plan->fixed)
         for (i = 0; i <= plan->most; i++)
             plan->times[i] = 1; /* whatever they cost */
-    else if (e->tune.step[1].seconds > 0)
-        specdec__tune_times(&e->tune, plan->times, plan->most);
+    else if (e->tune->step[1].seconds > 0)
+        specdec__tune_times(e->tune, plan->times, plan->most);
     else
         return 0; /* the first step tells what plain decoding costs */
     plan->rate = 1 / plan->times[1];
@@ -14517,11 +14538,11 @@ static int specdec__engine_plan(const specdec *e, specdec__plan *plan)
 /* Seconds that a drafter needs to catch up with the text; before it was seen reading, by what the target took. */
 static double specdec__engine_reading(const specdec *e, int drafter, int behind)
 {
-    const specdec__tune_drafter *t = &e->tune.drafters[drafter];
+    const specdec__tune_drafter *t = &e->tune->drafters[drafter];
     double each = t->reading.seconds;
 
-    if (!(each > 0) && e->stats.prompt_tokens)
-        each = t->cost * e->stats.prompt_seconds / (double)e->stats.prompt_tokens;
+    if (!(each > 0) && e->stats->prompt_tokens)
+        each = t->cost * e->stats->prompt_seconds / (double)e->stats->prompt_tokens;
     return behind > SPECDEC__TUNE_BEHIND ? behind * each : 0;
 }
 
@@ -14538,9 +14559,9 @@ static int specdec__engine_shape(specdec *e, int drafter, int behind, specdec__p
         memcpy(p->tree.ranks, e->shape.ranks, bytes);
         p->tree.n = e->shape.n;
     } else {
-        rate = specdec__tune_shape(&e->tune.drafters[drafter], &p->tree, plan->times, plan->most, plan->rate,
+        rate = specdec__tune_shape(&e->tune->drafters[drafter], &p->tree, plan->times, plan->most, plan->rate,
                                    specdec__engine_reading(e, drafter, behind));
-        if (specdec__tune_rests(&e->tune, drafter, rate))
+        if (specdec__tune_rests(e->tune, drafter, rate))
             p->tree.n = 1;
         if (p->tree.n > 1)
             plan->rate = rate;
@@ -14591,7 +14612,7 @@ static specdec_result specdec__engine_grow(specdec *e, int drafter, const specde
 {
     specdec__drafter *d = &e->drafters[drafter];
     specdec__proposal *p = &d->proposal;
-    const specdec__tune_drafter *t = &e->tune.drafters[drafter];
+    const specdec__tune_drafter *t = &e->tune->drafters[drafter];
     const double level = plan->fixed ? 0 : specdec__tune_level(t, plan->times);
     double worth[SPECDEC__MAX_TREE];
     int i, n, held, count = 1;
@@ -14630,7 +14651,7 @@ static specdec_result specdec__engine_fill(specdec *e, int drafter, const specde
         return result;
     specdec__draft_keep(p, p->tree.n);
     if (!d->kind->cost)
-        p->kept_count = specdec__tune_chosen(&e->tune.drafters[drafter], plan->times, p->probability, p->tree.n, rate);
+        p->kept_count = specdec__tune_chosen(&e->tune->drafters[drafter], plan->times, p->probability, p->tree.n, rate);
     return SPECDEC_OK;
 }
 
@@ -14643,21 +14664,21 @@ static specdec_result specdec__engine_ask(specdec *e, int drafter, specdec__plan
     specdec_result result;
     int levels;
 
-    if ((!plan->fixed && specdec__tune_naps(&e->tune, drafter, e->count)) ||
+    if ((!plan->fixed && specdec__tune_naps(e->tune, drafter, e->count)) ||
         (d->kind->cost && !specdec__engine_shape(e, drafter, behind, plan)))
         return SPECDEC_OK;
     start = specdec__os_seconds();
     result = d->proposal.grows ? specdec__engine_grow(e, drafter, plan, &levels, &rate)
                                : specdec__engine_fill(e, drafter, plan, &levels, &rate);
     if (!result && !d->kind->cost && d->proposal.kept_count > 1) {
-        if (specdec__tune_rests(&e->tune, drafter, rate))
+        if (specdec__tune_rests(e->tune, drafter, rate))
             d->proposal.kept_count = 1;
         else if (rate > plan->rate)
             plan->rate = rate;
     }
     d->seconds = specdec__os_seconds() - start;
     if (!result)
-        d->seconds -= specdec__tune_drafting(&e->tune, drafter, levels, behind, fresh, d->seconds);
+        d->seconds -= specdec__tune_drafting(e->tune, drafter, levels, behind, fresh, d->seconds);
     return result;
 }
 
@@ -14686,7 +14707,7 @@ static void specdec__engine_learn(specdec *e, double seconds, const int32_t *pat
 
     memset(&outcome, 0, sizeof outcome);
     outcome.seconds = seconds;
-    specdec__tune_step(&e->tune, width, seconds > 0 ? seconds : 1 + 0.1 * (width - 1));
+    specdec__tune_step(e->tune, width, seconds > 0 ? seconds : 1 + 0.1 * (width - 1));
     for (i = 1; i < width; i++) {
         const int owner = e->merged.owner[i];
         const specdec__drafter *d = &e->drafters[owner];
@@ -14696,27 +14717,27 @@ static void specdec__engine_learn(specdec *e, double seconds, const int32_t *pat
         outcome.nodes[owner]++;
         outcome.came[owner] += came;
         if (!d->kind->cost)
-            specdec__tune_predicted(&e->tune.drafters[owner],
+            specdec__tune_predicted(&e->tune->drafters[owner],
                                     d->proposal.probability[specdec__draft_candidate(&d->proposal, i)], came);
     }
-    specdec__tune_fade(&e->tune);
+    specdec__tune_fade(e->tune);
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter *d = &e->drafters[i];
 
         if (d->kind->cost || outcome.nodes[i]) /* a look that found nothing is free */
             outcome.drafting[i] = d->seconds;
-        e->stats.steps_by_drafter[d->drafting] += outcome.nodes[i] > 0;
+        e->stats->steps_by_drafter[d->drafting] += outcome.nodes[i] > 0;
     }
-    specdec__tune_settle(&e->tune, &outcome);
+    specdec__tune_settle(e->tune, &outcome);
     for (i = 0; 1 << i < width; i++)
         continue;
-    e->stats.steps_by_width[i]++;
+    e->stats->steps_by_width[i]++;
 }
 
 /* Counts a step by the nodes and levels of its tree. When there are too many kinds, the rarest makes room. */
 static void specdec__engine_count_tree(specdec *e, int nodes, int levels)
 {
-    specdec_tree_count *trees = e->stats.trees, *at = trees;
+    specdec_tree_count *trees = e->stats->trees, *at = trees;
     int i;
 
     for (i = 0; i < SPECDEC_STATS_TREES; i++) {
@@ -14726,7 +14747,7 @@ static void specdec__engine_count_tree(specdec *e, int nodes, int levels)
         }
         at = trees[i].steps < at->steps ? &trees[i] : at;
     }
-    e->stats.steps_other_trees += at->steps;
+    e->stats->steps_other_trees += at->steps;
     at->nodes = nodes;
     at->levels = levels;
     at->steps = 1;
@@ -14759,11 +14780,11 @@ static specdec_result specdec__engine_speculate(specdec *e)
         specdec__draft_accept(&e->drafters[i], path, length);
     specdec__engine_learn(e, verified - drafted, path, length);
     specdec__engine_count_tree(e, batch.n, specdec_tree_depth(&e->merged.tree, NULL));
-    e->stats.drafted += batch.n - 1;
-    e->stats.accepted += length - 1;
-    e->stats.draft_seconds += drafted - start;
-    e->stats.verify_seconds += verified - drafted;
-    e->stats.tokens += e->count - before;
+    e->stats->drafted += batch.n - 1;
+    e->stats->accepted += length - 1;
+    e->stats->draft_seconds += drafted - start;
+    e->stats->verify_seconds += verified - drafted;
+    e->stats->tokens += e->count - before;
     return SPECDEC_OK;
 }
 
@@ -14785,18 +14806,18 @@ static specdec_result specdec__engine_step(specdec *e)
         e->text[e->count++] = best.token;
         e->from_row = e->row_ready = 0;
         specdec__engine_count_tree(e, 1, 1);
-        e->stats.tokens++;
+        e->stats->tokens++;
     } else {
         result = specdec__engine_speculate(e);
         if (result)
             return result;
     }
-    e->stats.steps++;
+    e->stats->steps++;
     if (e->prompted_at > 0) {
-        e->stats.first_token_seconds = specdec__os_seconds() - e->prompted_at;
+        e->stats->first_token_seconds = specdec__os_seconds() - e->prompted_at;
         e->prompted_at = 0;
     }
-    e->stats.seconds += specdec__os_seconds() - start;
+    e->stats->seconds += specdec__os_seconds() - start;
     return SPECDEC_OK;
 }
 
@@ -14873,7 +14894,23 @@ static specdec_result specdec__too_small(size_t bytes, size_t needed, specdec_er
     return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the block has %zu bytes, %zu are needed", bytes, needed);
 }
 
-specdec_result specdec_memory_needed(specdec_config *config, size_t *bytes)
+/* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
+static specdec_result specdec__engine_build(specdec *e, specdec__arena *arena, specdec_error *error)
+{
+    specdec_result result;
+
+    specdec__engine_parts(e, arena);
+    if ((result = specdec__engine_config(&e->config, error)) == SPECDEC_OK &&
+        (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
+        (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK)
+        result = specdec__engine_repack(e, arena, error);
+    return result;
+}
+
+/* An engine that is only measured lies on the stack, in three parts: no frame is to be large. This is the third. */
+static SPECDEC__NOINLINE specdec_result specdec__measure(specdec_config *config, specdec__model *own,
+                                                         specdec__kernels *kernels, specdec__drafter *drafters,
+                                                         size_t *bytes)
 {
     specdec__arena arena = {NULL, 0, 0};
     specdec engine;
@@ -14881,16 +14918,35 @@ specdec_result specdec_memory_needed(specdec_config *config, size_t *bytes)
 
     memset(&engine, 0, sizeof engine);
     engine.config = *config;
-    config->error.text[0] = 0;
+    engine.own = own;
+    engine.kernels = kernels;
+    engine.drafters = drafters;
     SPECDEC__TAKE(&arena, specdec, 1);
-    if ((result = specdec__engine_config(&engine.config, &config->error)) == SPECDEC_OK &&
-        (result = specdec__kernels_init(&engine.kernels, config->isa, &config->error)) == SPECDEC_OK &&
-        (result = specdec__engine_layout(&engine, &arena, &config->error)) == SPECDEC_OK &&
-        (result = specdec__engine_repack(&engine, &arena, &config->error)) == SPECDEC_OK) {
+    result = specdec__engine_build(&engine, &arena, &config->error);
+    if (!result)
         result = specdec__counted_bytes(&arena, bytes, &config->error);
-    }
     specdec__engine_close(&engine);
     return result;
+}
+
+/* The second. */
+static SPECDEC__NOINLINE specdec_result specdec__measure_parts(specdec_config *config, specdec__model *own,
+                                                               size_t *bytes)
+{
+    specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
+    specdec__kernels kernels;
+
+    memset(drafters, 0, sizeof drafters);
+    return specdec__measure(config, own, &kernels, drafters, bytes);
+}
+
+specdec_result specdec_memory_needed(specdec_config *config, size_t *bytes)
+{
+    specdec__model own[SPECDEC__MAX_MODELS];
+
+    config->error.text[0] = 0;
+    memset(own, 0, sizeof own);
+    return specdec__measure_parts(config, own, bytes);
 }
 
 specdec_result specdec_init(specdec **engine, specdec_config *config, void *memory, size_t bytes)
@@ -14909,10 +14965,8 @@ specdec_result specdec_init(specdec **engine, specdec_config *config, void *memo
     e = SPECDEC__TAKE(&arena, specdec, 1);
     e->config = *config;
     e->memory_bytes = needed;
-    if ((result = specdec__engine_config(&e->config, &config->error)) == SPECDEC_OK &&
-        (result = specdec__kernels_init(&e->kernels, config->isa, &config->error)) == SPECDEC_OK &&
-        (result = specdec__engine_layout(e, &arena, &config->error)) == SPECDEC_OK &&
-        (result = specdec__engine_repack(e, &arena, &config->error)) == SPECDEC_OK)
+    result = specdec__engine_build(e, &arena, &config->error);
+    if (!result)
         result = arena.used == SIZE_MAX ? specdec__too_small(bytes, needed, &config->error) /* a file has changed */
                                         : specdec__engine_start(e, &config->error);
     if (result) {
@@ -15130,7 +15184,7 @@ void specdec_get_stats(const specdec *e, specdec_stats *stats)
     specdec_tree_count *trees = stats->trees, moving;
     int i, j;
 
-    *stats = e->stats;
+    *stats = *e->stats;
     for (i = 1; i < SPECDEC_STATS_TREES; i++) {
         moving = trees[i];
         for (j = i; j > 0 && trees[j - 1].steps < moving.steps; j--)
@@ -15145,7 +15199,7 @@ void specdec_get_info(const specdec *e, specdec_info *info)
     int i;
 
     memset(info, 0, sizeof *info);
-    info->isa = e->kernels.name;
+    info->isa = e->kernels->name;
     info->kv = e->config.kv;
     info->chat_format = e->chat ? e->chat->name : NULL;
     info->threads = e->pool.threads;
