@@ -43,6 +43,7 @@
      None is allocated, ever. The block holds everything: the engine, thread stacks, the KV cache (pages of 64 tokens), buffers
      for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays mapped or yours.
      Windows takes no stacks from others: there, each further thread has one of 256 KB outside the block.
+     Of the caller's own stack, calls need at most 12 KB (optimised; 5 to 9 were measured). No frame is above 2 KB.
      Whoever truncates a mapped file kills the process that reads it (SIGBUS): replace model files by renaming new ones over
      them. Where that cannot be ruled out, set config.target.copy, or catch the signal, as examples/specdec.c does.
 
@@ -14683,7 +14684,7 @@ static specdec_result specdec__engine_ask(specdec *e, int drafter, specdec__plan
 }
 
 /* What this step verifies: the drafters are asked, the last in the list first; then their trees are merged. */
-static specdec_result specdec__engine_draft(specdec *e)
+static SPECDEC__NOINLINE specdec_result specdec__engine_draft(specdec *e)
 {
     specdec__plan plan;
     specdec_result result = SPECDEC_OK;
@@ -14699,7 +14700,7 @@ static specdec_result specdec__engine_draft(specdec *e)
 }
 
 /* What the step has taught: what its nodes cost, and what they brought to whom. */
-static void specdec__engine_learn(specdec *e, double seconds, const int32_t *path, int length)
+static SPECDEC__NOINLINE void specdec__engine_learn(specdec *e, double seconds, const int32_t *path, int length)
 {
     const int width = e->merged.tree.n;
     specdec__tune_outcome outcome;
