@@ -43,6 +43,7 @@
      None is allocated, ever. The block holds everything: the engine, thread stacks, the KV cache (pages of 64 tokens), buffers
      for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays mapped or yours.
      Windows takes no stacks from others: there, each further thread has one of 256 KB outside the block.
+     Of the caller's own stack, calls need at most 12 KB (optimised; 5 to 9 were measured). No frame is above 2 KB.
      Whoever truncates a mapped file kills the process that reads it (SIGBUS): replace model files by renaming new ones over
      them. Where that cannot be ruled out, set config.target.copy, or catch the signal, as examples/specdec.c does.
 
@@ -626,6 +627,11 @@ SPECDEC_DEF specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted,
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)
+/* Firmware in C unwinds no stack: what debuggers need goes where it is not loaded. gcc has no option for that in a file. */
+#if defined(SPECDEC_FREESTANDING) && defined(__OPTIMIZE_SIZE__) && defined(__ELF__) && !defined(__cplusplus) && \
+    !defined(__EXCEPTIONS)
+__asm__(".cfi_sections .debug_frame");
+#endif
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=off")
 #endif
@@ -671,7 +677,13 @@ extern "C" {
 #error "specdec.h needs gcc or clang (vector attributes, atomics)."
 #endif
 
+/* Small functions of which many calls are hot. Built for size, the compiler may decide, but for those with a target. */
+#if defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD)
+#define SPECDEC__INLINE static inline __attribute__((unused))
+#else
 #define SPECDEC__INLINE static inline __attribute__((always_inline, unused))
+#endif
+#define SPECDEC__NOINLINE __attribute__((noinline, unused)) /* its frame is large: callers shall not have it all the time */
 #define SPECDEC__UNUSED __attribute__((unused))
 #define SPECDEC__COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define SPECDEC__STATIC_ASSERT(name, condition) typedef char specdec__static_assert_##name[(condition) ? 1 : -1] SPECDEC__UNUSED
@@ -907,6 +919,16 @@ typedef struct specdec__writer {
     size_t size, used;
 } specdec__writer;
 
+static specdec__writer specdec__writer_to(char *text, size_t size)
+{
+    specdec__writer w;
+
+    w.text = text;
+    w.size = size;
+    w.used = 0;
+    return w;
+}
+
 static void specdec__write_bytes(specdec__writer *w, const char *bytes, size_t count)
 {
     while (count-- && w->used + 1 < w->size) {
@@ -916,6 +938,8 @@ static void specdec__write_bytes(specdec__writer *w, const char *bytes, size_t c
     if (w->size)
         w->text[w->used] = 0;
 }
+
+static void specdec__write_string(specdec__writer *w, const char *s) { specdec__write_bytes(w, s, strlen(s)); }
 
 static void specdec__write_number(specdec__writer *w, unsigned long long value, int negative)
 {
@@ -942,8 +966,7 @@ static void specdec__write_format(specdec__writer *w, const char *format, va_lis
             return;
         format = percent + 1;
         if (*format == 's') {
-            const char *s = va_arg(arguments, const char *);
-            specdec__write_bytes(w, s, strlen(s));
+            specdec__write_string(w, va_arg(arguments, const char *));
         } else if (*format == 'd') {
             int value = va_arg(arguments, int);
             specdec__write_number(w, value < 0 ? 0ull - (unsigned long long)value : (unsigned long long)value, value < 0);
@@ -970,12 +993,9 @@ static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 3, 4))) specdec_re
 specdec__fail(specdec_error *error, specdec_result code, const char *format, ...)
 {
     if (error) {
-        specdec__writer w;
+        specdec__writer w = specdec__writer_to(error->text, sizeof error->text);
         va_list arguments;
 
-        w.text = error->text;
-        w.size = sizeof error->text;
-        w.used = 0;
         error->code = code;
         va_start(arguments, format);
         specdec__write_format(&w, format, arguments);
@@ -1215,13 +1235,9 @@ static void specdec__os_close(specdec__os_file file) { close(file); }
 
 static void specdec__os_why(char *text, size_t size)
 {
-    specdec__writer w;
-    const char *why = strerror(errno);
+    specdec__writer w = specdec__writer_to(text, size);
 
-    w.text = text;
-    w.size = size;
-    w.used = 0;
-    specdec__write_bytes(&w, why, strlen(why));
+    specdec__write_string(&w, strerror(errno));
 }
 #endif
 
@@ -6917,7 +6933,7 @@ static const unsigned char specdec__gguf_type_size[SPECDEC__GGUF_TYPES] = {1, 1,
 static const char *const specdec__gguf_type_name[SPECDEC__GGUF_TYPES] = {
     "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
 
-#define SPECDEC__GGUF_INDEX 256          /* metadata pairs found without a scan */
+#define SPECDEC__GGUF_LONG 8             /* long arrays that are passed over in one leap */
 #define SPECDEC__GGUF_MAX_TENSORS 4096   /* far above any dense model; bounds the time that a hostile file can take */
 #define SPECDEC__GGUF_MAX_PAIRS 65536
 
@@ -6943,7 +6959,10 @@ typedef struct specdec__gguf {
     specdec__bytes file;
     uint64_t pair_count, tensor_count;
     size_t pairs_at, tensors_at, data_at, alignment;
-    size_t pair_at[SPECDEC__GGUF_INDEX]; /* offsets of the first pairs */
+    struct {
+        size_t from, to;
+    } strings[SPECDEC__GGUF_LONG]; /* where arrays of strings lie, whose end only a walk over all of them finds */
+    int strings_count;
 } specdec__gguf;
 
 /* A place in the file that only moves forward; bad is set, for good, by the first read past the end. */
@@ -6952,6 +6971,17 @@ typedef struct specdec__cursor {
     size_t size, at;
     int bad;
 } specdec__cursor;
+
+static specdec__cursor specdec__cursor_over(const unsigned char *data, size_t size)
+{
+    specdec__cursor c;
+
+    c.data = data;
+    c.size = size;
+    c.at = 0;
+    c.bad = 0;
+    return c;
+}
 
 static const unsigned char *specdec__cursor_skip(specdec__cursor *c, uint64_t bytes)
 {
@@ -7027,10 +7057,12 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
     return value;
 }
 
-SPECDEC__INLINE int specdec__bytes_equal(specdec__bytes a, const char *text, size_t length)
+static int specdec__bytes_equal(specdec__bytes a, const char *text, size_t length)
 {
     return a.size == length && memcmp(a.data, text, length) == 0;
 }
+
+static int specdec__bytes_are(specdec__bytes a, const char *text) { return specdec__bytes_equal(a, text, strlen(text)); }
 
 /* Reads one tensor record. Returns an error text or NULL. */
 static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec__cursor *c, specdec__gguf_tensor *out)
@@ -7072,36 +7104,42 @@ static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec_
     return NULL;
 }
 
-static specdec__cursor specdec__gguf_cursor(const specdec__gguf *gguf, size_t at)
+/* Reads the value of a metadata pair and moves past it. The file has been checked. */
+static specdec__gguf_value specdec__gguf_read_value(const specdec__gguf *gguf, specdec__cursor *c)
 {
-    specdec__cursor c;
+    int i;
 
-    c.data = gguf->file.data;
-    c.size = gguf->file.size;
-    c.at = at;
-    c.bad = 0;
-    return c;
+    for (i = 0; i < gguf->strings_count; i++)
+        if (gguf->strings[i].from == c->at) {
+            specdec__gguf_value value;
+
+            memset(&value, 0, sizeof value);
+            value.type = SPECDEC__GGUF_STRING;
+            value.is_array = 1;
+            value.count = specdec__load_u64(c->data + c->at + 8);
+            value.items = c->data + c->at + 16;
+            value.bytes = gguf->strings[i].to - c->at - 16;
+            c->at = gguf->strings[i].to;
+            return value;
+        }
+    return specdec__cursor_value(c);
 }
 
 /* Finds a metadata value by its key. Returns 1 when found. The file has been checked: nothing can fail. */
 static int specdec__gguf_find(const specdec__gguf *gguf, const char *key, specdec__gguf_value *out)
 {
-    size_t length = strlen(key);
-    specdec__cursor c = specdec__gguf_cursor(gguf, gguf->pairs_at);
+    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
     uint64_t i;
 
+    c.at = gguf->pairs_at;
     for (i = 0; i < gguf->pair_count; i++) {
-        specdec__bytes name;
+        const int found = specdec__bytes_are(specdec__cursor_string(&c), key);
+        const specdec__gguf_value value = specdec__gguf_read_value(gguf, &c);
 
-        if (i < SPECDEC__GGUF_INDEX)
-            c.at = gguf->pair_at[i];
-        name = specdec__cursor_string(&c);
-        if (specdec__bytes_equal(name, key, length)) {
-            *out = specdec__cursor_value(&c);
+        if (found) {
+            *out = value;
             return 1;
         }
-        if (i >= SPECDEC__GGUF_INDEX - 1)
-            specdec__cursor_value(&c);
     }
     return 0;
 }
@@ -7198,17 +7236,21 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
     uint64_t i;
 
     for (i = 0; i < gguf->pair_count; i++) {
-        specdec__bytes key;
+        specdec__bytes key = specdec__cursor_string(c);
+        const size_t from = c->at;
+        specdec__gguf_value value;
 
-        if (i < SPECDEC__GGUF_INDEX)
-            gguf->pair_at[i] = c->at;
-        key = specdec__cursor_string(c);
+        memset(&value, 0, sizeof value);
         if (!c->bad)
-            specdec__cursor_value(c);
+            value = specdec__cursor_value(c);
         if (c->bad)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "metadata pair %llu (%.*s) is cut off or of an unknown type",
                                  (unsigned long long)i, (int)(key.size < 64 ? key.size : 64),
                                  key.data ? (const char *)key.data : "");
+        if (value.is_array && value.type == SPECDEC__GGUF_STRING && gguf->strings_count < SPECDEC__GGUF_LONG) {
+            gguf->strings[gguf->strings_count].from = from;
+            gguf->strings[gguf->strings_count++].to = c->at;
+        }
     }
     return SPECDEC_OK;
 }
@@ -7240,7 +7282,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
 
     memset(gguf, 0, sizeof *gguf);
     gguf->file = file;
-    c = specdec__gguf_cursor(gguf, 0);
+    c = specdec__cursor_over(file.data, file.size);
     if (file.size < 24 || memcmp(file.data, "GGUF", 4) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a GGUF file");
     c.at = 4;
@@ -7274,17 +7316,15 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
 /* Finds a tensor by name. Returns 0 absent, 1 found, 2 when the name occurs twice. */
 static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, const char *name, specdec__gguf_tensor *out)
 {
-    specdec__cursor c = specdec__gguf_cursor(gguf, gguf->tensors_at);
-    specdec__gguf_tensor tensor;
-    size_t length = strlen(name);
+    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
     uint64_t i;
     int found = 0;
 
+    c.at = gguf->tensors_at;
     for (i = 0; i < gguf->tensor_count; i++) {
         size_t record = c.at;
-        specdec__bytes at = specdec__cursor_string(&c);
 
-        if (!specdec__bytes_equal(at, name, length)) {
+        if (!specdec__bytes_are(specdec__cursor_string(&c), name)) {
             uint32_t dimensions = specdec__cursor_u32(&c);
             c.at += (size_t)dimensions * 8 + 12;
             continue;
@@ -7293,8 +7333,7 @@ static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, 
             return 2;
         found = 1;
         c.at = record;
-        specdec__gguf_read_tensor(gguf, &c, &tensor);
-        *out = tensor;
+        specdec__gguf_read_tensor(gguf, &c, out);
     }
     return found;
 }
@@ -7332,7 +7371,7 @@ typedef struct specdec__vocab {
     uint32_t count;               /* tokens */
     uint32_t longest;             /* bytes of the longest token text */
     int32_t bos, eos, eot, eom, unknown; /* ids, -1: none */
-    int add_bos, add_eos, add_space_prefix;
+    int32_t add_bos, add_eos, add_space_prefix; /* flags */
     int strips_space;             /* white space behind most special tokens is dropped */
     int cuts_at_space;            /* SPM: no token has U+2581 behind anything else: no merge crosses that border */
     const unsigned char *texts;   /* the string array in the file */
@@ -7347,7 +7386,7 @@ typedef struct specdec__vocab {
     uint32_t merge_count, merge_mask;
     uint32_t *specials;           /* (special_count) unknown, control and user-defined tokens, longest text first */
     uint32_t special_count;
-    int32_t byte_token[256];      /* id that stands for one byte, -1: none */
+    int32_t *byte_token;          /* (256) id that stands for one byte, -1: none */
     int32_t ends[SPECDEC__VOCAB_MAX_ENDS];
     int end_count;
 } specdec__vocab;
@@ -7440,194 +7479,61 @@ static const struct {
                                  {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD},
                                  {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_TAIL}};
 
-/* (first code point << 3 | class), each entry holding up to the next one */
+/* Runs of characters of one class: specdec__text_runs has (length - 1) << 3 | class, or for 32 characters and more
+   31 << 3 | class and two bytes of length - 32; specdec__text_marks says where every 32nd run begins. */
 /* BEGIN unicode: written by tools/make-unicode.js, do not edit */
 /* Unicode 17.0 */
-static const uint32_t specdec__text_classes[] = {
-    0x0, 0x4b, 0x70, 0x103, 0x108, 0x182, 0x1d0, 0x20d, 0x2d8, 0x30e, 0x3d8, 0x42b, 0x430, 0x503, 0x508, 0x551, 0x558,
-    0x592, 0x5a0, 0x5ae, 0x5b0, 0x5ca, 0x5d1, 0x5d8, 0x5e2, 0x5f8, 0x605, 0x6b8, 0x6c5, 0x6fe, 0x7b8, 0x7c6, 0x807,
-    0x9c6, 0x9cf, 0xa4e, 0xa57, 0xbcf, 0xbfe, 0xc0d, 0xc17, 0xc3d, 0xc46, 0xc4d, 0xc66, 0xc75, 0xc96, 0xc9d, 0xcae,
-    0xcb5, 0xcce, 0xce5, 0xcf6, 0xcfd, 0xd07, 0xd3f, 0xd5e, 0xd65, 0xd6e, 0xd75, 0xd86, 0xd8d, 0xd9f, 0xdc5, 0xdce,
-    0xdd9, 0xde5, 0xdee, 0xe01, 0xe25, 0xe36, 0xe3d, 0xe4e, 0xe55, 0xe5f, 0xeee, 0xef7, 0xf86, 0xf8d, 0xf97, 0xfbd,
-    0xfc7, 0x11a6, 0x11d5, 0x11e6, 0x11ed, 0x11fe, 0x120d, 0x1216, 0x121d, 0x1237, 0x1286, 0x14a1, 0x14b6, 0x1581,
-    0x1610, 0x1631, 0x1690, 0x1701, 0x1728, 0x1761, 0x1768, 0x1771, 0x1778, 0x1804, 0x1b87, 0x1ba1, 0x1ba8, 0x1bb5,
-    0x1bbe, 0x1bc0, 0x1bd1, 0x1bde, 0x1bf0, 0x1bfd, 0x1c00, 0x1c35, 0x1c38, 0x1c45, 0x1c58, 0x1c65, 0x1c68, 0x1c75,
-    0x1c86, 0x1c8d, 0x1d10, 0x1d1d, 0x1d66, 0x1e7d, 0x1e86, 0x1e95, 0x1eae, 0x1ec7, 0x1f86, 0x1fa5, 0x1fae, 0x1fb0,
-    0x1fbd, 0x1fc6, 0x1fcd, 0x1fde, 0x1fed, 0x2186, 0x2307, 0x2410, 0x241c, 0x2457, 0x260f, 0x267e, 0x2687, 0x2980,
-    0x298d, 0x2ab8, 0x2ac9, 0x2ad0, 0x2b06, 0x2c48, 0x2c8c, 0x2df0, 0x2dfc, 0x2e00, 0x2e0c, 0x2e18, 0x2e24, 0x2e30,
-    0x2e3c, 0x2e40, 0x2e81, 0x2f58, 0x2f79, 0x2f98, 0x3084, 0x30d8, 0x3101, 0x325c, 0x3302, 0x3350, 0x3371, 0x3384,
-    0x3389, 0x36a0, 0x36a9, 0x36b4, 0x36e8, 0x36fc, 0x3729, 0x373c, 0x3748, 0x3754, 0x3771, 0x3782, 0x37d1, 0x37e8,
-    0x37f9, 0x3800, 0x3881, 0x388c, 0x3891, 0x3984, 0x3a58, 0x3a69, 0x3d34, 0x3d89, 0x3d90, 0x3e02, 0x3e51, 0x3f5c,
-    0x3fa1, 0x3fb0, 0x3fd1, 0x3fd8, 0x3fec, 0x3ff0, 0x4001, 0x40b4, 0x40d1, 0x40dc, 0x4121, 0x412c, 0x4141, 0x414c,
-    0x4170, 0x4201, 0x42cc, 0x42e0, 0x4301, 0x4358, 0x4381, 0x4440, 0x4449, 0x4480, 0x44bc, 0x4501, 0x4654, 0x4710,
-    0x471c, 0x4821, 0x49d4, 0x49e9, 0x49f4, 0x4a81, 0x4a8c, 0x4ac1, 0x4b14, 0x4b20, 0x4b32, 0x4b80, 0x4b89, 0x4c0c,
-    0x4c20, 0x4c29, 0x4c68, 0x4c79, 0x4c88, 0x4c99, 0x4d48, 0x4d51, 0x4d88, 0x4d91, 0x4d98, 0x4db1, 0x4dd0, 0x4de4,
-    0x4de9, 0x4df4, 0x4e28, 0x4e3c, 0x4e48, 0x4e5c, 0x4e71, 0x4e78, 0x4ebc, 0x4ec0, 0x4ee1, 0x4ef0, 0x4ef9, 0x4f14,
-    0x4f20, 0x4f32, 0x4f81, 0x4f90, 0x4fa2, 0x4fd0, 0x4fe1, 0x4fe8, 0x4ff4, 0x4ff8, 0x500c, 0x5020, 0x5029, 0x5058,
-    0x5079, 0x5088, 0x5099, 0x5148, 0x5151, 0x5188, 0x5191, 0x51a0, 0x51a9, 0x51b8, 0x51c1, 0x51d0, 0x51e4, 0x51e8,
-    0x51f4, 0x5218, 0x523c, 0x5248, 0x525c, 0x5270, 0x528c, 0x5290, 0x52c9, 0x52e8, 0x52f1, 0x52f8, 0x5332, 0x5384,
-    0x5391, 0x53ac, 0x53b0, 0x540c, 0x5420, 0x5429, 0x5470, 0x5479, 0x5490, 0x5499, 0x5548, 0x5551, 0x5588, 0x5591,
-    0x55a0, 0x55a9, 0x55d0, 0x55e4, 0x55e9, 0x55f4, 0x5630, 0x563c, 0x5650, 0x565c, 0x5670, 0x5681, 0x5688, 0x5701,
-    0x5714, 0x5720, 0x5732, 0x5780, 0x57c9, 0x57d4, 0x5800, 0x580c, 0x5820, 0x5829, 0x5868, 0x5879, 0x5888, 0x5899,
-    0x5948, 0x5951, 0x5988, 0x5991, 0x59a0, 0x59a9, 0x59d0, 0x59e4, 0x59e9, 0x59f4, 0x5a28, 0x5a3c, 0x5a48, 0x5a5c,
-    0x5a70, 0x5aac, 0x5ac0, 0x5ae1, 0x5af0, 0x5af9, 0x5b14, 0x5b20, 0x5b32, 0x5b80, 0x5b89, 0x5b92, 0x5bc0, 0x5c14,
-    0x5c19, 0x5c20, 0x5c29, 0x5c58, 0x5c71, 0x5c88, 0x5c91, 0x5cb0, 0x5cc9, 0x5cd8, 0x5ce1, 0x5ce8, 0x5cf1, 0x5d00,
-    0x5d19, 0x5d28, 0x5d41, 0x5d58, 0x5d71, 0x5dd0, 0x5df4, 0x5e18, 0x5e34, 0x5e48, 0x5e54, 0x5e70, 0x5e81, 0x5e88,
-    0x5ebc, 0x5ec0, 0x5f32, 0x5f98, 0x6004, 0x6029, 0x6068, 0x6071, 0x6088, 0x6091, 0x6148, 0x6151, 0x61d0, 0x61e4,
-    0x61e9, 0x61f4, 0x6228, 0x6234, 0x6248, 0x6254, 0x6270, 0x62ac, 0x62b8, 0x62c1, 0x62d8, 0x62e1, 0x62f0, 0x6301,
-    0x6314, 0x6320, 0x6332, 0x6380, 0x63c2, 0x63f8, 0x6401, 0x640c, 0x6420, 0x6429, 0x6468, 0x6471, 0x6488, 0x6491,
-    0x6548, 0x6551, 0x65a0, 0x65a9, 0x65d0, 0x65e4, 0x65e9, 0x65f4, 0x6628, 0x6634, 0x6648, 0x6654, 0x6670, 0x66ac,
-    0x66b8, 0x66e1, 0x66f8, 0x6701, 0x6714, 0x6720, 0x6732, 0x6780, 0x6789, 0x679c, 0x67a0, 0x6804, 0x6821, 0x6868,
-    0x6871, 0x6888, 0x6891, 0x69dc, 0x69e9, 0x69f4, 0x6a28, 0x6a34, 0x6a48, 0x6a54, 0x6a71, 0x6a78, 0x6aa1, 0x6abc,
-    0x6ac2, 0x6af9, 0x6b14, 0x6b20, 0x6b32, 0x6bc8, 0x6bd1, 0x6c00, 0x6c0c, 0x6c20, 0x6c29, 0x6cb8, 0x6cd1, 0x6d90,
-    0x6d99, 0x6de0, 0x6de9, 0x6df0, 0x6e01, 0x6e38, 0x6e54, 0x6e58, 0x6e7c, 0x6ea8, 0x6eb4, 0x6eb8, 0x6ec4, 0x6f00,
-    0x6f32, 0x6f80, 0x6f94, 0x6fa0, 0x7009, 0x718c, 0x7191, 0x71a4, 0x71d8, 0x7201, 0x723c, 0x7278, 0x7282, 0x72d0,
-    0x7409, 0x7418, 0x7421, 0x7428, 0x7431, 0x7458, 0x7461, 0x7520, 0x7529, 0x7530, 0x7539, 0x758c, 0x7591, 0x75a4,
-    0x75e9, 0x75f0, 0x7601, 0x7628, 0x7631, 0x7638, 0x7644, 0x7678, 0x7682, 0x76d0, 0x76e1, 0x7700, 0x7801, 0x7808,
-    0x78c4, 0x78d0, 0x7902, 0x79a0, 0x79ac, 0x79b0, 0x79bc, 0x79c0, 0x79cc, 0x79d0, 0x79f4, 0x7a01, 0x7a40, 0x7a49,
-    0x7b68, 0x7b8c, 0x7c28, 0x7c34, 0x7c41, 0x7c6c, 0x7cc0, 0x7ccc, 0x7de8, 0x7e34, 0x7e38, 0x8001, 0x815c, 0x81f9,
-    0x8202, 0x8250, 0x8281, 0x82b4, 0x82d1, 0x82f4, 0x8309, 0x8314, 0x8329, 0x833c, 0x8371, 0x838c, 0x83a9, 0x8414,
-    0x8471, 0x847c, 0x8482, 0x84d4, 0x84f0, 0x8505, 0x8630, 0x863d, 0x8640, 0x866d, 0x8670, 0x8686, 0x87d8, 0x87e1,
-    0x87ee, 0x8801, 0x9248, 0x9251, 0x9270, 0x9281, 0x92b8, 0x92c1, 0x92c8, 0x92d1, 0x92f0, 0x9301, 0x9448, 0x9451,
-    0x9470, 0x9481, 0x9588, 0x9591, 0x95b0, 0x95c1, 0x95f8, 0x9601, 0x9608, 0x9611, 0x9630, 0x9641, 0x96b8, 0x96c1,
-    0x9888, 0x9891, 0x98b0, 0x98c1, 0x9ad8, 0x9aec, 0x9b00, 0x9b4a, 0x9be8, 0x9c01, 0x9c80, 0x9d05, 0x9fb0, 0x9fc6,
-    0x9ff0, 0xa009, 0xb368, 0xb379, 0xb403, 0xb409, 0xb4d8, 0xb501, 0xb758, 0xb772, 0xb789, 0xb7c8, 0xb801, 0xb894,
-    0xb8b0, 0xb8f9, 0xb994, 0xb9a8, 0xba01, 0xba94, 0xbaa0, 0xbb01, 0xbb68, 0xbb71, 0xbb88, 0xbb94, 0xbba0, 0xbc01,
-    0xbda4, 0xbea0, 0xbeb9, 0xbec0, 0xbee1, 0xbeec, 0xbef0, 0xbf02, 0xbf50, 0xbf82, 0xbfd0, 0xc05c, 0xc070, 0xc07c,
-    0xc082, 0xc0d0, 0xc101, 0xc3c8, 0xc401, 0xc42c, 0xc439, 0xc54c, 0xc551, 0xc558, 0xc581, 0xc7b0, 0xc801, 0xc8f8,
-    0xc904, 0xc960, 0xc984, 0xc9e0, 0xca32, 0xca81, 0xcb70, 0xcb81, 0xcba8, 0xcc01, 0xcd60, 0xcd81, 0xce50, 0xce82,
-    0xced8, 0xd001, 0xd0bc, 0xd0e0, 0xd101, 0xd2ac, 0xd2f8, 0xd304, 0xd3e8, 0xd3fc, 0xd402, 0xd450, 0xd482, 0xd4d0,
-    0xd539, 0xd540, 0xd584, 0xd6f0, 0xd704, 0xd760, 0xd804, 0xd829, 0xd9a4, 0xda29, 0xda68, 0xda82, 0xdad0, 0xdb5c,
-    0xdba0, 0xdc04, 0xdc19, 0xdd0c, 0xdd71, 0xdd82, 0xddd1, 0xdf34, 0xdfa0, 0xe001, 0xe124, 0xe1c0, 0xe202, 0xe250,
-    0xe269, 0xe282, 0xe2d1, 0xe3f0, 0xe406, 0xe44d, 0xe456, 0xe458, 0xe485, 0xe5d8, 0xe5ed, 0xe600, 0xe684, 0xe698,
-    0xe6a4, 0xe749, 0xe76c, 0xe771, 0xe7a4, 0xe7a9, 0xe7bc, 0xe7d1, 0xe7d8, 0xe806, 0xe961, 0xeb5e, 0xebc1, 0xebce,
-    0xecd9, 0xee04, 0xf007, 0xf4b6, 0xf4f7, 0xf806, 0xf845, 0xf886, 0xf8b0, 0xf8c5, 0xf8f0, 0xf906, 0xf945, 0xf986,
-    0xf9c5, 0xfa06, 0xfa30, 0xfa45, 0xfa70, 0xfa86, 0xfac0, 0xfacd, 0xfad0, 0xfadd, 0xfae0, 0xfaed, 0xfaf0, 0xfafd,
-    0xfb06, 0xfb45, 0xfb86, 0xfbf0, 0xfc06, 0xfc45, 0xfc86, 0xfcc5, 0xfd06, 0xfd45, 0xfd86, 0xfda8, 0xfdb6, 0xfdc5,
-    0xfde8, 0xfdf6, 0xfdf8, 0xfe16, 0xfe28, 0xfe36, 0xfe45, 0xfe68, 0xfe86, 0xfea0, 0xfeb6, 0xfec5, 0xfee0, 0xff06,
-    0xff45, 0xff68, 0xff96, 0xffa8, 0xffb6, 0xffc5, 0xffe8, 0x10003, 0x10058, 0x10143, 0x10150, 0x1017b, 0x10180,
-    0x102fb, 0x10300, 0x10382, 0x10389, 0x10390, 0x103a2, 0x103d0, 0x103f9, 0x10402, 0x10450, 0x10481, 0x104e8, 0x10684,
-    0x10788, 0x10815, 0x10818, 0x1083d, 0x10840, 0x10856, 0x1085d, 0x10876, 0x10885, 0x1089e, 0x108a0, 0x108ad, 0x108b0,
-    0x108cd, 0x108f0, 0x10925, 0x10928, 0x10935, 0x10938, 0x10945, 0x10948, 0x10955, 0x10970, 0x1097e, 0x10985, 0x109a6,
-    0x109a9, 0x109ce, 0x109d0, 0x109e6, 0x109f5, 0x10a00, 0x10a2d, 0x10a36, 0x10a50, 0x10a76, 0x10a78, 0x10a82, 0x10c1d,
-    0x10c26, 0x10c2a, 0x10c50, 0x12302, 0x124e0, 0x12752, 0x12800, 0x13bb2, 0x13ca0, 0x16005, 0x16186, 0x16305, 0x1630e,
-    0x16315, 0x1632e, 0x1633f, 0x16375, 0x16387, 0x163a6, 0x163ad, 0x163b6, 0x163e1, 0x163f5, 0x16407, 0x16726, 0x16728,
-    0x1675f, 0x1677c, 0x16795, 0x1679e, 0x167a0, 0x167ea, 0x167f0, 0x16806, 0x16930, 0x1693e, 0x16940, 0x1696e, 0x16970,
-    0x16981, 0x16b40, 0x16b79, 0x16b80, 0x16bfc, 0x16c01, 0x16cb8, 0x16d01, 0x16d38, 0x16d41, 0x16d78, 0x16d81, 0x16db8,
-    0x16dc1, 0x16df8, 0x16e01, 0x16e38, 0x16e41, 0x16e78, 0x16e81, 0x16eb8, 0x16ec1, 0x16ef8, 0x16f04, 0x17000, 0x17179,
-    0x17180, 0x18003, 0x18008, 0x18029, 0x1803a, 0x18040, 0x1810a, 0x18154, 0x18180, 0x18189, 0x181b0, 0x181c2, 0x181d9,
-    0x181e8, 0x18209, 0x184b8, 0x184cc, 0x184d8, 0x184e9, 0x18500, 0x18509, 0x187d8, 0x187e1, 0x18800, 0x18829, 0x18980,
-    0x18989, 0x18c78, 0x18c92, 0x18cb0, 0x18d01, 0x18e00, 0x18f81, 0x19000, 0x19102, 0x19150, 0x19242, 0x19280, 0x1928a,
-    0x19300, 0x19402, 0x19450, 0x1958a, 0x19600, 0x1a001, 0x26e00, 0x27001, 0x52468, 0x52681, 0x527f0, 0x52801, 0x53068,
-    0x53081, 0x53102, 0x53151, 0x53160, 0x53207, 0x53371, 0x5337c, 0x53398, 0x533a4, 0x533f0, 0x533f9, 0x53407, 0x534e1,
-    0x534f4, 0x53501, 0x53732, 0x53784, 0x53790, 0x538b9, 0x53900, 0x53917, 0x53986, 0x53997, 0x53b81, 0x53b8e, 0x53bcf,
-    0x53bf7, 0x53c41, 0x53c48, 0x53c5f, 0x53c79, 0x53c87, 0x53ca6, 0x53cb7, 0x53d5d, 0x53d7e, 0x53d85, 0x53da7, 0x53e2d,
-    0x53e3f, 0x53e67, 0x53ee8, 0x53f89, 0x53fad, 0x53fb6, 0x53fb9, 0x53fd6, 0x53fd9, 0x54014, 0x54019, 0x54034, 0x54039,
-    0x5405c, 0x54061, 0x5411c, 0x54140, 0x54164, 0x54168, 0x54182, 0x541b0, 0x54201, 0x543a0, 0x54404, 0x54411, 0x545a4,
-    0x54630, 0x54682, 0x546d0, 0x54704, 0x54791, 0x547c0, 0x547d9, 0x547e0, 0x547e9, 0x547fc, 0x54802, 0x54851, 0x54934,
-    0x54970, 0x54981, 0x54a3c, 0x54aa0, 0x54b01, 0x54be8, 0x54c04, 0x54c21, 0x54d9c, 0x54e08, 0x54e79, 0x54e82, 0x54ed0,
-    0x54f01, 0x54f2c, 0x54f31, 0x54f82, 0x54fd1, 0x54ff8, 0x55001, 0x5514c, 0x551b8, 0x55201, 0x5521c, 0x55221, 0x55264,
-    0x55270, 0x55282, 0x552d0, 0x55301, 0x553b8, 0x553d1, 0x553dc, 0x553f1, 0x55584, 0x55589, 0x55594, 0x555a9, 0x555bc,
-    0x555c9, 0x555f4, 0x55601, 0x5560c, 0x55611, 0x55618, 0x556d9, 0x556f0, 0x55701, 0x5575c, 0x55780, 0x55791, 0x557ac,
-    0x557b8, 0x55809, 0x55838, 0x55849, 0x55878, 0x55889, 0x558b8, 0x55901, 0x55938, 0x55941, 0x55978, 0x55986, 0x55ad8,
-    0x55ae1, 0x55b06, 0x55b49, 0x55b50, 0x55b86, 0x55e01, 0x55f1c, 0x55f58, 0x55f64, 0x55f70, 0x55f82, 0x55fd0, 0x56001,
-    0x6bd20, 0x6bd81, 0x6be38, 0x6be59, 0x6bfe0, 0x7c801, 0x7d370, 0x7d381, 0x7d6d0, 0x7d806, 0x7d838, 0x7d89e, 0x7d8c0,
-    0x7d8e9, 0x7d8f4, 0x7d8f9, 0x7d948, 0x7d951, 0x7d9b8, 0x7d9c1, 0x7d9e8, 0x7d9f1, 0x7d9f8, 0x7da01, 0x7da10, 0x7da19,
-    0x7da28, 0x7da31, 0x7dd90, 0x7de99, 0x7e9f0, 0x7ea81, 0x7ec80, 0x7ec91, 0x7ee40, 0x7ef81, 0x7efe0, 0x7f004, 0x7f080,
-    0x7f104, 0x7f180, 0x7f381, 0x7f3a8, 0x7f3b1, 0x7f7e8, 0x7f882, 0x7f8d0, 0x7f90d, 0x7f9d8, 0x7fa0e, 0x7fad8, 0x7fb31,
-    0x7fdf8, 0x7fe11, 0x7fe40, 0x7fe51, 0x7fe80, 0x7fe91, 0x7fec0, 0x7fed1, 0x7fee8, 0x80001, 0x80060, 0x80069, 0x80138,
-    0x80141, 0x801d8, 0x801e1, 0x801f0, 0x801f9, 0x80270, 0x80281, 0x802f0, 0x80401, 0x807d8, 0x8083a, 0x809a0, 0x80a02,
-    0x80bc8, 0x80c52, 0x80c60, 0x80fec, 0x80ff0, 0x81401, 0x814e8, 0x81501, 0x81688, 0x81704, 0x8170a, 0x817e0, 0x81801,
-    0x81902, 0x81920, 0x81969, 0x81a0a, 0x81a11, 0x81a52, 0x81a58, 0x81a81, 0x81bb4, 0x81bd8, 0x81c01, 0x81cf0, 0x81d01,
-    0x81e20, 0x81e41, 0x81e80, 0x81e8a, 0x81eb0, 0x82005, 0x82146, 0x82281, 0x824f0, 0x82502, 0x82550, 0x82585, 0x826a0,
-    0x826c6, 0x827e0, 0x82801, 0x82940, 0x82981, 0x82b20, 0x82b85, 0x82bd8, 0x82be5, 0x82c58, 0x82c65, 0x82c98, 0x82ca5,
-    0x82cb0, 0x82cbe, 0x82d10, 0x82d1e, 0x82d90, 0x82d9e, 0x82dd0, 0x82dde, 0x82de8, 0x82e01, 0x82fa0, 0x83001, 0x839b8,
-    0x83a01, 0x83ab0, 0x83b01, 0x83b40, 0x83c01, 0x83c30, 0x83c39, 0x83d88, 0x83d91, 0x83dd8, 0x84001, 0x84030, 0x84041,
-    0x84048, 0x84051, 0x841b0, 0x841b9, 0x841c8, 0x841e1, 0x841e8, 0x841f9, 0x842b0, 0x842c2, 0x84301, 0x843b8, 0x843ca,
-    0x84401, 0x844f8, 0x8453a, 0x84580, 0x84701, 0x84798, 0x847a1, 0x847b0, 0x847da, 0x84801, 0x848b2, 0x848e0, 0x84901,
-    0x849d0, 0x84a01, 0x84ad0, 0x84c01, 0x84dc0, 0x84de2, 0x84df1, 0x84e02, 0x84e80, 0x84e92, 0x85001, 0x8500c, 0x85020,
-    0x8502c, 0x85038, 0x85064, 0x85081, 0x850a0, 0x850a9, 0x850c0, 0x850c9, 0x851b0, 0x851c4, 0x851d8, 0x851fc, 0x85202,
-    0x85248, 0x85301, 0x853ea, 0x853f8, 0x85401, 0x854ea, 0x85500, 0x85601, 0x85640, 0x85649, 0x8572c, 0x85738, 0x8575a,
-    0x85780, 0x85801, 0x859b0, 0x85a01, 0x85ab0, 0x85ac2, 0x85b01, 0x85b98, 0x85bc2, 0x85c01, 0x85c90, 0x85d4a, 0x85d80,
-    0x86001, 0x86248, 0x86405, 0x86598, 0x86606, 0x86798, 0x867d2, 0x86801, 0x86924, 0x86940, 0x86982, 0x869d0, 0x86a02,
-    0x86a51, 0x86a85, 0x86b30, 0x86b4c, 0x86b70, 0x86b79, 0x86b86, 0x86c30, 0x87302, 0x873f8, 0x87401, 0x87550, 0x8755c,
-    0x87568, 0x87581, 0x87590, 0x87611, 0x87640, 0x877d4, 0x87801, 0x878ea, 0x87939, 0x87940, 0x87981, 0x87a34, 0x87a8a,
-    0x87aa8, 0x87b81, 0x87c14, 0x87c30, 0x87d81, 0x87e2a, 0x87e60, 0x87f01, 0x87fb8, 0x88004, 0x88019, 0x881c4, 0x88238,
-    0x88292, 0x88384, 0x88389, 0x8839c, 0x883a9, 0x883b0, 0x883fc, 0x88419, 0x88584, 0x885d8, 0x88614, 0x88618, 0x88681,
-    0x88748, 0x88782, 0x887d0, 0x88804, 0x88819, 0x8893c, 0x889a8, 0x889b2, 0x88a00, 0x88a21, 0x88a2c, 0x88a39, 0x88a40,
-    0x88a81, 0x88b9c, 0x88ba0, 0x88bb1, 0x88bb8, 0x88c04, 0x88c19, 0x88d9c, 0x88e09, 0x88e28, 0x88e4c, 0x88e68, 0x88e74,
-    0x88e82, 0x88ed1, 0x88ed8, 0x88ee1, 0x88ee8, 0x88f0a, 0x88fa8, 0x89001, 0x89090, 0x89099, 0x89164, 0x891c0, 0x891f4,
-    0x891f9, 0x8920c, 0x89210, 0x89401, 0x89438, 0x89441, 0x89448, 0x89451, 0x89470, 0x89479, 0x894f0, 0x894f9, 0x89548,
-    0x89581, 0x896fc, 0x89758, 0x89782, 0x897d0, 0x89804, 0x89820, 0x89829, 0x89868, 0x89879, 0x89888, 0x89899, 0x89948,
-    0x89951, 0x89988, 0x89991, 0x899a0, 0x899a9, 0x899d0, 0x899dc, 0x899e9, 0x899f4, 0x89a28, 0x89a3c, 0x89a48, 0x89a5c,
-    0x89a70, 0x89a81, 0x89a88, 0x89abc, 0x89ac0, 0x89ae9, 0x89b14, 0x89b20, 0x89b34, 0x89b68, 0x89b84, 0x89ba8, 0x89c01,
-    0x89c50, 0x89c59, 0x89c60, 0x89c71, 0x89c78, 0x89c81, 0x89db0, 0x89db9, 0x89dc4, 0x89e08, 0x89e14, 0x89e18, 0x89e2c,
-    0x89e30, 0x89e3c, 0x89e58, 0x89e64, 0x89e89, 0x89e94, 0x89e99, 0x89ea0, 0x89f0c, 0x89f18, 0x8a001, 0x8a1ac, 0x8a239,
-    0x8a258, 0x8a282, 0x8a2d0, 0x8a2f4, 0x8a2f9, 0x8a310, 0x8a401, 0x8a584, 0x8a621, 0x8a630, 0x8a639, 0x8a640, 0x8a682,
-    0x8a6d0, 0x8ac01, 0x8ad7c, 0x8adb0, 0x8adc4, 0x8ae08, 0x8aec1, 0x8aee4, 0x8aef0, 0x8b001, 0x8b184, 0x8b208, 0x8b221,
-    0x8b228, 0x8b282, 0x8b2d0, 0x8b401, 0x8b55c, 0x8b5c1, 0x8b5c8, 0x8b602, 0x8b650, 0x8b682, 0x8b720, 0x8b801, 0x8b8d8,
-    0x8b8ec, 0x8b960, 0x8b982, 0x8b9e0, 0x8ba01, 0x8ba38, 0x8c001, 0x8c164, 0x8c1d8, 0x8c505, 0x8c606, 0x8c702, 0x8c798,
-    0x8c7f9, 0x8c838, 0x8c849, 0x8c850, 0x8c861, 0x8c8a0, 0x8c8a9, 0x8c8b8, 0x8c8c1, 0x8c984, 0x8c9b0, 0x8c9bc, 0x8c9c8,
-    0x8c9dc, 0x8c9f9, 0x8ca04, 0x8ca09, 0x8ca14, 0x8ca20, 0x8ca82, 0x8cad0, 0x8cd01, 0x8cd40, 0x8cd51, 0x8ce8c, 0x8cec0,
-    0x8ced4, 0x8cf09, 0x8cf10, 0x8cf19, 0x8cf24, 0x8cf28, 0x8d001, 0x8d00c, 0x8d059, 0x8d19c, 0x8d1d1, 0x8d1dc, 0x8d1f8,
-    0x8d23c, 0x8d240, 0x8d281, 0x8d28c, 0x8d2e1, 0x8d454, 0x8d4d0, 0x8d4e9, 0x8d4f0, 0x8d581, 0x8d7c8, 0x8db04, 0x8db40,
-    0x8de01, 0x8df08, 0x8df82, 0x8dfd0, 0x8e001, 0x8e048, 0x8e051, 0x8e17c, 0x8e1b8, 0x8e1c4, 0x8e201, 0x8e208, 0x8e282,
-    0x8e368, 0x8e391, 0x8e480, 0x8e494, 0x8e540, 0x8e54c, 0x8e5b8, 0x8e801, 0x8e838, 0x8e841, 0x8e850, 0x8e859, 0x8e98c,
-    0x8e9b8, 0x8e9d4, 0x8e9d8, 0x8e9e4, 0x8e9f0, 0x8e9fc, 0x8ea31, 0x8ea3c, 0x8ea40, 0x8ea82, 0x8ead0, 0x8eb01, 0x8eb30,
-    0x8eb39, 0x8eb48, 0x8eb51, 0x8ec54, 0x8ec78, 0x8ec84, 0x8ec90, 0x8ec9c, 0x8ecc1, 0x8ecc8, 0x8ed02, 0x8ed50, 0x8ed81,
-    0x8eee0, 0x8ef02, 0x8ef50, 0x8f701, 0x8f79c, 0x8f7b8, 0x8f804, 0x8f811, 0x8f81c, 0x8f821, 0x8f888, 0x8f891, 0x8f9a4,
-    0x8f9d8, 0x8f9f4, 0x8fa18, 0x8fa82, 0x8fad4, 0x8fad8, 0x8fd81, 0x8fd88, 0x8fe02, 0x8fea8, 0x90001, 0x91cd0, 0x92002,
-    0x92378, 0x92401, 0x92a20, 0x97c81, 0x97f88, 0x98001, 0x9a180, 0x9a204, 0x9a209, 0x9a23c, 0x9a2b0, 0x9a301, 0xa1fd8,
-    0xa2001, 0xa3238, 0xb0801, 0xb08f4, 0xb0982, 0xb09d0, 0xb4001, 0xb51c8, 0xb5201, 0xb52f8, 0xb5302, 0xb5350, 0xb5381,
-    0xb55f8, 0xb5602, 0xb5650, 0xb5681, 0xb5770, 0xb5784, 0xb57a8, 0xb5801, 0xb5984, 0xb59b8, 0xb5a01, 0xb5a20, 0xb5a82,
-    0xb5ad0, 0xb5ada, 0xb5b10, 0xb5b19, 0xb5bc0, 0xb5be9, 0xb5c80, 0xb6a01, 0xb6b68, 0xb6b82, 0xb6bd0, 0xb7205, 0xb7306,
-    0xb7402, 0xb74b8, 0xb7505, 0xb75c8, 0xb75de, 0xb76a0, 0xb7801, 0xb7a58, 0xb7a7c, 0xb7a81, 0xb7a8c, 0xb7c40, 0xb7c7c,
-    0xb7c99, 0xb7d00, 0xb7f01, 0xb7f10, 0xb7f19, 0xb7f24, 0xb7f28, 0xb7f84, 0xb7f91, 0xb7fa2, 0xb7fb8, 0xb8001, 0xc66b0,
-    0xc67f9, 0xc68f8, 0xc6c01, 0xc6f98, 0xd7f81, 0xd7fa0, 0xd7fa9, 0xd7fe0, 0xd7fe9, 0xd7ff8, 0xd8001, 0xd8918, 0xd8991,
-    0xd8998, 0xd8a81, 0xd8a98, 0xd8aa9, 0xd8ab0, 0xd8b21, 0xd8b40, 0xd8b81, 0xd97e0, 0xde001, 0xde358, 0xde381, 0xde3e8,
-    0xde401, 0xde448, 0xde481, 0xde4d0, 0xde4ec, 0xde4f8, 0xe6782, 0xe67d0, 0xe7804, 0xe7970, 0xe7984, 0xe7a38, 0xe8b2c,
-    0xe8b50, 0xe8b6c, 0xe8b98, 0xe8bdc, 0xe8c18, 0xe8c2c, 0xe8c60, 0xe8d54, 0xe8d70, 0xe9214, 0xe9228, 0xe9602, 0xe96a0,
-    0xe9702, 0xe97a0, 0xe9b02, 0xe9bc8, 0xea005, 0xea0d6, 0xea1a5, 0xea276, 0xea2a8, 0xea2b6, 0xea345, 0xea416, 0xea4e5,
-    0xea4e8, 0xea4f5, 0xea500, 0xea515, 0xea518, 0xea52d, 0xea538, 0xea54d, 0xea568, 0xea575, 0xea5b6, 0xea5d0, 0xea5de,
-    0xea5e0, 0xea5ee, 0xea620, 0xea62e, 0xea685, 0xea756, 0xea825, 0xea830, 0xea83d, 0xea858, 0xea86d, 0xea8a8, 0xea8b5,
-    0xea8e8, 0xea8f6, 0xea9c5, 0xea9d0, 0xea9dd, 0xea9f8, 0xeaa05, 0xeaa28, 0xeaa35, 0xeaa38, 0xeaa55, 0xeaa88, 0xeaa96,
-    0xeab65, 0xeac36, 0xead05, 0xeadd6, 0xeaea5, 0xeaf76, 0xeb045, 0xeb116, 0xeb1e5, 0xeb2b6, 0xeb385, 0xeb456, 0xeb530,
-    0xeb545, 0xeb608, 0xeb616, 0xeb6d8, 0xeb6e6, 0xeb715, 0xeb7d8, 0xeb7e6, 0xeb8a8, 0xeb8b6, 0xeb8e5, 0xeb9a8, 0xeb9b6,
-    0xeba78, 0xeba86, 0xebab5, 0xebb78, 0xebb86, 0xebc48, 0xebc56, 0xebc85, 0xebd48, 0xebd56, 0xebe18, 0xebe26, 0xebe55,
-    0xebe5e, 0xebe60, 0xebe72, 0xec000, 0xed004, 0xed1b8, 0xed1dc, 0xed368, 0xed3ac, 0xed3b0, 0xed424, 0xed428, 0xed4dc,
-    0xed500, 0xed50c, 0xed580, 0xef806, 0xef851, 0xef85e, 0xef8f8, 0xef92e, 0xef958, 0xf0004, 0xf0038, 0xf0044, 0xf00c8,
-    0xf00dc, 0xf0110, 0xf011c, 0xf0128, 0xf0134, 0xf0158, 0xf0181, 0xf0370, 0xf047c, 0xf0480, 0xf0801, 0xf0968, 0xf0984,
-    0xf09b9, 0xf09f0, 0xf0a02, 0xf0a50, 0xf0a71, 0xf0a78, 0xf1481, 0xf1574, 0xf1578, 0xf1601, 0xf1764, 0xf1782, 0xf17d0,
-    0xf2681, 0xf2764, 0xf2782, 0xf27d0, 0xf2e81, 0xf2f74, 0xf2f81, 0xf2f8a, 0xf2fd8, 0xf3601, 0xf36f8, 0xf3701, 0xf371c,
-    0xf3721, 0xf3734, 0xf3739, 0xf3774, 0xf3781, 0xf37ac, 0xf37b0, 0xf37f1, 0xf3800, 0xf3f01, 0xf3f38, 0xf3f41, 0xf3f60,
-    0xf3f69, 0xf3f78, 0xf3f81, 0xf3ff8, 0xf4001, 0xf4628, 0xf463a, 0xf4684, 0xf46b8, 0xf4805, 0xf4916, 0xf4a24, 0xf4a59,
-    0xf4a60, 0xf4a82, 0xf4ad0, 0xf638a, 0xf6560, 0xf656a, 0xf6580, 0xf658a, 0xf65a8, 0xf680a, 0xf6970, 0xf697a, 0xf69f0,
-    0xf7001, 0xf7020, 0xf7029, 0xf7100, 0xf7109, 0xf7118, 0xf7121, 0xf7128, 0xf7139, 0xf7140, 0xf7149, 0xf7198, 0xf71a1,
-    0xf71c0, 0xf71c9, 0xf71d0, 0xf71d9, 0xf71e0, 0xf7211, 0xf7218, 0xf7239, 0xf7240, 0xf7249, 0xf7250, 0xf7259, 0xf7260,
-    0xf7269, 0xf7280, 0xf7289, 0xf7298, 0xf72a1, 0xf72a8, 0xf72b9, 0xf72c0, 0xf72c9, 0xf72d0, 0xf72d9, 0xf72e0, 0xf72e9,
-    0xf72f0, 0xf72f9, 0xf7300, 0xf7309, 0xf7318, 0xf7321, 0xf7328, 0xf7339, 0xf7358, 0xf7361, 0xf7398, 0xf73a1, 0xf73c0,
-    0xf73c9, 0xf73e8, 0xf73f1, 0xf73f8, 0xf7401, 0xf7450, 0xf7459, 0xf74e0, 0xf7509, 0xf7520, 0xf7529, 0xf7550, 0xf7559,
-    0xf75e0, 0xf8802, 0xf8868, 0xfdf82, 0xfdfd0, 0x100001, 0x153700, 0x153801, 0x15c0f0, 0x15c101, 0x167570, 0x167581,
-    0x175f08, 0x175f81, 0x1772f0, 0x17c001, 0x17d0f0, 0x180001, 0x189a58, 0x189a81, 0x19a3d0, 0x700804, 0x700f80};
+static const unsigned char specdec__text_runs[] = {
+    64, 35, 136, 3, 112, 74, 48, 205, 40, 206, 72, 3, 200, 3, 64, 1, 48, 10, 0, 6, 16, 2, 1, 0, 18, 0, 181, 0, 53, 190, 0, 62, 255, 24, 0, 6, 127, 6, 255, 15, 0, 47, 14, 5, 39, 5, 6, 21, 14, 29, 6, 13, 6, 21, 22, 13, 6, 5, 55, 31, 6, 5, 6, 13, 6, 13, 39, 5, 14, 1, 5, 22, 25, 13, 6, 13, 6, 5, 143, 6, 143, 6, 5, 39, 5, 255, 28, 0, 46, 13, 6, 13, 14, 5, 6, 21, 79, 254, 36, 0, 9, 206, 137, 24, 89, 104, 33, 48, 1, 0, 1, 128, 252, 80, 0, 31, 1, 0, 5, 6, 8, 1, 22, 0, 5, 40, 5, 0, 21, 0, 5, 0, 13, 6, 133, 0, 69, 254, 3, 0, 5, 14, 21, 22, 191, 30, 5, 6, 0, 5, 6, 13, 14, 253, 19, 0, 254, 16, 0, 255, 2, 0, 0, 52, 255, 23, 0, 111, 6, 255, 64, 0, 0, 253, 6, 0, 8, 1, 40, 254, 9, 0, 56, 252, 13, 0, 0, 4, 0, 12, 0, 12, 0, 4, 56, 209, 24, 25, 224, 84, 32, 249, 11, 0, 164, 74, 24, 9, 4, 249, 67, 0, 0, 1, 52, 8, 44, 9, 12, 0, 28, 9, 74, 17, 8, 1, 120, 1, 4, 233, 212, 8, 249, 57, 0, 84, 1, 104, 74, 249, 1, 0, 68, 9, 24, 1, 8, 4, 8, 169, 28, 1, 68, 1, 20, 1, 36, 136, 193, 20, 24, 81, 32, 185, 0, 49, 48, 68, 249, 10, 0, 188, 0, 252, 1, 0, 249, 22, 0, 20, 1, 140, 1, 52, 73, 12, 8, 74, 0, 121, 20, 0, 57, 8, 9, 8, 169, 0, 49, 0, 1, 16, 25, 8, 4, 1, 52, 8, 12, 8, 20, 1, 56, 4, 24, 9, 0, 17, 12, 8, 74, 9, 8, 42, 8, 1, 0, 4, 8, 20, 0, 41, 24, 9, 8, 169, 0, 49, 0, 9, 0, 9, 0, 9, 8, 4, 0, 36, 24, 12, 8, 20, 16, 4, 48, 25, 0, 1, 48, 74, 12, 17, 4, 80, 20, 0, 65, 0, 17, 0, 169, 0, 49, 0, 9, 0, 33, 8, 4, 1, 60, 0, 20, 0, 20, 8, 1, 112, 9, 12, 8, 74, 64, 1, 44, 0, 20, 0, 57, 8, 9, 8, 169, 0, 49, 0, 9, 0, 33, 8, 4, 1, 52, 8, 12, 8, 20, 48, 20, 24, 9, 0, 17, 12, 8, 74, 0, 1, 42, 72, 4, 1, 0, 41, 16, 17, 0, 25, 16, 9, 0, 1, 0, 9, 16, 9, 16, 17, 16, 89, 24, 36, 16, 20, 0, 28, 8, 1, 40, 4, 104, 98, 96, 36, 57, 0, 17, 0, 177, 0, 121, 8, 4, 1, 52, 0, 20, 0, 28, 48, 12, 0, 17, 0, 9, 8, 9, 12, 8, 74, 56, 50, 0, 1, 20, 0, 57, 0, 17, 0, 177, 0, 73, 0, 33, 8, 4, 1, 52, 0, 20, 0, 28, 48, 12, 32, 17, 0, 9, 12, 8, 74, 0, 9, 4, 88, 28, 65, 0, 17, 0, 249, 9, 0, 12, 1, 52, 0, 20, 0, 28, 1, 32, 17, 4, 50, 17, 12, 8, 146, 0, 41, 0, 20, 0, 137, 16, 185, 0, 65, 0, 1, 8, 49, 16, 4, 24, 44, 0, 4, 0, 60, 40, 74, 8, 12, 96, 249, 16, 0, 4, 9, 52, 32, 49, 60, 0, 74, 248, 7, 0, 9, 0, 1, 0, 33, 0, 185, 0, 1, 0, 73, 4, 9, 68, 1, 8, 33, 0, 1, 0, 52, 0, 74, 8, 25, 248, 0, 0, 1, 176, 12, 40, 154, 0, 4, 0, 4, 0, 4, 24, 12, 57, 0, 249, 4, 0, 24, 156, 0, 12, 33, 84, 0, 252, 4, 0, 64, 4, 248, 25, 0, 249, 11, 0, 156, 1, 74, 40, 41, 28, 25, 20, 1, 20, 9, 52, 17, 28, 97, 92, 1, 4, 74, 28, 8, 253, 6, 0, 0, 5, 32, 5, 8, 254, 11, 0, 0, 1, 22, 249, 41, 1, 0, 25, 8, 49, 0, 1, 0, 25, 8, 249, 9, 0, 0, 25, 8, 249, 1, 0, 0, 25, 8, 49, 0, 1, 0, 25, 8, 113, 0, 249, 25, 0, 0, 25, 8, 249, 35, 0, 8, 20, 64, 154, 16, 121, 120, 253, 54, 0, 8, 46, 16, 249, 76, 2, 8, 129, 3, 201, 32, 249, 43, 0, 16, 18, 57, 48, 137, 28, 64, 145, 20, 80, 137, 12, 88, 97, 0, 17, 0, 12, 88, 249, 20, 0, 252, 0, 0, 16, 1, 24, 1, 4, 8, 74, 40, 74, 128, 20, 0, 4, 74, 40, 249, 57, 0, 48, 33, 12, 249, 2, 0, 4, 1, 32, 249, 38, 0, 72, 241, 0, 92, 24, 92, 72, 74, 233, 8, 33, 80, 249, 12, 0, 24, 201, 40, 82, 248, 5, 0, 177, 36, 24, 249, 21, 0, 76, 0, 228, 8, 4, 74, 40, 74, 96, 1, 56, 252, 14, 0, 8, 92, 152, 36, 249, 15, 0, 132, 57, 16, 74, 128, 68, 88, 20, 233, 100, 9, 74, 249, 12, 0, 108, 88, 249, 4, 0, 156, 56, 74, 16, 17, 74, 249, 4, 0, 8, 70, 5, 6, 32, 253, 11, 0, 8, 21, 120, 20, 0, 164, 25, 4, 41, 4, 9, 20, 1, 32, 254, 12, 0, 249, 31, 0, 102, 1, 254, 2, 0, 249, 5, 0, 252, 32, 0, 255, 118, 0, 62, 255, 66, 0, 62, 61, 46, 8, 45, 8, 62, 61, 62, 61, 46, 8, 45, 8, 62, 0, 5, 0, 5, 0, 5, 0, 5, 62, 61, 110, 8, 62, 61, 62, 61, 62, 61, 38, 0, 14, 37, 0, 6, 16, 22, 0, 14, 37, 16, 30, 8, 14, 29, 24, 62, 37, 32, 22, 0, 14, 37, 16, 83, 224, 11, 32, 3, 248, 15, 0, 3, 120, 2, 1, 8, 42, 32, 1, 74, 40, 97, 248, 19, 0, 252, 1, 0, 128, 5, 24, 5, 8, 6, 21, 14, 21, 6, 0, 5, 16, 37, 40, 5, 0, 5, 0, 5, 0, 29, 0, 6, 29, 6, 25, 6, 8, 14, 13, 32, 5, 30, 24, 6, 0, 250, 19, 0, 5, 6, 34, 248, 182, 2, 250, 28, 0, 248, 46, 0, 170, 248, 86, 2, 234, 248, 76, 4, 253, 16, 0, 254, 16, 0, 5, 6, 21, 14, 55, 13, 31, 6, 5, 46, 9, 13, 255, 68, 0, 6, 40, 31, 20, 5, 6, 64, 2, 8, 254, 6, 0, 0, 6, 32, 6, 8, 249, 24, 0, 48, 1, 112, 4, 177, 64, 49, 0, 49, 0, 49, 0, 49, 0, 49, 0, 49, 0, 49, 0, 49, 0, 252, 0, 0, 248, 15, 0, 1, 248, 176, 1, 3, 24, 9, 2, 192, 66, 44, 0, 33, 8, 18, 9, 24, 249, 54, 0, 8, 12, 8, 17, 0, 249, 58, 0, 0, 25, 32, 249, 11, 0, 0, 249, 62, 0, 16, 26, 72, 249, 0, 0, 248, 16, 0, 121, 248, 0, 0, 74, 232, 58, 0, 114, 248, 0, 0, 74, 248, 7, 0, 114, 248, 32, 1, 249, 160, 25, 248, 32, 0, 249, 109, 86, 248, 35, 0, 249, 14, 0, 8, 249, 237, 0, 16, 121, 74, 9, 152, 255, 14, 0, 1, 28, 0, 76, 0, 1, 223, 9, 12, 249, 38, 0, 74, 12, 248, 5, 0, 65, 8, 111, 14, 255, 30, 0, 1, 62, 39, 79, 1, 8, 31, 1, 31, 14, 167, 29, 6, 29, 135, 13, 39, 135, 152, 25, 5, 6, 17, 6, 49, 4, 17, 4, 25, 4, 177, 36, 24, 4, 16, 42, 72, 249, 20, 0, 88, 12, 249, 18, 0, 140, 72, 74, 40, 140, 41, 16, 1, 0, 9, 4, 74, 217, 60, 8, 177, 100, 88, 225, 16, 28, 249, 15, 0, 108, 104, 1, 74, 40, 33, 4, 73, 74, 33, 0, 249, 9, 0, 108, 64, 17, 4, 57, 12, 8, 74, 40, 177, 16, 1, 20, 249, 18, 0, 4, 1, 20, 9, 12, 33, 12, 1, 4, 1, 184, 17, 8, 81, 36, 8, 17, 12, 72, 41, 8, 41, 8, 41, 64, 49, 0, 49, 0, 254, 11, 0, 0, 25, 70, 1, 40, 254, 48, 0, 249, 3, 0, 60, 0, 12, 8, 74, 40, 249, 132, 43, 88, 177, 24, 249, 17, 0, 248, 228, 32, 249, 78, 1, 8, 249, 74, 0, 248, 6, 0, 54, 88, 38, 32, 1, 4, 73, 0, 97, 0, 33, 0, 1, 0, 9, 0, 9, 0, 249, 76, 0, 248, 1, 0, 249, 75, 1, 136, 249, 32, 0, 8, 249, 22, 0, 248, 8, 0, 89, 24, 124, 120, 124, 248, 32, 0, 33, 0, 249, 103, 0, 144, 74, 48, 205, 40, 206, 80, 249, 57, 0, 16, 41, 8, 41, 8, 41, 8, 17, 248, 3, 0, 89, 0, 201, 0, 145, 0, 9, 0, 113, 8, 105, 248, 2, 0, 249, 91, 0, 88, 250, 13, 0, 88, 250, 25, 0, 128, 10, 248, 81, 0, 4, 248, 98, 0, 225, 16, 249, 17, 0, 112, 4, 210, 24, 249, 0, 0, 26, 64, 153, 2, 57, 2, 32, 249, 6, 0, 36, 32, 233, 8, 249, 4, 0, 24, 57, 0, 34, 248, 10, 0, 253, 8, 0, 254, 8, 0, 249, 46, 0, 8, 74, 40, 253, 4, 0, 24, 254, 4, 0, 24, 249, 8, 0, 56, 249, 20, 0, 88, 85, 0, 117, 0, 53, 0, 13, 0, 86, 0, 118, 0, 54, 0, 14, 16, 249, 20, 0, 88, 249, 23, 1, 64, 169, 72, 57, 184, 41, 0, 249, 10, 0, 0, 65, 248, 37, 0, 41, 8, 1, 0, 249, 12, 0, 0, 9, 16, 1, 8, 177, 8, 58, 177, 8, 50, 241, 56, 66, 248, 16, 0, 145, 0, 9, 32, 34, 169, 42, 24, 201, 40, 201, 248, 6, 0, 249, 24, 0, 24, 10, 9, 122, 8, 250, 14, 0, 1, 20, 0, 12, 32, 28, 25, 0, 17, 0, 225, 8, 20, 24, 4, 66, 176, 225, 10, 0, 225, 18, 248, 0, 0, 57, 0, 217, 12, 24, 34, 120, 249, 22, 0, 72, 169, 8, 58, 145, 32, 58, 137, 176, 50, 248, 48, 0, 249, 41, 0, 248, 23, 0, 253, 19, 0, 96, 254, 19, 0, 48, 42, 249, 4, 0, 28, 56, 74, 40, 74, 41, 173, 16, 36, 0, 1, 174, 248, 186, 0, 242, 0, 249, 10, 0, 0, 12, 16, 9, 120, 41, 248, 18, 0, 44, 225, 74, 1, 56, 169, 84, 26, 208, 137, 28, 248, 10, 0, 161, 50, 152, 177, 64, 20, 249, 21, 0, 116, 80, 234, 4, 9, 12, 1, 64, 28, 249, 13, 0, 84, 48, 4, 96, 193, 48, 74, 40, 20, 249, 4, 0, 108, 0, 74, 24, 1, 12, 1, 56, 249, 3, 0, 4, 8, 1, 64, 20, 249, 16, 0, 108, 25, 24, 28, 0, 12, 74, 1, 0, 1, 24, 154, 80, 137, 0, 193, 92, 40, 4, 9, 4, 248, 30, 0, 49, 0, 1, 0, 25, 0, 113, 0, 73, 48, 249, 15, 0, 92, 32, 74, 40, 28, 0, 57, 8, 9, 8, 169, 0, 49, 0, 9, 0, 33, 0, 12, 1, 52, 8, 12, 8, 20, 8, 1, 40, 4, 32, 33, 12, 8, 52, 16, 36, 80, 73, 0, 1, 8, 1, 0, 249, 6, 0, 0, 1, 68, 0, 4, 8, 4, 0, 28, 0, 36, 1, 4, 1, 96, 12, 224, 249, 21, 0, 140, 25, 32, 74, 24, 4, 17, 232, 249, 16, 0, 156, 9, 0, 1, 56, 74, 248, 134, 0, 249, 15, 0, 52, 8, 68, 176, 25, 12, 248, 2, 0, 249, 16, 0, 132, 16, 1, 80, 74, 248, 6, 0, 249, 11, 0, 100, 1, 48, 74, 40, 154, 216, 209, 8, 116, 24, 90, 24, 49, 248, 153, 0, 249, 12, 0, 116, 248, 69, 0, 253, 0, 0, 254, 0, 0, 146, 88, 57, 8, 1, 8, 57, 0, 9, 0, 185, 44, 0, 12, 8, 28, 1, 4, 1, 12, 88, 74, 248, 38, 0, 57, 8, 249, 7, 0, 52, 8, 52, 1, 0, 1, 4, 208, 1, 76, 249, 8, 0, 52, 1, 28, 56, 4, 56, 1, 84, 249, 14, 0, 124, 16, 1, 136, 249, 41, 0, 248, 71, 0, 60, 248, 56, 0, 249, 1, 0, 112, 74, 40, 65, 0, 249, 5, 0, 60, 0, 60, 1, 112, 226, 32, 233, 8, 172, 0, 108, 248, 41, 0, 49, 0, 9, 0, 249, 6, 0, 44, 16, 4, 0, 12, 0, 52, 1, 4, 56, 74, 40, 41, 0, 9, 0, 249, 0, 0, 36, 0, 12, 0, 36, 1, 48, 74, 40, 249, 12, 0, 24, 74, 248, 214, 0, 145, 28, 64, 12, 1, 4, 97, 0, 249, 2, 0, 52, 16, 36, 96, 74, 4, 248, 53, 0, 1, 112, 162, 248, 11, 0, 249, 122, 3, 248, 70, 0, 250, 79, 0, 128, 249, 164, 0, 248, 44, 10, 249, 65, 0, 112, 249, 16, 4, 120, 4, 41, 116, 72, 249, 123, 15, 32, 249, 39, 2, 248, 153, 26, 233, 140, 74, 248, 166, 6, 249, 25, 2, 48, 241, 0, 74, 40, 249, 47, 0, 0, 74, 40, 233, 8, 36, 80, 249, 16, 0, 52, 64, 25, 88, 74, 0, 50, 0, 161, 32, 145, 248, 144, 1, 249, 13, 0, 16, 74, 248, 166, 0, 253, 0, 0, 254, 0, 0, 178, 64, 197, 8, 198, 248, 12, 0, 249, 43, 0, 24, 4, 1, 252, 23, 0, 48, 28, 97, 248, 32, 0, 9, 0, 1, 4, 80, 12, 9, 18, 64, 249, 182, 28, 248, 9, 0, 249, 0, 0, 248, 65, 0, 249, 83, 0, 248, 221, 33, 25, 0, 49, 0, 9, 0, 249, 3, 1, 112, 1, 224, 17, 8, 1, 104, 25, 56, 249, 108, 1, 248, 228, 8, 249, 75, 0, 32, 97, 16, 65, 48, 73, 16, 12, 248, 49, 16, 74, 248, 230, 1, 252, 14, 0, 8, 180, 248, 254, 1, 36, 16, 44, 56, 60, 8, 52, 232, 28, 248, 116, 0, 20, 248, 91, 0, 154, 88, 154, 248, 76, 0, 194, 248, 103, 0, 205, 206, 205, 54, 0, 142, 205, 206, 5, 0, 13, 8, 5, 8, 13, 8, 29, 0, 61, 30, 0, 6, 0, 54, 0, 86, 205, 206, 13, 0, 29, 8, 61, 0, 53, 0, 206, 13, 0, 29, 0, 37, 0, 5, 16, 53, 0, 206, 205, 206, 205, 206, 205, 206, 205, 206, 205, 206, 205, 222, 8, 197, 0, 198, 0, 46, 197, 0, 198, 0, 46, 197, 0, 198, 0, 46, 197, 0, 198, 0, 46, 197, 0, 198, 0, 46, 5, 6, 8, 250, 18, 0, 248, 224, 1, 252, 23, 0, 24, 252, 18, 0, 56, 4, 104, 4, 168, 36, 0, 116, 248, 48, 4, 78, 1, 158, 40, 46, 248, 181, 0, 52, 0, 132, 8, 52, 0, 12, 0, 36, 32, 249, 30, 0, 248, 1, 0, 4, 248, 80, 0, 249, 13, 0, 16, 52, 49, 8, 74, 24, 1, 248, 33, 1, 233, 4, 128, 249, 12, 0, 28, 74, 248, 182, 1, 217, 28, 74, 248, 182, 0, 233, 12, 1, 74, 248, 165, 0, 241, 0, 17, 4, 9, 4, 49, 12, 33, 4, 56, 9, 248, 192, 0, 49, 0, 25, 0, 9, 0, 113, 0, 249, 165, 0, 8, 66, 52, 248, 9, 0, 253, 2, 0, 254, 2, 0, 52, 1, 24, 74, 248, 247, 2, 250, 27, 0, 0, 18, 0, 26, 248, 44, 0, 250, 13, 0, 0, 114, 248, 162, 0, 25, 0, 209, 0, 9, 0, 1, 8, 1, 0, 73, 0, 25, 0, 1, 0, 1, 40, 1, 24, 1, 0, 1, 0, 1, 0, 17, 0, 9, 0, 1, 8, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 9, 0, 1, 8, 25, 0, 49, 0, 25, 0, 25, 0, 1, 0, 73, 0, 129, 32, 17, 0, 33, 0, 129, 248, 36, 2, 98, 248, 195, 10, 74, 248, 230, 3, 249, 192, 166, 248, 0, 0, 249, 254, 16, 8, 249, 110, 22, 8, 249, 17, 29, 112, 249, 78, 2, 248, 130, 9, 249, 254, 1, 248, 194, 5, 249, 43, 19, 32, 249, 10, 33, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 48, 203, 252, 208, 0, 248, 255, 255, 248, 255, 255, 248, 178, 253};
+
+static const struct {
+    uint32_t code, at;
+} specdec__text_marks[] = {
+    {0x0, 0}, {0x100, 32}, {0x1b9, 68}, {0x2c6, 104}, {0x3cf, 140}, {0x5c0, 188}, {0x6fd, 224}, {0x85c, 260},
+    {0x9aa, 298}, {0xa04, 330}, {0xa75, 362}, {0xafa, 394}, {0xb70, 426}, {0xbd1, 458}, {0xc70, 490}, {0xcf0, 522},
+    {0xd97, 556}, {0xe83, 592}, {0xf36, 626}, {0x1067, 666}, {0x128a, 706}, {0x166f, 748}, {0x17e0, 786}, {0x19b0, 826},
+    {0x1b80, 866}, {0x1cf5, 906}, {0x1f5b, 952}, {0x1fe0, 984}, {0x210a, 1022}, {0x2150, 1054}, {0x2cf4, 1104},
+    {0x2de0, 1140}, {0x3196, 1186}, {0xa67e, 1244}, {0xa7dd, 1282}, {0xa8fd, 1318}, {0xaa50, 1354}, {0xab20, 1388},
+    {0xfb1d, 1438}, {0xff10, 1486}, {0x10140, 1528}, {0x10400, 1576}, {0x10600, 1624}, {0x108e0, 1666}, {0x10a3b, 1704},
+    {0x10cb3, 1748}, {0x10f28, 1790}, {0x110fa, 1828}, {0x11212, 1866}, {0x11331, 1902}, {0x113b7, 1936},
+    {0x114da, 1972}, {0x11800, 2018}, {0x119d8, 2062}, {0x11c09, 2106}, {0x11d60, 2144}, {0x11f5a, 2184},
+    {0x16a60, 2244}, {0x16eb9, 2290}, {0x1afff, 2342}, {0x1d173, 2390}, {0x1d4ad, 2430}, {0x1d586, 2462},
+    {0x1d790, 2494}, {0x1e01b, 2538}, {0x1e5f0, 2586}, {0x1e94b, 2630}, {0x1ee42, 2672}, {0x1ee74, 2704},
+    {0x30000, 2760}};
 /* END unicode */
 
 /* The class of a character: an index of specdec__text_class_facts. */
 static int specdec__text_class(uint32_t code)
 {
-    size_t low = 0, high = SPECDEC__COUNT(specdec__text_classes);
+    const unsigned char *run;
+    uint32_t first;
+    size_t low = 0, high = SPECDEC__COUNT(specdec__text_marks);
     int found;
 
     while (high - low > 1) {
         size_t middle = (low + high) / 2;
 
-        if (specdec__text_classes[middle] >> 3 <= code)
+        if (specdec__text_marks[middle].code <= code)
             low = middle;
         else
             high = middle;
     }
-    found = (int)(specdec__text_classes[low] & 7);
+    run = specdec__text_runs + specdec__text_marks[low].at;
+    first = specdec__text_marks[low].code;
+    for (;;) {
+        uint32_t length = 1u + (*run >> 3);
+
+        found = *run++ & 7;
+        if (length == 32) {
+            length += specdec__load_u16(run);
+            run += 2;
+        }
+        if (code - first < length)
+            break;
+        first += length;
+    }
     if (found == SPECDEC__TEXT_TURNS)
-        return (code - (specdec__text_classes[low] >> 3)) % 2 ? SPECDEC__TEXT_LOWER : SPECDEC__TEXT_UPPER;
+        return (code - first) % 2 ? SPECDEC__TEXT_LOWER : SPECDEC__TEXT_UPPER;
     return found;
 }
 
@@ -8052,27 +7958,16 @@ static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specd
     return SPECDEC_OK;
 }
 
-static specdec_result specdec__vocab_get_flag(const specdec__gguf *gguf, const char *key, int *out,
-                                              specdec_error *error)
-{
-    int64_t value = *out;
-    specdec_result result = specdec__gguf_get_integer(gguf, key, 0, 1, &value, error);
-
-    *out = (int)value;
-    return result;
-}
-
 /* Refuses a way to cut words that is not in the table; says which ones are. */
 static specdec_result specdec__vocab_unknown_words(specdec__bytes name, specdec_error *error)
 {
     char known[SPECDEC_ERROR_TEXT_SIZE];
-    specdec__writer w = {NULL, sizeof known, 0};
+    specdec__writer w = specdec__writer_to(known, sizeof known);
     size_t i;
 
-    w.text = known;
     for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++) {
         specdec__write_bytes(&w, ", ", i ? 2 : 0);
-        specdec__write_bytes(&w, specdec__vocab_words_known[i].name, strlen(specdec__vocab_words_known[i].name));
+        specdec__write_string(&w, specdec__vocab_words_known[i].name);
     }
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.pre is %.*s; known are %s",
                          (int)(name.size < 64 ? name.size : 64), (const char *)name.data, known);
@@ -8093,7 +7988,7 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                              "the file has no vocabulary: tokenizer.ggml.model is missing");
     v->bos = v->eos = v->eot = v->eom = v->unknown = -1;
-    if (specdec__bytes_equal(model, "llama", 5)) {
+    if (specdec__bytes_are(model, "llama")) {
         v->model = SPECDEC__VOCAB_SPM;
         v->unknown = 0;
         v->bos = 1;
@@ -8101,13 +7996,12 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
         v->add_bos = v->add_space_prefix = 1;
         return SPECDEC_OK;
     }
-    if (!specdec__bytes_equal(model, "gpt2", 4))
+    if (!specdec__bytes_are(model, "gpt2"))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.model is %.*s (llama and gpt2 are read)",
                              (int)(model.size < 64 ? model.size : 64), (const char *)model.data);
     v->model = SPECDEC__VOCAB_BPE;
     for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known) && !v->words; i++)
-        if (!words.data || specdec__bytes_equal(words, specdec__vocab_words_known[i].name,
-                                                strlen(specdec__vocab_words_known[i].name)))
+        if (!words.data || specdec__bytes_are(words, specdec__vocab_words_known[i].name))
             v->words = &specdec__vocab_words_known[i];
     if (!v->words)
         return specdec__vocab_unknown_words(words, error);
@@ -8137,30 +8031,46 @@ static int specdec__vocab_is_phi3(const specdec__gguf *gguf)
 /* Does this special token take the white space behind it with it? */
 static int specdec__vocab_strips(const specdec__vocab *v, specdec__bytes text)
 {
-    return v->strips_space && !specdec__bytes_equal(text, "<unk>", 5) && !specdec__bytes_equal(text, "<s>", 3) &&
-           !specdec__bytes_equal(text, "<|endoftext|>", 13);
+    return v->strips_space && !specdec__bytes_are(text, "<unk>") && !specdec__bytes_are(text, "<s>") &&
+           !specdec__bytes_are(text, "<|endoftext|>");
 }
+
+/* Where ids of special tokens, and flags, go in a specdec__vocab. */
+static const struct {
+    const char *key;
+    unsigned short at;
+    unsigned char is_flag;
+} specdec__vocab_id_table[] = {
+    {"tokenizer.ggml.bos_token_id", offsetof(specdec__vocab, bos), 0},
+    {"tokenizer.ggml.eos_token_id", offsetof(specdec__vocab, eos), 0},
+    {"tokenizer.ggml.eot_token_id", offsetof(specdec__vocab, eot), 0},
+    {"tokenizer.ggml.eom_token_id", offsetof(specdec__vocab, eom), 0},
+    {"tokenizer.ggml.unknown_token_id", offsetof(specdec__vocab, unknown), 0},
+    {"tokenizer.ggml.add_bos_token", offsetof(specdec__vocab, add_bos), 1},
+    {"tokenizer.ggml.add_eos_token", offsetof(specdec__vocab, add_eos), 1},
+    {"tokenizer.ggml.add_space_prefix", offsetof(specdec__vocab, add_space_prefix), 1}};
 
 /* Ids of special tokens and the flags. */
 static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
-    specdec_result result = specdec__vocab_get_id(v, gguf, "tokenizer.ggml.bos_token_id", &v->bos, error);
+    size_t i;
 
-    if (!result)
-        result = specdec__vocab_get_id(v, gguf, "tokenizer.ggml.eos_token_id", &v->eos, error);
-    if (!result)
-        result = specdec__vocab_get_id(v, gguf, "tokenizer.ggml.eot_token_id", &v->eot, error);
-    if (!result)
-        result = specdec__vocab_get_id(v, gguf, "tokenizer.ggml.eom_token_id", &v->eom, error);
-    if (!result)
-        result = specdec__vocab_get_id(v, gguf, "tokenizer.ggml.unknown_token_id", &v->unknown, error);
-    if (!result)
-        result = specdec__vocab_get_flag(gguf, "tokenizer.ggml.add_bos_token", &v->add_bos, error);
-    if (!result)
-        result = specdec__vocab_get_flag(gguf, "tokenizer.ggml.add_eos_token", &v->add_eos, error);
-    if (!result)
-        result = specdec__vocab_get_flag(gguf, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix, error);
-    return result;
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_id_table); i++) {
+        const char *key = specdec__vocab_id_table[i].key;
+        int32_t *out = (int32_t *)(void *)((unsigned char *)v + specdec__vocab_id_table[i].at);
+        specdec_result result;
+        int64_t flag = *out;
+
+        if (specdec__vocab_id_table[i].is_flag) {
+            result = specdec__gguf_get_integer(gguf, key, 0, 1, &flag, error);
+            *out = (int32_t)flag;
+        } else {
+            result = specdec__vocab_get_id(v, gguf, key, out, error);
+        }
+        if (result)
+            return result;
+    }
+    return SPECDEC_OK;
 }
 
 /* Scores (SPM), types and merges (BPE): there, of the right type and long enough. */
@@ -8230,23 +8140,15 @@ static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes te
 /* One walk over all token texts: what can be known without indexes. */
 static void specdec__vocab_survey(specdec__vocab *v)
 {
-    specdec__cursor c;
+    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
     uint32_t id;
 
-    memset(v->byte_token, 0xff, sizeof v->byte_token);
     v->cuts_at_space = 1;
-    c.data = v->texts;
-    c.size = v->texts_size;
-    c.at = 0;
-    c.bad = 0;
     for (id = 0; id < v->count; id++) {
         specdec__bytes text = specdec__cursor_string(&c);
-        int byte = specdec__vocab_single_byte(v, text);
 
         if (text.size > v->longest)
             v->longest = (uint32_t)text.size;
-        if (byte >= 0 && v->byte_token[byte] < 0)
-            v->byte_token[byte] = (int32_t)id;
         if (specdec__vocab_space_inside(text))
             v->cuts_at_space = 0;
         v->special_count += text.size && specdec__vocab_is_special(specdec__vocab_type_of(v, id, text));
@@ -8267,6 +8169,7 @@ static uint32_t specdec__vocab_mask(uint32_t count)
 static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *arena, specdec_error *error)
 {
     v->slot_mask = specdec__vocab_mask(v->count);
+    v->byte_token = SPECDEC__TAKE(arena, int32_t, 256);
     v->text_at = SPECDEC__TAKE(arena, uint32_t, v->count);
     v->slots = SPECDEC__TAKE(arena, uint32_t, v->slot_mask + 1);
     v->specials = SPECDEC__TAKE(arena, uint32_t, v->special_count);
@@ -8280,25 +8183,25 @@ static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* Fills text_at, the hash of plain tokens (the first of equal texts wins) and the unsorted list of special ones.
+/* Fills byte_token, text_at, the hash of plain tokens (the first of equal texts wins) and the unsorted list of special ones.
    Unknown, control and byte tokens never come out of plain text, so the hash leaves them out. */
 static void specdec__vocab_index_tokens(specdec__vocab *v)
 {
-    specdec__cursor c;
+    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
     uint32_t id, specials = 0;
 
-    c.data = v->texts;
-    c.size = v->texts_size;
-    c.at = 0;
-    c.bad = 0;
+    memset(v->byte_token, 0xff, 256 * sizeof *v->byte_token);
     for (id = 0; id < v->count; id++) {
         specdec__bytes text;
         uint32_t slot;
-        int type;
+        int type, byte;
 
         v->text_at[id] = (uint32_t)c.at;
         text = specdec__cursor_string(&c);
         type = specdec__vocab_type_of(v, id, text);
+        byte = specdec__vocab_single_byte(v, text);
+        if (byte >= 0 && v->byte_token[byte] < 0)
+            v->byte_token[byte] = (int32_t)id;
         if (text.size && specdec__vocab_is_special(type))
             v->specials[specials++] = id;
         if (!text.size || type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL ||
@@ -8352,8 +8255,7 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
     for (i = 0; i < v->special_count; i++)
         for (j = 0; j < SPECDEC__COUNT(specdec__vocab_end_texts); j++)
             if (v->specials[i] != (uint32_t)v->unknown &&
-                specdec__bytes_equal(specdec__vocab_text(v, v->specials[i]), specdec__vocab_end_texts[j],
-                                     strlen(specdec__vocab_end_texts[j])))
+                specdec__bytes_are(specdec__vocab_text(v, v->specials[i]), specdec__vocab_end_texts[j]))
                 specdec__vocab_add_end(v, (int32_t)v->specials[i]);
 }
 
@@ -8361,13 +8263,9 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
    wins. */
 static void specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_value *merges)
 {
-    specdec__cursor c;
+    specdec__cursor c = specdec__cursor_over(merges->items, merges->bytes);
     uint32_t rank;
 
-    c.data = merges->items;
-    c.size = merges->bytes;
-    c.at = 0;
-    c.bad = 0;
     for (rank = 0; rank < v->merge_count; rank++) {
         specdec__bytes text = specdec__cursor_string(&c), left = text, right = text;
         const unsigned char *space = NULL;
@@ -9342,56 +9240,72 @@ static const struct { const char *suffix; unsigned char size, always; } specdec_
 /* "llama" + ".block_count" and the like, in a buffer of the caller's. */
 static const char *specdec__model_key(const specdec__model *model, const char *suffix, char *buffer, size_t size)
 {
-    specdec__writer w;
+    specdec__writer w = specdec__writer_to(buffer, size);
 
-    w.text = buffer;
-    w.size = size;
-    w.used = 0;
-    specdec__write_bytes(&w, model->architecture->name, strlen(model->architecture->name));
-    specdec__write_bytes(&w, suffix, strlen(suffix));
+    specdec__write_string(&w, model->architecture->name);
+    specdec__write_string(&w, suffix);
     return buffer;
 }
 
-/* A required or (fallback >= 0) optional count from the metadata. */
-static specdec_result specdec__model_count(const specdec__model *model, const char *suffix, int low, int high, int fallback, int *out,
-                                           specdec_error *error)
-{
-    char key[96];
-    int64_t value = -1;
-    specdec_result result = specdec__gguf_get_integer(&model->gguf, specdec__model_key(model, suffix, key, sizeof key), low, high,
-                                                      &value, error);
+/* Reads a model's keys, one after the other, up to the first failure: result then tells, and nothing more is read. */
+typedef struct specdec__model_reader {
+    const specdec__model *model;
+    specdec_error *error;
+    specdec_result result;
+} specdec__model_reader;
 
-    if (result)
-        return result;
-    if (value < 0 && fallback < 0)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
-    *out = value < 0 ? fallback : (int)value;
-    return SPECDEC_OK;
+static specdec__model_reader specdec__model_read(const specdec__model *model, specdec_error *error)
+{
+    specdec__model_reader reader;
+
+    reader.model = model;
+    reader.error = error;
+    reader.result = SPECDEC_OK;
+    return reader;
 }
 
-static specdec_result specdec__model_float(const specdec__model *model, const char *suffix, float *out, specdec_error *error)
+/* A required or (fallback >= 0) optional count. */
+static int specdec__model_count(specdec__model_reader *r, const char *suffix, int low, int high, int fallback)
+{
+    char key[96];
+    int64_t value = fallback;
+
+    if (!r->result)
+        r->result = specdec__gguf_get_integer(&r->model->gguf, specdec__model_key(r->model, suffix, key, sizeof key),
+                                              low, high, &value, r->error);
+    if (!r->result && value < 0)
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
+    return r->result ? low : (int)value;
+}
+
+static float specdec__model_float(specdec__model_reader *r, const char *suffix, float fallback)
 {
     char key[96];
 
-    return specdec__gguf_get_float(&model->gguf, specdec__model_key(model, suffix, key, sizeof key), out, error);
+    if (!r->result)
+        r->result = specdec__gguf_get_float(&r->model->gguf, specdec__model_key(r->model, suffix, key, sizeof key),
+                                            &fallback, r->error);
+    return fallback;
 }
 
+/* The sizes of a model. */
 static specdec_result specdec__model_shape(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
-    int value_dim = 0;
-    specdec_result r;
+    specdec__model_reader r = specdec__model_read(m, error);
+    int value_dim;
 
-    if ((r = specdec__model_count(m, ".block_count", 1, 1 << 20, -1, &m->layers, error)) != SPECDEC_OK ||
-        (r = specdec__model_count(m, ".embedding_length", 1, most, -1, &m->embedding, error)) != SPECDEC_OK ||
-        (r = specdec__model_count(m, ".feed_forward_length", 1, most, -1, &m->feed_forward, error)) != SPECDEC_OK ||
-        (r = specdec__model_count(m, ".context_length", 1, 1 << 30, 2048, &m->context, error)) != SPECDEC_OK ||
-        (r = specdec__model_count(m, ".attention.head_count", 1, 4096, -1, &m->heads, error)) != SPECDEC_OK ||
-        (r = specdec__model_count(m, ".attention.head_count_kv", 1, 4096, m->heads, &m->kv_heads, error)) != SPECDEC_OK ||
-        (r = specdec__model_count(m, ".attention.key_length", 1, 4096, m->embedding / m->heads, &m->head_dim, error)) != SPECDEC_OK ||
-        (r = specdec__model_count(m, ".attention.value_length", 1, 4096, m->head_dim, &value_dim, error)) != SPECDEC_OK ||
-        (r = specdec__model_count(m, ".rope.dimension_count", 1, 4096, m->head_dim, &m->rope_dim, error)) != SPECDEC_OK)
-        return r;
+    m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
+    m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
+    m->feed_forward = specdec__model_count(&r, ".feed_forward_length", 1, most, -1);
+    m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, 2048);
+    m->heads = specdec__model_count(&r, ".attention.head_count", 1, 4096, -1);
+    m->kv_heads = specdec__model_count(&r, ".attention.head_count_kv", 1, 4096, m->heads);
+    m->head_dim = specdec__model_count(&r, ".attention.key_length", 1, 4096, m->embedding / m->heads);
+    value_dim = specdec__model_count(&r, ".attention.value_length", 1, 4096, m->head_dim);
+    m->rope_dim = specdec__model_count(&r, ".rope.dimension_count", 1, 4096, m->head_dim);
+    if (r.result)
+        return r.result;
     if (m->heads % m->kv_heads)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%d heads cannot share %d kv heads", m->heads, m->kv_heads);
     if (m->head_dim < 2 || m->head_dim > 1024 || value_dim != m->head_dim)
@@ -9404,9 +9318,9 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     if (m->layers > (int)m->gguf.tensor_count)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors", m->layers,
                              (int)m->gguf.tensor_count);
-    m->epsilon = 1e-5f;
-    if ((r = specdec__model_float(m, ".attention.layer_norm_rms_epsilon", &m->epsilon, error)) != SPECDEC_OK)
-        return r;
+    m->epsilon = specdec__model_float(&r, ".attention.layer_norm_rms_epsilon", 1e-5f);
+    if (r.result)
+        return r.result;
     if (!(m->epsilon >= 0 && m->epsilon < 1))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "layer_norm_rms_epsilon is out of range");
     return SPECDEC_OK;
@@ -9417,14 +9331,14 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
 {
     const specdec__architecture *a = m->architecture;
     const int queries = m->layers == a->wide_queries ? m->embedding / m->heads : m->head_dim;
+    specdec__model_reader r = specdec__model_read(m, error);
     int i, window = a->window;
-    specdec_result r;
 
     for (i = 0; i < SPECDEC__FACTS; i++) {
-        float value = 0;
+        const float value = specdec__model_float(&r, specdec__fact_table[i], 0);
 
-        if ((r = specdec__model_float(m, specdec__fact_table[i], &value, error)) != SPECDEC_OK)
-            return r;
+        if (r.result)
+            return r.result;
         if (!(value >= 0 && value < 1e6f))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", specdec__fact_table[i] + 1);
         m->fact[i] = value > 0 ? value : 1;
@@ -9437,9 +9351,9 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
     }
     if (window < 0)
         return SPECDEC_OK;
-    r = specdec__model_count(m, ".attention.sliding_window", 0, 1 << 30, window ? window : -1, &m->window, error);
-    m->window = m->window < 1 << 30 ? m->window : 0;
-    return r;
+    window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window ? window : -1);
+    m->window = window < 1 << 30 ? window : 0;
+    return r.result;
 }
 
 /* What kind of layer it is. */
@@ -9516,15 +9430,12 @@ static specdec_result specdec__model_vector(const specdec__model *m, const char 
 
 static void specdec__model_tensor_name(char *name, size_t size, int layer, const char *suffix)
 {
-    specdec__writer w;
+    specdec__writer w = specdec__writer_to(name, size);
 
-    w.text = name;
-    w.size = size;
-    w.used = 0;
-    specdec__write_bytes(&w, "blk.", 4);
+    specdec__write_string(&w, "blk.");
     specdec__write_number(&w, (unsigned long long)layer, 0);
-    specdec__write_bytes(&w, ".", 1);
-    specdec__write_bytes(&w, suffix, strlen(suffix));
+    specdec__write_string(&w, ".");
+    specdec__write_string(&w, suffix);
 }
 
 SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix) { return matrix->row_bytes * SPECDEC__QUANT_ROWS; }
@@ -9632,30 +9543,29 @@ static void specdec__model_yarn(const specdec__model *m, const specdec__rope *ro
 /* How RoPE is scaled: not at all, linearly, by YaRN, or by factors alone. */
 static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__rope *rope, specdec_error *error)
 {
+    specdec__model_reader r = specdec__model_read(m, error);
     char key[96];
-    float linear = 0;
+    float linear;
     specdec__bytes kind;
-    specdec_result r;
 
-    memset(rope, 0, sizeof *rope);
-    rope->attention = rope->slow = rope->divisor = 1;
-    rope->fast = 32;
-    m->rope_base = 10000.0f;
-    if ((r = specdec__gguf_get_string(&m->gguf, specdec__model_key(m, ".rope.scaling.type", key, sizeof key), &kind, error)) != SPECDEC_OK ||
-        (r = specdec__model_float(m, ".rope.freq_base", &m->rope_base, error)) != SPECDEC_OK ||
-        (r = specdec__model_float(m, ".rope.scaling.factor", &rope->factor, error)) != SPECDEC_OK ||
-        (r = specdec__model_float(m, ".rope.scale_linear", &linear, error)) != SPECDEC_OK ||
-        (r = specdec__model_float(m, ".rope.scaling.attn_factor", &rope->attention, error)) != SPECDEC_OK ||
-        (r = specdec__model_float(m, ".rope.scaling.yarn_beta_fast", &rope->fast, error)) != SPECDEC_OK ||
-        (r = specdec__model_float(m, ".rope.scaling.yarn_beta_slow", &rope->slow, error)) != SPECDEC_OK ||
-        (r = specdec__model_count(m, ".rope.scaling.original_context_length", 1, 1 << 30, m->context, &m->rope_original, error)) != SPECDEC_OK)
-        return r;
-    rope->yarn = specdec__bytes_equal(kind, "yarn", 4);
+    r.result = specdec__gguf_get_string(&m->gguf, specdec__model_key(m, ".rope.scaling.type", key, sizeof key), &kind,
+                                        error);
+    m->rope_base = specdec__model_float(&r, ".rope.freq_base", 10000);
+    rope->factor = specdec__model_float(&r, ".rope.scaling.factor", 0);
+    linear = specdec__model_float(&r, ".rope.scale_linear", 0);
+    rope->attention = specdec__model_float(&r, ".rope.scaling.attn_factor", 1);
+    rope->fast = specdec__model_float(&r, ".rope.scaling.yarn_beta_fast", 32);
+    rope->slow = specdec__model_float(&r, ".rope.scaling.yarn_beta_slow", 1);
+    m->rope_original = specdec__model_count(&r, ".rope.scaling.original_context_length", 1, 1 << 30, m->context);
+    if (r.result)
+        return r.result;
+    rope->divisor = 1;
+    rope->yarn = specdec__bytes_are(kind, "yarn");
     if (rope->factor <= 0)
         rope->factor = linear > 0 ? linear : 1;
-    if (!kind.data || specdec__bytes_equal(kind, "linear", 6))
+    if (!kind.data || specdec__bytes_are(kind, "linear"))
         rope->divisor = rope->factor;
-    else if (!rope->yarn && !specdec__bytes_equal(kind, "none", 4) && !specdec__bytes_equal(kind, "longrope", 8))
+    else if (!rope->yarn && !specdec__bytes_are(kind, "none") && !specdec__bytes_are(kind, "longrope"))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "RoPE scaling \"%.*s\" (none, linear, yarn and longrope are known)",
                              (int)(kind.size < 32 ? kind.size : 32), (const char *)kind.data);
     if (!(rope->factor >= 1e-2f && rope->factor <= 1e6f) || !(rope->attention > 0 && rope->attention < 1e3f) ||
@@ -9691,6 +9601,7 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     float other = m->architecture->base;
     specdec__gguf_tensor unused;
     specdec__rope rope;
+    specdec__model_reader reader = specdec__model_read(m, error);
     specdec_result r = specdec__model_rope_scaling(m, &rope, error);
     const int has_long = specdec__gguf_find_tensor(&m->gguf, longer, &unused);
 
@@ -9703,8 +9614,10 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
         if (m->rope_frequency[SPECDEC__ROPE])
             specdec__model_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE]);
     }
-    if (other > 0 && (r = specdec__model_float(m, ".rope.freq_base_swa", &other, error)) != SPECDEC_OK)
-        return r;
+    if (other > 0)
+        other = specdec__model_float(&reader, ".rope.freq_base_swa", other);
+    if (reader.result)
+        return reader.result;
     if (!(other < 1e12f) || (other > 0 && other < 1))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "rope.freq_base_swa is out of range");
     return other != 0 ? specdec__model_frequencies(m, SPECDEC__ROPE_OTHER, other, 1, NULL, arena, error) : SPECDEC_OK;
@@ -9830,7 +9743,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
         (result = specdec__gguf_get_string(&m->gguf, "general.architecture", &name, error)) != SPECDEC_OK)
         return result;
     for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
-        if (specdec__bytes_equal(name, specdec__architectures[i].name, strlen(specdec__architectures[i].name)))
+        if (specdec__bytes_are(name, specdec__architectures[i].name))
             m->architecture = &specdec__architectures[i];
     if (!m->architecture)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "architecture \"%.*s\" is not known",
@@ -10270,15 +10183,18 @@ static void specdec__kv_store(specdec__kv *kv, const specdec__kernels *kernels, 
 static const float *specdec__kv_floats(const specdec__kv *kv, const specdec__kernels *kernels, const unsigned char *half, float *buffer)
 {
     const int count = kv->dim * SPECDEC__KEYS;
-    float scales[SPECDEC__KEYS * 32];
+    float scales[32];
+    int i;
 
     if (kv->type == SPECDEC__KV_F32)
         return (const float *)(const void *)half;
     if (kv->type == SPECDEC__KV_F16) {
         kernels->f16_to_float(half, count, buffer);
     } else {
-        kernels->f16_to_float(half + count, count / 32, scales);
-        kernels->codes_to_float((const int8_t *)half, scales, count, buffer);
+        for (i = 0; i < count; i += 32 * 32) {
+            kernels->f16_to_float(half + count + i / 16, 32, scales);
+            kernels->codes_to_float((const int8_t *)half + i, scales, 32 * 32, buffer + i);
+        }
     }
     return buffer;
 }
@@ -10885,7 +10801,7 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
 }
 
 /* Nodes [first, last) over a block of keys that lie in their slots of one page. */
-static void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int first, int last, int block, int page)
+static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int first, int last, int block, int page)
 {
     const int heads = c->model->heads, part = u->to - u->from, queries = (last - first) * part, most = specdec__forward_queries(c);
     const int apart = specdec__kv_types[c->kv.type].tiles && part < heads / c->model->kv_heads; /* columns of one node lie together, no others */
@@ -10911,7 +10827,7 @@ static void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, c
 }
 
 /* One node over a block whose keys lie anywhere: scores page by page, then put into logical order. */
-static void specdec__forward_gathered(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int node, int block, const int *slots)
+static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int node, int block, const int *slots)
 {
     const specdec__range seen = specdec__forward_range(c, u, node, block);
     const size_t dim = (size_t)c->kv.dim, heads = (size_t)c->model->heads;
@@ -14139,14 +14055,14 @@ struct specdec {
     specdec_error error;
     int cancel;                  /* set by specdec_cancel */
     specdec__pool pool;
-    specdec__kernels kernels;
-    specdec__model own[SPECDEC__MAX_MODELS]; /* those that it has opened */
+    specdec__kernels *kernels;
+    specdec__model *own;         /* (own_count, at most SPECDEC__MAX_MODELS) those that it has opened */
     int own_count;
     const specdec__model *target_model;
     specdec__context target;
-    specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
+    specdec__drafter *drafters;  /* (drafter_count, at most SPECDEC__MAX_DRAFTERS) */
     int drafter_count;
-    specdec__tune tune;
+    specdec__tune *tune;         /* NULL while the engine is only measured */
     specdec_rule rule;           /* at temperatures above 0 */
     float *target_distribution;  /* (vocab), for the rules but coupled, and for log-probabilities */
     specdec__chooser chooser;
@@ -14179,7 +14095,7 @@ struct specdec {
     char *chat_text;                       /* (chat_bytes) a rendered conversation */
     size_t chat_bytes;
 
-    specdec_stats stats;
+    specdec_stats *stats;                  /* NULL while the engine is only measured */
     double prompted_at;                    /* clock of the last prompt call; 0: its first token is out */
 };
 
@@ -14372,7 +14288,8 @@ static specdec_result specdec__engine_add(specdec *e, const specdec__drafter_kin
     setup.target = &e->target;
     setup.context = e->context;
     specdec__engine_proposal(e, d, arena);
-    specdec__tune_add(&e->tune, kind->cost ? kind->cost(d, e->target_model) : 0);
+    if (e->tune)
+        specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0);
     return kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
 }
 
@@ -14419,16 +14336,32 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
         return r;
     e->context = c->context ? c->context : specdec__min_int(e->target_model->context, 4096);
     most = specdec__max_int(c->batch, c->tree_size) + 1; /* and the root that specdec_logits puts before them */
-    specdec__context_init(&e->target, e->target_model, &e->kernels, &e->pool, c->threads, kv, e->context, most, most, arena);
+    specdec__context_init(&e->target, e->target_model, e->kernels, &e->pool, c->threads, kv, e->context, most, most, arena);
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
-    e->chooser.kernels = &e->kernels;
+    e->chooser.kernels = e->kernels;
     e->chooser.sampling = &e->config.settings.sampling;
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
     e->text = SPECDEC__TAKE(arena, int32_t, 2 * ((size_t)e->context + (size_t)c->tree_depth + 1));
     specdec__engine_text(e, arena);
     specdec__engine_records(e, arena);
     return specdec__engine_tree(e, arena, error);
+}
+
+/* The parts of an engine that do not lie in it, so that measuring one takes little stack. */
+static void specdec__engine_parts(specdec *e, specdec__arena *arena)
+{
+    specdec__kernels *kernels = SPECDEC__TAKE(arena, specdec__kernels, 1);
+    specdec__model *own = SPECDEC__TAKE(arena, specdec__model, SPECDEC__MAX_MODELS);
+    specdec__drafter *drafters = SPECDEC__TAKE(arena, specdec__drafter, SPECDEC__MAX_DRAFTERS);
+
+    if (arena->base) {
+        e->kernels = kernels;
+        e->own = own;
+        e->drafters = drafters;
+    }
+    e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
+    e->stats = SPECDEC__TAKE(arena, specdec_stats, 1);
 }
 
 /* Repacked weights, behind everything else. */
@@ -14510,10 +14443,10 @@ static void specdec__engine_trial(specdec *e)
         return;
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->cost && (seconds = specdec__engine_time(e, &e->drafters[i], 0, end)) > 0)
-            specdec__tune_see(&e->tune.drafters[i].level, seconds);
+            specdec__tune_see(&e->tune->drafters[i].level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
         if ((seconds = specdec__engine_time(e, NULL, n, end)) > 0)
-            specdec__tune_step(&e->tune, n, seconds);
+            specdec__tune_step(e->tune, n, seconds);
 }
 
 /* Checks settings; *stop becomes a scan for their stop strings. */
@@ -14563,7 +14496,7 @@ static void specdec__engine_tell(const specdec *e)
     for (i = 0; i < e->drafter_count; i++)
         specdec__tell(hooks, "drafter: %s, %zu bytes of weights a level", specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
                       e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
-    specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels.name, e->pool.threads,
+    specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels->name, e->pool.threads,
                   e->context, e->config.kv, e->memory_bytes);
 }
 
@@ -14697,8 +14630,8 @@ static specdec_result specdec__engine_prompt(specdec *e, const int32_t *tokens, 
     for (i = before; e->logprobs && i < e->count; i++)
         e->logprobs[i] = 1;
     specdec__engine_answer(e);
-    e->stats.prompt_tokens += count;
-    e->stats.prompt_seconds += specdec__os_seconds() - start;
+    e->stats->prompt_tokens += count;
+    e->stats->prompt_seconds += specdec__os_seconds() - start;
     e->prompted_at = start;
     return SPECDEC_OK;
 }
@@ -14722,11 +14655,11 @@ static void specdec__engine_note(specdec *e, int node, int child, int32_t token)
     int i, accepted = -1;
 
     for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) {
-        int rank = specdec__min_int(tree->ranks[i], (int)SPECDEC__COUNT(e->stats.offered_by_rank)) - 1;
+        int rank = specdec__min_int(tree->ranks[i], (int)SPECDEC__COUNT(e->stats->offered_by_rank)) - 1;
         int hit = child-- == 0;
 
-        e->stats.offered_by_rank[rank]++;
-        e->stats.accepted_by_rank[rank] += hit;
+        e->stats->offered_by_rank[rank]++;
+        e->stats->accepted_by_rank[rank] += hit;
         accepted = hit ? i : accepted;
     }
     for (i = 0; i < e->drafter_count; i++) {
@@ -14734,7 +14667,7 @@ static void specdec__engine_note(specdec *e, int node, int child, int32_t token)
         int candidate = specdec__draft_candidate(p, node);
 
         if (candidate >= 0)
-            specdec__tune_note(&e->tune.drafters[i], p, candidate, accepted, token);
+            specdec__tune_note(&e->tune->drafters[i], p, candidate, accepted, token);
     }
 }
 
@@ -14748,7 +14681,7 @@ static void specdec__engine_judge(specdec *e, int node, const int32_t *children,
     specdec_choice choice;
     specdec__row row;
 
-    specdec__row_init(&row, &e->kernels, e->chooser.sampling, e->chooser.items, logits, vocab, e->text, e->count);
+    specdec__row_init(&row, e->kernels, e->chooser.sampling, e->chooser.items, logits, vocab, e->text, e->count);
     specdec__row_weights(&row, e->target_distribution);
     uniform.seed = e->chooser.sampling->seed;
     uniform.position = (uint64_t)e->count;
@@ -14762,7 +14695,7 @@ static void specdec__engine_judge(specdec *e, int node, const int32_t *children,
     choice.child_count = count;
     choice.random = &uniform;
     verdict->token = 0;
-    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels.residuals, &choice, verdict);
+    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
 }
 
 /* Notes what the row that the next token comes from says about it. */
@@ -14774,9 +14707,9 @@ static void specdec__engine_record(specdec *e, const float *logits, int32_t toke
     float highest;
     int i;
 
-    specdec__sample_greedy(&e->kernels, logits, vocab, k, best);
+    specdec__sample_greedy(e->kernels, logits, vocab, k, best);
     highest = best[0].logit;
-    e->kernels.weights(logits, vocab, highest, 1.0f, e->target_distribution);
+    e->kernels->weights(logits, vocab, highest, 1.0f, e->target_distribution);
     for (i = 0; i < vocab; i++)
         total += (double)e->target_distribution[i];
     total = specdec__log_double(total);
@@ -14846,8 +14779,8 @@ static int specdec__engine_plan(const specdec *e, specdec__plan *plan)
     if (plan->fixed)
         for (i = 0; i <= plan->most; i++)
             plan->times[i] = 1; /* whatever they cost */
-    else if (e->tune.step[1].seconds > 0)
-        specdec__tune_times(&e->tune, plan->times, plan->most);
+    else if (e->tune->step[1].seconds > 0)
+        specdec__tune_times(e->tune, plan->times, plan->most);
     else
         return 0; /* the first step tells what plain decoding costs */
     plan->rate = 1 / plan->times[1];
@@ -14857,11 +14790,11 @@ static int specdec__engine_plan(const specdec *e, specdec__plan *plan)
 /* Seconds that a drafter needs to catch up with the text; before it was seen reading, by what the target took. */
 static double specdec__engine_reading(const specdec *e, int drafter, int behind)
 {
-    const specdec__tune_drafter *t = &e->tune.drafters[drafter];
+    const specdec__tune_drafter *t = &e->tune->drafters[drafter];
     double each = t->reading.seconds;
 
-    if (!(each > 0) && e->stats.prompt_tokens)
-        each = t->cost * e->stats.prompt_seconds / (double)e->stats.prompt_tokens;
+    if (!(each > 0) && e->stats->prompt_tokens)
+        each = t->cost * e->stats->prompt_seconds / (double)e->stats->prompt_tokens;
     return behind > SPECDEC__TUNE_BEHIND ? behind * each : 0;
 }
 
@@ -14878,9 +14811,9 @@ static int specdec__engine_shape(specdec *e, int drafter, int behind, specdec__p
         memcpy(p->tree.ranks, e->shape.ranks, bytes);
         p->tree.n = e->shape.n;
     } else {
-        rate = specdec__tune_shape(&e->tune.drafters[drafter], &p->tree, plan->times, plan->most, plan->rate,
+        rate = specdec__tune_shape(&e->tune->drafters[drafter], &p->tree, plan->times, plan->most, plan->rate,
                                    specdec__engine_reading(e, drafter, behind));
-        if (specdec__tune_rests(&e->tune, drafter, rate))
+        if (specdec__tune_rests(e->tune, drafter, rate))
             p->tree.n = 1;
         if (p->tree.n > 1)
             plan->rate = rate;
@@ -14931,7 +14864,7 @@ static specdec_result specdec__engine_grow(specdec *e, int drafter, const specde
 {
     specdec__drafter *d = &e->drafters[drafter];
     specdec__proposal *p = &d->proposal;
-    const specdec__tune_drafter *t = &e->tune.drafters[drafter];
+    const specdec__tune_drafter *t = &e->tune->drafters[drafter];
     const double level = plan->fixed ? 0 : specdec__tune_level(t, plan->times);
     double worth[SPECDEC__MAX_TREE];
     int i, n, held, count = 1;
@@ -14970,7 +14903,7 @@ static specdec_result specdec__engine_fill(specdec *e, int drafter, const specde
         return result;
     specdec__draft_keep(p, p->tree.n);
     if (!d->kind->cost)
-        p->kept_count = specdec__tune_chosen(&e->tune.drafters[drafter], plan->times, p->probability, p->tree.n, rate);
+        p->kept_count = specdec__tune_chosen(&e->tune->drafters[drafter], plan->times, p->probability, p->tree.n, rate);
     return SPECDEC_OK;
 }
 
@@ -14983,26 +14916,26 @@ static specdec_result specdec__engine_ask(specdec *e, int drafter, specdec__plan
     specdec_result result;
     int levels;
 
-    if ((!plan->fixed && specdec__tune_naps(&e->tune, drafter, e->count)) ||
+    if ((!plan->fixed && specdec__tune_naps(e->tune, drafter, e->count)) ||
         (d->kind->cost && !specdec__engine_shape(e, drafter, behind, plan)))
         return SPECDEC_OK;
     start = specdec__os_seconds();
     result = d->proposal.grows ? specdec__engine_grow(e, drafter, plan, &levels, &rate)
                                : specdec__engine_fill(e, drafter, plan, &levels, &rate);
     if (!result && !d->kind->cost && d->proposal.kept_count > 1) {
-        if (specdec__tune_rests(&e->tune, drafter, rate))
+        if (specdec__tune_rests(e->tune, drafter, rate))
             d->proposal.kept_count = 1;
         else if (rate > plan->rate)
             plan->rate = rate;
     }
     d->seconds = specdec__os_seconds() - start;
     if (!result)
-        d->seconds -= specdec__tune_drafting(&e->tune, drafter, levels, behind, fresh, d->seconds);
+        d->seconds -= specdec__tune_drafting(e->tune, drafter, levels, behind, fresh, d->seconds);
     return result;
 }
 
 /* What this step verifies: the drafters are asked, the last in the list first; then their trees are merged. */
-static specdec_result specdec__engine_draft(specdec *e)
+static SPECDEC__NOINLINE specdec_result specdec__engine_draft(specdec *e)
 {
     specdec__plan plan;
     specdec_result result = SPECDEC_OK;
@@ -15018,7 +14951,7 @@ static specdec_result specdec__engine_draft(specdec *e)
 }
 
 /* What the step has taught: what its nodes cost, and what they brought to whom. */
-static void specdec__engine_learn(specdec *e, double seconds, const int32_t *path, int length)
+static SPECDEC__NOINLINE void specdec__engine_learn(specdec *e, double seconds, const int32_t *path, int length)
 {
     const int width = e->merged.tree.n;
     specdec__tune_outcome outcome;
@@ -15026,7 +14959,7 @@ static void specdec__engine_learn(specdec *e, double seconds, const int32_t *pat
 
     memset(&outcome, 0, sizeof outcome);
     outcome.seconds = seconds;
-    specdec__tune_step(&e->tune, width, seconds > 0 ? seconds : 1 + 0.1 * (width - 1));
+    specdec__tune_step(e->tune, width, seconds > 0 ? seconds : 1 + 0.1 * (width - 1));
     for (i = 1; i < width; i++) {
         const int owner = e->merged.owner[i];
         const specdec__drafter *d = &e->drafters[owner];
@@ -15036,27 +14969,27 @@ static void specdec__engine_learn(specdec *e, double seconds, const int32_t *pat
         outcome.nodes[owner]++;
         outcome.came[owner] += came;
         if (!d->kind->cost)
-            specdec__tune_predicted(&e->tune.drafters[owner],
+            specdec__tune_predicted(&e->tune->drafters[owner],
                                     d->proposal.probability[specdec__draft_candidate(&d->proposal, i)], came);
     }
-    specdec__tune_fade(&e->tune);
+    specdec__tune_fade(e->tune);
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter *d = &e->drafters[i];
 
         if (d->kind->cost || outcome.nodes[i]) /* a look that found nothing is free */
             outcome.drafting[i] = d->seconds;
-        e->stats.steps_by_drafter[d->drafting] += outcome.nodes[i] > 0;
+        e->stats->steps_by_drafter[d->drafting] += outcome.nodes[i] > 0;
     }
-    specdec__tune_settle(&e->tune, &outcome);
+    specdec__tune_settle(e->tune, &outcome);
     for (i = 0; 1 << i < width; i++)
         continue;
-    e->stats.steps_by_width[i]++;
+    e->stats->steps_by_width[i]++;
 }
 
 /* Counts a step by the nodes and levels of its tree. When there are too many kinds, the rarest makes room. */
 static void specdec__engine_count_tree(specdec *e, int nodes, int levels)
 {
-    specdec_tree_count *trees = e->stats.trees, *at = trees;
+    specdec_tree_count *trees = e->stats->trees, *at = trees;
     int i;
 
     for (i = 0; i < SPECDEC_STATS_TREES; i++) {
@@ -15066,7 +14999,7 @@ static void specdec__engine_count_tree(specdec *e, int nodes, int levels)
         }
         at = trees[i].steps < at->steps ? &trees[i] : at;
     }
-    e->stats.steps_other_trees += at->steps;
+    e->stats->steps_other_trees += at->steps;
     at->nodes = nodes;
     at->levels = levels;
     at->steps = 1;
@@ -15099,11 +15032,11 @@ static specdec_result specdec__engine_speculate(specdec *e)
         specdec__draft_accept(&e->drafters[i], path, length);
     specdec__engine_learn(e, verified - drafted, path, length);
     specdec__engine_count_tree(e, batch.n, specdec_tree_depth(&e->merged.tree, NULL));
-    e->stats.drafted += batch.n - 1;
-    e->stats.accepted += length - 1;
-    e->stats.draft_seconds += drafted - start;
-    e->stats.verify_seconds += verified - drafted;
-    e->stats.tokens += e->count - before;
+    e->stats->drafted += batch.n - 1;
+    e->stats->accepted += length - 1;
+    e->stats->draft_seconds += drafted - start;
+    e->stats->verify_seconds += verified - drafted;
+    e->stats->tokens += e->count - before;
     return SPECDEC_OK;
 }
 
@@ -15126,18 +15059,18 @@ static specdec_result specdec__engine_step(specdec *e)
         specdec__engine_write(e, e->target.logits, best.token);
         e->from_row = e->row_ready = 0;
         specdec__engine_count_tree(e, 1, 1);
-        e->stats.tokens++;
+        e->stats->tokens++;
     } else {
         result = specdec__engine_speculate(e);
         if (result)
             return result;
     }
-    e->stats.steps++;
+    e->stats->steps++;
     if (e->prompted_at > 0) {
-        e->stats.first_token_seconds = specdec__os_seconds() - e->prompted_at;
+        e->stats->first_token_seconds = specdec__os_seconds() - e->prompted_at;
         e->prompted_at = 0;
     }
-    e->stats.seconds += specdec__os_seconds() - start;
+    e->stats->seconds += specdec__os_seconds() - start;
     return SPECDEC_OK;
 }
 
@@ -15226,26 +15159,61 @@ static specdec_result specdec__lacks(specdec *engine)
     return specdec__absent(engine ? &engine->error : NULL);
 }
 
-specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
+/* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
+static specdec_result specdec__engine_build(specdec *e, specdec__arena *arena, specdec_error *error)
+{
+    specdec_result result;
+
+    specdec__engine_parts(e, arena);
+    if ((result = specdec__engine_config(&e->config, error)) == SPECDEC_OK &&
+        (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
+        (result = specdec__engine_check(&e->config.settings, &e->stop, error)) == SPECDEC_OK &&
+        (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK)
+        result = specdec__engine_repack(e, arena, error);
+    return result;
+}
+
+/* An engine that is only measured lies on the stack, in three parts: no frame is to be large. This is the third. */
+static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *config, specdec__model *own,
+                                                         specdec__kernels *kernels, specdec__drafter *drafters,
+                                                         size_t *bytes, specdec_error *error)
 {
     specdec__arena arena = {NULL, 0, 0};
     specdec engine;
     specdec_result result;
 
-    if (!config || !bytes)
-        return specdec__absent(error);
     memset(&engine, 0, sizeof engine);
     engine.config = *config;
+    engine.own = own;
+    engine.kernels = kernels;
+    engine.drafters = drafters;
     SPECDEC__TAKE(&arena, specdec, 1);
-    if ((result = specdec__engine_config(&engine.config, error)) == SPECDEC_OK &&
-        (result = specdec__engine_check(&config->settings, &engine.stop, error)) == SPECDEC_OK &&
-        (result = specdec__kernels_init(&engine.kernels, config->isa, error)) == SPECDEC_OK &&
-        (result = specdec__engine_layout(&engine, &arena, error)) == SPECDEC_OK &&
-        (result = specdec__engine_repack(&engine, &arena, error)) == SPECDEC_OK) {
+    result = specdec__engine_build(&engine, &arena, error);
+    if (!result)
         result = specdec__counted_bytes(&arena, bytes, error);
-    }
     specdec__engine_close(&engine);
     return result;
+}
+
+/* The second. */
+static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_config *config, specdec__model *own,
+                                                               size_t *bytes, specdec_error *error)
+{
+    specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
+    specdec__kernels kernels;
+
+    memset(drafters, 0, sizeof drafters);
+    return specdec__measure(config, own, &kernels, drafters, bytes, error);
+}
+
+specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
+{
+    specdec__model own[SPECDEC__MAX_MODELS];
+
+    if (!config || !bytes)
+        return specdec__absent(error);
+    memset(own, 0, sizeof own);
+    return specdec__measure_parts(config, own, bytes, error);
 }
 
 specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes, specdec_error *error)
@@ -15267,10 +15235,8 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     e = SPECDEC__TAKE(&arena, specdec, 1);
     e->config = *config;
     e->memory_bytes = needed;
-    if ((result = specdec__engine_config(&e->config, error)) == SPECDEC_OK &&
-        (result = specdec__kernels_init(&e->kernels, config->isa, error)) == SPECDEC_OK &&
-        (result = specdec__engine_layout(e, &arena, error)) == SPECDEC_OK &&
-        (result = specdec__engine_repack(e, &arena, error)) == SPECDEC_OK)
+    result = specdec__engine_build(e, &arena, error);
+    if (!result)
         result = arena.used == SIZE_MAX ? specdec__too_small(bytes, needed, error) /* a file has changed */
                                         : specdec__engine_start(e, error);
     if (result) {
@@ -15559,7 +15525,7 @@ void specdec_get_stats(const specdec *e, specdec_stats *stats)
 
     if (!e || !stats)
         return;
-    *stats = e->stats;
+    *stats = *e->stats;
     trees = stats->trees;
     for (i = 1; i < SPECDEC_STATS_TREES; i++) {
         moving = trees[i];
@@ -15578,7 +15544,7 @@ void specdec_get_info(const specdec *e, specdec_info *info)
         return;
     m = e->target_model;
     memset(info, 0, sizeof *info);
-    info->isa = e->kernels.name;
+    info->isa = e->kernels->name;
     info->kv = e->config.kv;
     info->chat_format = e->chat ? e->chat->name : NULL;
     info->threads = e->pool.threads;

@@ -475,7 +475,7 @@ static int measure_model(bench *b, const char *path, model_result *r)
         r->kv_bytes += (double)pages->bytes / SPECDEC__KEYS * keys;
         r->attention_macs += 2.0 * pages->layers * e->target_model->heads * e->target_model->head_dim * keys / o->context;
     }
-    b->m->isa = e->kernels.name;
+    b->m->isa = e->kernels->name;
     ok = measure_text(o, e, &r->decode_tok_s, &unused, &r->first_token_ms);
     if (ok) {
         measure_steps(b, e, r);

@@ -485,7 +485,7 @@ static void print_md(report *r)
     int i, j;
 
     printf("%s with %s: %d threads, %s; prompts: %s\n\n", base_name(r->o->config.target.path), base_name(r->o->config.draft.path),
-           r->m.e->pool.threads, r->m.e->kernels.name, base_name(r->o->prompts));
+           r->m.e->pool.threads, r->m.e->kernels->name, base_name(r->o->prompts));
     print_md_acceptance(r);
     printf("\n| width n | ms a step | t(n) |\n|---:|---:|---:|\n");
     for (i = 0; i < STEP_WIDTHS; i++)
@@ -567,7 +567,7 @@ static void print_json(report *r)
     json_text(&j, "target", base_name(r->o->config.target.path));
     json_text(&j, "draft", base_name(r->o->config.draft.path));
     json_integer(&j, "threads", r->m.e->pool.threads);
-    json_text(&j, "isa", r->m.e->kernels.name);
+    json_text(&j, "isa", r->m.e->kernels->name);
     json_gap(&j, "\n ");
     json_integers(&j, "widths", step_widths, STEP_WIDTHS);
     json_numbers(&j, "seconds", "%.6g", r->seconds, STEP_WIDTHS);
