@@ -609,6 +609,135 @@ SPECDEC_DEF specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted,
                                    const int32_t *tokens, specdec_verify_node verify, void *user_data,
                                    specdec_error *error);
 
+/* ---- Files and types: what GGUF files hold, and number formats, without an engine. --------------------------------------- */
+
+/* Bytes inside somebody else's memory. A string of a file is not terminated and need not be UTF-8. */
+typedef struct specdec_bytes {
+    const unsigned char *data;
+    size_t size;
+} specdec_bytes;
+
+/* Types of metadata values, by their numbers in files. */
+typedef enum specdec_gguf_type {
+    SPECDEC_GGUF_U8, SPECDEC_GGUF_I8, SPECDEC_GGUF_U16, SPECDEC_GGUF_I16, SPECDEC_GGUF_U32, SPECDEC_GGUF_I32,
+    SPECDEC_GGUF_F32, SPECDEC_GGUF_BOOL, SPECDEC_GGUF_STRING, SPECDEC_GGUF_ARRAY, SPECDEC_GGUF_U64,
+    SPECDEC_GGUF_I64, SPECDEC_GGUF_F64, SPECDEC_GGUF_TYPES
+} specdec_gguf_type;
+
+/* A metadata value. Its bytes are as in the file: little-endian, not aligned. */
+typedef struct specdec_gguf_value {
+    uint32_t type;              /* a specdec_gguf_type; for an array, that of its items */
+    int is_array;
+    uint64_t count;             /* items of an array; bytes of a string; else 1 */
+    const unsigned char *items;
+    size_t bytes;               /* at items */
+} specdec_gguf_value;
+
+/* A metadata pair. */
+typedef struct specdec_gguf_pair {
+    specdec_bytes key;
+    specdec_gguf_value value;
+    specdec_bytes record;       /* the pair as it stands in the file, to be copied */
+} specdec_gguf_pair;
+
+/* A tensor. */
+typedef struct specdec_gguf_tensor {
+    specdec_bytes name;
+    uint32_t type;              /* number of its type: see specdec_type_by_number */
+    int dimensions;             /* 1..4 */
+    uint64_t shape[4];          /* shape[0] is the length of a row; unused ones are 1 */
+    const unsigned char *data;  /* inside the file */
+    size_t size;                /* bytes at data; 0 for a type that is not known */
+} specdec_gguf_tensor;
+
+#define SPECDEC_GGUF_LONG 8 /* long arrays that are passed over in one leap */
+
+/* An open GGUF file. Read what you like, write nothing. */
+typedef struct specdec_gguf {
+    specdec_bytes file;
+    uint64_t pair_count, tensor_count;
+    size_t alignment;           /* of tensors, in bytes */
+    size_t pairs_at, tensors_at, tensors_end, data_at;
+    struct {
+        size_t from, to;
+    } strings[SPECDEC_GGUF_LONG]; /* where arrays of strings lie, whose end only a walk over all of them finds */
+    int strings_count;
+} specdec_gguf;
+
+/* Opens a GGUF file (version 2 or 3; format: ggml/docs/gguf.md) that lies in memory, and checks all of its structure. The
+   memory must stay as it is while *gguf and what came from it are used; nothing needs to be closed. Errors: ARGUMENT,
+   FORMAT, UNSUPPORTED (another version); the file then counts as empty. */
+SPECDEC_DEF specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t size, specdec_error *error);
+
+/* The value of a key, or the tensor of a name. Returns 1 when it is there (2: the name is there twice), else 0. */
+SPECDEC_DEF int specdec_gguf_find(const specdec_gguf *gguf, const char *key, specdec_gguf_value *value);
+SPECDEC_DEF int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec_gguf_tensor *tensor);
+
+/* One after the other: pairs and tensors of a file, strings of an array. *place is 0 before the first one. Returns 0 when
+   there is none left. */
+SPECDEC_DEF int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf_pair *pair);
+SPECDEC_DEF int specdec_gguf_next_tensor(const specdec_gguf *gguf, size_t *place, specdec_gguf_tensor *tensor);
+SPECDEC_DEF int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, specdec_bytes *string);
+
+/* Item i of an array, or with i = 0 a single value, as an integer (bools, too; what is beyond INT64_MAX becomes that) or as
+   a real number (integers, too). Returns 0 when it is of another kind, or when there is no such item. */
+SPECDEC_DEF int specdec_gguf_integer(const specdec_gguf_value *value, uint64_t i, int64_t *out);
+SPECDEC_DEF int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out);
+
+/* The integer or bool in [low, high], finite f32, or string of a key. When the key is absent, *out stays as it is: put the
+   default there. Errors: ARGUMENT; FORMAT (another type, or out of range), and which key. */
+SPECDEC_DEF specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *key, int64_t low, int64_t high,
+                                                    int64_t *out, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key, specdec_bytes *out,
+                                                   specdec_error *error);
+
+/* A number format. Values come in blocks: a row of a tensor is a whole number of them. */
+typedef struct specdec_type {
+    uint32_t number;  /* in files (ggml_type) */
+    const char *name; /* "Q4_0" */
+    int block, bytes; /* values of a block; its bytes */
+    int writable;     /* specdec_type_from_float writes it */
+} specdec_type;
+
+#define SPECDEC_TYPE_NUMBERS 31 /* the numbers of types are below this; not all of those below are known */
+
+/* The type of a number or a name. Returns 0 when it is not known. */
+SPECDEC_DEF int specdec_type_by_number(uint32_t number, specdec_type *type);
+SPECDEC_DEF int specdec_type_by_name(const char *name, specdec_type *type);
+
+/* Bytes of so many values of a type. Errors: ARGUMENT (an unknown type, no whole blocks, too many). */
+SPECDEC_DEF specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *bytes, specdec_error *error);
+
+/* Values (whole blocks) of a type to floats, and back with the smallest squared error found. What half floats cannot hold
+   comes back infinite or clamped. Errors: ARGUMENT; UNSUPPORTED (a type that is only read). */
+SPECDEC_DEF specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t values, float *out,
+                                                 specdec_error *error);
+SPECDEC_DEF specdec_result specdec_type_from_float(uint32_t number, const float *values, size_t count, void *out,
+                                                   specdec_error *error);
+
+/* The instruction sets of this CPU by name, from the plainest (index 0) to the best; NULL behind the last. */
+SPECDEC_DEF const char *specdec_isa_name(int index);
+
+/* Processors that this process may use, 1 to SPECDEC_MAX_THREADS; 1 where it was built without threads. */
+SPECDEC_DEF int specdec_processors(void);
+
+/* What is known of a prepared model. */
+typedef struct specdec_model_info {
+    const char *architecture, *chat_format; /* chat_format is NULL when none was recognised */
+    const char *tokenizer, *words;          /* "SPM"; or "byte-level BPE" and its pre-tokenizer's name */
+    int has_template;                       /* it brings a chat template, recognised or not */
+    int context, vocabulary, layers, embedding, feed_forward; /* context: tokens that it was trained for */
+    int heads, kv_heads, head_size;
+    int window, window_layers;              /* keys that some layers see, and how many layers those are; 0: all see all */
+    size_t weight_bytes;                    /* of the matrices that a step reads */
+    uint64_t products_per_token;            /* multiply-adds in matrices */
+    const specdec_gguf *gguf;               /* its file */
+} specdec_model_info;
+
+/* Valid while the model is. Errors: ARGUMENT. */
+SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info);
+
 #ifdef __cplusplus
 }
 #endif
@@ -711,11 +840,7 @@ SPECDEC__STATIC_ASSERT(byte_is_8_bits, (unsigned char)-1 == 255);
 SPECDEC__STATIC_ASSERT(float_is_32_bits, sizeof(float) == 4 && sizeof(double) == 8);
 SPECDEC__STATIC_ASSERT(int_is_32_bits, sizeof(int) == 4);
 
-/* A span of bytes that somebody else owns. */
-typedef struct specdec__bytes {
-    const unsigned char *data;
-    size_t size;
-} specdec__bytes;
+typedef specdec_bytes specdec__bytes;
 
 /* Sum and product that saturate at SIZE_MAX, so that a wrapped size can never look small. */
 SPECDEC__INLINE size_t specdec__size_add(size_t a, size_t b)
@@ -2666,7 +2791,10 @@ SPECDEC__INLINE void specdec__quant_try_two(int pairs, const specdec__pair *valu
     }
 }
 
-/* A program that encodes much (specdec-quantize) defines SPECDEC__QUANT_WIDE: >>kernel then has a copy for AVX2. */
+/* Where there are kernels for AVX2, >>kernel has a copy for it of what encoders spend their time on, too. */
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC__QUANT_WIDE)
+#define SPECDEC__QUANT_WIDE
+#endif
 #ifdef SPECDEC__QUANT_WIDE
 static void specdec__quant_try(int pairs, const specdec__pair *value, const specdec__pair *weight,
                                const specdec__pair *weighted, double low, double high, int tries,
@@ -6611,7 +6739,7 @@ static void specdec__quant_try(int pairs, const specdec__pair *value, const spec
                                const double *inverse, specdec__quant_trial *trial)
 {
 #ifdef SPECDEC__WIDE
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    if (SPECDEC__OS_WIDE_STACK && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         specdec__wide_tries(pairs, value, weight, weighted, low, high, tries, inverse, trial);
         return;
     }
@@ -6923,47 +7051,16 @@ static specdec_result specdec__kernels_init(specdec__kernels *table, const char 
  * >>gguf (private): reads GGUF v2 and v3 in place, trusting nothing; format: ggml/docs/gguf.md. May call: >>base >>quant
  * ====================================================================================================================== */
 
-enum {
-    SPECDEC__GGUF_U8, SPECDEC__GGUF_I8, SPECDEC__GGUF_U16, SPECDEC__GGUF_I16, SPECDEC__GGUF_U32, SPECDEC__GGUF_I32,
-    SPECDEC__GGUF_F32, SPECDEC__GGUF_BOOL, SPECDEC__GGUF_STRING, SPECDEC__GGUF_ARRAY, SPECDEC__GGUF_U64,
-    SPECDEC__GGUF_I64, SPECDEC__GGUF_F64, SPECDEC__GGUF_TYPES
-};
-
-static const unsigned char specdec__gguf_type_size[SPECDEC__GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
-static const char *const specdec__gguf_type_name[SPECDEC__GGUF_TYPES] = {
+static const unsigned char specdec__gguf_type_size[SPECDEC_GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+static const char *const specdec__gguf_type_name[SPECDEC_GGUF_TYPES] = {
     "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
 
-#define SPECDEC__GGUF_LONG 8             /* long arrays that are passed over in one leap */
 #define SPECDEC__GGUF_MAX_TENSORS 4096   /* far above any dense model; bounds the time that a hostile file can take */
 #define SPECDEC__GGUF_MAX_PAIRS 65536
 
-/* One metadata value. For an array, type is that of its items and items points at the first. */
-typedef struct specdec__gguf_value {
-    uint32_t type;
-    int is_array;
-    uint64_t count;             /* items of an array; bytes of a string; else 1 */
-    const unsigned char *items; /* bytes of the value */
-    size_t bytes;
-} specdec__gguf_value;
-
-typedef struct specdec__gguf_tensor {
-    specdec__bytes name;
-    uint32_t type;             /* GGML type number; checked by whoever uses the tensor */
-    int dimensions;            /* 1..4 */
-    uint64_t shape[4];         /* shape[0] is the row length, innermost; unused ones are 1 */
-    const unsigned char *data; /* inside the file */
-    size_t size;               /* bytes at data: exact for known types, 0 for unknown ones */
-} specdec__gguf_tensor;
-
-typedef struct specdec__gguf {
-    specdec__bytes file;
-    uint64_t pair_count, tensor_count;
-    size_t pairs_at, tensors_at, data_at, alignment;
-    struct {
-        size_t from, to;
-    } strings[SPECDEC__GGUF_LONG]; /* where arrays of strings lie, whose end only a walk over all of them finds */
-    int strings_count;
-} specdec__gguf;
+typedef specdec_gguf specdec__gguf;
+typedef specdec_gguf_value specdec__gguf_value;
+typedef specdec_gguf_tensor specdec__gguf_tensor;
 
 /* A place in the file that only moves forward; bad is set, for good, by the first read past the end. */
 typedef struct specdec__cursor {
@@ -7028,18 +7125,18 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
     memset(&value, 0, sizeof value);
     value.type = specdec__cursor_u32(c);
     value.count = 1;
-    if (value.type == SPECDEC__GGUF_ARRAY) {
+    if (value.type == SPECDEC_GGUF_ARRAY) {
         value.is_array = 1;
         value.type = specdec__cursor_u32(c);
         value.count = specdec__cursor_u64(c);
     }
-    if (c->bad || value.type >= SPECDEC__GGUF_TYPES || value.type == SPECDEC__GGUF_ARRAY) {
+    if (c->bad || value.type >= SPECDEC_GGUF_TYPES || value.type == SPECDEC_GGUF_ARRAY) {
         c->bad = 1;
         return value;
     }
     from = c->at;
     value.items = c->data + from;
-    if (value.type != SPECDEC__GGUF_STRING) {
+    if (value.type != SPECDEC_GGUF_STRING) {
         size_t item = specdec__gguf_type_size[value.type];
         specdec__cursor_skip(c, value.count > UINT64_MAX / item ? UINT64_MAX : value.count * item);
     } else if (value.is_array) {
@@ -7114,7 +7211,7 @@ static specdec__gguf_value specdec__gguf_read_value(const specdec__gguf *gguf, s
             specdec__gguf_value value;
 
             memset(&value, 0, sizeof value);
-            value.type = SPECDEC__GGUF_STRING;
+            value.type = SPECDEC_GGUF_STRING;
             value.is_array = 1;
             value.count = specdec__load_u64(c->data + c->at + 8);
             value.items = c->data + c->at + 16;
@@ -7151,6 +7248,27 @@ static specdec_result specdec__gguf_wrong_type(const char *key, const char *want
                          value->is_array ? "an array of " : "", specdec__gguf_type_name[value->type]);
 }
 
+/* The integer at a place; one that int64_t cannot hold becomes the largest. Returns 0 when the type is none of integers. */
+static int specdec__gguf_integer(uint32_t type, const unsigned char *at, int64_t *out)
+{
+    uint64_t wide;
+
+    switch (type) {
+    case SPECDEC_GGUF_U8: case SPECDEC_GGUF_BOOL: *out = at[0]; return 1;
+    case SPECDEC_GGUF_I8: *out = (int8_t)at[0]; return 1;
+    case SPECDEC_GGUF_U16: *out = specdec__load_u16(at); return 1;
+    case SPECDEC_GGUF_I16: *out = (int16_t)specdec__load_u16(at); return 1;
+    case SPECDEC_GGUF_U32: *out = specdec__load_u32(at); return 1;
+    case SPECDEC_GGUF_I32: *out = (int32_t)specdec__load_u32(at); return 1;
+    case SPECDEC_GGUF_I64: *out = (int64_t)specdec__load_u64(at); return 1;
+    case SPECDEC_GGUF_U64:
+        wide = specdec__load_u64(at);
+        *out = wide > (uint64_t)INT64_MAX ? INT64_MAX : (int64_t)wide;
+        return 1;
+    default: return 0;
+    }
+}
+
 /* An integer of any width in [low, high]; *out keeps its value when the key is absent. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__gguf *gguf, const char *key, int64_t low, int64_t high,
                                                 int64_t *out, specdec_error *error)
@@ -7160,21 +7278,8 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__g
 
     if (!specdec__gguf_find(gguf, key, &v))
         return SPECDEC_OK;
-    if (v.is_array)
+    if (v.is_array || !specdec__gguf_integer(v.type, v.items, &value))
         return specdec__gguf_wrong_type(key, "an integer", &v, error);
-    switch (v.type) {
-    case SPECDEC__GGUF_U8: case SPECDEC__GGUF_BOOL: value = v.items[0]; break;
-    case SPECDEC__GGUF_I8: value = (int8_t)v.items[0]; break;
-    case SPECDEC__GGUF_U16: value = specdec__load_u16(v.items); break;
-    case SPECDEC__GGUF_I16: value = (int16_t)specdec__load_u16(v.items); break;
-    case SPECDEC__GGUF_U32: value = specdec__load_u32(v.items); break;
-    case SPECDEC__GGUF_I32: value = (int32_t)specdec__load_u32(v.items); break;
-    case SPECDEC__GGUF_I64: value = (int64_t)specdec__load_u64(v.items); break;
-    case SPECDEC__GGUF_U64:
-        value = specdec__load_u64(v.items) > (uint64_t)INT64_MAX ? INT64_MAX : (int64_t)specdec__load_u64(v.items);
-        break;
-    default: return specdec__gguf_wrong_type(key, "an integer", &v, error);
-    }
     if (value < low || value > high)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
     *out = value;
@@ -7189,7 +7294,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__ggu
 
     if (!specdec__gguf_find(gguf, key, &v))
         return SPECDEC_OK;
-    if (v.is_array || v.type != SPECDEC__GGUF_F32)
+    if (v.is_array || v.type != SPECDEC_GGUF_F32)
         return specdec__gguf_wrong_type(key, "f32", &v, error);
     value = specdec__load_f32(v.items);
     if (!(value - value == 0))
@@ -7208,7 +7313,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gg
     out->size = 0;
     if (!specdec__gguf_find(gguf, key, &v))
         return SPECDEC_OK;
-    if (v.is_array || v.type != SPECDEC__GGUF_STRING)
+    if (v.is_array || v.type != SPECDEC_GGUF_STRING)
         return specdec__gguf_wrong_type(key, "a string", &v, error);
     out->data = v.items;
     out->size = v.bytes;
@@ -7247,7 +7352,7 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "metadata pair %llu (%.*s) is cut off or of an unknown type",
                                  (unsigned long long)i, (int)(key.size < 64 ? key.size : 64),
                                  key.data ? (const char *)key.data : "");
-        if (value.is_array && value.type == SPECDEC__GGUF_STRING && gguf->strings_count < SPECDEC__GGUF_LONG) {
+        if (value.is_array && value.type == SPECDEC_GGUF_STRING && gguf->strings_count < SPECDEC_GGUF_LONG) {
             gguf->strings[gguf->strings_count].from = from;
             gguf->strings[gguf->strings_count++].to = c->at;
         }
@@ -7308,6 +7413,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
     result = specdec__gguf_check_tensors(gguf, &c, error);
     if (result)
         return result;
+    gguf->tensors_end = c.at;
     gguf->data_at = specdec__size_add(c.at, gguf->alignment - 1) & ~(gguf->alignment - 1);
     c.at = gguf->tensors_at;
     return specdec__gguf_check_tensors(gguf, &c, error);
@@ -8080,12 +8186,12 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
     specdec_result result;
     uint32_t i;
 
-    result = specdec__gguf_get_array(gguf, "tokenizer.ggml.scores", SPECDEC__GGUF_F32, &source->scores, error);
+    result = specdec__gguf_get_array(gguf, "tokenizer.ggml.scores", SPECDEC_GGUF_F32, &source->scores, error);
     if (!result && !(specdec__gguf_find(gguf, "tokenizer.ggml.token_type", &source->types) && source->types.is_array &&
-                     source->types.type == SPECDEC__GGUF_U32))
-        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.token_type", SPECDEC__GGUF_I32, &source->types, error);
+                     source->types.type == SPECDEC_GGUF_U32))
+        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.token_type", SPECDEC_GGUF_I32, &source->types, error);
     if (!result)
-        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC__GGUF_STRING, &source->merges, error);
+        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, &source->merges, error);
     if (result)
         return result;
     if (source->types.items && source->types.count < v->count)
@@ -8307,7 +8413,7 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     memset(&source, 0, sizeof source);
     result = specdec__vocab_read_kind(v, gguf, error);
     if (!result)
-        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.tokens", SPECDEC__GGUF_STRING, &source.tokens, error);
+        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.tokens", SPECDEC_GGUF_STRING, &source.tokens, error);
     if (result)
         return result;
     if (!source.tokens.items || source.tokens.count < 1 || source.tokens.count > SPECDEC__VOCAB_MAX_TOKENS ||
@@ -15147,16 +15253,16 @@ static specdec_result specdec__too_small(size_t bytes, size_t needed, specdec_er
     return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the block has %zu bytes, %zu are needed", bytes, needed);
 }
 
-/* An argument that must not be NULL is. */
-static specdec_result specdec__absent(specdec_error *error)
+/* Refuses a call with a NULL where something must be. */
+static specdec_result specdec__is_missing(const char *what, specdec_error *error)
 {
-    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an argument is NULL");
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s is NULL", what);
 }
 
-/* The same for a call on an engine, which may be what is absent. */
+/* The same for a call on an engine, which may be what is missing. */
 static specdec_result specdec__lacks(specdec *engine)
 {
-    return specdec__absent(engine ? &engine->error : NULL);
+    return specdec__is_missing("an argument", engine ? &engine->error : NULL);
 }
 
 /* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
@@ -15211,7 +15317,7 @@ specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes
     specdec__model own[SPECDEC__MAX_MODELS];
 
     if (!config || !bytes)
-        return specdec__absent(error);
+        return specdec__is_missing("an argument", error);
     memset(own, 0, sizeof own);
     return specdec__measure_parts(config, own, bytes, error);
 }
@@ -15224,7 +15330,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     specdec_result result;
 
     if (!engine)
-        return specdec__absent(error);
+        return specdec__is_missing("an argument", error);
     *engine = NULL;
     result = specdec_memory_needed(config, &needed, error);
     if (result)
@@ -15662,7 +15768,7 @@ specdec_result specdec_model_memory_needed(const specdec_config *config, size_t 
     specdec_result result;
 
     if (!config || !bytes)
-        return specdec__absent(error);
+        return specdec__is_missing("an argument", error);
     memset(&model, 0, sizeof model);
     SPECDEC__TAKE(&arena, specdec_model, 1);
     result = specdec__model_layout(config, &model, &pool, &arena, error);
@@ -15681,7 +15787,7 @@ specdec_result specdec_model_init(specdec_model **model, const specdec_config *c
     specdec_result result;
 
     if (!model)
-        return specdec__absent(error);
+        return specdec__is_missing("an argument", error);
     *model = NULL;
     result = specdec_model_memory_needed(config, &needed, error);
     if (result)
@@ -15719,7 +15825,7 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
     specdec_result result;
 
     if (!model || (!text && length) || !count || (capacity > 0 && !tokens))
-        return specdec__absent(error);
+        return specdec__is_missing("an argument", error);
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
     if (length > SPECDEC__TEXT_MAX_BYTES / 4) /* so that tokens can be counted by an int */
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
@@ -15733,8 +15839,286 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
                                   specdec_error *error)
 {
     if (!model || !length || (size && !bytes))
-        return specdec__absent(error);
+        return specdec__is_missing("an argument", error);
     return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
+}
+
+/* --- files and types ------------------------------------------------------------------------------------------------- */
+
+specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t size, specdec_error *error)
+{
+    specdec__bytes file;
+    specdec_result result;
+
+    if (!gguf || !data)
+        return specdec__is_missing(gguf ? "data" : "gguf", error);
+    file.data = (const unsigned char *)data;
+    file.size = size;
+    result = specdec__gguf_open(gguf, file, error);
+    if (result)
+        memset(gguf, 0, sizeof *gguf); /* nothing of it was checked */
+    return result;
+}
+
+int specdec_gguf_find(const specdec_gguf *gguf, const char *key, specdec_gguf_value *value)
+{
+    return gguf && key && value && specdec__gguf_find(gguf, key, value);
+}
+
+int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec_gguf_tensor *tensor)
+{
+    return gguf && name && tensor ? specdec__gguf_find_tensor(gguf, name, tensor) : 0;
+}
+
+/* A cursor at a caller's place in a file, between from and to: 0 stands for from. */
+static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
+{
+    specdec__cursor c = specdec__cursor_over(gguf->file.data, to);
+
+    c.at = place < from ? from : place;
+    c.bad = c.at >= to;
+    return c;
+}
+
+int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf_pair *pair)
+{
+    specdec__cursor c;
+    size_t from;
+
+    if (!gguf || !place || !pair)
+        return 0;
+    c = specdec__gguf_place(gguf, *place, gguf->pairs_at, gguf->tensors_at);
+    if (c.bad) /* none left */
+        return 0;
+    from = c.at;
+    pair->key = specdec__cursor_string(&c);
+    pair->value = specdec__cursor_value(&c);
+    if (c.bad)
+        return 0;
+    pair->record.data = gguf->file.data + from;
+    pair->record.size = c.at - from;
+    *place = c.at;
+    return 1;
+}
+
+int specdec_gguf_next_tensor(const specdec_gguf *gguf, size_t *place, specdec_gguf_tensor *tensor)
+{
+    specdec__cursor c;
+
+    if (!gguf || !place || !tensor)
+        return 0;
+    c = specdec__gguf_place(gguf, *place, gguf->tensors_at, gguf->tensors_end);
+    if (c.bad || specdec__gguf_read_tensor(gguf, &c, tensor))
+        return 0;
+    *place = c.at;
+    return 1;
+}
+
+int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, specdec_bytes *string)
+{
+    specdec__cursor c;
+
+    if (!array || !place || !string || !array->is_array || array->type != SPECDEC_GGUF_STRING || *place >= array->bytes)
+        return 0;
+    c.data = array->items;
+    c.size = array->bytes;
+    c.at = *place;
+    c.bad = 0;
+    *string = specdec__cursor_string(&c);
+    *place = c.bad ? *place : c.at;
+    return !c.bad;
+}
+
+/* Where item i of a value lies; NULL when there is none, or when items are of no fixed size. */
+static const unsigned char *specdec__gguf_item(const specdec_gguf_value *value, uint64_t i)
+{
+    size_t size = value && value->type < SPECDEC_GGUF_TYPES ? specdec__gguf_type_size[value->type] : 0;
+
+    return size && i < value->bytes / size ? value->items + (size_t)i * size : NULL;
+}
+
+int specdec_gguf_integer(const specdec_gguf_value *value, uint64_t i, int64_t *out)
+{
+    const unsigned char *at = specdec__gguf_item(value, i);
+
+    return at && out && specdec__gguf_integer(value->type, at, out);
+}
+
+int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out)
+{
+    const unsigned char *at = specdec__gguf_item(value, i);
+    uint64_t bits;
+    int64_t integer;
+
+    if (!at || !out)
+        return 0;
+    if (value->type == SPECDEC_GGUF_F32) {
+        *out = (double)specdec__load_f32(at);
+    } else if (value->type == SPECDEC_GGUF_F64) {
+        bits = specdec__load_u64(at);
+        memcpy(out, &bits, sizeof bits);
+    } else if (specdec__gguf_integer(value->type, at, &integer)) {
+        *out = value->type == SPECDEC_GGUF_U64 ? (double)specdec__load_u64(at) : (double)integer;
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
+specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *key, int64_t low, int64_t high, int64_t *out,
+                                        specdec_error *error)
+{
+    if (!gguf || !key || !out)
+        return specdec__is_missing(!gguf ? "gguf" : !key ? "key" : "out", error);
+    return specdec__gguf_get_integer(gguf, key, low, high, out, error);
+}
+
+specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error *error)
+{
+    if (!gguf || !key || !out)
+        return specdec__is_missing(!gguf ? "gguf" : !key ? "key" : "out", error);
+    return specdec__gguf_get_float(gguf, key, out, error);
+}
+
+specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key, specdec_bytes *out, specdec_error *error)
+{
+    specdec__bytes found;
+    specdec_result result;
+
+    if (!gguf || !key || !out)
+        return specdec__is_missing(!gguf ? "gguf" : !key ? "key" : "out", error);
+    result = specdec__gguf_get_string(gguf, key, &found, error);
+    *out = result || !found.data ? *out : found;
+    return result;
+}
+
+/* What is public of a type; 0 and nothing when it is not known. */
+static int specdec__type_show(const specdec__quant_type *known, specdec_type *type)
+{
+    if (!known || !type)
+        return 0;
+    type->number = known->number;
+    type->name = known->name;
+    type->block = known->block;
+    type->bytes = known->bytes;
+    type->writable = specdec__quant_encoder_of(known) || !known->granule;
+    return 1;
+}
+
+int specdec_type_by_number(uint32_t number, specdec_type *type)
+{
+    return specdec__type_show(specdec__quant_find(number), type);
+}
+
+int specdec_type_by_name(const char *name, specdec_type *type)
+{
+    uint32_t number = 0;
+    const specdec__quant_type *known = NULL;
+
+    for (; name && number < SPECDEC__TYPE_COUNT; number++) {
+        known = specdec__quant_find(number);
+        if (known && strcmp(known->name, name) == 0)
+            break;
+    }
+    return number < SPECDEC__TYPE_COUNT && specdec__type_show(known, type);
+}
+
+SPECDEC__STATIC_ASSERT(type_numbers_are_public, SPECDEC_TYPE_NUMBERS == SPECDEC__TYPE_COUNT);
+
+/* The type of a number that whole blocks of values are asked of; NULL, and an error, when there is none such. */
+static const specdec__quant_type *specdec__type_of(uint32_t number, uint64_t values, size_t *bytes, specdec_error *error)
+{
+    const specdec__quant_type *type = specdec__quant_find(number);
+
+    *bytes = specdec__quant_bytes(number, values, values);
+    if (type && *bytes != SIZE_MAX)
+        return type;
+    if (!type)
+        specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "type %u is not known", (unsigned)number);
+    else
+        specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%llu values of %s, which come in blocks of %d, %s",
+                      (unsigned long long)values, type->name, type->block,
+                      values % type->block ? "are no whole blocks" : "are too many");
+    return NULL;
+}
+
+specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *bytes, specdec_error *error)
+{
+    size_t size;
+
+    if (!bytes)
+        return specdec__is_missing("bytes", error);
+    if (!specdec__type_of(number, values, &size, error))
+        return SPECDEC_ERROR_ARGUMENT;
+    *bytes = size;
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t values, float *out, specdec_error *error)
+{
+    size_t size;
+    const specdec__quant_type *type = specdec__type_of(number, values, &size, error);
+
+    if (!type || (values && (!data || !out)))
+        return type ? specdec__is_missing(data ? "out" : "data", error) : SPECDEC_ERROR_ARGUMENT;
+    specdec__quant_to_float(type, data, values, out);
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_type_from_float(uint32_t number, const float *values, size_t count, void *out, specdec_error *error)
+{
+    size_t size;
+    const specdec__quant_type *type = specdec__type_of(number, count, &size, error);
+    specdec_type about;
+
+    if (!specdec__type_show(type, &about) || (count && (!values || !out)))
+        return type ? specdec__is_missing(values ? "out" : "values", error) : SPECDEC_ERROR_ARGUMENT;
+    if (!about.writable)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s is only read", about.name);
+    specdec__quant_from_float(type, values, count, out);
+    return SPECDEC_OK;
+}
+
+const char *specdec_isa_name(int index)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__isas); i++)
+        if (specdec__isas[i].present() && index-- == 0)
+            return specdec__isas[i].name;
+    return NULL;
+}
+
+int specdec_processors(void) { return specdec__os_processors(); }
+
+specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info)
+{
+    const specdec__model *m = model;
+    const specdec__chat_format *chat;
+
+    if (!m || !info)
+        return SPECDEC_ERROR_ARGUMENT;
+    memset(info, 0, sizeof *info);
+    chat = m->chat_template.data ? specdec__chat_find((const char *)m->chat_template.data, m->chat_template.size) : NULL;
+    info->architecture = m->architecture->name;
+    info->chat_format = chat ? chat->name : NULL;
+    info->has_template = m->chat_template.data != NULL;
+    info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM ? "SPM" : "byte-level BPE";
+    info->words = m->vocab.words ? m->vocab.words->name : NULL;
+    info->context = m->context;
+    info->vocabulary = m->vocab_size;
+    info->layers = m->layers;
+    info->embedding = m->embedding;
+    info->feed_forward = m->feed_forward;
+    info->heads = m->heads;
+    info->kv_heads = m->kv_heads;
+    info->head_size = m->head_dim;
+    info->window = m->window;
+    info->window_layers = m->span_layers[SPECDEC__WINDOW];
+    info->weight_bytes = m->weight_bytes;
+    info->products_per_token = m->weight_products;
+    info->gguf = &m->gguf;
+    return SPECDEC_OK;
 }
 
 #ifdef __cplusplus

@@ -58,7 +58,7 @@ static void put_key(builder *b, const char *key, uint32_t type)
 
 static void put_array(builder *b, const char *key, uint32_t type, int count)
 {
-    put_key(b, key, SPECDEC__GGUF_ARRAY);
+    put_key(b, key, SPECDEC_GGUF_ARRAY);
     put_u32(b, type);
     put_u64(b, (uint64_t)count);
 }
@@ -94,15 +94,15 @@ static void build(builder *b, const recipe *r)
     memset(b, 0, sizeof *b);
     memcpy(b->data, "GGUF\3\0\0\0", 8);
     b->size = 24;
-    put_key(b, "tokenizer.ggml.model", SPECDEC__GGUF_STRING);
+    put_key(b, "tokenizer.ggml.model", SPECDEC_GGUF_STRING);
     put_string(b, r->model);
     if (r->pre) {
-        put_key(b, "tokenizer.ggml.pre", SPECDEC__GGUF_STRING);
+        put_key(b, "tokenizer.ggml.pre", SPECDEC_GGUF_STRING);
         put_string(b, r->pre);
     }
     if (r->token_count != -2) {
         int count = r->token_count < 0 ? all : r->token_count;
-        put_array(b, "tokenizer.ggml.tokens", SPECDEC__GGUF_STRING, count);
+        put_array(b, "tokenizer.ggml.tokens", SPECDEC_GGUF_STRING, count);
         for (i = 0; i < count; i++)
             put_string(b, token_text(r, i, buffer));
     }
@@ -114,25 +114,25 @@ static void build(builder *b, const recipe *r)
     }
     if (r->type_count != -2) {
         int count = r->type_count < 0 ? all : r->type_count;
-        put_array(b, "tokenizer.ggml.token_type", SPECDEC__GGUF_I32, count);
+        put_array(b, "tokenizer.ggml.token_type", SPECDEC_GGUF_I32, count);
         for (i = 0; i < count; i++)
             put_u32(b, (uint32_t)(i >= extra ? r->types[i - extra] : !spm ? 1 : i == 0 ? 2 : i < 3 ? 3 : 6));
     }
     if (r->merges) {
-        put_array(b, "tokenizer.ggml.merges", SPECDEC__GGUF_STRING, r->merge_count);
+        put_array(b, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, r->merge_count);
         for (i = 0; i < r->merge_count; i++)
             put_string(b, r->merges[i]);
     }
     if (r->id_key) {
-        put_key(b, r->id_key, SPECDEC__GGUF_I64);
+        put_key(b, r->id_key, SPECDEC_GGUF_I64);
         put_u64(b, (uint64_t)r->id);
     }
     if (r->no_space_prefix) {
-        put_key(b, "tokenizer.ggml.add_space_prefix", SPECDEC__GGUF_BOOL);
+        put_key(b, "tokenizer.ggml.add_space_prefix", SPECDEC_GGUF_BOOL);
         b->data[b->size++] = 0;
     }
     if (r->name) {
-        put_key(b, "general.name", SPECDEC__GGUF_STRING);
+        put_key(b, "general.name", SPECDEC_GGUF_STRING);
         put_string(b, r->name);
     }
     specdec__store_u32(b->data + 16, b->pairs);
@@ -142,14 +142,14 @@ static const char *const spm_tokens[] = {SPACE, "a", "b", "c", "ab", "abc", "bc"
                                          "aa", "aaaa",
                                          "<|im_end|>", "<tool>", "<tool>x", "a"};
 static const int spm_types[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 4, 3, 1};
-static const recipe spm_recipe = {"llama", NULL, spm_tokens, spm_types, 16, NULL, 0, -1, -1, -1, SPECDEC__GGUF_F32,
+static const recipe spm_recipe = {"llama", NULL, spm_tokens, spm_types, 16, NULL, 0, -1, -1, -1, SPECDEC_GGUF_F32,
                                   NULL, 0, 0, NULL};
 
 static const char *const uncut_tokens[] = {SPACE, "a", "b", "c", "a" SPACE, "ab", SPACE "b", "b" SPACE "b", SPACE SPACE,
                                            " "};
 static const int uncut_types[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 5};
 static const recipe uncut_recipe = {"llama", NULL, uncut_tokens, uncut_types, 10, NULL, 0, -1, -1, -1,
-                                    SPECDEC__GGUF_F32, NULL, 0, 0, NULL};
+                                    SPECDEC_GGUF_F32, NULL, 0, 0, NULL};
 
 static const char *const bpe_tokens[] = {"ab", "abc", "bc", "\304\240a", "\xc4\xa0\xc4\xa0", "aa", "<|endoftext|>",
                                          "<tool>",
@@ -159,7 +159,7 @@ static const char *const bpe_merges[] = {"b c", "a b", "a bc", "\xc4\xa0 a", "\x
                                          "x nothing",
                                          "a b", "", " "};
 static const recipe bpe_recipe = {"gpt2", "gpt-2", bpe_tokens, bpe_types, 11, bpe_merges, 11, -1, -2, -1,
-                                  SPECDEC__GGUF_F32, NULL, 0, 0, NULL};
+                                  SPECDEC_GGUF_F32, NULL, 0, 0, NULL};
 
 /* --- a vocabulary and its memory --- */
 
@@ -680,7 +680,7 @@ static void test_bad_files(void)
     CHECK_EQUAL_INT(outcome(&r, "scores"), SPECDEC_ERROR_FORMAT);
     r = spm_recipe, r.score_count = -2;
     CHECK_EQUAL_INT(outcome(&r, "scores"), SPECDEC_ERROR_FORMAT);
-    r = spm_recipe, r.score_type = SPECDEC__GGUF_I32;
+    r = spm_recipe, r.score_type = SPECDEC_GGUF_I32;
     CHECK_EQUAL_INT(outcome(&r, "scores"), SPECDEC_ERROR_FORMAT);
     r = spm_recipe, r.type_count = 258;
     CHECK_EQUAL_INT(outcome(&r, "token_type"), SPECDEC_ERROR_FORMAT);

@@ -407,8 +407,8 @@ static int32_t measure_decide_greedy(measure *m, measure_rates *r, const float *
     specdec_candidate own = {0, 0}, best[MEASURE_RANKS];
     int count, i;
 
-    specdec__sample_greedy(&m->e->kernels, target, m->vocab, 1, &own);
-    count = specdec__sample_greedy(&m->e->kernels, draft, m->shared, MEASURE_RANKS, best);
+    specdec__sample_greedy(m->e->kernels, target, m->vocab, 1, &own);
+    count = specdec__sample_greedy(m->e->kernels, draft, m->shared, MEASURE_RANKS, best);
     for (i = 0; i < MEASURE_RULES; i++)
         measure_count(r, (measure_rule)i, measure_find(best, count, own.token));
     r->decisions++;
