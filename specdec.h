@@ -93,6 +93,10 @@ extern "C" {
    SPECDEC_NO_CLOCK    no clock; all measured times are 0
    SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
    SPECDEC_FREESTANDING  the first three at once
+   SPECDEC_NO_SSE41, SPECDEC_NO_AVX2, SPECDEC_NO_AVXVNNI, SPECDEC_NO_AVX512, SPECDEC_NO_DOTPROD, SPECDEC_NO_I8MM
+                       without that instruction set: a processor that has it uses the best of the others
+   SPECDEC_TYPES(X)    the types of weights that are read besides F32, F16, BF16 and Q8_0, as a list:
+                       #define SPECDEC_TYPES(X) X(Q4_K) X(Q6_K). A model with others is refused. All of them
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
    SPECDEC_KERNELS_APART  without the kernels for AVX2 and AVX-512, which another file brings that defines SPECDEC_KERNELS
                        besides SPECDEC_IMPLEMENTATION: both compile side by side, each in some half of the time
@@ -1994,6 +1998,18 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
 #define SPECDEC__QUANT_NUMBER(number, name, ...) SPECDEC__TYPE_##name = number,
 enum { SPECDEC__QUANT_TYPES(SPECDEC__QUANT_NUMBER) SPECDEC__TYPE_COUNT };
 
+/* SPECDEC__HAS(name): was the type asked for? A constant, so that no machine code remains of the others. */
+#ifdef SPECDEC_TYPES
+#define SPECDEC__QUANT_WANT(name) | 1 << SPECDEC__TYPE_##name
+enum {
+    SPECDEC__QUANT_WANTED = 1 << SPECDEC__TYPE_F32 | 1 << SPECDEC__TYPE_F16 | 1 << SPECDEC__TYPE_BF16 |
+                            1 << SPECDEC__TYPE_Q8_0 SPECDEC_TYPES(SPECDEC__QUANT_WANT)
+};
+#else
+enum { SPECDEC__QUANT_WANTED = 0x7FFFFFFF };
+#endif
+#define SPECDEC__HAS(name) (SPECDEC__QUANT_WANTED >> SPECDEC__TYPE_##name & 1)
+
 #define SPECDEC__QUANT_BLOCK 256    /* elements of the largest block */
 #define SPECDEC__QUANT_GRANULES 16  /* scales of a block, at most */
 #define SPECDEC__QUANT_BYTES 210    /* bytes of a quantised block, at most */
@@ -2006,6 +2022,9 @@ typedef struct specdec__quant_field {
     unsigned char unit, count; /* 1, 2, 4 or SPECDEC__QUANT_BITS32; 0 ends the list */
 } specdec__quant_field;
 
+/* block (bytes) -> codes (block), scale and minimum (block / granule each; minimum untouched without has_minimum). */
+typedef void specdec__quant_decoder(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
+
 /* What is known of a type. Element i of a block is exactly scale[i / granule] * code[i] + minimum[i / granule]; the
    product never rounds, so it does not matter whether a compiler fuses it with the sum. */
 typedef struct specdec__quant_type {
@@ -2016,9 +2035,7 @@ typedef struct specdec__quant_type {
     uint16_t granule;   /* elements that share a scale, 16 or 32; 0 for plain floats */
     uint16_t bits;      /* of a code: it is in [0, 2^bits) with a minimum, else in [-2^bits / 2, 2^bits / 2) */
     uint16_t has_minimum; /* it has no more than 5 bits then */
-    /* block (bytes) -> codes (block), scale and minimum (block / granule each; minimum untouched without has_minimum).
-       NULL for plain floats. */
-    void (*decode)(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
+    specdec__quant_decoder *decode; /* NULL for plain floats, and for types that were left out */
     specdec__quant_field fields[SPECDEC__QUANT_FIELDS]; /* of a block, in order: see specdec__quant_interleave */
 } specdec__quant_type;
 
@@ -2990,7 +3007,8 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const 
 }
 
 #define SPECDEC__QUANT_ROW(number, name, block, bytes, granule, bits, has_minimum, decode, ...) \
-    {number, #name, block, bytes, granule, bits, has_minimum, decode, {__VA_ARGS__}},
+    {number, #name, block, bytes, granule, bits, has_minimum, \
+     SPECDEC__HAS(name) ? (specdec__quant_decoder *)(decode) : NULL, {__VA_ARGS__}},
 static const specdec__quant_type specdec__quant_types[] = {SPECDEC__QUANT_TYPES(SPECDEC__QUANT_ROW)};
 
 /* The row of a type number, or NULL when it is not read. */
@@ -3003,6 +3021,9 @@ static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find(uint32_t n
             return &specdec__quant_types[i];
     return NULL;
 }
+
+/* Was a type left out by SPECDEC_TYPES? */
+SPECDEC__INLINE int specdec__quant_left_out(const specdec__quant_type *type) { return type->granule && !type->decode; }
 
 /* Bytes of a tensor of so many elements in rows of row elements. SIZE_MAX when rows are no multiple of the block, or
    the size does not fit; 0 for unknown types. */
@@ -4234,8 +4255,7 @@ SPECDEC__SSE41_UNPACK(Q4_0, 32, 8, 1, specdec__sse41_codes_Q4_0(tile, blocks, pa
 SPECDEC__SSE41_UNPACK(Q4_K, 32, 0, 1, specdec__sse41_codes_Q4_K(tile, panel))
 SPECDEC__SSE41_UNPACK(Q6_K, 16, 32, 1, specdec__sse41_codes_Q6_K(tile, panel))
 SPECDEC__SSE41_UNPACK(Q8_0, 32, 0, 0, specdec__sse41_codes_Q8_0(tile, blocks, panel))
-SPECDEC__SSE41_UNPACK(32, 32, 0, 0, specdec__unpack_codes(type, tile, blocks, panel))
-SPECDEC__SSE41_UNPACK(16, 16, 0, 0, specdec__unpack_codes(type, tile, blocks, panel))
+SPECDEC__SSE41_UNPACK(any, type->granule, 0, 0, specdec__unpack_codes(type, tile, blocks, panel))
 #endif /* x86_64 */
 
 /* --- AVX2 with FMA and F16C, and AVX-VNNI ---------------------------------------------------------------------------- */
@@ -6748,50 +6768,110 @@ static void specdec__quant_try(int pairs, const specdec__pair *value, const spec
 }
 #endif
 
+/* --- which instruction sets are wanted ------------------------------------------------------------------------------ */
+
+#ifdef SPECDEC_NO_SSE41
+#define SPECDEC__WITH_SSE41 0
+#else
+#define SPECDEC__WITH_SSE41 1
+#endif
+#ifdef SPECDEC_NO_AVX2
+#define SPECDEC__WITH_AVX2 0
+#else
+#define SPECDEC__WITH_AVX2 1
+#endif
+#ifdef SPECDEC_NO_AVXVNNI
+#define SPECDEC__WITH_AVXVNNI 0
+#else
+#define SPECDEC__WITH_AVXVNNI 1
+#endif
+#ifdef SPECDEC_NO_AVX512
+#define SPECDEC__WITH_AVX512 0
+#else
+#define SPECDEC__WITH_AVX512 1
+#endif
+#ifdef SPECDEC_NO_DOTPROD
+#define SPECDEC__WITH_DOTPROD 0
+#else
+#define SPECDEC__WITH_DOTPROD 1
+#endif
+#ifdef SPECDEC_NO_I8MM
+#define SPECDEC__WITH_I8MM 0
+#else
+#define SPECDEC__WITH_I8MM 1
+#endif
+
 /* --- the tables ----------------------------------------------------------------------------------------------------- */
 
-/* table.what for all quantised types, by granule and minimum. */
-#define SPECDEC__GRANULE_KERNELS(table, what, name16, name16m, name32, name32m) \
-    do { \
-        int number; \
-        for (number = 0; number < SPECDEC__TYPE_COUNT; number++) { \
-            const specdec__quant_type *type = specdec__quant_find((uint32_t)number); \
-            if (type && type->granule == 16) \
-                (table)->what[number] = type->has_minimum ? name16m : name16; \
-            if (type && type->granule == 32) \
-                (table)->what[number] = type->has_minimum ? name32m : name32; \
-        } \
-    } while (0)
+/* Is any type of a granule, with or without minimums, asked for? */
+#define SPECDEC__GRANULE_ROW(number, name, block, bytes, granule, bits, minimum, ...) \
+    || (SPECDEC__HAS(name) && (granule) == SPECDEC__GRANULE && (minimum) == SPECDEC__MINIMUM)
+#define SPECDEC__GRANULE 16
+#define SPECDEC__MINIMUM 0
+enum { SPECDEC__HAS_16 = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
+#undef SPECDEC__MINIMUM
+#define SPECDEC__MINIMUM 1
+enum { SPECDEC__HAS_16M = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
+#undef SPECDEC__GRANULE
+#define SPECDEC__GRANULE 32
+enum { SPECDEC__HAS_32M = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
+#undef SPECDEC__GRANULE
+#undef SPECDEC__MINIMUM
+
+/* Enters one unpacker for all types. */
+static void specdec__kernels_all_types(specdec__kernels *table, specdec__unpack_function *unpack)
+{
+    const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
+
+    for (; type < end; type++)
+        table->unpack[type->number] = unpack;
+}
+
+/* Enters the dots of quantised types, by granule and minimum. */
+static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function *dot16, specdec__dot_function *dot16m,
+                                  specdec__dot_function *dot32, specdec__dot_function *dot32m)
+{
+    const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
+
+    for (; type < end; type++)
+        if (type->granule == 16)
+            table->dot[type->number] = type->has_minimum ? dot16m : dot16;
+        else if (type->granule == 32)
+            table->dot[type->number] = type->has_minimum ? dot32m : dot32;
+}
 
 #define SPECDEC__DOT_KERNELS(table, name) \
-    SPECDEC__GRANULE_KERNELS(table, dot, specdec__##name##_16, specdec__##name##_16m, specdec__##name##_32, specdec__##name##_32m)
+    specdec__kernels_dots(table, SPECDEC__HAS_16 ? specdec__##name##_16 : NULL, \
+                          SPECDEC__HAS_16M ? specdec__##name##_16m : NULL, specdec__##name##_32, \
+                          SPECDEC__HAS_32M ? specdec__##name##_32m : NULL)
 
 /* Any type is unpacked by its decoder, but for those that have something faster: an unpacker of their own, or a kernel that
    multiplies without a panel. */
-#define SPECDEC__X86_ENTRY(isa, number) table->unpack[SPECDEC__TYPE_##number] = specdec__##isa##_unpack_##number;
+#define SPECDEC__ENTRY(member, number, function) table->member[SPECDEC__TYPE_##number] = SPECDEC__HAS(number) ? function : NULL
+#define SPECDEC__X86_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_##number);
 #define SPECDEC__X86_KERNELS(table, isa, unpack_isa) \
     do { \
-        SPECDEC__GRANULE_KERNELS(table, unpack, specdec__##unpack_isa##_unpack_any, specdec__##unpack_isa##_unpack_any, \
-                                 specdec__##unpack_isa##_unpack_any, specdec__##unpack_isa##_unpack_any); \
-        (table)->multiply[SPECDEC__TYPE_Q4_0] = specdec__##isa##_multiply_Q4_0; \
-        (table)->multiply[SPECDEC__TYPE_Q8_0] = specdec__##isa##_multiply_Q8_0; \
-        (table)->multiply[SPECDEC__TYPE_Q4_K] = specdec__##isa##_multiply_Q4_K; \
-        (table)->multiply[SPECDEC__TYPE_Q6_K] = specdec__##isa##_multiply_Q6_K; \
-        (table)->unpack[SPECDEC__TYPE_IQ2_XS] = specdec__##unpack_isa##_unpack_grid; \
-        (table)->unpack[SPECDEC__TYPE_IQ2_S] = specdec__##unpack_isa##_unpack_grid; \
-        (table)->unpack[SPECDEC__TYPE_IQ3_XXS] = specdec__##unpack_isa##_unpack_grid; \
-        (table)->unpack[SPECDEC__TYPE_IQ3_S] = specdec__##unpack_isa##_unpack_grid; \
+        specdec__kernels_all_types(table, specdec__##unpack_isa##_unpack_any); \
+        SPECDEC__ENTRY(multiply, Q4_0, specdec__##isa##_multiply_Q4_0); \
+        SPECDEC__ENTRY(multiply, Q8_0, specdec__##isa##_multiply_Q8_0); \
+        SPECDEC__ENTRY(multiply, Q4_K, specdec__##isa##_multiply_Q4_K); \
+        SPECDEC__ENTRY(multiply, Q6_K, specdec__##isa##_multiply_Q6_K); \
+        SPECDEC__ENTRY(unpack, IQ2_XS, specdec__##unpack_isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ2_S, specdec__##unpack_isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ3_XXS, specdec__##unpack_isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ3_S, specdec__##unpack_isa##_unpack_grid); \
         SPECDEC__X86_UNPACKED(SPECDEC__X86_ENTRY, unpack_isa) \
     } while (0)
 
 #define SPECDEC__AVX2_KERNELS(table, isa) \
     do { \
-        SPECDEC__FLOAT_KERNELS(avx2); \
-        SPECDEC__GRANULE_KERNELS(table, dot, specdec__##isa##_dot_16_signed, specdec__##isa##_dot_16m, \
-                                 specdec__##isa##_dot_32_signed, specdec__##isa##_dot_32m); \
         SPECDEC__X86_KERNELS(table, isa, avx2); \
-        (table)->dot[SPECDEC__TYPE_Q5_0] = specdec__##isa##_dot_32; /* of unsigned codes, as they are unpacked */ \
-        (table)->dot[SPECDEC__TYPE_Q3_K] = specdec__##isa##_dot_16; \
+        SPECDEC__FLOAT_KERNELS(avx2); \
+        specdec__kernels_dots(table, SPECDEC__HAS_16 ? specdec__##isa##_dot_16_signed : NULL, \
+                              SPECDEC__HAS_16M ? specdec__##isa##_dot_16m : NULL, specdec__##isa##_dot_32_signed, \
+                              SPECDEC__HAS_32M ? specdec__##isa##_dot_32m : NULL); \
+        SPECDEC__ENTRY(dot, Q5_0, specdec__##isa##_dot_32); /* of unsigned codes, as they are unpacked */ \
+        SPECDEC__ENTRY(dot, Q3_K, specdec__##isa##_dot_16); \
         (table)->name = #isa; \
     } while (0)
 
@@ -6836,15 +6916,6 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
     }
 }
 
-static void specdec__kernels_all_types(specdec__kernels *table, specdec__unpack_function *unpack)
-{
-    int i;
-
-    for (i = 0; i < SPECDEC__TYPE_COUNT; i++)
-        if (specdec__quant_find((uint32_t)i))
-            table->unpack[i] = unpack;
-}
-
 static void specdec__kernels_scalar(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__unpack_codes);
@@ -6857,16 +6928,16 @@ static int specdec__cpu_always(void) { return 1; }
 #ifdef SPECDEC__AVX512
 static void specdec__kernels_sse41(specdec__kernels *table)
 {
+    specdec__kernels_all_types(table, specdec__sse41_unpack_any);
     SPECDEC__FLOAT_KERNELS(sse41);
-    SPECDEC__GRANULE_KERNELS(table, unpack, specdec__sse41_unpack_16, specdec__sse41_unpack_16, specdec__sse41_unpack_32, specdec__sse41_unpack_32);
     SPECDEC__DOT_KERNELS(table, sse41_dot);
-    table->unpack[SPECDEC__TYPE_Q4_0] = specdec__sse41_unpack_Q4_0;
-    table->unpack[SPECDEC__TYPE_Q4_K] = specdec__sse41_unpack_Q4_K;
-    table->unpack[SPECDEC__TYPE_Q6_K] = specdec__sse41_unpack_Q6_K;
-    table->unpack[SPECDEC__TYPE_Q8_0] = specdec__sse41_unpack_Q8_0;
-    table->dot[SPECDEC__TYPE_Q4_0] = specdec__sse41_dot_4bit;
-    table->dot[SPECDEC__TYPE_Q4_K] = specdec__sse41_dot_4bitm;
-    table->dot[SPECDEC__TYPE_Q6_K] = specdec__sse41_dot_6bit;
+    SPECDEC__ENTRY(unpack, Q4_0, specdec__sse41_unpack_Q4_0);
+    SPECDEC__ENTRY(unpack, Q4_K, specdec__sse41_unpack_Q4_K);
+    SPECDEC__ENTRY(unpack, Q6_K, specdec__sse41_unpack_Q6_K);
+    SPECDEC__ENTRY(unpack, Q8_0, specdec__sse41_unpack_Q8_0);
+    SPECDEC__ENTRY(dot, Q4_0, specdec__sse41_dot_4bit);
+    SPECDEC__ENTRY(dot, Q4_K, specdec__sse41_dot_4bitm);
+    SPECDEC__ENTRY(dot, Q6_K, specdec__sse41_dot_6bit);
 }
 
 SPECDEC__TABLE void specdec__kernels_avx2(specdec__kernels *table);
@@ -6878,21 +6949,27 @@ SPECDEC__TABLE void specdec__kernels_avxvnni(specdec__kernels *table);
 #ifndef SPECDEC_KERNELS_APART
 void specdec__kernels_avx2(specdec__kernels *table)
 {
+    if (!SPECDEC__WITH_AVX2)
+        return;
     SPECDEC__AVX2_KERNELS(table, avx2);
 }
 
 #ifdef SPECDEC__AVXVNNI
 void specdec__kernels_avxvnni(specdec__kernels *table)
 {
+    if (!SPECDEC__WITH_AVXVNNI)
+        return;
     SPECDEC__AVX2_KERNELS(table, avxvnni);
 }
 #endif
 
 void specdec__kernels_avx512(specdec__kernels *table)
 {
+    if (!SPECDEC__WITH_AVX512)
+        return;
+    SPECDEC__X86_KERNELS(table, avx512, avx512);
     SPECDEC__FLOAT_KERNELS(avx512);
     SPECDEC__DOT_KERNELS(table, avx512_dot);
-    SPECDEC__X86_KERNELS(table, avx512, avx512);
 }
 #endif
 
@@ -6955,16 +7032,16 @@ static int specdec__cpu_avx512(void)
 #ifdef SPECDEC__NEON
 #define SPECDEC__NEON_UNPACK_TABLE(table, isa) \
     do { \
-        (table)->unpack[SPECDEC__TYPE_Q4_0] = specdec__##isa##_unpack_q4_0; \
-        (table)->unpack[SPECDEC__TYPE_Q4_1] = specdec__##isa##_unpack_q4_1; \
-        (table)->unpack[SPECDEC__TYPE_Q5_0] = specdec__##isa##_unpack_q5_0; \
-        (table)->unpack[SPECDEC__TYPE_Q5_1] = specdec__##isa##_unpack_q5_1; \
-        (table)->unpack[SPECDEC__TYPE_Q8_0] = specdec__##isa##_unpack_q8_0; \
-        (table)->unpack[SPECDEC__TYPE_Q4_K] = specdec__##isa##_unpack_q4_k; \
-        (table)->unpack[SPECDEC__TYPE_Q5_K] = specdec__##isa##_unpack_q5_k; \
-        (table)->unpack[SPECDEC__TYPE_Q6_K] = specdec__##isa##_unpack_q6_k; \
-        (table)->unpack[SPECDEC__TYPE_IQ4_NL] = specdec__##isa##_unpack_iq4_nl; \
-        (table)->unpack[SPECDEC__TYPE_IQ4_XS] = specdec__##isa##_unpack_iq4_xs; \
+        SPECDEC__ENTRY(unpack, Q4_0, specdec__##isa##_unpack_q4_0); \
+        SPECDEC__ENTRY(unpack, Q4_1, specdec__##isa##_unpack_q4_1); \
+        SPECDEC__ENTRY(unpack, Q5_0, specdec__##isa##_unpack_q5_0); \
+        SPECDEC__ENTRY(unpack, Q5_1, specdec__##isa##_unpack_q5_1); \
+        SPECDEC__ENTRY(unpack, Q8_0, specdec__##isa##_unpack_q8_0); \
+        SPECDEC__ENTRY(unpack, Q4_K, specdec__##isa##_unpack_q4_k); \
+        SPECDEC__ENTRY(unpack, Q5_K, specdec__##isa##_unpack_q5_k); \
+        SPECDEC__ENTRY(unpack, Q6_K, specdec__##isa##_unpack_q6_k); \
+        SPECDEC__ENTRY(unpack, IQ4_NL, specdec__##isa##_unpack_iq4_nl); \
+        SPECDEC__ENTRY(unpack, IQ4_XS, specdec__##isa##_unpack_iq4_xs); \
     } while (0)
 
 static void specdec__kernels_neon(specdec__kernels *table)
@@ -7011,25 +7088,27 @@ static int specdec__cpu_i8mm(void)
 }
 #endif
 
-/* Instruction sets from the plainest to the best. */
+typedef void specdec__fill_function(specdec__kernels *table);
+
+/* Instruction sets from the plainest to the best. fill is NULL where one was left out: nothing of it remains then. */
 static const struct specdec__isa {
     const char *name;
     int (*present)(void);
-    void (*fill)(specdec__kernels *table);
+    specdec__fill_function *fill;
 } specdec__isas[] = {
     {"scalar", specdec__cpu_always, specdec__kernels_scalar},
 #ifdef SPECDEC__AVX512
-    {"sse41", specdec__cpu_sse41, specdec__kernels_sse41},
-    {"avx2", specdec__cpu_avx2, specdec__kernels_avx2},
+    {"sse41", specdec__cpu_sse41, SPECDEC__WITH_SSE41 ? specdec__kernels_sse41 : NULL},
+    {"avx2", specdec__cpu_avx2, SPECDEC__WITH_AVX2 ? specdec__kernels_avx2 : NULL},
 #ifdef SPECDEC__AVXVNNI
-    {"avxvnni", specdec__cpu_avxvnni, specdec__kernels_avxvnni},
+    {"avxvnni", specdec__cpu_avxvnni, SPECDEC__WITH_AVXVNNI ? specdec__kernels_avxvnni : NULL},
 #endif
-    {"avx512", specdec__cpu_avx512, specdec__kernels_avx512},
+    {"avx512", specdec__cpu_avx512, SPECDEC__WITH_AVX512 ? specdec__kernels_avx512 : NULL},
 #endif
 #ifdef SPECDEC__NEON
     {"neon", specdec__cpu_always, specdec__kernels_neon},
-    {"dotprod", specdec__cpu_dotprod, specdec__kernels_dotprod},
-    {"i8mm", specdec__cpu_i8mm, specdec__kernels_i8mm},
+    {"dotprod", specdec__cpu_dotprod, SPECDEC__WITH_DOTPROD ? specdec__kernels_dotprod : NULL},
+    {"i8mm", specdec__cpu_i8mm, SPECDEC__WITH_I8MM ? specdec__kernels_i8mm : NULL},
 #endif
 };
 
@@ -7039,7 +7118,7 @@ static specdec_result specdec__kernels_init(specdec__kernels *table, const char 
     int i;
 
     for (i = (int)SPECDEC__COUNT(specdec__isas) - 1; i >= 0; i--)
-        if ((!name || strcmp(name, specdec__isas[i].name) == 0) && specdec__isas[i].present()) {
+        if (specdec__isas[i].fill && (!name || strcmp(name, specdec__isas[i].name) == 0) && specdec__isas[i].present()) {
             memset(table, 0, sizeof *table);
             specdec__isas[i].fill(table);
             return SPECDEC_OK;
@@ -9496,6 +9575,9 @@ static specdec_result specdec__model_matrix(const specdec__model *m, const char 
     out->type = specdec__quant_find(t.type);
     if (!out->type)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s is of type %u, which is not read", name, t.type);
+    if (specdec__quant_left_out(out->type))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build",
+                             name, out->type->name);
     if (t.dimensions != 2 || t.shape[0] != (uint64_t)columns || t.shape[1] != (uint64_t)rows)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu, it should be %d x %d", name,
                              (unsigned long long)t.shape[0], (unsigned long long)t.shape[1], columns, rows);
