@@ -97,6 +97,10 @@ extern "C" {
                        without that instruction set: a processor that has it uses the best of the others
    SPECDEC_TYPES(X)    the types of weights that are read besides F32, F16, BF16 and Q8_0, as a list:
                        #define SPECDEC_TYPES(X) X(Q4_K) X(Q6_K). A model with others is refused. All of them
+   SPECDEC_NO_SPM      without the tokenizer of SentencePiece (tokenizer.ggml.model "llama"): models that need it are refused
+   SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
+   SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
+   SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is silent; 11 KB less
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
    SPECDEC_KERNELS_APART  without the kernels for AVX2 and AVX-512, which another file brings that defines SPECDEC_KERNELS
                        besides SPECDEC_IMPLEMENTATION: both compile side by side, each in some half of the time
@@ -822,6 +826,13 @@ extern "C" {
 #define SPECDEC__STATIC_ASSERT(name, condition) typedef char specdec__static_assert_##name[(condition) ? 1 : -1] SPECDEC__UNUSED
 #define SPECDEC__CACHE_LINE 64
 
+/* Whether rules of verification are there that need distributions: all but coupled and greedy. */
+#ifdef SPECDEC_NO_VERIFIERS
+#define SPECDEC__VERIFIERS 0
+#else
+#define SPECDEC__VERIFIERS 1
+#endif
+
 /* The checker of formats: gcc for Windows has one of its own for "printf" that knows no %zu. */
 #if defined(__clang__)
 #define SPECDEC__PRINTF printf
@@ -1084,7 +1095,7 @@ static void specdec__write_number(specdec__writer *w, unsigned long long value, 
 }
 
 /* The part of printf that error texts need: %s %.*s %d %u %zu %llu %%. Control bytes print as '?'. */
-static void specdec__write_format(specdec__writer *w, const char *format, va_list arguments)
+static SPECDEC__UNUSED void specdec__write_format(specdec__writer *w, const char *format, va_list arguments)
 {
     for (; *format; format++) {
         const char *percent = strchr(format, '%');
@@ -1117,6 +1128,26 @@ static void specdec__write_format(specdec__writer *w, const char *format, va_lis
     }
 }
 
+#ifdef SPECDEC_NO_ERROR_TEXTS
+/* Notes a code alone. */
+static SPECDEC__UNUSED specdec_result specdec__fail_plainly(specdec_error *error, specdec_result code)
+{
+    if (error) {
+        error->code = code;
+        error->text[0] = 0;
+    }
+    return code;
+}
+
+/* What would have been formatted is compiled and checked, but never called. */
+static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 1, 2))) void specdec__fail_words(const char *format, ...)
+{
+    (void)format;
+}
+
+#define specdec__tell(hooks, ...) ((void)(0 ? specdec__fail_words(__VA_ARGS__) : (void)(hooks)))
+#define specdec__fail(error, code, ...) ((void)(0 ? specdec__fail_words(__VA_ARGS__) : (void)0), specdec__fail_plainly((error), (code)))
+#else
 /* Notes what went wrong and returns code, so that a check reads `return specdec__fail(...)`. error may be NULL. */
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 3, 4))) specdec_result
 specdec__fail(specdec_error *error, specdec_result code, const char *format, ...)
@@ -1138,19 +1169,17 @@ static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 2, 3))) void
 specdec__tell(const specdec_hooks *hooks, const char *format, ...)
 {
     char line[160];
-    specdec__writer w;
+    specdec__writer w = specdec__writer_to(line, sizeof line);
     va_list arguments;
 
     if (!hooks->log)
         return;
-    w.text = line;
-    w.size = sizeof line;
-    w.used = 0;
     va_start(arguments, format);
     specdec__write_format(&w, format, arguments);
     va_end(arguments);
     hooks->log(hooks->user_data, line);
 }
+#endif
 
 /* ======================================================================================================================
  * >>os (private): clock, file mapping, threads, atomics, parking; the only #ifdefs on operating systems. May call: >>base
@@ -7533,6 +7562,19 @@ enum {
     SPECDEC__VOCAB_BPE  /* "gpt2": byte-level BPE, lowest merge rank first */
 };
 
+#if defined(SPECDEC_NO_SPM) && defined(SPECDEC_NO_BPE)
+#error "specdec.h: SPECDEC_NO_SPM and SPECDEC_NO_BPE together leave no tokenizer."
+#endif
+
+/* Which of the two it is. A build without one of them knows: the compiler then leaves out what only that one needs. */
+#if defined(SPECDEC_NO_SPM)
+#define SPECDEC__VOCAB_IS_BPE(model) ((void)(model), 1)
+#elif defined(SPECDEC_NO_BPE)
+#define SPECDEC__VOCAB_IS_BPE(model) ((void)(model), 0)
+#else
+#define SPECDEC__VOCAB_IS_BPE(model) ((model) == SPECDEC__VOCAB_BPE)
+#endif
+
 /* Token types as tokenizer.ggml.token_type has them. */
 enum {
     SPECDEC__TOKEN_UNDEFINED, SPECDEC__TOKEN_NORMAL, SPECDEC__TOKEN_UNKNOWN, SPECDEC__TOKEN_CONTROL,
@@ -7618,7 +7660,7 @@ static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec_
         return SPECDEC__TOKEN_CONTROL;
     if (i == v->unknown)
         return SPECDEC__TOKEN_UNKNOWN;
-    if (v->model == SPECDEC__VOCAB_SPM && specdec__vocab_byte_of(text) >= 0)
+    if (!SPECDEC__VOCAB_IS_BPE(v->model) && specdec__vocab_byte_of(text) >= 0)
         return SPECDEC__TOKEN_BYTE;
     return SPECDEC__TOKEN_NORMAL;
 }
@@ -7811,7 +7853,7 @@ SPECDEC__INLINE size_t specdec__text_spell(int model, unsigned char byte, unsign
 {
     uint32_t code = byte;
 
-    if (model == SPECDEC__VOCAB_SPM) {
+    if (!SPECDEC__VOCAB_IS_BPE(model)) {
         out[0] = byte == ' ' ? 0xe2 : byte;
         out[1] = 0x96;
         out[2] = 0x81;
@@ -8173,7 +8215,13 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                              "the file has no vocabulary: tokenizer.ggml.model is missing");
     v->bos = v->eos = v->eot = v->eom = v->unknown = -1;
-    if (specdec__bytes_are(model, "llama")) {
+#if defined(SPECDEC_NO_SPM) || defined(SPECDEC_NO_BPE)
+    if (specdec__bytes_are(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.model is %.*s, which %s leaves out of this build",
+                             (int)model.size, (const char *)model.data,
+                             SPECDEC__VOCAB_IS_BPE(0) ? "SPECDEC_NO_SPM" : "SPECDEC_NO_BPE");
+#endif
+    if (!SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_SPM) && specdec__bytes_are(model, "llama")) {
         v->model = SPECDEC__VOCAB_SPM;
         v->unknown = 0;
         v->bos = 1;
@@ -8181,7 +8229,7 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
         v->add_bos = v->add_space_prefix = 1;
         return SPECDEC_OK;
     }
-    if (!specdec__bytes_are(model, "gpt2"))
+    if (!SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) || !specdec__bytes_are(model, "gpt2"))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.model is %.*s (llama and gpt2 are read)",
                              (int)(model.size < 64 ? model.size : 64), (const char *)model.data);
     v->model = SPECDEC__VOCAB_BPE;
@@ -8277,7 +8325,7 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tokenizer.ggml.token_type has %llu items for %u tokens",
                              (unsigned long long)source->types.count, v->count);
     v->types = source->types.items;
-    if (v->model == SPECDEC__VOCAB_BPE) {
+    if (SPECDEC__VOCAB_IS_BPE(v->model)) {
         if (!source->merges.items || source->merges.count > SPECDEC__VOCAB_MAX_TOKENS)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tokenizer.ggml.merges is %s",
                                  source->merges.items ? "impossibly long" : "missing");
@@ -8316,7 +8364,7 @@ static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes te
 {
     specdec__text_character c;
 
-    if (v->model == SPECDEC__VOCAB_SPM)
+    if (!SPECDEC__VOCAB_IS_BPE(v->model))
         return specdec__vocab_byte_of(text);
     c = specdec__text_character_at(text.data, text.size, 0);
     return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
@@ -8358,7 +8406,7 @@ static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *are
     v->text_at = SPECDEC__TAKE(arena, uint32_t, v->count);
     v->slots = SPECDEC__TAKE(arena, uint32_t, v->slot_mask + 1);
     v->specials = SPECDEC__TAKE(arena, uint32_t, v->special_count);
-    if (v->model == SPECDEC__VOCAB_BPE) {
+    if (SPECDEC__VOCAB_IS_BPE(v->model)) {
         v->merge_mask = specdec__vocab_mask(v->merge_count);
         v->merges = SPECDEC__TAKE(arena, uint32_t, (size_t)v->merge_count * 2);
         v->merge_slots = SPECDEC__TAKE(arena, uint32_t, v->merge_mask + 1);
@@ -8390,7 +8438,7 @@ static void specdec__vocab_index_tokens(specdec__vocab *v)
         if (text.size && specdec__vocab_is_special(type))
             v->specials[specials++] = id;
         if (!text.size || type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL ||
-            (type == SPECDEC__TOKEN_BYTE && v->model == SPECDEC__VOCAB_SPM) ||
+            (type == SPECDEC__TOKEN_BYTE && !SPECDEC__VOCAB_IS_BPE(v->model)) ||
             specdec__vocab_find_spelled(v, text, NULL) >= 0)
             continue;
         slot = specdec__vocab_hash_end(specdec__vocab_hash(0, text)) & v->slot_mask;
@@ -8515,7 +8563,7 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     specdec__vocab_index_tokens(v);
     specdec__vocab_sort_specials(v);
     specdec__vocab_find_ends(v);
-    if (v->model == SPECDEC__VOCAB_BPE)
+    if (SPECDEC__VOCAB_IS_BPE(v->model))
         specdec__vocab_index_merges(v, &source.merges);
     return SPECDEC_OK;
 }
@@ -8570,7 +8618,7 @@ static size_t specdec__text_stretch(const specdec__vocab *v, const unsigned char
     size_t at = 0;
     int was_space = 1;
 
-    if (v->model == SPECDEC__VOCAB_BPE)
+    if (SPECDEC__VOCAB_IS_BPE(v->model))
         return v->words->word(text, length, v->words->digits);
     if (!v->cuts_at_space)
         return length;
@@ -8631,7 +8679,7 @@ static uint32_t specdec__text_pair_key(const specdec__text_merger *m, size_t at)
 
     if (next >= m->run.length)
         return SPECDEC__TEXT_NONE;
-    if (m->v->model == SPECDEC__VOCAB_BPE) {
+    if (SPECDEC__VOCAB_IS_BPE(m->v->model)) {
         if (m->token[at] == SPECDEC__TEXT_NONE || m->token[next] == SPECDEC__TEXT_NONE)
             return SPECDEC__TEXT_NONE;
         return specdec__vocab_rank(m->v, m->token[at], m->token[next]);
@@ -8678,7 +8726,7 @@ static void specdec__text_first_symbols(specdec__text_merger *m)
         unsigned char byte = specdec__text_run_byte(&m->run, at);
         int32_t id;
 
-        if (m->v->model == SPECDEC__VOCAB_BPE) {
+        if (SPECDEC__VOCAB_IS_BPE(m->v->model)) {
             id = m->v->byte_token[byte];
         } else {
             if (byte >= 0x80) {
@@ -8726,7 +8774,7 @@ static void specdec__text_merge(specdec__text_merger *m)
 static void specdec__text_emit_bytes(const specdec__text_merger *m, size_t at, specdec__text_sink *sink)
 {
     unsigned char spelled[3];
-    size_t i, j, size, known = 1, bpe = m->v->model == SPECDEC__VOCAB_BPE;
+    size_t i, j, size, known = 1, bpe = SPECDEC__VOCAB_IS_BPE(m->v->model);
     int pass;
 
     for (pass = 0; pass < 2 && known; pass++)
@@ -8866,7 +8914,7 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
         if (at == frame->end) {
             depth--;
         } else if (frame->special == v->special_count) {
-            size_t prefix = v->model == SPECDEC__VOCAB_SPM && v->add_space_prefix && after_special;
+            size_t prefix = !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix && after_special;
             specdec_result result =
                 specdec__text_tokenize_plain(v, text + at, frame->end - at, prefix, sink, scratch + 2 * depth,
                                              (room - depth) * sizeof *frames, error);
@@ -8950,7 +8998,7 @@ static size_t specdec__text_unspell(int model, specdec__bytes text, unsigned cha
         size_t size = 1, i;
         int byte = -1;
 
-        if (model == SPECDEC__VOCAB_SPM) {
+        if (!SPECDEC__VOCAB_IS_BPE(model)) {
             if (text.size - at >= 3 && memcmp(text.data + at, "\xe2\x96\x81", 3) == 0) {
                 byte = ' ';
                 size = 3;
@@ -9050,7 +9098,7 @@ static SPECDEC__UNUSED specdec_result specdec__text_stream_push(specdec__text_st
     if (result)
         return result;
     type = specdec__vocab_type(v, (uint32_t)id);
-    if (stream->drop_space && v->model == SPECDEC__VOCAB_SPM && v->add_space_prefix && count && out[held] == ' ' &&
+    if (stream->drop_space && !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix && count && out[held] == ' ' &&
         !specdec__vocab_is_special(type) && type != SPECDEC__TOKEN_BYTE)
         memmove(out + held, out + held + 1, --count);
     stream->drop_space = specdec__vocab_is_special(type);
@@ -12537,6 +12585,23 @@ specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const do
  * May call: >>base >>kernel >>sample >>tree
  * ====================================================================================================================== */
 
+static void specdec__verify_take(specdec_verdict *verdict, int child, int32_t token)
+{
+    verdict->child = child;
+    verdict->token = token;
+}
+
+void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int child_count, int32_t token)
+{
+    int i;
+
+    specdec__verify_take(verdict, -1, token);
+    for (i = 0; i < child_count && verdict->child < 0; i++)
+        if (children[i] == token)
+            verdict->child = i;
+}
+
+#if SPECDEC__VERIFIERS
 /* What is left of target P and draft Q after some children were rejected. Nothing is ever written back: the residual of
    token x is max(P[x] - draft_share * Q[x] - uniform_share, 0), since max(max(a - b, 0) - c, 0) = max(a - b - c, 0) for
    b, c >= 0. */
@@ -12703,12 +12768,6 @@ static int specdec__verify_accept(const specdec__verify_state *state, int32_t to
     return uniform * weight * state->target_total < specdec__verify_residual(state, token) * state->draft_total;
 }
 
-static void specdec__verify_take(specdec_verdict *verdict, int child, int32_t token)
-{
-    verdict->child = child;
-    verdict->token = token;
-}
-
 /* Sequoia's rule for children drawn without replacement: Chen et al. 2024, arXiv 2402.12374, algorithm 1. Children that
    the draft could not have drawn are passed over. */
 static void specdec__verify_sequoia(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict)
@@ -12864,16 +12923,6 @@ static void specdec__verify_spectr(specdec__residuals_function *residuals, const
         &state, rho, beta > 0.0 ? specdec__verify_any(beta, choice->child_count) / beta : 0.0);
 }
 
-void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int child_count, int32_t token)
-{
-    int i;
-
-    specdec__verify_take(verdict, -1, token);
-    for (i = 0; i < child_count && verdict->child < 0; i++)
-        if (children[i] == token)
-            verdict->child = i;
-}
-
 /* The target draws for itself; a child that equals its token is accepted. */
 static void specdec__verify_top_k(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict)
 {
@@ -12886,6 +12935,11 @@ static void specdec__verify_top_k(specdec__residuals_function *residuals, const 
     specdec_verify_match(verdict, choice->children, choice->child_count,
                          specdec__verify_draw(&state, specdec_uniform_next(choice->random)));
 }
+
+#define SPECDEC__VERIFIER(name) specdec__verify_##name
+#else
+#define SPECDEC__VERIFIER(name) NULL /* left out */
+#endif
 
 /* The target's most probable token; of equals the lowest. */
 static void specdec__verify_greedy(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict)
@@ -12904,11 +12958,11 @@ static const struct specdec__verify_rule {
     void (*verify)(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict);
     int needs_draft, needs_random;
 } specdec__verify_rules[SPECDEC_RULE_COUNT] = {
-    {NULL, 0, 0},                      /* SPECDEC_RULE_COUPLED: specdec_verify_match */
-    {specdec__verify_sequoia, 1, 1},   /* SPECDEC_RULE_SEQUOIA */
-    {specdec__verify_specinfer, 1, 1}, /* SPECDEC_RULE_SPECINFER */
-    {specdec__verify_spectr, 1, 1},    /* SPECDEC_RULE_SPECTR */
-    {specdec__verify_top_k, 0, 1},     /* SPECDEC_RULE_TOP_K */
+    {NULL, 0, 0},                         /* SPECDEC_RULE_COUPLED: specdec_verify_match */
+    {SPECDEC__VERIFIER(sequoia), 1, 1},   /* SPECDEC_RULE_SEQUOIA */
+    {SPECDEC__VERIFIER(specinfer), 1, 1}, /* SPECDEC_RULE_SPECINFER */
+    {SPECDEC__VERIFIER(spectr), 1, 1},    /* SPECDEC_RULE_SPECTR */
+    {SPECDEC__VERIFIER(top_k), 0, 1},     /* SPECDEC_RULE_TOP_K */
     {specdec__verify_greedy, 0, 0},    /* SPECDEC_RULE_GREEDY */
 };
 
@@ -12947,12 +13001,14 @@ specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, s
     specdec_result result;
     int i;
 
-    if ((int)rule < 0 || (int)rule >= SPECDEC_RULE_COUNT || !specdec__verify_rules[rule].verify || !choice || !verdict)
+    if ((int)rule <= SPECDEC_RULE_COUPLED || (int)rule >= SPECDEC_RULE_COUNT || !choice || !verdict)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "verifying needs a rule that decides by distributions, a choice and a verdict");
     if (!choice->target || choice->vocab < 1 || choice->child_count < 0 || (choice->child_count && !choice->children))
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "verifying needs the target's probabilities of at least one token, and the children");
+    if (!specdec__verify_rules[rule].verify)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "SPECDEC_NO_VERIFIERS leaves this rule out of this build");
     if (!choice->random && specdec__verify_rules[rule].needs_random)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this rule needs a source of uniform numbers");
     for (i = 0; i < choice->child_count; i++)
@@ -13652,7 +13708,7 @@ static void specdec__draft_children(specdec__draft_model *m, const specdec__prop
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         count++;
     found = specdec__min_int(count, SPECDEC__MAX_CHILDREN);
-    found = p->rule == SPECDEC_RULE_COUPLED ? specdec__choose(&m->chooser, logits, m->vocab, p->text, length, found, best)
+    found = !SPECDEC__VERIFIERS || p->rule == SPECDEC_RULE_COUPLED ? specdec__choose(&m->chooser, logits, m->vocab, p->text, length, found, best)
                                           : specdec__draft_draw(m, p, node, logits, length, found, best);
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         p->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
@@ -14320,6 +14376,8 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting %d is not known", (int)c->drafting);
     if ((int)c->rule < 0 || c->rule >= SPECDEC_RULE_GREEDY)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rule %d is not known (greedy is temperature 0)", (int)c->rule);
+    if (!SPECDEC__VERIFIERS && c->rule != SPECDEC_RULE_COUPLED)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "rule %d is left out of this build by SPECDEC_NO_VERIFIERS", (int)c->rule);
     if ((int)c->policy < 0 || c->policy >= SPECDEC_POLICY_COUNT)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "policy %d is not known", (int)c->policy);
     if (c->tree_size < 0 || c->tree_size == 1 || c->tree_size > SPECDEC__MAX_TREE)
@@ -14924,7 +14982,7 @@ static specdec_result specdec__engine_decide(void *engine, int node, const int32
     specdec_candidate best;
 
     best.token = 0;
-    if (specdec__engine_rule(e) == SPECDEC_RULE_COUPLED) {
+    if (!SPECDEC__VERIFIERS || specdec__engine_rule(e) == SPECDEC_RULE_COUPLED) {
         specdec__choose(&e->chooser, logits, vocab, e->text, e->count, 1, &best);
         specdec_verify_match(verdict, children, count, best.token);
     } else {
