@@ -30,12 +30,11 @@ help:
 
 # --- programs ---------------------------------------------------------------------------------------------------------
 
-# A source that names SPECDEC_IMPLEMENTATION has the header inside, as it may call private functions; unused ones are
-# left out. All others share build/specdec.o and build/kernels.o, two halves that compile side by side.
-SOURCES = $(wildcard examples/*.c tools/*.c tests/test_*.c)
-WHOLE = $(shell grep -l SPECDEC_IMPLEMENTATION $(SOURCES))
-SHARING = $(patsubst %.c,$(BUILD)/%$(EXE),$(notdir $(filter-out $(WHOLE),$(SOURCES))))
-LINK = $(COMPILE) -DSPECDEC_STATIC -o $@ $< $(LDFLAGS)
+# Programs, and tests of public functions, share build/specdec.o and build/kernels.o: two halves of the header that compile
+# side by side. A source that names SPECDEC_IMPLEMENTATION has it inside; functions that it does not use are left out.
+ALONE = $(patsubst %.c,$(BUILD)/%$(EXE),$(notdir $(shell grep -l SPECDEC_IMPLEMENTATION examples/*.c tools/*.c tests/test_*.c)))
+SHARING = $(filter-out $(ALONE),$(PROGRAMS:%=$(BUILD)/%) $(TESTS))
+LINK = $(COMPILE) -o $@ $< $(OBJECTS) $(LDFLAGS)
 
 $(BUILD):
 	@mkdir -p $@
@@ -49,7 +48,7 @@ $(OBJECTS): specdec.h | $(BUILD)
 	@echo '#include "specdec.h"' | $(COMPILE) -DSPECDEC_IMPLEMENTATION $(HALF) -x c -c -o $@ -
 
 $(SHARING): $(OBJECTS)
-$(SHARING): LINK = $(COMPILE) -o $@ $< $(OBJECTS) $(LDFLAGS)
+$(ALONE): LINK = $(COMPILE) -DSPECDEC_STATIC -o $@ $< $(LDFLAGS)
 
 $(BUILD)/%$(EXE): examples/%.c $(HEADERS) | $(BUILD)
 	$(LINK)
@@ -81,7 +80,7 @@ $(BUILD)/embedded: examples/embedded.c $(EMBEDDED_MODEL) specdec.h $(BUILD)/spec
 tests: $(TESTS)
 
 test: all tests
-	@BUILD=$(BUILD) sh tests/run.sh $(TESTS) tests/test_programs.sh tests/test_files.sh
+	@BUILD=$(BUILD) sh tests/run.sh $(TESTS) tests/test_programs.sh tests/test_files.sh tests/test_options.sh
 
 # Cross-built for aarch64 and run in an emulator; the slow parts are left out.
 ARM_CC = aarch64-linux-gnu-gcc

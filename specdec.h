@@ -12,8 +12,8 @@
          specdec_config config = {0};                    // zero means "the good default", everywhere
          config.target.path = "model.gguf";
          config.draft.path = "small-model.gguf";         // optional: same vocabulary
-         specdec_memory_needed(&config, &bytes);
-         specdec_init(&engine, &config, malloc(bytes), bytes);
+         specdec_memory_needed(&config, &bytes, &error);
+         specdec_init(&engine, &config, malloc(bytes), bytes, &error);
          specdec_prompt(engine, "Once upon a time", SPECDEC_WHOLE_STRING);
          while (specdec_next(engine, &piece) == SPECDEC_OK)
              fwrite(piece.bytes, 1, piece.length, stdout);
@@ -33,9 +33,9 @@
    STEP BY STEP
 
      1. Fill a specdec_config. 2. specdec_memory_needed says how many bytes. 3. Get them anywhere: malloc, a static array, huge
-     pages. 4. specdec_init. 5. specdec_prompt or specdec_chat. 6. specdec_next until it is not SPECDEC_OK. 7. Again from 5, or
-     specdec_rewind first. 8. specdec_deinit; then the block is yours again.
-     Lower doors: specdec_step (tokens), specdec_forward (logits), specdec_model_init (one model, many engines), and the plain
+     pages. 4. specdec_init. 5. specdec_prompt or specdec_chat. 6. specdec_next until it is not SPECDEC_OK; specdec_stopped says
+     why. 7. Again from 5; specdec_rewind or specdec_set first, if wanted. 8. specdec_deinit; then the block is yours again.
+     Lower doors: specdec_step (tokens), specdec_logits (logits), specdec_model_init (one model, many engines), and the plain
      functions on arrays (specdec_sample_..., specdec_tree_..., specdec_verify_...), which need no engine.
 
    MEMORY
@@ -59,8 +59,8 @@
 
    ERRORS
 
-     Every call that can fail returns a specdec_result; a text says which tensor, key or token (specdec_last_error before there is
-     an engine, specdec_error_text afterwards). Nothing aborts. Files are checked byte by byte before they are believed. A failed
+     Every call that can fail returns a specdec_result; a text says which tensor, key or token (in a specdec_error, or, once there is
+     an engine, by specdec_error_text). Nothing aborts. Files are checked byte by byte before they are believed. A failed
      call leaves the engine as it was.
 
    CONTENTS (search for the marker)
@@ -101,10 +101,14 @@ extern "C" {
    SPECDEC_NO_CLOCK    no clock; all measured times are 0
    SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
    SPECDEC_FREESTANDING  the first three at once
+   SPECDEC_NO_SSE41, SPECDEC_NO_AVX2, SPECDEC_NO_AVXVNNI, SPECDEC_NO_AVX512, SPECDEC_NO_DOTPROD, SPECDEC_NO_I8MM
+                       without that instruction set: a processor that has it uses the best of the others
+   SPECDEC_TYPES(X)    the types of weights that are read besides F32, F16, BF16 and Q8_0, as a list:
+                       #define SPECDEC_TYPES(X) X(Q4_K) X(Q6_K). A model with others is refused. All of them
    SPECDEC_NO_SPM      without the tokenizer of SentencePiece (tokenizer.ggml.model "llama"): models that need it are refused
    SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
    SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
-   SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own; 11 KB less
+   SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is silent; 11 KB less
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
    SPECDEC_KERNELS_APART  without the kernels for AVX2 and AVX-512, which another file brings that defines SPECDEC_KERNELS
                        besides SPECDEC_IMPLEMENTATION: both compile side by side, each in some half of the time
@@ -114,7 +118,8 @@ extern "C" {
                        before 9) must be told, and only where it is not "specdec.h": #define SPECDEC_FILE "mine.h"
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
-#define SPECDEC_VERSION "0.1.0"
+#define SPECDEC_VERSION "0.2.0"
+#define SPECDEC_VERSION_NUMBER 200 /* major * 10000 + minor * 100 + patch */
 
 #ifndef SPECDEC_MAX_THREADS
 #define SPECDEC_MAX_THREADS 64
@@ -139,7 +144,7 @@ extern "C" {
     X(ERROR_UNSUPPORTED, "well-formed, but of a kind that is not supported") \
     X(ERROR_MISMATCH, "target and draft do not belong together") \
     X(ERROR_CONTEXT, "the text does not fit into the context") \
-    X(ERROR_CANCELLED, "cancelled by specdec_cancel") \
+    X(ERROR_CANCELLED, "cancelled by specdec_cancel or the progress hook") \
     X(ERROR_SYSTEM, "the operating system refused a thread")
 
 typedef enum specdec_result {
@@ -160,27 +165,315 @@ typedef struct specdec_error {
 /* The constant text of a result: "the memory block is too small". */
 SPECDEC_DEF const char *specdec_result_text(specdec_result result);
 
-/* "0.1.0": of the implementation that was linked. */
+/* "0.2.0": of the implementation that was linked. */
 SPECDEC_DEF const char *specdec_version(void);
 
-/* ---- Sampling: from a row of logits to tokens. ------------------------------------------------------------------- */
+/* ---- Configuration: what an engine is made of. --------------------------------------------------------------------------- */
 
-/* How tokens are chosen. {0} is greedy decoding. In llama.cpp's order: penalty, top-k, top-p, min-p, temperature. */
+typedef struct specdec specdec;             /* an engine and its text; lives in the caller's memory block, as does all it needs */
+typedef struct specdec_model specdec_model; /* a prepared model that several engines share */
+
+/* Where a model comes from: the first of these that is set. */
+typedef struct specdec_source {
+    const specdec_model *model; /* prepared by specdec_model_init; must outlive the engine */
+    const void *data;           /* a whole GGUF in memory (flash, an array), size bytes; must outlive the engine */
+    size_t size;
+    const char *path;           /* a GGUF file. It is mapped, and a mapped file that shrinks kills the process (SIGBUS), */
+    int copy;                   /* unless this is not 0: then it is read into the block, which grows by its size */
+} specdec_source;
+
+/* Called from the thread that called the library. Any may be NULL. */
+typedef struct specdec_hooks {
+    void *user_data;
+    /* done of total units of what: "repack" (matrices, in specdec_init), "prefill" (tokens, in specdec_prompt and the like).
+       Anything but 0 ends that call with SPECDEC_ERROR_CANCELLED. */
+    int (*progress)(void *user_data, const char *what, int done, int total);
+    /* One line on what the engine is made of, or on what it does without. No newline; gone after the call. */
+    void (*log)(void *user_data, const char *line);
+} specdec_hooks;
+
+/* What is added to the logit of a token; -INFINITY forbids it. */
+typedef struct specdec_bias {
+    int32_t token;
+    float bias;
+} specdec_bias;
+
+/* How tokens are chosen. {0} is greedy decoding. In llama.cpp's order: bias, penalty, top-k, top-p, min-p, temperature. */
 typedef struct specdec_sampling {
-    float temperature;         /* 0: greedy, everything below but the penalty is then ignored */
+    float temperature;         /* 0: greedy, everything below but penalty and biases is then ignored */
     int32_t top_k;             /* keep the k best; 0: off */
     float top_p;               /* keep the fewest best that hold this probability (of what top_k left); 0 or 1: off */
     float min_p;               /* keep those at least this probable, relative to the best; 0: off */
     float repetition_penalty;  /* positive logits of recent tokens are divided by it, others multiplied; 0 or 1: off */
     int32_t repetition_window; /* how many recent tokens that looks at; 0: 64, -1: all that are handed over */
     uint64_t seed;             /* the text is a function of prompt, target and seed; with the rules of rejection also of the trees */
+    const specdec_bias *biases; /* [bias_count]; a token that is named twice gets both; ids outside the vocabulary are skipped */
+    int bias_count;
 } specdec_sampling;
 
-/* A token and what it is ranked by: a logit, or a logit with its noise. */
+#define SPECDEC_STOP_STRINGS 8 /* at once; each has 1 to 256 bytes */
+
+/* How a text goes on. {0} is good: greedily, until the model ends it. What it points to must stay valid until other
+   settings replace it. */
+typedef struct specdec_settings {
+    specdec_sampling sampling;
+    int max_tokens;                         /* after each prompt; 0: as many as the context holds */
+    const char *stop[SPECDEC_STOP_STRINGS]; /* strings that end the answer and are not part of it; the first NULL ends the list */
+    int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
+} specdec_settings;
+
+/* The drafters: X(name, kind in >>draft, name on command lines).
+   SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth);
+   SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training. */
+#define SPECDEC_DRAFTERS(X) \
+    X(MODEL, model, "draft") \
+    X(NGRAM, ngram, "ngram")
+
+/* Where guesses come from. */
+typedef enum specdec_drafting {
+    SPECDEC_DRAFT_AUTO, /* all drafters, at every step in the tree that pays best by what was measured, or none */
+    SPECDEC_DRAFT_OFF,  /* one token a step, even with a draft model */
+#define SPECDEC__DRAFTER(NAME, kind, name) SPECDEC_DRAFT_##NAME,
+    SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
+#undef SPECDEC__DRAFTER
+    SPECDEC_DRAFT_COUNT
+} specdec_drafting;
+
+/* How guesses are accepted. All are lossless: coupled gives the very text of plain decoding with the same seed; the next four,
+   for comparison, texts of the same distribution, from the draft model alone. At temperature 0 all are one and the same.
+   Sequoia, SpecInfer and SpecTr ask for children drawn from the draft's distribution as said, and for a tree whose shape does
+   not depend on the drawn tokens (on probabilities it may). */
+typedef enum specdec_rule {
+    SPECDEC_RULE_COUPLED,   /* any children; target and draft choose with the same noise: Daliri et al. 2024, arXiv 2408.07978 */
+    SPECDEC_RULE_SEQUOIA,   /* children without replacement (specdec_sample_top): Chen et al. 2024, arXiv 2402.12374 */
+    SPECDEC_RULE_SPECINFER, /* children with replacement: Miao et al. 2024, arXiv 2305.09781 */
+    SPECDEC_RULE_SPECTR,    /* children with replacement, k-sequential selection: Sun et al. 2023, arXiv 2310.15141 */
+    SPECDEC_RULE_TOP_K,     /* any children; the target draws and a child that equals its token is accepted */
+    SPECDEC_RULE_GREEDY,    /* any children; the target's most probable token, the lowest of equals. Not for engines: theirs
+                               is temperature 0 */
+    SPECDEC_RULE_COUNT
+} specdec_rule;
+
+/* How the draft model's trees come about. The text is the same with all where the rule promises that. */
+typedef enum specdec_policy {
+    SPECDEC_POLICY_STATIC,  /* from tables, by acceptance so far: Sequoia, Chen et al. 2024, arXiv 2402.12374 */
+    SPECDEC_POLICY_DYNAMIC, /* grown level by level from the draft's own probabilities: EAGLE-2, Li et al. 2024, arXiv 2406.16858;
+                               OPT-Tree, Wang et al. 2024, arXiv 2406.17276. Coupled and top-k; the other rules stay static */
+    SPECDEC_POLICY_COUNT
+} specdec_policy;
+
+#define SPECDEC_MAX_LOGPROBS 64
+
+/* Everything about an engine. {0} with a target is a good configuration. Texts must stay valid while the engine lives. */
+typedef struct specdec_config {
+    specdec_source target;
+    specdec_source draft;       /* optional; its vocabulary must be the target's */
+    specdec_settings settings;  /* of the text; specdec_set changes them */
+    int context;                /* tokens, prompt included, at most 2^24; 0: the model's own, at most 4096 */
+    int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
+    int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
+    int weights_in_place;       /* not 0: matrices are not repacked into the block: slower, but needs no memory for them */
+    int vocabulary_only;        /* not 0, for specdec_model_init: no weights, only what specdec_tokenize needs */
+    int logprobs;               /* k > 0: log-probabilities of written tokens are kept, and the k best beside each; at most 64.
+                                   8 (k + 1) bytes for each token of the context */
+    const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
+    const char *isa;            /* instruction set by name; NULL: the best this CPU has. All give the same bits */
+    const char *chat_format;    /* "zephyr", "chatml", "llama2", "llama3", "mistral", "gemma", "phi3", "phi4",
+                                   "phi4-mini", "granite"; NULL: as the model says */
+    specdec_drafting drafting;
+    specdec_rule rule;
+    specdec_policy policy;
+    int tree_size;              /* nodes of the token tree, root included, 2..64; 0: 8 (auto: up to 32) */
+    int tree_depth;             /* its levels, root included; as deep as the size: a chain; 0: 5 (auto: up to 12), or the size */
+    specdec_hooks hooks;
+} specdec_config;
+
+/* ---- An engine: made, used, given back. ----------------------------------------------------------------------------------
+
+   Calls on an engine leave the text of what failed in it (specdec_error_text); those before there is one write to *error, which
+   may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT. */
+
+/* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models.
+   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT. */
+SPECDEC_DEF specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
+
+/* Makes an engine inside memory (any alignment), which stays its own until specdec_deinit; starts the threads, repacks the
+   weights. Nothing is allocated, then or later. Errors: those above, MEMORY, MISMATCH (and which token), SYSTEM, CANCELLED (by
+   the progress hook). */
+SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
+                                        specdec_error *error);
+
+/* Stops the threads and unmaps the files. NULL is allowed. */
+SPECDEC_DEF void specdec_deinit(specdec *engine);
+
+/* Text of an engine's last failed call; "" if none has failed. */
+SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
+
+/* Changes how the text goes on, from the next token that is handed out: tokens that were verified with another sampling are
+   forgotten. max_tokens counts from the last prompt. Bytes that may begin a stop string and were held back for that are looked at
+   anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed then. */
+SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *settings);
+
+/* What is set. */
+SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *settings);
+
+#define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
+
+/* Appends text to what the model sees, the first time behind the token that begins texts, and runs the model over it.
+   Control tokens are not recognised in it. A failed call changes nothing. At most 16 bytes for each token of the context.
+   Errors: ARGUMENT (empty at the very beginning, unless a token begins texts), CONTEXT (too long), CANCELLED. */
+SPECDEC_DEF specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
+
+/* The same with token ids. */
+SPECDEC_DEF specdec_result specdec_prompt_tokens(specdec *engine, const int32_t *tokens, int count);
+
+typedef enum specdec_role { SPECDEC_SYSTEM, SPECDEC_USER, SPECDEC_ASSISTANT } specdec_role;
+
+typedef struct specdec_message {
+    specdec_role role;
+    const char *text;
+    size_t length; /* or SPECDEC_WHOLE_STRING */
+} specdec_message;
+
+/* Appends messages in the model's chat format, and what makes the model answer; all in all at most 16 bytes for each token of the
+   context. Control tokens are recognised, also inside the messages: clean what comes from strangers. Errors: as specdec_prompt;
+   UNSUPPORTED when the format is not known. */
+SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
+
+/* A piece of text: valid until the next call; whole UTF-8 characters, not terminated. */
+typedef struct specdec_text {
+    const char *bytes;
+    size_t length;
+} specdec_text;
+
+/* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a new
+   prompt may follow. A step verifies several tokens; they are handed out one by one. Errors: CANCELLED, ARGUMENT (nothing
+   was prompted). */
+SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
+
+/* The same one door lower: one step, all its tokens. *tokens stays valid until the next call. Stop strings are matched in
+   text, so only specdec_next ends at them. */
+SPECDEC_DEF specdec_result specdec_step(specdec *engine, const int32_t **tokens, int *count);
+
+/* Why an answer ended. */
+typedef enum specdec_stop {
+    SPECDEC_STOP_NONE,     /* it has not, or nobody was told yet: DONE says that it has */
+    SPECDEC_STOP_END,      /* by a token that ends texts; it is the last of specdec_tokens */
+    SPECDEC_STOP_STRING,   /* by a stop string */
+    SPECDEC_STOP_LIMIT,    /* max_tokens */
+    SPECDEC_STOP_CONTEXT,  /* the context is full */
+    SPECDEC_STOP_CANCELLED /* it has not ended, but the last call was cancelled */
+} specdec_stop;
+
+/* Why the last answer ended. *which, if not NULL: the token that ended it, or the number of the stop string in the settings
+   that it ended by; else -1. */
+SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
+
+/* All tokens so far: prompts and answers. */
+SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, int *count);
+
+/* Forgets all but the first count tokens; what was computed for them stays. Errors: ARGUMENT. */
+SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
+
+/* Makes the running (or next) prompt or step return SPECDEC_ERROR_CANCELLED within a layer's time. Callable from any
+   thread and from signal handlers. The text stays as it was before that call; going on is allowed. */
+SPECDEC_DEF void specdec_cancel(specdec *engine);
+
+/* A token and a number that it is ranked by: a logit, a logit with its noise, a log-probability. */
 typedef struct specdec_candidate {
     int32_t token;
     float logit;
 } specdec_candidate;
+
+/* What the model thought where a token was written: natural logarithms of probabilities, of the model itself, before biases,
+   penalties, filters and temperature. */
+typedef struct specdec_logprob {
+    int32_t token;
+    float logprob;
+    const specdec_candidate *best; /* [count], most probable first, equals by token; valid until the next call */
+    int count;                     /* config.logprobs, or fewer when the vocabulary is smaller */
+} specdec_logprob;
+
+/* That of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted, or config.logprobs is 0. */
+SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_logprob *logprob);
+
+/* Logits after the text and after any nodes behind it, in one step: row 0 of logits[(count + 1) * vocabulary] is the one after
+   the text so far (zeros while there is none), row 1 + i the one after node i. parents[i] < i, or -1 for children of the text's
+   last token. tokens and parents may be NULL when count is 0; logits may be NULL: then the step is made, for its time. Nothing
+   of the engine's text changes. At most as many nodes as the larger of batch and tree_size. Errors: ARGUMENT, CONTEXT,
+   CANCELLED. */
+SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count, float *logits);
+
+/* As specdec_prompt_tokens, with a row after each of these tokens: logits[count * vocabulary]. When it fails, what it has
+   written there is of no use. */
+SPECDEC_DEF specdec_result specdec_prompt_logits(specdec *engine, const int32_t *tokens, int count, float *logits);
+
+#define SPECDEC_STATS_TREES 12 /* shapes that are told apart */
+
+/* Trees of one size that were verified; a step of plain decoding has one node and one level. */
+typedef struct specdec_tree_count {
+    int32_t nodes, levels; /* root included */
+    int64_t steps;
+} specdec_tree_count;
+
+/* What the engine has done since it was made. Seconds are 0 without a clock. */
+typedef struct specdec_stats {
+    int64_t prompt_tokens, tokens;      /* read, written */
+    int64_t steps;                      /* of writing; tokens / steps: tokens a step */
+    int64_t drafted, accepted;          /* nodes of the trees but their roots */
+    int64_t offered_by_rank[8], accepted_by_rank[8]; /* children of a reached node, by rank 1..8 */
+    double prompt_seconds, first_token_seconds;      /* reading; from the last prompt call to its first token */
+    double seconds, draft_seconds, verify_seconds;   /* writing in all, drafting, target forward */
+    int64_t steps_by_width[7];          /* forward steps of 1, 2, 3..4, 5..8, 9..16, 17..32, 33..64 nodes */
+    int64_t steps_by_drafter[SPECDEC_DRAFT_COUNT]; /* by specdec_drafting: steps whose tree had nodes of that drafter */
+    specdec_tree_count trees[SPECDEC_STATS_TREES]; /* most frequent first */
+    int64_t steps_other_trees;          /* with these, trees[].steps sum up to steps */
+} specdec_stats;
+
+SPECDEC_DEF void specdec_get_stats(const specdec *engine, specdec_stats *stats);
+
+/* What an engine is made of. */
+typedef struct specdec_info {
+    const char *isa, *kv, *chat_format; /* chat_format is NULL when none was recognised */
+    int threads, context, vocabulary, layers, embedding;
+    size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
+    uint64_t products_per_token;                 /* multiply-adds in matrices */
+} specdec_info;
+
+SPECDEC_DEF void specdec_get_info(const specdec *engine, specdec_info *info);
+
+/* The target's model, for the calls below; as long-lived as the engine. */
+SPECDEC_DEF const specdec_model *specdec_get_model(const specdec *engine);
+
+/* ---- A model without an engine: one for many engines, or only to tokenise. ----------------------------------------------- */
+
+/* The same three steps. Only target, threads, weights_in_place, vocabulary_only, isa and hooks of the config count. */
+SPECDEC_DEF specdec_result specdec_model_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_model_init(specdec_model **model, const specdec_config *config, void *memory, size_t bytes,
+                                              specdec_error *error);
+SPECDEC_DEF void specdec_model_deinit(specdec_model *model);
+
+/* What specdec_tokenize shall do besides; they add up. */
+enum {
+    SPECDEC_TOKENIZE_BEGIN = 1,  /* put the token that begins texts first, if the model wants one (add_bos_token) */
+    SPECDEC_TOKENIZE_END = 2,    /* put the token that ends texts last, if the model wants one (add_eos_token) */
+    SPECDEC_TOKENIZE_SPECIAL = 4 /* recognise control tokens that are written in the text, as it does user-defined ones */
+};
+
+/* Bytes of working memory for any text of so many bytes: about 13 for each. */
+SPECDEC_DEF size_t specdec_tokenize_memory(const specdec_model *model, size_t length);
+
+/* Text to token ids, with working memory of the caller's. *count is how many there are, also when capacity is too small
+   (BUFFER). At most 4 a byte and 5 more. Errors also: ARGUMENT, MEMORY. */
+SPECDEC_DEF specdec_result specdec_tokenize(const specdec_model *model, const char *text, size_t length, int flags,
+                                            int32_t *tokens, int capacity, int *count, void *memory, size_t bytes,
+                                            specdec_error *error);
+
+/* The bytes of one token; *length is how many, also when size is too small (BUFFER). */
+SPECDEC_DEF specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size, size_t *length,
+                                              specdec_error *error);
+
+/* ---- Sampling on arrays: from a row of logits to tokens. --------------------------------------------------------- */
 
 /* What may be sampled at one position. */
 typedef struct specdec_candidates {
@@ -189,7 +482,7 @@ typedef struct specdec_candidates {
     int greedy;               /* not zero: no noise, the best logit wins */
 } specdec_candidates;
 
-/* Turns logits[vocab] into candidates: penalised, filtered, shifted so that the best is 0, divided by the temperature.
+/* Turns logits[vocab] into candidates: biased, penalised, filtered, shifted so that the best is 0, divided by the temperature.
    recent[recent_count] is the text so far, newest last (ids outside the vocabulary are skipped). out->items must have
    room for vocab items. NaN counts as -infinity; a row of nothing else gives token 0. At temperature 0 every token
    stays. O(vocab), no memory. Errors: SPECDEC_ERROR_ARGUMENT. */
@@ -295,18 +588,6 @@ SPECDEC_DEF specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, 
 
 /* ---- Verifiers: which child of a node is accepted. --------------------------------------------------------------- */
 
-/* The rules. All but greedy keep the target's distribution exactly, greedy keeps its most probable token. What the
-   first three ask for: children drawn from the draft's distribution as said, and a tree whose shape does not depend on
-   the drawn tokens (on probabilities it may). */
-typedef enum specdec_rule {
-    SPECDEC_RULE_SEQUOIA,   /* children without replacement (specdec_sample_top): Chen et al. 2024, arXiv 2402.12374 */
-    SPECDEC_RULE_SPECINFER, /* children with replacement: Miao et al. 2024, arXiv 2305.09781 */
-    SPECDEC_RULE_SPECTR,    /* children with replacement, k-sequential selection: Sun et al. 2023, arXiv 2310.15141 */
-    SPECDEC_RULE_TOP_K,     /* any children; the target draws and a child that equals its token is accepted */
-    SPECDEC_RULE_GREEDY,    /* any children; the target's most probable token, the lowest of equals */
-    SPECDEC_RULE_COUNT
-} specdec_rule;
-
 /* One decision: the distributions after a node and the node's children. Only the random source changes. */
 typedef struct specdec_choice {
     const float *target;     /* [vocab], not negative; need not sum to 1 */
@@ -323,7 +604,7 @@ typedef struct specdec_verdict {
     int32_t token; /* the token at this position, either way */
 } specdec_verdict;
 
-/* Decides by a rule. Children that the draft could not have drawn, or drawn twice without replacement, are passed over.
+/* Decides by any rule but coupled, which needs no distributions: see specdec_verify_match. Children that the draft could not have drawn, or drawn twice without replacement, are passed over.
    A few passes over the vocabulary and one more for each rejected child (SpecTr: about 30); no memory. Errors:
    SPECDEC_ERROR_ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, specdec_verdict *verdict,
@@ -346,215 +627,134 @@ SPECDEC_DEF specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted,
                                    const int32_t *tokens, specdec_verify_node verify, void *user_data,
                                    specdec_error *error);
 
-/* ---- Engine: a model, perhaps a draft, and a text that grows. ------------------------------------------------------------ */
+/* ---- Files and types: what GGUF files hold, and number formats, without an engine. --------------------------------------- */
 
-typedef struct specdec specdec;             /* lives in the caller's memory block, as does all it needs */
-typedef struct specdec_model specdec_model; /* a prepared model that several engines share */
-
-/* Where a model comes from: the first of these that is set. */
-typedef struct specdec_source {
-    const specdec_model *model; /* prepared by specdec_model_init; must outlive the engine */
-    const void *data;           /* a whole GGUF in memory (flash, an array), size bytes; must outlive the engine */
+/* Bytes inside somebody else's memory. A string of a file is not terminated and need not be UTF-8. */
+typedef struct specdec_bytes {
+    const unsigned char *data;
     size_t size;
-    const char *path;           /* a GGUF file. It is mapped, and a mapped file that shrinks kills the process (SIGBUS), */
-    int copy;                   /* unless this is not 0: then it is read into the block, which grows by its size */
-} specdec_source;
+} specdec_bytes;
 
-/* Called from the thread that called the library. Any may be NULL. */
-typedef struct specdec_hooks {
-    void *user_data;
-    /* done of total units of what: "repack" (matrices), "prefill" (tokens). */
-    void (*progress)(void *user_data, const char *what, int done, int total);
-} specdec_hooks;
+/* Types of metadata values, by their numbers in files. */
+typedef enum specdec_gguf_type {
+    SPECDEC_GGUF_U8, SPECDEC_GGUF_I8, SPECDEC_GGUF_U16, SPECDEC_GGUF_I16, SPECDEC_GGUF_U32, SPECDEC_GGUF_I32,
+    SPECDEC_GGUF_F32, SPECDEC_GGUF_BOOL, SPECDEC_GGUF_STRING, SPECDEC_GGUF_ARRAY, SPECDEC_GGUF_U64,
+    SPECDEC_GGUF_I64, SPECDEC_GGUF_F64, SPECDEC_GGUF_TYPES
+} specdec_gguf_type;
 
-/* The drafters: X(name, kind in >>draft, name on command lines).
-   SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth);
-   SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training. */
-#define SPECDEC_DRAFTERS(X) \
-    X(MODEL, model, "draft") \
-    X(NGRAM, ngram, "ngram")
+/* A metadata value. Its bytes are as in the file: little-endian, not aligned. */
+typedef struct specdec_gguf_value {
+    uint32_t type;              /* a specdec_gguf_type; for an array, that of its items */
+    int is_array;
+    uint64_t count;             /* items of an array; bytes of a string; else 1 */
+    const unsigned char *items;
+    size_t bytes;               /* at items */
+} specdec_gguf_value;
 
-/* Where guesses come from. */
-typedef enum specdec_drafting {
-    SPECDEC_DRAFT_AUTO, /* all drafters, at every step in the tree that pays best by what was measured, or none */
-    SPECDEC_DRAFT_OFF,  /* one token a step, even with a draft model */
-#define SPECDEC__DRAFTER(NAME, kind, name) SPECDEC_DRAFT_##NAME,
-    SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
-#undef SPECDEC__DRAFTER
-    SPECDEC_DRAFT_COUNT
-} specdec_drafting;
+/* A metadata pair. */
+typedef struct specdec_gguf_pair {
+    specdec_bytes key;
+    specdec_gguf_value value;
+    specdec_bytes record;       /* the pair as it stands in the file, to be copied */
+} specdec_gguf_pair;
 
-/* How guesses are accepted. All are lossless: coupled gives the very text of plain decoding with the same seed, the others,
-   for comparison, texts of the same distribution, from the draft model alone. At temperature 0 they are one and the same. */
-typedef enum specdec_verifier {
-    SPECDEC_VERIFY_COUPLED,
-    SPECDEC_VERIFY_SEQUOIA,
-    SPECDEC_VERIFY_SPECINFER,
-    SPECDEC_VERIFY_SPECTR,
-    SPECDEC_VERIFY_TOP_K,
-    SPECDEC_VERIFY_COUNT
-} specdec_verifier;
+/* A tensor. */
+typedef struct specdec_gguf_tensor {
+    specdec_bytes name;
+    uint32_t type;              /* number of its type: see specdec_type_by_number */
+    int dimensions;             /* 1..4 */
+    uint64_t shape[4];          /* shape[0] is the length of a row; unused ones are 1 */
+    const unsigned char *data;  /* inside the file */
+    size_t size;                /* bytes at data; 0 for a type that is not known */
+} specdec_gguf_tensor;
 
-/* How the draft model's trees come about. The text is the same with all where the verifier promises that. */
-typedef enum specdec_policy {
-    SPECDEC_POLICY_STATIC,  /* from tables, by acceptance so far: Sequoia, Chen et al. 2024, arXiv 2402.12374 */
-    SPECDEC_POLICY_DYNAMIC, /* grown level by level from the draft's own probabilities: EAGLE-2, Li et al. 2024, arXiv 2406.16858;
-                               OPT-Tree, Wang et al. 2024, arXiv 2406.17276. Coupled, top-k and greedy; others stay static */
-    SPECDEC_POLICY_COUNT
-} specdec_policy;
+#define SPECDEC_GGUF_LONG 8 /* long arrays that are passed over in one leap */
 
-/* Everything about an engine. {0} with a target is a good configuration. Texts must stay valid while the engine lives. */
-typedef struct specdec_config {
-    specdec_source target;
-    specdec_source draft;       /* optional; its vocabulary must be the target's */
-    int context;                /* tokens, prompt included; 0: the model's own, at most 4096 */
-    int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
-    int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
-    int weights_in_place;       /* not 0: matrices are not repacked into the block: slower, but needs no memory for them */
-    const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
-    const char *isa;            /* instruction set by name; NULL: the best this CPU has. All give the same bits */
-    specdec_sampling sampling;  /* {0}: greedy */
-    int max_tokens;             /* after each prompt; 0: as many as the context holds */
-    const char *stop[8];        /* strings that end the text and are not part of it; the first NULL ends the list */
-    const char *chat_format;    /* "zephyr", "chatml", "llama2", "llama3", "mistral", "gemma", "phi3", "phi4",
-                                   "phi4-mini", "granite"; NULL: as the model says */
-    int show_special;           /* not 0: control tokens such as <|im_end|> are handed out as text */
-    specdec_drafting drafting;
-    specdec_verifier verifier;
-    specdec_policy policy;
-    int tree_size;              /* nodes of the token tree, root included, 2..64; 0: 8 (auto: up to 32) */
-    int tree_depth;             /* its levels, root included; as deep as the size: a chain; 0: 5 (auto: up to 12), or the size */
-    specdec_hooks hooks;
-    specdec_error error;        /* of the last call that failed before there was an engine */
-} specdec_config;
+/* An open GGUF file. Read what you like, write nothing. */
+typedef struct specdec_gguf {
+    specdec_bytes file;
+    uint64_t pair_count, tensor_count;
+    size_t alignment;           /* of tensors, in bytes */
+    size_t pairs_at, tensors_at, tensors_end, data_at;
+    struct {
+        size_t from, to;
+    } strings[SPECDEC_GGUF_LONG]; /* where arrays of strings lie, whose end only a walk over all of them finds */
+    int strings_count;
+} specdec_gguf;
 
-/* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models.
-   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT; text in config->error. */
-SPECDEC_DEF specdec_result specdec_memory_needed(specdec_config *config, size_t *bytes);
+/* Opens a GGUF file (version 2 or 3; format: ggml/docs/gguf.md) that lies in memory, and checks all of its structure. The
+   memory must stay as it is while *gguf and what came from it are used; nothing needs to be closed. Errors: ARGUMENT,
+   FORMAT, UNSUPPORTED (another version); the file then counts as empty. */
+SPECDEC_DEF specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t size, specdec_error *error);
 
-/* Makes an engine inside memory (any alignment), which stays its own until specdec_deinit; starts the threads, repacks the
-   weights. Nothing is allocated, then or later. Errors: those above, MEMORY, MISMATCH (and which token), SYSTEM; text in
-   config->error. */
-SPECDEC_DEF specdec_result specdec_init(specdec **engine, specdec_config *config, void *memory, size_t bytes);
+/* The value of a key, or the tensor of a name. Returns 1 when it is there (2: the name is there twice), else 0. */
+SPECDEC_DEF int specdec_gguf_find(const specdec_gguf *gguf, const char *key, specdec_gguf_value *value);
+SPECDEC_DEF int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec_gguf_tensor *tensor);
 
-/* Stops the threads and unmaps the files. NULL is allowed. */
-SPECDEC_DEF void specdec_deinit(specdec *engine);
+/* One after the other: pairs and tensors of a file, strings of an array. *place is 0 before the first one. Returns 0 when
+   there is none left. */
+SPECDEC_DEF int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf_pair *pair);
+SPECDEC_DEF int specdec_gguf_next_tensor(const specdec_gguf *gguf, size_t *place, specdec_gguf_tensor *tensor);
+SPECDEC_DEF int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, specdec_bytes *string);
 
-/* Text of the last error before there was an engine ("" if none), and of an engine's last failed call. */
-SPECDEC_DEF const char *specdec_last_error(const specdec_config *config);
-SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
+/* Item i of an array, or with i = 0 a single value, as an integer (bools, too; what is beyond INT64_MAX becomes that) or as
+   a real number (integers, too). Returns 0 when it is of another kind, or when there is no such item. */
+SPECDEC_DEF int specdec_gguf_integer(const specdec_gguf_value *value, uint64_t i, int64_t *out);
+SPECDEC_DEF int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out);
 
-#define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
+/* The integer or bool in [low, high], finite f32, or string of a key. When the key is absent, *out stays as it is: put the
+   default there. Errors: ARGUMENT; FORMAT (another type, or out of range), and which key. */
+SPECDEC_DEF specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *key, int64_t low, int64_t high,
+                                                    int64_t *out, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key, specdec_bytes *out,
+                                                   specdec_error *error);
 
-/* Appends text to what the model sees, the first time behind the token that begins texts, and runs the model over it.
-   Control tokens are not recognised in it. A failed call changes nothing. Errors: ARGUMENT (empty at the very beginning,
-   unless a token begins texts), CONTEXT (too long), CANCELLED. */
-SPECDEC_DEF specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
+/* A number format. Values come in blocks: a row of a tensor is a whole number of them. */
+typedef struct specdec_type {
+    uint32_t number;  /* in files (ggml_type) */
+    const char *name; /* "Q4_0" */
+    int block, bytes; /* values of a block; its bytes */
+    int writable;     /* specdec_type_from_float writes it */
+} specdec_type;
 
-/* The same with token ids. */
-SPECDEC_DEF specdec_result specdec_prompt_tokens(specdec *engine, const int32_t *tokens, size_t count);
+#define SPECDEC_TYPE_NUMBERS 31 /* the numbers of types are below this; not all of those below are known */
 
-typedef enum specdec_role { SPECDEC_SYSTEM, SPECDEC_USER, SPECDEC_ASSISTANT } specdec_role;
+/* The type of a number or a name. Returns 0 when it is not known. */
+SPECDEC_DEF int specdec_type_by_number(uint32_t number, specdec_type *type);
+SPECDEC_DEF int specdec_type_by_name(const char *name, specdec_type *type);
 
-typedef struct specdec_message {
-    specdec_role role;
-    const char *text;
-    size_t length; /* or SPECDEC_WHOLE_STRING */
-} specdec_message;
+/* Bytes of so many values of a type. Errors: ARGUMENT (an unknown type, no whole blocks, too many). */
+SPECDEC_DEF specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *bytes, specdec_error *error);
 
-/* Appends 1 to 64 messages in the model's chat format, and what makes the model answer. Control tokens are recognised, also inside
-   the messages: clean what comes from strangers. Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
-SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, size_t count);
+/* Values (whole blocks) of a type to floats, and back with the smallest squared error found. What half floats cannot hold
+   comes back infinite or clamped. Errors: ARGUMENT; UNSUPPORTED (a type that is only read). */
+SPECDEC_DEF specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t values, float *out,
+                                                 specdec_error *error);
+SPECDEC_DEF specdec_result specdec_type_from_float(uint32_t number, const float *values, size_t count, void *out,
+                                                   specdec_error *error);
 
-/* A piece of text: valid until the next call; whole UTF-8 characters, not terminated. */
-typedef struct specdec_text {
-    const char *bytes;
-    size_t length;
-} specdec_text;
+/* The instruction sets of this CPU by name, from the plainest (index 0) to the best; NULL behind the last. */
+SPECDEC_DEF const char *specdec_isa_name(int index);
 
-/* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a new
-   prompt may follow. A step verifies several tokens; they are handed out one by one. Errors: CANCELLED, ARGUMENT (nothing
-   was prompted). */
-SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
+/* Processors that this process may use, 1 to SPECDEC_MAX_THREADS; 1 where it was built without threads. */
+SPECDEC_DEF int specdec_processors(void);
 
-/* The same one door lower: one step, all its tokens. *tokens stays valid until the next call. Stop strings are matched in
-   text, so only specdec_next ends at them. */
-SPECDEC_DEF specdec_result specdec_step(specdec *engine, const int32_t **tokens, int *count);
+/* What is known of a prepared model. */
+typedef struct specdec_model_info {
+    const char *architecture, *chat_format; /* chat_format is NULL when none was recognised */
+    const char *tokenizer, *words;          /* "SPM"; or "byte-level BPE" and its pre-tokenizer's name */
+    int has_template;                       /* it brings a chat template, recognised or not */
+    int context, vocabulary, layers, embedding, feed_forward; /* context: tokens that it was trained for */
+    int heads, kv_heads, head_size;
+    int window, window_layers;              /* keys that some layers see, and how many layers those are; 0: all see all */
+    size_t weight_bytes;                    /* of the matrices that a step reads */
+    uint64_t products_per_token;            /* multiply-adds in matrices */
+    const specdec_gguf *gguf;               /* its file */
+} specdec_model_info;
 
-/* Why an answer ended. */
-typedef enum specdec_stop {
-    SPECDEC_STOP_NONE,    /* it has not, or nobody was told yet: DONE says that it has */
-    SPECDEC_STOP_END,     /* by a token that ends texts; it is the last of specdec_tokens */
-    SPECDEC_STOP_STRING,  /* by a stop string */
-    SPECDEC_STOP_LIMIT,   /* max_tokens */
-    SPECDEC_STOP_CONTEXT  /* the context is full */
-} specdec_stop;
-
-/* Why the last answer ended. *which, if not NULL: the number of the stop string in config.stop, or -1. */
-SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
-
-/* All tokens so far: prompts and answers. */
-SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, int *count);
-
-/* Forgets all but the first count tokens; what was computed for them stays. Errors: ARGUMENT. */
-SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
-
-/* Makes the running (or next) prompt or step return SPECDEC_ERROR_CANCELLED within a layer's time. Callable from any
-   thread and from signal handlers. The text stays as it was before that call; going on is allowed. */
-SPECDEC_DEF void specdec_cancel(specdec *engine);
-
-#define SPECDEC_STATS_TREES 12 /* shapes that are told apart */
-
-/* Trees of one size that were verified; a step of plain decoding has one node and one level. */
-typedef struct specdec_tree_count {
-    int32_t nodes, levels; /* root included */
-    int64_t steps;
-} specdec_tree_count;
-
-/* What the engine has done since it was made. Seconds are 0 without a clock. */
-typedef struct specdec_stats {
-    int64_t prompt_tokens, tokens;      /* read, written */
-    int64_t steps;                      /* of writing; tokens / steps: tokens a step */
-    int64_t drafted, accepted;          /* nodes of the trees but their roots */
-    int64_t offered_by_rank[8], accepted_by_rank[8]; /* children of a reached node, by rank 1..8 */
-    double prompt_seconds, first_token_seconds;      /* reading; from the last prompt call to its first token */
-    double seconds, draft_seconds, verify_seconds;   /* writing in all, drafting, target forward */
-    int64_t steps_by_width[7];          /* forward steps of 1, 2, 3..4, 5..8, 9..16, 17..32, 33..64 nodes */
-    int64_t steps_by_drafter[SPECDEC_DRAFT_COUNT]; /* by specdec_drafting: steps whose tree had nodes of that drafter */
-    specdec_tree_count trees[SPECDEC_STATS_TREES]; /* most frequent first */
-    int64_t steps_other_trees;          /* with these, trees[].steps sum up to steps */
-} specdec_stats;
-
-SPECDEC_DEF void specdec_get_stats(const specdec *engine, specdec_stats *stats);
-
-/* What an engine is made of. */
-typedef struct specdec_info {
-    const char *isa, *kv, *chat_format; /* chat_format is NULL when none was recognised */
-    int threads, context, vocabulary, layers, embedding;
-    size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
-    uint64_t products_per_token;                 /* multiply-adds in matrices */
-} specdec_info;
-
-SPECDEC_DEF void specdec_get_info(const specdec *engine, specdec_info *info);
-
-/* Text to ids. *count is how many there are, also when capacity is too small (BUFFER). special: control tokens in the text
-   are recognised; begin: the token that begins texts comes first, if the model wants one. */
-SPECDEC_DEF specdec_result specdec_tokenize(specdec *engine, const char *text, size_t length, int begin, int special, int32_t *tokens,
-                                size_t capacity, size_t *count);
-
-/* The bytes of one token; *length is how many, also when size is too small (BUFFER). */
-SPECDEC_DEF specdec_result specdec_token_text(specdec *engine, int32_t token, char *bytes, size_t size, size_t *length);
-
-/* Logits after the current text for any nodes: parents[i] < i, or -1 for children of the current text's last token.
-   logits[count * vocabulary]; nothing of the engine's text changes. For those who bring their own sampling, and for tests.
-   At most as many nodes as the larger of batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED. */
-SPECDEC_DEF specdec_result specdec_forward(specdec *engine, const int32_t *tokens, const int32_t *parents, int count, float *logits);
-
-/* A model prepared once for several engines: the same three steps. Only source, threads, weights_in_place, isa and hooks of the
-   config's target count. */
-SPECDEC_DEF specdec_result specdec_model_memory_needed(specdec_config *config, size_t *bytes);
-SPECDEC_DEF specdec_result specdec_model_init(specdec_model **model, specdec_config *config, void *memory, size_t bytes);
-SPECDEC_DEF void specdec_model_deinit(specdec_model *model);
+/* Valid while the model is. Errors: ARGUMENT. */
+SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info);
 
 #ifdef __cplusplus
 }
@@ -628,7 +828,7 @@ __asm__(".cfi_sections .debug_frame");
 #endif
 
 /* ======================================================================================================================
- * >>base (private): compiler facts, checked arithmetic, byte order, noise, the bump arena, error text. May call: nothing.
+ * >>base (private): compiler facts, checked arithmetic, byte order, noise, the bump arena, error text, the log. May call: nothing.
  * ====================================================================================================================== */
 
 #include <stdarg.h>
@@ -700,11 +900,7 @@ SPECDEC__STATIC_ASSERT(byte_is_8_bits, (unsigned char)-1 == 255);
 SPECDEC__STATIC_ASSERT(float_is_32_bits, sizeof(float) == 4 && sizeof(double) == 8);
 SPECDEC__STATIC_ASSERT(int_is_32_bits, sizeof(int) == 4);
 
-/* A span of bytes that somebody else owns. */
-typedef struct specdec__bytes {
-    const unsigned char *data;
-    size_t size;
-} specdec__bytes;
+typedef specdec_bytes specdec__bytes;
 
 /* Sum and product that saturate at SIZE_MAX, so that a wrapped size can never look small. */
 SPECDEC__INLINE size_t specdec__size_add(size_t a, size_t b)
@@ -994,6 +1190,7 @@ static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 1, 2))) void specd
     (void)format;
 }
 
+#define specdec__tell(hooks, ...) ((void)(0 ? specdec__fail_words(__VA_ARGS__) : (void)(hooks)))
 #define specdec__fail(error, code, ...) ((void)(0 ? specdec__fail_words(__VA_ARGS__) : (void)0), specdec__fail_plainly((error), (code)))
 #else
 /* Notes what went wrong and returns code, so that a check reads `return specdec__fail(...)`. error may be NULL. */
@@ -1010,6 +1207,22 @@ specdec__fail(specdec_error *error, specdec_result code, const char *format, ...
         va_end(arguments);
     }
     return code;
+}
+
+/* A line for the caller's log. */
+static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 2, 3))) void
+specdec__tell(const specdec_hooks *hooks, const char *format, ...)
+{
+    char line[160];
+    specdec__writer w = specdec__writer_to(line, sizeof line);
+    va_list arguments;
+
+    if (!hooks->log)
+        return;
+    va_start(arguments, format);
+    specdec__write_format(&w, format, arguments);
+    va_end(arguments);
+    hooks->log(hooks->user_data, line);
 }
 #endif
 
@@ -1827,45 +2040,57 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
    alone follows from its row. To add one: the struct of its block, its decoder, a row. It runs on every instruction set
    then; kernels that are made for it may be entered in the tables of >>kernel. */
 #define SPECDEC__QUANT_TYPES(X) \
-    /* number, name, block, bytes, granule, bits, has_minimum, decode, encode, fields: see specdec__quant_type */ \
-    X(0, F32, 1, 4, 0, 0, 0, NULL, NULL, {4, 1}) \
-    X(1, F16, 1, 2, 0, 0, 0, NULL, NULL, {2, 1}) \
-    X(2, Q4_0, 32, sizeof(specdec__block_q4_0), 32, 4, 0, specdec__quant_decode_q4_0, specdec__quant_encode_q4_0, \
+    /* number, name, block, bytes, granule, bits, has_minimum, decode, fields: see specdec__quant_type */ \
+    X(0, F32, 1, 4, 0, 0, 0, NULL, {4, 1}) \
+    X(1, F16, 1, 2, 0, 0, 0, NULL, {2, 1}) \
+    X(2, Q4_0, 32, sizeof(specdec__block_q4_0), 32, 4, 0, specdec__quant_decode_q4_0, \
       {2, 1}, {4, 4}) \
-    X(3, Q4_1, 32, sizeof(specdec__block_q4_1), 32, 4, 1, specdec__quant_decode_q4_1, NULL, {2, 2}, {4, 4}) \
-    X(6, Q5_0, 32, sizeof(specdec__block_q5_0), 32, 5, 0, specdec__quant_decode_q5_0, NULL, \
+    X(3, Q4_1, 32, sizeof(specdec__block_q4_1), 32, 4, 1, specdec__quant_decode_q4_1, {2, 2}, {4, 4}) \
+    X(6, Q5_0, 32, sizeof(specdec__block_q5_0), 32, 5, 0, specdec__quant_decode_q5_0, \
       {2, 1}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}) \
-    X(7, Q5_1, 32, sizeof(specdec__block_q5_1), 32, 5, 1, specdec__quant_decode_q5_1, NULL, \
+    X(7, Q5_1, 32, sizeof(specdec__block_q5_1), 32, 5, 1, specdec__quant_decode_q5_1, \
       {2, 2}, {SPECDEC__QUANT_BITS32, 1}, {4, 4}) \
-    X(8, Q8_0, 32, sizeof(specdec__block_q8_0), 32, 8, 0, specdec__quant_decode_q8_0, specdec__quant_encode_q8_0, \
+    X(8, Q8_0, 32, sizeof(specdec__block_q8_0), 32, 8, 0, specdec__quant_decode_q8_0, \
       {2, 1}, {4, 8}) \
-    X(10, Q2_K, 256, sizeof(specdec__block_q2_k), 16, 2, 1, specdec__quant_decode_q2_k, NULL, \
+    X(10, Q2_K, 256, sizeof(specdec__block_q2_k), 16, 2, 1, specdec__quant_decode_q2_k, \
       {1, 16}, {4, 16}, {2, 2}) \
-    X(11, Q3_K, 256, sizeof(specdec__block_q3_k), 16, 3, 0, specdec__quant_decode_q3_k, NULL, \
+    X(11, Q3_K, 256, sizeof(specdec__block_q3_k), 16, 3, 0, specdec__quant_decode_q3_k, \
       {4, 8}, {4, 16}, {1, 12}, {2, 1}) \
-    X(12, Q4_K, 256, sizeof(specdec__block_q4_k), 32, 4, 1, specdec__quant_decode_q4_k, specdec__quant_encode_q4_k, \
+    X(12, Q4_K, 256, sizeof(specdec__block_q4_k), 32, 4, 1, specdec__quant_decode_q4_k, \
       {2, 2}, {1, 12}, {4, 32}) \
-    X(13, Q5_K, 256, sizeof(specdec__block_q5_k), 32, 5, 1, specdec__quant_decode_q5_k, NULL, \
+    X(13, Q5_K, 256, sizeof(specdec__block_q5_k), 32, 5, 1, specdec__quant_decode_q5_k, \
       {2, 2}, {1, 12}, {4, 8}, {4, 32}) \
-    X(14, Q6_K, 256, sizeof(specdec__block_q6_k), 16, 6, 0, specdec__quant_decode_q6_k, specdec__quant_encode_q6_k, \
+    X(14, Q6_K, 256, sizeof(specdec__block_q6_k), 16, 6, 0, specdec__quant_decode_q6_k, \
       {4, 32}, {4, 16}, {1, 16}, {2, 1}) \
-    X(16, IQ2_XXS, 256, sizeof(specdec__block_iq2_xxs), 32, 8, 0, specdec__quant_decode_iq2_xxs, NULL, \
+    X(16, IQ2_XXS, 256, sizeof(specdec__block_iq2_xxs), 32, 8, 0, specdec__quant_decode_iq2_xxs, \
       {2, 1}, {4, 16}) \
-    X(17, IQ2_XS, 256, sizeof(specdec__block_iq2_xs), 16, 8, 0, specdec__quant_decode_iq2_xs, NULL, \
+    X(17, IQ2_XS, 256, sizeof(specdec__block_iq2_xs), 16, 8, 0, specdec__quant_decode_iq2_xs, \
       {2, 1}, {4, 16}, {4, 2}) \
-    X(18, IQ3_XXS, 256, sizeof(specdec__block_iq3_xxs), 32, 8, 0, specdec__quant_decode_iq3_xxs, NULL, \
+    X(18, IQ3_XXS, 256, sizeof(specdec__block_iq3_xxs), 32, 8, 0, specdec__quant_decode_iq3_xxs, \
       {2, 1}, {4, 24}) \
-    X(20, IQ4_NL, 32, sizeof(specdec__block_iq4_nl), 32, 8, 0, specdec__quant_decode_iq4_nl, NULL, {2, 1}, {4, 4}) \
-    X(21, IQ3_S, 256, sizeof(specdec__block_iq3_s), 32, 8, 0, specdec__quant_decode_iq3_s, NULL, \
+    X(20, IQ4_NL, 32, sizeof(specdec__block_iq4_nl), 32, 8, 0, specdec__quant_decode_iq4_nl, {2, 1}, {4, 4}) \
+    X(21, IQ3_S, 256, sizeof(specdec__block_iq3_s), 32, 8, 0, specdec__quant_decode_iq3_s, \
       {2, 1}, {4, 24}, {4, 3}) \
-    X(22, IQ2_S, 256, sizeof(specdec__block_iq2_s), 16, 8, 0, specdec__quant_decode_iq2_s, NULL, \
+    X(22, IQ2_S, 256, sizeof(specdec__block_iq2_s), 16, 8, 0, specdec__quant_decode_iq2_s, \
       {2, 1}, {4, 16}, {4, 4}) \
-    X(23, IQ4_XS, 256, sizeof(specdec__block_iq4_xs), 32, 8, 0, specdec__quant_decode_iq4_xs, NULL, \
+    X(23, IQ4_XS, 256, sizeof(specdec__block_iq4_xs), 32, 8, 0, specdec__quant_decode_iq4_xs, \
       {2, 1}, {2, 1}, {1, 4}, {4, 32}) \
-    X(30, BF16, 1, 2, 0, 0, 0, NULL, NULL, {2, 1})
+    X(30, BF16, 1, 2, 0, 0, 0, NULL, {2, 1})
 
 #define SPECDEC__QUANT_NUMBER(number, name, ...) SPECDEC__TYPE_##name = number,
 enum { SPECDEC__QUANT_TYPES(SPECDEC__QUANT_NUMBER) SPECDEC__TYPE_COUNT };
+
+/* SPECDEC__HAS(name): was the type asked for? A constant, so that no machine code remains of the others. */
+#ifdef SPECDEC_TYPES
+#define SPECDEC__QUANT_WANT(name) | 1 << SPECDEC__TYPE_##name
+enum {
+    SPECDEC__QUANT_WANTED = 1 << SPECDEC__TYPE_F32 | 1 << SPECDEC__TYPE_F16 | 1 << SPECDEC__TYPE_BF16 |
+                            1 << SPECDEC__TYPE_Q8_0 SPECDEC_TYPES(SPECDEC__QUANT_WANT)
+};
+#else
+enum { SPECDEC__QUANT_WANTED = 0x7FFFFFFF };
+#endif
+#define SPECDEC__HAS(name) (SPECDEC__QUANT_WANTED >> SPECDEC__TYPE_##name & 1)
 
 #define SPECDEC__QUANT_BLOCK 256    /* elements of the largest block */
 #define SPECDEC__QUANT_GRANULES 16  /* scales of a block, at most */
@@ -1879,6 +2104,9 @@ typedef struct specdec__quant_field {
     unsigned char unit, count; /* 1, 2, 4 or SPECDEC__QUANT_BITS32; 0 ends the list */
 } specdec__quant_field;
 
+/* block (bytes) -> codes (block), scale and minimum (block / granule each; minimum untouched without has_minimum). */
+typedef void specdec__quant_decoder(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
+
 /* What is known of a type. Element i of a block is exactly scale[i / granule] * code[i] + minimum[i / granule]; the
    product never rounds, so it does not matter whether a compiler fuses it with the sum. */
 typedef struct specdec__quant_type {
@@ -1889,13 +2117,7 @@ typedef struct specdec__quant_type {
     uint16_t granule;   /* elements that share a scale, 16 or 32; 0 for plain floats */
     uint16_t bits;      /* of a code: it is in [0, 2^bits) with a minimum, else in [-2^bits / 2, 2^bits / 2) */
     uint16_t has_minimum; /* it has no more than 5 bits then */
-    /* block (bytes) -> codes (block), scale and minimum (block / granule each; minimum untouched without has_minimum).
-       NULL for plain floats. */
-    void (*decode)(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
-    /* values (block) -> block (bytes), to the smallest (weighted) squared error found. Defined for every input, but
-       what lies beyond the range of half floats comes back infinite or clamped. NULL for plain floats, and when the
-       type is only read. */
-    void (*encode)(const float *values, unsigned char *block);
+    specdec__quant_decoder *decode; /* NULL for plain floats, and for types that were left out */
     specdec__quant_field fields[SPECDEC__QUANT_FIELDS]; /* of a block, in order: see specdec__quant_interleave */
 } specdec__quant_type;
 
@@ -2599,7 +2821,7 @@ SPECDEC__INLINE float specdec__quant_peak(int count, const float *values)
     return high == -low ? values[i] : high;
 }
 
-SPECDEC__VECTORISE static void specdec__quant_encode_q8_0(const float *values, unsigned char *block)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q8_0(const float *values, unsigned char *block)
 {
     specdec__block_q8_0 *to = (specdec__block_q8_0 *)(void *)block;
     float peak = specdec__quant_peak(32, values);
@@ -2668,7 +2890,10 @@ SPECDEC__INLINE void specdec__quant_try_two(int pairs, const specdec__pair *valu
     }
 }
 
-/* A program that encodes much (specdec-quantize) defines SPECDEC__QUANT_WIDE: >>kernel then has a copy for AVX2. */
+/* Where there are kernels for AVX2, >>kernel has a copy for it of what encoders spend their time on, too. */
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC__QUANT_WIDE)
+#define SPECDEC__QUANT_WIDE
+#endif
 #ifdef SPECDEC__QUANT_WIDE
 static void specdec__quant_try(int pairs, const specdec__pair *value, const specdec__pair *weight,
                                const specdec__pair *weighted, double low, double high, int tries,
@@ -2708,7 +2933,7 @@ SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *v
     return (float)scale;
 }
 
-SPECDEC__VECTORISE static void specdec__quant_encode_q4_0(const float *values, unsigned char *block)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q4_0(const float *values, unsigned char *block)
 {
     specdec__block_q4_0 *to = (specdec__block_q4_0 *)(void *)block;
     specdec__pair wide[16];
@@ -2742,7 +2967,7 @@ SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
                                     specdec__quant_peak(16, values));
 }
 
-SPECDEC__VECTORISE static void specdec__quant_encode_q6_k(const float *values, unsigned char *block)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const float *values, unsigned char *block)
 {
     specdec__block_q6_k *to = (specdec__block_q6_k *)(void *)block;
     float scales[16], d;
@@ -2836,7 +3061,7 @@ static void specdec__quant_pack_scales_k(const int *scales, const int *minimums,
     }
 }
 
-SPECDEC__VECTORISE static void specdec__quant_encode_q4_k(const float *values, unsigned char *block)
+SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const float *values, unsigned char *block)
 {
     specdec__block_q4_k *to = (specdec__block_q4_k *)(void *)block;
     float scales[8], minimums[8], d, dmin;
@@ -2863,8 +3088,9 @@ SPECDEC__VECTORISE static void specdec__quant_encode_q4_k(const float *values, u
         to->nibbles[i] = (unsigned char)(codes[i / 32 * 64 + i % 32] | codes[i / 32 * 64 + 32 + i % 32] << 4);
 }
 
-#define SPECDEC__QUANT_ROW(number, name, block, bytes, granule, bits, has_minimum, decode, encode, ...) \
-    {number, #name, block, bytes, granule, bits, has_minimum, decode, encode, {__VA_ARGS__}},
+#define SPECDEC__QUANT_ROW(number, name, block, bytes, granule, bits, has_minimum, decode, ...) \
+    {number, #name, block, bytes, granule, bits, has_minimum, \
+     SPECDEC__HAS(name) ? (specdec__quant_decoder *)(decode) : NULL, {__VA_ARGS__}},
 static const specdec__quant_type specdec__quant_types[] = {SPECDEC__QUANT_TYPES(SPECDEC__QUANT_ROW)};
 
 /* The row of a type number, or NULL when it is not read. */
@@ -2877,6 +3103,9 @@ static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find(uint32_t n
             return &specdec__quant_types[i];
     return NULL;
 }
+
+/* Was a type left out by SPECDEC_TYPES? */
+SPECDEC__INLINE int specdec__quant_left_out(const specdec__quant_type *type) { return type->granule && !type->decode; }
 
 /* Bytes of a tensor of so many elements in rows of row elements. SIZE_MAX when rows are no multiple of the block, or
    the size does not fit; 0 for unknown types. */
@@ -2933,7 +3162,24 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_to_float(const spe
             specdec__quant_block_to_float(type, at + i * type->bytes, out + i * type->block);
 }
 
-/* A row of floats (elements, a multiple of the block) to a plain type or one that has encode. */
+/* values (block) -> block (bytes), to the smallest (weighted) squared error found. Defined for every input, but what lies
+   beyond the range of half floats comes back infinite or clamped. */
+typedef void specdec__quant_encoder(const float *values, unsigned char *block);
+
+/* The encoder of a type, NULL for plain floats and for types that are only read. A function, not a row of a table: a
+   program that encodes nothing holds no encoder. */
+static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_encoder_of(const specdec__quant_type *type)
+{
+    switch (type->number) {
+    case SPECDEC__TYPE_Q4_0: return specdec__quant_encode_q4_0;
+    case SPECDEC__TYPE_Q8_0: return specdec__quant_encode_q8_0;
+    case SPECDEC__TYPE_Q4_K: return specdec__quant_encode_q4_k;
+    case SPECDEC__TYPE_Q6_K: return specdec__quant_encode_q6_k;
+    default: return NULL;
+    }
+}
+
+/* A row of floats (elements, a multiple of the block) to a plain type or one that has an encoder. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_from_float(const specdec__quant_type *type,
                                                                          const float *values, size_t elements,
                                                                          void *row)
@@ -2952,7 +3198,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_from_float(const s
             specdec__store_u16(at + 2 * i, specdec__bf16_from_float(values[i]));
     else
         for (i = 0; i < elements / type->block; i++)
-            type->encode(values + i * type->block, at + i * type->bytes);
+            specdec__quant_encoder_of(type)(values + i * type->block, at + i * type->bytes);
 }
 
 /* Bits 0, 4, 8 .. 28 of word, side by side; and back. */
@@ -3113,11 +3359,11 @@ static SPECDEC__UNUSED void specdec__quant_deinterleave_block(const specdec__qua
 
 /* a*b + c rounded once, on every machine. Without fused hardware: the exact product in double, the sum rounded to odd
    (Boldo and Melquiond 2008), then to float. */
-SPECDEC__INLINE float specdec__fma(float a, float b, float c)
-{
 #if defined(__FP_FAST_FMAF) || defined(__aarch64__) || defined(__FMA__)
-    return __builtin_fmaf(a, b, c);
+SPECDEC__INLINE float specdec__fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #else
+static SPECDEC__UNUSED __attribute__((noinline)) float specdec__fma(float a, float b, float c)
+{
     double product = (double)a * (double)b, addend = (double)c, sum = product + addend;
     double back = sum - product, error = (product - (sum - back)) + (addend - back);
     uint64_t bits;
@@ -3131,8 +3377,8 @@ SPECDEC__INLINE float specdec__fma(float a, float b, float c)
         memcpy(&sum, &bits, sizeof sum);
     }
     return (float)sum;
-#endif
 }
+#endif
 
 /* 1/sqrt(x) for normal x > 0, by Newton's method in double: the same steps, so the same bits, everywhere. */
 static double specdec__inverse_root(double x)
@@ -3400,9 +3646,9 @@ typedef struct specdec__kernels {
     specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu */
 } specdec__kernels;
 
-/* What an instruction set has to define before it includes >>lanes: sixteen float lanes, V, and the operations on them,
-   as specdec__ISA_name: name, result, parameters. Each has the bits of the scalar one. >>lanes does not compile while
-   one is missing. */
+/* What an instruction set has to define before it includes >>lanes: V, a vector of 1, 4 or 16 floats (SPECDEC__LANES), and
+   the operations on it, as specdec__ISA_name: name, result, parameters. Each has the bits of the scalar one. >>lanes does
+   not compile while one is missing. */
 #define SPECDEC__LANE_OPERATIONS(X, V) \
     X(load, V, (const float *)) \
     X(store, void, (float *, V)) \
@@ -3415,8 +3661,8 @@ typedef struct specdec__kernels {
     X(max, V, (V, V)) /* a > b ? a : b */ \
     X(min, V, (V, V)) /* a < b ? a : b */ \
     X(scale2, V, (V, V)) /* a * 2^n, where the other one is n + 1.5 * 2^23 */ \
-    X(sum, float, (V)) /* the canonical tree: lanes i and i + 8, then i + 4, i + 2, i + 1 */ \
-    X(highest, float, (V)) \
+    X(sum, float, (const V *)) /* of 16 lanes, by the canonical tree: lanes i and i + 8, then i + 4, i + 2, i + 1 */ \
+    X(highest, float, (const V *)) /* of 16 lanes */ \
     X(first_bits, int32_t, (V)) /* the bits of lane 0 */ \
     X(store_low_bytes, void, (int8_t *, V)) /* of the bits of each lane */ \
     X(sum_codes, int32_t, (const int8_t *)) /* of 16 */ \
@@ -3488,78 +3734,69 @@ SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks
 
 SPECDEC__DOTS(scalar, )
 
-/* Sixteen float lanes in plain C. */
-typedef struct specdec__scalar_v {
-    float lane[16];
-} specdec__scalar_v;
+/* Float lanes in plain C: one. */
+typedef float specdec__scalar_v;
 
-#define SPECDEC__SCALAR_LANES(result, expression) \
-    do { \
-        int i; \
-        for (i = 0; i < 16; i++) \
-            (result).lane[i] = (expression); \
-    } while (0)
+SPECDEC__INLINE float specdec__scalar_load(const float *at) { return *at; }
+SPECDEC__INLINE void specdec__scalar_store(float *at, float a) { *at = a; }
+SPECDEC__INLINE float specdec__scalar_set(float a) { return a; }
+SPECDEC__INLINE float specdec__scalar_add(float a, float b) { return a + b; }
+SPECDEC__INLINE float specdec__scalar_sub(float a, float b) { return a - b; }
+SPECDEC__INLINE float specdec__scalar_mul(float a, float b) { return a * b; }
+SPECDEC__INLINE float specdec__scalar_div(float a, float b) { return a / b; }
+SPECDEC__INLINE float specdec__scalar_madd(float a, float b, float c) { return specdec__fma(a, b, c); }
+SPECDEC__INLINE float specdec__scalar_max(float a, float b) { return a > b ? a : b; }
+SPECDEC__INLINE float specdec__scalar_min(float a, float b) { return a < b ? a : b; }
+SPECDEC__INLINE float specdec__scalar_scale2(float a, float shifter)
+{
+    return specdec__float_from_bits(specdec__bits_from_float(a) + (specdec__bits_from_float(shifter) << 23));
+}
+SPECDEC__INLINE void specdec__scalar_store_low_bytes(int8_t *at, float a)
+{
+    *at = (int8_t)(uint8_t)specdec__bits_from_float(a);
+}
+SPECDEC__INLINE int32_t specdec__scalar_first_bits(float a) { return (int32_t)specdec__bits_from_float(a); }
+SPECDEC__INLINE float specdec__scalar_load_bf16(const void *at) { return specdec__float_from_bf16(specdec__load_u16(at)); }
+SPECDEC__INLINE float specdec__scalar_load_f16(const void *at) { return specdec__load_f16(at); }
+SPECDEC__INLINE void specdec__scalar_store_f16(void *at, float a) { specdec__store_u16(at, specdec__f16_from_float(a)); }
+SPECDEC__INLINE float specdec__scalar_sum(const float *parts)
+{
+    float lane[8];
+    int i, step;
 
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_load(const float *at) { specdec__scalar_v r; memcpy(&r, at, sizeof r); return r; }
-SPECDEC__INLINE void specdec__scalar_store(float *at, specdec__scalar_v a) { memcpy(at, &a, sizeof a); }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_set(float a) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a); return r; }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_add(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] + b.lane[i]); return r; }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_sub(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] - b.lane[i]); return r; }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_mul(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] * b.lane[i]); return r; }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_div(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] / b.lane[i]); return r; }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_madd(specdec__scalar_v a, specdec__scalar_v b, specdec__scalar_v c) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, specdec__fma(a.lane[i], b.lane[i], c.lane[i])); return r; }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_max(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] > b.lane[i] ? a.lane[i] : b.lane[i]); return r; }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_min(specdec__scalar_v a, specdec__scalar_v b) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, a.lane[i] < b.lane[i] ? a.lane[i] : b.lane[i]); return r; }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_scale2(specdec__scalar_v a, specdec__scalar_v shifter)
-{
-    specdec__scalar_v r;
-    SPECDEC__SCALAR_LANES(r, specdec__float_from_bits(specdec__bits_from_float(a.lane[i]) + (specdec__bits_from_float(shifter.lane[i]) << 23)));
-    return r;
-}
-SPECDEC__INLINE void specdec__scalar_store_low_bytes(int8_t *at, specdec__scalar_v a)
-{
-    int i;
-    for (i = 0; i < 16; i++)
-        at[i] = (int8_t)(uint8_t)specdec__bits_from_float(a.lane[i]);
-}
-SPECDEC__INLINE float specdec__scalar_sum(specdec__scalar_v a)
-{
-    int i, step;
-    for (step = 8; step; step /= 2)
+    for (i = 0; i < 8; i++)
+        lane[i] = parts[i] + parts[i + 8];
+    for (step = 4; step; step /= 2)
         for (i = 0; i < step; i++)
-            a.lane[i] = a.lane[i] + a.lane[i + step];
-    return a.lane[0];
+            lane[i] += lane[i + step];
+    return lane[0];
 }
-SPECDEC__INLINE float specdec__scalar_highest(specdec__scalar_v a)
+SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
 {
+    float lane[8];
     int i, step;
-    for (step = 8; step; step /= 2)
+
+    for (i = 0; i < 8; i++)
+        lane[i] = specdec__scalar_max(parts[i], parts[i + 8]);
+    for (step = 4; step; step /= 2)
         for (i = 0; i < step; i++)
-            a.lane[i] = a.lane[i] > a.lane[i + step] ? a.lane[i] : a.lane[i + step];
-    return a.lane[0];
+            lane[i] = specdec__scalar_max(lane[i], lane[i + step]);
+    return lane[0];
 }
 SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 {
     int32_t sum = 0;
     int i;
+
     for (i = 0; i < 16; i++)
         sum += codes[i];
     return sum;
 }
-SPECDEC__INLINE int32_t specdec__scalar_first_bits(specdec__scalar_v a) { return (int32_t)specdec__bits_from_float(a.lane[0]); }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_load_bf16(const void *at) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, specdec__float_from_bf16(specdec__load_u16((const unsigned char *)at + i * 2))); return r; }
-SPECDEC__INLINE specdec__scalar_v specdec__scalar_load_f16(const void *at) { specdec__scalar_v r; SPECDEC__SCALAR_LANES(r, specdec__load_f16((const unsigned char *)at + i * 2)); return r; }
-SPECDEC__INLINE void specdec__scalar_store_f16(void *at, specdec__scalar_v a)
-{
-    int i;
-    for (i = 0; i < 16; i++)
-        specdec__store_u16((unsigned char *)at + i * 2, specdec__f16_from_float(a.lane[i]));
-}
 
 #define SPECDEC__ISA scalar
 #define SPECDEC__TARGET
-#define SPECDEC__NARROW
-#define SPECDEC__WIDTH 1
+#define SPECDEC__LANES 1
+#define SPECDEC__WIDTH 4
 #include SPECDEC__FILE
 
 /* --- x86-64: what its instruction sets have in common ---------------------------------------------------------------- */
@@ -3735,32 +3972,20 @@ SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
 #define SPECDEC__SSE41 __attribute__((target("sse4.1")))
 
-/* Sixteen float lanes in four registers. */
-typedef struct specdec__sse41_v {
-    __m128 a, b, c, d;
-} specdec__sse41_v;
+/* Four float lanes. */
+typedef __m128 specdec__sse41_v;
 
-#define SPECDEC__SSE41_EACH(name, operation) \
-    SPECDEC__SSE41 SPECDEC__INLINE specdec__sse41_v specdec__sse41_##name(specdec__sse41_v x, specdec__sse41_v y) \
-    { \
-        x.a = operation(x.a, y.a); \
-        x.b = operation(x.b, y.b); \
-        x.c = operation(x.c, y.c); \
-        x.d = operation(x.d, y.d); \
-        return x; \
-    }
-
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_scale2_quarter(__m128 a, __m128 shifter)
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_set(float a) { return _mm_set1_ps(a); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_add(__m128 a, __m128 b) { return _mm_add_ps(a, b); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_sub(__m128 a, __m128 b) { return _mm_sub_ps(a, b); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_mul(__m128 a, __m128 b) { return _mm_mul_ps(a, b); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_div(__m128 a, __m128 b) { return _mm_div_ps(a, b); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_max(__m128 a, __m128 b) { return _mm_max_ps(a, b); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_min(__m128 a, __m128 b) { return _mm_min_ps(a, b); }
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_scale2(__m128 a, __m128 shifter)
 {
     return _mm_castsi128_ps(_mm_add_epi32(_mm_castps_si128(a), _mm_slli_epi32(_mm_castps_si128(shifter), 23)));
 }
-SPECDEC__SSE41_EACH(add, _mm_add_ps)
-SPECDEC__SSE41_EACH(sub, _mm_sub_ps)
-SPECDEC__SSE41_EACH(mul, _mm_mul_ps)
-SPECDEC__SSE41_EACH(div, _mm_div_ps)
-SPECDEC__SSE41_EACH(max, _mm_max_ps)
-SPECDEC__SSE41_EACH(min, _mm_min_ps)
-SPECDEC__SSE41_EACH(scale2, specdec__sse41_scale2_quarter)
 
 /* product + addend rounded to odd, from their rounded sum: where an error was lost, the sum is brought one unit towards zero
    if that is where the error points, and its last bit is set. Odd sums stay as they are. */
@@ -3787,7 +4012,7 @@ SPECDEC__SSE41 static __attribute__((noinline)) __m128 specdec__sse41_fma_odd(__
 
 /* The same, fast: rounding to odd matters only to sums that lie half way between two floats, where the 29 bits that a float
    lacks are 1000..., or below the normal floats (2^-126), where it lacks more of them. */
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_fma(__m128 a, __m128 b, __m128 c)
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_madd(__m128 a, __m128 b, __m128 c)
 {
     __m128d low = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), _mm_cvtps_pd(c));
     __m128d high = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(_mm_movehl_ps(a, a)), _mm_cvtps_pd(_mm_movehl_ps(b, b))), _mm_cvtps_pd(_mm_movehl_ps(c, c)));
@@ -3801,41 +4026,23 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_fma(__m128 a, __m128 b, __m
         return specdec__sse41_fma_odd(a, b, c);
     return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
 }
-SPECDEC__SSE41 SPECDEC__INLINE specdec__sse41_v specdec__sse41_madd(specdec__sse41_v x, specdec__sse41_v y, specdec__sse41_v z)
-{
-    z.a = specdec__sse41_fma(x.a, y.a, z.a);
-    z.b = specdec__sse41_fma(x.b, y.b, z.b);
-    z.c = specdec__sse41_fma(x.c, y.c, z.c);
-    z.d = specdec__sse41_fma(x.d, y.d, z.d);
-    return z;
-}
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load(const float *at) { return _mm_loadu_ps(at); }
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store(float *at, __m128 a) { _mm_storeu_ps(at, a); }
+SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(__m128 a) { return _mm_cvtsi128_si32(_mm_castps_si128(a)); }
 
-/* 16 lanes of so many bytes each. */
-#define SPECDEC__SSE41_LOAD(name, type, bytes, quarter) \
-    SPECDEC__SSE41 SPECDEC__INLINE specdec__sse41_v specdec__sse41_##name(const type *at) \
-    { \
-        const unsigned char *from = (const unsigned char *)at; \
-        specdec__sse41_v r; \
-        r.a = quarter(from); \
-        r.b = quarter(from + 4 * bytes); \
-        r.c = quarter(from + 8 * bytes); \
-        r.d = quarter(from + 12 * bytes); \
-        return r; \
-    }
-
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_from_floats(const unsigned char *at) { return _mm_loadu_ps((const float *)(const void *)at); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_from_byte(const unsigned char *at)
+/* Four signed bytes to floats. */
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load_bytes(const int8_t *at)
 {
     return _mm_cvtepi32_ps(_mm_cvtepi8_epi32(_mm_cvtsi32_si128((int)specdec__load_u32(at))));
 }
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_from_bf16(const unsigned char *at)
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load_bf16(const void *at)
 {
-    return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)(const void *)at)));
+    return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)at)));
 }
 /* The bits, 13 places up, times 2^112, subnormals too; infinities and NaNs get the rest of their exponent. */
-SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_from_f16(const unsigned char *at)
+SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load_f16(const void *at)
 {
-    __m128i half = _mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at));
+    __m128i half = _mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)at));
     __m128i bits = _mm_slli_epi32(_mm_and_si128(half, _mm_set1_epi32(0x7FFF)), 13);
     __m128i sign = _mm_slli_epi32(_mm_and_si128(half, _mm_set1_epi32(0x8000)), 16);
     __m128i all_ones = _mm_and_si128(_mm_cmpgt_epi32(bits, _mm_set1_epi32(0x0F7FFFFF)), _mm_set1_epi32(0x7F800000));
@@ -3843,62 +4050,31 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_from_f16(const unsigned cha
 
     return _mm_or_ps(magnitude, _mm_castsi128_ps(_mm_or_si128(sign, all_ones)));
 }
-SPECDEC__SSE41_LOAD(load, float, 4, specdec__sse41_from_floats)
-SPECDEC__SSE41_LOAD(load_bytes, int8_t, 1, specdec__sse41_from_byte)
-SPECDEC__SSE41_LOAD(load_bf16, void, 2, specdec__sse41_from_bf16)
-SPECDEC__SSE41_LOAD(load_f16, void, 2, specdec__sse41_from_f16)
-
-SPECDEC__SSE41 SPECDEC__INLINE specdec__sse41_v specdec__sse41_set(float x)
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store_f16(void *at, __m128 a)
 {
-    specdec__sse41_v r;
-
-    r.a = r.b = r.c = r.d = _mm_set1_ps(x);
-    return r;
-}
-SPECDEC__SSE41 SPECDEC__INLINE specdec__sse41_v specdec__sse41_from_ints(const __m128i *ints)
-{
-    specdec__sse41_v r;
-
-    r.a = _mm_cvtepi32_ps(ints[0]);
-    r.b = _mm_cvtepi32_ps(ints[1]);
-    r.c = _mm_cvtepi32_ps(ints[2]);
-    r.d = _mm_cvtepi32_ps(ints[3]);
-    return r;
-}
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store(float *at, specdec__sse41_v x)
-{
-    _mm_storeu_ps(at, x.a);
-    _mm_storeu_ps(at + 4, x.b);
-    _mm_storeu_ps(at + 8, x.c);
-    _mm_storeu_ps(at + 12, x.d);
-}
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store_f16(void *at, specdec__sse41_v x)
-{
-    float lanes[16];
+    float lanes[4];
     int i;
 
-    specdec__sse41_store(lanes, x);
-    for (i = 0; i < 16; i++)
+    _mm_storeu_ps(lanes, a);
+    for (i = 0; i < 4; i++)
         specdec__store_u16((unsigned char *)at + i * 2, specdec__f16_from_float(lanes[i]));
 }
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store_low_bytes(int8_t *at, specdec__sse41_v x)
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store_low_bytes(int8_t *at, __m128 a)
 {
-    const __m128 byte = _mm_castsi128_ps(_mm_set1_epi32(255));
-    __m128i low = _mm_packus_epi32(_mm_castps_si128(_mm_and_ps(x.a, byte)), _mm_castps_si128(_mm_and_ps(x.b, byte)));
-    __m128i high = _mm_packus_epi32(_mm_castps_si128(_mm_and_ps(x.c, byte)), _mm_castps_si128(_mm_and_ps(x.d, byte)));
+    __m128i bytes = _mm_shuffle_epi8(_mm_castps_si128(a), _mm_set1_epi32(0x0C080400));
 
-    _mm_storeu_si128((__m128i *)(void *)at, _mm_packus_epi16(low, high));
+    specdec__store_u32(at, (uint32_t)_mm_cvtsi128_si32(bytes));
 }
-SPECDEC__SSE41 SPECDEC__INLINE float specdec__sse41_sum(specdec__sse41_v x)
+SPECDEC__SSE41 SPECDEC__INLINE float specdec__sse41_sum(const __m128 *parts)
 {
-    __m128 y = _mm_add_ps(_mm_add_ps(x.a, x.c), _mm_add_ps(x.b, x.d));
+    __m128 y = _mm_add_ps(_mm_add_ps(parts[0], parts[2]), _mm_add_ps(parts[1], parts[3]));
 
     y = _mm_add_ps(y, _mm_movehl_ps(y, y));
     return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
 }
-SPECDEC__SSE41 SPECDEC__INLINE float specdec__sse41_highest(specdec__sse41_v x)
+SPECDEC__SSE41 SPECDEC__INLINE float specdec__sse41_highest(const __m128 *parts)
 {
-    __m128 y = _mm_max_ps(_mm_max_ps(x.a, x.c), _mm_max_ps(x.b, x.d));
+    __m128 y = _mm_max_ps(_mm_max_ps(parts[0], parts[2]), _mm_max_ps(parts[1], parts[3]));
 
     y = _mm_max_ps(y, _mm_movehl_ps(y, y));
     return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
@@ -3909,12 +4085,11 @@ SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_sum_codes(const int8_t *co
     __m128i sums = _mm_sad_epu8(_mm_xor_si128(v, high), _mm_setzero_si128());
     return _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 2) - 16 * 128;
 }
-SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(specdec__sse41_v x) { return _mm_cvtsi128_si32(_mm_castps_si128(x.a)); }
 
 #define SPECDEC__ISA sse41
 #define SPECDEC__TARGET SPECDEC__SSE41
-#define SPECDEC__NARROW
-#define SPECDEC__WIDTH 1
+#define SPECDEC__LANES 4
+#define SPECDEC__WIDTH 2
 #include SPECDEC__FILE
 
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_get(const void *at) { return _mm_loadu_si128((const __m128i *)at); }
@@ -3944,13 +4119,27 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_nibbles(const unsigned char *
     }
 }
 
-/* count scales (count, 16) = d times signed bytes (count, 16). */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scale_bytes(specdec__sse41_v d, const int8_t *bytes, int count, float (*out)[SPECDEC__ROWS])
+/* scale (16) = the half floats of 16 rows. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_halves(const unsigned char *at, float *scale)
 {
     int i;
 
-    for (i = 0; i < count; i++)
-        specdec__sse41_store(out[i], specdec__sse41_mul(d, specdec__sse41_load_bytes(bytes + i * 16)));
+    for (i = 0; i < 16; i += 4)
+        _mm_storeu_ps(scale + i, specdec__sse41_load_f16(at + i * 2));
+}
+
+/* count scales (count, 16) = the half floats d (16), times sign, times signed bytes (count, 16). */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scale_bytes(const unsigned char *d, float sign, const int8_t *bytes,
+                                                               int count, float (*out)[SPECDEC__ROWS])
+{
+    int row, i;
+
+    for (row = 0; row < 16; row += 4) {
+        const __m128 scale = _mm_mul_ps(specdec__sse41_load_f16(d + row * 2), _mm_set1_ps(sign));
+
+        for (i = 0; i < count; i++)
+            _mm_storeu_ps(out[i] + row, _mm_mul_ps(scale, specdec__sse41_load_bytes(bytes + i * 16 + row)));
+    }
 }
 
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_0(const unsigned char *tile, int blocks, specdec__panel *panel)
@@ -3958,7 +4147,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_0(const unsigned cha
     int b;
 
     for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q4_0)) {
-        specdec__sse41_store(panel->scale[b], specdec__sse41_load_f16(tile));
+        specdec__sse41_halves(tile, panel->scale[b]);
         specdec__sse41_nibbles(tile + SPECDEC__TILE_AT(q4_0, nibbles), 4, panel->u.codes + b * 512);
     }
 }
@@ -3968,7 +4157,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned cha
     int b, i;
 
     for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q8_0)) {
-        specdec__sse41_store(panel->scale[b], specdec__sse41_load_f16(tile));
+        specdec__sse41_halves(tile, panel->scale[b]);
         for (i = 0; i < 512; i += 16) {
             _mm_prefetch((const char *)tile + SPECDEC__AHEAD + i, _MM_HINT_T0);
             specdec__sse41_put_bytes(panel->u.codes + b * 512 + i,
@@ -3992,9 +4181,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned cha
         specdec__sse41_put_bytes(minimums + i, specdec__sse41_and(b, 63));
         specdec__sse41_put_bytes(minimums + 64 + i, specdec__sse41_and(_mm_srli_epi16(c, 4), 15) | specdec__sse41_and(_mm_srli_epi16(b, 2), 48));
     }
-    specdec__sse41_scale_bytes(specdec__sse41_load_f16(tile), scales, 8, panel->scale);
-    specdec__sse41_scale_bytes(specdec__sse41_sub(specdec__sse41_set(-0.0f), specdec__sse41_load_f16(dmin)), minimums,
-                               8, panel->minimum);
+    specdec__sse41_scale_bytes(tile, 1, scales, 8, panel->scale);
+    specdec__sse41_scale_bytes(dmin, -1, minimums, 8, panel->minimum);
     for (i = 0; i < 4; i++)
         specdec__sse41_nibbles(tile + SPECDEC__TILE_AT(q4_k, nibbles) + i * 512, 8, panel->u.codes + i * 1024);
 }
@@ -4005,8 +4193,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned cha
     int8_t *codes = panel->u.codes;
     int half, s, i;
 
-    specdec__sse41_scale_bytes(specdec__sse41_load_f16(tile + SPECDEC__TILE_AT(q6_k, d)),
-                               (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales), 16, panel->scale);
+    specdec__sse41_scale_bytes(tile + SPECDEC__TILE_AT(q6_k, d), 1, (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales),
+                               16, panel->scale);
     for (half = 0; half < 2; half++, low += 1024, high += 512)
         for (s = 0; s < 4; s++, codes += 512)
             for (i = 0; i < 512; i += 16) {
@@ -4071,17 +4259,32 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_integers(int mode, int vector
     }
 }
 
+/* sums (column, 16) += what granule k of a panel gives with its integers (column, register); per: granules of a block. */
+SPECDEC__SSE41 static __attribute__((noinline)) void
+specdec__sse41_add_up(const float *scale, const float *minimum, const specdec__x86_x *from, int per, int columns,
+                      __m128i (*integers)[4], float *sums)
+{
+    int c, r;
+
+    for (c = 0; c < columns; c++)
+        for (r = 0; r < 16; r += 4, sums += 4) {
+            __m128 sum = _mm_loadu_ps(sums), by = _mm_mul_ps(_mm_loadu_ps(scale + r), _mm_set1_ps(from->scales[c]));
+
+            sum = specdec__sse41_madd(by, _mm_cvtepi32_ps(integers[c][r / 4]), sum);
+            if (minimum)
+                sum = specdec__sse41_madd(_mm_loadu_ps(minimum + r), _mm_set1_ps(from->totals[c * per]), sum);
+            _mm_storeu_ps(sums, sum);
+        }
+}
+
 /* A panel times columns, 1 or 2 of them at once. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, const specdec__panel *panel, int blocks,
-                                                               const specdec__columns *x, size_t at, float *sums)
+SPECDEC__SSE41 SPECDEC__INLINE void
+specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, const specdec__panel *panel, int blocks,
+                           const specdec__columns *x, size_t at, float *sums)
 {
     const int per = 32 / granule, vectors = granule / 4;
-    specdec__sse41_v acc[2];
     int k, c, r;
 
-    SPECDEC__UNROLL
-    for (c = 0; c < columns; c++)
-        acc[c] = specdec__sse41_load(sums + c * 16);
     for (k = 0; k < blocks * per; k++) {
         const specdec__x86_x from = specdec__x86_at(x, at + (size_t)(k / per) * (size_t)x->n, per, k % per);
         __m128i integers[2][4];
@@ -4095,18 +4298,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot_columns(int mode, int gra
                 integers[c][r] = _mm_madd_epi16(specdec__sse41_get(&panel->pair[k][r * 4]), pair);
         }
         specdec__sse41_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, from.codes, integers);
-        SPECDEC__UNROLL
-        for (c = 0; c < columns; c++) {
-            specdec__sse41_v scale = specdec__sse41_mul(specdec__sse41_load(panel->scale[k]), specdec__sse41_set(from.scales[c]));
-
-            acc[c] = specdec__sse41_madd(scale, specdec__sse41_from_ints(integers[c]), acc[c]);
-            if (has_minimum)
-                acc[c] = specdec__sse41_madd(specdec__sse41_load(panel->minimum[k]), specdec__sse41_set(from.totals[c * per]), acc[c]);
-        }
+        specdec__sse41_add_up(panel->scale[k], has_minimum ? panel->minimum[k] : NULL, &from, per, columns, integers, sums);
     }
-    SPECDEC__UNROLL
-    for (c = 0; c < columns; c++)
-        specdec__sse41_store(sums + c * 16, acc[c]);
 }
 
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, int has_minimum, const specdec__panel *panel, int blocks,
@@ -4144,8 +4337,7 @@ SPECDEC__SSE41_UNPACK(Q4_0, 32, 8, 1, specdec__sse41_codes_Q4_0(tile, blocks, pa
 SPECDEC__SSE41_UNPACK(Q4_K, 32, 0, 1, specdec__sse41_codes_Q4_K(tile, panel))
 SPECDEC__SSE41_UNPACK(Q6_K, 16, 32, 1, specdec__sse41_codes_Q6_K(tile, panel))
 SPECDEC__SSE41_UNPACK(Q8_0, 32, 0, 0, specdec__sse41_codes_Q8_0(tile, blocks, panel))
-SPECDEC__SSE41_UNPACK(32, 32, 0, 0, specdec__unpack_codes(type, tile, blocks, panel))
-SPECDEC__SSE41_UNPACK(16, 16, 0, 0, specdec__unpack_codes(type, tile, blocks, panel))
+SPECDEC__SSE41_UNPACK(any, type->granule, 0, 0, specdec__unpack_codes(type, tile, blocks, panel))
 #endif /* x86_64 */
 
 /* --- AVX2 with FMA and F16C, and AVX-VNNI ---------------------------------------------------------------------------- */
@@ -4207,15 +4399,17 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_bytes(int8_t *at, spe
     words = _mm256_permute4x64_epi64(words, 0xD8);
     _mm_storeu_si128((__m128i *)(void *)at, _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
-SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(specdec__avx2_v x)
+SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(const specdec__avx2_v *parts)
 {
+    const specdec__avx2_v x = parts[0];
     __m256 b = _mm256_add_ps(x.a, x.b);
     __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
     c = _mm_add_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
-SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(specdec__avx2_v x)
+SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(const specdec__avx2_v *parts)
 {
+    const specdec__avx2_v x = parts[0];
     __m256 b = _mm256_max_ps(x.a, x.b);
     __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
@@ -4231,6 +4425,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__av
 
 #define SPECDEC__ISA avx2
 #define SPECDEC__TARGET SPECDEC__AVX2
+#define SPECDEC__LANES 16
 #define SPECDEC__WIDTH 1
 #include SPECDEC__FILE
 
@@ -5055,15 +5250,17 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_low_bytes(int8_t *at,
 {
     _mm_storeu_si128((__m128i *)(void *)at, _mm512_cvtepi32_epi8(_mm512_castps_si512(a)));
 }
-SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_sum(__m512 a)
+SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_sum(const __m512 *parts)
 {
+    const __m512 a = parts[0];
     __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
     __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
     c = _mm_add_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
-SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_highest(__m512 a)
+SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_highest(const __m512 *parts)
 {
+    const __m512 a = parts[0];
     __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));
     __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
@@ -5633,64 +5830,107 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_block(int type, int col
     }
 }
 
+/* Columns are 4, 5 or 6, known to the compiler, or 0 for count of them, 1 to 3: those three share their decoder. */
+SPECDEC__INLINE int specdec__avx512_most(int columns) { return columns ? columns : 3; }
+
+/* acc (columns) += a block times columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_columns(int type, int columns, int count, const specdec__avx512_block *taken,
+                                                                 const specdec__columns *x, size_t at, __m512 *acc)
+{
+    if (columns)
+        specdec__avx512_few_block(type, columns, taken, x, at, acc);
+    else if (count == 1)
+        specdec__avx512_few_block(type, 1, taken, x, at, acc);
+    else if (count == 2)
+        specdec__avx512_few_block(type, 2, taken, x, at, acc);
+    else
+        specdec__avx512_few_block(type, 3, taken, x, at, acc);
+}
+
+/* acc (columns) from sums (columns, 16). */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_get_sums(int columns, int count, const float *sums, __m512 *acc)
+{
+    int k;
+
+    SPECDEC__UNROLL
+    for (k = 0; k < specdec__avx512_most(columns); k++)
+        acc[k] = columns || k < count ? _mm512_loadu_ps(sums + k * SPECDEC__ROWS) : _mm512_setzero_ps();
+}
+
+/* And back. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_sums(int columns, int count, const __m512 *acc, float *sums)
+{
+    int k;
+
+    SPECDEC__UNROLL
+    for (k = 0; k < specdec__avx512_most(columns); k++)
+        if (columns || k < count)
+            _mm512_storeu_ps(sums + k * SPECDEC__ROWS, acc[k]);
+}
+
 /* One tile times 1 to 6 columns, whose sums stay in registers: in memory, every block would wait for the one before. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, const unsigned char *tile, const unsigned char *next, int blocks,
-                                                         specdec__panel *panel, const specdec__columns *x, size_t at, float *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, int count, const unsigned char *tile, const unsigned char *next,
+                                                         int blocks, specdec__panel *panel, const specdec__columns *x, size_t at,
+                                                         float *sums)
 {
     const int run = specdec__x86_is_block_32(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
     specdec__avx512_block taken;
     __m512 acc[SPECDEC__AVX512_FEW];
     size_t from;
-    int b, k;
+    int b;
 
-    SPECDEC__UNROLL
-    for (k = 0; k < columns; k++)
-        acc[k] = _mm512_loadu_ps(sums + k * SPECDEC__ROWS);
+    specdec__avx512_get_sums(columns, count, sums, acc);
     for (from = 0; from < end; from += (size_t)run * span) {
         if (!specdec__x86_is_block_32(type))
             specdec__avx512_scales(type, tile + from, panel);
         for (b = 0; b < run; b++, at += n) {
             specdec__x86_prefetch((int)span, tile, from + (size_t)b * span, end, next);
             specdec__avx512_take(type, tile + from, b, panel, &taken);
-            specdec__avx512_few_block(type, columns, &taken, x, at, acc);
+            specdec__avx512_few_columns(type, columns, count, &taken, x, at, acc);
         }
     }
-    SPECDEC__UNROLL
-    for (k = 0; k < columns; k++)
-        _mm512_storeu_ps(sums + k * SPECDEC__ROWS, acc[k]);
+    specdec__avx512_put_sums(columns, count, acc, sums);
 }
 
-/* Few columns: tile after tile, which memory likes better. */
+/* Few columns: tile after tile, which memory likes better. An odd tile with many columns, which is seldom: six of them, then
+   the others. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const specdec__tiles *tiles, int blocks,
+                                                              specdec__panel *panels, const specdec__columns *x, int block,
+                                                              int column, int count, float *const *sums)
+{
+    size_t at = (size_t)block * (size_t)x->n + (size_t)column;
+    int t, c, few;
+
+    for (t = 0; t < 2 && tiles->tile[t] && !block; t++)
+        memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+    if (count > SPECDEC__AVX512_FEW && tiles->tile[1]) {
+        specdec__avx512_many(type, tiles, blocks, panels, x, at, count, sums);
+        return;
+    }
+    for (t = 0; t < 2 && tiles->tile[t]; t++) {
+        const unsigned char *next = !t && tiles->tile[1] ? tiles->tile[1] : tiles->next[0];
+
+        for (c = 0; c < count; c += few) {
+            float *to = sums[t] + c * SPECDEC__ROWS;
+
+            few = specdec__min_int(count - c, SPECDEC__AVX512_FEW);
+            switch (few) {
+            case 6: specdec__avx512_few(type, 6, 6, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
+            case 5: specdec__avx512_few(type, 5, 5, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
+            case 4: specdec__avx512_few(type, 4, 4, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
+            default: specdec__avx512_few(type, 0, few, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
+            }
+        }
+    }
+}
+
 #define SPECDEC__AVX512_TYPE(number) \
-    SPECDEC__AVX512 static void specdec__avx512_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
-        const specdec__columns *x, int block, int column, int count, float *const *sums) \
+    SPECDEC__AVX512 static void \
+    specdec__avx512_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
+                                      int block, int column, int count, float *const *sums) \
     { \
-        const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
-        int t; \
-        for (t = 0; t < 2 && tiles->tile[t] && !block; t++) \
-            memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float)); \
-        if (count > SPECDEC__AVX512_FEW && tiles->tile[1]) { \
-            specdec__avx512_many(SPECDEC__TYPE_##number, tiles, blocks, panels, x, at, count, sums); \
-            return; \
-        } \
-        if (count > SPECDEC__AVX512_FEW) { /* an odd tile is seldom: a few of its columns, then the others */ \
-            float *others = sums[0] + SPECDEC__AVX512_FEW * SPECDEC__ROWS; \
-            specdec__avx512_multiply_##number(tiles, blocks, panels, x, block, column, SPECDEC__AVX512_FEW, sums); \
-            specdec__avx512_multiply_##number(tiles, blocks, panels, x, block, column + SPECDEC__AVX512_FEW, count - SPECDEC__AVX512_FEW, &others); \
-            return; \
-        } \
-        for (t = 0; t < 2 && tiles->tile[t]; t++) { \
-            const unsigned char *next = !t && tiles->tile[1] ? tiles->tile[1] : tiles->next[0]; \
-            switch (count) { \
-            case 1: specdec__avx512_few(SPECDEC__TYPE_##number, 1, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
-            case 2: specdec__avx512_few(SPECDEC__TYPE_##number, 2, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
-            case 3: specdec__avx512_few(SPECDEC__TYPE_##number, 3, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
-            case 4: specdec__avx512_few(SPECDEC__TYPE_##number, 4, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
-            case 5: specdec__avx512_few(SPECDEC__TYPE_##number, 5, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
-            default: specdec__avx512_few(SPECDEC__TYPE_##number, 6, tiles->tile[t], next, blocks, panels, x, at, sums[t]); break; \
-            } \
-        } \
+        specdec__avx512_multiply(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, count, sums); \
     }
 
 SPECDEC__AVX512_TYPE(Q4_0)
@@ -5757,39 +5997,38 @@ SPECDEC__AVX512 static void specdec__avx512_unpack_grid(const specdec__quant_typ
     specdec__avx512_panel_pairs(type->granule, blocks, panel);
 }
 
-/* A panel times 1 to 6 columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int columns, const specdec__panel *panel, int blocks, const specdec__columns *x,
-                                                                 size_t at, float *sums)
+/* sums (columns, 16) += a panel times columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int columns, int count, const specdec__panel *panel,
+                                                                 int blocks, const specdec__columns *x, size_t at, float *sums)
 {
     specdec__avx512_block taken;
     __m512 acc[SPECDEC__AVX512_FEW];
-    int b, k;
+    int b;
 
-    SPECDEC__UNROLL
-    for (k = 0; k < columns; k++)
-        acc[k] = _mm512_loadu_ps(sums + k * SPECDEC__ROWS);
+    specdec__avx512_get_sums(columns, count, sums, acc);
     for (b = 0; b < blocks; b++, at += (size_t)x->n) {
         specdec__avx512_take(type, NULL, b, panel, &taken);
-        specdec__avx512_few_block(type, columns, &taken, x, at, acc);
+        specdec__avx512_few_columns(type, columns, count, &taken, x, at, acc);
     }
-    SPECDEC__UNROLL
-    for (k = 0; k < columns; k++)
-        _mm512_storeu_ps(sums + k * SPECDEC__ROWS, acc[k]);
+    specdec__avx512_put_sums(columns, count, acc, sums);
+}
+
+/* The same, 4 columns at a time. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int type, const specdec__panel *panel, int blocks, const specdec__columns *x,
+                                                         size_t at, int count, float *sums)
+{
+    for (; count >= 4; count -= 4, at += 4, sums += 4 * SPECDEC__ROWS)
+        specdec__avx512_dot_columns(type, 4, 4, panel, blocks, x, at, sums);
+    if (count)
+        specdec__avx512_dot_columns(type, 0, count, panel, blocks, x, at, sums);
 }
 
 #define SPECDEC__AVX512_DOT(name, type) \
-    SPECDEC__AVX512 static void specdec__avx512_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
-                                                           int count, float *sums) \
+    SPECDEC__AVX512 static void \
+    specdec__avx512_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
+                               int count, float *sums) \
     { \
-        size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
-        for (; count >= 6; count -= 6, at += 6, sums += 6 * SPECDEC__ROWS) \
-            specdec__avx512_dot_columns(type, 6, panel, blocks, x, at, sums); \
-        for (; count >= 4; count -= 4, at += 4, sums += 4 * SPECDEC__ROWS) \
-            specdec__avx512_dot_columns(type, 4, panel, blocks, x, at, sums); \
-        for (; count >= 2; count -= 2, at += 2, sums += 2 * SPECDEC__ROWS) \
-            specdec__avx512_dot_columns(type, 2, panel, blocks, x, at, sums); \
-        if (count) \
-            specdec__avx512_dot_columns(type, 1, panel, blocks, x, at, sums); \
+        specdec__avx512_dot(type, panel, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, sums); \
     }
 
 SPECDEC__AVX512_DOT(16, SPECDEC__X86_PANEL_16)
@@ -5799,6 +6038,7 @@ SPECDEC__AVX512_DOT(32m, SPECDEC__X86_PANEL_32M)
 
 #define SPECDEC__ISA avx512
 #define SPECDEC__TARGET SPECDEC__AVX512
+#define SPECDEC__LANES 16
 #define SPECDEC__WIDTH 4
 #include SPECDEC__FILE
 #endif /* x86_64 */
@@ -5910,16 +6150,18 @@ SPECDEC__INLINE void specdec__neon_store_low_bytes(int8_t *at, specdec__neon_v x
     vst1q_s8(at, vuzp1q_s8(vreinterpretq_s8_s16(low), vreinterpretq_s8_s16(high)));
 }
 
-SPECDEC__INLINE float specdec__neon_sum(specdec__neon_v x)
+SPECDEC__INLINE float specdec__neon_sum(const specdec__neon_v *parts)
 {
+    const specdec__neon_v x = parts[0];
     float32x4_t four = vaddq_f32(vaddq_f32(x.a, x.c), vaddq_f32(x.b, x.d));
     float32x2_t two = vadd_f32(vget_low_f32(four), vget_high_f32(four));
 
     return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
 
-SPECDEC__INLINE float specdec__neon_highest(specdec__neon_v x)
+SPECDEC__INLINE float specdec__neon_highest(const specdec__neon_v *parts)
 {
+    const specdec__neon_v x = parts[0];
     float32x4_t four = specdec__neon_max4(specdec__neon_max4(x.a, x.c), specdec__neon_max4(x.b, x.d));
     float32x2_t low = vget_low_f32(four), high = vget_high_f32(four), two = vbsl_f32(vcgt_f32(low, high), low, high);
     float first = vget_lane_f32(two, 0), second = vget_lane_f32(two, 1);
@@ -5980,6 +6222,7 @@ SPECDEC__INLINE void specdec__neon_store_f16(void *at, specdec__neon_v x)
 
 #define SPECDEC__ISA neon
 #define SPECDEC__TARGET
+#define SPECDEC__LANES 16
 #define SPECDEC__WIDTH 1
 #include SPECDEC__FILE
 
@@ -6598,7 +6841,7 @@ static void specdec__quant_try(int pairs, const specdec__pair *value, const spec
                                const double *inverse, specdec__quant_trial *trial)
 {
 #ifdef SPECDEC__WIDE
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    if (SPECDEC__OS_WIDE_STACK && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
         specdec__wide_tries(pairs, value, weight, weighted, low, high, tries, inverse, trial);
         return;
     }
@@ -6607,50 +6850,110 @@ static void specdec__quant_try(int pairs, const specdec__pair *value, const spec
 }
 #endif
 
+/* --- which instruction sets are wanted ------------------------------------------------------------------------------ */
+
+#ifdef SPECDEC_NO_SSE41
+#define SPECDEC__WITH_SSE41 0
+#else
+#define SPECDEC__WITH_SSE41 1
+#endif
+#ifdef SPECDEC_NO_AVX2
+#define SPECDEC__WITH_AVX2 0
+#else
+#define SPECDEC__WITH_AVX2 1
+#endif
+#ifdef SPECDEC_NO_AVXVNNI
+#define SPECDEC__WITH_AVXVNNI 0
+#else
+#define SPECDEC__WITH_AVXVNNI 1
+#endif
+#ifdef SPECDEC_NO_AVX512
+#define SPECDEC__WITH_AVX512 0
+#else
+#define SPECDEC__WITH_AVX512 1
+#endif
+#ifdef SPECDEC_NO_DOTPROD
+#define SPECDEC__WITH_DOTPROD 0
+#else
+#define SPECDEC__WITH_DOTPROD 1
+#endif
+#ifdef SPECDEC_NO_I8MM
+#define SPECDEC__WITH_I8MM 0
+#else
+#define SPECDEC__WITH_I8MM 1
+#endif
+
 /* --- the tables ----------------------------------------------------------------------------------------------------- */
 
-/* table.what for all quantised types, by granule and minimum. */
-#define SPECDEC__GRANULE_KERNELS(table, what, name16, name16m, name32, name32m) \
-    do { \
-        int number; \
-        for (number = 0; number < SPECDEC__TYPE_COUNT; number++) { \
-            const specdec__quant_type *type = specdec__quant_find((uint32_t)number); \
-            if (type && type->granule == 16) \
-                (table)->what[number] = type->has_minimum ? name16m : name16; \
-            if (type && type->granule == 32) \
-                (table)->what[number] = type->has_minimum ? name32m : name32; \
-        } \
-    } while (0)
+/* Is any type of a granule, with or without minimums, asked for? */
+#define SPECDEC__GRANULE_ROW(number, name, block, bytes, granule, bits, minimum, ...) \
+    || (SPECDEC__HAS(name) && (granule) == SPECDEC__GRANULE && (minimum) == SPECDEC__MINIMUM)
+#define SPECDEC__GRANULE 16
+#define SPECDEC__MINIMUM 0
+enum { SPECDEC__HAS_16 = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
+#undef SPECDEC__MINIMUM
+#define SPECDEC__MINIMUM 1
+enum { SPECDEC__HAS_16M = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
+#undef SPECDEC__GRANULE
+#define SPECDEC__GRANULE 32
+enum { SPECDEC__HAS_32M = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
+#undef SPECDEC__GRANULE
+#undef SPECDEC__MINIMUM
+
+/* Enters one unpacker for all types. */
+static void specdec__kernels_all_types(specdec__kernels *table, specdec__unpack_function *unpack)
+{
+    const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
+
+    for (; type < end; type++)
+        table->unpack[type->number] = unpack;
+}
+
+/* Enters the dots of quantised types, by granule and minimum. */
+static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function *dot16, specdec__dot_function *dot16m,
+                                  specdec__dot_function *dot32, specdec__dot_function *dot32m)
+{
+    const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
+
+    for (; type < end; type++)
+        if (type->granule == 16)
+            table->dot[type->number] = type->has_minimum ? dot16m : dot16;
+        else if (type->granule == 32)
+            table->dot[type->number] = type->has_minimum ? dot32m : dot32;
+}
 
 #define SPECDEC__DOT_KERNELS(table, name) \
-    SPECDEC__GRANULE_KERNELS(table, dot, specdec__##name##_16, specdec__##name##_16m, specdec__##name##_32, specdec__##name##_32m)
+    specdec__kernels_dots(table, SPECDEC__HAS_16 ? specdec__##name##_16 : NULL, \
+                          SPECDEC__HAS_16M ? specdec__##name##_16m : NULL, specdec__##name##_32, \
+                          SPECDEC__HAS_32M ? specdec__##name##_32m : NULL)
 
 /* Any type is unpacked by its decoder, but for those that have something faster: an unpacker of their own, or a kernel that
    multiplies without a panel. */
-#define SPECDEC__X86_ENTRY(isa, number) table->unpack[SPECDEC__TYPE_##number] = specdec__##isa##_unpack_##number;
+#define SPECDEC__ENTRY(member, number, function) table->member[SPECDEC__TYPE_##number] = SPECDEC__HAS(number) ? function : NULL
+#define SPECDEC__X86_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_##number);
 #define SPECDEC__X86_KERNELS(table, isa, unpack_isa) \
     do { \
-        SPECDEC__GRANULE_KERNELS(table, unpack, specdec__##unpack_isa##_unpack_any, specdec__##unpack_isa##_unpack_any, \
-                                 specdec__##unpack_isa##_unpack_any, specdec__##unpack_isa##_unpack_any); \
-        (table)->multiply[SPECDEC__TYPE_Q4_0] = specdec__##isa##_multiply_Q4_0; \
-        (table)->multiply[SPECDEC__TYPE_Q8_0] = specdec__##isa##_multiply_Q8_0; \
-        (table)->multiply[SPECDEC__TYPE_Q4_K] = specdec__##isa##_multiply_Q4_K; \
-        (table)->multiply[SPECDEC__TYPE_Q6_K] = specdec__##isa##_multiply_Q6_K; \
-        (table)->unpack[SPECDEC__TYPE_IQ2_XS] = specdec__##unpack_isa##_unpack_grid; \
-        (table)->unpack[SPECDEC__TYPE_IQ2_S] = specdec__##unpack_isa##_unpack_grid; \
-        (table)->unpack[SPECDEC__TYPE_IQ3_XXS] = specdec__##unpack_isa##_unpack_grid; \
-        (table)->unpack[SPECDEC__TYPE_IQ3_S] = specdec__##unpack_isa##_unpack_grid; \
+        specdec__kernels_all_types(table, specdec__##unpack_isa##_unpack_any); \
+        SPECDEC__ENTRY(multiply, Q4_0, specdec__##isa##_multiply_Q4_0); \
+        SPECDEC__ENTRY(multiply, Q8_0, specdec__##isa##_multiply_Q8_0); \
+        SPECDEC__ENTRY(multiply, Q4_K, specdec__##isa##_multiply_Q4_K); \
+        SPECDEC__ENTRY(multiply, Q6_K, specdec__##isa##_multiply_Q6_K); \
+        SPECDEC__ENTRY(unpack, IQ2_XS, specdec__##unpack_isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ2_S, specdec__##unpack_isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ3_XXS, specdec__##unpack_isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ3_S, specdec__##unpack_isa##_unpack_grid); \
         SPECDEC__X86_UNPACKED(SPECDEC__X86_ENTRY, unpack_isa) \
     } while (0)
 
 #define SPECDEC__AVX2_KERNELS(table, isa) \
     do { \
-        SPECDEC__FLOAT_KERNELS(avx2); \
-        SPECDEC__GRANULE_KERNELS(table, dot, specdec__##isa##_dot_16_signed, specdec__##isa##_dot_16m, \
-                                 specdec__##isa##_dot_32_signed, specdec__##isa##_dot_32m); \
         SPECDEC__X86_KERNELS(table, isa, avx2); \
-        (table)->dot[SPECDEC__TYPE_Q5_0] = specdec__##isa##_dot_32; /* of unsigned codes, as they are unpacked */ \
-        (table)->dot[SPECDEC__TYPE_Q3_K] = specdec__##isa##_dot_16; \
+        SPECDEC__FLOAT_KERNELS(avx2); \
+        specdec__kernels_dots(table, SPECDEC__HAS_16 ? specdec__##isa##_dot_16_signed : NULL, \
+                              SPECDEC__HAS_16M ? specdec__##isa##_dot_16m : NULL, specdec__##isa##_dot_32_signed, \
+                              SPECDEC__HAS_32M ? specdec__##isa##_dot_32m : NULL); \
+        SPECDEC__ENTRY(dot, Q5_0, specdec__##isa##_dot_32); /* of unsigned codes, as they are unpacked */ \
+        SPECDEC__ENTRY(dot, Q3_K, specdec__##isa##_dot_16); \
         (table)->name = #isa; \
     } while (0)
 
@@ -6695,15 +6998,6 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
     }
 }
 
-static void specdec__kernels_all_types(specdec__kernels *table, specdec__unpack_function *unpack)
-{
-    int i;
-
-    for (i = 0; i < SPECDEC__TYPE_COUNT; i++)
-        if (specdec__quant_find((uint32_t)i))
-            table->unpack[i] = unpack;
-}
-
 static void specdec__kernels_scalar(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__unpack_codes);
@@ -6716,16 +7010,16 @@ static int specdec__cpu_always(void) { return 1; }
 #ifdef SPECDEC__AVX512
 static void specdec__kernels_sse41(specdec__kernels *table)
 {
+    specdec__kernels_all_types(table, specdec__sse41_unpack_any);
     SPECDEC__FLOAT_KERNELS(sse41);
-    SPECDEC__GRANULE_KERNELS(table, unpack, specdec__sse41_unpack_16, specdec__sse41_unpack_16, specdec__sse41_unpack_32, specdec__sse41_unpack_32);
     SPECDEC__DOT_KERNELS(table, sse41_dot);
-    table->unpack[SPECDEC__TYPE_Q4_0] = specdec__sse41_unpack_Q4_0;
-    table->unpack[SPECDEC__TYPE_Q4_K] = specdec__sse41_unpack_Q4_K;
-    table->unpack[SPECDEC__TYPE_Q6_K] = specdec__sse41_unpack_Q6_K;
-    table->unpack[SPECDEC__TYPE_Q8_0] = specdec__sse41_unpack_Q8_0;
-    table->dot[SPECDEC__TYPE_Q4_0] = specdec__sse41_dot_4bit;
-    table->dot[SPECDEC__TYPE_Q4_K] = specdec__sse41_dot_4bitm;
-    table->dot[SPECDEC__TYPE_Q6_K] = specdec__sse41_dot_6bit;
+    SPECDEC__ENTRY(unpack, Q4_0, specdec__sse41_unpack_Q4_0);
+    SPECDEC__ENTRY(unpack, Q4_K, specdec__sse41_unpack_Q4_K);
+    SPECDEC__ENTRY(unpack, Q6_K, specdec__sse41_unpack_Q6_K);
+    SPECDEC__ENTRY(unpack, Q8_0, specdec__sse41_unpack_Q8_0);
+    SPECDEC__ENTRY(dot, Q4_0, specdec__sse41_dot_4bit);
+    SPECDEC__ENTRY(dot, Q4_K, specdec__sse41_dot_4bitm);
+    SPECDEC__ENTRY(dot, Q6_K, specdec__sse41_dot_6bit);
 }
 
 SPECDEC__TABLE void specdec__kernels_avx2(specdec__kernels *table);
@@ -6737,21 +7031,27 @@ SPECDEC__TABLE void specdec__kernels_avxvnni(specdec__kernels *table);
 #ifndef SPECDEC_KERNELS_APART
 void specdec__kernels_avx2(specdec__kernels *table)
 {
+    if (!SPECDEC__WITH_AVX2)
+        return;
     SPECDEC__AVX2_KERNELS(table, avx2);
 }
 
 #ifdef SPECDEC__AVXVNNI
 void specdec__kernels_avxvnni(specdec__kernels *table)
 {
+    if (!SPECDEC__WITH_AVXVNNI)
+        return;
     SPECDEC__AVX2_KERNELS(table, avxvnni);
 }
 #endif
 
 void specdec__kernels_avx512(specdec__kernels *table)
 {
+    if (!SPECDEC__WITH_AVX512)
+        return;
+    SPECDEC__X86_KERNELS(table, avx512, avx512);
     SPECDEC__FLOAT_KERNELS(avx512);
     SPECDEC__DOT_KERNELS(table, avx512_dot);
-    SPECDEC__X86_KERNELS(table, avx512, avx512);
 }
 #endif
 
@@ -6814,16 +7114,16 @@ static int specdec__cpu_avx512(void)
 #ifdef SPECDEC__NEON
 #define SPECDEC__NEON_UNPACK_TABLE(table, isa) \
     do { \
-        (table)->unpack[SPECDEC__TYPE_Q4_0] = specdec__##isa##_unpack_q4_0; \
-        (table)->unpack[SPECDEC__TYPE_Q4_1] = specdec__##isa##_unpack_q4_1; \
-        (table)->unpack[SPECDEC__TYPE_Q5_0] = specdec__##isa##_unpack_q5_0; \
-        (table)->unpack[SPECDEC__TYPE_Q5_1] = specdec__##isa##_unpack_q5_1; \
-        (table)->unpack[SPECDEC__TYPE_Q8_0] = specdec__##isa##_unpack_q8_0; \
-        (table)->unpack[SPECDEC__TYPE_Q4_K] = specdec__##isa##_unpack_q4_k; \
-        (table)->unpack[SPECDEC__TYPE_Q5_K] = specdec__##isa##_unpack_q5_k; \
-        (table)->unpack[SPECDEC__TYPE_Q6_K] = specdec__##isa##_unpack_q6_k; \
-        (table)->unpack[SPECDEC__TYPE_IQ4_NL] = specdec__##isa##_unpack_iq4_nl; \
-        (table)->unpack[SPECDEC__TYPE_IQ4_XS] = specdec__##isa##_unpack_iq4_xs; \
+        SPECDEC__ENTRY(unpack, Q4_0, specdec__##isa##_unpack_q4_0); \
+        SPECDEC__ENTRY(unpack, Q4_1, specdec__##isa##_unpack_q4_1); \
+        SPECDEC__ENTRY(unpack, Q5_0, specdec__##isa##_unpack_q5_0); \
+        SPECDEC__ENTRY(unpack, Q5_1, specdec__##isa##_unpack_q5_1); \
+        SPECDEC__ENTRY(unpack, Q8_0, specdec__##isa##_unpack_q8_0); \
+        SPECDEC__ENTRY(unpack, Q4_K, specdec__##isa##_unpack_q4_k); \
+        SPECDEC__ENTRY(unpack, Q5_K, specdec__##isa##_unpack_q5_k); \
+        SPECDEC__ENTRY(unpack, Q6_K, specdec__##isa##_unpack_q6_k); \
+        SPECDEC__ENTRY(unpack, IQ4_NL, specdec__##isa##_unpack_iq4_nl); \
+        SPECDEC__ENTRY(unpack, IQ4_XS, specdec__##isa##_unpack_iq4_xs); \
     } while (0)
 
 static void specdec__kernels_neon(specdec__kernels *table)
@@ -6870,25 +7170,27 @@ static int specdec__cpu_i8mm(void)
 }
 #endif
 
-/* Instruction sets from the plainest to the best. */
+typedef void specdec__fill_function(specdec__kernels *table);
+
+/* Instruction sets from the plainest to the best. fill is NULL where one was left out: nothing of it remains then. */
 static const struct specdec__isa {
     const char *name;
     int (*present)(void);
-    void (*fill)(specdec__kernels *table);
+    specdec__fill_function *fill;
 } specdec__isas[] = {
     {"scalar", specdec__cpu_always, specdec__kernels_scalar},
 #ifdef SPECDEC__AVX512
-    {"sse41", specdec__cpu_sse41, specdec__kernels_sse41},
-    {"avx2", specdec__cpu_avx2, specdec__kernels_avx2},
+    {"sse41", specdec__cpu_sse41, SPECDEC__WITH_SSE41 ? specdec__kernels_sse41 : NULL},
+    {"avx2", specdec__cpu_avx2, SPECDEC__WITH_AVX2 ? specdec__kernels_avx2 : NULL},
 #ifdef SPECDEC__AVXVNNI
-    {"avxvnni", specdec__cpu_avxvnni, specdec__kernels_avxvnni},
+    {"avxvnni", specdec__cpu_avxvnni, SPECDEC__WITH_AVXVNNI ? specdec__kernels_avxvnni : NULL},
 #endif
-    {"avx512", specdec__cpu_avx512, specdec__kernels_avx512},
+    {"avx512", specdec__cpu_avx512, SPECDEC__WITH_AVX512 ? specdec__kernels_avx512 : NULL},
 #endif
 #ifdef SPECDEC__NEON
     {"neon", specdec__cpu_always, specdec__kernels_neon},
-    {"dotprod", specdec__cpu_dotprod, specdec__kernels_dotprod},
-    {"i8mm", specdec__cpu_i8mm, specdec__kernels_i8mm},
+    {"dotprod", specdec__cpu_dotprod, SPECDEC__WITH_DOTPROD ? specdec__kernels_dotprod : NULL},
+    {"i8mm", specdec__cpu_i8mm, SPECDEC__WITH_I8MM ? specdec__kernels_i8mm : NULL},
 #endif
 };
 
@@ -6898,7 +7200,7 @@ static specdec_result specdec__kernels_init(specdec__kernels *table, const char 
     int i;
 
     for (i = (int)SPECDEC__COUNT(specdec__isas) - 1; i >= 0; i--)
-        if ((!name || strcmp(name, specdec__isas[i].name) == 0) && specdec__isas[i].present()) {
+        if (specdec__isas[i].fill && (!name || strcmp(name, specdec__isas[i].name) == 0) && specdec__isas[i].present()) {
             memset(table, 0, sizeof *table);
             specdec__isas[i].fill(table);
             return SPECDEC_OK;
@@ -6910,47 +7212,16 @@ static specdec_result specdec__kernels_init(specdec__kernels *table, const char 
  * >>gguf (private): reads GGUF v2 and v3 in place, trusting nothing; format: ggml/docs/gguf.md. May call: >>base >>quant
  * ====================================================================================================================== */
 
-enum {
-    SPECDEC__GGUF_U8, SPECDEC__GGUF_I8, SPECDEC__GGUF_U16, SPECDEC__GGUF_I16, SPECDEC__GGUF_U32, SPECDEC__GGUF_I32,
-    SPECDEC__GGUF_F32, SPECDEC__GGUF_BOOL, SPECDEC__GGUF_STRING, SPECDEC__GGUF_ARRAY, SPECDEC__GGUF_U64,
-    SPECDEC__GGUF_I64, SPECDEC__GGUF_F64, SPECDEC__GGUF_TYPES
-};
-
-static const unsigned char specdec__gguf_type_size[SPECDEC__GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
-static const char *const specdec__gguf_type_name[SPECDEC__GGUF_TYPES] = {
+static const unsigned char specdec__gguf_type_size[SPECDEC_GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
+static const char *const specdec__gguf_type_name[SPECDEC_GGUF_TYPES] = {
     "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
 
-#define SPECDEC__GGUF_LONG 8             /* long arrays that are passed over in one leap */
 #define SPECDEC__GGUF_MAX_TENSORS 4096   /* far above any dense model; bounds the time that a hostile file can take */
 #define SPECDEC__GGUF_MAX_PAIRS 65536
 
-/* One metadata value. For an array, type is that of its items and items points at the first. */
-typedef struct specdec__gguf_value {
-    uint32_t type;
-    int is_array;
-    uint64_t count;             /* items of an array; bytes of a string; else 1 */
-    const unsigned char *items; /* bytes of the value */
-    size_t bytes;
-} specdec__gguf_value;
-
-typedef struct specdec__gguf_tensor {
-    specdec__bytes name;
-    uint32_t type;             /* GGML type number; checked by whoever uses the tensor */
-    int dimensions;            /* 1..4 */
-    uint64_t shape[4];         /* shape[0] is the row length, innermost; unused ones are 1 */
-    const unsigned char *data; /* inside the file */
-    size_t size;               /* bytes at data: exact for known types, 0 for unknown ones */
-} specdec__gguf_tensor;
-
-typedef struct specdec__gguf {
-    specdec__bytes file;
-    uint64_t pair_count, tensor_count;
-    size_t pairs_at, tensors_at, data_at, alignment;
-    struct {
-        size_t from, to;
-    } strings[SPECDEC__GGUF_LONG]; /* where arrays of strings lie, whose end only a walk over all of them finds */
-    int strings_count;
-} specdec__gguf;
+typedef specdec_gguf specdec__gguf;
+typedef specdec_gguf_value specdec__gguf_value;
+typedef specdec_gguf_tensor specdec__gguf_tensor;
 
 /* A place in the file that only moves forward; bad is set, for good, by the first read past the end. */
 typedef struct specdec__cursor {
@@ -7015,18 +7286,18 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
     memset(&value, 0, sizeof value);
     value.type = specdec__cursor_u32(c);
     value.count = 1;
-    if (value.type == SPECDEC__GGUF_ARRAY) {
+    if (value.type == SPECDEC_GGUF_ARRAY) {
         value.is_array = 1;
         value.type = specdec__cursor_u32(c);
         value.count = specdec__cursor_u64(c);
     }
-    if (c->bad || value.type >= SPECDEC__GGUF_TYPES || value.type == SPECDEC__GGUF_ARRAY) {
+    if (c->bad || value.type >= SPECDEC_GGUF_TYPES || value.type == SPECDEC_GGUF_ARRAY) {
         c->bad = 1;
         return value;
     }
     from = c->at;
     value.items = c->data + from;
-    if (value.type != SPECDEC__GGUF_STRING) {
+    if (value.type != SPECDEC_GGUF_STRING) {
         size_t item = specdec__gguf_type_size[value.type];
         specdec__cursor_skip(c, value.count > UINT64_MAX / item ? UINT64_MAX : value.count * item);
     } else if (value.is_array) {
@@ -7101,7 +7372,7 @@ static specdec__gguf_value specdec__gguf_read_value(const specdec__gguf *gguf, s
             specdec__gguf_value value;
 
             memset(&value, 0, sizeof value);
-            value.type = SPECDEC__GGUF_STRING;
+            value.type = SPECDEC_GGUF_STRING;
             value.is_array = 1;
             value.count = specdec__load_u64(c->data + c->at + 8);
             value.items = c->data + c->at + 16;
@@ -7138,6 +7409,27 @@ static specdec_result specdec__gguf_wrong_type(const char *key, const char *want
                          value->is_array ? "an array of " : "", specdec__gguf_type_name[value->type]);
 }
 
+/* The integer at a place; one that int64_t cannot hold becomes the largest. Returns 0 when the type is none of integers. */
+static int specdec__gguf_integer(uint32_t type, const unsigned char *at, int64_t *out)
+{
+    uint64_t wide;
+
+    switch (type) {
+    case SPECDEC_GGUF_U8: case SPECDEC_GGUF_BOOL: *out = at[0]; return 1;
+    case SPECDEC_GGUF_I8: *out = (int8_t)at[0]; return 1;
+    case SPECDEC_GGUF_U16: *out = specdec__load_u16(at); return 1;
+    case SPECDEC_GGUF_I16: *out = (int16_t)specdec__load_u16(at); return 1;
+    case SPECDEC_GGUF_U32: *out = specdec__load_u32(at); return 1;
+    case SPECDEC_GGUF_I32: *out = (int32_t)specdec__load_u32(at); return 1;
+    case SPECDEC_GGUF_I64: *out = (int64_t)specdec__load_u64(at); return 1;
+    case SPECDEC_GGUF_U64:
+        wide = specdec__load_u64(at);
+        *out = wide > (uint64_t)INT64_MAX ? INT64_MAX : (int64_t)wide;
+        return 1;
+    default: return 0;
+    }
+}
+
 /* An integer of any width in [low, high]; *out keeps its value when the key is absent. */
 static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__gguf *gguf, const char *key, int64_t low, int64_t high,
                                                 int64_t *out, specdec_error *error)
@@ -7147,21 +7439,8 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__g
 
     if (!specdec__gguf_find(gguf, key, &v))
         return SPECDEC_OK;
-    if (v.is_array)
+    if (v.is_array || !specdec__gguf_integer(v.type, v.items, &value))
         return specdec__gguf_wrong_type(key, "an integer", &v, error);
-    switch (v.type) {
-    case SPECDEC__GGUF_U8: case SPECDEC__GGUF_BOOL: value = v.items[0]; break;
-    case SPECDEC__GGUF_I8: value = (int8_t)v.items[0]; break;
-    case SPECDEC__GGUF_U16: value = specdec__load_u16(v.items); break;
-    case SPECDEC__GGUF_I16: value = (int16_t)specdec__load_u16(v.items); break;
-    case SPECDEC__GGUF_U32: value = specdec__load_u32(v.items); break;
-    case SPECDEC__GGUF_I32: value = (int32_t)specdec__load_u32(v.items); break;
-    case SPECDEC__GGUF_I64: value = (int64_t)specdec__load_u64(v.items); break;
-    case SPECDEC__GGUF_U64:
-        value = specdec__load_u64(v.items) > (uint64_t)INT64_MAX ? INT64_MAX : (int64_t)specdec__load_u64(v.items);
-        break;
-    default: return specdec__gguf_wrong_type(key, "an integer", &v, error);
-    }
     if (value < low || value > high)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
     *out = value;
@@ -7176,7 +7455,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__ggu
 
     if (!specdec__gguf_find(gguf, key, &v))
         return SPECDEC_OK;
-    if (v.is_array || v.type != SPECDEC__GGUF_F32)
+    if (v.is_array || v.type != SPECDEC_GGUF_F32)
         return specdec__gguf_wrong_type(key, "f32", &v, error);
     value = specdec__load_f32(v.items);
     if (!(value - value == 0))
@@ -7195,7 +7474,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gg
     out->size = 0;
     if (!specdec__gguf_find(gguf, key, &v))
         return SPECDEC_OK;
-    if (v.is_array || v.type != SPECDEC__GGUF_STRING)
+    if (v.is_array || v.type != SPECDEC_GGUF_STRING)
         return specdec__gguf_wrong_type(key, "a string", &v, error);
     out->data = v.items;
     out->size = v.bytes;
@@ -7234,7 +7513,7 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "metadata pair %llu (%.*s) is cut off or of an unknown type",
                                  (unsigned long long)i, (int)(key.size < 64 ? key.size : 64),
                                  key.data ? (const char *)key.data : "");
-        if (value.is_array && value.type == SPECDEC__GGUF_STRING && gguf->strings_count < SPECDEC__GGUF_LONG) {
+        if (value.is_array && value.type == SPECDEC_GGUF_STRING && gguf->strings_count < SPECDEC_GGUF_LONG) {
             gguf->strings[gguf->strings_count].from = from;
             gguf->strings[gguf->strings_count++].to = c->at;
         }
@@ -7295,6 +7574,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
     result = specdec__gguf_check_tensors(gguf, &c, error);
     if (result)
         return result;
+    gguf->tensors_end = c.at;
     gguf->data_at = specdec__size_add(c.at, gguf->alignment - 1) & ~(gguf->alignment - 1);
     c.at = gguf->tensors_at;
     return specdec__gguf_check_tensors(gguf, &c, error);
@@ -8086,12 +8366,12 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
     specdec_result result;
     uint32_t i;
 
-    result = specdec__gguf_get_array(gguf, "tokenizer.ggml.scores", SPECDEC__GGUF_F32, &source->scores, error);
+    result = specdec__gguf_get_array(gguf, "tokenizer.ggml.scores", SPECDEC_GGUF_F32, &source->scores, error);
     if (!result && !(specdec__gguf_find(gguf, "tokenizer.ggml.token_type", &source->types) && source->types.is_array &&
-                     source->types.type == SPECDEC__GGUF_U32))
-        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.token_type", SPECDEC__GGUF_I32, &source->types, error);
+                     source->types.type == SPECDEC_GGUF_U32))
+        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.token_type", SPECDEC_GGUF_I32, &source->types, error);
     if (!result)
-        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC__GGUF_STRING, &source->merges, error);
+        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, &source->merges, error);
     if (result)
         return result;
     if (source->types.items && source->types.count < v->count)
@@ -8313,7 +8593,7 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     memset(&source, 0, sizeof source);
     result = specdec__vocab_read_kind(v, gguf, error);
     if (!result)
-        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.tokens", SPECDEC__GGUF_STRING, &source.tokens, error);
+        result = specdec__gguf_get_array(gguf, "tokenizer.ggml.tokens", SPECDEC_GGUF_STRING, &source.tokens, error);
     if (result)
         return result;
     if (!source.tokens.items || source.tokens.count < 1 || source.tokens.count > SPECDEC__VOCAB_MAX_TOKENS ||
@@ -8612,12 +8892,6 @@ static specdec_result specdec__text_tokenize_run(const specdec__vocab *v, const 
 
 /* --- tokenizing: texts -------------------------------------------------------------------------------------------- */
 
-enum {
-    SPECDEC__TOKENIZE_ADD_BOS = 1,      /* the token that begins a text, if the model wants one (add_bos_token) */
-    SPECDEC__TOKENIZE_ADD_EOS = 2,      /* likewise add_eos_token */
-    SPECDEC__TOKENIZE_PARSE_SPECIAL = 4 /* control tokens written in the text become tokens, as user-defined ones do */
-};
-
 /* Text up to end in which special tokens from the given one on (in order of specials) are still to be looked for. */
 typedef struct specdec__text_frame {
     uint32_t end, special;
@@ -8704,7 +8978,7 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
         } else {
             uint32_t id = v->specials[frame->special];
             specdec__bytes what = specdec__vocab_text(v, id);
-            int wanted = (flags & SPECDEC__TOKENIZE_PARSE_SPECIAL) ||
+            int wanted = (flags & SPECDEC_TOKENIZE_SPECIAL) ||
                          specdec__vocab_type(v, id) == SPECDEC__TOKEN_USER_DEFINED;
             size_t found = wanted ? specdec__text_search(text, at, frame->end, what) : frame->end;
 
@@ -8727,7 +9001,7 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
     return SPECDEC_OK;
 }
 
-/* Tokens of a text, which may hold any bytes. flags: SPECDEC__TOKENIZE_... *count is the number of tokens, at most 4
+/* Tokens of a text, which may hold any bytes. flags: SPECDEC_TOKENIZE_... *count is the number of tokens, at most 4
    per byte and 5 more, even when that is above capacity (BUFFER; the first capacity ones are written). scratch: see
    specdec__tokenize_scratch; MEMORY when it is too small. Time grows as n log n. Follows sentencepiece (Kudo and
    Richardson 2018) and byte-level BPE (Radford et al. 2019) as llama.cpp has them; bytes that are no UTF-8 count as
@@ -8749,14 +9023,14 @@ static SPECDEC__UNUSED specdec_result specdec__tokenize(const specdec__vocab *v,
     *count = 0;
     if (length > SPECDEC__TEXT_MAX_BYTES)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
-    if ((flags & SPECDEC__TOKENIZE_ADD_BOS) && v->add_bos && v->bos >= 0)
+    if ((flags & SPECDEC_TOKENIZE_BEGIN) && v->add_bos && v->bos >= 0)
         specdec__text_emit(&sink, v->bos);
     if (length)
         result = specdec__text_tokenize_parts(v, (const unsigned char *)text, length, flags, &sink, aligned, words,
                                               error);
     if (result)
         return result;
-    if ((flags & SPECDEC__TOKENIZE_ADD_EOS) && v->add_eos && v->eos >= 0)
+    if ((flags & SPECDEC_TOKENIZE_END) && v->add_eos && v->eos >= 0)
         specdec__text_emit(&sink, v->eos);
     *count = sink.count;
     if (sink.count > capacity)
@@ -9007,13 +9281,7 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
 
 /* --- chat formats ------------------------------------------------------------------------------------------------- */
 
-enum { SPECDEC__CHAT_SYSTEM, SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT, SPECDEC__CHAT_ROLES };
-
-typedef struct specdec__chat_message {
-    int role;         /* SPECDEC__CHAT_... */
-    const char *text;
-    size_t length;
-} specdec__chat_message;
+enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1 };
 
 /* A chat format is recognised by what its template contains; the template itself is never run. The token that begins a
    text is left to specdec__tokenize; special tokens are written as text, so PARSE_SPECIAL belongs to it. */
@@ -9093,10 +9361,10 @@ static void specdec__chat_append(char *out, size_t size, size_t *needed, const c
     *needed = specdec__size_add(*needed, length);
 }
 
-static specdec__bytes specdec__chat_trim(const specdec__chat_message *message, int trims)
+static specdec__bytes specdec__chat_trim(const specdec_message *message, int trims)
 {
     const char *text = message->text;
-    size_t length = message->length;
+    size_t length = message->length == SPECDEC_WHOLE_STRING ? strlen(text) : message->length;
     specdec__bytes out;
 
     while (trims && length && memchr(" \t\r\n\v\f", text[length - 1], 6))
@@ -9111,21 +9379,21 @@ static specdec__bytes specdec__chat_trim(const specdec__chat_message *message, i
 /* Writes a conversation as the model was trained to read it; add_generation_prompt ends it with what makes the model
    answer. *needed is its length; no terminating zero is written. Errors: ARGUMENT; BUFFER when that is above size. */
 static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat_format *format,
-                                                           const specdec__chat_message *messages, size_t count,
+                                                           const specdec_message *messages, int count,
                                                            int add_generation_prompt, char *out, size_t size,
                                                            size_t *needed, specdec_error *error)
 {
-    size_t i, openings = 0;
-    int previous = SPECDEC__CHAT_ASSISTANT;
+    int i, openings = 0, previous = SPECDEC_ASSISTANT;
 
     *needed = 0;
     for (i = 0; i < count; i++) {
-        int role = messages[i].role;
-        specdec__bytes text = specdec__chat_trim(&messages[i], format->trims);
+        const int role = (int)messages[i].role;
+        specdec__bytes text;
 
-        if (role < 0 || role >= SPECDEC__CHAT_ROLES)
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %zu has an unknown role", i);
-        if (role != SPECDEC__CHAT_ASSISTANT && previous != SPECDEC__CHAT_SYSTEM) {
+        if (role < 0 || role >= SPECDEC__CHAT_ROLES || (!messages[i].text && messages[i].length))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has an unknown role, or no text", i);
+        text = specdec__chat_trim(&messages[i], format->trims);
+        if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM) {
             if (openings++)
                 specdec__chat_append(out, size, needed, format->reopening, strlen(format->reopening));
             specdec__chat_append(out, size, needed, format->opening, strlen(format->opening));
@@ -9212,7 +9480,7 @@ static const specdec__architecture specdec__architectures[] = {
     {"granite", 0, SPECDEC__SILU, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0},
 };
 
-typedef struct specdec__model {
+typedef struct specdec_model {
     specdec__gguf gguf;
     specdec__bytes mapped; /* to be unmapped at the end; empty when the caller lent memory */
     specdec__vocab vocab;
@@ -9408,6 +9676,9 @@ static specdec_result specdec__model_matrix(const specdec__model *m, const char 
     out->type = specdec__quant_find(t.type);
     if (!out->type)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s is of type %u, which is not read", name, t.type);
+    if (specdec__quant_left_out(out->type))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build",
+                             name, out->type->name);
     if (t.dimensions != 2 || t.shape[0] != (uint64_t)columns || t.shape[1] != (uint64_t)rows)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu, it should be %d x %d", name,
                              (unsigned long long)t.shape[0], (unsigned long long)t.shape[1], columns, rows);
@@ -9697,8 +9968,8 @@ static void specdec__model_repack_worker(void *argument, int thread)
             return;
         if (thread == 0) {
             matrix->tiles = out;
-            if (job->hooks->progress)
-                job->hooks->progress(job->hooks->user_data, "repack", i + 1, count);
+            if (job->hooks->progress && job->hooks->progress(job->hooks->user_data, "repack", i + 1, count))
+                SPECDEC__STORE(job->pool->cancel, 1);
         }
         out += tile_bytes * (size_t)tiles;
     }
@@ -9739,8 +10010,9 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
 }
 
 /* Opens and binds a model from a path or from memory. While the arena counts, *model is complete but for what lies in the
-   arena, and the mapping stays the caller's to release with specdec__model_deinit. */
-static specdec_result specdec__model_init(specdec__model *m, const specdec_source *source, specdec__arena *arena, specdec_error *error)
+   arena, and the mapping stays the caller's to release with specdec__model_deinit. vocabulary_only: without weights. */
+static specdec_result specdec__model_init(specdec__model *m, const specdec_source *source, int vocabulary_only,
+                                          specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes file, name;
@@ -9769,7 +10041,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
         (result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error)) != SPECDEC_OK)
         return result;
-    return specdec__model_bind(m, arena, error);
+    return vocabulary_only ? SPECDEC_OK : specdec__model_bind(m, arena, error);
 }
 
 static void specdec__model_deinit(specdec__model *m)
@@ -11168,10 +11440,28 @@ static specdec__batch specdec__forward_batch(const specdec__context *c, int done
     return batch;
 }
 
-/* Prefill: runs text[view length, count) and commits it, at most `most` tokens a step. row: the last token's logits are
-   wanted, and become row 0. Tokens that the model lacks (the padding of a larger vocabulary) count as 0. hooks may be NULL. */
-static specdec_result specdec__forward_text(specdec__context *c, const int32_t *text, int count, int most, int row,
-                                            const specdec_hooks *hooks, specdec_error *error)
+/* Which tokens of a text shall have their logits. */
+typedef struct specdec__rows {
+    int from;      /* this one and those behind it */
+    float *logits; /* (count - from, vocab), the caller's; NULL: only the last one is kept, as row 0 */
+} specdec__rows;
+
+/* Hands out the rows of a batch that holds tokens [at, at + n) of a text. */
+static void specdec__forward_rows(specdec__context *c, const specdec__rows *rows, int at, int n)
+{
+    const size_t vocab = (size_t)c->model->vocab_size;
+    const int skip = specdec__max_int(rows->from - at, 0); /* rows come for wanted nodes, in order of nodes */
+
+    if (skip >= n || !rows->logits)
+        return;
+    memcpy(rows->logits + (size_t)(at + skip - rows->from) * vocab, c->logits, (size_t)(n - skip) * vocab * sizeof *c->logits);
+    memmove(c->logits, c->logits + (size_t)(n - skip - 1) * vocab, vocab * sizeof *c->logits);
+}
+
+/* Runs text[view length, count), most tokens a step, and commits them; the last row wanted becomes row 0 of c->logits. Tokens
+   that the model lacks (the padding of a larger vocabulary) count as 0. hooks may be NULL. Errors also: CANCELLED. */
+static specdec_result specdec__forward_text(specdec__context *c, const int32_t *text, int count, int most,
+                                            const specdec__rows *rows, const specdec_hooks *hooks, specdec_error *error)
 {
     const int from = c->view.length, total = count - from;
 
@@ -11184,16 +11474,18 @@ static specdec_result specdec__forward_text(specdec__context *c, const int32_t *
         for (i = 0; i < n; i++) {
             c->tokens[i] = text[at + i] < c->model->vocab_size ? text[at + i] : 0;
             c->parents[i] = i - 1;
-            c->wanted[i] = (unsigned char)(row && at + i + 1 == count);
+            c->wanted[i] = (unsigned char)(at + i >= rows->from);
             c->path[i] = i;
         }
         batch.wanted = c->wanted;
         result = specdec__forward(c, &batch, error);
         if (result)
             return result;
+        specdec__forward_rows(c, rows, at, n);
         specdec__view_commit(&c->view, &c->kv, c->path, n);
-        if (hooks && hooks->progress && total > 1)
-            hooks->progress(hooks->user_data, "prefill", c->view.length - from, total);
+        if (hooks && hooks->progress && total > 1 &&
+            hooks->progress(hooks->user_data, "prefill", c->view.length - from, total))
+            return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled by the progress hook");
     }
     return SPECDEC_OK;
 }
@@ -11297,6 +11589,24 @@ SPECDEC__INLINE int specdec__sample_penalises(const specdec_sampling *sampling)
     return sampling->repetition_penalty > 0.0f && (sampling->repetition_penalty < 1.0f || sampling->repetition_penalty > 1.0f);
 }
 
+/* Do the penalty or biases change logits? */
+SPECDEC__INLINE int specdec__sample_alters(const specdec_sampling *sampling)
+{
+    return sampling->bias_count > 0 || specdec__sample_penalises(sampling);
+}
+
+static specdec_result specdec__sample_check_biases(const specdec_sampling *sampling, specdec_error *error)
+{
+    int i;
+
+    if (sampling->bias_count < 0 || (sampling->bias_count && !sampling->biases))
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d biases, or none where they should be", sampling->bias_count);
+    for (i = 0; i < sampling->bias_count; i++)
+        if (!(sampling->biases[i].bias <= 0.0f) && !(sampling->biases[i].bias > 0.0f))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the bias of token %d is not a number", (int)sampling->biases[i].token);
+    return SPECDEC_OK;
+}
+
 static specdec_result specdec__sample_check(const specdec_sampling *sampling, specdec_error *error)
 {
     if (!(sampling->temperature >= 0.0f && sampling->temperature <= 1e6f))
@@ -11315,12 +11625,24 @@ static specdec_result specdec__sample_check(const specdec_sampling *sampling, sp
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "repetition_window is %d; it must be -1 (all), 0 (%d) or more",
                              (int)sampling->repetition_window, SPECDEC__SAMPLE_WINDOW);
-    return SPECDEC_OK;
+    return specdec__sample_check_biases(sampling, error);
 }
 
-/* Copies the row into items[vocab], items[i] being token i, and makes tokens of the window less likely. */
-static void specdec__sample_penalise(specdec_candidate *items, const specdec_sampling *sampling, const float *logits,
-                                     int vocab, const int32_t *recent, int recent_count)
+/* The logit of a token of a row, with its biases: they are few. */
+static float specdec__sample_biased(const specdec_sampling *sampling, const float *logits, int32_t token)
+{
+    float logit = specdec__sample_clean(logits[token]);
+    int i;
+
+    for (i = 0; i < sampling->bias_count; i++)
+        if (sampling->biases[i].token == token)
+            logit = specdec__sample_clean(logit + sampling->biases[i].bias);
+    return logit;
+}
+
+/* Copies the row into items[vocab], items[i] being token i, adds biases and makes tokens of the window less likely. */
+static void specdec__sample_alter(specdec_candidate *items, const specdec_sampling *sampling, const float *logits,
+                                  int vocab, const int32_t *recent, int recent_count)
 {
     int window = sampling->repetition_window ? sampling->repetition_window : SPECDEC__SAMPLE_WINDOW;
     float penalty = sampling->repetition_penalty;
@@ -11330,13 +11652,19 @@ static void specdec__sample_penalise(specdec_candidate *items, const specdec_sam
         items[i].token = i;
         items[i].logit = specdec__sample_clean(logits[i]);
     }
+    for (i = 0; i < sampling->bias_count; i++) {
+        const int32_t token = sampling->biases[i].token;
+
+        if (token >= 0 && token < vocab)
+            items[token].logit = specdec__sample_clean(items[token].logit + sampling->biases[i].bias);
+    }
     if (!specdec__sample_penalises(sampling))
         return;
     for (i = window < 0 ? 0 : specdec__max_int(recent_count - window, 0); i < recent_count; i++) {
         int32_t token = recent[i];
 
         if (token >= 0 && token < vocab) {
-            float logit = specdec__sample_clean(logits[token]); /* the row's value, so that repeats count once */
+            float logit = specdec__sample_biased(sampling, logits, token); /* afresh, so that repeats count once */
 
             items[token].logit = specdec__sample_clean(logit > 0.0f ? logit / penalty : logit * penalty);
         }
@@ -11404,7 +11732,7 @@ specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_samp
     result = specdec__sample_check(sampling, error);
     if (result)
         return result;
-    specdec__sample_penalise(items, sampling, logits, vocab, recent, recent_count);
+    specdec__sample_alter(items, sampling, logits, vocab, recent, recent_count);
     count = specdec__sample_shift(items, vocab);
     out->greedy = !(sampling->temperature > 0.0f);
     out->count = count;
@@ -11538,7 +11866,7 @@ static specdec_result specdec__row_init(specdec__row *row, const specdec__kernel
     row->temperature = 0;
     row->candidates.items = items;
     if (s->temperature > 1e-6f && !(s->top_k > 0 && s->top_k < vocab) && !(s->top_p > 0 && s->top_p < 1) && !(s->min_p > 0) &&
-        !specdec__sample_penalises(s)) {
+        !specdec__sample_alters(s)) {
         row->highest = kernels->largest(logits, vocab);
         if (row->highest >= -SPECDEC__SAMPLE_LARGEST && row->highest <= SPECDEC__SAMPLE_LARGEST) {
             row->temperature = s->temperature;
@@ -12683,6 +13011,7 @@ static const struct specdec__verify_rule {
     void (*verify)(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict);
     int needs_draft, needs_random;
 } specdec__verify_rules[SPECDEC_RULE_COUNT] = {
+    {NULL, 0, 0},                         /* SPECDEC_RULE_COUPLED: specdec_verify_match */
     {SPECDEC__VERIFIER(sequoia), 1, 1},   /* SPECDEC_RULE_SEQUOIA */
     {SPECDEC__VERIFIER(specinfer), 1, 1}, /* SPECDEC_RULE_SPECINFER */
     {SPECDEC__VERIFIER(spectr), 1, 1},    /* SPECDEC_RULE_SPECTR */
@@ -12725,9 +13054,9 @@ specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, s
     specdec_result result;
     int i;
 
-    if ((int)rule < 0 || (int)rule >= SPECDEC_RULE_COUNT || !choice || !verdict)
+    if ((int)rule <= SPECDEC_RULE_COUPLED || (int)rule >= SPECDEC_RULE_COUNT || !choice || !verdict)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
-                             "verifying needs one of the %d rules, a choice and a verdict", (int)SPECDEC_RULE_COUNT);
+                             "verifying needs a rule that decides by distributions, a choice and a verdict");
     if (!choice->target || choice->vocab < 1 || choice->child_count < 0 || (choice->child_count && !choice->children))
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "verifying needs the target's probabilities of at least one token, and the children");
@@ -13186,7 +13515,7 @@ typedef struct specdec__proposal {
     int32_t *text;        /* (count + levels): tokens so far; drafters may write behind them */
     int count;            /* the root is text[count - 1] */
     int most, levels;     /* nodes and levels, at most, of a tree whose shape the drafter chooses */
-    specdec_rule rule;    /* children are drawn as this rule wants them; SPECDEC_RULE_COUNT: as coupled sampling does */
+    specdec_rule rule;    /* children are drawn as this rule wants them; coupled: by specdec__choose */
     float *distributions; /* (tree size, vocab): for the rules that ask, what the children of a node were drawn from */
     int grows;            /* the tree is extended level by level, else filled */
     specdec_tree tree;
@@ -13359,7 +13688,7 @@ static int specdec__choose(const specdec__chooser *chooser, const float *logits,
     const specdec_sampling *s = chooser->sampling;
     specdec__row row;
 
-    if (!(s->temperature > 0) && !specdec__sample_penalises(s))
+    if (!(s->temperature > 0) && !specdec__sample_alters(s))
         return specdec__sample_greedy(chooser->kernels, logits, vocab, k, best);
     if (specdec__row_init(&row, chooser->kernels, s, chooser->items, logits, vocab, recent, recent_count))
         return 0;
@@ -13380,10 +13709,13 @@ static int specdec__draft_path(const specdec__proposal *p, int node)
 static specdec_result specdec__draft_catch_up(specdec__draft_model *m, const specdec__proposal *p, specdec_error *error)
 {
     specdec__context *c = &m->context;
+    specdec__rows rows;
 
     if (c->view.length >= p->count)
         specdec__view_truncate(&c->view, &c->kv, p->count - 1);
-    return specdec__forward_text(c, p->text, p->count, c->most, 1, NULL, error);
+    rows.from = p->count - 1;
+    rows.logits = NULL;
+    return specdec__forward_text(c, p->text, p->count, c->most, &rows, NULL, error);
 }
 
 /* Draws count children for a rejection rule, and notes the distribution they come from. Returns how many there are. */
@@ -13429,7 +13761,7 @@ static void specdec__draft_children(specdec__draft_model *m, const specdec__prop
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         count++;
     found = specdec__min_int(count, SPECDEC__MAX_CHILDREN);
-    found = !SPECDEC__VERIFIERS || p->rule == SPECDEC_RULE_COUNT ? specdec__choose(&m->chooser, logits, m->vocab, p->text, length, found, best)
+    found = !SPECDEC__VERIFIERS || p->rule == SPECDEC_RULE_COUPLED ? specdec__choose(&m->chooser, logits, m->vocab, p->text, length, found, best)
                                           : specdec__draft_draw(m, p, node, logits, length, found, best);
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         p->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
@@ -13585,7 +13917,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
                           setup->context, target->most, config->tree_size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     m->chooser.kernels = target->kernels;
-    m->chooser.sampling = &config->sampling;
+    m->chooser.sampling = &config->settings.sampling;
     m->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, d->model->vocab_size);
     m->vocab = specdec__min_int(target->model->vocab_size, d->model->vocab_size);
     m->vocab_rows = target->model->vocab_size;
@@ -14009,15 +14341,9 @@ static double specdec__tune_shape(specdec__tune_drafter *t, specdec_tree *tree, 
  *     May call: every section above
  * ====================================================================================================================== */
 
-struct specdec_model {
-    specdec__model model;
-    unsigned char *block; /* where it lives */
-};
-
 #define SPECDEC__THREAD_BYTES (4 << 20) /* weights a step for each further thread */
 #define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
 #define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt's text, at most, for each token of the context */
-#define SPECDEC__CHAT_BATCH 64    /* messages of one specdec_chat */
 
 enum { SPECDEC__MAX_MODELS = 2 }; /* that an engine opens: the target's, and those of drafters */
 
@@ -14034,8 +14360,8 @@ struct specdec {
     specdec__drafter *drafters;  /* (drafter_count, at most SPECDEC__MAX_DRAFTERS) */
     int drafter_count;
     specdec__tune *tune;         /* NULL while the engine is only measured */
-    specdec_rule rule;           /* SPECDEC_RULE_COUNT: coupled or greedy */
-    float *target_distribution;  /* (vocab), for the other rules */
+    specdec_rule rule;           /* at temperatures above 0 */
+    float *target_distribution;  /* (vocab), for the rules but coupled, and for log-probabilities */
     specdec__chooser chooser;
     const specdec__chat_format *chat;
     size_t memory_bytes;
@@ -14048,14 +14374,19 @@ struct specdec {
     int row_ready;               /* row 0 of the target's logits belongs to the last token */
     int answer_from;             /* where the answer to the last prompt begins */
     int finished;                /* the answer has ended */
+    int cancelled;               /* the last call was */
+
+    float *logprobs;             /* (context + tree depth + 1): of the text's tokens; 1: it was not written but prompted */
+    specdec_candidate *best;     /* (the same, config.logprobs): what would have been the most probable in its place */
 
     specdec_tree shape;                    /* of a drafter that is asked for the same tree at every step */
     specdec__merged merged;                /* the tree of this step */
 
     specdec__text_stream stream;
     specdec__stop_scan stop;
-    unsigned char *token_text, *piece;     /* (text room), (text room + stop room) */
+    unsigned char *token_text, *piece;     /* (text room), (2 * text room + stop room) */
     size_t text_room;
+    size_t freed;                          /* bytes of piece that are held back no more, since settings have changed */
     void *scratch;                         /* of the tokenizer */
     size_t scratch_bytes;
     char *chat_text;                       /* (chat_bytes) a rendered conversation */
@@ -14089,14 +14420,17 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a context of %d tokens", c->context);
     if (c->batch < 0 || c->batch > 512)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a batch of %d tokens (1 to 512 are possible)", c->batch);
-    if (c->max_tokens < 0)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d tokens", c->max_tokens);
+    if (c->logprobs < 0 || c->logprobs > SPECDEC_MAX_LOGPROBS)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d log-probabilities (0 to %d are possible)", c->logprobs,
+                             SPECDEC_MAX_LOGPROBS);
+    if (c->vocabulary_only)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an engine needs more than a vocabulary");
     if ((int)c->drafting < 0 || c->drafting >= SPECDEC_DRAFT_COUNT)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting %d is not known", (int)c->drafting);
-    if ((int)c->verifier < 0 || c->verifier >= SPECDEC_VERIFY_COUNT)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "verifier %d is not known", (int)c->verifier);
-    if (!SPECDEC__VERIFIERS && c->verifier != SPECDEC_VERIFY_COUPLED)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "verifier %d is left out of this build by SPECDEC_NO_VERIFIERS", (int)c->verifier);
+    if ((int)c->rule < 0 || c->rule >= SPECDEC_RULE_GREEDY)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rule %d is not known (greedy is temperature 0)", (int)c->rule);
+    if (!SPECDEC__VERIFIERS && c->rule != SPECDEC_RULE_COUPLED)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "rule %d is left out of this build by SPECDEC_NO_VERIFIERS", (int)c->rule);
     if ((int)c->policy < 0 || c->policy >= SPECDEC_POLICY_COUNT)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "policy %d is not known", (int)c->policy);
     if (c->tree_size < 0 || c->tree_size == 1 || c->tree_size > SPECDEC__MAX_TREE)
@@ -14110,7 +14444,7 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     alone = specdec__drafter_kind_of(c->drafting);
     c->tree_size = c->tree_size ? c->tree_size : alone ? alone->size : 32;
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
-    return specdec__sample_check(&c->sampling, error);
+    return SPECDEC_OK;
 }
 
 static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
@@ -14119,13 +14453,15 @@ static int specdec__source_given(const specdec_source *s) { return s->model || s
 static specdec_result specdec__engine_model(specdec *e, const specdec_source *source, const specdec__model **out,
                                             specdec__arena *arena, specdec_error *error)
 {
-    *out = source->model ? &source->model->model : &e->own[e->own_count];
+    *out = source->model ? source->model : &e->own[e->own_count];
+    if (source->model && !source->model->weight_bytes)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this model was prepared for its vocabulary only");
     if (source->model)
         return SPECDEC_OK;
     if (e->own_count == SPECDEC__MAX_MODELS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
                              SPECDEC__MAX_MODELS);
-    return specdec__model_init(&e->own[e->own_count++], source, arena, error);
+    return specdec__model_init(&e->own[e->own_count++], source, 0, arena, error);
 }
 
 static void specdec__engine_take_tree(specdec_tree *tree, int size, specdec__arena *arena)
@@ -14137,12 +14473,17 @@ static void specdec__engine_take_tree(specdec_tree *tree, int size, specdec__are
 }
 
 /* Whether trees grow. Which children a node gets, and whether one of them is gone on from, then depends on the tokens drawn.
-   Coupled, greedy and top-k verification do not mind: the target's token is drawn without looking at the children. The
-   rejection rules do: a child offered only because it is probable is no draw from the draft's distribution. Theirs are static. */
+   Coupled and top-k verification do not mind: the target's token is drawn without looking at the children. The rejection rules
+   do: a child offered only because it is probable is no draw from the draft's distribution. Theirs are static. */
 static int specdec__engine_grows(const specdec_config *c)
 {
-    return c->policy == SPECDEC_POLICY_DYNAMIC &&
-           (!(c->sampling.temperature > 0) || c->verifier == SPECDEC_VERIFY_COUPLED || c->verifier == SPECDEC_VERIFY_TOP_K);
+    return c->policy == SPECDEC_POLICY_DYNAMIC && (c->rule == SPECDEC_RULE_COUPLED || c->rule == SPECDEC_RULE_TOP_K);
+}
+
+/* How the next token's guesses are accepted. At temperature 0 every rule is the same: the target's token is known. */
+static specdec_rule specdec__engine_rule(const specdec *e)
+{
+    return e->config.settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
 }
 
 /* What a drafter proposes with. */
@@ -14161,7 +14502,7 @@ static void specdec__engine_proposal(specdec *e, specdec__drafter *d, specdec__a
     p->place = SPECDEC__TAKE(arena, int32_t, p->tree.capacity);
     p->chosen = SPECDEC__TAKE(arena, int32_t, size);
     p->kept = SPECDEC__TAKE(arena, int32_t, size);
-    if (e->rule != SPECDEC_RULE_COUNT && d->kind->draws)
+    if (e->rule != SPECDEC_RULE_COUPLED && d->kind->draws)
         p->distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
 }
 
@@ -14197,6 +14538,19 @@ static void specdec__engine_text(specdec *e, specdec__arena *arena)
     e->chat_text = SPECDEC__TAKE(arena, char, e->chat_bytes);
     e->scratch_bytes = specdec__tokenize_scratch(vocab, e->chat_bytes);
     e->scratch = specdec__arena_take(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
+}
+
+/* What is kept of the tokens that are written, and room for a distribution. */
+static void specdec__engine_records(specdec *e, specdec__arena *arena)
+{
+    const size_t tokens = (size_t)e->context + (size_t)e->config.tree_depth + 1;
+
+    if (e->rule != SPECDEC_RULE_COUPLED || e->config.logprobs)
+        e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
+    if (!e->config.logprobs)
+        return;
+    e->logprobs = SPECDEC__TAKE(arena, float, tokens);
+    e->best = SPECDEC__TAKE(arena, specdec_candidate, tokens * (size_t)e->config.logprobs);
 }
 
 /* As many threads, of those there are, as a model's step keeps busy between two barriers. */
@@ -14242,13 +14596,11 @@ static specdec_result specdec__engine_add(specdec *e, const specdec__drafter_kin
    draws children from a distribution, the target draws for itself, whatever rule was chosen. */
 static specdec_result specdec__engine_drafters(specdec *e, specdec__arena *arena, specdec_error *error)
 {
-    static const specdec_rule rules[SPECDEC_VERIFY_COUNT] = {
-        SPECDEC_RULE_COUNT, SPECDEC_RULE_SEQUOIA, SPECDEC_RULE_SPECINFER, SPECDEC_RULE_SPECTR, SPECDEC_RULE_TOP_K};
     const specdec_config *c = &e->config;
     specdec_result result;
     int i;
 
-    e->rule = c->sampling.temperature > 0 ? rules[c->verifier] : SPECDEC_RULE_COUNT;
+    e->rule = c->rule;
     for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
         const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)i);
         const specdec_source *source = specdec__engine_source(c, kind);
@@ -14259,15 +14611,12 @@ static specdec_result specdec__engine_drafters(specdec *e, specdec__arena *arena
         if (!given)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs a model to draft with",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
-        if (e->drafter_count && e->rule != SPECDEC_RULE_COUNT)
+        if (e->drafter_count && e->rule != SPECDEC_RULE_COUPLED)
             break; /* rules of rejection want the children of a node from one distribution */
         if ((result = specdec__engine_add(e, kind, (specdec_drafting)i, arena, error)) != SPECDEC_OK)
             return result;
     }
-    if (e->rule == SPECDEC_RULE_COUNT)
-        return SPECDEC_OK;
-    e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
-    if (!e->drafter_count || !e->drafters[0].kind->draws)
+    if (e->rule != SPECDEC_RULE_COUPLED && (!e->drafter_count || !e->drafters[0].kind->draws))
         e->rule = SPECDEC_RULE_TOP_K;
     return SPECDEC_OK;
 }
@@ -14285,15 +14634,16 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
     if ((r = specdec__pool_init(&e->pool, c->threads, &e->cancel, arena, error)) != SPECDEC_OK)
         return r;
     e->context = c->context ? c->context : specdec__min_int(e->target_model->context, 4096);
-    most = specdec__max_int(c->batch, c->tree_size) + 1; /* and the root that specdec_forward puts before them */
+    most = specdec__max_int(c->batch, c->tree_size) + 1; /* and the root that specdec_logits puts before them */
     specdec__context_init(&e->target, e->target_model, e->kernels, &e->pool, c->threads, kv, e->context, most, most, arena);
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = e->kernels;
-    e->chooser.sampling = &e->config.sampling;
+    e->chooser.sampling = &e->config.settings.sampling;
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
     e->text = SPECDEC__TAKE(arena, int32_t, 2 * ((size_t)e->context + (size_t)c->tree_depth + 1));
     specdec__engine_text(e, arena);
+    specdec__engine_records(e, arena);
     return specdec__engine_tree(e, arena, error);
 }
 
@@ -14341,7 +14691,7 @@ static specdec_result specdec__engine_try(specdec *e, specdec__drafter *d, int n
 
     if (!d)
         return specdec__forward(&e->target, &batch, NULL);
-    specdec__draft_begin(d, e->text, 1, e->rule);
+    specdec__draft_begin(d, e->text, 1, specdec__engine_rule(e));
     specdec_tree_chains(&d->proposal.tree, 1, 1, NULL);
     d->proposal.depth[1] = 1;
     result = d->kind->fill(d, &d->proposal, NULL);
@@ -14398,39 +14748,85 @@ static void specdec__engine_trial(specdec *e)
             specdec__tune_step(e->tune, n, seconds);
 }
 
-static specdec_result specdec__engine_start(specdec *e, specdec_error *error)
+/* Checks settings; *stop becomes a scan for their stop strings. */
+static specdec_result specdec__engine_check(const specdec_settings *settings, specdec__stop_scan *stop, specdec_error *error)
 {
-    const specdec_config *c = &e->config;
+    specdec_result result;
     int i;
 
-    for (i = 0; i < (int)SPECDEC__COUNT(c->stop) && c->stop[i]; i++) {
-        specdec_result r = specdec__stop_add(&e->stop, c->stop[i], strlen(c->stop[i]), error);
+    memset(stop, 0, sizeof *stop);
+    if (settings->max_tokens < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d tokens", settings->max_tokens);
+    for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
+        if ((result = specdec__stop_add(stop, settings->stop[i], strlen(settings->stop[i]), error)) != SPECDEC_OK)
+            return result;
+    return specdec__sample_check(&settings->sampling, error);
+}
 
-        if (r)
-            return r;
-    }
-    if (c->chat_format) {
-        e->chat = specdec__chat_find(c->chat_format, strlen(c->chat_format));
+/* Finds the chat format that the configuration names, or the one that the model's template shows. */
+static specdec_result specdec__engine_chat(specdec *e, specdec_error *error)
+{
+    const char *name = e->config.chat_format;
+    const specdec__bytes chat_template = e->target_model->chat_template;
+
+    if (name) {
+        e->chat = specdec__chat_find(name, strlen(name));
         if (!e->chat)
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", c->chat_format);
-    } else if (e->target_model->chat_template.data) {
-        e->chat = specdec__chat_find((const char *)e->target_model->chat_template.data, e->target_model->chat_template.size);
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "chat format \"%s\" is not known", name);
+    } else if (chat_template.data) {
+        e->chat = specdec__chat_find((const char *)chat_template.data, chat_template.size);
+        if (!e->chat)
+            specdec__tell(&e->config.hooks, "the model's chat template is of no known format: specdec_chat needs config.chat_format");
     }
-    specdec__text_stream_begin(&e->stream, &e->target_model->vocab, -1, c->show_special);
+    return SPECDEC_OK;
+}
+
+/* Tells the log what the engine is made of. */
+static void specdec__engine_tell(const specdec *e)
+{
+    const specdec_hooks *hooks = &e->config.hooks;
+    const specdec__model *m = e->target_model;
+    int i;
+
+    specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step", m->architecture->name, m->layers,
+                  m->embedding, m->vocab_size, m->weight_bytes);
+    if (e->context > m->context)
+        specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->context, m->context);
+    for (i = 0; i < e->drafter_count; i++)
+        specdec__tell(hooks, "drafter: %s, %zu bytes of weights a level", specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
+                      e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
+    specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels->name, e->pool.threads,
+                  e->context, e->config.kv, e->memory_bytes);
+}
+
+static specdec_result specdec__engine_start(specdec *e, specdec_error *error)
+{
+    specdec_result result = specdec__engine_check(&e->config.settings, &e->stop, error);
+
+    if (!result)
+        result = specdec__engine_chat(e, error);
+    if (result)
+        return result;
+    specdec__text_stream_begin(&e->stream, &e->target_model->vocab, -1, e->config.settings.show_special);
+    specdec__engine_tell(e);
     specdec__engine_trial(e);
     return SPECDEC_OK;
 }
 
 /* --- prefill --------------------------------------------------------------------------------------------------------- */
 
-/* Runs text[view length, count) through the target; row: the last token's logits are wanted, and become row 0. */
-static specdec_result specdec__engine_prefill(specdec *e, int count, int row)
+/* Runs text[view length, count) through the target. logits, if not NULL: rows for the tokens from the given one on; then, and
+   when from is the last token, row 0 becomes that of the last one. */
+static specdec_result specdec__engine_prefill(specdec *e, int count, int from, float *logits)
 {
-    specdec_result result =
-        specdec__forward_text(&e->target, e->text, count, e->config.batch, row, &e->config.hooks, &e->error);
+    specdec_result result;
+    specdec__rows rows;
 
+    rows.from = from;
+    rows.logits = logits;
+    result = specdec__forward_text(&e->target, e->text, count, e->config.batch, &rows, &e->config.hooks, &e->error);
     if (!result)
-        e->row_ready = row;
+        e->row_ready = from < count;
     return result;
 }
 
@@ -14475,14 +14871,14 @@ static void specdec__engine_rotate(int32_t *tokens, int count, int behind)
 }
 
 /* Can these tokens be appended to what was handed out? */
-static specdec_result specdec__engine_prompt_check(specdec *e, const int32_t *tokens, size_t count)
+static specdec_result specdec__engine_prompt_check(specdec *e, const int32_t *tokens, int count)
 {
-    size_t i;
+    int i;
 
-    if (!count && !e->handed_out)
+    if (count < 0 || (count && !tokens) || (!count && !e->handed_out))
         return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "the prompt is empty");
-    if (count >= (size_t)(e->context - e->handed_out))
-        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d", count,
+    if (count >= e->context - e->handed_out)
+        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "the prompt has %d tokens, the context has room for %d", count,
                              specdec__max_int(e->context - e->handed_out - 1, 0));
     for (i = 0; i < count; i++)
         if (tokens[i] < 0 || tokens[i] >= e->target_model->vocab_size)
@@ -14491,36 +14887,49 @@ static specdec_result specdec__engine_prompt_check(specdec *e, const int32_t *to
     return SPECDEC_OK;
 }
 
-/* Appends tokens to what was handed out and runs them; they may lie behind the text. The stock is given up when that has
-   succeeded. On failure all is as it was: the stock waits behind the prompt meanwhile. */
-static specdec_result specdec__engine_prompt(specdec *e, const int32_t *tokens, size_t count)
+/* An answer begins behind what was handed out. */
+static void specdec__engine_answer(specdec *e)
 {
-    const int before = e->handed_out, stock = e->count - before, from_row = e->from_row, added = (int)count;
+    e->answer_from = e->handed_out;
+    e->finished = 0;
+    e->stop.stopped = 0;
+    e->stop.held = 0;
+    e->freed = 0;
+    specdec__text_stream_begin(&e->stream, &e->target_model->vocab, e->handed_out ? e->text[e->handed_out - 1] : -1,
+                               e->config.settings.show_special);
+}
+
+/* Appends tokens to what was handed out and runs them; they may lie behind the text. The stock is given up when that has
+   succeeded. On failure all is as it was: the stock waits behind the prompt meanwhile. logits: NULL, or room for a row each. */
+static specdec_result specdec__engine_prompt(specdec *e, const int32_t *tokens, int count, float *logits)
+{
+    const int before = e->handed_out, stock = e->count - before, from_row = e->from_row;
     double start = specdec__os_seconds();
     specdec_result result = specdec__engine_prompt_check(e, tokens, count);
+    int i;
 
     if (result)
         return result;
     if (stock)
         specdec__engine_forget(e, before);
-    memmove(e->text + e->count, tokens, count * sizeof *tokens);
-    specdec__engine_rotate(e->text + before, stock, added);
-    e->count = before + added;
+    if (count)
+        memmove(e->text + e->count, tokens, (size_t)count * sizeof *tokens);
+    specdec__engine_rotate(e->text + before, stock, count);
+    e->count = before + count;
     e->from_row = 1;
-    result = specdec__engine_prefill(e, e->count, 1);
+    result = specdec__engine_prefill(e, e->count, logits && count ? before : e->count - 1, count ? logits : NULL);
     if (result) {
         specdec__engine_forget(e, before);
-        specdec__engine_rotate(e->text + before, added, stock);
+        specdec__engine_rotate(e->text + before, count, stock);
         e->count = before + stock;
         e->from_row = from_row;
         return result;
     }
-    e->handed_out = e->answer_from = e->count;
-    e->finished = 0;
-    e->stop.stopped = 0;
-    e->stop.held = 0;
-    specdec__text_stream_begin(&e->stream, &e->target_model->vocab, e->text[e->count - 1], e->config.show_special);
-    e->stats->prompt_tokens += (int64_t)count;
+    e->handed_out = e->count;
+    for (i = before; e->logprobs && i < e->count; i++)
+        e->logprobs[i] = 1;
+    specdec__engine_answer(e);
+    e->stats->prompt_tokens += count;
     e->stats->prompt_seconds += specdec__os_seconds() - start;
     e->prompted_at = start;
     return SPECDEC_OK;
@@ -14571,9 +14980,9 @@ static void specdec__engine_judge(specdec *e, int node, const int32_t *children,
     specdec_choice choice;
     specdec__row row;
 
-    specdec__row_init(&row, e->kernels, &e->config.sampling, e->chooser.items, logits, vocab, e->text, e->count);
+    specdec__row_init(&row, e->kernels, e->chooser.sampling, e->chooser.items, logits, vocab, e->text, e->count);
     specdec__row_weights(&row, e->target_distribution);
-    uniform.seed = e->config.sampling.seed;
+    uniform.seed = e->chooser.sampling->seed;
     uniform.position = (uint64_t)e->count;
     uniform.decision = 0;
     choice.target = e->target_distribution;
@@ -14588,24 +14997,52 @@ static void specdec__engine_judge(specdec *e, int node, const int32_t *children,
     specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
 }
 
+/* Notes what the row that the next token comes from says about it. */
+static void specdec__engine_record(specdec *e, const float *logits, int32_t token)
+{
+    const int vocab = e->target_model->vocab_size, k = specdec__min_int(e->config.logprobs, vocab);
+    specdec_candidate *best = e->best + (size_t)e->count * (size_t)e->config.logprobs;
+    double total = 0;
+    float highest;
+    int i;
+
+    specdec__sample_greedy(e->kernels, logits, vocab, k, best);
+    highest = best[0].logit;
+    e->kernels->weights(logits, vocab, highest, 1.0f, e->target_distribution);
+    for (i = 0; i < vocab; i++)
+        total += (double)e->target_distribution[i];
+    total = specdec__log_double(total);
+    for (i = 0; i < k; i++)
+        best[i].logit = (float)((double)(best[i].logit - highest) - total);
+    e->logprobs[e->count] = (float)((double)(specdec__sample_clean(logits[token]) - highest) - total);
+}
+
+/* Appends a token, which was chosen from a row of logits, to the text. */
+static void specdec__engine_write(specdec *e, const float *logits, int32_t token)
+{
+    if (e->logprobs)
+        specdec__engine_record(e, logits, token);
+    e->text[e->count++] = token;
+}
+
 /* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. A token that ends
    the text ends the walk, too. */
 static specdec_result specdec__engine_decide(void *engine, int node, const int32_t *children, int count, specdec_verdict *verdict)
 {
     specdec *e = (specdec *)engine;
     const int vocab = e->target_model->vocab_size;
+    const float *logits = e->target.logits + (size_t)node * (size_t)vocab;
     specdec_candidate best;
 
     best.token = 0;
-    if (!SPECDEC__VERIFIERS || e->rule == SPECDEC_RULE_COUNT) {
-        specdec__choose(&e->chooser, e->target.logits + (size_t)node * (size_t)vocab, vocab, e->text, e->count, 1,
-                        &best);
+    if (!SPECDEC__VERIFIERS || specdec__engine_rule(e) == SPECDEC_RULE_COUPLED) {
+        specdec__choose(&e->chooser, logits, vocab, e->text, e->count, 1, &best);
         specdec_verify_match(verdict, children, count, best.token);
     } else {
         specdec__engine_judge(e, node, children, count, verdict);
     }
     specdec__engine_note(e, node, verdict->child, verdict->token);
-    e->text[e->count++] = verdict->token;
+    specdec__engine_write(e, logits, verdict->token);
     if (specdec__vocab_is_end(&e->target_model->vocab, verdict->token))
         verdict->child = -1;
     return SPECDEC_OK;
@@ -14804,7 +15241,7 @@ static SPECDEC__NOINLINE specdec_result specdec__engine_draft(specdec *e)
     int i;
 
     for (i = 0; i < e->drafter_count; i++)
-        specdec__draft_begin(&e->drafters[i], e->text, e->count, e->rule);
+        specdec__draft_begin(&e->drafters[i], e->text, e->count, specdec__engine_rule(e));
     if (specdec__engine_plan(e, &plan))
         for (i = e->drafter_count; !result && i-- > 0;)
             result = specdec__engine_ask(e, i, &plan);
@@ -14909,7 +15346,8 @@ static specdec_result specdec__engine_step(specdec *e)
     specdec_result result = SPECDEC_OK;
 
     if (e->from_row ? !e->row_ready : e->target.view.length < e->count - 1) /* after a failed prompt, a rewind, a forward */
-        result = specdec__engine_prefill(e, e->from_row ? e->count : e->count - 1, e->from_row);
+        result = e->from_row ? specdec__engine_prefill(e, e->count, e->count - 1, NULL)
+                             : specdec__engine_prefill(e, e->count - 1, e->count, NULL);
     if (result)
         return result;
     if (e->from_row) {
@@ -14917,7 +15355,7 @@ static specdec_result specdec__engine_step(specdec *e)
 
         if (!specdec__choose(&e->chooser, e->target.logits, e->target_model->vocab_size, e->text, e->count, 1, &best))
             best.token = 0;
-        e->text[e->count++] = best.token;
+        specdec__engine_write(e, e->target.logits, best.token);
         e->from_row = e->row_ready = 0;
         specdec__engine_count_tree(e, 1, 1);
         e->stats->tokens++;
@@ -14938,7 +15376,7 @@ static specdec_result specdec__engine_step(specdec *e)
 /* Whether, and why, the answer ends with what has been handed out. */
 static specdec_stop specdec__engine_ended(const specdec *e)
 {
-    const int limit = e->config.max_tokens, length = e->handed_out - e->answer_from;
+    const int limit = e->config.settings.max_tokens, length = e->handed_out - e->answer_from;
 
     if (e->stop.stopped)
         return SPECDEC_STOP_STRING;
@@ -14952,7 +15390,8 @@ static specdec_stop specdec__engine_ended(const specdec *e)
 /* A pending cancellation ends one call. */
 static specdec_result specdec__engine_uncancel(specdec *e, specdec_result result)
 {
-    if (result == SPECDEC_ERROR_CANCELLED)
+    e->cancelled = result == SPECDEC_ERROR_CANCELLED;
+    if (e->cancelled)
         SPECDEC__STORE(&e->cancel, 0);
     return result;
 }
@@ -14974,7 +15413,6 @@ const char *specdec_result_text(specdec_result result)
 
 const char *specdec_version(void) { return SPECDEC_VERSION; }
 
-const char *specdec_last_error(const specdec_config *config) { return config ? config->error.text : ""; }
 const char *specdec_error_text(const specdec *engine) { return engine ? engine->error.text : ""; }
 
 /* Bytes of a block whose layout used `used`: whatever the block's own alignment is. */
@@ -15008,6 +15446,18 @@ static specdec_result specdec__too_small(size_t bytes, size_t needed, specdec_er
     return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the block has %zu bytes, %zu are needed", bytes, needed);
 }
 
+/* Refuses a call with a NULL where something must be. */
+static specdec_result specdec__is_missing(const char *what, specdec_error *error)
+{
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s is NULL", what);
+}
+
+/* The same for a call on an engine, which may be what is missing. */
+static specdec_result specdec__lacks(specdec *engine)
+{
+    return specdec__is_missing("an argument", engine ? &engine->error : NULL);
+}
+
 /* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
 static specdec_result specdec__engine_build(specdec *e, specdec__arena *arena, specdec_error *error)
 {
@@ -15016,15 +15466,16 @@ static specdec_result specdec__engine_build(specdec *e, specdec__arena *arena, s
     specdec__engine_parts(e, arena);
     if ((result = specdec__engine_config(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
+        (result = specdec__engine_check(&e->config.settings, &e->stop, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK)
         result = specdec__engine_repack(e, arena, error);
     return result;
 }
 
 /* An engine that is only measured lies on the stack, in three parts: no frame is to be large. This is the third. */
-static SPECDEC__NOINLINE specdec_result specdec__measure(specdec_config *config, specdec__model *own,
+static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *config, specdec__model *own,
                                                          specdec__kernels *kernels, specdec__drafter *drafters,
-                                                         size_t *bytes)
+                                                         size_t *bytes, specdec_error *error)
 {
     specdec__arena arena = {NULL, 0, 0};
     specdec engine;
@@ -15036,53 +15487,57 @@ static SPECDEC__NOINLINE specdec_result specdec__measure(specdec_config *config,
     engine.kernels = kernels;
     engine.drafters = drafters;
     SPECDEC__TAKE(&arena, specdec, 1);
-    result = specdec__engine_build(&engine, &arena, &config->error);
+    result = specdec__engine_build(&engine, &arena, error);
     if (!result)
-        result = specdec__counted_bytes(&arena, bytes, &config->error);
+        result = specdec__counted_bytes(&arena, bytes, error);
     specdec__engine_close(&engine);
     return result;
 }
 
 /* The second. */
-static SPECDEC__NOINLINE specdec_result specdec__measure_parts(specdec_config *config, specdec__model *own,
-                                                               size_t *bytes)
+static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_config *config, specdec__model *own,
+                                                               size_t *bytes, specdec_error *error)
 {
     specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
     specdec__kernels kernels;
 
     memset(drafters, 0, sizeof drafters);
-    return specdec__measure(config, own, &kernels, drafters, bytes);
+    return specdec__measure(config, own, &kernels, drafters, bytes, error);
 }
 
-specdec_result specdec_memory_needed(specdec_config *config, size_t *bytes)
+specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
 {
     specdec__model own[SPECDEC__MAX_MODELS];
 
-    config->error.text[0] = 0;
+    if (!config || !bytes)
+        return specdec__is_missing("an argument", error);
     memset(own, 0, sizeof own);
-    return specdec__measure_parts(config, own, bytes);
+    return specdec__measure_parts(config, own, bytes, error);
 }
 
-specdec_result specdec_init(specdec **engine, specdec_config *config, void *memory, size_t bytes)
+specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes, specdec_error *error)
 {
     specdec__arena arena;
     specdec *e;
     size_t needed;
-    specdec_result result = specdec_memory_needed(config, &needed);
+    specdec_result result;
 
+    if (!engine)
+        return specdec__is_missing("an argument", error);
     *engine = NULL;
+    result = specdec_memory_needed(config, &needed, error);
     if (result)
         return result;
     if (!memory || bytes < needed)
-        return specdec__too_small(memory ? bytes : 0, needed, &config->error);
+        return specdec__too_small(memory ? bytes : 0, needed, error);
     arena = specdec__block_arena(memory, needed);
     e = SPECDEC__TAKE(&arena, specdec, 1);
     e->config = *config;
     e->memory_bytes = needed;
-    result = specdec__engine_build(e, &arena, &config->error);
+    result = specdec__engine_build(e, &arena, error);
     if (!result)
-        result = arena.used == SIZE_MAX ? specdec__too_small(bytes, needed, &config->error) /* a file has changed */
-                                        : specdec__engine_start(e, &config->error);
+        result = arena.used == SIZE_MAX ? specdec__too_small(bytes, needed, error) /* a file has changed */
+                                        : specdec__engine_start(e, error);
     if (result) {
         specdec_deinit(e);
         return result;
@@ -15099,47 +15554,97 @@ void specdec_deinit(specdec *engine)
     specdec__engine_close(engine);
 }
 
-specdec_result specdec_tokenize(specdec *e, const char *text, size_t length, int begin, int special, int32_t *tokens, size_t capacity,
-                                size_t *count)
+/* Do these sample alike? Biases may have changed where they lie. */
+static int specdec__sampling_equal(const specdec_sampling *a, const specdec_sampling *b)
 {
-    length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
-    *count = 0;
-    if (length > e->chat_bytes)
-        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "a text of %zu bytes; with this context, %zu are the most", length, e->chat_bytes);
-    return specdec__tokenize(&e->target_model->vocab, text, length,
-                             (begin ? SPECDEC__TOKENIZE_ADD_BOS : 0) | (special ? SPECDEC__TOKENIZE_PARSE_SPECIAL : 0), tokens, capacity,
-                             count, e->scratch, e->scratch_bytes, &e->error);
+    return !a->bias_count && !b->bias_count && memcmp(a, b, sizeof *a) == 0;
+}
+
+/* Puts a scan for other stop strings in place of the present one. What that held back is looked at again; what then is held
+   back no more lies at the front of e->piece, for specdec_next. */
+static void specdec__rescan(specdec *e, specdec__stop_scan *stop)
+{
+    unsigned char held[SPECDEC__STOP_MAX_BYTES];
+    const size_t count = specdec__stop_end(&e->stop, held);
+    size_t freed;
+
+    stop->stopped = e->stop.stopped;
+    e->stop = *stop;
+    specdec__stop_push(&e->stop, held, count, e->piece + e->freed, 2 * e->text_room, &freed, NULL);
+    e->freed += freed;
+}
+
+specdec_result specdec_set(specdec *e, const specdec_settings *settings)
+{
+    specdec__stop_scan stop;
+    specdec_result result;
+
+    if (!e || !settings)
+        return specdec__lacks(e);
+    result = specdec__engine_check(settings, &stop, &e->error);
+    if (result)
+        return result;
+    if (e->handed_out < e->count && !specdec__sampling_equal(&settings->sampling, &e->config.settings.sampling)) {
+        specdec__engine_forget(e, e->handed_out);
+        e->count = e->handed_out;
+    }
+    specdec__rescan(e, &stop);
+    e->stream.show_special = settings->show_special;
+    e->config.settings = *settings;
+    return SPECDEC_OK;
+}
+
+void specdec_get_settings(const specdec *e, specdec_settings *settings)
+{
+    if (e && settings)
+        *settings = e->config.settings;
 }
 
 /* Text straight into the engine's own token buffer, behind the text. */
 static specdec_result specdec__prompt_text(specdec *e, const char *text, size_t length, int special)
 {
+    const int begin = e->handed_out ? 0 : SPECDEC_TOKENIZE_BEGIN;
     size_t count, room = (size_t)specdec__max_int(e->context - e->handed_out, 0);
-    specdec_result result = specdec_tokenize(e, text, length, e->handed_out == 0, special, e->text + e->count, room, &count);
+    specdec_result result;
 
+    length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
+    if (length > e->chat_bytes)
+        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "a text of %zu bytes; with this context, %zu are the most", length,
+                             e->chat_bytes);
+    result = specdec__tokenize(&e->target_model->vocab, text, length, begin | special, e->text + e->count, room, &count,
+                               e->scratch, e->scratch_bytes, &e->error);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d", count,
                              specdec__max_int((int)room - 1, 0));
     if (result)
         return result;
-    return specdec__engine_uncancel(e, specdec__engine_prompt(e, e->text + e->count, count));
+    return specdec__engine_uncancel(e, specdec__engine_prompt(e, e->text + e->count, (int)count, NULL));
 }
 
 specdec_result specdec_prompt(specdec *e, const char *text, size_t length)
 {
+    if (!e || (!text && length))
+        return specdec__lacks(e);
     return specdec__prompt_text(e, text, length, 0);
 }
 
-specdec_result specdec_prompt_tokens(specdec *e, const int32_t *tokens, size_t count)
+specdec_result specdec_prompt_tokens(specdec *e, const int32_t *tokens, int count)
 {
-    return specdec__engine_uncancel(e, specdec__engine_prompt(e, tokens, count));
+    return specdec_prompt_logits(e, tokens, count, NULL);
+}
+
+specdec_result specdec_prompt_logits(specdec *e, const int32_t *tokens, int count, float *logits)
+{
+    if (!e)
+        return SPECDEC_ERROR_ARGUMENT;
+    return specdec__engine_uncancel(e, specdec__engine_prompt(e, tokens, count, logits));
 }
 
 /* What the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended the answer,
    the part behind the end token otherwise. */
 static specdec__bytes specdec__chat_turn_end(const specdec *e)
 {
-    const char *after = e->chat->after[SPECDEC__CHAT_ASSISTANT];
+    const char *after = e->chat->after[SPECDEC_ASSISTANT];
     specdec__bytes end, out;
 
     out.data = (const unsigned char *)after;
@@ -15154,30 +15659,29 @@ static specdec__bytes specdec__chat_turn_end(const specdec *e)
     return out;
 }
 
-specdec_result specdec_chat(specdec *e, const specdec_message *messages, size_t count)
+specdec_result specdec_chat(specdec *e, const specdec_message *messages, int count)
 {
-    specdec__chat_message list[SPECDEC__CHAT_BATCH];
     specdec__bytes turn;
-    size_t needed, i;
+    size_t needed;
     specdec_result result;
 
+    if (!e || !messages)
+        return specdec__lacks(e);
     if (!e->chat)
         return specdec__fail(&e->error, SPECDEC_ERROR_UNSUPPORTED, "the model names no chat format that is known; choose one");
-    if (!count || count > SPECDEC__COUNT(list))
-        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "%zu messages (1 to %d at a time)", count, (int)SPECDEC__COUNT(list));
-    for (i = 0; i < count; i++) {
-        list[i].role = (int)messages[i].role;
-        list[i].text = messages[i].text;
-        list[i].length = messages[i].length == SPECDEC_WHOLE_STRING ? strlen(messages[i].text) : messages[i].length;
-    }
+    if (count < 1)
+        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
     turn = specdec__chat_turn_end(e);
     if (turn.size < e->chat_bytes)
         memcpy(e->chat_text, turn.data, turn.size);
-    result = specdec__chat_render(e->chat, list, count, 1, e->chat_text + turn.size, e->chat_bytes - turn.size, &needed, &e->error);
+    else
+        turn.size = 0;
+    result = specdec__chat_render(e->chat, messages, count, 1, e->chat_text + turn.size, e->chat_bytes - turn.size, &needed, &e->error);
     needed += turn.size;
     if (result == SPECDEC_ERROR_BUFFER)
-        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "a conversation of %zu bytes; with this context, %zu are the most", needed, e->chat_bytes);
-    return result ? result : specdec__prompt_text(e, e->chat_text, needed, 1);
+        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "a conversation of %zu bytes; with this context, %zu are the most", needed,
+                             e->chat_bytes);
+    return result ? result : specdec__prompt_text(e, e->chat_text, needed, SPECDEC_TOKENIZE_SPECIAL);
 }
 
 /* Makes sure that there is a token to hand out. */
@@ -15198,9 +15702,13 @@ static specdec_result specdec__next_token(specdec *e)
 
 specdec_result specdec_step(specdec *e, const int32_t **tokens, int *count)
 {
-    specdec_result result = specdec__next_token(e);
-    int from = e->handed_out;
+    specdec_result result;
+    int from;
 
+    if (!e || !tokens || !count)
+        return specdec__lacks(e);
+    result = specdec__next_token(e);
+    from = e->handed_out;
     *tokens = e->text + from;
     *count = 0;
     if (result)
@@ -15241,38 +15749,56 @@ static specdec_result specdec__next_piece(specdec *e, size_t *written)
 
 specdec_result specdec_next(specdec *e, specdec_text *piece)
 {
-    const specdec__text_stream stream = e->stream;
-    const specdec__stop_scan stop = e->stop;
-    const int handed_out = e->handed_out;
-    size_t written = 0;
-    specdec_result result = specdec__next_piece(e, &written);
+    specdec__text_stream stream;
+    specdec__stop_scan stop;
+    int handed_out;
+    specdec_result result;
 
+    if (!e || !piece)
+        return specdec__lacks(e);
+    piece->bytes = (const char *)e->piece;
+    piece->length = e->freed;
+    e->freed = 0;
+    if (piece->length)
+        return SPECDEC_OK;
+    stream = e->stream;
+    stop = e->stop;
+    handed_out = e->handed_out;
+    result = specdec__next_piece(e, &piece->length);
     if (result != SPECDEC_OK && result != SPECDEC_DONE) { /* tokens whose text was held back so far are in stock again */
         e->stream = stream;
         e->stop = stop;
         e->handed_out = handed_out;
-        written = 0;
+        piece->length = 0;
     }
-    piece->bytes = (const char *)e->piece;
-    piece->length = written;
     return result;
 }
 
 specdec_stop specdec_stopped(const specdec *e, int *which)
 {
+    specdec_stop stop = SPECDEC_STOP_NONE;
+
+    if (e && e->finished)
+        stop = specdec__engine_ended(e);
+    else if (e && e->cancelled)
+        stop = SPECDEC_STOP_CANCELLED;
     if (which)
-        *which = e->finished ? e->stop.stopped - 1 : -1;
-    return e->finished ? specdec__engine_ended(e) : SPECDEC_STOP_NONE;
+        *which = stop == SPECDEC_STOP_STRING ? e->stop.stopped - 1 : stop == SPECDEC_STOP_END ? e->text[e->handed_out - 1] : -1;
+    return stop;
 }
 
 void specdec_tokens(const specdec *e, const int32_t **tokens, int *count)
 {
-    *tokens = e->text;
-    *count = e->handed_out;
+    if (tokens)
+        *tokens = e ? e->text : NULL;
+    if (count)
+        *count = e ? e->handed_out : 0;
 }
 
 specdec_result specdec_rewind(specdec *e, int count)
 {
+    if (!e)
+        return SPECDEC_ERROR_ARGUMENT;
     if (count < 0 || count > e->handed_out)
         return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "cannot keep %d of %d tokens", count, e->handed_out);
     if (count < e->handed_out) { /* else the stock stays */
@@ -15280,25 +15806,26 @@ specdec_result specdec_rewind(specdec *e, int count)
         e->count = e->handed_out = count;
         e->from_row = 0;
     }
-    e->answer_from = count;
-    e->finished = 0;
-    e->stop.stopped = 0;
-    e->stop.held = 0;
-    specdec__text_stream_begin(&e->stream, &e->target_model->vocab, count ? e->text[count - 1] : -1, e->config.show_special);
+    e->cancelled = 0;
+    specdec__engine_answer(e);
     return SPECDEC_OK;
 }
 
 void specdec_cancel(specdec *e)
 {
-    SPECDEC__STORE(&e->cancel, 1);
+    if (e)
+        SPECDEC__STORE(&e->cancel, 1);
 }
 
 void specdec_get_stats(const specdec *e, specdec_stats *stats)
 {
-    specdec_tree_count *trees = stats->trees, moving;
+    specdec_tree_count *trees, moving;
     int i, j;
 
+    if (!e || !stats)
+        return;
     *stats = *e->stats;
+    trees = stats->trees;
     for (i = 1; i < SPECDEC_STATS_TREES; i++) {
         moving = trees[i];
         for (j = i; j > 0 && trees[j - 1].steps < moving.steps; j--)
@@ -15309,9 +15836,12 @@ void specdec_get_stats(const specdec *e, specdec_stats *stats)
 
 void specdec_get_info(const specdec *e, specdec_info *info)
 {
-    const specdec__model *m = e->target_model;
+    const specdec__model *m;
     int i;
 
+    if (!e || !info)
+        return;
+    m = e->target_model;
     memset(info, 0, sizeof *info);
     info->isa = e->kernels->name;
     info->kv = e->config.kv;
@@ -15329,28 +15859,55 @@ void specdec_get_info(const specdec *e, specdec_info *info)
     info->products_per_token = m->weight_products;
 }
 
-specdec_result specdec_token_text(specdec *e, int32_t token, char *bytes, size_t size, size_t *length)
+const specdec_model *specdec_get_model(const specdec *e) { return e ? e->target_model : NULL; }
+
+specdec_result specdec_get_logprob(specdec *e, int at, specdec_logprob *logprob)
 {
-    return specdec__token_bytes(&e->target_model->vocab, token, 1, (unsigned char *)bytes, size, length, &e->error);
+    if (!e || !logprob)
+        return specdec__lacks(e);
+    if (!e->logprobs || at < 0 || at >= e->handed_out || e->logprobs[at] > 0)
+        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "token %d of %d: %s", at, e->handed_out,
+                             e->logprobs ? "it was not written" : "config.logprobs is 0");
+    logprob->token = e->text[at];
+    logprob->logprob = e->logprobs[at];
+    logprob->best = e->best + (size_t)at * (size_t)e->config.logprobs;
+    logprob->count = specdec__min_int(e->config.logprobs, e->target_model->vocab_size);
+    return SPECDEC_OK;
 }
 
-specdec_result specdec_forward(specdec *e, const int32_t *tokens, const int32_t *parents, int count, float *logits)
+/* May these nodes hang below the text? */
+static specdec_result specdec__nodes_check(specdec *e, const int32_t *tokens, const int32_t *parents, int count)
 {
-    const int root = e->handed_out > 0, vocab = e->target_model->vocab_size;
-    specdec_result result = SPECDEC_OK;
-    specdec__batch batch;
+    const int vocab = e->target_model->vocab_size;
     int i;
 
-    if (count < 1 || count > e->target.most - 1)
-        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "%d nodes (1 to %d are possible)", count, e->target.most - 1);
+    if (count < 0 || count > e->target.most - 1 || (!count && !e->handed_out))
+        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "%d nodes (%d to %d are possible)", count, !e->handed_out,
+                             e->target.most - 1);
     for (i = 0; i < count; i++)
         if (parents[i] < -1 || parents[i] >= i)
             return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, (int)parents[i]);
         else if (tokens[i] < 0 || tokens[i] >= vocab)
             return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d", (int)tokens[i], vocab);
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_logits(specdec *e, const int32_t *tokens, const int32_t *parents, int count, float *logits)
+{
+    specdec_result result;
+    specdec__batch batch;
+    size_t row;
+    int i, root;
+
+    if (!e || (count > 0 && (!tokens || !parents)))
+        return specdec__lacks(e);
+    result = specdec__nodes_check(e, tokens, parents, count);
+    if (result)
+        return result;
+    root = e->handed_out > 0;
     specdec__engine_reroot(e, e->handed_out);
     if (e->target.view.length < e->handed_out - 1)
-        result = specdec__engine_uncancel(e, specdec__engine_prefill(e, e->handed_out - 1, 0));
+        result = specdec__engine_uncancel(e, specdec__engine_prefill(e, e->handed_out - 1, e->handed_out, NULL));
     if (result)
         return result;
     if (root) {
@@ -15363,70 +15920,80 @@ specdec_result specdec_forward(specdec *e, const int32_t *tokens, const int32_t 
     }
     batch = specdec__forward_batch(&e->target, 0, count + root);
     result = specdec__engine_uncancel(e, specdec__forward(&e->target, &batch, &e->error));
-    if (!result)
-        memcpy(logits, e->target.logits + (size_t)root * (size_t)vocab, (size_t)count * (size_t)vocab * sizeof *logits);
-    return result;
+    if (result || !logits)
+        return result;
+    row = (size_t)e->target_model->vocab_size;
+    if (!root)
+        memset(logits, 0, row * sizeof *logits);
+    memcpy(logits + (root ? 0 : row), e->target.logits, (size_t)(count + root) * row * sizeof *logits);
+    return SPECDEC_OK;
 }
 
 /* --- a prepared model ------------------------------------------------------------------------------------------------ */
 
-static specdec_result specdec__model_layout(specdec_config *config, specdec__model *m, specdec__pool *pool, specdec__arena *arena)
+static specdec_result specdec__model_layout(const specdec_config *config, specdec_model *m, specdec__pool *pool, specdec__arena *arena,
+                                            specdec_error *error)
 {
-    int threads = config->threads ? config->threads : specdec__os_processors(), never = 0;
+    int threads = config->threads ? config->threads : specdec__os_processors(), cancel = 0;
     specdec__kernels unused;
     specdec_result result;
 
     memset(pool, 0, sizeof *pool);
     memset(m, 0, sizeof *m);
-    if ((result = specdec__engine_check_threads(config, &config->error)) != SPECDEC_OK ||
-        (result = specdec__kernels_init(&unused, config->isa, &config->error)) != SPECDEC_OK)
+    if ((result = specdec__engine_check_threads(config, error)) != SPECDEC_OK ||
+        (result = specdec__kernels_init(&unused, config->isa, error)) != SPECDEC_OK)
         return result;
-    result = specdec__model_init(m, &config->target, arena, &config->error);
-    if (!result)
-        result = specdec__pool_init(pool, specdec__min_int(threads, SPECDEC_MAX_THREADS), &never, arena, &config->error); /* nothing cancels it */
+    result = specdec__model_init(m, &config->target, config->vocabulary_only, arena, error);
+    if (result || config->vocabulary_only)
+        return result;
+    result = specdec__pool_init(pool, specdec__min_int(threads, SPECDEC_MAX_THREADS), &cancel, arena, error);
     if (!result && !config->weights_in_place)
-        result = specdec__model_repack(m, arena, pool, &config->hooks, &config->error);
+        result = specdec__model_repack(m, arena, pool, &config->hooks, error);
     specdec__pool_deinit(pool);
     return result;
 }
 
-specdec_result specdec_model_memory_needed(specdec_config *config, size_t *bytes)
+specdec_result specdec_model_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
 {
     specdec__arena arena = {NULL, 0, 0};
     specdec__pool pool;
     specdec_model model;
     specdec_result result;
 
+    if (!config || !bytes)
+        return specdec__is_missing("an argument", error);
     memset(&model, 0, sizeof model);
-    config->error.text[0] = 0;
     SPECDEC__TAKE(&arena, specdec_model, 1);
-    result = specdec__model_layout(config, &model.model, &pool, &arena);
+    result = specdec__model_layout(config, &model, &pool, &arena, error);
     if (!result)
-        result = specdec__counted_bytes(&arena, bytes, &config->error);
-    specdec__model_deinit(&model.model);
+        result = specdec__counted_bytes(&arena, bytes, error);
+    specdec__model_deinit(&model);
     return result;
 }
 
-specdec_result specdec_model_init(specdec_model **model, specdec_config *config, void *memory, size_t bytes)
+specdec_result specdec_model_init(specdec_model **model, const specdec_config *config, void *memory, size_t bytes, specdec_error *error)
 {
     specdec__arena arena;
     specdec__pool pool;
     size_t needed;
-    specdec_result result = specdec_model_memory_needed(config, &needed);
     specdec_model *m;
+    specdec_result result;
 
+    if (!model)
+        return specdec__is_missing("an argument", error);
     *model = NULL;
+    result = specdec_model_memory_needed(config, &needed, error);
     if (result)
         return result;
     if (!memory || bytes < needed)
-        return specdec__too_small(memory ? bytes : 0, needed, &config->error);
+        return specdec__too_small(memory ? bytes : 0, needed, error);
     arena = specdec__block_arena(memory, needed);
     m = SPECDEC__TAKE(&arena, specdec_model, 1);
-    result = specdec__model_layout(config, &m->model, &pool, &arena);
+    result = specdec__model_layout(config, m, &pool, &arena, error);
     if (!result && arena.used == SIZE_MAX)
-        result = specdec__too_small(bytes, needed, &config->error);
+        result = specdec__too_small(bytes, needed, error);
     if (result) {
-        specdec__model_deinit(&m->model);
+        specdec__model_deinit(m);
         return result;
     }
     *model = m;
@@ -15436,7 +16003,315 @@ specdec_result specdec_model_init(specdec_model **model, specdec_config *config,
 void specdec_model_deinit(specdec_model *model)
 {
     if (model)
-        specdec__model_deinit(&model->model);
+        specdec__model_deinit(model);
+}
+
+size_t specdec_tokenize_memory(const specdec_model *model, size_t length)
+{
+    return model ? specdec__tokenize_scratch(&model->vocab, length) : 0;
+}
+
+specdec_result specdec_tokenize(const specdec_model *model, const char *text, size_t length, int flags, int32_t *tokens, int capacity,
+                                int *count, void *memory, size_t bytes, specdec_error *error)
+{
+    size_t all = 0;
+    specdec_result result;
+
+    if (!model || (!text && length) || !count || (capacity > 0 && !tokens))
+        return specdec__is_missing("an argument", error);
+    length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
+    if (length > SPECDEC__TEXT_MAX_BYTES / 4) /* so that tokens can be counted by an int */
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
+    result = specdec__tokenize(&model->vocab, text, length, flags, tokens, (size_t)specdec__max_int(capacity, 0), &all, memory, bytes,
+                               error);
+    *count = (int)all;
+    return result;
+}
+
+specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size, size_t *length,
+                                  specdec_error *error)
+{
+    if (!model || !length || (size && !bytes))
+        return specdec__is_missing("an argument", error);
+    return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
+}
+
+/* --- files and types ------------------------------------------------------------------------------------------------- */
+
+specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t size, specdec_error *error)
+{
+    specdec__bytes file;
+    specdec_result result;
+
+    if (!gguf || !data)
+        return specdec__is_missing(gguf ? "data" : "gguf", error);
+    file.data = (const unsigned char *)data;
+    file.size = size;
+    result = specdec__gguf_open(gguf, file, error);
+    if (result)
+        memset(gguf, 0, sizeof *gguf); /* nothing of it was checked */
+    return result;
+}
+
+int specdec_gguf_find(const specdec_gguf *gguf, const char *key, specdec_gguf_value *value)
+{
+    return gguf && key && value && specdec__gguf_find(gguf, key, value);
+}
+
+int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec_gguf_tensor *tensor)
+{
+    return gguf && name && tensor ? specdec__gguf_find_tensor(gguf, name, tensor) : 0;
+}
+
+/* A cursor at a caller's place in a file, between from and to: 0 stands for from. */
+static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
+{
+    specdec__cursor c = specdec__cursor_over(gguf->file.data, to);
+
+    c.at = place < from ? from : place;
+    c.bad = c.at >= to;
+    return c;
+}
+
+int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf_pair *pair)
+{
+    specdec__cursor c;
+    size_t from;
+
+    if (!gguf || !place || !pair)
+        return 0;
+    c = specdec__gguf_place(gguf, *place, gguf->pairs_at, gguf->tensors_at);
+    if (c.bad) /* none left */
+        return 0;
+    from = c.at;
+    pair->key = specdec__cursor_string(&c);
+    pair->value = specdec__cursor_value(&c);
+    if (c.bad)
+        return 0;
+    pair->record.data = gguf->file.data + from;
+    pair->record.size = c.at - from;
+    *place = c.at;
+    return 1;
+}
+
+int specdec_gguf_next_tensor(const specdec_gguf *gguf, size_t *place, specdec_gguf_tensor *tensor)
+{
+    specdec__cursor c;
+
+    if (!gguf || !place || !tensor)
+        return 0;
+    c = specdec__gguf_place(gguf, *place, gguf->tensors_at, gguf->tensors_end);
+    if (c.bad || specdec__gguf_read_tensor(gguf, &c, tensor))
+        return 0;
+    *place = c.at;
+    return 1;
+}
+
+int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, specdec_bytes *string)
+{
+    specdec__cursor c;
+
+    if (!array || !place || !string || !array->is_array || array->type != SPECDEC_GGUF_STRING || *place >= array->bytes)
+        return 0;
+    c.data = array->items;
+    c.size = array->bytes;
+    c.at = *place;
+    c.bad = 0;
+    *string = specdec__cursor_string(&c);
+    *place = c.bad ? *place : c.at;
+    return !c.bad;
+}
+
+/* Where item i of a value lies; NULL when there is none, or when items are of no fixed size. */
+static const unsigned char *specdec__gguf_item(const specdec_gguf_value *value, uint64_t i)
+{
+    size_t size = value && value->type < SPECDEC_GGUF_TYPES ? specdec__gguf_type_size[value->type] : 0;
+
+    return size && i < value->bytes / size ? value->items + (size_t)i * size : NULL;
+}
+
+int specdec_gguf_integer(const specdec_gguf_value *value, uint64_t i, int64_t *out)
+{
+    const unsigned char *at = specdec__gguf_item(value, i);
+
+    return at && out && specdec__gguf_integer(value->type, at, out);
+}
+
+int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out)
+{
+    const unsigned char *at = specdec__gguf_item(value, i);
+    uint64_t bits;
+    int64_t integer;
+
+    if (!at || !out)
+        return 0;
+    if (value->type == SPECDEC_GGUF_F32) {
+        *out = (double)specdec__load_f32(at);
+    } else if (value->type == SPECDEC_GGUF_F64) {
+        bits = specdec__load_u64(at);
+        memcpy(out, &bits, sizeof bits);
+    } else if (specdec__gguf_integer(value->type, at, &integer)) {
+        *out = value->type == SPECDEC_GGUF_U64 ? (double)specdec__load_u64(at) : (double)integer;
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
+specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *key, int64_t low, int64_t high, int64_t *out,
+                                        specdec_error *error)
+{
+    if (!gguf || !key || !out)
+        return specdec__is_missing(!gguf ? "gguf" : !key ? "key" : "out", error);
+    return specdec__gguf_get_integer(gguf, key, low, high, out, error);
+}
+
+specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error *error)
+{
+    if (!gguf || !key || !out)
+        return specdec__is_missing(!gguf ? "gguf" : !key ? "key" : "out", error);
+    return specdec__gguf_get_float(gguf, key, out, error);
+}
+
+specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key, specdec_bytes *out, specdec_error *error)
+{
+    specdec__bytes found;
+    specdec_result result;
+
+    if (!gguf || !key || !out)
+        return specdec__is_missing(!gguf ? "gguf" : !key ? "key" : "out", error);
+    result = specdec__gguf_get_string(gguf, key, &found, error);
+    *out = result || !found.data ? *out : found;
+    return result;
+}
+
+/* What is public of a type; 0 and nothing when it is not known. */
+static int specdec__type_show(const specdec__quant_type *known, specdec_type *type)
+{
+    if (!known || !type)
+        return 0;
+    type->number = known->number;
+    type->name = known->name;
+    type->block = known->block;
+    type->bytes = known->bytes;
+    type->writable = specdec__quant_encoder_of(known) || !known->granule;
+    return 1;
+}
+
+int specdec_type_by_number(uint32_t number, specdec_type *type)
+{
+    return specdec__type_show(specdec__quant_find(number), type);
+}
+
+int specdec_type_by_name(const char *name, specdec_type *type)
+{
+    uint32_t number = 0;
+    const specdec__quant_type *known = NULL;
+
+    for (; name && number < SPECDEC__TYPE_COUNT; number++) {
+        known = specdec__quant_find(number);
+        if (known && strcmp(known->name, name) == 0)
+            break;
+    }
+    return number < SPECDEC__TYPE_COUNT && specdec__type_show(known, type);
+}
+
+SPECDEC__STATIC_ASSERT(type_numbers_are_public, SPECDEC_TYPE_NUMBERS == SPECDEC__TYPE_COUNT);
+
+/* The type of a number that whole blocks of values are asked of; NULL, and an error, when there is none such. */
+static const specdec__quant_type *specdec__type_of(uint32_t number, uint64_t values, size_t *bytes, specdec_error *error)
+{
+    const specdec__quant_type *type = specdec__quant_find(number);
+
+    *bytes = specdec__quant_bytes(number, values, values);
+    if (type && *bytes != SIZE_MAX)
+        return type;
+    if (!type)
+        specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "type %u is not known", (unsigned)number);
+    else
+        specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%llu values of %s, which come in blocks of %d, %s",
+                      (unsigned long long)values, type->name, type->block,
+                      values % type->block ? "are no whole blocks" : "are too many");
+    return NULL;
+}
+
+specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *bytes, specdec_error *error)
+{
+    size_t size;
+
+    if (!bytes)
+        return specdec__is_missing("bytes", error);
+    if (!specdec__type_of(number, values, &size, error))
+        return SPECDEC_ERROR_ARGUMENT;
+    *bytes = size;
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t values, float *out, specdec_error *error)
+{
+    size_t size;
+    const specdec__quant_type *type = specdec__type_of(number, values, &size, error);
+
+    if (!type || (values && (!data || !out)))
+        return type ? specdec__is_missing(data ? "out" : "data", error) : SPECDEC_ERROR_ARGUMENT;
+    specdec__quant_to_float(type, data, values, out);
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_type_from_float(uint32_t number, const float *values, size_t count, void *out, specdec_error *error)
+{
+    size_t size;
+    const specdec__quant_type *type = specdec__type_of(number, count, &size, error);
+    specdec_type about;
+
+    if (!specdec__type_show(type, &about) || (count && (!values || !out)))
+        return type ? specdec__is_missing(values ? "out" : "values", error) : SPECDEC_ERROR_ARGUMENT;
+    if (!about.writable)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s is only read", about.name);
+    specdec__quant_from_float(type, values, count, out);
+    return SPECDEC_OK;
+}
+
+const char *specdec_isa_name(int index)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__isas); i++)
+        if (specdec__isas[i].present() && index-- == 0)
+            return specdec__isas[i].name;
+    return NULL;
+}
+
+int specdec_processors(void) { return specdec__os_processors(); }
+
+specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info)
+{
+    const specdec__model *m = model;
+    const specdec__chat_format *chat;
+
+    if (!m || !info)
+        return SPECDEC_ERROR_ARGUMENT;
+    memset(info, 0, sizeof *info);
+    chat = m->chat_template.data ? specdec__chat_find((const char *)m->chat_template.data, m->chat_template.size) : NULL;
+    info->architecture = m->architecture->name;
+    info->chat_format = chat ? chat->name : NULL;
+    info->has_template = m->chat_template.data != NULL;
+    info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM ? "SPM" : "byte-level BPE";
+    info->words = m->vocab.words ? m->vocab.words->name : NULL;
+    info->context = m->context;
+    info->vocabulary = m->vocab_size;
+    info->layers = m->layers;
+    info->embedding = m->embedding;
+    info->feed_forward = m->feed_forward;
+    info->heads = m->heads;
+    info->kv_heads = m->kv_heads;
+    info->head_size = m->head_dim;
+    info->window = m->window;
+    info->window_layers = m->span_layers[SPECDEC__WINDOW];
+    info->weight_bytes = m->weight_bytes;
+    info->products_per_token = m->weight_products;
+    info->gguf = &m->gguf;
+    return SPECDEC_OK;
 }
 
 #ifdef __cplusplus
@@ -15458,13 +16333,17 @@ void specdec_model_deinit(specdec_model *model)
 
 /* ======================================================================================================================
  * >>lanes (private): float loops over 16 lanes, written once, a part of >>kernel. specdec.h includes itself here once per
- *     instruction set (SPECDEC__ISA), and V and X stand for its vector type and its operations.
+ *     instruction set (SPECDEC__ISA). V and X stand for its vector type of SPECDEC__LANES floats and its operations.
  *     May call: >>base >>quant >>op >>kernel
  *
  * Lanes are separate rows, keys or dimensions; where they are parts of one sum (norm, softmax), 16 strided partials meet in
  * one fixed tree, so every instruction set gives the same bits.
  * ====================================================================================================================== */
 
+#pragma push_macro("V")
+#pragma push_macro("X")
+#undef V
+#undef X
 #define V SPECDEC__PASTE(SPECDEC__ISA, v)
 #define X(name) SPECDEC__PASTE(SPECDEC__ISA, name)
 /* SPECDEC__LANE_OPERATIONS are all there, with their types; nothing is called. */
@@ -15474,12 +16353,15 @@ enum { X(operations) = 0 SPECDEC__LANE_OPERATIONS(SPECDEC__LANE_OPERATION, V) };
 
 #define SPECDEC__LANE SPECDEC__TARGET static
 #define SPECDEC__LANE_INLINE SPECDEC__TARGET SPECDEC__INLINE
-#ifdef SPECDEC__NARROW /* sixteen lanes take many instructions: long functions are called, and nothing is done four at a time */
+#define SPECDEC__PARTS (16 / SPECDEC__LANES) /* vectors of 16 lanes */
+#if SPECDEC__LANES < 16 /* without fused multiply-adds: long functions are called, and nothing is done four at a time */
 #define SPECDEC__LANE_LONG SPECDEC__TARGET static __attribute__((noinline))
 #define SPECDEC__TOGETHER 1
+#define SPECDEC__EACH_PART
 #else
 #define SPECDEC__LANE_LONG SPECDEC__LANE_INLINE
 #define SPECDEC__TOGETHER 4
+#define SPECDEC__EACH_PART SPECDEC__UNROLL
 #endif
 
 /* specdec__exp for x <= 88; below -87 the result stays at e^-87. */
@@ -15492,15 +16374,19 @@ SPECDEC__LANE_LONG V X(exp)(V x)
     return X(scale2)(p, shifter);
 }
 
+/* Values [from, to) of x times weight, divided by the root of the mean square of x (length). */
 SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)
 {
-    V sum = X(set)(0), scale;
-    int i;
+    V sums[SPECDEC__PARTS], scale;
+    int i, p;
 
-    for (i = 0; i < length; i += 16)
-        sum = X(madd)(X(load)(x + i), X(load)(x + i), sum);
-    scale = X(set)((float)specdec__inverse_root((double)X(sum)(sum) / (double)length + (double)epsilon));
-    for (i = from; i < to; i += 16)
+    for (p = 0; p < SPECDEC__PARTS; p++) {
+        sums[p] = X(set)(0);
+        for (i = p * SPECDEC__LANES; i < length; i += 16)
+            sums[p] = X(madd)(X(load)(x + i), X(load)(x + i), sums[p]);
+    }
+    scale = X(set)((float)specdec__inverse_root((double)X(sum)(sums) / (double)length + (double)epsilon));
+    for (i = from; i < to; i += SPECDEC__LANES)
         X(store)(out + i, X(mul)(X(mul)(X(load)(x + i), scale), X(load)(weight + i)));
 }
 
@@ -15532,10 +16418,12 @@ SPECDEC__LANE_INLINE void X(quantise_block)(const float *row, int32_t offset, fl
     const V magic = X(set)(12582912.0f), inverses = X(set)(inverse), base = X(set)(12582912.0f + (float)offset);
     int8_t *codes = out->codes + at * 32;
     int32_t half0, half1;
+    int i;
 
     /* The low byte of (x/scale rounded, plus magic) - (magic + offset), brought back to magic: an exact integer sum. */
-    X(store_low_bytes)(codes, X(add)(X(sub)(X(madd)(X(load)(row), inverses, magic), base), magic));
-    X(store_low_bytes)(codes + 16, X(add)(X(sub)(X(madd)(X(load)(row + 16), inverses, magic), base), magic));
+    SPECDEC__EACH_PART
+    for (i = 0; i < 32; i += SPECDEC__LANES)
+        X(store_low_bytes)(codes + i, X(add)(X(sub)(X(madd)(X(load)(row + i), inverses, magic), base), magic));
     half0 = X(sum_codes)(codes);
     half1 = X(sum_codes)(codes + 16);
     out->scale[at] = scale;
@@ -15547,35 +16435,50 @@ SPECDEC__LANE_INLINE void X(quantise_block)(const float *row, int32_t offset, fl
     out->sum32[at] = scale * (float)(half0 + half1 + 32 * offset);
 }
 
+/* How far 32 values reach above and below 0. */
+SPECDEC__LANE_INLINE void X(extent)(const float *values, float *high, float *low)
+{
+    const V zero = X(set)(0);
+    V highs[SPECDEC__PARTS], lows[SPECDEC__PARTS];
+    int p;
+
+    for (p = 0; p < SPECDEC__PARTS; p++) {
+        V x0 = X(load)(values + p * SPECDEC__LANES), x1 = X(load)(values + 16 + p * SPECDEC__LANES);
+
+        highs[p] = X(max)(X(max)(x0, x1), zero);
+        lows[p] = X(max)(X(max)(X(sub)(zero, x0), X(sub)(zero, x1)), zero);
+    }
+    *high = X(highest)(highs);
+    *low = X(highest)(lows);
+}
+
+/* Blocks [from, to) of 32 values of a row, quantised, to column c. */
 SPECDEC__LANE void X(quantise)(const float *row, int from, int to, int c, const specdec__columns *out)
 {
     float high[16] = {0}, low[16] = {0}, scale[16], inverse[16];
     int32_t offset[16];
-    const V zero = X(set)(0);
     int i, count;
 
     for (; from < to; from += count) {
         count = specdec__min_int(16, to - from);
-        for (i = 0; i < count; i++) {
-            V x0 = X(load)(row + (from + i) * 32), x1 = X(load)(row + (from + i) * 32 + 16);
-
-            high[i] = X(highest)(X(max)(X(max)(x0, x1), zero));
-            low[i] = X(highest)(X(max)(X(max)(X(sub)(zero, x0), X(sub)(zero, x1)), zero));
-        }
+        for (i = 0; i < count; i++)
+            X(extent)(row + (from + i) * 32, &high[i], &low[i]);
         X(windows)(high, low, offset, scale, inverse);
         for (i = 0; i < count; i++)
-            X(quantise_block)(row + (from + i) * 32, offset[i], scale[i], inverse[i], (size_t)(from + i) * (size_t)out->n + (size_t)c, out);
+            X(quantise_block)(row + (from + i) * 32, offset[i], scale[i], inverse[i],
+                              (size_t)(from + i) * (size_t)out->n + (size_t)c, out);
     }
 }
 
 /* x / (1 + e^y) */
 SPECDEC__LANE_INLINE V X(gated)(V x, V y) { return X(div)(x, X(add)(X(set)(1), X(exp)(y))); }
 
+/* x = x / (1 + e^-x) * by, elementwise. */
 SPECDEC__LANE void X(silu)(float *x, const float *by, int count)
 {
     int i;
 
-    for (i = 0; i < count; i += 16) {
+    for (i = 0; i < count; i += SPECDEC__LANES) {
         V v = X(load)(x + i);
 
         X(store)(x + i, X(mul)(X(gated)(v, X(sub)(X(set)(0), v)), X(load)(by + i)));
@@ -15587,21 +16490,23 @@ SPECDEC__LANE void X(gelu)(float *x, const float *by, int count)
 {
     int i;
 
-    for (i = 0; i < count; i += 16) {
+    for (i = 0; i < count; i += SPECDEC__LANES) {
         V v = X(load)(x + i), cubic = X(madd)(X(mul)(v, v), X(set)(-0.0713548163f), X(set)(-1.59576912f));
 
         X(store)(x + i, X(mul)(X(gated)(v, X(mul)(v, cubic)), X(load)(by + i)));
     }
 }
 
+/* x = x * cosine + partner * sine, elementwise. */
 SPECDEC__LANE void X(rotate)(float *x, const float *partner, const float *cosine, const float *sine, int count)
 {
     int i;
 
-    for (i = 0; i < count; i += 16)
+    for (i = 0; i < count; i += SPECDEC__LANES)
         X(store)(x + i, X(madd)(X(load)(x + i), X(load)(cosine + i), X(mul)(X(load)(partner + i), X(load)(sine + i))));
 }
 
+/* Floats of a tile to a panel. */
 SPECDEC__LANE void X(unpack_f32)(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int i;
@@ -15611,21 +16516,23 @@ SPECDEC__LANE void X(unpack_f32)(const specdec__quant_type *type, const unsigned
         panel->u.values[i] = specdec__load_f32(tile + i * 4);
 }
 
+/* Half floats of a tile to a panel. */
 SPECDEC__LANE void X(unpack_f16)(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int i;
 
     (void)type;
-    for (i = 0; i < blocks * 32 * SPECDEC__ROWS; i += 16)
+    for (i = 0; i < blocks * 32 * SPECDEC__ROWS; i += SPECDEC__LANES)
         X(store)(panel->u.values + i, X(load_f16)(tile + i * 2));
 }
 
+/* bfloat16 of a tile to a panel. */
 SPECDEC__LANE void X(unpack_bf16)(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int i;
 
     (void)type;
-    for (i = 0; i < blocks * 32 * SPECDEC__ROWS; i += 16)
+    for (i = 0; i < blocks * 32 * SPECDEC__ROWS; i += SPECDEC__LANES)
         X(store)(panel->u.values + i, X(load_bf16)(tile + i * 2));
 }
 
@@ -15650,17 +16557,25 @@ SPECDEC__LANE_INLINE void X(dot_float_columns)(const float *values, int count, c
         X(store)(sums + c * 16, acc[c]);
 }
 
-SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, int count, float *sums)
+/* Adds a panel of floats times count columns to sums (column, 16). */
+SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column,
+                                int count, float *sums)
 {
     const float *values = x->values + (size_t)column * (size_t)x->stride + (size_t)block * 32;
+    int p;
 
-    for (; count >= SPECDEC__TOGETHER; count -= SPECDEC__TOGETHER, values += SPECDEC__TOGETHER * (size_t)x->stride, sums += SPECDEC__TOGETHER * 16)
-        X(dot_float_columns)(panel->u.values, blocks * 32, values, x->stride, sums, SPECDEC__TOGETHER);
+    for (; count >= SPECDEC__TOGETHER; count -= SPECDEC__TOGETHER, sums += SPECDEC__TOGETHER * 16) {
+        for (p = 0; p < 16; p += SPECDEC__LANES)
+            X(dot_float_columns)(panel->u.values + p, blocks * 32, values, x->stride, sums + p, SPECDEC__TOGETHER);
+        values += SPECDEC__TOGETHER * (size_t)x->stride;
+    }
+#if SPECDEC__TOGETHER > 1
     for (; count; count--, values += x->stride, sums += 16)
         X(dot_float_columns)(panel->u.values, blocks * 32, values, x->stride, sums, 1);
+#endif
 }
 
-/* acc (count, chunks) += weight * row: a row of 16 * chunks lanes times the weights[c * stride] of count sums. */
+/* acc (count, chunks) += weight * row: a row of chunks vectors times the weights[c * stride] of count sums. */
 SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weights, int stride, const float *row, int count,
                                      int chunks)
 {
@@ -15669,7 +16584,7 @@ SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weig
 
     SPECDEC__UNROLL
     for (i = 0; i < chunks; i++)
-        v[i] = X(load)(row + i * 16);
+        v[i] = X(load)(row + i * SPECDEC__LANES);
     SPECDEC__UNROLL
     for (c = 0; c < count; c++) {
         V w = X(set)(weights[c * stride]);
@@ -15686,7 +16601,7 @@ SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const
     V acc[4][SPECDEC__WIDTH];
     int from, c, d, i;
 
-    for (from = 0; from < SPECDEC__KEYS; from += 16 * SPECDEC__WIDTH) {
+    for (from = 0; from < SPECDEC__KEYS; from += SPECDEC__LANES * SPECDEC__WIDTH) {
         SPECDEC__UNROLL
         for (c = 0; c < count; c++)
             SPECDEC__UNROLL
@@ -15698,10 +16613,11 @@ SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const
         for (c = 0; c < count; c++)
             SPECDEC__UNROLL
             for (i = 0; i < SPECDEC__WIDTH; i++)
-                X(store)(scores + c * SPECDEC__KEYS + from + i * 16, acc[c][i]);
+                X(store)(scores + c * SPECDEC__KEYS + from + i * SPECDEC__LANES, acc[c][i]);
     }
 }
 
+/* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64). */
 SPECDEC__LANE void X(scores)(const float *queries, int dim, int count, const float *keys, float *scores)
 {
     int i;
@@ -15727,32 +16643,40 @@ SPECDEC__LANE_INLINE void X(outside)(float *scores, int from, int to, float valu
         scores[i] = value;
 }
 
+/* scores (64), [from, to) of them -> exp(score - *max) in place, zeros beyond, once *max has grown to the largest of them.
+   Adds them to sums (16). Returns what the growth has scaled sums by. */
 SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, float *sums)
 {
-    V total = X(load)(sums), highest;
+    V part[SPECDEC__PARTS], highest;
     float grown, factor = 1;
-    int i;
+    int i, p;
 
     X(outside)(scores, from, to, -3.0e38f);
-    grown = X(highest)(X(max)(X(max)(X(load)(scores), X(load)(scores + 16)), X(max)(X(load)(scores + 32), X(load)(scores + 48))));
-    if (grown > *max) {
-        V scale = X(exp)(X(set)(*max - grown));
+    for (p = 0; p < SPECDEC__PARTS; p++) {
+        const float *at = scores + p * SPECDEC__LANES;
 
-        factor = specdec__float_from_bits((uint32_t)X(first_bits)(scale));
-        total = X(mul)(total, scale);
+        part[p] = X(max)(X(max)(X(load)(at), X(load)(at + 16)), X(max)(X(load)(at + 32), X(load)(at + 48)));
+    }
+    grown = X(highest)(part);
+    if (grown > *max) {
+        factor = specdec__float_from_bits((uint32_t)X(first_bits)(X(exp)(X(set)(*max - grown))));
         *max = grown;
     }
     highest = X(set)(*max);
-    for (i = 0; i < SPECDEC__KEYS; i += 16)
+    for (i = 0; i < SPECDEC__KEYS; i += SPECDEC__LANES)
         X(store)(scores + i, X(exp)(X(sub)(X(load)(scores + i), highest)));
     X(outside)(scores, from, to, 0);
-    for (i = 0; i < SPECDEC__KEYS; i += 16)
-        total = X(add)(total, X(load)(scores + i));
-    X(store)(sums, total);
+    for (p = 0; p < 16; p += SPECDEC__LANES) {
+        V total = X(mul)(X(load)(sums + p), X(set)(factor));
+
+        for (i = p; i < SPECDEC__KEYS; i += 16)
+            total = X(add)(total, X(load)(scores + i));
+        X(store)(sums + p, total);
+    }
     return factor;
 }
 
-/* out (query, 16*chunks from d on) += over keys, in order, weight * value; lanes are dimensions. */
+/* out (query, chunks vectors from d on) += over keys, in order, weight * value; lanes are dimensions. */
 SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *values, int valid, int dim, float *const *out, int d,
                                          int count, int chunks)
 {
@@ -15763,22 +16687,23 @@ SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *valu
     for (c = 0; c < count; c++)
         SPECDEC__UNROLL
         for (i = 0; i < chunks; i++)
-            acc[c][i] = X(load)(out[c] + d + i * 16);
+            acc[c][i] = X(load)(out[c] + d + i * SPECDEC__LANES);
     for (j = 0; j < valid; j++)
         X(add_row)(acc, weights + j, SPECDEC__KEYS, values + j * dim + d, count, chunks);
     SPECDEC__UNROLL
     for (c = 0; c < count; c++)
         SPECDEC__UNROLL
         for (i = 0; i < chunks; i++)
-            X(store)(out[c] + d + i * 16, acc[c][i]);
+            X(store)(out[c] + d + i * SPECDEC__LANES, acc[c][i]);
 }
 
+/* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim). */
 SPECDEC__LANE void X(weigh)(const float *weights, int count, const float *values, int valid, int dim, float *const *out)
 {
     int d = 0, c;
 
-    for (; d + 16 * SPECDEC__WIDTH <= dim; d += 16 * SPECDEC__WIDTH) {
-        if (count == SPECDEC__TOGETHER)
+    for (; d + SPECDEC__LANES * SPECDEC__WIDTH <= dim; d += SPECDEC__LANES * SPECDEC__WIDTH) {
+        if (SPECDEC__TOGETHER > 1 && count == SPECDEC__TOGETHER)
             X(weigh_chunk)(weights, values, valid, dim, out, d, SPECDEC__TOGETHER, SPECDEC__WIDTH);
         else
             for (c = 0; c < count; c++)
@@ -15789,24 +16714,32 @@ SPECDEC__LANE void X(weigh)(const float *weights, int count, const float *values
             X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, valid, dim, out + c, d, 1, 1);
 }
 
+/* The sum of x (16). */
 SPECDEC__LANE float X(total)(const float *x)
 {
-    return X(sum)(X(load)(x));
+    V parts[SPECDEC__PARTS];
+    int p;
+
+    for (p = 0; p < SPECDEC__PARTS; p++)
+        parts[p] = X(load)(x + p * SPECDEC__LANES);
+    return X(sum)(parts);
 }
 
+/* x = a * x, elementwise. */
 SPECDEC__LANE void X(scale)(float *x, float a, int count)
 {
     int i;
 
-    for (i = 0; i < count; i += 16)
+    for (i = 0; i < count; i += SPECDEC__LANES)
         X(store)(x + i, X(mul)(X(load)(x + i), X(set)(a)));
 }
 
+/* x = x + a * y, elementwise. */
 SPECDEC__LANE void X(add_scaled)(float *x, float a, const float *y, int count)
 {
     int i;
 
-    for (i = 0; i < count; i += 16)
+    for (i = 0; i < count; i += SPECDEC__LANES)
         X(store)(x + i, X(madd)(X(set)(a), X(load)(y + i), X(load)(x + i)));
 }
 
@@ -15816,46 +16749,65 @@ SPECDEC__LANE void X(cap)(float *x, float cap, int count)
     const V twice = X(set)(2 / cap), limit = X(set)(cap);
     int i;
 
-    for (i = 0; i < count; i += 16)
+    for (i = 0; i < count; i += SPECDEC__LANES)
         X(store)(x + i, X(mul)(limit, X(sub)(X(set)(1), X(gated)(X(set)(2), X(mul)(X(load)(x + i), twice)))));
 }
 
+/* out (count, stride) = sums (count, 16) [+ bias]. */
 SPECDEC__LANE void X(put)(const float *sums, int count, const float *bias, float *out, size_t stride)
 {
-    V b = bias ? X(load)(bias) : X(set)(0);
-    int c;
+    int c, p;
 
-    for (c = 0; c < count; c++, sums += SPECDEC__ROWS, out += stride)
-        X(store)(out, bias ? X(add)(X(load)(sums), b) : X(load)(sums));
+    for (p = 0; p < 16; p += SPECDEC__LANES) {
+        V b = bias ? X(load)(bias + p) : X(set)(0);
+
+        for (c = 0; c < count; c++) {
+            V sum = X(load)(sums + c * SPECDEC__ROWS + p);
+
+            X(store)(out + (size_t)c * stride + p, bias ? X(add)(sum, b) : sum);
+        }
+    }
 }
 
+/* Half floats to floats. */
 SPECDEC__LANE void X(f16_to_float)(const void *in, int count, float *out)
 {
     int i;
 
-    for (i = 0; i < count; i += 16)
+    for (i = 0; i < count; i += SPECDEC__LANES)
         X(store)(out + i, X(load_f16)((const unsigned char *)in + i * 2));
 }
 
+/* Floats to half floats. */
 SPECDEC__LANE void X(float_to_f16)(const float *in, int count, void *out)
 {
     int i;
 
-    for (i = 0; i < count; i += 16)
+    for (i = 0; i < count; i += SPECDEC__LANES)
         X(store_f16)((unsigned char *)out + i * 2, X(load)(in + i));
 }
 
+/* The nearest codes in [-127, 127] to 32 values over a scale, which is the largest of them over 127 and is returned. */
 SPECDEC__LANE float X(float_to_codes)(const float *values, int8_t *codes)
 {
-    const V zero = X(set)(0), magic = X(set)(12582912.0f), x0 = X(load)(values), x1 = X(load)(values + 16);
-    const V sizes = X(max)(X(max)(X(sub)(zero, x0), x0), X(max)(X(sub)(zero, x1), x1));
-    const float scale = X(highest)(sizes) * (1.0f / 127.0f), inverse = scale > 1e-30f && scale < 1e30f ? 1.0f / scale : 0;
+    V sizes[SPECDEC__PARTS];
+    float scale, inverse;
+    int i;
 
-    X(store_low_bytes)(codes, X(madd)(x0, X(set)(inverse), magic));
-    X(store_low_bytes)(codes + 16, X(madd)(x1, X(set)(inverse), magic));
+    for (i = 0; i < SPECDEC__PARTS; i++) {
+        V x0 = X(load)(values + i * SPECDEC__LANES), x1 = X(load)(values + 16 + i * SPECDEC__LANES);
+
+        sizes[i] = X(max)(X(max)(X(sub)(X(set)(0), x0), x0), X(max)(X(sub)(X(set)(0), x1), x1));
+    }
+    scale = X(highest)(sizes) * (1.0f / 127.0f);
+    inverse = scale > 1e-30f && scale < 1e30f ? 1.0f / scale : 0;
+    SPECDEC__EACH_PART
+    for (i = 0; i < 32; i += SPECDEC__LANES)
+        X(store_low_bytes)(codes + i, X(madd)(X(load)(values + i), X(set)(inverse), X(set)(12582912.0f)));
     return inverse > 0 ? scale : 0;
 }
 
+/* out (count) = codes * scales (count / 32). */
 SPECDEC__VECTORISE SPECDEC__LANE void X(codes_to_float)(const int8_t *codes, const float *scales, int count, float *out)
 {
     int i, j;
@@ -15867,6 +16819,7 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(codes_to_float)(const int8_t *codes, con
 
 /* --- loops over a vocabulary, in a form that compilers vectorise ------------------------------------------------------ */
 
+/* The largest of x (count); NaN does not count; -infinity if there is nothing else. */
 SPECDEC__VECTORISE SPECDEC__LANE float X(largest)(const float *x, int count)
 {
     float lanes[16];
@@ -15904,6 +16857,7 @@ SPECDEC__VECTORISE SPECDEC__LANE int X(hopefuls)(const float *logits, int count,
     return found;
 }
 
+/* e^((logit - best) / temperature), 0 where that is below e^-87. */
 SPECDEC__LANE_INLINE V X(weight)(const float *logits, V best, V temperature)
 {
     V p = X(exp)(X(div)(X(sub)(X(load)(logits), best), temperature)), least = X(exp)(X(set)(-87.0f));
@@ -15911,19 +16865,21 @@ SPECDEC__LANE_INLINE V X(weight)(const float *logits, V best, V temperature)
     return X(max)(X(sub)(p, least), X(set)(0)); /* least is also what NaN gives */
 }
 
+/* p (count) = the same of every logit. */
 SPECDEC__LANE void X(weights)(const float *logits, int count, float best, float temperature, float *p)
 {
     const V highest = X(set)(best), heat = X(set)(temperature);
-    float rest[16] = {0};
+    float rest[SPECDEC__LANES] = {0};
     int i;
 
-    for (i = 0; i + 16 <= count; i += 16)
+    for (i = 0; i + SPECDEC__LANES <= count; i += SPECDEC__LANES)
         X(store)(p + i, X(weight)(logits + i, highest, heat));
     memcpy(rest, logits + i, (size_t)(count - i) * sizeof *rest);
     X(store)(rest, X(weight)(rest, highest, heat));
     memcpy(p + i, rest, (size_t)(count - i) * sizeof *rest);
 }
 
+/* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. */
 SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const float *draft, int count, double high, double low, double uniform, double *residuals,
                                                   double *weights)
 {
@@ -15949,12 +16905,14 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const fl
     memcpy(weights, w, sizeof w);
 }
 
-#undef V
-#undef X
+#pragma pop_macro("V")
+#pragma pop_macro("X")
 #undef SPECDEC__LANE
 #undef SPECDEC__LANE_INLINE
 #undef SPECDEC__LANE_LONG
-#undef SPECDEC__NARROW
+#undef SPECDEC__LANES
+#undef SPECDEC__PARTS
+#undef SPECDEC__EACH_PART
 #undef SPECDEC__TOGETHER
 #undef SPECDEC__ISA
 #undef SPECDEC__TARGET

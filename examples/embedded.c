@@ -7,6 +7,8 @@
 #include "specdec.h"
 #include <stdio.h>
 
+static specdec_error failure; /* of the last call that failed before there was an engine */
+
 #if defined(__APPLE__)
 #define READ_ONLY ".const_data"
 #define READ_ONLY_END ".text"
@@ -37,9 +39,9 @@ int main(void)
     config.target.size = (size_t)(model_end - model_begin);
     config.weights_in_place = 1;
     config.context = CONTEXT;
-    config.max_tokens = 60;
-    if (specdec_init(&engine, &config, memory, sizeof memory)) {
-        fprintf(stderr, "embedded: %s\n", specdec_last_error(&config));
+    config.settings.max_tokens = 60;
+    if (specdec_init(&engine, &config, memory, sizeof memory, &failure)) {
+        fprintf(stderr, "embedded: %s\n", failure.text);
         return 1;
     }
     printf("Once upon a time");

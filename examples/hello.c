@@ -9,14 +9,15 @@ int main(int argc, char **argv)
     size_t bytes;
     specdec *engine;
     specdec_text piece;
+    specdec_error error;
 
     if (argc < 2)
         return fprintf(stderr, "usage: hello MODEL.gguf [DRAFT.gguf]\n"), 2;
     config.target.path = argv[1];
     config.draft.path = argc > 2 ? argv[2] : NULL; /* optional: a small model with the same vocabulary */
-    config.max_tokens = 200;
-    if (specdec_memory_needed(&config, &bytes) || specdec_init(&engine, &config, malloc(bytes), bytes))
-        return fprintf(stderr, "%s\n", specdec_last_error(&config)), 1;
+    config.settings.max_tokens = 200;
+    if (specdec_memory_needed(&config, &bytes, &error) || specdec_init(&engine, &config, malloc(bytes), bytes, &error))
+        return fprintf(stderr, "%s\n", error.text), 1;
 
     if (specdec_prompt(engine, "Once upon a time", SPECDEC_WHOLE_STRING))
         return fprintf(stderr, "%s\n", specdec_error_text(engine)), 1;

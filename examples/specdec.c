@@ -5,6 +5,8 @@
 #include "tools/program.h"
 #include "tools/json.h"
 
+static specdec_error failure; /* of the last call that failed before there was an engine */
+
 enum { VERIFY_GREEDY = 1 }; /* its place in the words behind --verify */
 
 typedef struct options {
@@ -30,7 +32,7 @@ typedef struct exchange {
     text question, answer;
 } exchange;
 
-/* Exchanges that are remembered: with a system message and a new one, as many messages as specdec_chat takes at once. */
+/* Exchanges that are remembered. */
 enum { TALK_MOST = 31 };
 
 /* A conversation, and what is remembered of it: the youngest exchanges. */
@@ -158,7 +160,7 @@ static int complete(specdec *engine, const options *o, const char *prompt, size_
     return status ? status : interrupted ? interrupted_status() : PROGRAM_OK;
 }
 
-static void add_message(specdec_message *messages, size_t *count, specdec_role role, const char *bytes, size_t length)
+static void add_message(specdec_message *messages, int *count, specdec_role role, const char *bytes, size_t length)
 {
     messages[*count].role = role;
     messages[*count].text = bytes ? bytes : "";
@@ -170,8 +172,7 @@ static specdec_result ask(talk *t, int from, const char *line, size_t length)
 {
     specdec_message messages[2 * TALK_MOST + 2];
     specdec_result result;
-    size_t count = 0;
-    int i;
+    int i, count = 0;
 
     if (!tokens_of(t->engine)) {
         if (t->o->system)
@@ -203,10 +204,14 @@ static int has_room(const talk *t)
 /* Could the context hold a line, were it alone? The format's own tokens are not counted. */
 static int fits_alone(const talk *t, const char *line, size_t length)
 {
-    size_t count;
-    specdec_result result = specdec_tokenize(t->engine, line, length, 0, 1, NULL, 0, &count);
+    const specdec_model *model = specdec_get_model(t->engine);
+    const size_t bytes = specdec_tokenize_memory(model, length);
+    void *memory = length <= (size_t)context_of(t->engine) * 16 ? malloc(bytes) : NULL;
+    int count = 0;
 
-    return result != SPECDEC_ERROR_CONTEXT && count < (size_t)context_of(t->engine);
+    specdec_tokenize(model, line, length, SPECDEC_TOKENIZE_SPECIAL, NULL, 0, &count, memory, bytes, NULL);
+    free(memory);
+    return memory && count < context_of(t->engine);
 }
 
 /* Forgets the oldest exchanges. */
@@ -275,7 +280,7 @@ static void drop_end_token(specdec *engine, text *answer_text)
     int count;
 
     specdec_tokens(engine, &tokens, &count);
-    if (!specdec_token_text(engine, tokens[count - 1], end, sizeof end, &length) && length <= answer_text->length &&
+    if (!specdec_token_text(specdec_get_model(engine), tokens[count - 1], end, sizeof end, &length, NULL) && length <= answer_text->length &&
         memcmp(answer_text->bytes + answer_text->length - length, end, length) == 0)
         answer_text->length -= length;
 }
@@ -290,7 +295,7 @@ static int answer_in_talk(talk *t, exchange *e)
         return status;
     if (why == SPECDEC_STOP_CONTEXT)
         fprintf(stderr, "%s: the context of %d tokens is full: the answer is cut off\n", program_name, context_of(t->engine));
-    else if (why == SPECDEC_STOP_END && t->o->config.show_special)
+    else if (why == SPECDEC_STOP_END && t->o->config.settings.show_special)
         drop_end_token(t->engine, &e->answer);
     return PROGRAM_OK;
 }
@@ -468,13 +473,13 @@ static int run(options *o, const char *prompt, size_t length, program_output *st
     void *memory;
     int status;
 
-    if (specdec_memory_needed(&o->config, &bytes))
-        return program_failed("", specdec_last_error(&o->config));
+    if (specdec_memory_needed(&o->config, &bytes, &failure))
+        return program_failed("", failure.text);
     memory = program_memory(bytes);
     if (!memory)
         return PROGRAM_FAILED;
-    if (specdec_init(&engine, &o->config, memory, bytes))
-        return program_failed("", specdec_last_error(&o->config));
+    if (specdec_init(&engine, &o->config, memory, bytes, &failure))
+        return program_failed("", failure.text);
     program_energy_begin(&energy, PROGRAM_ENERGY);
     status = (o->chat ? chat : complete)(engine, o, prompt, length);
     program_energy_look(&energy);
@@ -490,8 +495,8 @@ static int run(options *o, const char *prompt, size_t length, program_output *st
 /* What the table of flags cannot check. */
 static int check(options *o)
 {
-    static const specdec_verifier verifier[] = {SPECDEC_VERIFY_COUPLED, SPECDEC_VERIFY_COUPLED, SPECDEC_VERIFY_SEQUOIA,
-                                                SPECDEC_VERIFY_SPECINFER, SPECDEC_VERIFY_SPECTR, SPECDEC_VERIFY_TOP_K};
+    static const specdec_rule rules[] = {SPECDEC_RULE_COUPLED, SPECDEC_RULE_COUPLED, SPECDEC_RULE_SEQUOIA,
+                                         SPECDEC_RULE_SPECINFER, SPECDEC_RULE_SPECTR, SPECDEC_RULE_TOP_K};
     specdec_config *c = &o->config;
 
     if (!c->target.path)
@@ -502,14 +507,14 @@ static int check(options *o)
         return program_misused("a prompt is missing: -p, -f or --chat", "");
     if (o->spec == SPECDEC_DRAFT_MODEL && !c->draft.path)
         return program_misused("--spec draft needs a draft model: -md", "");
-    if (o->verify == VERIFY_GREEDY && c->sampling.temperature > 0)
+    if (o->verify == VERIFY_GREEDY && c->settings.sampling.temperature > 0)
         return program_misused("--verify greedy goes with --temp 0 only", "");
     if ((o->system || c->chat_format) && !o->chat)
         return program_misused("--system and --chat-format go with --chat only", "");
     c->drafting = (specdec_drafting)o->spec;
-    c->verifier = verifier[o->verify];
+    c->rule = rules[o->verify];
     c->policy = (specdec_policy)o->policy;
-    c->max_tokens = o->limit > 0 ? o->limit : 0;
+    c->settings.max_tokens = o->limit > 0 ? o->limit : 0;
     c->draft.copy = c->target.copy;
     c->hooks.progress = program_progress;
     return PROGRAM_GO_ON;
@@ -527,13 +532,13 @@ static int read_options(options *o, int argc, char **argv)
         {"-t", PROGRAM_INTEGER, &c->threads, "N", "threads; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
         {"-c", PROGRAM_INTEGER, &c->context, "N", "tokens of context; 0: the model's own, at most 4096 (0)", 0, 1 << 24},
         {"-b", PROGRAM_INTEGER, &c->batch, "N", "tokens of the prompt that are read at once; 0: 64 (0)", 0, 512},
-        {"--temp", PROGRAM_REAL, &c->sampling.temperature, "F", "temperature; 0: greedy, always the most probable token (0)", 0, 1e6},
-        {"--top-k", PROGRAM_INTEGER, &c->sampling.top_k, "N", "sample among the N best tokens; 0: off (0)", 0, 1 << 24},
-        {"--top-p", PROGRAM_REAL, &c->sampling.top_p, "F", "sample among the best that hold this probability; 1: off (1)", 0, 1},
-        {"--min-p", PROGRAM_REAL, &c->sampling.min_p, "F", "not below this share of the best one's probability; 0: off (0)", 0, 1},
-        {"--repeat-penalty", PROGRAM_REAL, &c->sampling.repetition_penalty, "F", "against repetition; 1: off (1)", 0, 1e6},
-        {"--repeat-last-n", PROGRAM_INTEGER, &c->sampling.repetition_window, "N", "tokens it looks back; -1: all (64)", -1, 1 << 24},
-        {"--seed", PROGRAM_SEED, &c->sampling.seed, "S", "the text is a function of prompt, models, flags and seed (0)", 0, 0},
+        {"--temp", PROGRAM_REAL, &c->settings.sampling.temperature, "F", "temperature; 0: greedy, always the most probable token (0)", 0, 1e6},
+        {"--top-k", PROGRAM_INTEGER, &c->settings.sampling.top_k, "N", "sample among the N best tokens; 0: off (0)", 0, 1 << 24},
+        {"--top-p", PROGRAM_REAL, &c->settings.sampling.top_p, "F", "sample among the best that hold this probability; 1: off (1)", 0, 1},
+        {"--min-p", PROGRAM_REAL, &c->settings.sampling.min_p, "F", "not below this share of the best one's probability; 0: off (0)", 0, 1},
+        {"--repeat-penalty", PROGRAM_REAL, &c->settings.sampling.repetition_penalty, "F", "against repetition; 1: off (1)", 0, 1e6},
+        {"--repeat-last-n", PROGRAM_INTEGER, &c->settings.sampling.repetition_window, "N", "tokens it looks back; -1: all (64)", -1, 1 << 24},
+        {"--seed", PROGRAM_SEED, &c->settings.sampling.seed, "S", "the text is a function of prompt, models, flags and seed (0)", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from: whatever pays; nowhere; always -md; repetition (auto)", 0, 0},
         {"--tree-size", PROGRAM_INTEGER, &c->tree_size, "N", "tokens of the speculated tree, the last known one included; 0: 8, auto: up to 32 (0)", 0, 64},
         {"--tree-depth", PROGRAM_INTEGER, &c->tree_depth, "D", "its levels; D = N is a chain; 0: 5, auto: up to 12 (0)", 0, 32},
@@ -546,8 +551,8 @@ static int read_options(options *o, int argc, char **argv)
         {"--chat", PROGRAM_SWITCH, &o->chat, NULL, "a conversation: lines from standard input, or one message by -p or -f", 0, 0},
         {"--chat-format", PROGRAM_TEXT, &c->chat_format, "NAME", "zephyr chatml llama2 llama3 mistral gemma phi3 phi4 phi4-mini granite (as the model says)", 0, 0},
         {"--system", PROGRAM_TEXT, &o->system, "TEXT", "what a conversation begins with", 0, 0},
-        {"--stop", PROGRAM_TEXTS, c->stop, "TEXT", "ends the text, and is not part of it; up to 8 times", 0, 8},
-        {"--special", PROGRAM_SWITCH, &c->show_special, NULL, "control tokens are written, too", 0, 0},
+        {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends the text, and is not part of it; up to 8 times", 0, 8},
+        {"--special", PROGRAM_SWITCH, &c->settings.show_special, NULL, "control tokens are written, too", 0, 0},
         {"--no-echo", PROGRAM_NO, &o->echo, NULL, "the prompt is not written before its continuation", 0, 0},
         {"--kv", PROGRAM_TEXT, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
         {"--isa", PROGRAM_TEXT, &c->isa, "NAME", "instruction set, see specdec-info; the text is the same with all (the best)", 0, 0},

@@ -15,6 +15,8 @@
 #include "../specdec.h"
 #include "gguf_maker.h"
 
+static specdec_error failure; /* of the last call that failed before there was an engine */
+
 #ifdef __cplusplus
 extern "C"
 #endif
@@ -49,7 +51,7 @@ static specdec_model *prepare(int i)
     config.target.size = models[i].size;
     config.target.path = models[i].path;
     config.threads = 1;
-    if (specdec_model_memory_needed(&config, &bytes) || specdec_model_init(&model, &config, malloc(bytes), bytes))
+    if (specdec_model_memory_needed(&config, &bytes, &failure) || specdec_model_init(&model, &config, malloc(bytes), bytes, &failure))
         abort();
     return model;
 }
@@ -225,13 +227,14 @@ static void counting_norm(const float *x, const float *weight, float epsilon, in
     true_norm(x, weight, epsilon, length, from, to, out);
 }
 
-static void on_progress(void *user_data, const char *what, int done, int total)
+static int on_progress(void *user_data, const char *what, int done, int total)
 {
     const world *w = (const world *)user_data;
 
     PROMISE(w, what && total > 0 && done > 0 && done <= total, "progress makes sense");
     if (cancel_progress > 0 && --cancel_progress == 0 && strcmp(what, "prefill") == 0)
-        specdec_cancel(cancel_target);
+        return 1;
+    return 0;
 }
 
 /* --- configurations ----------------------------------------------------------------------------------------------- */
@@ -276,7 +279,7 @@ static void draw_stops(world *w, specdec_config *c)
         for (j = 0; j < length; j++)
             w->stops[i][j] = "abcd "[dice(w, j ? 5 : 4)];
         w->stops[i][j] = 0;
-        c->stop[i] = w->stops[i];
+        c->settings.stop[i] = w->stops[i];
     }
 }
 
@@ -285,7 +288,7 @@ static void derive(world *w)
 {
     specdec_config *oracle = &w->oracle.config, *reader = &w->reader.config;
     const specdec_config *c = &w->subject.config;
-    int rejects = c->sampling.temperature > 0 && c->verifier != SPECDEC_VERIFY_COUPLED;
+    int rejects = c->settings.sampling.temperature > 0 && c->rule != SPECDEC_RULE_COUPLED;
 
     w->kind = rejects ? ORACLE_TWIN : ORACLE_PLAIN;
     *oracle = *c;
@@ -296,7 +299,7 @@ static void derive(world *w)
     oracle->target.model = NULL;
     if (w->kind == ORACLE_PLAIN) {
         oracle->drafting = SPECDEC_DRAFT_OFF;
-        oracle->verifier = SPECDEC_VERIFY_COUPLED;
+        oracle->rule = SPECDEC_RULE_COUPLED;
         memset(&oracle->draft, 0, sizeof oracle->draft);
     }
     memset(reader, 0, sizeof *reader);
@@ -310,20 +313,20 @@ static void derive(world *w)
 static void say_config(const world *w, const char *target, const char *draft)
 {
     const specdec_config *c = &w->subject.config;
-    const specdec_sampling *s = &c->sampling;
+    const specdec_sampling *s = &c->settings.sampling;
     int i;
 
     say(w, "init: target %s, draft %s, drafting %d, verifier %d, policy %d, tree %d/%d, context %d,\n", target, draft,
-        (int)c->drafting, (int)c->verifier, (int)c->policy, c->tree_size, c->tree_depth, c->context);
+        (int)c->drafting, (int)c->rule, (int)c->policy, c->tree_size, c->tree_depth, c->context);
     say(w, "      batch %d, threads %d, kv %s, in place %d, prepared %d,\n", c->batch, c->threads,
         c->kv ? c->kv : "default", c->weights_in_place, c->target.model != NULL);
-    say(w, "      max_tokens %d, special %d, chat %s,\n", c->max_tokens, c->show_special,
+    say(w, "      max_tokens %d, special %d, chat %s,\n", c->settings.max_tokens, c->settings.show_special,
         c->chat_format ? c->chat_format : "none");
     say(w, "      temperature %g, top_k %d, top_p %g, min_p %g, penalty %g over %d, seed %d", (double)s->temperature,
         (int)s->top_k, (double)s->top_p, (double)s->min_p, (double)s->repetition_penalty, (int)s->repetition_window,
         (int)s->seed);
-    for (i = 0; i < 8 && c->stop[i]; i++)
-        say(w, "%s\"%s\"", i ? ", " : ", stop ", c->stop[i]);
+    for (i = 0; i < 8 && c->settings.stop[i]; i++)
+        say(w, "%s\"%s\"", i ? ", " : ", stop ", c->settings.stop[i]);
     say(w, "\n");
 }
 
@@ -350,7 +353,7 @@ static void draw_config(world *w)
     c->drafting = draftings[draw(w, COUNT(draftings))];
     if (draft < 0 && c->drafting == SPECDEC_DRAFT_MODEL)
         c->drafting = SPECDEC_DRAFT_AUTO;
-    c->verifier = (specdec_verifier)draw(w, SPECDEC_VERIFY_COUNT);
+    c->rule = (specdec_rule)draw(w, SPECDEC_RULE_GREEDY);
     c->policy = (specdec_policy)draw(w, SPECDEC_POLICY_COUNT);
     c->tree_size = sizes[draw(w, COUNT(sizes))];
     c->tree_depth = depths[draw(w, COUNT(depths))];
@@ -359,10 +362,10 @@ static void draw_config(world *w)
     c->threads = draw(w, 4) ? 1 : 1 + draw(w, 3);
     c->kv = kv[draw(w, COUNT(kv))];
     c->weights_in_place = draw(w, 2);
-    c->max_tokens = limits[draw(w, COUNT(limits))];
-    c->show_special = draw(w, 2);
+    c->settings.max_tokens = limits[draw(w, COUNT(limits))];
+    c->settings.show_special = draw(w, 2);
     c->chat_format = chats[draw(w, COUNT(chats))];
-    draw_sampling(w, &c->sampling);
+    draw_sampling(w, &c->settings.sampling);
     draw_stops(w, c);
     c->hooks.user_data = w;
     c->hooks.progress = on_progress;
@@ -379,7 +382,7 @@ static void open_side(const world *w, side *s)
     unsigned char *block;
     size_t bytes = 0;
 
-    PROMISE(w, specdec_memory_needed(&s->config, &bytes) == SPECDEC_OK, "a good configuration is accepted");
+    PROMISE(w, specdec_memory_needed(&s->config, &bytes, &failure) == SPECDEC_OK, "a good configuration is accepted");
     if (bytes > s->room) {
         free(s->block);
         s->room = bytes + 5;
@@ -389,9 +392,9 @@ static void open_side(const world *w, side *s)
         memset(s->block, 0xA5, s->room);
     }
     block = s->block + s->room - bytes;
-    result = specdec_init(&s->engine, &s->config, block, bytes - 1);
+    result = specdec_init(&s->engine, &s->config, block, bytes - 1, &failure);
     PROMISE(w, result == SPECDEC_ERROR_MEMORY && !s->engine, "one byte less than needed is refused");
-    PROMISE(w, specdec_init(&s->engine, &s->config, block, bytes) == SPECDEC_OK, "what is needed is enough");
+    PROMISE(w, specdec_init(&s->engine, &s->config, block, bytes, &failure) == SPECDEC_OK, "what is needed is enough");
 }
 
 static void open_all(world *w)
@@ -509,25 +512,36 @@ static void begin_answer(world *w, int64_t read)
     w->full = 0;
 }
 
+/* Tokens of a text by an engine's model. */
+static specdec_result tokenize(const specdec *e, const char *text, size_t length, int flags, int32_t *tokens, int capacity,
+                               int *count)
+{
+    static char memory[100000];
+    const specdec_model *model = specdec_get_model(e);
+
+    return specdec_tokenize(model, text, length, flags, tokens, capacity, count, memory,
+                            specdec_tokenize_memory(model, length), &failure);
+}
+
 static void call_prompt(world *w)
 {
     static const size_t lengths[] = {3, 1, 5, 9, 2, 20, 4, 40, 0, 6, 100, 7, 300, 1000, 8, 5000};
     char text[5001];
-    size_t length = make_text(w, text, lengths[draw(w, COUNT(lengths))]), n = 0;
+    size_t length = make_text(w, text, lengths[draw(w, COUNT(lengths))]);
     specdec_result expected = SPECDEC_ERROR_CONTEXT, result;
-    int before = w->count;
+    int before = w->count, n = 0;
 
     if (length <= 16 * (size_t)w->subject.config.context) {
-        result = specdec_tokenize(w->reader.engine, text, length, !before, 0, NULL, 0, &n);
+        result = tokenize(w->reader.engine, text, length, before ? 0 : SPECDEC_TOKENIZE_BEGIN, NULL, 0, &n);
         PROMISE(w, result == (n ? SPECDEC_ERROR_BUFFER : SPECDEC_OK), "a text can be counted");
-        expected = deserved(w, n);
+        expected = deserved(w, (size_t)n);
     }
-    say(w, "prompt of %zu bytes (%zu tokens)", length, n);
+    say(w, "prompt of %zu bytes (%d tokens)", length, n);
     result = specdec_prompt(w->subject.engine, text, length);
     if (!settle(w, result, expected, 1))
         return;
-    PROMISE(w, w->count == before + (int)n, "a prompt appends its tokens");
-    begin_answer(w, (int64_t)n);
+    PROMISE(w, w->count == before + n, "a prompt appends its tokens");
+    begin_answer(w, n);
     agree(w, result, specdec_prompt(w->oracle.engine, text, length));
 }
 
@@ -552,16 +566,15 @@ static void call_prompt_tokens(world *w)
         return;
     PROMISE(w, memcmp(w->tokens + before, tokens, (size_t)n * sizeof *tokens) == 0, "a prompt appends its tokens");
     begin_answer(w, n);
-    agree(w, result, specdec_prompt_tokens(w->oracle.engine, tokens, (size_t)n));
+    agree(w, result, specdec_prompt_tokens(w->oracle.engine, tokens, n));
 }
 
 static void call_chat(world *w)
 {
-    static const size_t counts[] = {1, 2, 3, 0, 65};
+    static const int counts[] = {1, 2, 3, 0, 65};
     specdec_message messages[65];
-    size_t count = counts[draw(w, COUNT(counts))], i;
     specdec_result result, expected;
-    int before = w->count;
+    int count = counts[draw(w, COUNT(counts))], before = w->count, i;
     char text[40];
 
     for (i = 0; i < 65; i++) {
@@ -569,9 +582,9 @@ static void call_chat(world *w)
         messages[i].text = text;
         messages[i].length = make_text(w, text, (size_t)dice(w, 12));
     }
-    expected = count == 0 || count == 65 ? SPECDEC_ERROR_ARGUMENT : SPECDEC_OK;
+    expected = count == 0 ? SPECDEC_ERROR_ARGUMENT : SPECDEC_OK;
     expected = w->subject.config.chat_format ? expected : SPECDEC_ERROR_UNSUPPORTED;
-    say(w, "chat of %zu messages", count);
+    say(w, "chat of %d messages", count);
     result = specdec_chat(w->subject.engine, messages, count);
     if (result == SPECDEC_ERROR_CONTEXT && expected == SPECDEC_OK)
         expected = result; /* how long a rendered conversation is, is not worked out again here */
@@ -589,8 +602,8 @@ static int has_stop(const world *w)
 {
     int i;
 
-    for (i = 0; i < 8 && w->subject.config.stop[i]; i++)
-        if (strstr(w->answer, w->subject.config.stop[i]))
+    for (i = 0; i < 8 && w->subject.config.settings.stop[i]; i++)
+        if (strstr(w->answer, w->subject.config.settings.stop[i]))
             return 1;
     return 0;
 }
@@ -607,11 +620,11 @@ static int is_text_of_tokens(world *w)
         if (i < 0 || w->tokens[i] < 3)
             return 1;
     for (i = w->answer_from; i < w->count; i++) {
-        if (specdec_token_text(w->reader.engine, w->tokens[i], text + length, sizeof text - length, &more))
+        if (specdec_token_text(specdec_get_model(w->reader.engine), w->tokens[i], text + length, sizeof text - length, &more, NULL))
             return 0;
         length += more;
     }
-    return (w->length == length || (w->subject.config.stop[0] && w->length < length)) &&
+    return (w->length == length || (w->subject.config.settings.stop[0] && w->length < length)) &&
            memcmp(text, w->answer, w->length) == 0;
 }
 
@@ -708,7 +721,7 @@ static void read_text(world *w)
         same++;
     PROMISE(w, !specdec_rewind(w->reader.engine, same), "rewind");
     if (w->count > same)
-        PROMISE(w, !specdec_prompt_tokens(w->reader.engine, w->tokens + same, (size_t)(w->count - same)), "prompt");
+        PROMISE(w, !specdec_prompt_tokens(w->reader.engine, w->tokens + same, w->count - same), "prompt");
 }
 
 /* Draws the nodes of a forward; returns what they deserve. */
@@ -720,7 +733,7 @@ static specdec_result draw_nodes(world *w, int32_t *tokens, int32_t *parents, in
         tokens[i] = dice(w, (unsigned)vocabulary);
         parents[i] = dice(w, 3) ? i - 1 : dice(w, (unsigned)i + 1) - 1;
     }
-    if (count < 1 || count > most)
+    if (count < !w->count || count > most)
         return SPECDEC_ERROR_ARGUMENT;
     if (fault == 1)
         tokens[at] = dice(w, 2) ? -1 : vocabulary;
@@ -732,7 +745,7 @@ static specdec_result draw_nodes(world *w, int32_t *tokens, int32_t *parents, in
 static void call_forward(world *w)
 {
     enum { MOST_NODES = 65 };
-    static float logits[(MOST_NODES + 1) * MOST_VOCABULARY], expected_logits[(MOST_NODES + 1) * MOST_VOCABULARY];
+    static float logits[(MOST_NODES + 2) * MOST_VOCABULARY], expected_logits[(MOST_NODES + 2) * MOST_VOCABULARY];
     static const int counts[] = {1, 2, 5, 8, 3, 0, -1, MOST_NODES};
     const specdec_config *c = &w->subject.config;
     const int size = c->tree_size ? c->tree_size : c->drafting == SPECDEC_DRAFT_MODEL ? 8 : 32;
@@ -742,39 +755,41 @@ static void call_forward(world *w)
     specdec_result expected = draw_nodes(w, tokens, parents, count, most), result;
 
     say(w, "forward of %d nodes", count);
-    result = specdec_forward(w->subject.engine, tokens, parents, count, logits);
+    result = specdec_logits(w->subject.engine, tokens, parents, count, logits);
     if (result == SPECDEC_ERROR_CONTEXT && expected == SPECDEC_OK && w->count + count >= c->context)
         expected = result;
     if (!settle(w, result, expected, 1))
         return;
     PROMISE(w, w->count == before && holds(w, w->subject.engine), "forward changes nothing of the text");
     read_text(w);
-    PROMISE(w, !specdec_forward(w->reader.engine, tokens, parents, count, expected_logits), "the reader's forward");
-    PROMISE(w, memcmp(logits, expected_logits, sizeof *logits * (size_t)vocabulary * (size_t)count) == 0,
+    PROMISE(w, !specdec_logits(w->reader.engine, tokens, parents, count, expected_logits), "the reader's forward");
+    PROMISE(w, memcmp(logits, expected_logits, sizeof *logits * (size_t)vocabulary * (size_t)(count + 1)) == 0,
             "logits are a function of the text and the nodes");
 }
 
 static void call_tokenize(world *w)
 {
     char text[100], back[256];
+    const specdec_model *model = specdec_get_model(w->subject.engine);
     int32_t tokens[256], whole[256];
-    size_t length = make_text(w, text, (size_t)draw(w, 60)), capacity, n, all, i, used = 0, more;
-    int begin = draw(w, 2), special = draw(w, 2);
+    size_t length = make_text(w, text, (size_t)draw(w, 60)), used = 0, more;
+    int begin = draw(w, 2), flags = begin | (draw(w, 2) ? SPECDEC_TOKENIZE_SPECIAL : 0), capacity, n, all, i;
     specdec_result result;
 
-    PROMISE(w, !specdec_tokenize(w->reader.engine, text, length, begin, special, whole, 256, &all), "a short text");
-    capacity = all ? (size_t)dice(w, (unsigned)all + 1) : 0;
+    PROMISE(w, !tokenize(w->reader.engine, text, length, flags, whole, 256, &all), "a short text");
+    capacity = all ? dice(w, (unsigned)all + 1) : 0;
     capacity = draw(w, 2) ? capacity : all;
-    say(w, "tokenize %zu bytes into room for %zu of %zu", length, capacity, all);
-    result = specdec_tokenize(w->subject.engine, text, length, begin, special, tokens, capacity, &n);
-    if (!settle(w, result, capacity < all ? SPECDEC_ERROR_BUFFER : SPECDEC_OK, 0)) {
-        PROMISE(w, n == all, "the needed count comes back");
+    say(w, "tokenize %zu bytes into room for %d of %d\n", length, capacity, all);
+    failure.text[0] = 0;
+    result = tokenize(w->subject.engine, text, length, flags, tokens, capacity, &n);
+    PROMISE(w, result == (capacity < all ? SPECDEC_ERROR_BUFFER : SPECDEC_OK), "room is what it needs");
+    PROMISE(w, n == all, "the needed count comes back");
+    PROMISE(w, !result == !failure.text[0], "an error has a text");
+    if (result)
         return;
-    }
-    PROMISE(w, n == all && memcmp(tokens, whole, n * sizeof *tokens) == 0, "ids are a function of the text");
-    for (i = (size_t)begin; i < n; i++, used += more)
-        PROMISE(w, !specdec_token_text(w->subject.engine, tokens[i], back + used, sizeof back - used, &more),
-                "tokens have texts");
+    PROMISE(w, memcmp(tokens, whole, (size_t)n * sizeof *tokens) == 0, "ids are a function of the text");
+    for (i = begin; i < n; i++, used += more)
+        PROMISE(w, !specdec_token_text(model, tokens[i], back + used, sizeof back - used, &more, NULL), "tokens have texts");
     PROMISE(w, !length || (used == length + 1 && back[0] == ' ' && memcmp(back + 1, text, length) == 0),
             "a text becomes ids and these the text");
 }
@@ -782,17 +797,18 @@ static void call_tokenize(world *w)
 static void call_token_text(world *w)
 {
     const int32_t bad[] = {-1, vocabulary, INT32_MIN, INT32_MAX};
+    const specdec_model *model = specdec_get_model(w->subject.engine);
     int wrong = draw(w, 4) == 0, tight = draw(w, 2);
     int32_t token = wrong ? bad[draw(w, 4)] : dice(w, (unsigned)vocabulary);
     char bytes[64];
     size_t all = 0, length, room;
 
     if (!wrong)
-        PROMISE(w, !specdec_token_text(w->reader.engine, token, bytes, sizeof bytes, &all), "tokens have texts");
+        PROMISE(w, !specdec_token_text(model, token, bytes, sizeof bytes, &all, NULL), "tokens have texts");
     room = tight && all ? all - 1 : sizeof bytes;
-    say(w, "token_text of %d into %zu bytes", (int)token, room);
-    settle(w, specdec_token_text(w->subject.engine, token, bytes, room, &length),
-           wrong ? SPECDEC_ERROR_ARGUMENT : room < all ? SPECDEC_ERROR_BUFFER : SPECDEC_OK, 0);
+    say(w, "token_text of %d into %zu bytes\n", (int)token, room);
+    PROMISE(w, specdec_token_text(model, token, bytes, room, &length, &failure) ==
+                   (wrong ? SPECDEC_ERROR_ARGUMENT : room < all ? SPECDEC_ERROR_BUFFER : SPECDEC_OK), "an error is the one deserved");
     PROMISE(w, wrong || length == all, "the needed length comes back");
 }
 
@@ -876,13 +892,13 @@ static void spoil(specdec_config *c, int how)
     case 5: c->threads = 1 << 20; break;
     case 6: c->kv = "q9"; break;
     case 7: c->isa = "nope"; break;
-    case 8: c->max_tokens = -1; break;
-    case 9: c->sampling.temperature = -1; break;
-    case 10: c->sampling.top_p = 2; break;
-    case 11: c->verifier = SPECDEC_VERIFY_COUNT; break;
+    case 8: c->settings.max_tokens = -1; break;
+    case 9: c->settings.sampling.temperature = -1; break;
+    case 10: c->settings.sampling.top_p = 2; break;
+    case 11: c->rule = SPECDEC_RULE_COUNT; break;
     case 12: c->drafting = SPECDEC_DRAFT_COUNT; break;
     case 13: memset(&c->draft, 0, sizeof c->draft); c->drafting = SPECDEC_DRAFT_MODEL; break;
-    case 14: c->stop[0] = ""; break;
+    case 14: c->settings.stop[0] = ""; break;
     case 15: c->chat_format = "nope"; break;
     case 16: memset(&c->target, 0, sizeof c->target); break;
     default: c->target.model = NULL; c->target.size /= 2; break;
@@ -899,10 +915,10 @@ static void call_init(world *w)
     say(w, "deinit; init with fault %d", how);
     close_all(w);
     spoil(&bad, how);
-    result = specdec_init(&w->subject.engine, &bad, w->subject.block, w->subject.room);
+    result = specdec_init(&w->subject.engine, &bad, w->subject.block, w->subject.room, &failure);
     PROMISE(w, result != SPECDEC_OK && !w->subject.engine, "a bad configuration is refused");
-    say(w, " (%s)\n", specdec_last_error(&bad));
-    PROMISE(w, specdec_last_error(&bad)[0], "an error has a text");
+    say(w, " (%s)\n", failure.text);
+    PROMISE(w, failure.text[0], "an error has a text");
     draw_config(w);
     open_all(w);
 }

@@ -6,6 +6,8 @@
 #include "../specdec.h"
 #include "gguf_maker.h"
 
+static specdec_error failure; /* of the last call that failed before there was an engine */
+
 #define ROOM ((size_t)64 << 20) /* larger engines are left alone */
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -69,16 +71,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     c.batch = 8;
     c.context = 48;
     c.weights_in_place = (int)(size & 1);
-    c.sampling.temperature = size % 5 ? 0.0f : 0.9f;
-    if (specdec_memory_needed(&c, &bytes)) {
-        if (!c.error.text[0])
+    c.settings.sampling.temperature = size % 5 ? 0.0f : 0.9f;
+    if (specdec_memory_needed(&c, &bytes, &failure)) {
+        if (!failure.text[0])
             abort();
         return 0;
     }
     if (bytes > ROOM)
         return 0;
-    if (specdec_init(&engine, &c, block, bytes)) {
-        if (!c.error.text[0] || engine)
+    if (specdec_init(&engine, &c, block, bytes, &failure)) {
+        if (!failure.text[0] || engine)
             abort();
         return 0;
     }

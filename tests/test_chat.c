@@ -7,6 +7,8 @@
 #undef main
 #include "check.h"
 
+static specdec_error failure; /* of the last call that failed before there was an engine */
+
 enum { CONTEXT = 160, LINES = 12 };
 
 static const char *const lines[LINES] = {
@@ -30,12 +32,12 @@ static specdec *make_engine(options *o, int limit, float temperature)
     o->config.chat_format = "chatml";
     o->config.context = CONTEXT;
     o->config.threads = 1;
-    o->config.max_tokens = limit > 0 ? limit : 0;
-    o->config.sampling.temperature = temperature;
-    o->config.sampling.seed = 5;
+    o->config.settings.max_tokens = limit > 0 ? limit : 0;
+    o->config.settings.sampling.temperature = temperature;
+    o->config.settings.sampling.seed = 5;
     o->config.weights_in_place = 1;
-    if (specdec_memory_needed(&o->config, &bytes) || specdec_init(&engine, &o->config, program_memory(bytes), bytes))
-        fprintf(stderr, "%s\n", specdec_last_error(&o->config));
+    if (specdec_memory_needed(&o->config, &bytes, &failure) || specdec_init(&engine, &o->config, program_memory(bytes), bytes, &failure))
+        fprintf(stderr, "%s\n", failure.text);
     return engine;
 }
 
@@ -54,10 +56,9 @@ static void collect(specdec *engine, text *out)
 }
 
 /* What a talk remembers, its last question included, as messages. Returns how many. */
-static size_t remembered(const talk *t, specdec_message *messages)
+static int remembered(const talk *t, specdec_message *messages)
 {
-    size_t count = 0;
-    int i;
+    int i, count = 0;
 
     add_message(messages, &count, SPECDEC_SYSTEM, t->o->system, SPECDEC_WHOLE_STRING);
     for (i = 0; i < t->count; i++) {
@@ -105,7 +106,7 @@ static int compare(int limit, float temperature, int *kept)
     for (i = 0; i < LINES; i++) {
         int before = t.count;
         const exchange *last;
-        size_t count;
+        int count;
 
         CHECK_EQUAL_INT(quiet_turn(&t, i % 2 ? huge.bytes : large.bytes, i % 2 ? huge.length : large.length),
                         PROGRAM_OK);
@@ -140,15 +141,16 @@ static void test_lines(void)
     options o;
     specdec *engine = make_engine(&o, -1, 0);
     specdec_message message = {SPECDEC_USER, NULL, 0};
-    size_t count = 0;
-    int i;
+    static char memory[20 * 4 * CONTEXT];
+    int i, count = 0;
 
     TEST("chat: a line that fits but for the format's tokens");
     for (i = 0; i < 2000; i++)
         append(&huge, "word ", 5);
     while (count + 4 < CONTEXT) {
         append(&large, "dog ", 4);
-        specdec_tokenize(engine, large.bytes, large.length, 0, 1, NULL, 0, &count);
+        specdec_tokenize(specdec_get_model(engine), large.bytes, large.length, SPECDEC_TOKENIZE_SPECIAL, NULL, 0, &count, memory,
+                         sizeof memory, NULL);
     }
     CHECK(count < CONTEXT);
     message.text = large.bytes;

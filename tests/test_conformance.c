@@ -60,7 +60,7 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
 {
     static int32_t tokens[NODES], parents[NODES];
     static specdec__view *views[NODES];
-    specdec_hooks hooks = {0, 0};
+    specdec_hooks hooks = {NULL, NULL, NULL};
     specdec_source source = {NULL, NULL, 0, NULL, 0};
     specdec_error error = {SPECDEC_OK, ""};
     specdec__kernels kernels;
@@ -83,7 +83,7 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
             arena.base = (unsigned char *)block;
             arena.used = 0;
         }
-        good = !specdec__pool_init(&pool, w->threads, &cancel, &arena, &error) && !specdec__model_init(m, &source, &arena, &error) &&
+        good = !specdec__pool_init(&pool, w->threads, &cancel, &arena, &error) && !specdec__model_init(m, &source, 0, &arena, &error) &&
                (!w->repacked || !specdec__model_repack(m, &arena, &pool, &hooks, &error));
         if (good)
             specdec__context_init(&c, m, &kernels, &pool, w->threads, w->kv, ROOM, NODES, NODES, &arena);
@@ -491,7 +491,7 @@ static int open_rig(rig *g, const maker_recipe *recipe, int kv, int length, int 
     arena.size = (size_t)64 << 20;
     arena.base = g->memory = (unsigned char *)malloc(arena.size);
     good = !specdec__kernels_init(&g->kernels, NULL, &error) && !specdec__pool_init(&g->pool, 2, &g->cancel, &arena, &error) &&
-           !specdec__model_init(&g->model, &source, &arena, &error);
+           !specdec__model_init(&g->model, &source, 0, &arena, &error);
     CHECK(good);
     if (good) {
         specdec__context_init(&g->context, &g->model, &g->kernels, &g->pool, 2, kv, length, most, most, &arena);
@@ -815,6 +815,7 @@ static void check_pages(void)
     enum { MOST = 4000, WINDOW = 512 };
     static int32_t tokens[MOST];
     const int count = quick ? 1500 : MOST;
+    specdec__rows rows;
     specdec_error error = {SPECDEC_OK, ""};
     const specdec__pages *whole, *window;
     maker_recipe r;
@@ -831,8 +832,10 @@ static void check_pages(void)
     r.context = count;
     if (!open_rig(&g, &r, SPECDEC__KV_F16, count, 64))
         return;
+    rows.from = count - 1;
+    rows.logits = NULL;
     random_text(tokens, count, 10);
-    CHECK_EQUAL_INT(specdec__forward_text(&g.context, tokens, count, 64, 1, NULL, &error), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__forward_text(&g.context, tokens, count, 64, &rows, NULL, &error), SPECDEC_OK);
     row = (float *)malloc((size_t)g.model.vocab_size * sizeof *row);
     memcpy(row, g.context.logits, (size_t)g.model.vocab_size * sizeof *row);
     whole = &g.context.kv.span[SPECDEC__WHOLE];
@@ -845,12 +848,12 @@ static void check_pages(void)
     CHECK(window->count <= (WINDOW + SPECDEC__BEHIND + 64) / 64 + 2);
     specdec__view_truncate(&g.context.view, &g.context.kv, count - 200);
     CHECK_EQUAL_INT(g.context.view.length, count - 200); /* near enough: its keys are still there */
-    CHECK_EQUAL_INT(specdec__forward_text(&g.context, tokens, count, 64, 1, NULL, &error), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__forward_text(&g.context, tokens, count, 64, &rows, NULL, &error), SPECDEC_OK);
     CHECK(memcmp(row, g.context.logits, (size_t)g.model.vocab_size * sizeof *row) == 0);
     specdec__view_truncate(&g.context.view, &g.context.kv, count - 900);
     CHECK_EQUAL_INT(g.context.view.length, 0); /* what the window would see is gone: the text has to be read again */
     CHECK_EQUAL_INT(free_pages(&g), all_pages(&g));
-    CHECK_EQUAL_INT(specdec__forward_text(&g.context, tokens, count, 64, 1, NULL, &error), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__forward_text(&g.context, tokens, count, 64, &rows, NULL, &error), SPECDEC_OK);
     CHECK(memcmp(row, g.context.logits, (size_t)g.model.vocab_size * sizeof *row) == 0);
     free(row);
     close_rig(&g);

@@ -9,6 +9,8 @@
 #include "gguf_maker.h"
 #include "statistics.h"
 
+static specdec_error failure; /* of the last call that failed before there was an engine */
+
 enum { NODES = 64, TEXT = 128, PROMPT = 4, ROOM = 4 << 20 };
 
 static uint64_t state = 7;
@@ -281,9 +283,9 @@ static specdec_config config_of(float temperature)
     c.draft.size = sizes[1];
     c.threads = 1;
     c.context = TEXT;
-    c.max_tokens = 80;
-    c.sampling.temperature = temperature;
-    c.sampling.seed = 3;
+    c.settings.max_tokens = 80;
+    c.settings.sampling.temperature = temperature;
+    c.settings.sampling.seed = 3;
     c.drafting = SPECDEC_DRAFT_OFF;
     return c;
 }
@@ -296,9 +298,9 @@ static specdec *open_engine(specdec_config *c, const int *list, int count, void 
     size_t bytes;
     int i;
 
-    CHECK(!specdec_memory_needed(c, &bytes));
+    CHECK(!specdec_memory_needed(c, &bytes, &failure));
     *block = malloc(bytes);
-    CHECK(!specdec_init(&e, c, *block, bytes));
+    CHECK(!specdec_init(&e, c, *block, bytes, &failure));
     if (!e)
         return NULL;
     CHECK_EQUAL_INT(e->drafter_count, 0);
@@ -431,12 +433,12 @@ static void test_lists(void)
                                                   SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF, SPECDEC_DRAFT_AUTO};
 
         c = config_of(i == 5 ? 1.0f : 0);
-        c.verifier = SPECDEC_VERIFY_SEQUOIA;
+        c.rule = SPECDEC_RULE_SEQUOIA;
         c.drafting = chosen[i];
         c.draft.data = i == 1 ? NULL : c.draft.data;
-        CHECK(!specdec_memory_needed(&c, &bytes));
+        CHECK(!specdec_memory_needed(&c, &bytes, &failure));
         block = malloc(bytes);
-        CHECK(!specdec_init(&e, &c, block, bytes));
+        CHECK(!specdec_init(&e, &c, block, bytes, &failure));
         CHECK_EQUAL_INT(e->drafter_count, counts[i]);
         CHECK_EQUAL_INT(e->tune->count, counts[i]);
         specdec_deinit(e);
@@ -446,16 +448,16 @@ static void test_lists(void)
     c = config_of(0);
     c.draft.data = NULL;
     c.drafting = SPECDEC_DRAFT_MODEL;
-    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes), SPECDEC_ERROR_ARGUMENT);
-    CHECK(strstr(specdec_last_error(&c), "\"draft\"") != NULL);
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_ERROR_ARGUMENT);
+    CHECK(strstr(failure.text, "\"draft\"") != NULL);
     TEST("what a drafter needs is in the memory that is asked for, only when it drafts");
     c = config_of(0);
-    CHECK(!specdec_memory_needed(&c, &plain));
+    CHECK(!specdec_memory_needed(&c, &plain, &failure));
     c.drafting = SPECDEC_DRAFT_NGRAM;
-    CHECK(!specdec_memory_needed(&c, &bytes));
+    CHECK(!specdec_memory_needed(&c, &bytes, &failure));
     CHECK(bytes > plain + (size_t)TEXT * (SPECDEC__NGRAM_TOKENS + 1) * sizeof(specdec__ngram_run));
     c.drafting = SPECDEC_DRAFT_AUTO;
-    CHECK(!specdec_memory_needed(&c, &both));
+    CHECK(!specdec_memory_needed(&c, &both, &failure));
     CHECK(both > bytes);
 }
 

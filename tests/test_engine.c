@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+static specdec_error failure; /* of the last call that failed before there was an engine */
+
 #define MOST 2048 /* bytes and tokens of an answer here, at most */
 
 static int quick;
@@ -29,14 +31,14 @@ static specdec_result open_session(session *s, const specdec_config *config)
 
     memset(s, 0, sizeof *s);
     s->config = *config;
-    r = specdec_memory_needed(&s->config, &s->bytes);
+    r = specdec_memory_needed(&s->config, &s->bytes, &failure);
     if (!r) {
         s->block = malloc(s->bytes);
         memset(s->block, 0xA5, s->bytes);
-        r = specdec_init(&s->engine, &s->config, s->block, s->bytes);
+        r = specdec_init(&s->engine, &s->config, s->block, s->bytes, &failure);
     }
     if (r)
-        fprintf(stderr, "open: %s\n", specdec_last_error(&s->config));
+        fprintf(stderr, "open: %s\n", failure.text);
     return r;
 }
 
@@ -195,15 +197,22 @@ static specdec_config config_of(int target, int draft)
         c.draft = source_of(draft);
     c.threads = 1;
     c.context = 256;
-    c.max_tokens = 100;
+    c.settings.max_tokens = 100;
     return c;
 }
 
 /* --- lossless --------------------------------------------------------------------------------------------------------- */
 
+static const specdec_bias biases[] = {{100, 3.0f}, {101, -INFINITY}, {1 << 20, 1.0f}}; /* the last one: outside of every vocabulary */
 static const specdec_sampling samplings[] = {
-    {0, 0, 0, 0, 0, 0, 0},          {0, 0, 0, 0, 1.3f, 0, 0},        {0.8f, 0, 0, 0, 0, 0, 1},    {0.8f, 0, 0, 0, 0, 0, 2},
-    {1.5f, 20, 0, 0, 0, 0, 3},      {0.7f, 0, 0.9f, 0, 1.1f, 32, 4}, {1.0f, 0, 0, 0.1f, 1.1f, -1, 5}, {1.0f, 40, 0.95f, 0.05f, 0.9f, 8, 6}};
+    {0, 0, 0, 0, 0, 0, 0, NULL, 0},
+    {0, 0, 0, 0, 1.3f, 0, 0, NULL, 0},
+    {0.8f, 0, 0, 0, 0, 0, 1, NULL, 0},
+    {0.8f, 0, 0, 0, 0, 0, 2, biases, 3},
+    {1.5f, 20, 0, 0, 0, 0, 3, NULL, 0},
+    {0.7f, 0, 0.9f, 0, 1.1f, 32, 4, NULL, 0},
+    {1.0f, 0, 0, 0.1f, 1.1f, -1, 5, biases, 2},
+    {1.0f, 40, 0.95f, 0.05f, 0.9f, 8, 6, NULL, 0}};
 static const int trees[][2] = {{0, 0}, {2, 2}, {5, 5}, {8, 3}, {16, 4}, {32, 32}, {64, 6}, {3, 2}, {9, 2}};
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof(array)[0]))
@@ -218,7 +227,7 @@ static void check_lossless(const specdec_config *base, const char *prompt, int t
     for (s = 0; s < COUNT(samplings); s++) {
         specdec_config plain = *base;
 
-        plain.sampling = samplings[s];
+        plain.settings.sampling = samplings[s];
         plain.drafting = SPECDEC_DRAFT_OFF;
         CHECK(answer_to(&plain, prompt, &expected));
         CHECK(expected.count > 1);
@@ -227,7 +236,7 @@ static void check_lossless(const specdec_config *base, const char *prompt, int t
 
             if (turn % turns)
                 continue;
-            c.sampling = samplings[s];
+            c.settings.sampling = samplings[s];
             c.tree_size = trees[t][0];
             c.tree_depth = trees[t][1];
             c.threads = threads[turn % 3];
@@ -276,7 +285,7 @@ static void test_examples(void)
     c.target.path = target;
     c.draft.path = draft;
     c.threads = 1;
-    c.max_tokens = quick ? 20 : 80;
+    c.settings.max_tokens = quick ? 20 : 80;
     check_lossless(&c, "Once upon a time", quick ? 17 : 7);
     TEST("a good draft makes steps of several tokens");
     CHECK(!open_session(&s, &c));
@@ -296,7 +305,7 @@ static void test_perfect_draft(void)
     specdec_stats stats;
 
     TEST("a draft that is the target is always right, greedy and sampled");
-    for (c.sampling.temperature = 0; c.sampling.temperature < 1; c.sampling.temperature += 0.9f) {
+    for (c.settings.sampling.temperature = 0; c.settings.sampling.temperature < 1; c.settings.sampling.temperature += 0.9f) {
         c.tree_size = c.tree_depth = 5;
         c.drafting = SPECDEC_DRAFT_MODEL;
         memset(&a, 0, sizeof a);
@@ -352,7 +361,7 @@ static void test_policies(void)
     int policy, size, sampled, k;
 
     for (sampled = 0; sampled < 2; sampled++) {
-        c.sampling.temperature = sampled ? 0.8f : 0;
+        c.settings.sampling.temperature = sampled ? 0.8f : 0;
         c.drafting = SPECDEC_DRAFT_OFF;
         c.tree_size = c.tree_depth = 0;
         count_answer(&c, &expected, &stats);
@@ -458,17 +467,17 @@ static void test_growth(void)
     c.policy = SPECDEC_POLICY_DYNAMIC;
     c.tree_size = 9;
     c.tree_depth = 4;
-    for (c.sampling.temperature = 0; c.sampling.temperature < 1; c.sampling.temperature += 0.9f) {
+    for (c.settings.sampling.temperature = 0; c.settings.sampling.temperature < 1; c.settings.sampling.temperature += 0.9f) {
         count_answer(&c, &a, &stats);
         CHECK_EQUAL_INT(stats.drafted, 8 * stats.steps_by_drafter[SPECDEC_DRAFT_MODEL]);
         CHECK(stats.accepted_by_rank[0] > 0 && stats.tokens > stats.steps * 2);
     }
     TEST("trees do not grow for the rules whose children must be drawn from the draft's distribution");
-    c.sampling.temperature = 0.8f;
-    for (v = 0; v < SPECDEC_VERIFY_COUNT; v++) {
-        c.verifier = (specdec_verifier)v;
+    c.settings.sampling.temperature = 0.8f;
+    for (v = 0; v < SPECDEC_RULE_GREEDY; v++) {
+        c.rule = (specdec_rule)v;
         CHECK(!open_session(&s, &c));
-        CHECK_EQUAL_INT(s.engine->drafters[0].proposal.grows, v == SPECDEC_VERIFY_COUPLED || v == SPECDEC_VERIFY_TOP_K);
+        CHECK_EQUAL_INT(s.engine->drafters[0].proposal.grows, v == SPECDEC_RULE_COUPLED || v == SPECDEC_RULE_TOP_K);
         CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
         memset(&a, 0, sizeof a);
         CHECK_EQUAL_INT(read_on(s.engine, &a), SPECDEC_DONE);
@@ -478,7 +487,7 @@ static void test_growth(void)
     }
     TEST("an unknown policy is refused");
     c.policy = SPECDEC_POLICY_COUNT;
-    CHECK_EQUAL_INT(specdec_memory_needed(&c, &s.bytes), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &s.bytes, &failure), SPECDEC_ERROR_ARGUMENT);
 }
 
 /* A target whose vocabulary is padded may be prompted with, and may write, tokens that the draft does not have. */
@@ -564,11 +573,11 @@ static void test_rewind(void)
 
     TEST("going on after a rewind gives what a fresh engine gives");
     for (sampled = 0; sampled < 2; sampled++) {
-        c.sampling.temperature = sampled ? 0.9f : 0;
+        c.settings.sampling.temperature = sampled ? 0.9f : 0;
         c.tree_size = sampled ? 12 : 6;
-        c.max_tokens = 150;
+        c.settings.max_tokens = 150;
         CHECK(answer_to(&c, "hello", &a));
-        c.max_tokens = 0;
+        c.settings.max_tokens = 0;
         CHECK(!open_session(&s, &c));
         CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
         prompted = token_count(s.engine);
@@ -616,7 +625,7 @@ static void test_prompts(void)
     TEST("a prompt in two calls equals a prompt in one");
     for (i = 0; i < 90; i++)
         prompt[i] = 3 + i * 7 % 290;
-    c.max_tokens = 30;
+    c.settings.max_tokens = 30;
     for (cut = 0; cut <= 90; cut += quick ? 45 : 9)
         for (batch = 1; batch < 100; batch += 31) {
             c.batch = batch;
@@ -633,7 +642,7 @@ static void test_prompts(void)
         }
 
     TEST("a prompt behind an answer equals one prompt of both");
-    c.max_tokens = 20;
+    c.settings.max_tokens = 20;
     CHECK(!open_session(&s, &c));
     memset(&a, 0, sizeof a);
     memset(&b, 0, sizeof b);
@@ -676,7 +685,7 @@ static void *pester(void *argument)
     return NULL;
 }
 
-static specdec_result prompt_until_done(specdec *e, const int32_t *tokens, size_t count, answer *a)
+static specdec_result prompt_until_done(specdec *e, const int32_t *tokens, int count, answer *a)
 {
     int before = token_count(e);
     specdec_result r;
@@ -704,11 +713,11 @@ static void test_cancel(void)
         session s;
         pest p;
         pthread_t thread;
-        static float logits[301];
+        static float logits[3 * 301];
         static const int32_t node = 9, parent = -1;
 
         c.threads = 1 + turn % 3;
-        c.sampling.temperature = turn % 2 ? 0.8f : 0;
+        c.settings.sampling.temperature = turn % 2 ? 0.8f : 0;
         c.drafting = turn % 4 == 3 ? SPECDEC_DRAFT_OFF : SPECDEC_DRAFT_AUTO;
         CHECK(!open_session(&s, &c));
         memset(&a, 0, sizeof a);
@@ -725,7 +734,7 @@ static void test_cancel(void)
         p.longest = turn % 3 ? 400000 : 4000000;
         pthread_create(&thread, NULL, pester, &p);
         CHECK(!prompt_until_done(s.engine, prompt, 30, &b));
-        while (turn % 2 && specdec_forward(s.engine, &node, &parent, 1, logits) == SPECDEC_ERROR_CANCELLED)
+        while (turn % 2 && specdec_logits(s.engine, &node, &parent, 1, logits) == SPECDEC_ERROR_CANCELLED)
             b.cancelled++;
         read_on(s.engine, &b);
         CHECK(!prompt_until_done(s.engine, prompt + 30, 30, &b));
@@ -744,7 +753,7 @@ static void test_cancel(void)
 static void test_cancel_pending(void)
 {
     static answer a, b;
-    static float logits[301 * 2], again[301 * 2];
+    static float logits[301 * 3], again[301 * 3];
     static const int32_t nodes[] = {9, 50}, parents[] = {-1, 0};
     specdec_config c = config_of(PLAIN, NOISY);
     session s;
@@ -753,7 +762,7 @@ static void test_cancel_pending(void)
     int turn = 0, before;
 
     TEST("a pending cancellation ends the next call that computes, and nothing else");
-    c.max_tokens = 60;
+    c.settings.max_tokens = 60;
     CHECK(answer_to(&c, "hello", &a));
     CHECK(!open_session(&s, &c));
     memset(&b, 0, sizeof b);
@@ -762,9 +771,9 @@ static void test_cancel_pending(void)
     CHECK(specdec_error_text(s.engine)[0] != 0);
     CHECK_EQUAL_INT(token_count(s.engine), 0);
     CHECK_EQUAL_INT(specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING), SPECDEC_OK);
-    CHECK_EQUAL_INT(specdec_forward(s.engine, nodes, parents, 2, logits), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_logits(s.engine, nodes, parents, 2, logits), SPECDEC_OK);
     specdec_cancel(s.engine);
-    CHECK_EQUAL_INT(specdec_forward(s.engine, nodes, parents, 2, again), SPECDEC_ERROR_CANCELLED);
+    CHECK_EQUAL_INT(specdec_logits(s.engine, nodes, parents, 2, again), SPECDEC_ERROR_CANCELLED);
     for (;;) {
         before = token_count(s.engine);
         if (turn++ % 2)
@@ -779,7 +788,7 @@ static void test_cancel_pending(void)
         if (r)
             break;
         if (turn % 7 == 0)
-            specdec_forward(s.engine, nodes, parents, 2, again); /* cancelled or not */
+            specdec_logits(s.engine, nodes, parents, 2, again); /* cancelled or not */
     }
     CHECK_EQUAL_INT(r, SPECDEC_DONE);
     take_tokens(s.engine, &b);
@@ -800,7 +809,7 @@ static void test_cancel_pending(void)
         p.longest = 300000;
         pthread_create(&thread, NULL, pester, &p);
         for (i = 0; i < (quick ? 100 : 1000); i++)
-            if (specdec_forward(s.engine, nodes, parents, 2, again) == SPECDEC_OK)
+            if (specdec_logits(s.engine, nodes, parents, 2, again) == SPECDEC_OK)
                 CHECK(memcmp(logits, again, sizeof logits) == 0);
             else if (i % 2)
                 break;
@@ -816,7 +825,7 @@ static void test_cancel_pending(void)
 static void test_cancel_worst(void)
 {
     static answer a, b;
-    static float logits[301];
+    static float logits[301 * 2];
     static const int32_t node = 9, parent = -1;
     specdec_config c = config_of(PLAIN, -1);
     session s;
@@ -824,12 +833,12 @@ static void test_cancel_worst(void)
     int32_t none = -1;
 
     TEST("a forward that is cancelled after it has overwritten the row of the last token");
-    c.max_tokens = 20;
+    c.settings.max_tokens = 20;
     CHECK(answer_to(&c, "hello", &a));
     CHECK(!open_session(&s, &c));
     CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
     specdec_cancel(s.engine);
-    CHECK_EQUAL_INT(specdec_forward(s.engine, &node, &parent, 1, logits), SPECDEC_ERROR_CANCELLED);
+    CHECK_EQUAL_INT(specdec_logits(s.engine, &node, &parent, 1, logits), SPECDEC_ERROR_CANCELLED);
     /* what the workers of that call may have done before its last barrier: */
     memset(&batch, 0, sizeof batch);
     batch.n = 1;
@@ -848,14 +857,14 @@ static void test_cancel_worst(void)
 static void test_forward(void)
 {
     static answer a, b;
-    static float chain[8 * 301], tree[16 * 301], one[301];
+    static float chain[9 * 301], tree[17 * 301], one[2 * 301];
     specdec_config c = config_of(PLAIN, NOISY);
     session s;
     specdec_text piece;
     int32_t tokens[16], parents[16];
     int i;
 
-    TEST("specdec_forward gives the rows of any tree, and changes nothing in the text");
+    TEST("specdec_logits gives the rows of any tree, and changes nothing in the text");
     CHECK(answer_to(&c, "hello", &a));
     CHECK(!open_session(&s, &c));
     memset(&b, 0, sizeof b);
@@ -863,9 +872,13 @@ static void test_forward(void)
         tokens[i] = 20 + 3 * i;
         parents[i] = i - 1;
     }
-    CHECK(!specdec_forward(s.engine, tokens, parents, 8, chain)); /* nothing prompted yet */
+    CHECK_EQUAL_INT(specdec_logits(s.engine, tokens, parents, 0, one), SPECDEC_ERROR_ARGUMENT);
+    CHECK(!specdec_logits(s.engine, tokens, parents, 8, chain)); /* nothing prompted yet */
+    for (i = 0; i < 301 && !(chain[i] > 0) && !(chain[i] < 0); i++)
+        continue;
+    CHECK_EQUAL_INT(i, 301);
     CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
-    CHECK(!specdec_forward(s.engine, tokens, parents, 8, chain));
+    CHECK(!specdec_logits(s.engine, tokens, parents, 8, chain));
     for (i = 0; i < 8; i++) { /* node 2i: a stranger, 2i + 1: the chain */
         tokens[8 + i] = 20 + 3 * i;
         parents[i] = i - 1;
@@ -881,25 +894,28 @@ static void test_forward(void)
             p[n] = last;
             last = n++;
         }
-        CHECK(!specdec_forward(s.engine, t, p, n, tree));
-        CHECK(memcmp(tree + (size_t)last * 301, chain + (size_t)i * 301, 301 * 4) == 0);
+        CHECK(!specdec_logits(s.engine, t, p, n, tree));
+        CHECK(memcmp(tree, chain, 301 * 4) == 0);
+        CHECK(memcmp(tree + ((size_t)last + 1) * 301, chain + ((size_t)i + 1) * 301, 301 * 4) == 0);
         if (i == 3) { /* in the middle of an answer */
             CHECK(!specdec_next(s.engine, &piece));
             memcpy(b.text, piece.bytes, piece.length);
             b.length = piece.length;
-            CHECK(!specdec_forward(s.engine, t, p, 1, one));
+            CHECK(!specdec_logits(s.engine, t, p, 1, one));
             break;
         }
     }
-    CHECK_EQUAL_INT(specdec_forward(s.engine, tokens, parents, 0, one), SPECDEC_ERROR_ARGUMENT);
-    CHECK_EQUAL_INT(specdec_forward(s.engine, tokens, parents, 100000, one), SPECDEC_ERROR_ARGUMENT);
-    CHECK_EQUAL_INT(specdec_forward(s.engine, tokens, parents, 0x7FFFFFFF, one), SPECDEC_ERROR_ARGUMENT);
-    CHECK_EQUAL_INT(specdec_forward(s.engine, tokens, parents, -1, one), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_logits(s.engine, NULL, NULL, 0, one), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_logits(s.engine, NULL, NULL, 1, one), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_logits(s.engine, tokens, parents, 2, NULL), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_logits(s.engine, tokens, parents, 100000, one), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_logits(s.engine, tokens, parents, 0x7FFFFFFF, one), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_logits(s.engine, tokens, parents, -1, one), SPECDEC_ERROR_ARGUMENT);
     tokens[0] = 301;
-    CHECK_EQUAL_INT(specdec_forward(s.engine, tokens, parents, 1, one), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_logits(s.engine, tokens, parents, 1, one), SPECDEC_ERROR_ARGUMENT);
     tokens[0] = 20;
     parents[0] = 0;
-    CHECK_EQUAL_INT(specdec_forward(s.engine, tokens, parents, 1, one), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_logits(s.engine, tokens, parents, 1, one), SPECDEC_ERROR_ARGUMENT);
     read_on(s.engine, &b);
     CHECK(same_answer(&a, &b));
     close_session(&s);
@@ -912,7 +928,7 @@ typedef struct watcher {
     int repacks, prefills, last, wrong, cancel_at;
 } watcher;
 
-static void watch(void *user_data, const char *what, int done, int total)
+static int watch(void *user_data, const char *what, int done, int total)
 {
     watcher *w = (watcher *)user_data;
     int prefill = strcmp(what, "prefill") == 0;
@@ -926,6 +942,7 @@ static void watch(void *user_data, const char *what, int done, int total)
     w->last = done == total ? 0 : done;
     if (prefill && done >= w->cancel_at && w->cancel_at > 0)
         specdec_cancel(*w->engine);
+    return 0;
 }
 
 static void test_progress(void)
@@ -977,7 +994,7 @@ static void test_limits(void)
         TEST("max_tokens is kept exactly, and the text is the beginning of the longer one");
         CHECK(answer_to(&c, "hello", &a));
         for (limit = 1; limit < 20; limit++) {
-            c.max_tokens = limit;
+            c.settings.max_tokens = limit;
             CHECK(answer_to(&c, "hello", &b));
             CHECK_EQUAL_INT(b.count, a.count - 100 + limit);
             CHECK(memcmp(a.tokens, b.tokens, (size_t)b.count * 4) == 0);
@@ -986,7 +1003,7 @@ static void test_limits(void)
         for (limit = 12; limit < 80; limit += 9) {
             session s;
 
-            c.max_tokens = 0;
+            c.settings.max_tokens = 0;
             c.context = limit;
             CHECK(answer_to(&c, "hello", &b));
             CHECK_EQUAL_INT(b.count, limit);
@@ -1035,7 +1052,7 @@ static void test_stop(void)
             stop[size] = 0;
             if (memchr(stop, 0, size))
                 continue;
-            c.stop[0] = stop;
+            c.settings.stop[0] = stop;
             first = find(a.text, a.length, stop, size);
             CHECK(answer_to(&c, "hello", &b));
             CHECK_EQUAL_INT(b.length, first);
@@ -1044,13 +1061,13 @@ static void test_stop(void)
             other[size] = '\x01';
             other[size + 1] = 0;
             if (find(a.text, a.length, other, size + 1) < 0) {
-                c.stop[0] = other;
+                c.settings.stop[0] = other;
                 CHECK(answer_to(&c, "hello", &b));
                 CHECK(same_answer(&a, &b));
-                c.stop[1] = stop;
+                c.settings.stop[1] = stop;
                 CHECK(answer_to(&c, "hello", &b));
                 CHECK_EQUAL_INT(b.length, first);
-                c.stop[1] = NULL;
+                c.settings.stop[1] = NULL;
             }
         }
 }
@@ -1094,25 +1111,25 @@ static void test_stopped(void)
     int which, tokens, plain, seed;
 
     TEST("an engine says why an answer ended");
-    c.max_tokens = 7;
+    c.settings.max_tokens = 7;
     CHECK_EQUAL_INT(reason_of(&c, "hello", &which, &tokens), SPECDEC_STOP_LIMIT);
     CHECK_EQUAL_INT(which, -1);
-    c.max_tokens = 0;
+    c.settings.max_tokens = 0;
     c.context = 40;
     CHECK_EQUAL_INT(reason_of(&c, "hello", &which, &tokens), SPECDEC_STOP_CONTEXT);
     CHECK_EQUAL_INT(tokens, 40);
     CHECK_EQUAL_INT(which, -1);
     CHECK(answer_to(&c, "hello", &a));
     memcpy(stop, a.text + a.length / 2, 2);
-    c.stop[0] = "\x01 never";
-    c.stop[1] = stop;
+    c.settings.stop[0] = "\x01 never";
+    c.settings.stop[1] = stop;
     CHECK_EQUAL_INT(reason_of(&c, "hello", &which, &tokens), SPECDEC_STOP_STRING);
     CHECK_EQUAL_INT(which, 1);
     c = config_of(QUANTISED, -1);
-    c.sampling.temperature = 100;
-    c.max_tokens = 0;
+    c.settings.sampling.temperature = 100;
+    c.settings.max_tokens = 0;
     for (seed = 1; seed < 200; seed++) {
-        c.sampling.seed = (uint64_t)seed;
+        c.settings.sampling.seed = (uint64_t)seed;
         c.context = 0;
         if (reason_of(&c, "hello", &which, &tokens) == SPECDEC_STOP_END)
             break;
@@ -1150,7 +1167,7 @@ static void test_chat(void)
 
             memset(into, 0, sizeof *into);
             c.drafting = k ? SPECDEC_DRAFT_AUTO : SPECDEC_DRAFT_OFF;
-            c.max_tokens = 30;
+            c.settings.max_tokens = 30;
             c.context = 400;
             CHECK(!open_session(&s, &c));
             CHECK_EQUAL_INT(specdec_chat(s.engine, list, 2), SPECDEC_OK);
@@ -1180,11 +1197,13 @@ static void test_failures(void)
     specdec_text piece;
     specdec_result r;
     static char large[20000];
+    const specdec_model *model;
 
     TEST("a failed call changes nothing, and says what is wrong");
     memset(large, 'x', sizeof large - 1);
     CHECK(answer_to(&c, "hello", &a));
     CHECK(!open_session(&s, &c));
+    model = specdec_get_model(s.engine);
     CHECK_EQUAL_INT(specdec_next(s.engine, &piece), SPECDEC_ERROR_ARGUMENT);
     CHECK_EQUAL_INT(specdec_step(s.engine, &out, &n), SPECDEC_ERROR_ARGUMENT);
     CHECK_EQUAL_INT(specdec_prompt_tokens(s.engine, tokens, 0), SPECDEC_ERROR_ARGUMENT);
@@ -1194,6 +1213,7 @@ static void test_failures(void)
         int before = token_count(s.engine);
 
         bad = turn % 2 ? -1 : 301;
+        memset(large, 'x', sizeof large - 1);
         switch (turn++ % 9) {
         case 0: CHECK_EQUAL_INT(specdec_prompt_tokens(s.engine, &bad, 1), SPECDEC_ERROR_ARGUMENT); break;
         case 1: CHECK_EQUAL_INT(specdec_prompt_tokens(s.engine, tokens, 300), SPECDEC_ERROR_CONTEXT); break;
@@ -1201,14 +1221,16 @@ static void test_failures(void)
         case 3: CHECK_EQUAL_INT(specdec_prompt(s.engine, large, 1000), SPECDEC_ERROR_CONTEXT); break;
         case 4: CHECK_EQUAL_INT(specdec_rewind(s.engine, before + 1), SPECDEC_ERROR_ARGUMENT); break;
         case 5: CHECK_EQUAL_INT(specdec_rewind(s.engine, -1), SPECDEC_ERROR_ARGUMENT); break;
-        case 6: CHECK_EQUAL_INT(specdec_tokenize(s.engine, "some words", SPECDEC_WHOLE_STRING, 1, 1, tokens, 2, &count), SPECDEC_ERROR_BUFFER);
-                CHECK(count > 2); break;
-        case 7: CHECK_EQUAL_INT(specdec_token_text(s.engine, 290, text, 0, &count), SPECDEC_ERROR_BUFFER);
+        case 6: CHECK_EQUAL_INT(specdec_tokenize(model, "some words", SPECDEC_WHOLE_STRING, 5, tokens, 2, &n, large, sizeof large - 1, &failure),
+                                SPECDEC_ERROR_BUFFER);
+                CHECK(n > 2); break;
+        case 7: CHECK_EQUAL_INT(specdec_token_text(model, 290, text, 0, &count, &failure), SPECDEC_ERROR_BUFFER);
                 CHECK(count >= 1); break;
-        case 8: CHECK(specdec_token_text(s.engine, 301, text, sizeof text, &count) != SPECDEC_OK);
-                CHECK(specdec_token_text(s.engine, -1, text, sizeof text, &count) != SPECDEC_OK); break;
+        case 8: CHECK(specdec_token_text(model, 301, text, sizeof text, &count, NULL) != SPECDEC_OK);
+                CHECK(specdec_token_text(model, -1, text, sizeof text, &count, &failure) != SPECDEC_OK); break;
         }
         CHECK(specdec_error_text(s.engine)[0] != 0);
+        CHECK(failure.text[0] != 0 || turn < 6);
         CHECK_EQUAL_INT(token_count(s.engine), before);
         r = specdec_next(s.engine, &piece);
         memcpy(b.text + b.length, piece.bytes, piece.length);
@@ -1220,13 +1242,13 @@ static void test_failures(void)
 
     TEST("specdec_deinit(NULL) is allowed, and init that fails leaves NULL");
     s.engine = (specdec *)(void *)text;
-    CHECK_EQUAL_INT(specdec_init(&s.engine, &c, large, sizeof large), SPECDEC_ERROR_MEMORY);
-    CHECK(s.engine == NULL && specdec_last_error(&c)[0] != 0);
-    CHECK_EQUAL_INT(specdec_init(&s.engine, &c, NULL, 1u << 30), SPECDEC_ERROR_MEMORY);
+    CHECK_EQUAL_INT(specdec_init(&s.engine, &c, large, sizeof large, &failure), SPECDEC_ERROR_MEMORY);
+    CHECK(s.engine == NULL && failure.text[0] != 0);
+    CHECK_EQUAL_INT(specdec_init(&s.engine, &c, NULL, 1u << 30, &failure), SPECDEC_ERROR_MEMORY);
     specdec_deinit(s.engine);
     specdec_deinit(NULL);
     specdec_model_deinit(NULL);
-    CHECK(specdec_error_text(NULL)[0] == 0 && specdec_last_error(NULL)[0] == 0);
+    CHECK(specdec_error_text(NULL)[0] == 0);
 }
 
 /* --- memory ------------------------------------------------------------------------------------------------------------ */
@@ -1253,11 +1275,11 @@ static void check_guarded(const specdec_config *config, const answer *expected, 
     specdec *engine;
     static answer a;
 
-    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_OK);
     block = guarded(bytes, at_end, &mapping, &length);
-    CHECK_EQUAL_INT(specdec_init(&engine, &c, block, bytes - 1), SPECDEC_ERROR_MEMORY);
-    CHECK(engine == NULL && specdec_last_error(&c)[0] != 0);
-    CHECK_EQUAL_INT(specdec_init(&engine, &c, block, bytes), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_init(&engine, &c, block, bytes - 1, &failure), SPECDEC_ERROR_MEMORY);
+    CHECK(engine == NULL && failure.text[0] != 0);
+    CHECK_EQUAL_INT(specdec_init(&engine, &c, block, bytes, &failure), SPECDEC_OK);
     if (engine) {
         specdec_info info;
 
@@ -1299,16 +1321,16 @@ static void test_memory(void)
     TEST("a block may begin anywhere");
     c = config_of(PLAIN, NOISY);
     c.threads = 2;
-    c.max_tokens = 5;
+    c.settings.max_tokens = 5;
     CHECK(answer_to(&c, "hello", &a));
-    CHECK(!specdec_memory_needed(&c, &bytes));
+    CHECK(!specdec_memory_needed(&c, &bytes, &failure));
     block = (unsigned char *)malloc(bytes + 64);
     for (shift = 0; shift < 64; shift += quick ? 21 : 1) {
         static answer b;
         specdec *engine;
 
         memset(&b, 0, sizeof b);
-        CHECK_EQUAL_INT(specdec_init(&engine, &c, block + shift, bytes), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_init(&engine, &c, block + shift, bytes, &failure), SPECDEC_OK);
         CHECK(!specdec_prompt(engine, "hello", SPECDEC_WHOLE_STRING));
         read_on(engine, &b);
         CHECK(same_answer(&a, &b));
@@ -1353,17 +1375,17 @@ static void test_sharing(void)
             prepare[i] = config_of(i ? NOISY : PLAIN, -1);
             prepare[i].threads = 1 + round % 3;
             prepare[i].weights_in_place = round == 3;
-            CHECK(!specdec_model_memory_needed(&prepare[i], &bytes));
+            CHECK(!specdec_model_memory_needed(&prepare[i], &bytes, &failure));
             block = guarded(bytes, round % 2, &mapping[i], &length[i]);
-            CHECK_EQUAL_INT(specdec_model_init(&model[i], &prepare[i], block, bytes - 1), SPECDEC_ERROR_MEMORY);
+            CHECK_EQUAL_INT(specdec_model_init(&model[i], &prepare[i], block, bytes - 1, &failure), SPECDEC_ERROR_MEMORY);
             CHECK(model[i] == NULL);
-            CHECK_EQUAL_INT(specdec_model_init(&model[i], &prepare[i], block, bytes), SPECDEC_OK);
+            CHECK_EQUAL_INT(specdec_model_init(&model[i], &prepare[i], block, bytes, &failure), SPECDEC_OK);
         }
         for (i = 0; i < USERS; i++) {
             users[i].config = config_of(PLAIN, NOISY);
             users[i].config.threads = 1 + i % 2;
-            users[i].config.sampling.temperature = i % 2 ? 0.8f : 0;
-            users[i].config.sampling.seed = (uint64_t)i;
+            users[i].config.settings.sampling.temperature = i % 2 ? 0.8f : 0;
+            users[i].config.settings.sampling.seed = (uint64_t)i;
             CHECK(answer_to(&users[i].config, "hello", &expected[i]));
             memset(&users[i].config.target, 0, sizeof users[i].config.target);
             users[i].config.target.model = model[0];
@@ -1392,7 +1414,7 @@ static void test_threads(void)
     specdec_config c = config_of(PLAIN, NOISY);
 
     TEST("any number of threads gives the same text");
-    c.max_tokens = quick ? 5 : 12;
+    c.settings.max_tokens = quick ? 5 : 12;
     CHECK(answer_to(&c, "hello", &a));
     for (c.threads = 2; c.threads <= 16; c.threads += quick ? 7 : 1) {
         CHECK(answer_to(&c, "hello", &b));
@@ -1405,7 +1427,7 @@ static void test_threads(void)
 
 /* --- what hostile callers found ---------------------------------------------------------------------------------------- */
 
-static const specdec_verifier rules[] = {SPECDEC_VERIFY_SEQUOIA, SPECDEC_VERIFY_SPECINFER, SPECDEC_VERIFY_SPECTR, SPECDEC_VERIFY_TOP_K};
+static const specdec_rule rules[] = {SPECDEC_RULE_SEQUOIA, SPECDEC_RULE_SPECINFER, SPECDEC_RULE_SPECTR, SPECDEC_RULE_TOP_K};
 
 static void test_rules_alone(void)
 {
@@ -1419,9 +1441,9 @@ static void test_rules_alone(void)
             for (draft = -1; draft <= (kind == 1 ? -1 : NOISY); draft += 1 + NOISY) {
                 specdec_config c = config_of(PLAIN, draft);
 
-                c.sampling.temperature = 1;
-                c.sampling.seed = 5;
-                c.verifier = rules[rule];
+                c.settings.sampling.temperature = 1;
+                c.settings.sampling.seed = 5;
+                c.rule = rules[rule];
                 c.drafting = kinds[kind];
                 CHECK(answer_to(&c, "Once upon", kind || draft >= 0 ? &b : &a));
                 CHECK(!kind || same_answer(&a, &b));
@@ -1433,7 +1455,7 @@ static void disturb(specdec *e, int how)
 {
     static const int32_t bad = 301, good[] = {9, 50}, parents[] = {-1, 0}, bad_parent = 3;
     static int32_t many[300];
-    static float logits[2 * 301];
+    static float logits[3 * 301];
     static char large[20000];
     int before = token_count(e);
 
@@ -1443,13 +1465,13 @@ static void disturb(specdec *e, int how)
     case 1: CHECK_EQUAL_INT(specdec_prompt_tokens(e, many, 300), SPECDEC_ERROR_CONTEXT); break;
     case 2: CHECK_EQUAL_INT(specdec_prompt(e, large, SPECDEC_WHOLE_STRING), SPECDEC_ERROR_CONTEXT); break;
     case 3: CHECK_EQUAL_INT(specdec_prompt(e, large, 1000), SPECDEC_ERROR_CONTEXT); break;
-    case 4: CHECK_EQUAL_INT(specdec_forward(e, &bad, parents, 1, logits), SPECDEC_ERROR_ARGUMENT); break;
-    case 5: CHECK_EQUAL_INT(specdec_forward(e, good, &bad_parent, 1, logits), SPECDEC_ERROR_ARGUMENT); break;
-    case 6: CHECK_EQUAL_INT(specdec_forward(e, good, parents, 2, logits), SPECDEC_OK); break;
+    case 4: CHECK_EQUAL_INT(specdec_logits(e, &bad, parents, 1, logits), SPECDEC_ERROR_ARGUMENT); break;
+    case 5: CHECK_EQUAL_INT(specdec_logits(e, good, &bad_parent, 1, logits), SPECDEC_ERROR_ARGUMENT); break;
+    case 6: CHECK_EQUAL_INT(specdec_logits(e, good, parents, 2, logits), SPECDEC_OK); break;
     case 7: specdec_cancel(e);
             CHECK_EQUAL_INT(specdec_prompt_tokens(e, good, 2), SPECDEC_ERROR_CANCELLED); break;
     case 8: specdec_cancel(e);
-            CHECK_EQUAL_INT(specdec_forward(e, good, parents, 2, logits), SPECDEC_ERROR_CANCELLED); break;
+            CHECK_EQUAL_INT(specdec_logits(e, good, parents, 2, logits), SPECDEC_ERROR_CANCELLED); break;
     case 9: CHECK_EQUAL_INT(specdec_rewind(e, before), SPECDEC_OK); break;
     }
     CHECK_EQUAL_INT(token_count(e), before);
@@ -1460,16 +1482,16 @@ static void test_stock(void)
     static answer a, b;
     int rule, seed, how;
 
-    TEST("what was verified and not handed out yet survives failed calls, specdec_forward and a rewind to where the text is");
+    TEST("what was verified and not handed out yet survives failed calls, specdec_logits and a rewind to where the text is");
     for (rule = 0; rule < COUNT(rules); rule++)
         for (seed = 0; seed < (quick ? 1 : 3); seed++) {
             specdec_config c = config_of(PLAIN, NOISY);
 
-            c.sampling.temperature = 1;
-            c.sampling.seed = (uint64_t)seed;
-            c.verifier = rules[rule];
+            c.settings.sampling.temperature = 1;
+            c.settings.sampling.seed = (uint64_t)seed;
+            c.rule = rules[rule];
             c.drafting = SPECDEC_DRAFT_MODEL;
-            c.max_tokens = 30;
+            c.settings.max_tokens = 30;
             CHECK(answer_to(&c, "hello", &a));
             for (how = 0; how < 10; how++) {
                 session s;
@@ -1504,8 +1526,8 @@ static void test_held_back(void)
 
     TEST("a cancelled specdec_next leaves the tokens as they were, also those whose text a stop string holds back");
     for (temperature = 0; temperature < 4; temperature++) {
-        c.sampling.temperature = 0.5f * (float)temperature;
-        c.stop[0] = NULL;
+        c.settings.sampling.temperature = 0.5f * (float)temperature;
+        c.settings.stop[0] = NULL;
         CHECK(answer_to(&c, "hello", &a));
         for (cut = 0; cut + 12 < (int)a.length && cut < 60; cut += quick ? 17 : 5) {
             char stop[16] = {0};
@@ -1516,7 +1538,7 @@ static void test_held_back(void)
 
             memcpy(stop, a.text + cut, 10); /* almost comes, but ends in what never does */
             stop[10] = 1;
-            c.stop[0] = stop;
+            c.settings.stop[0] = stop;
             CHECK(!open_session(&s, &c));
             CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
             memset(&b, 0, sizeof b);
@@ -1557,11 +1579,11 @@ static void test_shared_arguments(void)
         c.isa = turn == 2 ? "nope" : NULL;
         if (turn == 3)
             c.target.size = 100;
-        CHECK(specdec_model_memory_needed(&c, &bytes) != SPECDEC_OK);
-        CHECK(specdec_last_error(&c)[0] != 0);
-        CHECK(specdec_memory_needed(&c, &bytes) != SPECDEC_OK);
+        CHECK(specdec_model_memory_needed(&c, &bytes, &failure) != SPECDEC_OK);
+        CHECK(failure.text[0] != 0);
+        CHECK(specdec_memory_needed(&c, &bytes, &failure) != SPECDEC_OK);
         CHECK(bytes == untouched);
-        CHECK(specdec_model_init(&model, &c, block, sizeof block) != SPECDEC_OK && model == NULL);
+        CHECK(specdec_model_init(&model, &c, block, sizeof block, &failure) != SPECDEC_OK && model == NULL);
     }
 }
 

@@ -9,6 +9,8 @@
 #include "check.h"
 #include "statistics.h"
 
+static specdec_error failure; /* of the last call that failed before there was an engine */
+
 #define LENGTH 6       /* tokens of a continuation */
 #define ENDED  INT32_MAX /* behind the end of the text */
 
@@ -64,7 +66,7 @@ static int draw(specdec *e, int prompt, uint64_t seed, int32_t *out)
     int count, written = 0;
 
     specdec_rewind(e, prompt);
-    e->config.sampling.seed = seed;
+    e->config.settings.sampling.seed = seed;
     while (written < LENGTH) {
         specdec_result result = specdec_step(e, &tokens, &count);
         int i;
@@ -145,15 +147,15 @@ static double run(const char *target, const char *draft, const char *prompt, int
     config.target.path = target;
     config.draft.path = draft;
     config.drafting = SPECDEC_DRAFT_MODEL;
-    config.verifier = (specdec_verifier)rule;
+    config.rule = (specdec_rule)rule;
     config.policy = SPECDEC_POLICY_DYNAMIC; /* trees grow for coupled and top-k; those of the other rules must stay static */
     config.context = 256;
-    config.sampling.temperature = temperature;
-    if (!specdec_memory_needed(&config, &bytes) && (memory = malloc(bytes)) != NULL && !specdec_init(&e, &config, memory, bytes) &&
+    config.settings.sampling.temperature = temperature;
+    if (!specdec_memory_needed(&config, &bytes, &failure) && (memory = malloc(bytes)) != NULL && !specdec_init(&e, &config, memory, bytes, &failure) &&
         !specdec_prompt(e, prompt, SPECDEC_WHOLE_STRING))
         lowest = compare(e, draws);
     else
-        printf("%s\n", e ? specdec_error_text(e) : specdec_last_error(&config));
+        printf("%s\n", e ? specdec_error_text(e) : failure.text);
     specdec_deinit(e);
     free(memory);
     return lowest;

@@ -9,6 +9,8 @@
 #include <math.h>
 #include <time.h>
 
+static specdec_error failure; /* of the last call that failed before there was an engine */
+
 static int quick;
 
 /* --- trying a file ----------------------------------------------------------------------------------------------------- */
@@ -51,7 +53,7 @@ static specdec_result try_config(specdec_config *c)
     specdec_text piece;
 
     last.text[0] = 0;
-    r = specdec_memory_needed(c, &bytes);
+    r = specdec_memory_needed(c, &bytes, &failure);
     if (!r && bytes > ((size_t)1 << 28)) /* fine, but not here */
         return SPECDEC_OK;
     if (!r) {
@@ -61,12 +63,12 @@ static specdec_result try_config(specdec_config *c)
             block = (unsigned char *)malloc(room);
         }
         block[bytes] = 77;
-        r = specdec_init(&engine, c, block, bytes);
+        r = specdec_init(&engine, c, block, bytes, &failure);
         CHECK((r == SPECDEC_OK) == (engine != NULL));
     }
     if (r) {
-        text = specdec_last_error(c);
-        CHECK_EQUAL_INT(c->error.code, r);
+        text = failure.text;
+        CHECK_EQUAL_INT(failure.code, r);
     } else {
         int i;
 
@@ -464,9 +466,9 @@ static void test_texts(void)
         c.target.size = m->file.size;
         c.threads = 1;
         c.context = 100;
-        if (!specdec_memory_needed(&c, &bytes)) {
+        if (!specdec_memory_needed(&c, &bytes, &failure)) {
             block = malloc(bytes);
-            if (!specdec_init(&engine, &c, block, bytes)) {
+            if (!specdec_init(&engine, &c, block, bytes, &failure)) {
                 for (k = 0; k < (int)SPECDEC__COUNT(strange); k++)
                     specdec_prompt(engine, strange[k], SPECDEC_WHOLE_STRING);
                 length = at = 0;
@@ -511,9 +513,9 @@ static void test_prompts(void)
     c.target.size = m->file.size;
     c.threads = 1;
     c.context = 50;
-    CHECK(!specdec_memory_needed(&c, &bytes));
+    CHECK(!specdec_memory_needed(&c, &bytes, &failure));
     block = malloc(bytes);
-    CHECK(!specdec_init(&engine, &c, block, bytes));
+    CHECK(!specdec_init(&engine, &c, block, bytes, &failure));
     CHECK_EQUAL_INT(specdec_prompt_tokens(engine, NULL, 0), SPECDEC_ERROR_ARGUMENT);
     CHECK_EQUAL_INT(specdec_prompt(engine, large, 1 << 20), SPECDEC_ERROR_CONTEXT);
     CHECK_EQUAL_INT(specdec_prompt(engine, large, 60), SPECDEC_ERROR_CONTEXT);
@@ -530,7 +532,7 @@ static void test_prompts(void)
     maker_write(m);
     c.target.data = m->file.data;
     c.target.size = m->file.size;
-    CHECK(!specdec_init(&engine, &c, block, bytes));
+    CHECK(!specdec_init(&engine, &c, block, bytes, &failure));
     CHECK_EQUAL_INT(specdec_prompt(engine, "", 0), SPECDEC_ERROR_ARGUMENT);
     CHECK(specdec_error_text(engine)[0] != 0);
     specdec_deinit(engine);
@@ -617,14 +619,14 @@ static void tokens_of(const maker_buffer *target, const maker_buffer *draft, con
         c.draft.data = draft->data;
         c.draft.size = draft->size;
     }
-    c.sampling = *sampling;
+    c.settings.sampling = *sampling;
     c.threads = 1;
     c.context = 64;
     tokens[0] = -1;
-    if (specdec_memory_needed(&c, &bytes))
+    if (specdec_memory_needed(&c, &bytes, &failure))
         return;
     block = malloc(bytes);
-    if (!specdec_init(&engine, &c, block, bytes) && !specdec_prompt(engine, "abc", SPECDEC_WHOLE_STRING)) {
+    if (!specdec_init(&engine, &c, block, bytes, &failure) && !specdec_prompt(engine, "abc", SPECDEC_WHOLE_STRING)) {
         while (n < count && !specdec_next(engine, &piece))
             specdec_tokens(engine, &out, &n);
         specdec_tokens(engine, &out, &n);
@@ -639,7 +641,7 @@ static void test_poison(void)
 {
     static const int types[] = {0, 1, 30, 8, 2, 3, 6, 7, 20, 10, 11, 12, 13, 14, 16, 23};
     static const uint16_t halves[] = {0x7E00, 0x7C00, 0xFC00, 0x7BFF, 0xFBFF, 0x0001, 0xFFFF};
-    static const specdec_sampling samplings[] = {{0, 0, 0, 0, 0, 0, 0}, {0.8f, 40, 0.9f, 0.05f, 1.1f, 0, 3}};
+    static const specdec_sampling samplings[] = {{0, 0, 0, 0, 0, 0, 0, NULL, 0}, {0.8f, 40, 0.9f, 0.05f, 1.1f, 0, 3, NULL, 0}};
     size_t i, h, s;
 
     TEST("NaN, infinity and the largest scales in weights give some text, and the same with a draft");
@@ -722,7 +724,7 @@ static void test_config(void)
         case 3: c.context = 0x7FFFFFFF; break;
         case 4: c.batch = low; break;
         case 5: c.batch = 513; break;
-        case 6: c.max_tokens = low; break;
+        case 6: c.settings.max_tokens = low; break;
         case 7: c.tree_size = 1; break;
         case 8: c.tree_size = 65; break;
         case 9: c.tree_size = low; break;
@@ -734,22 +736,22 @@ static void test_config(void)
         case 15: c.isa = "mmx"; break;
         case 16: c.isa = ""; break;
         case 17: c.drafting = SPECDEC_DRAFT_COUNT; break;
-        case 18: c.verifier = SPECDEC_VERIFY_COUNT; break;
-        case 19: c.sampling.temperature = -1; break;
-        case 20: c.sampling.temperature = NAN; break;
-        case 21: c.sampling.temperature = INFINITY; break;
-        case 22: c.sampling.top_k = -1; break;
-        case 23: c.sampling.top_p = -0.5f; break;
-        case 24: c.sampling.top_p = 1.5f; break;
-        case 25: c.sampling.top_p = NAN; break;
-        case 26: c.sampling.min_p = 1.5f; break;
-        case 27: c.sampling.min_p = NAN; break;
-        case 28: c.sampling.repetition_penalty = -1; break;
-        case 29: c.sampling.repetition_penalty = NAN; break;
-        case 30: c.sampling.repetition_penalty = INFINITY; break;
-        case 31: c.sampling.repetition_window = -2; break;
+        case 18: c.rule = SPECDEC_RULE_COUNT; break;
+        case 19: c.settings.sampling.temperature = -1; break;
+        case 20: c.settings.sampling.temperature = NAN; break;
+        case 21: c.settings.sampling.temperature = INFINITY; break;
+        case 22: c.settings.sampling.top_k = -1; break;
+        case 23: c.settings.sampling.top_p = -0.5f; break;
+        case 24: c.settings.sampling.top_p = 1.5f; break;
+        case 25: c.settings.sampling.top_p = NAN; break;
+        case 26: c.settings.sampling.min_p = 1.5f; break;
+        case 27: c.settings.sampling.min_p = NAN; break;
+        case 28: c.settings.sampling.repetition_penalty = -1; break;
+        case 29: c.settings.sampling.repetition_penalty = NAN; break;
+        case 30: c.settings.sampling.repetition_penalty = INFINITY; break;
+        case 31: c.settings.sampling.repetition_window = -2; break;
         case 32: c.chat_format = "esperanto"; break;
-        case 33: c.stop[0] = ""; break;
+        case 33: c.settings.stop[0] = ""; break;
         case 34: memset(&c.target, 0, sizeof c.target); break;
         case 35: c.drafting = SPECDEC_DRAFT_MODEL; break;
         case 36: memset(&c.target, 0, sizeof c.target); c.target.path = "/nonexistent/model.gguf"; break;
@@ -761,7 +763,7 @@ static void test_config(void)
             fprintf(stderr, "configuration %d was accepted\n", i);
             CHECK(i == 33);
         } else {
-            CHECK(i < 36 ? c.error.code == SPECDEC_ERROR_ARGUMENT || c.error.code == SPECDEC_ERROR_UNSUPPORTED : c.error.code == SPECDEC_ERROR_FILE);
+            CHECK(i < 36 ? failure.code == SPECDEC_ERROR_ARGUMENT || failure.code == SPECDEC_ERROR_UNSUPPORTED : failure.code == SPECDEC_ERROR_FILE);
         }
     }
     TEST("extreme values that are allowed work, or say how much they need");
@@ -772,36 +774,36 @@ static void test_config(void)
         case 1: c.context = 2; break;
         case 2: c.context = 1 << 24; break;
         case 3: c.batch = 512; break;
-        case 4: c.max_tokens = 0x7FFFFFFF; break;
-        case 5: c.sampling.temperature = 1e-30f; break;
-        case 6: c.sampling.temperature = 1e30f; break;
-        case 7: c.sampling.temperature = 1; c.sampling.top_k = 0x7FFFFFFF; break;
-        case 8: c.sampling.repetition_penalty = 1e-30f; c.sampling.repetition_window = 0x7FFFFFFF; break;
-        case 9: c.sampling.temperature = 1; c.sampling.top_p = 1e-30f; c.sampling.min_p = 1; break;
-        case 10: c.sampling.repetition_penalty = 1e30f; c.sampling.temperature = 0.5f; break;
+        case 4: c.settings.max_tokens = 0x7FFFFFFF; break;
+        case 5: c.settings.sampling.temperature = 1e-30f; break;
+        case 6: c.settings.sampling.temperature = 1e30f; break;
+        case 7: c.settings.sampling.temperature = 1; c.settings.sampling.top_k = 0x7FFFFFFF; break;
+        case 8: c.settings.sampling.repetition_penalty = 1e-30f; c.settings.sampling.repetition_window = 0x7FFFFFFF; break;
+        case 9: c.settings.sampling.temperature = 1; c.settings.sampling.top_p = 1e-30f; c.settings.sampling.min_p = 1; break;
+        case 10: c.settings.sampling.repetition_penalty = 1e30f; c.settings.sampling.temperature = 0.5f; break;
         case 11: c.threads = 0; break;
         }
         if (try_config(&c))
-            fprintf(stderr, "configuration %d: %s\n", i, c.error.text);
-        CHECK(!c.error.text[0] || i == 8 || i == 10 || i == 5 || i == 6);
+            fprintf(stderr, "configuration %d: %s\n", i, failure.text);
+        CHECK(!failure.text[0] || i == 8 || i == 10 || i == 5 || i == 6);
     }
     TEST("a prepared model is checked alike");
     c = good;
     memset(&c.target, 0, sizeof c.target);
-    CHECK(specdec_model_memory_needed(&c, &bytes) != SPECDEC_OK && c.error.text[0]);
+    CHECK(specdec_model_memory_needed(&c, &bytes, &failure) != SPECDEC_OK && failure.text[0]);
     c = good;
     c.target.size = 1000;
-    CHECK(specdec_model_memory_needed(&c, &bytes) != SPECDEC_OK && c.error.text[0]);
+    CHECK(specdec_model_memory_needed(&c, &bytes, &failure) != SPECDEC_OK && failure.text[0]);
     {
         specdec_model *model = (specdec_model *)(void *)&c;
 
-        CHECK(specdec_model_init(&model, &c, m, sizeof *m) != SPECDEC_OK);
+        CHECK(specdec_model_init(&model, &c, m, sizeof *m, &failure) != SPECDEC_OK);
         CHECK(model == NULL);
         c = good;
         c.threads = -3;
-        specdec_model_memory_needed(&c, &bytes);
+        specdec_model_memory_needed(&c, &bytes, &failure);
         c.threads = 100000;
-        specdec_model_memory_needed(&c, &bytes);
+        specdec_model_memory_needed(&c, &bytes, &failure);
     }
     end_maker(m);
 }
@@ -821,7 +823,7 @@ static specdec_result bind(maker *m, specdec__model *model, void **memory)
     arena.size = (size_t)8 << 20;
     arena.base = (unsigned char *)malloc(arena.size);
     *memory = arena.base;
-    r = specdec__model_init(model, &source, &arena, &last);
+    r = specdec__model_init(model, &source, 0, &arena, &last);
     if (r)
         fprintf(stderr, "%s\n", last.text);
     return r;

@@ -5,6 +5,8 @@
 #include "check.h"
 #include <pthread.h>
 
+static specdec_error failure; /* of the last call that failed before there was an engine */
+
 #define TARGET "examples/models/tiny-stories-target-q8_0.gguf"
 #define DRAFT "examples/models/tiny-stories-draft-q8_0.gguf"
 #define STACK_BYTES (512 * 1024)
@@ -32,8 +34,8 @@ typedef struct run {
     unsigned char *top;
 } run;
 
-static void measure(caller *c) { c->result = specdec_memory_needed(&c->config, &c->bytes); }
-static void begin(caller *c) { c->result = specdec_init(&c->engine, &c->config, c->memory, c->bytes); }
+static void measure(caller *c) { c->result = specdec_memory_needed(&c->config, &c->bytes, &failure); }
+static void begin(caller *c) { c->result = specdec_init(&c->engine, &c->config, c->memory, c->bytes, &failure); }
 static void read_prompt(caller *c) { c->result = specdec_prompt(c->engine, "Once upon a time, there was", SPECDEC_WHOLE_STRING); }
 
 static void write_text(caller *c)
@@ -139,8 +141,8 @@ int main(void)
         c.config.context = 512;
         c.config.chat_format = "chatml";
         c.config.weights_in_place = i == 1;
-        c.config.sampling.temperature = i ? 0.8f : 0;
-        c.config.verifier = i == 2 ? SPECDEC_VERIFY_SEQUOIA : SPECDEC_VERIFY_COUPLED;
+        c.config.settings.sampling.temperature = i ? 0.8f : 0;
+        c.config.rule = i == 2 ? SPECDEC_RULE_SEQUOIA : SPECDEC_RULE_COUPLED;
         TEST("no call needs more of the caller's stack than the header says");
         all_steps(&c, promised);
     }

@@ -58,7 +58,7 @@ static void put_key(builder *b, const char *key, uint32_t type)
 
 static void put_array(builder *b, const char *key, uint32_t type, int count)
 {
-    put_key(b, key, SPECDEC__GGUF_ARRAY);
+    put_key(b, key, SPECDEC_GGUF_ARRAY);
     put_u32(b, type);
     put_u64(b, (uint64_t)count);
 }
@@ -94,15 +94,15 @@ static void build(builder *b, const recipe *r)
     memset(b, 0, sizeof *b);
     memcpy(b->data, "GGUF\3\0\0\0", 8);
     b->size = 24;
-    put_key(b, "tokenizer.ggml.model", SPECDEC__GGUF_STRING);
+    put_key(b, "tokenizer.ggml.model", SPECDEC_GGUF_STRING);
     put_string(b, r->model);
     if (r->pre) {
-        put_key(b, "tokenizer.ggml.pre", SPECDEC__GGUF_STRING);
+        put_key(b, "tokenizer.ggml.pre", SPECDEC_GGUF_STRING);
         put_string(b, r->pre);
     }
     if (r->token_count != -2) {
         int count = r->token_count < 0 ? all : r->token_count;
-        put_array(b, "tokenizer.ggml.tokens", SPECDEC__GGUF_STRING, count);
+        put_array(b, "tokenizer.ggml.tokens", SPECDEC_GGUF_STRING, count);
         for (i = 0; i < count; i++)
             put_string(b, token_text(r, i, buffer));
     }
@@ -114,25 +114,25 @@ static void build(builder *b, const recipe *r)
     }
     if (r->type_count != -2) {
         int count = r->type_count < 0 ? all : r->type_count;
-        put_array(b, "tokenizer.ggml.token_type", SPECDEC__GGUF_I32, count);
+        put_array(b, "tokenizer.ggml.token_type", SPECDEC_GGUF_I32, count);
         for (i = 0; i < count; i++)
             put_u32(b, (uint32_t)(i >= extra ? r->types[i - extra] : !spm ? 1 : i == 0 ? 2 : i < 3 ? 3 : 6));
     }
     if (r->merges) {
-        put_array(b, "tokenizer.ggml.merges", SPECDEC__GGUF_STRING, r->merge_count);
+        put_array(b, "tokenizer.ggml.merges", SPECDEC_GGUF_STRING, r->merge_count);
         for (i = 0; i < r->merge_count; i++)
             put_string(b, r->merges[i]);
     }
     if (r->id_key) {
-        put_key(b, r->id_key, SPECDEC__GGUF_I64);
+        put_key(b, r->id_key, SPECDEC_GGUF_I64);
         put_u64(b, (uint64_t)r->id);
     }
     if (r->no_space_prefix) {
-        put_key(b, "tokenizer.ggml.add_space_prefix", SPECDEC__GGUF_BOOL);
+        put_key(b, "tokenizer.ggml.add_space_prefix", SPECDEC_GGUF_BOOL);
         b->data[b->size++] = 0;
     }
     if (r->name) {
-        put_key(b, "general.name", SPECDEC__GGUF_STRING);
+        put_key(b, "general.name", SPECDEC_GGUF_STRING);
         put_string(b, r->name);
     }
     specdec__store_u32(b->data + 16, b->pairs);
@@ -142,14 +142,14 @@ static const char *const spm_tokens[] = {SPACE, "a", "b", "c", "ab", "abc", "bc"
                                          "aa", "aaaa",
                                          "<|im_end|>", "<tool>", "<tool>x", "a"};
 static const int spm_types[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 4, 3, 1};
-static const recipe spm_recipe = {"llama", NULL, spm_tokens, spm_types, 16, NULL, 0, -1, -1, -1, SPECDEC__GGUF_F32,
+static const recipe spm_recipe = {"llama", NULL, spm_tokens, spm_types, 16, NULL, 0, -1, -1, -1, SPECDEC_GGUF_F32,
                                   NULL, 0, 0, NULL};
 
 static const char *const uncut_tokens[] = {SPACE, "a", "b", "c", "a" SPACE, "ab", SPACE "b", "b" SPACE "b", SPACE SPACE,
                                            " "};
 static const int uncut_types[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 5};
 static const recipe uncut_recipe = {"llama", NULL, uncut_tokens, uncut_types, 10, NULL, 0, -1, -1, -1,
-                                    SPECDEC__GGUF_F32, NULL, 0, 0, NULL};
+                                    SPECDEC_GGUF_F32, NULL, 0, 0, NULL};
 
 static const char *const bpe_tokens[] = {"ab", "abc", "bc", "\304\240a", "\xc4\xa0\xc4\xa0", "aa", "<|endoftext|>",
                                          "<tool>",
@@ -159,7 +159,7 @@ static const char *const bpe_merges[] = {"b c", "a b", "a bc", "\xc4\xa0 a", "\x
                                          "x nothing",
                                          "a b", "", " "};
 static const recipe bpe_recipe = {"gpt2", "gpt-2", bpe_tokens, bpe_types, 11, bpe_merges, 11, -1, -2, -1,
-                                  SPECDEC__GGUF_F32, NULL, 0, 0, NULL};
+                                  SPECDEC_GGUF_F32, NULL, 0, 0, NULL};
 
 /* --- a vocabulary and its memory --- */
 
@@ -445,7 +445,7 @@ static void check_round_trip(const subject *s)
     for (i = 0; i < 400; i++) {
         size_t length = random_text(text, random_below(60), any_bytes && i % 2), got;
         int32_t *tokens;
-        size_t count = tokenize(s, text, length, i % 4 < 2 ? SPECDEC__TOKENIZE_ADD_BOS : 0, &tokens);
+        size_t count = tokenize(s, text, length, i % 4 < 2 ? SPECDEC_TOKENIZE_BEGIN : 0, &tokens);
 
         got = detokenize(s, tokens, count, -1, 0, &back);
         CHECK(got == length && memcmp(back, text, length) == 0);
@@ -471,7 +471,7 @@ static void check_long_inputs(const subject *s, const char *name)
 
         for (; used < length; used += strlen(units[u]))
             memcpy(text + used, units[u], strlen(units[u]));
-        count = tokenize(s, text, used, SPECDEC__TOKENIZE_PARSE_SPECIAL, &tokens);
+        count = tokenize(s, text, used, SPECDEC_TOKENIZE_SPECIAL, &tokens);
         seconds = specdec__os_seconds() - seconds;
         slowest = seconds > slowest ? seconds : slowest;
         used = kept ? used : 0;
@@ -543,20 +543,20 @@ static void test_small_spm(void)
 
     TEST("SPM merges by score, falls back to bytes, puts a space in front");
     CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
-    GIVES(&s, "", SPECDEC__TOKENIZE_ADD_BOS, 0, 1);
+    GIVES(&s, "", SPECDEC_TOKENIZE_BEGIN, 0, 1);
     GIVES(&s, "a", 0, 0, 259 + 7);
-    GIVES(&s, "a", SPECDEC__TOKENIZE_ADD_BOS, 0, 1, 259 + 7);
+    GIVES(&s, "a", SPECDEC_TOKENIZE_BEGIN, 0, 1, 259 + 7);
     GIVES(&s, "abc", 0, 0, 259, 259 + 5);
     GIVES(&s, " a", 0, 0, 259, 259 + 7);
     GIVES(&s, "  a", 0, 0, 259 + 8, 259 + 7);
     GIVES(&s, "\xc3\xa9\xc3", 0, 0, 259, 259 + 9, 3 + 0xc3);
     GIVES(&s, "z", 0, 0, 259, 3 + 'z');
     TEST("control tokens are parsed on demand, user-defined ones always, the longest first");
-    GIVES(&s, "c<|im_end|>c", SPECDEC__TOKENIZE_PARSE_SPECIAL, 0, 259, 262, 271, 259, 262);
-    GIVES(&s, "<tool>x", SPECDEC__TOKENIZE_PARSE_SPECIAL, 0, 273);
+    GIVES(&s, "c<|im_end|>c", SPECDEC_TOKENIZE_SPECIAL, 0, 259, 262, 271, 259, 262);
+    GIVES(&s, "<tool>x", SPECDEC_TOKENIZE_SPECIAL, 0, 273);
     GIVES(&s, "<tool>c", 0, 0, 272, 259, 262);
     GIVES(&s, "c<s>", 0, 0, 259, 262, 3 + '<', 3 + 's', 3 + '>');
-    GIVES(&s, "c<s>", SPECDEC__TOKENIZE_PARSE_SPECIAL, 0, 259, 262, 1);
+    GIVES(&s, "c<s>", SPECDEC_TOKENIZE_SPECIAL, 0, 259, 262, 1);
     TEST("of equal texts the first token wins");
     CHECK_EQUAL_INT(s.v.count, 259 + 16);
     GIVES(&s, "ba", 0, 0, 259, 261, 260);
@@ -577,7 +577,7 @@ static void test_small_spm(void)
     r.count = SPECDEC__COUNT(gemma_tokens);
     CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
     GIVES(&s, "a\n\na  a a", 0, 0, 260, 261, 260, 263, 260, 259, 260);
-    GIVES(&s, "\n<start_of_turn>\n\n\nz", SPECDEC__TOKENIZE_PARSE_SPECIAL, 0, 3 + '\n', 264, 262, 3 + 'z');
+    GIVES(&s, "\n<start_of_turn>\n\n\nz", SPECDEC_TOKENIZE_SPECIAL, 0, 3 + '\n', 264, 262, 3 + 'z');
     close_subject(&s);
 
     TEST("Phi-3 drops white space behind special tokens, but not behind <s>; other models keep it");
@@ -585,14 +585,14 @@ static void test_small_spm(void)
     for (i = 0; i < SPECDEC__COUNT(phi_names); i++) {
         r.name = phi_names[i];
         CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
-        GIVES(&s, "<|im_end|>\n c<|im_end|>\n", SPECDEC__TOKENIZE_PARSE_SPECIAL, 0, 271, 259, 262, 271);
-        GIVES(&s, "<s>\nc <tool>\n<tool> ", SPECDEC__TOKENIZE_PARSE_SPECIAL, 0, 1, 259, 3 + '\n', 262, 259, 272, 272);
+        GIVES(&s, "<|im_end|>\n c<|im_end|>\n", SPECDEC_TOKENIZE_SPECIAL, 0, 271, 259, 262, 271);
+        GIVES(&s, "<s>\nc <tool>\n<tool> ", SPECDEC_TOKENIZE_SPECIAL, 0, 1, 259, 3 + '\n', 262, 259, 272, 272);
         close_subject(&s);
     }
     for (i = 0; i < SPECDEC__COUNT(other_names); i++) {
         r.name = other_names[i];
         CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
-        GIVES(&s, "<|im_end|>\nc", SPECDEC__TOKENIZE_PARSE_SPECIAL, 0, 271, 259, 3 + '\n', 262);
+        GIVES(&s, "<|im_end|>\nc", SPECDEC_TOKENIZE_SPECIAL, 0, 271, 259, 3 + '\n', 262);
         close_subject(&s);
     }
 
@@ -600,7 +600,7 @@ static void test_small_spm(void)
     r = spm_recipe;
     r.type_count = -2;
     CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
-    GIVES(&s, "z</s>", SPECDEC__TOKENIZE_PARSE_SPECIAL, 0, 259, 3 + 'z', 2);
+    GIVES(&s, "z</s>", SPECDEC_TOKENIZE_SPECIAL, 0, 259, 3 + 'z', 2);
     close_subject(&s);
 }
 
@@ -617,9 +617,9 @@ static void test_small_bpe(void)
     GIVES(&s, "a ab", 0, 0, 'a', ' ', 256);
     GIVES(&s, "whole", 0, 0, 'w', 'h', 'o', 'l', 'e');
     GIVES(&s, "\xff", 0, 0, 0xff);
-    GIVES(&s, "b<|endoftext|>", SPECDEC__TOKENIZE_PARSE_SPECIAL | SPECDEC__TOKENIZE_ADD_BOS, 0, 'b', 262);
+    GIVES(&s, "b<|endoftext|>", SPECDEC_TOKENIZE_SPECIAL | SPECDEC_TOKENIZE_BEGIN, 0, 'b', 262);
     GIVES(&s, "<tool>x", 0, 0, 263, 'x');
-    GIVES(&s, "<tool>x", SPECDEC__TOKENIZE_PARSE_SPECIAL, 0, 264);
+    GIVES(&s, "<tool>x", SPECDEC_TOKENIZE_SPECIAL, 0, 264);
     CHECK(specdec__vocab_is_end(&s.v, 262));
     close_subject(&s);
 
@@ -680,7 +680,7 @@ static void test_bad_files(void)
     CHECK_EQUAL_INT(outcome(&r, "scores"), SPECDEC_ERROR_FORMAT);
     r = spm_recipe, r.score_count = -2;
     CHECK_EQUAL_INT(outcome(&r, "scores"), SPECDEC_ERROR_FORMAT);
-    r = spm_recipe, r.score_type = SPECDEC__GGUF_I32;
+    r = spm_recipe, r.score_type = SPECDEC_GGUF_I32;
     CHECK_EQUAL_INT(outcome(&r, "scores"), SPECDEC_ERROR_FORMAT);
     r = spm_recipe, r.type_count = 258;
     CHECK_EQUAL_INT(outcome(&r, "token_type"), SPECDEC_ERROR_FORMAT);
@@ -771,10 +771,10 @@ static void test_limits(void)
 
         TEST("the needed count comes back however little room there is");
         CHECK_EQUAL_INT(open_recipe(&s, &b, recipes[which]), SPECDEC_OK);
-        wanted = tokenize(&s, text, length, SPECDEC__TOKENIZE_PARSE_SPECIAL, &all);
+        wanted = tokenize(&s, text, length, SPECDEC_TOKENIZE_SPECIAL, &all);
         for (capacity = 0; capacity < 64; capacity++) {
             char scratch[1024];
-            specdec_result result = specdec__tokenize(&s.v, text, length, SPECDEC__TOKENIZE_PARSE_SPECIAL,
+            specdec_result result = specdec__tokenize(&s.v, text, length, SPECDEC_TOKENIZE_SPECIAL,
                                                       capacity ? tokens : NULL,
                                                       capacity, &count, scratch, sizeof scratch, NULL);
             CHECK(result == (capacity < wanted ? SPECDEC_ERROR_BUFFER : SPECDEC_OK) && count == wanted);
@@ -783,7 +783,7 @@ static void test_limits(void)
         TEST("too little scratch is an error, never a wrong result");
         for (scratch_size = 0; scratch_size <= specdec__tokenize_scratch(&s.v, length); scratch_size++) {
             char *scratch = (char *)malloc(scratch_size + 1);
-            specdec_result result = specdec__tokenize(&s.v, text, length, SPECDEC__TOKENIZE_PARSE_SPECIAL, tokens, 64,
+            specdec_result result = specdec__tokenize(&s.v, text, length, SPECDEC_TOKENIZE_SPECIAL, tokens, 64,
                                                       &count,
                                                       scratch + scratch_size % 2, scratch_size - scratch_size % 2,
                                                       NULL);
@@ -1079,9 +1079,9 @@ static void test_stop(void)
 
 static void render(const char *format_name, const char *wanted, int with_system)
 {
-    static const specdec__chat_message messages[] = {{SPECDEC__CHAT_SYSTEM, "Be kind.", 8},
-                                                     {SPECDEC__CHAT_USER, " Hi", 3},
-                                                     {SPECDEC__CHAT_ASSISTANT, "Hello", 5}, {SPECDEC__CHAT_USER, "Bye",
+    static const specdec_message messages[] = {{SPECDEC_SYSTEM, "Be kind.", 8},
+                                                     {SPECDEC_USER, " Hi", 3},
+                                                     {SPECDEC_ASSISTANT, "Hello", 5}, {SPECDEC_USER, "Bye",
                                                                                              3}};
     const specdec__chat_format *format = specdec__chat_find(format_name, strlen(format_name));
     char out[512];
@@ -1090,15 +1090,15 @@ static void render(const char *format_name, const char *wanted, int with_system)
     CHECK(format != NULL);
     if (!format)
         return;
-    CHECK_EQUAL_INT(specdec__chat_render(format, messages + from, 4 - from, 1, out, sizeof out, &needed, NULL),
+    CHECK_EQUAL_INT(specdec__chat_render(format, messages + from, 4 - (int)from, 1, out, sizeof out, &needed, NULL),
                     SPECDEC_OK);
     CHECK(needed == strlen(wanted) && memcmp(out, wanted, needed) == 0);
     if (needed != strlen(wanted) || memcmp(out, wanted, needed) != 0)
         fprintf(stderr, "%s: %.*s\n", format_name, (int)needed, out);
-    CHECK_EQUAL_INT(specdec__chat_render(format, messages + from, 4 - from, 1, NULL, 0, &again, NULL),
+    CHECK_EQUAL_INT(specdec__chat_render(format, messages + from, 4 - (int)from, 1, NULL, 0, &again, NULL),
                     SPECDEC_ERROR_BUFFER);
     CHECK(again == needed);
-    CHECK_EQUAL_INT(specdec__chat_render(format, messages + from, 4 - from, 1, out, needed - 1, &again, NULL),
+    CHECK_EQUAL_INT(specdec__chat_render(format, messages + from, 4 - (int)from, 1, out, needed - 1, &again, NULL),
                     SPECDEC_ERROR_BUFFER);
 }
 
@@ -1119,7 +1119,7 @@ static void test_chat(void)
         {"llama2", "{{ '<<SYS>>\n' + system_message + '\n<</SYS>>\n\n' %}{{ bos_token + '[INST] ' + content"},
         {"mistral", "{{ bos_token }}{{ '[INST] ' + message['content'] + ' [/INST]' }}"},
         {"gemma", "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}"}};
-    specdec__chat_message bad = {7, "x", 1};
+    specdec_message bad = {7, "x", 1};
     char out[8];
     size_t i, needed;
 

@@ -1,5 +1,5 @@
 /* gguf_writer.h - the pieces of a GGUF file (ggml/docs/gguf.md), written in order: numbers, texts, pairs, padding.
-   Include it behind specdec.h with its implementation and program.h. */
+   Include it behind specdec.h and program.h. */
 #ifndef GGUF_WRITER_H
 #define GGUF_WRITER_H
 
@@ -19,7 +19,7 @@ static void gguf_put_u32(gguf_writer *w, uint32_t value)
 {
     unsigned char bytes[4];
 
-    specdec__store_u32(bytes, value);
+    program_put_u32(bytes, value);
     gguf_put(w, bytes, 4);
 }
 

@@ -1,5 +1,7 @@
 /* measure.h - what specdec-tune and specdec-bench share: prompts from a file, an engine that takes any token tree, acceptance by
    child rank along the target's own text, and runs. Include it behind specdec.h with its implementation and program.h. */
+
+static specdec_error failure; /* of the last call that failed before there was an engine */
 #ifndef MEASURE_H
 #define MEASURE_H
 
@@ -223,18 +225,18 @@ static int measure_open(measure *m, specdec_config *config)
 
     memset(m, 0, sizeof *m);
     config->drafting = SPECDEC_DRAFT_AUTO;
-    config->verifier = SPECDEC_VERIFY_SEQUOIA; /* reserves what the rejection rules need */
-    config->sampling.temperature = 1;
+    config->rule = SPECDEC_RULE_SEQUOIA; /* reserves what the rejection rules need */
+    config->settings.sampling.temperature = 1;
     config->tree_size = MEASURE_NODES;
     config->tree_depth = SPECDEC_TREE_MAX_DEPTH;
     config->hooks.progress = program_progress;
-    if (specdec_memory_needed(config, &bytes))
-        return program_failed("", specdec_last_error(config)), 0;
+    if (specdec_memory_needed(config, &bytes, &failure))
+        return program_failed("", failure.text), 0;
     memory = program_memory(bytes);
     if (!memory)
         return 0;
-    if (specdec_init(&m->e, config, memory, bytes))
-        return program_failed("", specdec_last_error(config)), 0;
+    if (specdec_init(&m->e, config, memory, bytes, &failure))
+        return program_failed("", failure.text), 0;
     m->e->config.hooks.progress = NULL;
     vocab = (size_t)m->e->target_model->vocab_size;
     m->vocab = (int)vocab;
@@ -258,8 +260,8 @@ static PROGRAM_UNUSED void measure_use(measure *m, const specdec_tree *tree, mea
     specdec *e = m->e;
 
     e->config.drafting = tree && tree->n > 1 ? SPECDEC_DRAFT_MODEL : SPECDEC_DRAFT_OFF;
-    e->config.sampling.temperature = temperature;
-    e->config.sampling.seed = m->seed = seed;
+    e->config.settings.sampling.temperature = temperature;
+    e->config.settings.sampling.seed = m->seed = seed;
     e->rule = temperature > 0 ? rules[rule] : SPECDEC_RULE_COUNT;
     if (tree) {
         memcpy(e->shape.parents, tree->parents, (size_t)tree->n * sizeof *tree->parents);
@@ -405,8 +407,8 @@ static int32_t measure_decide_greedy(measure *m, measure_rates *r, const float *
     specdec_candidate own = {0, 0}, best[MEASURE_RANKS];
     int count, i;
 
-    specdec__sample_greedy(&m->e->kernels, target, m->vocab, 1, &own);
-    count = specdec__sample_greedy(&m->e->kernels, draft, m->shared, MEASURE_RANKS, best);
+    specdec__sample_greedy(m->e->kernels, target, m->vocab, 1, &own);
+    count = specdec__sample_greedy(m->e->kernels, draft, m->shared, MEASURE_RANKS, best);
     for (i = 0; i < MEASURE_RULES; i++)
         measure_count(r, (measure_rule)i, measure_find(best, count, own.token));
     r->decisions++;
@@ -417,7 +419,7 @@ static int32_t measure_decide_greedy(measure *m, measure_rates *r, const float *
    the rules that are only there for comparison. Returns 0 when the rows do not fit the text. */
 static int measure_position(measure *m, measure_rates *r, const float *target, const float *draft, int position, int draws, int all)
 {
-    const specdec_sampling *s = &m->e->config.sampling;
+    const specdec_sampling *s = &m->e->config.settings.sampling;
     specdec_candidates own, guess;
     int i, fits;
 

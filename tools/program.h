@@ -95,6 +95,28 @@ static PROGRAM_UNUSED void *program_map(size_t bytes)
     return block;
 }
 
+/* Why the last call of the system failed. */
+static PROGRAM_UNUSED const char *program_why(void) { return strerror(errno); }
+
+/* Opens a file to be mapped. Returns what to close, or -1; *size becomes -1 when it is no regular file. */
+static PROGRAM_UNUSED int program_open_view(const char *path, int64_t *size)
+{
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe without a writer must not hold us up */
+    struct stat about;
+
+    if (file >= 0)
+        *size = fstat(file, &about) == 0 && S_ISREG(about.st_mode) ? (int64_t)about.st_size : -1;
+    return file;
+}
+
+/* So many bytes of it, read-only until the program ends; NULL when that fails. */
+static PROGRAM_UNUSED const void *program_view(int file, size_t size)
+{
+    void *data = mmap(NULL, size, PROT_READ, MAP_SHARED, file, 0);
+
+    return data == MAP_FAILED ? NULL : data;
+}
+
 static PROGRAM_UNUSED double program_seconds(void)
 {
     struct timespec now;
@@ -469,6 +491,65 @@ static PROGRAM_UNUSED char *program_read_file(const char *path, size_t *length)
     return text;
 }
 
+/* A regular file, mapped read-only until the program ends. Returns a status, after saying what went wrong. */
+static PROGRAM_UNUSED int program_map_file(specdec_bytes *out, const char *path)
+{
+    int64_t size = 0;
+    int file = program_open_view(path, &size), status = PROGRAM_FAILED;
+
+    if (file < 0) {
+        fprintf(stderr, "%s: cannot open %s: %s\n", program_name, path, program_why());
+        return PROGRAM_FAILED;
+    }
+    out->size = (size_t)size;
+    out->data = size > 0 && (uint64_t)size <= SIZE_MAX / 2 ? (const unsigned char *)program_view(file, (size_t)size) : NULL;
+    if (size < 0)
+        program_failed(path, " is not a regular file");
+    else if (!size)
+        program_failed(path, " is empty");
+    else if (!out->data)
+        fprintf(stderr, "%s: cannot map %s: %s\n", program_name, path, program_why());
+    else
+        status = PROGRAM_OK;
+    close(file);
+    return status;
+}
+
+/* --- bytes and numbers ---------------------------------------------------------------------------------------------- */
+
+/* Four bytes, little-endian, of an integer; and back. */
+static PROGRAM_UNUSED void program_put_u32(unsigned char *at, uint32_t value)
+{
+    int i;
+
+    for (i = 0; i < 4; i++)
+        at[i] = (unsigned char)(value >> 8 * i);
+}
+
+static PROGRAM_UNUSED uint32_t program_get_u32(const unsigned char *at)
+{
+    return (uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+}
+
+/* The 32 bits of a float. */
+static PROGRAM_UNUSED uint32_t program_float_bits(float value)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static PROGRAM_UNUSED int program_least(int a, int b) { return a < b ? a : b; }
+
+/* Is a name exactly this text? */
+static PROGRAM_UNUSED int program_is(specdec_bytes name, const char *text)
+{
+    return name.size == strlen(text) && memcmp(name.data, text, name.size) == 0;
+}
+
+#define PROGRAM_COUNT(array) (sizeof(array) / sizeof *(array))
+
 /* --- output files --------------------------------------------------------------------------------------------------- */
 
 /* A file that appears under its name when it is complete: until then it is one with a name of its own in the same
@@ -818,7 +899,7 @@ static PROGRAM_UNUSED void program_energy_poll(program_energy *energy)
 /* --- progress ------------------------------------------------------------------------------------------------------- */
 
 /* specdec_hooks.progress: a bar on a terminal, for whatever takes more than a moment; nothing elsewhere. */
-static PROGRAM_UNUSED void program_progress(void *user_data, const char *what, int done, int total)
+static PROGRAM_UNUSED int program_progress(void *user_data, const char *what, int done, int total)
 {
     static const char *doing;
     static double since, shown;
@@ -828,7 +909,7 @@ static PROGRAM_UNUSED void program_progress(void *user_data, const char *what, i
 
     (void)user_data;
     if (!isatty(STDERR_FILENO))
-        return;
+        return 0;
     if (what != doing) {
         doing = what;
         since = now;
@@ -846,5 +927,6 @@ static PROGRAM_UNUSED void program_progress(void *user_data, const char *what, i
         shown = now;
     }
     fflush(stderr);
+    return 0;
 }
 #endif

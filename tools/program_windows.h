@@ -82,6 +82,44 @@ static PROGRAM_UNUSED FILE *program_open(const char *path)
     return program_widen(wide, path) ? _wfopen(wide, L"rb") : NULL;
 }
 
+/* Why the last call of the system failed. */
+static PROGRAM_UNUSED const char *program_why(void)
+{
+    static char text[256];
+    DWORD flags = FORMAT_MESSAGE_FROM_SYSTEM | FORMAT_MESSAGE_IGNORE_INSERTS | FORMAT_MESSAGE_MAX_WIDTH_MASK;
+
+    text[FormatMessageA(flags, NULL, GetLastError(), 0, text, sizeof text - 1, NULL)] = 0;
+    return text;
+}
+
+/* Opens a file to be mapped. Returns what to close, or -1; *size becomes -1 when it is no regular file. */
+static PROGRAM_UNUSED int program_open_view(const char *path, int64_t *size)
+{
+    WCHAR wide[PROGRAM_PATH];
+    LARGE_INTEGER bytes;
+    HANDLE file;
+
+    if (!program_widen(wide, path))
+        return -1;
+    file = CreateFileW(wide, GENERIC_READ, FILE_SHARE_READ | FILE_SHARE_WRITE | FILE_SHARE_DELETE, NULL, OPEN_EXISTING,
+                       FILE_ATTRIBUTE_NORMAL, NULL);
+    if (file == INVALID_HANDLE_VALUE)
+        return -1;
+    *size = GetFileType(file) == FILE_TYPE_DISK && GetFileSizeEx(file, &bytes) ? (int64_t)bytes.QuadPart : -1;
+    return _open_osfhandle((intptr_t)file, _O_RDONLY | _O_BINARY);
+}
+
+/* So many bytes of it, read-only until the program ends; NULL when that fails. */
+static PROGRAM_UNUSED const void *program_view(int file, size_t size)
+{
+    HANDLE mapping = CreateFileMappingW((HANDLE)_get_osfhandle(file), NULL, PAGE_READONLY, 0, 0, NULL);
+    const void *data = mapping ? MapViewOfFile(mapping, FILE_MAP_READ, 0, 0, size) : NULL;
+
+    if (mapping)
+        CloseHandle(mapping); /* the view keeps it */
+    return data;
+}
+
 static int program_unlink(const char *path)
 {
     WCHAR wide[PROGRAM_PATH];

@@ -5,6 +5,8 @@
 #include "tools/json.h"
 #include "tools/measure.h"
 
+static specdec_error failure; /* of the last call that failed before there was an engine */
+
 #define MAX_MODELS 8
 #define MAX_WIDTHS 16
 #define MAX_REPEATS 101
@@ -300,9 +302,9 @@ static specdec *open_engine(const options *o, const char *path, specdec_drafting
     config.kv = o->kv;
     config.isa = o->isa;
     config.weights_in_place = o->in_place;
-    config.max_tokens = o->tokens;
-    if (specdec_memory_needed(&config, &bytes) || (*memory = malloc(bytes)) == NULL || specdec_init(&engine, &config, *memory, bytes)) {
-        fprintf(stderr, "specdec-bench: %s: %s\n", path, specdec_last_error(&config));
+    config.settings.max_tokens = o->tokens;
+    if (specdec_memory_needed(&config, &bytes, &failure) || (*memory = malloc(bytes)) == NULL || specdec_init(&engine, &config, *memory, bytes, &failure)) {
+        fprintf(stderr, "specdec-bench: %s: %s\n", path, failure.text);
         return NULL;
     }
     return engine;

@@ -8,8 +8,7 @@
    pairs (2i, 2i + 1): the matrices of queries and keys are copied as they are. The tables of cosines and sines are
    dropped. The result is F32; specdec-quantize makes it smaller. */
 
-#define SPECDEC_NO_SIMD /* no kernels are run: builds in a third of the time */
-#define SPECDEC_IMPLEMENTATION
+#define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
 #include "specdec.h"
 #include "program.h"
 #include "gguf_writer.h"
@@ -24,7 +23,7 @@ typedef enum field {
     NUMBERS
 } field;
 
-enum { HEADER_BYTES = 4 * FIELDS, ALIGNMENT = 32 };
+enum { HEADER_BYTES = 4 * FIELDS, ALIGNMENT = 32, F32 = 0 /* of ggml_type */ };
 enum { MOST_LAYERS = 400 }; /* specdec.h reads no GGUF of more than 4096 tensors */
 
 static const struct { const char *name; int64_t most; } limits[FIELDS] = {
@@ -54,13 +53,13 @@ static const part parts[] = {
     {"output.weight", EMBEDDING, VOCABULARY, 0}, /* absent when vocab_size is positive: the embedding serves as one */
 };
 
-enum { PARTS = (int)SPECDEC__COUNT(parts) };
+enum { PARTS = (int)PROGRAM_COUNT(parts) };
 
 typedef struct tool {
     const char *checkpoint, *vocabulary, *output, *name;
-    specdec__bytes file;
-    specdec__bytes vocabulary_file;
-    specdec__gguf gguf; /* of the vocabulary */
+    specdec_bytes file;
+    specdec_bytes vocabulary_file;
+    specdec_gguf gguf; /* of the vocabulary */
     int64_t number[NUMBERS];
     int part_count;     /* PARTS, or one less without an output matrix */
     size_t at[PARTS];   /* where a part begins in the checkpoint; its bytes in one layer */
@@ -81,10 +80,10 @@ static int read_header(tool *t)
 
     if (t->file.size < HEADER_BYTES)
         return program_failed(t->checkpoint, ": too short for a llama2.c checkpoint");
-    if (specdec__load_u32(t->file.data) == 0x616b3432)
+    if (program_get_u32(t->file.data) == 0x616b3432)
         return program_failed(t->checkpoint, ": a llama2.c checkpoint of version 1 or later; only version 0 is read");
     for (i = 0; i < FIELDS; i++)
-        n[i] = (int32_t)specdec__load_u32(t->file.data + 4 * i);
+        n[i] = (int32_t)program_get_u32(t->file.data + 4 * i);
     t->part_count = n[VOCABULARY] < 0 ? PARTS : PARTS - 1;
     n[VOCABULARY] = n[VOCABULARY] < 0 ? -n[VOCABULARY] : n[VOCABULARY];
     for (i = 0; i < FIELDS; i++)
@@ -104,7 +103,13 @@ static int read_header(tool *t)
     return PROGRAM_OK;
 }
 
-/* Finds every part and checks that they fill the file. A size that wraps around becomes SIZE_MAX. Returns a status. */
+/* a + b * c; SIZE_MAX instead of more than that. */
+static size_t add_product(size_t a, size_t b, size_t c)
+{
+    return b && c > (SIZE_MAX - a) / b ? SIZE_MAX : a + b * c;
+}
+
+/* Finds every part and checks that they fill the file. A size that is too large becomes SIZE_MAX. Returns a status. */
 static int place_parts(tool *t)
 {
     size_t at = HEADER_BYTES;
@@ -115,8 +120,8 @@ static int place_parts(tool *t)
         const part *p = &parts[i];
 
         t->at[i] = at;
-        t->bytes[i] = specdec__size_multiply(4 * (size_t)t->number[p->columns], (size_t)t->number[p->rows]);
-        at = specdec__size_add(at, specdec__size_multiply(t->bytes[i], p->every_layer ? (size_t)t->number[LAYERS] : 1));
+        t->bytes[i] = add_product(0, 4 * (size_t)t->number[p->columns], (size_t)t->number[p->rows]);
+        at = add_product(at, t->bytes[i], p->every_layer ? (size_t)t->number[LAYERS] : 1);
     }
     if (at == t->file.size)
         return PROGRAM_OK;
@@ -127,23 +132,24 @@ static int place_parts(tool *t)
 /* Opens both files and checks all that is copied from them but the values of the weights. Returns a status. */
 static int read_files(tool *t)
 {
-    specdec__gguf_value tokens;
+    specdec_gguf_value tokens = {0, 0, 0, NULL, 0};
     specdec_error error;
     char why[160];
     int status;
 
-    if (specdec__os_map(&t->file, t->checkpoint, &error) || specdec__os_map(&t->vocabulary_file, t->vocabulary, &error))
-        return program_failed("", error.text);
+    if (program_map_file(&t->file, t->checkpoint) || program_map_file(&t->vocabulary_file, t->vocabulary))
+        return PROGRAM_FAILED;
     status = read_header(t);
     if (status == PROGRAM_OK)
         status = place_parts(t);
     if (status)
         return status;
-    if (specdec__gguf_open(&t->gguf, t->vocabulary_file, &error) ||
-        specdec__gguf_get_array(&t->gguf, "tokenizer.ggml.tokens", SPECDEC__GGUF_STRING, &tokens, &error)) {
+    if (specdec_gguf_open(&t->gguf, t->vocabulary_file.data, t->vocabulary_file.size, &error)) {
         fprintf(stderr, "%s: %s: %s\n", program_name, t->vocabulary, error.text);
         return PROGRAM_FAILED;
     }
+    if (specdec_gguf_find(&t->gguf, "tokenizer.ggml.tokens", &tokens) && (!tokens.is_array || tokens.type != SPECDEC_GGUF_STRING))
+        return program_failed(t->vocabulary, ": tokenizer.ggml.tokens should be an array of strings");
     if (tokens.items && tokens.count == (uint64_t)t->number[VOCABULARY])
         return PROGRAM_OK;
     snprintf(why, sizeof why, ": a vocabulary of %llu tokens, the checkpoint's has %lld",
@@ -157,26 +163,23 @@ static int read_files(tool *t)
 static void put_pair_text(tool *t, const char *key, const char *text)
 {
     gguf_put_text(&t->out, key, strlen(key));
-    gguf_put_u32(&t->out, SPECDEC__GGUF_STRING);
+    gguf_put_u32(&t->out, SPECDEC_GGUF_STRING);
     gguf_put_text(&t->out, text, strlen(text));
 }
 
 /* Copies the vocabulary's pairs, or with count_only counts them. A chat template belongs to the other model. */
 static uint64_t copy_vocabulary(tool *t, int count_only)
 {
-    specdec__cursor c = specdec__gguf_cursor(&t->gguf, t->gguf.pairs_at);
-    uint64_t i, count = 0;
+    specdec_gguf_pair pair;
+    uint64_t count = 0;
+    size_t place = 0;
 
-    for (i = 0; i < t->gguf.pair_count; i++) {
-        size_t from = c.at;
-        specdec__bytes key = specdec__cursor_string(&c);
-
-        specdec__cursor_value(&c);
-        if (key.size < 15 || memcmp(key.data, "tokenizer.ggml.", 15) != 0)
+    while (specdec_gguf_next_pair(&t->gguf, &place, &pair)) {
+        if (pair.key.size < 15 || memcmp(pair.key.data, "tokenizer.ggml.", 15) != 0)
             continue;
         count++;
         if (!count_only)
-            gguf_put(&t->out, c.data + from, c.at - from);
+            gguf_put(&t->out, pair.record.data, pair.record.size);
     }
     return count;
 }
@@ -188,19 +191,19 @@ static void put_pairs(tool *t)
         {"llama.context_length", CONTEXT_LENGTH}, {"llama.embedding_length", EMBEDDING}, {"llama.block_count", LAYERS},
         {"llama.feed_forward_length", HIDDEN}, {"llama.attention.head_count", HEADS},
         {"llama.attention.head_count_kv", KV_HEADS}, {"llama.vocab_size", VOCABULARY}};
-    const size_t shapes = SPECDEC__COUNT(shape);
+    const size_t shapes = PROGRAM_COUNT(shape);
     size_t i;
 
     gguf_put_u64(&t->out, 5 + shapes + (t->name != NULL) + copy_vocabulary(t, 1));
     put_pair_text(t, "general.architecture", "llama");
     if (t->name)
         put_pair_text(t, "general.name", t->name);
-    gguf_put_pair(&t->out, "general.file_type", SPECDEC__GGUF_U32, 0); /* F32 */
+    gguf_put_pair(&t->out, "general.file_type", SPECDEC_GGUF_U32, 0); /* F32 */
     for (i = 0; i < shapes; i++)
-        gguf_put_pair(&t->out, shape[i].key, SPECDEC__GGUF_U32, (uint32_t)t->number[shape[i].number]);
-    gguf_put_pair(&t->out, "llama.rope.dimension_count", SPECDEC__GGUF_U32, (uint32_t)t->number[HEAD_SIZE]);
-    gguf_put_pair(&t->out, "llama.rope.freq_base", SPECDEC__GGUF_F32, specdec__bits_from_float(10000.0f));
-    gguf_put_pair(&t->out, "llama.attention.layer_norm_rms_epsilon", SPECDEC__GGUF_F32, specdec__bits_from_float(1e-5f));
+        gguf_put_pair(&t->out, shape[i].key, SPECDEC_GGUF_U32, (uint32_t)t->number[shape[i].number]);
+    gguf_put_pair(&t->out, "llama.rope.dimension_count", SPECDEC_GGUF_U32, (uint32_t)t->number[HEAD_SIZE]);
+    gguf_put_pair(&t->out, "llama.rope.freq_base", SPECDEC_GGUF_F32, program_float_bits(10000.0f));
+    gguf_put_pair(&t->out, "llama.attention.layer_norm_rms_epsilon", SPECDEC_GGUF_F32, program_float_bits(1e-5f));
     copy_vocabulary(t, 0);
 }
 
@@ -237,7 +240,7 @@ static int check_tensor(tool *t, int i, const char *name, int layer)
     size_t at;
 
     for (at = 0; at < t->bytes[i]; at += 4)
-        if ((specdec__load_u32(data + at) & 0x7f800000) == 0x7f800000)
+        if ((program_get_u32(data + at) & 0x7f800000) == 0x7f800000)
             return program_failed(name, " holds values that are infinite or no numbers");
     t->tensors++;
     return PROGRAM_OK;
@@ -252,7 +255,7 @@ static int put_record(tool *t, int i, const char *name, int layer)
     gguf_put_u64(&t->out, (uint64_t)t->number[parts[i].columns]);
     if (parts[i].rows != ONE)
         gguf_put_u64(&t->out, (uint64_t)t->number[parts[i].rows]);
-    gguf_put_u32(&t->out, SPECDEC__TYPE_F32);
+    gguf_put_u32(&t->out, F32);
     gguf_put_u64(&t->out, t->offset);
     t->offset += (t->bytes[i] + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     return PROGRAM_OK;
@@ -305,8 +308,5 @@ int main(int argc, char **argv)
         return status;
     if (!t.checkpoint || !t.vocabulary || !t.output)
         return program_misused("--checkpoint, --vocabulary and -o are needed", "");
-    status = run(&t);
-    specdec__os_unmap(&t.file);
-    specdec__os_unmap(&t.vocabulary_file);
-    return status;
+    return run(&t);
 }

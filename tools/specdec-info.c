@@ -1,9 +1,9 @@
 /* specdec-info - what a GGUF file holds, and what an engine made from it needs. */
-#define SPECDEC_IMPLEMENTATION
+#define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
 #include "specdec.h"
 #include "program.h"
 
-enum { MAX_TYPES = 64 };
+static specdec_error failure; /* of the last call that failed before there was an engine */
 
 typedef struct options {
     specdec_config config;
@@ -11,7 +11,7 @@ typedef struct options {
 } options;
 
 /* A text from a file: what could upset a terminal becomes a question mark. */
-static void print_bytes(specdec__bytes text, size_t most)
+static void print_bytes(specdec_bytes text, size_t most)
 {
     size_t i;
 
@@ -32,15 +32,16 @@ static void print_size(const char *label, double bytes, const char *what)
 
 static const char *type_name(uint32_t type, char *buffer, size_t size)
 {
-    const specdec__quant_type *known = specdec__quant_find(type);
+    specdec_type known;
 
-    if (!known)
-        snprintf(buffer, size, "type %u (not read)", type);
-    return known ? known->name : buffer;
+    if (specdec_type_by_number(type, &known))
+        return known.name;
+    snprintf(buffer, size, "type %u (not read)", (unsigned)type);
+    return buffer;
 }
 
 /* Every tensor: name, type, shape, bytes. */
-static void print_tensor(const specdec__gguf_tensor *tensor)
+static void print_tensor(const specdec_gguf_tensor *tensor)
 {
     char buffer[40];
     int d;
@@ -54,118 +55,133 @@ static void print_tensor(const specdec__gguf_tensor *tensor)
 }
 
 /* One line for every type: how many tensors, how many bytes. all: one line for every tensor before that. */
-static int print_tensors(const specdec__gguf *gguf, int all)
+static void print_tensors(const specdec_gguf *gguf, int all)
 {
-    uint64_t tensors[MAX_TYPES] = {0}, bytes[MAX_TYPES] = {0}, i;
-    specdec__cursor at = specdec__gguf_cursor(gguf, gguf->tensors_at);
-    specdec__gguf_tensor tensor;
+    enum { TYPES = 64 };
+    uint64_t tensors[TYPES] = {0}, bytes[TYPES] = {0};
+    specdec_gguf_tensor tensor;
+    size_t place = 0;
     uint32_t type;
     char buffer[40];
 
     print_label("tensors");
     printf("%llu\n", (unsigned long long)gguf->tensor_count);
-    for (i = 0; i < gguf->tensor_count; i++) {
-        const char *wrong = specdec__gguf_read_tensor(gguf, &at, &tensor);
-
-        if (wrong)
-            return program_failed("a tensor ", wrong);
+    while (specdec_gguf_next_tensor(gguf, &place, &tensor)) {
         if (all)
             print_tensor(&tensor);
-        if (tensor.type < MAX_TYPES) {
+        if (tensor.type < TYPES) {
             tensors[tensor.type]++;
             bytes[tensor.type] += tensor.size;
         }
     }
-    for (type = 0; type < MAX_TYPES; type++)
+    for (type = 0; type < TYPES; type++)
         if (tensors[type]) {
             print_label("");
             printf("%s: %llu tensors, %llu bytes\n", type_name(type, buffer, sizeof buffer), (unsigned long long)tensors[type],
                    (unsigned long long)bytes[type]);
         }
-    return PROGRAM_OK;
 }
 
-static void print_model(const specdec__model *m)
+static void print_model(const specdec_model_info *m)
 {
-    const specdec__bytes template_text = m->chat_template;
-    const specdec__chat_format *chat = template_text.data ? specdec__chat_find((const char *)template_text.data, template_text.size) : NULL;
-    int spm = m->vocab.model == SPECDEC__VOCAB_SPM;
-
     print_label("architecture");
-    printf("%s: %d layers, embedding %d, feed-forward %d\n", m->architecture->name, m->layers, m->embedding, m->feed_forward);
+    printf("%s: %d layers, embedding %d, feed-forward %d\n", m->architecture, m->layers, m->embedding, m->feed_forward);
     print_label("attention");
-    printf("%d heads of %d, %d of keys and values\n", m->heads, m->head_dim, m->kv_heads);
+    printf("%d heads of %d, %d of keys and values\n", m->heads, m->head_size, m->kv_heads);
     if (m->window) {
         print_label("window");
-        printf("%d tokens, in %d of %d layers\n", m->window, m->span_layers[SPECDEC__WINDOW], m->layers);
+        printf("%d tokens, in %d of %d layers\n", m->window, m->window_layers, m->layers);
     }
     print_label("trained context");
     printf("%d tokens\n", m->context);
     print_label("vocabulary");
-    printf("%d tokens, %s%s\n", m->vocab_size, spm ? "SPM" : "byte-level BPE, pre-tokenizer ", spm ? "" : m->vocab.words->name);
+    printf("%d tokens, %s%s%s\n", m->vocabulary, m->tokenizer, m->words ? ", pre-tokenizer " : "", m->words ? m->words : "");
     print_label("chat format");
-    printf("%s\n", chat ? chat->name : template_text.data ? "not known; --chat-format chooses one" : "none");
+    printf("%s\n", m->chat_format ? m->chat_format : m->has_template ? "not known; --chat-format chooses one" : "none");
     print_size("matrices a token", (double)m->weight_bytes, "");
     print_label("products a token");
-    printf("%llu\n", (unsigned long long)m->weight_products);
+    printf("%llu\n", (unsigned long long)m->products_per_token);
+}
+
+/* Prepares the model of a file, as cheaply as that goes, and prints what it is. Returns a status. */
+static int print_prepared(specdec_bytes file)
+{
+    specdec_config config;
+    specdec_model_info info;
+    specdec_model *model = NULL;
+    void *memory = NULL;
+    size_t bytes = 0;
+    int status = PROGRAM_OK;
+
+    memset(&config, 0, sizeof config);
+    config.target.data = file.data;
+    config.target.size = file.size;
+    config.threads = config.weights_in_place = 1;
+    if (specdec_model_memory_needed(&config, &bytes, &failure))
+        return program_failed("", failure.text);
+    memory = malloc(bytes);
+    if (!memory)
+        return program_failed("out of memory", "");
+    if (specdec_model_init(&model, &config, memory, bytes, &failure) || specdec_get_model_info(model, &info))
+        status = program_failed("", failure.text);
+    else
+        print_model(&info);
+    specdec_model_deinit(model);
+    free(memory);
+    return status;
 }
 
 /* What lies in a file. Returns a status; *size grows by the file's. */
 static int print_file(const char *role, const char *path, int tensors, size_t *size)
 {
-    specdec_source source = {NULL, NULL, 0, NULL, 0};
-    specdec__arena arena = {NULL, 0, 0};
-    specdec__bytes file = {NULL, 0}, name = {NULL, 0};
-    specdec__model model;
-    specdec__gguf gguf;
+    specdec_bytes file = {NULL, 0}, name = {NULL, 0};
+    specdec_gguf gguf;
     specdec_error error;
-    int status;
 
-    if (specdec__os_map(&file, path, &error) || specdec__gguf_open(&gguf, file, &error)) {
-        specdec__os_unmap(&file);
+    if (program_map_file(&file, path))
+        return PROGRAM_FAILED;
+    if (specdec_gguf_open(&gguf, file.data, file.size, &error))
         return program_failed("", error.text);
-    }
     print_label(role);
     printf("%s\n", path);
     print_size("file", (double)file.size, "");
-    if (!specdec__gguf_get_string(&gguf, "general.name", &name, &error) && name.data) {
+    if (!specdec_gguf_get_string(&gguf, "general.name", &name, NULL) && name.data) {
         print_label("name");
         print_bytes(name, 100);
         printf("\n");
     }
-    status = print_tensors(&gguf, tensors);
-    source.data = file.data;
-    source.size = file.size;
-    if (!status && specdec__model_init(&model, &source, &arena, &error))
-        status = program_failed("", error.text);
-    if (!status)
-        print_model(&model);
+    print_tensors(&gguf, tensors);
     *size += file.size;
-    specdec__os_unmap(&file);
-    return status;
+    return print_prepared(file);
 }
 
-static void print_instruction_sets(const specdec_config *c)
+/* The one that is used, and all that are here. */
+static void print_instruction_sets(const char *given)
 {
-    specdec__kernels kernels;
-    specdec_error error;
-    size_t i;
+    const char *best = specdec_isa_name(0), *name;
+    int i;
 
-    if (!specdec__kernels_init(&kernels, c->isa, &error)) {
-        print_label("instruction set");
-        printf("%s; here:", kernels.name);
-    }
-    for (i = 0; i < SPECDEC__COUNT(specdec__isas); i++)
-        if (specdec__isas[i].present())
-            printf(" %s", specdec__isas[i].name);
+    for (i = 0; (name = specdec_isa_name(i)) != NULL; i++)
+        best = name;
+    print_label("instruction set");
+    printf("%s; here:", given ? given : best);
+    for (i = 0; (name = specdec_isa_name(i)) != NULL; i++)
+        printf(" %s", name);
     printf("\n");
+}
+
+/* Nodes of the largest tree that a configuration verifies. */
+static int tree_size(const specdec_config *c)
+{
+    if (c->drafting == SPECDEC_DRAFT_OFF)
+        return 1;
+    return c->tree_size ? c->tree_size : c->drafting == SPECDEC_DRAFT_AUTO ? 32 : 8;
 }
 
 /* What is in the files, and what a configuration needs. */
 static int run(options *o)
 {
-    specdec_config *c = &o->config, used;
-    specdec_error error;
+    specdec_config *c = &o->config;
     size_t mapped = 0, bytes;
     int status = PROGRAM_OK;
 
@@ -180,17 +196,14 @@ static int run(options *o)
     }
     if (status)
         return status;
-    if (specdec_memory_needed(c, &bytes))
-        return program_failed("", specdec_last_error(c));
+    if (specdec_memory_needed(c, &bytes, &failure))
+        return program_failed("", failure.text);
     if (o->memory_only)
         return printf("%zu\n", bytes), PROGRAM_OK;
-    used = *c;
-    if (specdec__engine_config(&used, &error))
-        return program_failed("", error.text);
-    print_instruction_sets(c);
+    print_instruction_sets(c->isa);
     print_label("configuration");
-    printf("%d threads, keys and values in %s, trees up to %d, weights %s\n", used.threads, used.kv, c->drafting ==
-           SPECDEC_DRAFT_OFF ? 1 : used.tree_size, c->weights_in_place ? "in place" : "repacked");
+    printf("%d threads, keys and values in %s, trees up to %d, weights %s\n", c->threads, c->kv ? c->kv : "f16", tree_size(c),
+           c->weights_in_place ? "in place" : "repacked");
     print_size("memory", (double)bytes, ": exactly what specdec_init asks for");
     print_size("peak", (double)bytes + (double)mapped, ": the memory and the mapped files");
     return PROGRAM_OK;

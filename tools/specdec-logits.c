@@ -50,12 +50,12 @@ static specdec_result lay_out(tool *t, const options *o, specdec__arena *arena, 
 {
     const int nodes = o->width * (o->tree ? 1 + DISTRACTIONS : 1);
     int threads = o->threads ? o->threads : specdec__os_processors();
-    specdec_hooks hooks = {NULL, program_progress};
+    specdec_hooks hooks = {NULL, program_progress, NULL};
     specdec_source source = {NULL, NULL, 0, o->model, 0};
     specdec_result r;
 
     if ((r = specdec__pool_init(&t->pool, threads, &t->cancel, arena, error)) != SPECDEC_OK ||
-        (r = specdec__model_init(&t->model, &source, arena, error)) != SPECDEC_OK)
+        (r = specdec__model_init(&t->model, &source, 0, arena, error)) != SPECDEC_OK)
         return r;
     specdec__context_init(&t->context, &t->model, &t->kernels, &t->pool, threads, t->kv, t->count + nodes, nodes, nodes, arena);
     t->batch_tokens = SPECDEC__TAKE(arena, int32_t, nodes);

@@ -12,11 +12,7 @@
    Rows that are no multiple of 256 fall back from Q4_K and Q6_K to Q8_0, those that are no multiple of 32 to F16, with
    a note. Memory: the mapped input, one row of floats a thread and a few MB of output. */
 
-#define SPECDEC_NO_SIMD /* no kernels are run: builds in a third of the time */
-#ifndef _WIN32 /* see SPECDEC_WINDOWS_AVX */
-#define SPECDEC__QUANT_WIDE /* encoders have a copy for AVX2, chosen while running */
-#endif
-#define SPECDEC_IMPLEMENTATION
+#define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
 #include "specdec.h"
 #include "program.h"
 #include "gguf_writer.h"
@@ -25,24 +21,31 @@
 
 enum { CHUNK_BYTES = 2 << 20 };
 
+/* For a loop that gcc does not vectorise at -O2. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#define VECTORISED __attribute__((optimize("tree-vectorize", "vect-cost-model=dynamic")))
+#else
+#define VECTORISED
+#endif
+
 typedef struct output_type {
     const char *name;
-    uint32_t type, output_type; /* of most matrices, of the output matrix */
-    uint32_t file_type;         /* general.file_type */
+    const char *type, *output_type; /* of most matrices, of the output matrix */
+    uint32_t file_type;             /* general.file_type */
 } output_type;
 
 static const output_type output_types[] = {
-    {"Q8_0", SPECDEC__TYPE_Q8_0, SPECDEC__TYPE_Q8_0, 7},
-    {"Q4_0", SPECDEC__TYPE_Q4_0, SPECDEC__TYPE_Q6_K, 2},
-    {"Q4_K_M", SPECDEC__TYPE_Q4_K, SPECDEC__TYPE_Q6_K, 15},
-    {"F16", SPECDEC__TYPE_F16, SPECDEC__TYPE_F16, 1},
-    {"F32", SPECDEC__TYPE_F32, SPECDEC__TYPE_F32, 0},
+    {"Q8_0", "Q8_0", "Q8_0", 7}, {"Q4_0", "Q4_0", "Q6_K", 2}, {"Q4_K_M", "Q4_K", "Q6_K", 15},
+    {"F16", "F16", "F16", 1},    {"F32", "F32", "F32", 0},
 };
+
+/* What a type falls back to when rows are no whole number of its blocks. */
+static const struct { const char *name, *instead; } fallbacks[] = {{"Q4_K", "Q8_0"}, {"Q6_K", "Q8_0"}, {"Q4_0", "F16"}, {"Q8_0", "F16"}};
 
 /* One tensor: where it comes from, what becomes of it. */
 typedef struct job {
-    specdec__gguf_tensor tensor;
-    const specdec__quant_type *from, *to;
+    specdec_gguf_tensor tensor;
+    specdec_type from, to;
     uint64_t rows;
     size_t from_row, to_row; /* bytes of a row */
     size_t size;             /* bytes of the result */
@@ -56,8 +59,8 @@ typedef struct options {
 
 typedef struct tool {
     options given;
-    specdec__bytes file;
-    specdec__gguf gguf;
+    specdec_bytes file;
+    specdec_gguf gguf;
     job *jobs;
     int64_t layers;
     int has_output; /* the model has an output matrix of its own */
@@ -71,7 +74,7 @@ typedef struct tool {
 
 
 /* Says what went wrong. Returns 0, so that a check reads `return failed(...)`. */
-static int failed(const char *what, specdec__bytes name, const char *why)
+static int failed(const char *what, specdec_bytes name, const char *why)
 {
     fprintf(stderr, "specdec-quantize: %s%.*s%s\n", what, (int)name.size, (const char *)name.data, why);
     return 0;
@@ -112,17 +115,17 @@ static int read_options(options *o, int argc, char **argv)
         return status;
     if (!o->type_name)
         return program_misused("three words are needed: IN.gguf OUT.gguf TYPE", "");
-    for (k = 0; k < SPECDEC__COUNT(output_types); k++)
+    for (k = 0; k < PROGRAM_COUNT(output_types); k++)
         if (equal_ignoring_case(o->type_name, output_types[k].name))
             o->type = &output_types[k];
     if (!o->type)
         return program_misused("TYPE must be Q8_0, Q4_0, Q4_K_M, F16 or F32, not ", o->type_name);
     if (!o->threads)
-        o->threads = specdec__os_processors();
+        o->threads = specdec_processors();
     return PROGRAM_GO_ON;
 }
 
-static int ends_with(specdec__bytes name, const char *end)
+static int ends_with(specdec_bytes name, const char *end)
 {
     size_t length = strlen(end);
 
@@ -130,7 +133,7 @@ static int ends_with(specdec__bytes name, const char *end)
 }
 
 /* Layer number of a name like "blk.12.attn_v.weight", -1 when there is none. */
-static int64_t layer_of(specdec__bytes name)
+static int64_t layer_of(specdec_bytes name)
 {
     int64_t layer = 0;
     size_t i;
@@ -148,107 +151,124 @@ static int wants_more_bits(int64_t i, int64_t n)
     return i >= 0 && (i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2);
 }
 
-/* The type that a tensor should get, were its rows long enough. */
-static uint32_t wanted_type(const tool *t, const specdec__gguf_tensor *tensor)
+/* The name of the type that a tensor should get, were its rows long enough. */
+static const char *wanted_type(const tool *t, const specdec_gguf_tensor *tensor)
 {
     const output_type *type = t->given.type;
-    specdec__bytes name = tensor->name;
+    specdec_bytes name = tensor->name;
 
     if (tensor->dimensions < 2 || !ends_with(name, "weight"))
-        return SPECDEC__TYPE_F32;
-    if (specdec__bytes_equal(name, "output.weight", 13) ||
-        (!t->has_output && specdec__bytes_equal(name, "token_embd.weight", 17)))
+        return "F32";
+    if (program_is(name, "output.weight") || (!t->has_output && program_is(name, "token_embd.weight")))
         return type->output_type;
-    if (type->type == SPECDEC__TYPE_Q4_K && wants_more_bits(layer_of(name), t->layers) &&
+    if (strcmp(type->type, "Q4_K") == 0 && wants_more_bits(layer_of(name), t->layers) &&
         (ends_with(name, ".attn_v.weight") || ends_with(name, ".attn_qkv.weight") || ends_with(name, ".ffn_down.weight")))
-        return SPECDEC__TYPE_Q6_K;
+        return "Q6_K";
     return type->type;
+}
+
+/* The type that a tensor gets, whose rows are a whole number of its blocks. */
+static void fitting_type(const char *wanted, uint64_t row, specdec_type *type)
+{
+    size_t i;
+
+    specdec_type_by_name(wanted, type);
+    for (i = 0; i < PROGRAM_COUNT(fallbacks); i++)
+        if (row % (uint64_t)type->block && strcmp(type->name, fallbacks[i].name) == 0)
+            specdec_type_by_name(fallbacks[i].instead, type);
 }
 
 /* Decides what becomes of one tensor. */
 static int plan_tensor(tool *t, job *j)
 {
-    const specdec__gguf_tensor *tensor = &j->tensor;
+    const specdec_gguf_tensor *tensor = &j->tensor;
     uint64_t row = tensor->shape[0], elements = row * tensor->shape[1] * tensor->shape[2] * tensor->shape[3];
-    uint32_t wanted = wanted_type(t, tensor), type = wanted;
+    const char *wanted = wanted_type(t, tensor);
 
-    j->from = specdec__quant_find(tensor->type);
-    if (!j->from) {
+    if (!specdec_type_by_number(tensor->type, &j->from)) {
         fprintf(stderr, "specdec-quantize: %.*s has type %u, which is not read\n", (int)tensor->name.size,
                 (const char *)tensor->name.data, (unsigned)tensor->type);
         return 0;
     }
-    if ((type == SPECDEC__TYPE_Q4_K || type == SPECDEC__TYPE_Q6_K) && row % 256)
-        type = SPECDEC__TYPE_Q8_0;
-    if ((type == SPECDEC__TYPE_Q4_0 || type == SPECDEC__TYPE_Q8_0) && row % 32)
-        type = SPECDEC__TYPE_F16;
-    j->to = specdec__quant_find(type);
-    if (type != wanted)
+    fitting_type(wanted, row, &j->to);
+    if (strcmp(j->to.name, wanted) != 0)
         fprintf(stderr, "note: %.*s: rows of %llu do not fit %s, written as %s\n", (int)tensor->name.size,
-                (const char *)tensor->name.data, (unsigned long long)row, specdec__quant_find(wanted)->name,
-                j->to->name);
+                (const char *)tensor->name.data, (unsigned long long)row, wanted, j->to.name);
     j->rows = elements / row;
-    j->from_row = specdec__quant_bytes(j->from->number, row, row);
-    j->to_row = specdec__quant_bytes(type, row, row);
-    j->size = specdec__quant_bytes(type, elements, row);
-    if (j->size == SIZE_MAX)
+    if (specdec_type_bytes(j->from.number, row, &j->from_row, NULL) || specdec_type_bytes(j->to.number, row, &j->to_row, NULL) ||
+        specdec_type_bytes(j->to.number, elements, &j->size, NULL))
         return failed("", tensor->name, " would be too large");
+    return 1;
+}
+
+/* Room for rows of so many floats on every thread, and for two chunks. */
+static int take_room(tool *t, uint64_t longest)
+{
+    if (longest > SIZE_MAX / 8 / (uint64_t)t->given.threads)
+        return failed_text("out of memory", "");
+    t->floats_a_thread = (size_t)longest;
+    t->chunk_size = (size_t)CHUNK_BYTES > (size_t)longest * 4 ? (size_t)CHUNK_BYTES : (size_t)longest * 4;
+    t->floats = (float *)malloc((size_t)t->given.threads * 4 * (size_t)longest);
+    t->chunk = (unsigned char *)malloc(t->chunk_size * 2);
+    return t->floats && t->chunk ? 1 : failed_text("out of memory", "");
+}
+
+/* Opens the input and finds how many layers the model has. */
+static int open_input(tool *t)
+{
+    specdec_bytes architecture = {NULL, 0};
+    specdec_gguf_tensor unused;
+    specdec_error error;
+    char key[96];
+
+    error.text[0] = 0;
+    if (program_map_file(&t->file, t->given.input))
+        return 0;
+    if (specdec_gguf_open(&t->gguf, t->file.data, t->file.size, &error) ||
+        specdec_gguf_get_string(&t->gguf, "general.architecture", &architecture, &error))
+        return failed_text("", error.text);
+    snprintf(key, sizeof key, "%.*s.block_count", (int)(architecture.size < 64 ? architecture.size : 64),
+             architecture.data ? (const char *)architecture.data : "");
+    if (specdec_gguf_get_integer(&t->gguf, key, 0, 1000000, &t->layers, &error))
+        return failed_text("", error.text);
+    t->has_output = specdec_gguf_find_tensor(&t->gguf, "output.weight", &unused) != 0;
     return 1;
 }
 
 /* Opens the input and plans every tensor. */
 static int plan(tool *t)
 {
-    specdec_error error;
-    specdec__gguf_tensor unused;
-    specdec__bytes architecture;
-    specdec__cursor c;
-    char key[96];
-    uint64_t i, longest = 1;
+    uint64_t longest = 1;
+    size_t place = 0;
+    job *j;
 
-    error.text[0] = 0;
-    if (specdec__os_map(&t->file, t->given.input, &error) || specdec__gguf_open(&t->gguf, t->file, &error) ||
-        specdec__gguf_get_string(&t->gguf, "general.architecture", &architecture, &error))
-        return failed_text("", error.text);
-    snprintf(key, sizeof key, "%.*s.block_count", (int)(architecture.size < 64 ? architecture.size : 64),
-             architecture.data ? (const char *)architecture.data : "");
-    if (specdec__gguf_get_integer(&t->gguf, key, 0, 1000000, &t->layers, &error))
-        return failed_text("", error.text);
-    t->has_output = specdec__gguf_find_tensor(&t->gguf, "output.weight", &unused) != 0;
+    if (!open_input(t))
+        return 0;
     t->jobs = (job *)calloc((size_t)t->gguf.tensor_count + 1, sizeof(job));
     if (!t->jobs)
         return failed_text("out of memory", "");
-    c = specdec__gguf_cursor(&t->gguf, t->gguf.tensors_at);
-    for (i = 0; i < t->gguf.tensor_count; i++) {
-        specdec__gguf_read_tensor(&t->gguf, &c, &t->jobs[i].tensor);
-        if (!plan_tensor(t, &t->jobs[i]))
+    for (j = t->jobs; specdec_gguf_next_tensor(&t->gguf, &place, &j->tensor); j++) {
+        if (!plan_tensor(t, j))
             return 0;
-        longest = t->jobs[i].tensor.shape[0] > longest ? t->jobs[i].tensor.shape[0] : longest;
-        t->bytes_all += t->jobs[i].size;
+        longest = j->tensor.shape[0] > longest ? j->tensor.shape[0] : longest;
+        t->bytes_all += j->size;
     }
-    t->floats_a_thread = (size_t)longest;
-    t->chunk_size = (size_t)CHUNK_BYTES > (size_t)longest * 4 ? (size_t)CHUNK_BYTES : (size_t)longest * 4;
-    t->floats = (float *)malloc(specdec__size_multiply((size_t)t->given.threads * 4, (size_t)longest));
-    t->chunk = (unsigned char *)malloc(specdec__size_multiply(t->chunk_size, 2));
-    return t->floats && t->chunk ? 1 : failed_text("out of memory", "");
+    return take_room(t, longest);
 }
 
 /* Copies the pairs but general.file_type, or with count_only counts them. */
 static uint64_t copy_pairs(tool *t, int count_only)
 {
-    specdec__cursor c = specdec__gguf_cursor(&t->gguf, t->gguf.pairs_at);
-    uint64_t i, count = 0;
+    specdec_gguf_pair pair;
+    uint64_t count = 0;
+    size_t place = 0;
 
-    for (i = 0; i < t->gguf.pair_count; i++) {
-        size_t from = c.at;
-        specdec__bytes key = specdec__cursor_string(&c);
-
-        specdec__cursor_value(&c);
-        if (specdec__bytes_equal(key, "general.file_type", 17))
+    while (specdec_gguf_next_pair(&t->gguf, &place, &pair)) {
+        if (program_is(pair.key, "general.file_type"))
             continue;
         count++;
         if (!count_only)
-            gguf_put(&t->out, t->file.data + from, c.at - from);
+            gguf_put(&t->out, pair.record.data, pair.record.size);
     }
     return count;
 }
@@ -256,8 +276,8 @@ static uint64_t copy_pairs(tool *t, int count_only)
 /* Everything before the tensor data. */
 static void write_head(tool *t)
 {
-    specdec__gguf_value unused;
-    int add_version = !specdec__gguf_find(&t->gguf, "general.quantization_version", &unused);
+    specdec_gguf_value unused;
+    int add_version = !specdec_gguf_find(&t->gguf, "general.quantization_version", &unused);
     const uint64_t alignment = t->out.alignment = t->gguf.alignment;
     uint64_t i, offset = 0;
     int k;
@@ -267,9 +287,9 @@ static void write_head(tool *t)
     gguf_put_u64(&t->out, t->gguf.tensor_count);
     gguf_put_u64(&t->out, copy_pairs(t, 1) + 1 + (uint64_t)add_version);
     copy_pairs(t, 0);
-    gguf_put_pair(&t->out, "general.file_type", SPECDEC__GGUF_U32, t->given.type->file_type);
+    gguf_put_pair(&t->out, "general.file_type", SPECDEC_GGUF_U32, t->given.type->file_type);
     if (add_version)
-        gguf_put_pair(&t->out, "general.quantization_version", SPECDEC__GGUF_U32, 2);
+        gguf_put_pair(&t->out, "general.quantization_version", SPECDEC_GGUF_U32, 2);
     for (i = 0; i < t->gguf.tensor_count; i++) {
         const job *j = &t->jobs[i];
 
@@ -277,14 +297,14 @@ static void write_head(tool *t)
         gguf_put_u32(&t->out, (uint32_t)j->tensor.dimensions);
         for (k = 0; k < j->tensor.dimensions; k++)
             gguf_put_u64(&t->out, j->tensor.shape[k]);
-        gguf_put_u32(&t->out, j->to->number);
+        gguf_put_u32(&t->out, j->to.number);
         gguf_put_u64(&t->out, offset);
         offset += (j->size + alignment - 1) / alignment * alignment;
     }
     gguf_put_padding(&t->out);
 }
 
-static void show_progress(const tool *t, specdec__bytes name)
+static void show_progress(const tool *t, specdec_bytes name)
 {
     int percent = t->bytes_all ? (int)(t->bytes_done * 100 / t->bytes_all) : 100, i;
 
@@ -314,16 +334,16 @@ typedef struct worker {
 } worker;
 
 /* Whether one of so many floats is infinite, no number, or beyond the largest half float. */
-SPECDEC__VECTORISE static int beyond_half(const float *values, size_t count)
+VECTORISED static int beyond_half(const float *values, size_t count)
 {
     int32_t largest = 0;
     size_t i;
 
     for (i = 0; i < count; i++) { /* the bits of magnitudes are ordered as these are */
-        int32_t bits = (int32_t)(specdec__bits_from_float(values[i]) & 0x7FFFFFFFu);
+        int32_t bits = (int32_t)(program_float_bits(values[i]) & 0x7FFFFFFFu);
         largest = bits > largest ? bits : largest;
     }
-    return largest > (int32_t)specdec__bits_from_float(65504.0f);
+    return largest > (int32_t)program_float_bits(65504.0f);
 }
 
 /* Converts rows until none is left. */
@@ -335,11 +355,11 @@ static void *convert_rows(void *user)
     size_t row = (size_t)j->tensor.shape[0];
     uint64_t i;
 
-    while ((i = SPECDEC__ADD(&all->next, 1)) < all->end) {
-        specdec__quant_to_float(j->from, j->tensor.data + (size_t)i * j->from_row, row, w->floats);
-        if (j->to->number != SPECDEC__TYPE_F32 && beyond_half(w->floats, row))
-            SPECDEC__STORE(&all->bad, 1);
-        specdec__quant_from_float(j->to, w->floats, row, all->out + (size_t)(i - all->first) * j->to_row);
+    while ((i = __atomic_fetch_add(&all->next, 1, __ATOMIC_RELAXED)) < all->end) {
+        specdec_type_to_float(j->from.number, j->tensor.data + (size_t)i * j->from_row, row, w->floats, NULL);
+        if (j->to.bytes != 4 * j->to.block && beyond_half(w->floats, row)) /* F32 holds them all */
+            __atomic_store_n(&all->bad, 1, __ATOMIC_RELAXED);
+        specdec_type_from_float(j->to.number, w->floats, row, all->out + (size_t)(i - all->first) * j->to_row, NULL);
     }
     return NULL;
 }
@@ -391,7 +411,7 @@ static int write_tensor(tool *t, const job *j)
     unsigned char *out = t->chunk;
     size_t bytes = 0; /* in the other chunk, not yet written */
 
-    if (j->from == j->to) {
+    if (j->from.number == j->to.number) {
         put_mapped(t, j->tensor.data, j->size);
         t->bytes_done += j->size;
     } else {
@@ -433,12 +453,12 @@ static int write_all(tool *t)
    the model goes to standard output. */
 static int run(tool *t)
 {
-    double start = specdec__os_seconds();
+    double start = program_seconds();
 
     if (!plan(t) || !write_all(t))
         return 0;
     fprintf(t->out.output.standard ? stderr : stdout, "%s: %s, %llu tensors, %.1f MB of weights, %.1f s\n", t->given.output,
-            t->given.type->name, (unsigned long long)t->gguf.tensor_count, (double)t->bytes_all / 1e6, specdec__os_seconds() - start);
+            t->given.type->name, (unsigned long long)t->gguf.tensor_count, (double)t->bytes_all / 1e6, program_seconds() - start);
     return !program_flush();
 }
 
@@ -450,7 +470,6 @@ int main(int argc, char **argv)
     if (status != PROGRAM_GO_ON)
         return status;
     status = run(&t) ? PROGRAM_OK : PROGRAM_FAILED;
-    specdec__os_unmap(&t.file);
     free(t.jobs);
     free(t.floats);
     free(t.chunk);

@@ -39,7 +39,7 @@ static int read_options(options *o, int argc, char **argv)
 
 static int print_tokens(const specdec__vocab *v, const options *o, const char *text, size_t length)
 {
-    int flags = (o->no_bos ? 0 : SPECDEC__TOKENIZE_ADD_BOS) | (o->special ? SPECDEC__TOKENIZE_PARSE_SPECIAL : 0);
+    int flags = (o->no_bos ? 0 : SPECDEC_TOKENIZE_BEGIN) | (o->special ? SPECDEC_TOKENIZE_SPECIAL : 0);
     size_t capacity, scratch_size, count = 0, i;
     specdec_error error;
     int32_t *tokens;
