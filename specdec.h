@@ -70,6 +70,14 @@
 
 #ifndef SPECDEC__ISA
 
+/* Warnings that this file does not heed; all of them end with it. */
+#ifdef __clang__
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wunknown-warning-option" /* each of them came with some version */
+#pragma clang diagnostic ignored "-Wpadded"
+#pragma clang diagnostic ignored "-Wreserved-macro-identifier"
+#endif
+
 /* strict -std=c99 hides POSIX; these must come before the first system header. */
 #if defined(SPECDEC_IMPLEMENTATION) && !defined(_GNU_SOURCE) && !defined(_DEFAULT_SOURCE)
 #define _DEFAULT_SOURCE 1
@@ -106,6 +114,8 @@ extern "C" {
                        besides SPECDEC_IMPLEMENTATION: both compile side by side, each in some half of the time
    SPECDEC_WINDOWS_AVX on Windows gcc uses AVX, too. It is off there as it may crash, unless gcc was mended, as those of
                        Debian and MSYS2, or is given -Wa,-muse-unaligned-vector-move. clang needs no such word
+   SPECDEC_FILE        under which name this file includes itself. Only compilers without __FILE_NAME__ (gcc before 12, clang
+                       before 9) must be told, and only where it is not "specdec.h": #define SPECDEC_FILE "mine.h"
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
 #define SPECDEC_VERSION "0.2.0"
@@ -752,16 +762,51 @@ SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, sp
 
 #endif /* SPECDEC_H */
 
+#ifdef __clang__
+#pragma clang diagnostic pop
+#endif
+
 #ifdef SPECDEC_IMPLEMENTATION
 #ifndef SPECDEC_IMPLEMENTED
 #define SPECDEC_IMPLEMENTED
 
+/* Warnings that this file does not heed: they are in no usual set, but a project may have them. Names with two
+   underscores are ours alone; casts are those of C, as is NULL; floats are compared with zero on purpose. */
+#pragma GCC diagnostic push
 #ifdef SPECDEC_KERNELS
 #pragma GCC diagnostic ignored "-Wunused-function" /* all but kernels */
+#endif
+#pragma GCC diagnostic ignored "-Wfloat-equal"
+#pragma GCC diagnostic ignored "-Wdouble-promotion"
+#pragma GCC diagnostic ignored "-Wpadded"
+#ifdef __clang__
+#pragma clang diagnostic ignored "-Wunknown-warning-option"
+#pragma clang diagnostic ignored "-Wreserved-identifier"
+#pragma clang diagnostic ignored "-Wreserved-macro-identifier"
+#pragma clang diagnostic ignored "-Wused-but-marked-unused"
+#pragma clang diagnostic ignored "-Wconditional-uninitialized"
+#pragma clang diagnostic ignored "-Wc++98-compat-pedantic"
+#pragma clang diagnostic ignored "-Wunsafe-buffer-usage"
+#pragma clang diagnostic ignored "-Wswitch-default"
+#pragma clang diagnostic ignored "-Wdeclaration-after-statement"
+#else
+#pragma GCC diagnostic ignored "-Wduplicated-branches"
+#endif
+#ifdef __cplusplus
+#pragma GCC diagnostic ignored "-Wold-style-cast"
+#pragma GCC diagnostic ignored "-Wzero-as-null-pointer-constant"
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wuseless-cast"
+#endif
+#else
+#pragma GCC diagnostic ignored "-Wbad-function-cast"
 #endif
 
 /* No compiler may fuse a product with a sum of its own accord: that would change bits. */
 #if defined(__clang__)
+#if __clang_major__ >= 12 && defined(__x86_64__)
+#pragma float_control(push)
+#endif
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)
 /* Firmware in C unwinds no stack: what debuggers need goes where it is not loaded. gcc has no option for that in a file. */
@@ -774,12 +819,12 @@ __asm__(".cfi_sections .debug_frame");
 #endif
 
 /* The name under which this file includes itself, once per instruction set. */
-#ifndef SPECDEC_FILE
-#define SPECDEC_FILE "specdec.h"
-#endif
-
-#ifdef __cplusplus
-extern "C" {
+#ifdef SPECDEC_FILE
+#define SPECDEC__FILE SPECDEC_FILE
+#elif defined(__FILE_NAME__)
+#define SPECDEC__FILE __FILE_NAME__
+#else
+#define SPECDEC__FILE "specdec.h"
 #endif
 
 /* ======================================================================================================================
@@ -1188,12 +1233,15 @@ specdec__tell(const specdec_hooks *hooks, const char *format, ...)
  * ====================================================================================================================== */
 
 #ifdef SPECDEC_FREESTANDING
-#undef SPECDEC_NO_FILES
-#undef SPECDEC_NO_THREADS
-#undef SPECDEC_NO_CLOCK
+#ifndef SPECDEC_NO_FILES
 #define SPECDEC_NO_FILES
+#endif
+#ifndef SPECDEC_NO_THREADS
 #define SPECDEC_NO_THREADS
+#endif
+#ifndef SPECDEC_NO_CLOCK
 #define SPECDEC_NO_CLOCK
+#endif
 #endif
 
 #if defined(_WIN32)
@@ -1226,6 +1274,13 @@ specdec__tell(const specdec_hooks *hooks, const char *format, ...)
 #ifndef SPECDEC_NO_CLOCK
 #include <time.h>
 #endif
+#if defined(__aarch64__) && defined(__linux__) && !defined(SPECDEC_FREESTANDING)
+#include <sys/auxv.h>
+#endif
+#endif
+
+#ifdef __cplusplus
+extern "C" {
 #endif
 
 /* Atomics: the gcc/clang builtins, which C99 and C++11 share. */
@@ -1237,8 +1292,6 @@ specdec__tell(const specdec_hooks *hooks, const char *format, ...)
 /* --- processor and clock ------------------------------------------------------------------------------------------ */
 
 #if defined(__aarch64__) && defined(__linux__) && !defined(SPECDEC_FREESTANDING)
-#include <sys/auxv.h>
-
 /* What Linux tells about an aarch64 processor: the bits of word 0 or 1. Other systems tell nothing this way: 0. */
 static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 {
@@ -3744,7 +3797,7 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 #define SPECDEC__TARGET
 #define SPECDEC__LANES 1
 #define SPECDEC__WIDTH 4
-#include SPECDEC_FILE
+#include SPECDEC__FILE
 
 /* --- x86-64: what its instruction sets have in common ---------------------------------------------------------------- */
 
@@ -4037,7 +4090,7 @@ SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_sum_codes(const int8_t *co
 #define SPECDEC__TARGET SPECDEC__SSE41
 #define SPECDEC__LANES 4
 #define SPECDEC__WIDTH 2
-#include SPECDEC_FILE
+#include SPECDEC__FILE
 
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_get(const void *at) { return _mm_loadu_si128((const __m128i *)at); }
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_put_bytes(void *at, __m128i v) { _mm_storeu_si128((__m128i *)at, v); }
@@ -4374,7 +4427,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__av
 #define SPECDEC__TARGET SPECDEC__AVX2
 #define SPECDEC__LANES 16
 #define SPECDEC__WIDTH 1
-#include SPECDEC_FILE
+#include SPECDEC__FILE
 
 /* Weight codes are unpacked in registers, of 8 rows at a time, and multiplied by all columns. The type is a constant in all that
    follows: every type gets its own machine code. */
@@ -5987,7 +6040,7 @@ SPECDEC__AVX512_DOT(32m, SPECDEC__X86_PANEL_32M)
 #define SPECDEC__TARGET SPECDEC__AVX512
 #define SPECDEC__LANES 16
 #define SPECDEC__WIDTH 4
-#include SPECDEC_FILE
+#include SPECDEC__FILE
 #endif /* x86_64 */
 
 /* --- NEON, with and without dot products and matrix products ------------------------------------------------------ */
@@ -6171,7 +6224,7 @@ SPECDEC__INLINE void specdec__neon_store_f16(void *at, specdec__neon_v x)
 #define SPECDEC__TARGET
 #define SPECDEC__LANES 16
 #define SPECDEC__WIDTH 1
-#include SPECDEC_FILE
+#include SPECDEC__FILE
 
 /* Unpacking. Codes are signed; pair is the sum of a granule's codes. Layout of codes: (value/4, row, 4), or, zipped for
    matrix products, (value/8, row, 8). Plain NEON multiplies narrow codes (-32..32) in longer chains of 16-bit sums, so
@@ -8755,7 +8808,7 @@ static void specdec__text_merge(specdec__text_merger *m)
 {
     uint32_t at;
 
-    while (at = m->best[1], m->key[at] != SPECDEC__TEXT_NONE) {
+    for (at = m->best[1]; m->key[at] != SPECDEC__TEXT_NONE; at = m->best[1]) {
         size_t next = at + m->span[at], size = (size_t)m->span[at] + m->span[next];
 
         m->span[at] = m->span[at + size - 1] = (uint32_t)size;
@@ -16266,9 +16319,13 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
 #endif
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT DEFAULT
+#if __clang_major__ >= 12 && defined(__x86_64__)
+#pragma float_control(pop)
+#endif
 #elif defined(__GNUC__)
 #pragma GCC pop_options
 #endif
+#pragma GCC diagnostic pop
 #endif /* SPECDEC_IMPLEMENTED */
 #endif /* SPECDEC_IMPLEMENTATION */
 
