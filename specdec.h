@@ -608,7 +608,11 @@ extern "C" {
 #error "specdec.h needs gcc or clang (vector attributes, atomics)."
 #endif
 
+#ifdef __OPTIMIZE__
 #define SPECDEC__INLINE static inline __attribute__((always_inline, unused))
+#else /* a function each, that a debugger can enter, and small frames */
+#define SPECDEC__INLINE static inline __attribute__((unused))
+#endif
 #define SPECDEC__UNUSED __attribute__((unused))
 #define SPECDEC__COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define SPECDEC__STATIC_ASSERT(name, condition) typedef char specdec__static_assert_##name[(condition) ? 1 : -1] SPECDEC__UNUSED
