@@ -802,7 +802,8 @@ SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, sp
 #pragma GCC diagnostic ignored "-Wbad-function-cast"
 #endif
 
-/* No compiler may fuse a product with a sum of its own accord: that would change bits. */
+/* No compiler may fuse a product with a sum of its own accord: that would change bits. What was set before comes back at the
+   end; clang can remember it on x86 only. */
 #if defined(__clang__)
 #if __clang_major__ >= 12 && defined(__x86_64__)
 #pragma float_control(push)
@@ -859,8 +860,9 @@ __asm__(".cfi_sections .debug_frame");
 #error "specdec.h needs gcc or clang (vector attributes, atomics)."
 #endif
 
-/* Small functions of which many calls are hot. Built for size, the compiler may decide, but for those with a target. */
-#if defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD)
+/* Small functions of which many calls are hot. Built for size, the compiler may decide, but for those with a target; without
+   optimisation they are functions that a debugger can enter, with small frames. */
+#if !defined(__OPTIMIZE__) || (defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD))
 #define SPECDEC__INLINE static inline __attribute__((unused))
 #else
 #define SPECDEC__INLINE static inline __attribute__((always_inline, unused))
@@ -3808,10 +3810,11 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 #endif
 
-/* What functions for AVX2, AVX-VNNI (newer compilers) and AVX-512 are compiled for, and whether other files see their tables. */
+/* What functions for AVX2 and AVX-512 are compiled for, whether there is AVX-VNNI (with newer compilers, whose assemblers know
+   it), and whether other files see the tables. */
 #define SPECDEC__AVX2 __attribute__((target("avx2,fma,f16c")))
 #if (defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11)
-#define SPECDEC__AVXVNNI __attribute__((target("avx2,fma,f16c,avxvnni")))
+#define SPECDEC__AVXVNNI
 #endif
 #define SPECDEC__AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
 #if defined(SPECDEC_KERNELS) || defined(SPECDEC_KERNELS_APART)
@@ -4732,16 +4735,26 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned
         d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_halves(at + 2 * SPECDEC__ROWS));
 }
 
-/* The scales, or with which = 1 the minimums, of 8 rows of a granule. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int which, const unsigned char *tile, const int8_t *factors, const __m256 *d,
-                                                         const specdec__panel *panel, int granule, int half)
+/* 256 values of 8 rows of a tile, or what is left of them. */
+typedef struct specdec__avx2_rows {
+    const unsigned char *tile;
+    const int8_t *factors; /* see specdec__avx2_factors */
+    __m256 d[2];           /* see specdec__avx2_scales */
+    int half;              /* 0: the first 8 rows, 1: the others */
+} specdec__avx2_rows;
+
+/* The scales, or with which = 1 the minimums, of a granule. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int which, const specdec__avx2_rows *rows,
+                                                                 const specdec__panel *panel, int granule)
 {
+    const int8_t *factors = rows->factors + which * 256 + granule * 16 + rows->half * 8;
+
     if (specdec__x86_is_block_32(type))
-        return specdec__avx2_halves(tile + (size_t)granule * (size_t)specdec__x86_span(type) +
-                                    which * 2 * SPECDEC__ROWS + half * 16);
+        return specdec__avx2_halves(rows->tile + (size_t)granule * (size_t)specdec__x86_span(type) +
+                                    which * 2 * SPECDEC__ROWS + rows->half * 16);
     if (type == SPECDEC__TYPE_IQ2_XXS)
-        return _mm256_loadu_ps(panel->scale[granule] + half * 8);
-    return _mm256_mul_ps(d[which], specdec__avx2_from_bytes(factors + which * 256 + granule * 16 + half * 8));
+        return _mm256_loadu_ps(panel->scale[granule] + rows->half * 8);
+    return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
 }
 
 /* What makes a pair (see specdec__avx512_pair) of the sum of a granule's unsigned codes. */
@@ -4797,25 +4810,27 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack(int type, const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule, span = specdec__x86_span(type);
+    specdec__avx2_rows rows;
     int8_t room[512];
-    const int8_t *factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, tile, room, panel);
     __m256i u[8];
-    __m256 d[2];
-    int half, b, g, i;
+    int b, g, i, to;
 
-    for (half = 0; half < 2; half++) {
-        specdec__avx2_scales(type, tile, half, d);
+    rows.tile = tile;
+    rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, tile, room, panel);
+    for (rows.half = 0; rows.half < 2; rows.half++) {
+        to = rows.half * 8;
+        specdec__avx2_scales(type, tile, rows.half, rows.d);
         for (b = 0; b < blocks; b++) {
-            for (i = half * 64; i < span; i += 128)
+            for (i = rows.half * 64; i < span; i += 128)
                 _mm_prefetch((const char *)tile + b * span + SPECDEC__AHEAD + i, _MM_HINT_T0);
-            specdec__avx2_codes(type, tile, panel, b, half, u);
+            specdec__avx2_codes(type, tile, panel, b, rows.half, u);
             for (i = 0; i < 8; i++)
-                specdec__avx2_put_bytes(panel->u.codes + b * 512 + i * 64 + half * 32, u[i]);
+                specdec__avx2_put_bytes(panel->u.codes + b * 512 + i * 64 + to * 4, u[i]);
             for (g = b * per; g < (b + 1) * per; g++) {
-                specdec__avx2_put_bytes(panel->pair[g] + half * 8, specdec__avx2_pair(type, u + g % per * 4, granule / 4));
-                _mm256_storeu_ps(panel->scale[g] + half * 8, specdec__avx2_granule_scale(type, 0, tile, factors, d, panel, g, half));
+                specdec__avx2_put_bytes(panel->pair[g] + to, specdec__avx2_pair(type, u + g % per * 4, granule / 4));
+                _mm256_storeu_ps(panel->scale[g] + to, specdec__avx2_granule_scale(type, 0, &rows, panel, g));
                 if (specdec__x86_has_minimum(type))
-                    _mm256_storeu_ps(panel->minimum[g] + half * 8, specdec__avx2_granule_scale(type, 1, tile, factors, d, panel, g, half));
+                    _mm256_storeu_ps(panel->minimum[g] + to, specdec__avx2_granule_scale(type, 1, &rows, panel, g));
             }
         }
     }
@@ -5008,206 +5023,22 @@ SPECDEC__AVX2 static void specdec__avx2_unpack_grid(const specdec__quant_type *t
     specdec__avx2_panel_pairs(type->granule, blocks, panel);
 }
 
-#define SPECDEC__AVX2_FUSED(isa, target) \
-    /* acc (column) += a granule times 1 or 2 columns. */ \
-    target SPECDEC__INLINE void specdec__##isa##_fused_columns(int type, int columns, const __m256i *u, __m256i pair, __m256 scale, __m256 minimum, \
-                                                               const specdec__x86_x *x, int column, __m256 *acc) \
-    { \
-        const int granule = specdec__x86_granule(type), per = 32 / granule; \
-        __m256i sums[2]; \
-        int c; \
-        specdec__##isa##_sums(type, columns, granule / 4, u, x->codes + (size_t)column * 8, sums); \
-        SPECDEC__UNROLL \
-        for (c = 0; c < columns; c++) { \
-            sums[c] = _mm256_add_epi32(sums[c], _mm256_madd_epi16(pair, _mm256_set1_epi32(x->pairs[(column + c) * per]))); \
-            acc[c] = _mm256_fmadd_ps(_mm256_mul_ps(scale, _mm256_set1_ps(x->scales[column + c])), _mm256_cvtepi32_ps(sums[c]), acc[c]); \
-            if (specdec__x86_has_minimum(type)) \
-                acc[c] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x->totals[(column + c) * per]), acc[c]); \
-        } \
-    } \
-    /* A block times columns: 1 or 2, known to the compiler, to acc (column), or else count of them to sums (column, 16). */ \
-    target SPECDEC__INLINE void specdec__##isa##_fused_block(int type, const unsigned char *tile, const int8_t *factors, const __m256 *d, \
-                                                             const specdec__panel *panel, int block, int half, const specdec__columns *x, size_t at, \
-                                                             int columns, int count, __m256 *acc, float *sums) \
-    { \
-        const int granule = specdec__x86_granule(type), per = 32 / granule; \
-        __m256i u[8], pair; \
-        __m256 scale, minimum; \
-        specdec__x86_x from; \
-        int g, c, i; \
-        specdec__##isa##_codes(type, tile, panel, block, half, u); \
-        SPECDEC__UNROLL \
-        for (i = 0; i < 8; i++) \
-            SPECDEC__KEEP(u[i]); \
-        SPECDEC__UNROLL \
-        for (g = 0; g < per; g++) { \
-            from = specdec__x86_at(x, at, per, g); \
-            pair = specdec__##isa##_pair(type, u + g * 4, granule / 4); \
-            scale = specdec__avx2_granule_scale(type, 0, tile, factors, d, panel, block * per + g, half); \
-            minimum = specdec__x86_has_minimum(type) ? specdec__avx2_granule_scale(type, 1, tile, factors, d, panel, block * per + g, half) : scale; \
-            if (columns) \
-                specdec__##isa##_fused_columns(type, columns, u + g * 4, pair, scale, minimum, &from, 0, acc); \
-            else \
-                for (c = 0; c < count; c++) { \
-                    acc[0] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS); \
-                    specdec__##isa##_fused_columns(type, 1, u + g * 4, pair, scale, minimum, &from, c, acc); \
-                    _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[0]); \
-                } \
-        } \
-    } \
-    /* 256 values of a tile, from byte `from` on, or what is left of it: 8 rows, then the others. */ \
-    target SPECDEC__INLINE void specdec__##isa##_fused_run(int type, const specdec__tiles *tiles, int t, size_t from, size_t end, int blocks, \
-                                                           specdec__panel *panel, const specdec__columns *x, size_t at, int columns, int count, float *sums) \
-    { \
-        const int share = specdec__x86_span(type) / 2; \
-        const unsigned char *tile = tiles->tile[t] + from; \
-        int8_t room[512]; \
-        const int8_t *factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, tile, room, panel); \
-        int half, b, c; \
-        for (half = 0; half < 2; half++, sums += 8) { \
-            __m256 acc[2], d[2]; \
-            specdec__avx2_scales(type, tile, half, d); \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) \
-                acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS); \
-            for (b = 0; b < blocks; b++) { \
-                specdec__x86_prefetch(share, tiles->tile[t], from + (size_t)((half * blocks + b) * share), end, tiles->next[t]); \
-                specdec__##isa##_fused_block(type, tile, factors, d, panel, b, half, x, at + (size_t)b * (size_t)x->n, columns, count, acc, sums); \
-            } \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) \
-                _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[c]); \
-        } \
-    } \
-    /* 256 values of one tile, then of the other: more streams bring more bytes. */ \
-    target SPECDEC__INLINE void specdec__##isa##_fused(int type, const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
-                                                       int block, int column, int columns, int count, float *const *sums) \
-    { \
-        const size_t span = (size_t)specdec__x86_span(type); \
-        int from, run, t; \
-        for (from = 0; from < blocks; from += run) { \
-            const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column; \
-            run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from); \
-            for (t = 0; t < 2 && tiles->tile[t]; t++) { \
-                if (block + from == 0) \
-                    memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float)); \
-                specdec__##isa##_fused_run(type, tiles, t, (size_t)from * span, (size_t)blocks * span, run, panels, x, at, columns, count, sums[t]); \
-            } \
-        } \
-    } \
-    /* sums (column, 16) += a panel times 1 or 2 columns. */ \
-    target SPECDEC__INLINE void specdec__##isa##_dot_columns(int type, int columns, const specdec__panel *panel, int blocks, const specdec__columns *x, \
-                                                             size_t at, float *sums) \
-    { \
-        const int granule = specdec__x86_granule(type), per = 32 / granule, vectors = granule / 4; \
-        int half, k, c, i; \
-        for (half = 0; half < 16; half += 8) { \
-            __m256 acc[2]; \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) \
-                acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS + half); \
-            for (k = 0; k < blocks * per; k++) { \
-                const specdec__x86_x from = specdec__x86_at(x, at + (size_t)(k / per) * (size_t)x->n, per, k % per); \
-                __m256 scale = _mm256_loadu_ps(panel->scale[k] + half), minimum = scale; \
-                __m256i u[8]; \
-                SPECDEC__UNROLL \
-                for (i = 0; i < vectors; i++) \
-                    u[i] = specdec__##isa##_unpacked(type, specdec__avx2_get(panel->u.codes + (k * vectors + i) * 64 + half * 4)); \
-                if (specdec__x86_has_minimum(type)) \
-                    minimum = _mm256_loadu_ps(panel->minimum[k] + half); \
-                specdec__##isa##_fused_columns(type, columns, u, specdec__##isa##_unpacked_pair(type, specdec__avx2_get(panel->pair[k] + half)), \
-                                               scale, minimum, &from, 0, acc); \
-            } \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) \
-                _mm256_storeu_ps(sums + c * SPECDEC__ROWS + half, acc[c]); \
-        } \
-    }
-
-#define SPECDEC__AVX2_MULTIPLY(isa, target, number) \
-    target static void specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
-                                                          int block, int column, int count, float *const *sums) \
-    { \
-        switch (count) { \
-        case 1: specdec__##isa##_fused(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, 1, 1, sums); break; \
-        case 2: specdec__##isa##_fused(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, 2, 2, sums); break; \
-        default: specdec__##isa##_fused(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, 0, count, sums); break; \
-        } \
-    }
-
-#define SPECDEC__AVX2_DOT(isa, target, name, type) \
-    target static void specdec__##isa##_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, int count, \
-                                                   float *sums) \
-    { \
-        size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
-        for (; count >= 2; count -= 2, at += 2, sums += 2 * SPECDEC__ROWS) \
-            specdec__##isa##_dot_columns(type, 2, panel, blocks, x, at, sums); \
-        if (count) \
-            specdec__##isa##_dot_columns(type, 1, panel, blocks, x, at, sums); \
-    }
-
-#define SPECDEC__AVX2_MULTIPLIES(isa, target) \
-    SPECDEC__AVX2_FUSED(isa, target) \
-    SPECDEC__AVX2_MULTIPLY(isa, target, Q4_0) \
-    SPECDEC__AVX2_MULTIPLY(isa, target, Q8_0) \
-    SPECDEC__AVX2_MULTIPLY(isa, target, Q4_K) \
-    SPECDEC__AVX2_MULTIPLY(isa, target, Q6_K) \
-    SPECDEC__AVX2_DOT(isa, target, 16, SPECDEC__X86_PANEL_16) \
-    SPECDEC__AVX2_DOT(isa, target, 16_signed, SPECDEC__X86_PANEL_16_SIGNED) \
-    SPECDEC__AVX2_DOT(isa, target, 16m, SPECDEC__X86_PANEL_16M) \
-    SPECDEC__AVX2_DOT(isa, target, 32, SPECDEC__X86_PANEL_32) \
-    SPECDEC__AVX2_DOT(isa, target, 32m, SPECDEC__X86_PANEL_32M) \
-    SPECDEC__AVX2_DOT(isa, target, 32_signed, SPECDEC__X86_PANEL_32_SIGNED)
-
-/* What lies in a panel as it is multiplied. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_unpacked(int type, __m256i codes) { (void)type; return codes; }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_unpacked_pair(int type, __m256i pair) { (void)type; return pair; }
-
-SPECDEC__AVX2_MULTIPLIES(avx2, SPECDEC__AVX2)
-
+/* sum += four products of unsigned u and signed x in every 32-bit lane: AVX-VNNI's instruction, as no function for AVX2 may
+   call its intrinsic. */
 #ifdef SPECDEC__AVXVNNI
-SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_codes(int type, const unsigned char *tile, const specdec__panel *panel, int block, int half, __m256i u[8])
-{
-    int i;
+#define SPECDEC__AVX2_DPBUSD(sum, u, x) \
+    __asm__("%{vex%} vpdpbusd {%2, %1, %0|%0, %1, %2}" : "+x"(sum) : "x"(u), "x"(x))
+#else
+#define SPECDEC__AVX2_DPBUSD(sum, u, x) ((void)(u), (void)(x))
+#endif
 
-    specdec__avx2_codes(type, tile, panel, block, half, u);
-    SPECDEC__UNROLL
-    for (i = 0; i < 8; i++)
-        u[i] = specdec__avx2_is_signed(type) ? _mm256_xor_si256(u[i], _mm256_set1_epi8((char)-128)) : u[i];
-}
-
-SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_pair(int type, const __m256i *u, int count)
-{
-    __m256i sum = _mm256_setzero_si256(), rest = u[0];
-    int i;
-
-    SPECDEC__UNROLL
-    for (i = 1; i < count; i++)
-        if (specdec__avx2_is_signed(type))
-            sum = _mm256_dpbusd_avx_epi32(sum, u[i], _mm256_set1_epi8(1));
-        else
-            rest = _mm256_add_epi8(rest, u[i]);
-    return specdec__avx2_bias_pair(type, _mm256_dpbusd_avx_epi32(sum, rest, _mm256_set1_epi8(1)));
-}
-
-/* Signed codes of a panel plus 128, and what that adds to their pair. */
-SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_unpacked(int type, __m256i codes)
-{
-    return specdec__avx2_is_signed(type) ? _mm256_xor_si256(codes, _mm256_set1_epi8((char)-128)) : codes;
-}
-
-SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_unpacked_pair(int type, __m256i pair)
-{
-    return specdec__avx2_is_signed(type) ? _mm256_or_si256(pair, _mm256_set1_epi32(-128 * 65536)) : pair;
-}
-
-/* In two chains a column: half the wait for the last product. */
-SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_sums(int type, int columns, int vectors, const __m256i *u, const int32_t *x, __m256i *sums)
+/* The same with AVX-VNNI as specdec__avx2_sums, in two chains a column: half the wait for the last product. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_sums(int columns, int vectors, const __m256i *u, const int32_t *x,
+                                                           __m256i *sums)
 {
     __m256i odd[2];
     int i, c;
 
-    (void)type;
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++)
         sums[c] = odd[c] = _mm256_setzero_si256();
@@ -5215,15 +5046,230 @@ SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_sums(int type, int column
     for (i = 0; i < vectors; i += 2)
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++) {
-            sums[c] = _mm256_dpbusd_avx_epi32(sums[c], u[i], _mm256_set1_epi32(x[c * 8 + i]));
-            odd[c] = _mm256_dpbusd_avx_epi32(odd[c], u[i + 1], _mm256_set1_epi32(x[c * 8 + i + 1]));
+            SPECDEC__AVX2_DPBUSD(sums[c], u[i], _mm256_set1_epi32(x[c * 8 + i]));
+            SPECDEC__AVX2_DPBUSD(odd[c], u[i + 1], _mm256_set1_epi32(x[c * 8 + i + 1]));
         }
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++)
         sums[c] = _mm256_add_epi32(sums[c], odd[c]);
 }
 
-SPECDEC__AVX2_MULTIPLIES(avxvnni, SPECDEC__AVXVNNI)
+/* The pair of a granule of count vectors of unsigned codes, with AVX-VNNI. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_pair(int type, const __m256i *u, int count)
+{
+    __m256i sum = _mm256_setzero_si256(), rest = u[0];
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 1; i < count; i++)
+        if (specdec__avx2_is_signed(type))
+            SPECDEC__AVX2_DPBUSD(sum, u[i], _mm256_set1_epi8(1));
+        else
+            rest = _mm256_add_epi8(rest, u[i]);
+    SPECDEC__AVX2_DPBUSD(sum, rest, _mm256_set1_epi8(1));
+    return specdec__avx2_bias_pair(type, sum);
+}
+
+/* Signed codes become unsigned ones for AVX-VNNI: 128 is added. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_unsigned(int type, int vnni, __m256i codes)
+{
+    return vnni && specdec__avx2_is_signed(type) ? _mm256_xor_si256(codes, _mm256_set1_epi8((char)-128)) : codes;
+}
+
+/* acc (column) += a granule times 1 or 2 columns. vnni: with AVX-VNNI? A constant, here and below. */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_fused_columns(int type, int vnni, int columns, const __m256i *u, __m256i pair, __m256 scale, __m256 minimum,
+                            const specdec__x86_x *x, int column, __m256 *acc)
+{
+    const int granule = specdec__x86_granule(type), per = 32 / granule;
+    __m256i sums[2];
+    int c;
+
+    if (vnni)
+        specdec__avx2_vnni_sums(columns, granule / 4, u, x->codes + (size_t)column * 8, sums);
+    else
+        specdec__avx2_sums(type, columns, granule / 4, u, x->codes + (size_t)column * 8, sums);
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++) {
+        __m256 by = _mm256_mul_ps(scale, _mm256_set1_ps(x->scales[column + c]));
+
+        sums[c] = _mm256_add_epi32(sums[c], _mm256_madd_epi16(pair, _mm256_set1_epi32(x->pairs[(column + c) * per])));
+        acc[c] = _mm256_fmadd_ps(by, _mm256_cvtepi32_ps(sums[c]), acc[c]);
+        if (specdec__x86_has_minimum(type))
+            acc[c] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x->totals[(column + c) * per]), acc[c]);
+    }
+}
+
+/* A block times columns: 1 or 2, known to the compiler, to acc (column), or else count of them to sums (column, 16). */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, const specdec__panel *panel, int block,
+                          const specdec__columns *x, size_t at, int columns, int count, __m256 *acc, float *sums)
+{
+    const int granule = specdec__x86_granule(type), per = 32 / granule, half = rows->half;
+    __m256i u[8];
+    int g, c, i;
+
+    specdec__avx2_codes(type, rows->tile, panel, block, half, u);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        u[i] = specdec__avx2_unsigned(type, vnni, u[i]);
+        SPECDEC__KEEP(u[i]);
+    }
+    SPECDEC__UNROLL
+    for (g = 0; g < per; g++) {
+        const specdec__x86_x from = specdec__x86_at(x, at, per, g);
+        const __m256i *codes = u + g * 4;
+        __m256i pair = vnni ? specdec__avx2_vnni_pair(type, codes, granule / 4) : specdec__avx2_pair(type, codes, granule / 4);
+        __m256 scale = specdec__avx2_granule_scale(type, 0, rows, panel, block * per + g), minimum = scale;
+
+        if (specdec__x86_has_minimum(type))
+            minimum = specdec__avx2_granule_scale(type, 1, rows, panel, block * per + g);
+        if (columns)
+            specdec__avx2_fused_columns(type, vnni, columns, codes, pair, scale, minimum, &from, 0, acc);
+        else
+            for (c = 0; c < count; c++) {
+                acc[0] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS);
+                specdec__avx2_fused_columns(type, vnni, 1, codes, pair, scale, minimum, &from, c, acc);
+                _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[0]);
+            }
+    }
+}
+
+/* 256 values of a tile, from byte `from` on, or what is left of it: 8 rows, then the others. */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_fused_run(int type, int vnni, const specdec__tiles *tiles, int t, size_t from, size_t end, int blocks,
+                        specdec__panel *panel, const specdec__columns *x, size_t at, int columns, int count, float *sums)
+{
+    const int share = specdec__x86_span(type) / 2;
+    specdec__avx2_rows rows;
+    int8_t room[512];
+    int b, c;
+
+    rows.tile = tiles->tile[t] + from;
+    rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, rows.tile, room, panel);
+    for (rows.half = 0; rows.half < 2; rows.half++, sums += 8) {
+        __m256 acc[2];
+
+        specdec__avx2_scales(type, rows.tile, rows.half, rows.d);
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS);
+        for (b = 0; b < blocks; b++) {
+            specdec__x86_prefetch(share, tiles->tile[t], from + (size_t)((rows.half * blocks + b) * share), end, tiles->next[t]);
+            specdec__avx2_fused_block(type, vnni, &rows, panel, b, x, at + (size_t)b * (size_t)x->n, columns, count, acc, sums);
+        }
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[c]);
+    }
+}
+
+/* 256 values of one tile, then of the other: more streams bring more bytes. */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_fused(int type, int vnni, const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x,
+                    int block, int column, int columns, int count, float *const *sums)
+{
+    const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span;
+    int from, run, t;
+
+    for (from = 0; from < blocks; from += run) {
+        const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column;
+
+        run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+        for (t = 0; t < 2 && tiles->tile[t]; t++) {
+            if (block + from == 0)
+                memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+            specdec__avx2_fused_run(type, vnni, tiles, t, (size_t)from * span, end, run, panels, x, at, columns, count, sums[t]);
+        }
+    }
+}
+
+/* What multiply does (see specdec__multiply_function): one column and two have machine code of their own. */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_multiply(int type, int vnni, const specdec__tiles *tiles, int blocks, specdec__panel *panels,
+                       const specdec__columns *x, int block, int column, int count, float *const *sums)
+{
+    switch (count) {
+    case 1: specdec__avx2_fused(type, vnni, tiles, blocks, panels, x, block, column, 1, 1, sums); break;
+    case 2: specdec__avx2_fused(type, vnni, tiles, blocks, panels, x, block, column, 2, 2, sums); break;
+    default: specdec__avx2_fused(type, vnni, tiles, blocks, panels, x, block, column, 0, count, sums); break;
+    }
+}
+
+/* sums (column, 16) += a panel times 1 or 2 columns. */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_dot_columns(int type, int vnni, int columns, const specdec__panel *panel, int blocks, const specdec__columns *x,
+                          size_t at, float *sums)
+{
+    const int granule = specdec__x86_granule(type), per = 32 / granule, vectors = granule / 4;
+    int half, k, c, i;
+
+    for (half = 0; half < 16; half += 8) {
+        __m256 acc[2];
+
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS + half);
+        for (k = 0; k < blocks * per; k++) {
+            const specdec__x86_x from = specdec__x86_at(x, at + (size_t)(k / per) * (size_t)x->n, per, k % per);
+            __m256 scale = _mm256_loadu_ps(panel->scale[k] + half), minimum = scale;
+            __m256i u[8], pair = specdec__avx2_get(panel->pair[k] + half);
+
+            SPECDEC__UNROLL
+            for (i = 0; i < vectors; i++)
+                u[i] = specdec__avx2_unsigned(type, vnni, specdec__avx2_get(panel->u.codes + (k * vectors + i) * 64 + half * 4));
+            if (vnni && specdec__avx2_is_signed(type)) /* the pairs of signed codes have no bias */
+                pair = _mm256_or_si256(pair, _mm256_set1_epi32(-128 * 65536));
+            if (specdec__x86_has_minimum(type))
+                minimum = _mm256_loadu_ps(panel->minimum[k] + half);
+            specdec__avx2_fused_columns(type, vnni, columns, u, pair, scale, minimum, &from, 0, acc);
+        }
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            _mm256_storeu_ps(sums + c * SPECDEC__ROWS + half, acc[c]);
+    }
+}
+
+/* The same, two columns at a time. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot(int type, int vnni, const specdec__panel *panel, int blocks,
+                                                     const specdec__columns *x, size_t at, int count, float *sums)
+{
+    for (; count >= 2; count -= 2, at += 2, sums += 2 * SPECDEC__ROWS)
+        specdec__avx2_dot_columns(type, vnni, 2, panel, blocks, x, at, sums);
+    if (count)
+        specdec__avx2_dot_columns(type, vnni, 1, panel, blocks, x, at, sums);
+}
+
+/* Functions with these constants: what the tables of AVX2 and AVX-VNNI hold. */
+#define SPECDEC__AVX2_MULTIPLY(isa, vnni, number) \
+    SPECDEC__AVX2 static void \
+    specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
+                                       int block, int column, int count, float *const *sums) \
+    { \
+        specdec__avx2_multiply(SPECDEC__TYPE_##number, vnni, tiles, blocks, panels, x, block, column, count, sums); \
+    }
+#define SPECDEC__AVX2_DOT(isa, vnni, name, type) \
+    SPECDEC__AVX2 static void \
+    specdec__##isa##_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
+                                int count, float *sums) \
+    { \
+        specdec__avx2_dot(type, vnni, panel, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, sums); \
+    }
+#define SPECDEC__AVX2_MULTIPLIES(isa, vnni) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q8_0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_K) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q6_K) \
+    SPECDEC__AVX2_DOT(isa, vnni, 16, SPECDEC__X86_PANEL_16) \
+    SPECDEC__AVX2_DOT(isa, vnni, 16_signed, SPECDEC__X86_PANEL_16_SIGNED) \
+    SPECDEC__AVX2_DOT(isa, vnni, 16m, SPECDEC__X86_PANEL_16M) \
+    SPECDEC__AVX2_DOT(isa, vnni, 32, SPECDEC__X86_PANEL_32) \
+    SPECDEC__AVX2_DOT(isa, vnni, 32m, SPECDEC__X86_PANEL_32M) \
+    SPECDEC__AVX2_DOT(isa, vnni, 32_signed, SPECDEC__X86_PANEL_32_SIGNED)
+
+SPECDEC__AVX2_MULTIPLIES(avx2, 0)
+#ifdef SPECDEC__AVXVNNI
+SPECDEC__AVX2_MULTIPLIES(avxvnni, 1)
 #endif
 #endif /* x86_64 */
 
@@ -5625,29 +5671,34 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_points(__m512i magnitude
     return _mm512_shuffle_epi8(table, _mm512_or_si512(specdec__avx512_and(magnitudes, 3), specdec__avx512_and(signs, 4)));
 }
 
+/* The codes of a group of 32 values of IQ2_XXS. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_iq2_xxs(const unsigned char *group, int8_t *codes)
+{
+    const __m512i byte = _mm512_set1_epi32(255), nibble = _mm512_set1_epi32(15), bytes = _mm512_set1_epi16(255);
+    const __m512i index = specdec__avx512_load_bytes(group), word = specdec__avx512_load_bytes(group + 64);
+    const __m512i even = specdec__avx512_grid(_mm512_and_si512(index, bytes));
+    const __m512i odd = specdec__avx512_grid(_mm512_srli_epi16(index, 8)), signs = specdec__avx512_signs(word);
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        __m512i points = _mm512_srl_epi32(i / 2 % 2 ? odd : even, _mm_cvtsi32_si128(i / 4 * 16 + i % 2 * 8));
+        __m512i sign = _mm512_srl_epi32(signs, _mm_cvtsi32_si128(i * 4));
+
+        points = specdec__avx512_points(_mm512_and_si512(points, byte), _mm512_and_si512(sign, nibble));
+        _mm512_storeu_si512(codes + i * 64, points);
+    }
+}
+
 /* IQ2_XXS: too long a way to go for every pass, so its codes are stored. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_expand_iq2_xxs(const unsigned char *tile, specdec__panel *panel)
 {
-    const __m512i byte = _mm512_set1_epi32(255), nibble = _mm512_set1_epi32(15), bytes = _mm512_set1_epi16(255);
-    const __m512 d = specdec__avx512_halves(tile);
-    int g, i;
+    const unsigned char *groups = tile + SPECDEC__TILE_AT(iq2_xxs, groups);
+    int g;
 
     for (g = 0; g < 8; g++) {
-        const unsigned char *group = tile + SPECDEC__TILE_AT(iq2_xxs, groups) + g * 128;
-        __m512i index = specdec__avx512_load_bytes(group), word = specdec__avx512_load_bytes(group + 64);
-        __m512i even = specdec__avx512_grid(_mm512_and_si512(index, bytes)), odd = specdec__avx512_grid(_mm512_srli_epi16(index, 8));
-        __m512i signs = specdec__avx512_signs(word), scale;
-
-        SPECDEC__UNROLL
-        for (i = 0; i < 8; i++) {
-            __m512i points = _mm512_srl_epi32(i / 2 % 2 ? odd : even, _mm_cvtsi32_si128(i / 4 * 16 + i % 2 * 8));
-            __m512i sign = _mm512_srl_epi32(signs, _mm_cvtsi32_si128(i * 4));
-
-            points = specdec__avx512_points(_mm512_and_si512(points, byte), _mm512_and_si512(sign, nibble));
-            _mm512_storeu_si512(panel->u.codes + (size_t)g * 512 + i * 64, points);
-        }
-        scale = _mm512_or_si512(_mm512_slli_epi32(_mm512_srli_epi32(word, 28), 1), _mm512_set1_epi32(1));
-        _mm512_storeu_ps(panel->scale[g], _mm512_mul_ps(d, _mm512_mul_ps(_mm512_set1_ps(0.125f), _mm512_cvtepi32_ps(scale))));
+        specdec__avx512_put_iq2_xxs(groups + g * 128, panel->u.codes + g * 512);
+        specdec__avx2_scale_odd(tile, groups + g * 128 + 64, 28, 0.125f, panel->scale[g]);
     }
 }
 
