@@ -1,6 +1,6 @@
 /* talk - a conversation whose temperature changes while it runs, and that says why each answer ended.
 
-   talk MODEL.gguf [DRAFT.gguf]
+   talk MODEL.gguf [DRAFT.gguf [CHAT-FORMAT]]
    A line is a question; "/temp 0.8", "/seed 7" and "/limit 50" change settings, "/forget" begins anew. */
 #include "specdec.h"
 #include <stdio.h>
@@ -58,9 +58,10 @@ int main(int argc, char **argv)
     char line[4096];
 
     if (argc < 2)
-        return fprintf(stderr, "usage: talk MODEL.gguf [DRAFT.gguf]\n"), 2;
+        return fprintf(stderr, "usage: talk MODEL.gguf [DRAFT.gguf [CHAT-FORMAT]]\n"), 2;
     config.target.path = argv[1];
     config.draft.path = argc > 2 ? argv[2] : NULL;
+    config.chat_format = argc > 3 ? argv[3] : NULL; /* as the model says */
     config.settings.stop[0] = "\nUser:"; /* should the model begin to ask itself */
     if (specdec_memory_needed(&config, &bytes, &error) || specdec_init(&engine, &config, malloc(bytes), bytes, &error))
         return failed(error.text);
