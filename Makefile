@@ -34,7 +34,7 @@ help:
 # side by side. A source that names SPECDEC_IMPLEMENTATION has it inside; functions that it does not use are left out.
 ALONE = $(patsubst %.c,$(BUILD)/%$(EXE),$(notdir $(shell grep -l SPECDEC_IMPLEMENTATION examples/*.c tools/*.c tests/test_*.c)))
 SHARING = $(filter-out $(ALONE),$(PROGRAMS:%=$(BUILD)/%) $(TESTS))
-LINK = $(COMPILE) -o $@ $< $(OBJECTS) $(LDFLAGS)
+LINK = $(COMPILE) -o $@ $< $(OBJECTS) $(LDFLAGS) -lm
 
 $(BUILD):
 	@mkdir -p $@

@@ -473,6 +473,11 @@ SPECDEC_DEF specdec_result specdec_tokenize(const specdec_model *model, const ch
 SPECDEC_DEF specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size, size_t *length,
                                               specdec_error *error);
 
+/* The text of several, as an engine hands it out at the beginning of a text; control tokens with SPECDEC_TOKENIZE_SPECIAL.
+   *length is how many bytes; when size is too small (BUFFER), how many there must be room for. */
+SPECDEC_DEF specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tokens, int count, int flags, char *bytes,
+                                              size_t size, size_t *length, specdec_error *error);
+
 /* ---- Sampling on arrays: from a row of logits to tokens. --------------------------------------------------------- */
 
 /* What may be sampled at one position. */
@@ -627,6 +632,11 @@ SPECDEC_DEF specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted,
                                    const int32_t *tokens, specdec_verify_node verify, void *user_data,
                                    specdec_error *error);
 
+/* The tree that the draft model fills from now on, at every step: one that was measured (specdec-tune), of at most
+   config.tree_size nodes and config.tree_depth levels; one node: plain decoding. The tree is copied. Only with
+   SPECDEC_DRAFT_MODEL and static policy. Errors: ARGUMENT. */
+SPECDEC_DEF specdec_result specdec_set_tree(specdec *engine, const specdec_tree *tree);
+
 /* ---- Files and types: what GGUF files hold, and number formats, without an engine. --------------------------------------- */
 
 /* Bytes inside somebody else's memory. A string of a file is not terminated and need not be UTF-8. */
@@ -742,7 +752,7 @@ SPECDEC_DEF int specdec_processors(void);
 
 /* What is known of a prepared model. */
 typedef struct specdec_model_info {
-    const char *architecture, *chat_format; /* chat_format is NULL when none was recognised */
+    const char *architecture, *chat_format; /* NULL where they are not known, or only the vocabulary was prepared */
     const char *tokenizer, *words;          /* "SPM"; or "byte-level BPE" and its pre-tokenizer's name */
     int has_template;                       /* it brings a chat template, recognised or not */
     int context, vocabulary, layers, embedding, feed_forward; /* context: tokens that it was trained for */
@@ -16087,6 +16097,74 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
     return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
+/* Room that specdec_detokenize asks for: all tokens, and what the last of them may leave unfinished. */
+static specdec_result specdec__detokenize_room(const specdec_model *model, const int32_t *tokens, int count, int special,
+                                               size_t *room, specdec_error *error)
+{
+    size_t more;
+    int i;
+
+    for (*room = 3, i = 0; i < count; i++) {
+        specdec_result result = specdec__token_bytes(&model->vocab, tokens[i], special, NULL, 0, &more, error);
+
+        if (result && result != SPECDEC_ERROR_BUFFER)
+            return result;
+        *room = specdec__size_add(*room, more);
+    }
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tokens, int count, int flags, char *bytes, size_t size,
+                                  size_t *length, specdec_error *error)
+{
+    const int special = (flags & SPECDEC_TOKENIZE_SPECIAL) != 0;
+    unsigned char *out = (unsigned char *)bytes;
+    specdec__text_stream stream;
+    specdec_result result;
+    size_t room, more, at = 0;
+    int i;
+
+    if (!model || !length || (count > 0 && !tokens) || (size && !bytes))
+        return specdec__is_missing("an argument", error);
+    result = specdec__detokenize_room(model, tokens, count, special, &room, error);
+    *length = result ? 0 : room;
+    if (result)
+        return result;
+    if (room > size)
+        return specdec__fail(error, SPECDEC_ERROR_BUFFER, "%zu bytes are needed, there is room for %zu", room, size);
+    specdec__text_stream_begin(&stream, &model->vocab, -1, special);
+    for (i = 0; i < count; i++) {
+        result = specdec__text_stream_push(&stream, &model->vocab, tokens[i], out + at, size - at, &more, error);
+        if (result)
+            return result;
+        at += more;
+    }
+    *length = at + specdec__text_stream_end(&stream, out + at);
+    return SPECDEC_OK;
+}
+
+/* --- a tree of the caller's ------------------------------------------------------------------------------------------ */
+
+specdec_result specdec_set_tree(specdec *e, const specdec_tree *tree)
+{
+    specdec_result result;
+
+    if (!e || !tree)
+        return specdec__lacks(e);
+    if (e->config.drafting != SPECDEC_DRAFT_MODEL || !e->drafter_count || e->drafters[0].proposal.grows)
+        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "a tree is set for static SPECDEC_DRAFT_MODEL only");
+    result = specdec_tree_check(tree, &e->error);
+    if (result)
+        return result;
+    if (tree->n > e->config.tree_size || specdec_tree_depth(tree, NULL) > e->config.tree_depth)
+        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "a tree of %d nodes and %d levels; the engine takes %d and %d",
+                             tree->n, specdec_tree_depth(tree, NULL), e->config.tree_size, e->config.tree_depth);
+    memcpy(e->shape.parents, tree->parents, (size_t)tree->n * sizeof *tree->parents);
+    memcpy(e->shape.ranks, tree->ranks, (size_t)tree->n * sizeof *tree->ranks);
+    e->shape.n = tree->n;
+    return SPECDEC_OK;
+}
+
 /* --- files and types ------------------------------------------------------------------------------------------------- */
 
 specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t size, specdec_error *error)
@@ -16095,7 +16173,7 @@ specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t si
     specdec_result result;
 
     if (!gguf || !data)
-        return specdec__is_missing(gguf ? "data" : "gguf", error);
+        return specdec__is_missing("an argument", error);
     file.data = (const unsigned char *)data;
     file.size = size;
     result = specdec__gguf_open(gguf, file, error);
@@ -16213,14 +16291,14 @@ specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *ke
                                         specdec_error *error)
 {
     if (!gguf || !key || !out)
-        return specdec__is_missing(!gguf ? "gguf" : !key ? "key" : "out", error);
+        return specdec__is_missing("an argument", error);
     return specdec__gguf_get_integer(gguf, key, low, high, out, error);
 }
 
 specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error *error)
 {
     if (!gguf || !key || !out)
-        return specdec__is_missing(!gguf ? "gguf" : !key ? "key" : "out", error);
+        return specdec__is_missing("an argument", error);
     return specdec__gguf_get_float(gguf, key, out, error);
 }
 
@@ -16230,7 +16308,7 @@ specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key
     specdec_result result;
 
     if (!gguf || !key || !out)
-        return specdec__is_missing(!gguf ? "gguf" : !key ? "key" : "out", error);
+        return specdec__is_missing("an argument", error);
     result = specdec__gguf_get_string(gguf, key, &found, error);
     *out = result || !found.data ? *out : found;
     return result;
@@ -16245,7 +16323,7 @@ static int specdec__type_show(const specdec__quant_type *known, specdec_type *ty
     type->name = known->name;
     type->block = known->block;
     type->bytes = known->bytes;
-    type->writable = specdec__quant_encoder_of(known) || !known->granule;
+    type->writable = !known->granule || specdec__quant_encoder_of(known);
     return 1;
 }
 
@@ -16291,7 +16369,7 @@ specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *byte
     size_t size;
 
     if (!bytes)
-        return specdec__is_missing("bytes", error);
+        return specdec__is_missing("an argument", error);
     if (!specdec__type_of(number, values, &size, error))
         return SPECDEC_ERROR_ARGUMENT;
     *bytes = size;
@@ -16304,7 +16382,7 @@ specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t v
     const specdec__quant_type *type = specdec__type_of(number, values, &size, error);
 
     if (!type || (values && (!data || !out)))
-        return type ? specdec__is_missing(data ? "out" : "data", error) : SPECDEC_ERROR_ARGUMENT;
+        return type ? specdec__is_missing("an argument", error) : SPECDEC_ERROR_ARGUMENT;
     specdec__quant_to_float(type, data, values, out);
     return SPECDEC_OK;
 }
@@ -16316,7 +16394,7 @@ specdec_result specdec_type_from_float(uint32_t number, const float *values, siz
     specdec_type about;
 
     if (!specdec__type_show(type, &about) || (count && (!values || !out)))
-        return type ? specdec__is_missing(values ? "out" : "values", error) : SPECDEC_ERROR_ARGUMENT;
+        return type ? specdec__is_missing("an argument", error) : SPECDEC_ERROR_ARGUMENT;
     if (!about.writable)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s is only read", about.name);
     specdec__quant_from_float(type, values, count, out);
@@ -16337,20 +16415,20 @@ int specdec_processors(void) { return specdec__os_processors(); }
 
 specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info)
 {
-    const specdec__model *m = model;
+    const specdec_model *m = model;
     const specdec__chat_format *chat;
 
     if (!m || !info)
         return SPECDEC_ERROR_ARGUMENT;
     memset(info, 0, sizeof *info);
     chat = m->chat_template.data ? specdec__chat_find((const char *)m->chat_template.data, m->chat_template.size) : NULL;
-    info->architecture = m->architecture->name;
+    info->architecture = m->architecture ? m->architecture->name : NULL;
     info->chat_format = chat ? chat->name : NULL;
     info->has_template = m->chat_template.data != NULL;
     info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM ? "SPM" : "byte-level BPE";
     info->words = m->vocab.words ? m->vocab.words->name : NULL;
     info->context = m->context;
-    info->vocabulary = m->vocab_size;
+    info->vocabulary = m->vocab_size ? m->vocab_size : (int)m->vocab.count; /* the latter without weights */
     info->layers = m->layers;
     info->embedding = m->embedding;
     info->feed_forward = m->feed_forward;

@@ -316,6 +316,12 @@ done
 "$B/specdec-logits" -m $TARGET --tokens "$list" -o - > "$T/other.f32"
 check "logits on standard output" same "$T/one.f32" "$T/other.f32"
 
+# --- the public part is enough
+run grep -l -e specdec__ -e SPECDEC__ tools/*.c tools/*.h examples/*.c
+check "no program calls a private function: $(tr '\n' ' ' < "$T/out")" [ $status -eq 1 ]
+run grep -l SPECDEC_IMPLEMENTATION tools/*.c tools/*.h
+check "no tool has the implementation inside: $(tr '\n' ' ' < "$T/out")" [ $status -eq 1 ]
+
 # --- the sections of specdec.h
 run sh tools/check-sections.sh specdec.h
 check "every section of specdec.h calls only those that its banner names" [ $status -eq 0 ]
