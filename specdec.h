@@ -1848,6 +1848,7 @@ SPECDEC__INLINE uint16_t specdec__f16_from_float(float value)
     return (uint16_t)(sign | half);
 }
 
+/* bfloat16 to float: exact. */
 SPECDEC__INLINE float specdec__float_from_bf16(uint16_t brain)
 {
     return specdec__float_from_bits((uint32_t)brain << 16);
@@ -1863,6 +1864,7 @@ SPECDEC__INLINE uint16_t specdec__bf16_from_float(float value)
     return (uint16_t)((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
+/* The half float at an address. */
 SPECDEC__INLINE float specdec__load_f16(const void *at) { return specdec__float_from_f16(specdec__load_u16(at)); }
 
 /* Blocks as they stand in files, little-endian; d and dmin are half floats. A tile has the same parts, 16 times as long. */
@@ -2435,13 +2437,16 @@ SPECDEC__INLINE double specdec__quant_nearest(double value, double low, double h
     return (value + 6755399441055744.0) - 6755399441055744.0;
 }
 
+/* The same as an int. */
 SPECDEC__INLINE int specdec__quant_round(double value, int low, int high)
 {
     return (int)specdec__quant_nearest(value, (double)low, (double)high);
 }
 
+/* 1 / value, and 0 of 0. */
 SPECDEC__INLINE double specdec__quant_inverse(double value) { return value != 0 ? 1 / value : 0; }
 
+/* The same value twice. */
 SPECDEC__INLINE specdec__pair specdec__quant_both(double value)
 {
     specdec__pair pair = {value, value};
@@ -2521,6 +2526,7 @@ SPECDEC__INLINE float specdec__quant_peak(int count, const float *values)
     return high == -low ? values[i] : high;
 }
 
+/* Q8_0: the scale is the largest magnitude over 127. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q8_0(const float *values, unsigned char *block)
 {
     specdec__block_q8_0 *to = (specdec__block_q8_0 *)(void *)block;
@@ -2630,6 +2636,7 @@ SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *v
     return (float)scale;
 }
 
+/* Q4_0: the best scale of those tried. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q4_0(const float *values, unsigned char *block)
 {
     specdec__block_q4_0 *to = (specdec__block_q4_0 *)(void *)block;
@@ -2664,6 +2671,7 @@ SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
                                     specdec__quant_peak(16, values));
 }
 
+/* Q6_K: the best scale of every group, then the largest of them over 128 as the scale of the block. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const float *values, unsigned char *block)
 {
     specdec__block_q6_k *to = (specdec__block_q6_k *)(void *)block;
@@ -2758,6 +2766,7 @@ static void specdec__quant_pack_scales_k(const int *scales, const int *minimums,
     }
 }
 
+/* Q4_K: the best scale and minimum of every group, rounded to 6 bits. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const float *values, unsigned char *block)
 {
     specdec__block_q4_k *to = (specdec__block_q4_k *)(void *)block;
@@ -2907,6 +2916,7 @@ SPECDEC__INLINE uint32_t specdec__quant_gather_bits(uint32_t word)
     return (word | word >> 12) & 0xFFu;
 }
 
+/* The low eight bits of a word to bits 0, 4, 8 .. 28. */
 SPECDEC__INLINE uint32_t specdec__quant_scatter_bits(uint32_t byte)
 {
     byte = (byte | byte << 12) & 0x000F000Fu;
@@ -2922,6 +2932,7 @@ SPECDEC__INLINE uint32_t specdec__quant_transpose_bits(uint32_t word)
            specdec__quant_gather_bits(word >> 2) << 16 | specdec__quant_gather_bits(word >> 3) << 24;
 }
 
+/* The inverse of specdec__quant_transpose_bits. */
 SPECDEC__INLINE uint32_t specdec__quant_transpose_bits_back(uint32_t word)
 {
     return specdec__quant_scatter_bits(word & 255) | specdec__quant_scatter_bits(word >> 8 & 255) << 1 |
@@ -2951,6 +2962,7 @@ SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, co
         }
 }
 
+/* Four words at any address. */
 SPECDEC__INLINE specdec__words specdec__quant_load_words(const unsigned char *at)
 {
     specdec__words words;
@@ -2959,6 +2971,7 @@ SPECDEC__INLINE specdec__words specdec__quant_load_words(const unsigned char *at
     return words;
 }
 
+/* Four words to any address. */
 SPECDEC__INLINE void specdec__quant_store_words(unsigned char *at, specdec__words words)
 {
     memcpy(at, &words, sizeof words);
@@ -3057,6 +3070,7 @@ static SPECDEC__UNUSED void specdec__quant_deinterleave_block(const specdec__qua
 /* a*b + c rounded once, on every machine. Without fused hardware: the exact product in double, the sum rounded to odd
    (Boldo and Melquiond 2008), then to float. */
 #if defined(__FP_FAST_FMAF) || defined(__aarch64__) || defined(__FMA__)
+/* With fused hardware. */
 SPECDEC__INLINE float specdec__fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #else
 static SPECDEC__UNUSED __attribute__((noinline)) float specdec__fma(float a, float b, float c)
@@ -3392,6 +3406,7 @@ static void specdec__unpack_codes(const specdec__quant_type *type, const unsigne
         }
 }
 
+/* Adds a panel of codes times count columns to sums (column, 16): the oracle for all other dots. */
 SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column,
                                          int count, float *sums, int granule, int has_minimum)
 {
@@ -3434,6 +3449,7 @@ SPECDEC__DOTS(scalar, )
 /* Float lanes in plain C: one. */
 typedef float specdec__scalar_v;
 
+/* The operations: SPECDEC__LANE_OPERATIONS says what each computes. */
 SPECDEC__INLINE float specdec__scalar_load(const float *at) { return *at; }
 SPECDEC__INLINE void specdec__scalar_store(float *at, float a) { *at = a; }
 SPECDEC__INLINE float specdec__scalar_set(float a) { return a; }
@@ -3456,6 +3472,7 @@ SPECDEC__INLINE int32_t specdec__scalar_first_bits(float a) { return (int32_t)sp
 SPECDEC__INLINE float specdec__scalar_load_bf16(const void *at) { return specdec__float_from_bf16(specdec__load_u16(at)); }
 SPECDEC__INLINE float specdec__scalar_load_f16(const void *at) { return specdec__load_f16(at); }
 SPECDEC__INLINE void specdec__scalar_store_f16(void *at, float a) { specdec__store_u16(at, specdec__f16_from_float(a)); }
+/* The canonical tree: lanes i and i + 8, then i + 4, i + 2, i + 1. */
 SPECDEC__INLINE float specdec__scalar_sum(const float *parts)
 {
     float lane[8];
@@ -3468,6 +3485,7 @@ SPECDEC__INLINE float specdec__scalar_sum(const float *parts)
             lane[i] += lane[i + step];
     return lane[0];
 }
+/* The largest of 16 lanes. */
 SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
 {
     float lane[8];
@@ -3480,6 +3498,7 @@ SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
             lane[i] = specdec__scalar_max(lane[i], lane[i + step]);
     return lane[0];
 }
+/* The sum of 16 codes. */
 SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 {
     int32_t sum = 0;
@@ -3534,6 +3553,7 @@ enum {
 #define SPECDEC__X86_GRANULE(number, name, block, bytes, granule, ...) case number: return granule;
 #define SPECDEC__X86_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) case number: return minimum;
 
+/* Does a type have minimums besides scales? */
 SPECDEC__INLINE int specdec__x86_has_minimum(int type)
 {
     switch (type) {
@@ -3555,6 +3575,7 @@ SPECDEC__INLINE int specdec__x86_bits(int type)
 
 /* What is added to a code to make it unsigned, and the highest unsigned code. */
 SPECDEC__INLINE int specdec__x86_bias(int type) { return specdec__x86_has_minimum(type) ? 0 : 1 << (specdec__x86_bits(type) - 1); }
+/* The highest unsigned code. */
 SPECDEC__INLINE int specdec__x86_limit(int type) { return (1 << specdec__x86_bits(type)) - 1; }
 
 /* Bytes of a tile of one block of 32 values, or an eighth of one of 256. */
@@ -3652,6 +3673,7 @@ typedef struct specdec__x86_x {
     const float *scales, *totals;
 } specdec__x86_x;
 
+/* Where half `half` of the block at `at` begins; per: granules of a block. */
 SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t at, int per, int half)
 {
     specdec__x86_x from;
@@ -3673,6 +3695,7 @@ SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t
 /* Four float lanes. */
 typedef __m128 specdec__sse41_v;
 
+/* The operations: SPECDEC__LANE_OPERATIONS says what each computes. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_set(float a) { return _mm_set1_ps(a); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_add(__m128 a, __m128 b) { return _mm_add_ps(a, b); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_sub(__m128 a, __m128 b) { return _mm_sub_ps(a, b); }
@@ -3724,6 +3747,7 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_madd(__m128 a, __m128 b, __
         return specdec__sse41_fma_odd(a, b, c);
     return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
 }
+/* More operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load(const float *at) { return _mm_loadu_ps(at); }
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store(float *at, __m128 a) { _mm_storeu_ps(at, a); }
 SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(__m128 a) { return _mm_cvtsi128_si32(_mm_castps_si128(a)); }
@@ -3790,6 +3814,7 @@ SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_sum_codes(const int8_t *co
 #define SPECDEC__WIDTH 2
 #include SPECDEC_FILE
 
+/* Loads, stores and masks 16 bytes. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_get(const void *at) { return _mm_loadu_si128((const __m128i *)at); }
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_put_bytes(void *at, __m128i v) { _mm_storeu_si128((__m128i *)at, v); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_and(__m128i a, int mask) { return _mm_and_si128(a, _mm_set1_epi8((char)mask)); }
@@ -3798,6 +3823,7 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_and(__m128i a, int mask) {
    4-bit codes, 2 of 6-bit codes, 1 of 8-bit codes: all below 2^15, so nothing ever saturates. */
 enum { SPECDEC__SSE41_4BIT, SPECDEC__SSE41_6BIT, SPECDEC__SSE41_SIGNED };
 
+/* Products of codes w and activations x, added up in twos to 16-bit lanes. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_product(int mode, __m128i w, __m128i x)
 {
     return mode == SPECDEC__SSE41_SIGNED ? _mm_maddubs_epi16(_mm_abs_epi8(w), _mm_sign_epi8(x, w)) : _mm_maddubs_epi16(w, x);
@@ -3840,6 +3866,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scale_bytes(const unsigned ch
     }
 }
 
+/* Scales and codes + 8 of blocks of Q4_0 to a panel. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_0(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b;
@@ -3850,6 +3877,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_0(const unsigned cha
     }
 }
 
+/* Scales and codes of blocks of Q8_0 to a panel. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned char *tile, int blocks, specdec__panel *panel)
 {
     int b, i;
@@ -3864,6 +3892,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned cha
     }
 }
 
+/* Scales, minimums and codes of a block of Q4_K to a panel. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales), *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
@@ -3885,6 +3914,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned cha
         specdec__sse41_nibbles(tile + SPECDEC__TILE_AT(q4_k, nibbles) + i * 512, 8, panel->u.codes + i * 1024);
 }
 
+/* Scales and codes + 32 of a block of Q6_K to a panel. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles), *high = tile + SPECDEC__TILE_AT(q6_k, crumbs);
@@ -4000,6 +4030,7 @@ specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, 
     }
 }
 
+/* A panel times count columns, two at a time. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, int has_minimum, const specdec__panel *panel, int blocks,
                                                        const specdec__columns *x, size_t at, int count, float *sums)
 {
@@ -4068,6 +4099,7 @@ SPECDEC__AVX2_LANES(madd, (specdec__avx2_v x, specdec__avx2_v y, specdec__avx2_v
 SPECDEC__AVX2_LANES(load_f16, (const void *at), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at)),
                     _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at + 1)))
 
+/* a * 2^n in eight lanes, where shifter is n + 1.5 * 2^23. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_scale2_half(__m256 a, __m256 shifter)
 {
     return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_castps_si256(shifter), 23)));
@@ -4089,6 +4121,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store(float *at, specdec__avx2_
     _mm256_storeu_ps(at, x.a);
     _mm256_storeu_ps(at + 8, x.b);
 }
+/* The low byte of each of 16 lanes. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_bytes(int8_t *at, specdec__avx2_v x)
 {
     const __m256i byte = _mm256_set1_epi32(255);
@@ -4097,6 +4130,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_bytes(int8_t *at, spe
     words = _mm256_permute4x64_epi64(words, 0xD8);
     _mm_storeu_si128((__m128i *)(void *)at, _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
+/* The canonical sum of 16 lanes. */
 SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(const specdec__avx2_v *parts)
 {
     const specdec__avx2_v x = parts[0];
@@ -4105,6 +4139,7 @@ SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(const specdec__avx2_v *par
     c = _mm_add_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
+/* The largest of 16 lanes. */
 SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(const specdec__avx2_v *parts)
 {
     const specdec__avx2_v x = parts[0];
@@ -4113,8 +4148,11 @@ SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(const specdec__avx2_v 
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
+/* The sum of 16 codes. */
 SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_sum_codes(const int8_t *codes) { return specdec__sse41_sum_codes(codes); }
+/* The bits of lane 0. */
 SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_first_bits(specdec__avx2_v x) { return _mm_cvtsi128_si32(_mm_castps_si128(_mm256_castps256_ps128(x.a))); }
+/* 16 lanes as half floats. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__avx2_v x)
 {
     _mm_storeu_si128((__m128i *)at, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -4130,10 +4168,12 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__av
 /* Weight codes are unpacked in registers, of 8 rows at a time, and multiplied by all columns. The type is a constant in all that
    follows: every type gets its own machine code. */
 
+/* Loads, stores and masks 32 bytes. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_get(const void *at) { return _mm256_loadu_si256((const __m256i *)at); }
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_bytes(void *at, __m256i v) { _mm256_storeu_si256((__m256i *)at, v); }
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_and(__m256i a, int mask) { return _mm256_and_si256(a, _mm256_set1_epi8((char)mask)); }
 
+/* Eight half floats to floats. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at)); }
 
 /* Types whose codes are 8 bits, signed. */
@@ -4226,6 +4266,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_6(const unsigned char *lo
     }
 }
 
+/* Eighths of Q6_K: four bits and two bits make a code. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char *at, int eighth, __m256i u[8])
 {
     const unsigned char *low = at + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
@@ -4289,6 +4330,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q2_k(const unsigned cha
     }
 }
 
+/* Factors of Q4_K and Q5_K: 6 bits each, of scales and of minimums. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_k(const unsigned char *tile, int8_t *scales, int8_t *minimums)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales); /* and of Q5_K */
@@ -4307,6 +4349,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_k(const unsigned char *
     }
 }
 
+/* Factors of Q3_K: 6 bits less 32. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned char *tile, int8_t *scales)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
@@ -4326,6 +4369,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned cha
     }
 }
 
+/* Factors of IQ4_XS: 6 bits less 32. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_iq4_xs(const unsigned char *tile, int8_t *scales)
 {
     const __m128i *lows = (const __m128i *)(const void *)(tile + SPECDEC__TILE_AT(iq4_xs, low));
@@ -4563,11 +4607,13 @@ typedef struct specdec__x86_group {
     uint32_t points[4][16], signs[16];
 } specdec__x86_group;
 
+/* Two points of a grid, side by side. */
 SPECDEC__INLINE uint32_t specdec__x86_points(const uint16_t *grid, uint32_t first, uint32_t second)
 {
     return grid[first] | (uint32_t)grid[second] << 16;
 }
 
+/* Group g of a row of IQ2_XS. */
 SPECDEC__INLINE void specdec__x86_group_iq2_xs(const unsigned char *tile, int g, int row, specdec__x86_group *out)
 {
     const unsigned char *at = tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128 + row * 4;
@@ -4578,6 +4624,7 @@ SPECDEC__INLINE void specdec__x86_group_iq2_xs(const unsigned char *tile, int g,
     out->signs[row] = (a >> 9 & 127) | a >> 25 << 7 | (b >> 9 & 127) << 14 | b >> 25 << 21;
 }
 
+/* Group g of a row of IQ2_S. */
 SPECDEC__INLINE void specdec__x86_group_iq2_s(const unsigned char *tile, int g, int row, specdec__x86_group *out)
 {
     const uint16_t *grid = specdec__quant_iq2_s_grid;
@@ -4711,6 +4758,7 @@ SPECDEC__AVX2 static __attribute__((noinline)) void specdec__avx2_expand(const s
     }
 }
 
+/* A tile of a type whose codes are points of a grid to codes, scales and pairs. */
 SPECDEC__AVX2 static void specdec__avx2_unpack_grid(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                                     specdec__panel *panel)
 {
@@ -4973,6 +5021,7 @@ SPECDEC__AVX2_MULTIPLIES(avxvnni, 1)
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
 typedef __m512 specdec__avx512_v;
 
+/* The operations: SPECDEC__LANE_OPERATIONS says what each computes. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load(const float *at) { return _mm512_loadu_ps(at); }
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store(float *at, __m512 a) { _mm512_storeu_ps(at, a); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_set(float a) { return _mm512_set1_ps(a); }
@@ -5027,7 +5076,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_f16(void *at, __m512 
 /* Weight codes stay packed in the tile and are unpacked in registers: up to 6 columns tile after tile, more with two tiles side
    by side. The type is a constant in all that follows: every type gets its own machine code. */
 
+/* 64 bytes. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_load_bytes(const unsigned char *at) { return _mm512_loadu_si512(at); }
+/* 16 half floats to floats. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves(const unsigned char *at) { return specdec__avx512_load_f16(at); }
 
 /* Sixteen bytes to floats. */
@@ -5036,6 +5087,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_bytes(const int8_t *at)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at)));
 }
 
+/* The bits of mask in every byte. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_and(__m512i a, int mask)
 {
     return _mm512_and_si512(a, _mm512_set1_epi8((char)mask));
@@ -5160,6 +5212,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_6(const unsigned char
     }
 }
 
+/* Eighths of Q6_K: four bits and two bits make a code. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q6_k(const unsigned char *tile, int eighth, __m512i u[8])
 {
     const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
@@ -5261,6 +5314,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scale_bytes(__m512 d, const
         _mm512_storeu_ps(out[i], _mm512_mul_ps(d, specdec__avx512_bytes(bytes + i * 16)));
 }
 
+/* -a. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_negative(__m512 a) { return _mm512_sub_ps(_mm512_set1_ps(-0.0f), a); }
 
 /* Q4_K and Q5_K: d, dmin, 12 bytes of 6-bit scales and minimums. */
@@ -5279,6 +5333,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_k(const unsigned cha
     specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(dmin)), minimums, 8, panel->minimum);
 }
 
+/* Q2_K: 4 bits each of scales and minimums. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q2_k(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *d = tile + SPECDEC__TILE_AT(q2_k, d), *dmin = tile + SPECDEC__TILE_AT(q2_k, dmin);
@@ -5295,6 +5350,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q2_k(const unsigned 
     specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(dmin)), minimums, 16, panel->minimum);
 }
 
+/* Q3_K: 6 bits less 32. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q3_k(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
@@ -5311,6 +5367,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q3_k(const unsigned 
     specdec__avx512_scale_bytes(specdec__avx512_halves(tile + SPECDEC__TILE_AT(q3_k, d)), scales, 16, panel->scale);
 }
 
+/* IQ4_XS: 6 bits less 32. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_iq4_xs(const unsigned char *tile, specdec__panel *panel)
 {
     const __m512 d = specdec__avx512_halves(tile);
@@ -5422,6 +5479,7 @@ typedef struct specdec__avx512_block {
     __m512 scale[2], minimum[2];
 } specdec__avx512_block;
 
+/* Unpacks block `block` of a tile, or of a panel, into registers. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsigned char *tile, int block, const specdec__panel *panel, specdec__avx512_block *out)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule, halves = specdec__x86_is_block_32(type);
@@ -5831,11 +5889,13 @@ SPECDEC__INLINE float32x4_t specdec__neon_max4(float32x4_t x, float32x4_t y)
     return vbslq_f32(vcgtq_f32(x, y), x, y);
 }
 
+/* x < y ? x : y. */
 SPECDEC__INLINE float32x4_t specdec__neon_min4(float32x4_t x, float32x4_t y)
 {
     return vbslq_f32(vcltq_f32(x, y), x, y);
 }
 
+/* x * 2^n, where shifter is n + 1.5 * 2^23. */
 SPECDEC__INLINE float32x4_t specdec__neon_scale4(float32x4_t x, float32x4_t shifter)
 {
     return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x), vshlq_n_s32(vreinterpretq_s32_f32(shifter), 23)));
@@ -5869,6 +5929,7 @@ SPECDEC__NEON_LANES(min, (specdec__neon_v x, specdec__neon_v y), SPECDEC__NEON_E
 SPECDEC__NEON_LANES(scale2, (specdec__neon_v x, specdec__neon_v shifter), SPECDEC__NEON_EACH)
 #undef SPECDEC__NEON_EACH
 
+/* More operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__INLINE specdec__neon_v specdec__neon_load(const float *at)
 {
     specdec__neon_v r;
@@ -5896,6 +5957,7 @@ SPECDEC__INLINE void specdec__neon_store_low_bytes(int8_t *at, specdec__neon_v x
     vst1q_s8(at, vuzp1q_s8(vreinterpretq_s8_s16(low), vreinterpretq_s8_s16(high)));
 }
 
+/* The canonical sum of 16 lanes. */
 SPECDEC__INLINE float specdec__neon_sum(const specdec__neon_v *parts)
 {
     const specdec__neon_v x = parts[0];
@@ -5905,6 +5967,7 @@ SPECDEC__INLINE float specdec__neon_sum(const specdec__neon_v *parts)
     return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
 
+/* The largest of 16 lanes. */
 SPECDEC__INLINE float specdec__neon_highest(const specdec__neon_v *parts)
 {
     const specdec__neon_v x = parts[0];
@@ -5922,6 +5985,7 @@ SPECDEC__INLINE int32_t specdec__neon_first_bits(specdec__neon_v x)
     return vgetq_lane_s32(vreinterpretq_s32_f32(x.a), 0);
 }
 
+/* Four half floats to floats. */
 SPECDEC__INLINE float32x4_t specdec__neon_load_f16x4(const unsigned char *at)
 {
     return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(at)));
@@ -5939,6 +6003,7 @@ SPECDEC__INLINE specdec__neon_v specdec__neon_load_f16(const void *at)
     return r;
 }
 
+/* Four bfloat16 to floats. */
 SPECDEC__INLINE float32x4_t specdec__neon_load_bf16x4(const unsigned char *at)
 {
     return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(at)), 16));
@@ -6028,11 +6093,13 @@ SPECDEC__INLINE void specdec__neon_put_scale(float *out, const unsigned char *d,
     specdec__neon_store(out, r);
 }
 
+/* The low four bits of each byte. */
 SPECDEC__INLINE int8x16_t specdec__neon_low_nibbles(uint8x16_t packed)
 {
     return vreinterpretq_s8_u8(vandq_u8(packed, vdupq_n_u8(15)));
 }
 
+/* The high four bits of each byte. */
 SPECDEC__INLINE int8x16_t specdec__neon_high_nibbles(uint8x16_t packed)
 {
     return vreinterpretq_s8_u8(vshrq_n_u8(packed, 4));
@@ -6488,6 +6555,7 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_columns(const specdec__panel *p
 #define SPECDEC__NEON_COMMA_0 , 0
 #define SPECDEC__NEON_COMMA_1 , 1
 
+/* Adds a panel times count columns to sums, with plain NEON. */
 SPECDEC__INLINE void specdec__neon_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                        int column, int count, float *sums, int granule, int has_minimum)
 {
@@ -6497,6 +6565,7 @@ SPECDEC__INLINE void specdec__neon_dot(const specdec__panel *panel, int blocks, 
         SPECDEC__NEON_GROUPS(specdec__neon_columns, SPECDEC__NEON_COMMA_0);
 }
 
+/* The same with dot products. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_dot(const specdec__panel *panel, int blocks,
                                                            const specdec__columns *x, int block, int column, int count,
                                                            float *sums, int granule, int has_minimum)
@@ -6504,6 +6573,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_dot(const specdec__panel 
     SPECDEC__NEON_GROUPS(specdec__dotprod_columns, );
 }
 
+/* The same with matrix products. */
 SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_dot(const specdec__panel *panel, int blocks, const specdec__columns *x,
                                                      int block, int column, int count, float *sums, int granule,
                                                      int has_minimum)
@@ -6744,6 +6814,7 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
     }
 }
 
+/* The table of plain C. */
 static void specdec__kernels_scalar(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__unpack_codes);
@@ -6751,9 +6822,11 @@ static void specdec__kernels_scalar(specdec__kernels *table)
     SPECDEC__FLOAT_KERNELS(scalar);
 }
 
+/* For what every CPU can do. */
 static int specdec__cpu_always(void) { return 1; }
 
 #ifdef SPECDEC__AVX512
+/* The table of SSE4.1. */
 static void specdec__kernels_sse41(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__sse41_unpack_any);
@@ -6775,6 +6848,7 @@ SPECDEC__TABLE void specdec__kernels_avxvnni(specdec__kernels *table);
 #endif
 
 #ifndef SPECDEC_KERNELS_APART
+/* The tables of AVX2, AVX-VNNI and AVX-512. */
 void specdec__kernels_avx2(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVX2)
@@ -6826,6 +6900,7 @@ static unsigned specdec__cpu_saved(void)
     return low;
 }
 
+/* Does the CPU have SSE4.1 and SSSE3? */
 static int specdec__cpu_sse41(void)
 {
     const unsigned wanted = 1u << 9 | 1u << 19; /* ssse3, sse4.1 */
@@ -6833,6 +6908,7 @@ static int specdec__cpu_sse41(void)
     return (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted;
 }
 
+/* Does the CPU have AVX2, FMA and F16C, and does the system save their registers? */
 static int specdec__cpu_avx2(void)
 {
     const unsigned wanted = 1u << 12 | 1u << 29; /* fma, f16c */
@@ -6842,12 +6918,14 @@ static int specdec__cpu_avx2(void)
 }
 
 #ifdef SPECDEC__AVXVNNI
+/* Does it have AVX-VNNI besides? */
 static int specdec__cpu_avxvnni(void)
 {
     return specdec__cpu_avx2() && specdec__cpu_leaf(7, 0).eax >= 1 && (specdec__cpu_leaf(7, 1).eax & 1u << 4);
 }
 #endif
 
+/* Does it have AVX-512 with VNNI besides, and does the system save its registers? */
 static int specdec__cpu_avx512(void)
 {
     const unsigned wanted = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* avx512 f dq bw vl */
@@ -6872,6 +6950,7 @@ static int specdec__cpu_avx512(void)
         SPECDEC__ENTRY(unpack, IQ4_XS, specdec__##isa##_unpack_iq4_xs); \
     } while (0)
 
+/* The table of NEON. */
 static void specdec__kernels_neon(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__neon_unpack_any);
@@ -6880,6 +6959,7 @@ static void specdec__kernels_neon(specdec__kernels *table)
     SPECDEC__NEON_UNPACK_TABLE(table, neon);
 }
 
+/* The table of NEON with dot products. */
 static void specdec__kernels_dotprod(specdec__kernels *table)
 {
     specdec__kernels_neon(table);
@@ -6887,6 +6967,7 @@ static void specdec__kernels_dotprod(specdec__kernels *table)
     table->name = "dotprod";
 }
 
+/* The table of NEON with matrix products. */
 static void specdec__kernels_i8mm(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__i8mm_unpack_any);
@@ -6906,6 +6987,7 @@ static int specdec__cpu_dotprod(void)
 #endif
 }
 
+/* The same for matrix products. */
 static int specdec__cpu_i8mm(void)
 {
 #if defined(__ARM_FEATURE_MATMUL_INT8)
