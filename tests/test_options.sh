@@ -57,10 +57,10 @@ static int unused(void) { return 0; }
 #endif
 END
 for half in "" -DSPECDEC_KERNELS; do
-    run $CC -std=c99 -O0 -fsyntax-only $WARNINGS -I. $half "$T/after.c"
+    run $CC -std=c99 -O0 -c -o "$T/after.o" $WARNINGS -I. $half "$T/after.c"
     check "macros of the user's outlive the header $half" [ $status -eq 0 ]
     for left in NARROW UNUSED; do
-        run $CC -std=c99 -O0 -fsyntax-only $WARNINGS -I. $half -D$left "$T/after.c"
+        run $CC -std=c99 -O0 -c -o "$T/after.o" $WARNINGS -I. $half -D$left "$T/after.c"
         check "warnings of the user's outlive the header $half: $left" [ $status -ne 0 ]
     done
 done
