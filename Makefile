@@ -80,7 +80,7 @@ $(BUILD)/embedded: examples/embedded.c $(EMBEDDED_MODEL) specdec.h $(BUILD)/spec
 tests: $(TESTS)
 
 test: all tests
-	@BUILD=$(BUILD) sh tests/run.sh $(TESTS) tests/test_programs.sh tests/test_files.sh tests/test_options.sh
+	@BUILD=$(BUILD) sh tests/run.sh $(TESTS) tests/test_programs.sh tests/test_files.sh tests/test_options.sh tests/test_sizes.sh tests/test_include.sh
 
 # Cross-built for aarch64 and run in an emulator; the slow parts are left out.
 ARM_CC = aarch64-linux-gnu-gcc

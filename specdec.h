@@ -100,7 +100,8 @@ extern "C" {
    SPECDEC_NO_FILES    no files opened or mapped; models come as memory (.data, .size)
    SPECDEC_NO_CLOCK    no clock; all measured times are 0
    SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
-   SPECDEC_FREESTANDING  the first three at once
+   SPECDEC_NO_ENCODERS  weights are only read: specdec_type_from_float writes no quantised types; 4 KB less
+   SPECDEC_FREESTANDING  these and the first three at once. gcc -Os leaves out unwinding tables, too (C only)
    SPECDEC_NO_SSE41, SPECDEC_NO_AVX2, SPECDEC_NO_AVXVNNI, SPECDEC_NO_AVX512, SPECDEC_NO_DOTPROD, SPECDEC_NO_I8MM
                        without that instruction set: a processor that has it uses the best of the others
    SPECDEC_TYPES(X)    the types of weights that are read besides F32, F16, BF16 and Q8_0, as a list:
@@ -1254,6 +1255,9 @@ specdec__tell(const specdec_hooks *hooks, const char *format, ...)
 #ifndef SPECDEC_NO_CLOCK
 #define SPECDEC_NO_CLOCK
 #endif
+#ifndef SPECDEC_NO_ENCODERS
+#define SPECDEC_NO_ENCODERS
+#endif
 #endif
 
 #if defined(_WIN32)
@@ -1847,6 +1851,9 @@ static void specdec__pool_meet(specdec__pool *pool)
     }
 }
 
+/* Threads of the run under way. */
+SPECDEC__INLINE int specdec__pool_active(const specdec__pool *pool) { return SPECDEC__OS_THREADS ? pool->active : 1; }
+
 /* The same within a run. Returns 1 once cancelled: the same answer for every thread, so that all leave together. */
 static int specdec__pool_barrier(specdec__pool *pool)
 {
@@ -1861,7 +1868,7 @@ static int specdec__pool_claim(specdec__pool *pool, int count, int least, int *e
 {
     int from, part;
 
-    if (pool->active == 1) {
+    if (specdec__pool_active(pool) == 1) {
         from = pool->cursor;
         pool->cursor = *end = count;
         return from;
@@ -3200,6 +3207,10 @@ typedef void specdec__quant_encoder(const float *values, unsigned char *block);
    program that encodes nothing holds no encoder. */
 static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_encoder_of(const specdec__quant_type *type)
 {
+#ifdef SPECDEC_NO_ENCODERS
+    (void)type;
+    return NULL;
+#else
     switch (type->number) {
     case SPECDEC__TYPE_Q4_0: return specdec__quant_encode_q4_0;
     case SPECDEC__TYPE_Q8_0: return specdec__quant_encode_q8_0;
@@ -3207,6 +3218,7 @@ static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_encoder_of(const s
     case SPECDEC__TYPE_Q6_K: return specdec__quant_encode_q6_k;
     default: return NULL;
     }
+#endif
 }
 
 /* A row of floats (elements, a multiple of the block) to a plain type or one that has an encoder. */
@@ -11131,7 +11143,7 @@ typedef struct specdec__part {
 
 static specdec__part specdec__forward_part(const specdec__context *c, int thread, int n, int stride)
 {
-    const int threads = c->pool->active, blocks = (stride - SPECDEC__APART) / 32, whole = n >= 16 * threads;
+    const int threads = specdec__pool_active(c->pool), blocks = (stride - SPECDEC__APART) / 32, whole = n >= 16 * threads;
     specdec__part part;
 
     part.first = whole ? n * thread / threads : 0;
@@ -11203,7 +11215,7 @@ static void specdec__forward_grow(specdec__context *c, int thread, const float *
 /* Scales and caps logits, 16 at a time: there is room behind the last. */
 static void specdec__forward_finish(const specdec__context *c, int thread)
 {
-    const size_t parts = ((size_t)c->row_count * (size_t)c->model->vocab_size + 15) / 16, threads = (size_t)c->pool->active;
+    const size_t parts = ((size_t)c->row_count * (size_t)c->model->vocab_size + 15) / 16, threads = (size_t)specdec__pool_active(c->pool);
     const size_t to = parts * ((size_t)thread + 1) / threads * 16;
     size_t at = parts * (size_t)thread / threads * 16;
     int count;
@@ -11563,7 +11575,7 @@ static void specdec__forward_attention(specdec__context *c, int thread, const sp
     const specdec__model *m = c->model;
     int group = m->heads / m->kv_heads, parts = 1, from, end = 0;
 
-    while (m->kv_heads * parts < c->pool->active && parts < group)
+    while (m->kv_heads * parts < specdec__pool_active(c->pool) && parts < group)
         do
             parts++;
         while (group % parts);
@@ -11670,7 +11682,7 @@ static void specdec__forward_worker(void *argument, int thread)
     specdec__target t;
     int i;
 
-    for (i = thread; i < c->n; i += c->pool->active) {
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
         const specdec__matrix *table = &m->token_embedding;
         float *x = c->x + (size_t)i * (size_t)c->e;
 
