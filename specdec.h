@@ -43,6 +43,7 @@
      None is allocated, ever. The block holds everything: the engine, thread stacks, the KV cache (pages of 64 tokens), buffers
      for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays mapped or yours.
      Windows takes no stacks from others: there, each further thread has one of 256 KB outside the block.
+     Of the caller's own stack, calls need at most 12 KB (optimised; 5 to 9 were measured). No frame is above 2 KB.
      Whoever truncates a mapped file kills the process that reads it (SIGBUS): replace model files by renaming new ones over
      them. Where that cannot be ruled out, set config.target.copy, or catch the signal, as examples/specdec.c does.
 
@@ -69,6 +70,14 @@
 
 #ifndef SPECDEC__ISA
 
+/* Warnings that this file does not heed; all of them end with it. */
+#ifdef __clang__
+#pragma clang diagnostic push
+#pragma clang diagnostic ignored "-Wunknown-warning-option" /* each of them came with some version */
+#pragma clang diagnostic ignored "-Wpadded"
+#pragma clang diagnostic ignored "-Wreserved-macro-identifier"
+#endif
+
 /* strict -std=c99 hides POSIX; these must come before the first system header. */
 #if defined(SPECDEC_IMPLEMENTATION) && !defined(_GNU_SOURCE) && !defined(_DEFAULT_SOURCE)
 #define _DEFAULT_SOURCE 1
@@ -91,12 +100,23 @@ extern "C" {
    SPECDEC_NO_FILES    no files opened or mapped; models come as memory (.data, .size)
    SPECDEC_NO_CLOCK    no clock; all measured times are 0
    SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
-   SPECDEC_FREESTANDING  the first three at once
+   SPECDEC_NO_ENCODERS  weights are only read: specdec_type_from_float writes no quantised types; 4 KB less
+   SPECDEC_FREESTANDING  these and the first three at once. gcc -Os leaves out unwinding tables, too (C only)
+   SPECDEC_NO_SSE41, SPECDEC_NO_AVX2, SPECDEC_NO_AVXVNNI, SPECDEC_NO_AVX512, SPECDEC_NO_DOTPROD, SPECDEC_NO_I8MM
+                       without that instruction set: a processor that has it uses the best of the others
+   SPECDEC_TYPES(X)    the types of weights that are read besides F32, F16, BF16 and Q8_0, as a list:
+                       #define SPECDEC_TYPES(X) X(Q4_K) X(Q6_K). A model with others is refused. All of them
+   SPECDEC_NO_SPM      without the tokenizer of SentencePiece (tokenizer.ggml.model "llama"): models that need it are refused
+   SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
+   SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
+   SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is silent; 11 KB less
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
    SPECDEC_KERNELS_APART  without the kernels for AVX2 and AVX-512, which another file brings that defines SPECDEC_KERNELS
                        besides SPECDEC_IMPLEMENTATION: both compile side by side, each in some half of the time
    SPECDEC_WINDOWS_AVX on Windows gcc uses AVX, too. It is off there as it may crash, unless gcc was mended, as those of
                        Debian and MSYS2, or is given -Wa,-muse-unaligned-vector-move. clang needs no such word
+   SPECDEC_FILE        under which name this file includes itself. Only compilers without __FILE_NAME__ (gcc before 12, clang
+                       before 9) must be told, and only where it is not "specdec.h": #define SPECDEC_FILE "mine.h"
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
 #define SPECDEC_VERSION "0.2.0"
@@ -659,7 +679,7 @@ typedef struct specdec_gguf_tensor {
     size_t size;                /* bytes at data; 0 for a type that is not known */
 } specdec_gguf_tensor;
 
-#define SPECDEC_GGUF_INDEX 256  /* metadata pairs that are found without a scan */
+#define SPECDEC_GGUF_LONG 8 /* long arrays that are passed over in one leap */
 
 /* An open GGUF file. Read what you like, write nothing. */
 typedef struct specdec_gguf {
@@ -667,7 +687,10 @@ typedef struct specdec_gguf {
     uint64_t pair_count, tensor_count;
     size_t alignment;           /* of tensors, in bytes */
     size_t pairs_at, tensors_at, tensors_end, data_at;
-    size_t pair_at[SPECDEC_GGUF_INDEX];
+    struct {
+        size_t from, to;
+    } strings[SPECDEC_GGUF_LONG]; /* where arrays of strings lie, whose end only a walk over all of them finds */
+    int strings_count;
 } specdec_gguf;
 
 /* Opens a GGUF file (version 2 or 3; format: ggml/docs/gguf.md) that lies in memory, and checks all of its structure. The
@@ -750,29 +773,70 @@ SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, sp
 
 #endif /* SPECDEC_H */
 
+#ifdef __clang__
+#pragma clang diagnostic pop
+#endif
+
 #ifdef SPECDEC_IMPLEMENTATION
 #ifndef SPECDEC_IMPLEMENTED
 #define SPECDEC_IMPLEMENTED
 
+/* Warnings that this file does not heed: they are in no usual set, but a project may have them. Names with two
+   underscores are ours alone; casts are those of C, as is NULL; floats are compared with zero on purpose. */
+#pragma GCC diagnostic push
 #ifdef SPECDEC_KERNELS
 #pragma GCC diagnostic ignored "-Wunused-function" /* all but kernels */
 #endif
+#pragma GCC diagnostic ignored "-Wfloat-equal"
+#pragma GCC diagnostic ignored "-Wdouble-promotion"
+#pragma GCC diagnostic ignored "-Wpadded"
+#ifdef __clang__
+#pragma clang diagnostic ignored "-Wunknown-warning-option"
+#pragma clang diagnostic ignored "-Wreserved-identifier"
+#pragma clang diagnostic ignored "-Wreserved-macro-identifier"
+#pragma clang diagnostic ignored "-Wused-but-marked-unused"
+#pragma clang diagnostic ignored "-Wconditional-uninitialized"
+#pragma clang diagnostic ignored "-Wc++98-compat-pedantic"
+#pragma clang diagnostic ignored "-Wunsafe-buffer-usage"
+#pragma clang diagnostic ignored "-Wswitch-default"
+#pragma clang diagnostic ignored "-Wdeclaration-after-statement"
+#else
+#pragma GCC diagnostic ignored "-Wduplicated-branches"
+#endif
+#ifdef __cplusplus
+#pragma GCC diagnostic ignored "-Wold-style-cast"
+#pragma GCC diagnostic ignored "-Wzero-as-null-pointer-constant"
+#ifndef __clang__
+#pragma GCC diagnostic ignored "-Wuseless-cast"
+#endif
+#else
+#pragma GCC diagnostic ignored "-Wbad-function-cast"
+#endif
 
-/* No compiler may fuse a product with a sum of its own accord: that would change bits. */
+/* No compiler may fuse a product with a sum of its own accord: that would change bits. What was set before comes back at the
+   end; clang can remember it on x86 only. */
 #if defined(__clang__)
+#if __clang_major__ >= 12 && defined(__x86_64__)
+#pragma float_control(push)
+#endif
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)
+/* Firmware in C unwinds no stack: what debuggers need goes where it is not loaded. gcc has no option for that in a file. */
+#if defined(SPECDEC_FREESTANDING) && defined(__OPTIMIZE_SIZE__) && defined(__ELF__) && !defined(__cplusplus) && \
+    !defined(__EXCEPTIONS)
+__asm__(".cfi_sections .debug_frame");
+#endif
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=off")
 #endif
 
 /* The name under which this file includes itself, once per instruction set. */
-#ifndef SPECDEC_FILE
-#define SPECDEC_FILE "specdec.h"
-#endif
-
-#ifdef __cplusplus
-extern "C" {
+#ifdef SPECDEC_FILE
+#define SPECDEC__FILE SPECDEC_FILE
+#elif defined(__FILE_NAME__)
+#define SPECDEC__FILE __FILE_NAME__
+#else
+#define SPECDEC__FILE "specdec.h"
 #endif
 
 /* ======================================================================================================================
@@ -807,11 +871,25 @@ extern "C" {
 #error "specdec.h needs gcc or clang (vector attributes, atomics)."
 #endif
 
+/* Small functions of which many calls are hot. Built for size, the compiler may decide, but for those with a target; without
+   optimisation they are functions that a debugger can enter, with small frames. */
+#if !defined(__OPTIMIZE__) || (defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD))
+#define SPECDEC__INLINE static inline __attribute__((unused))
+#else
 #define SPECDEC__INLINE static inline __attribute__((always_inline, unused))
+#endif
+#define SPECDEC__NOINLINE __attribute__((noinline, unused)) /* its frame is large: callers shall not have it all the time */
 #define SPECDEC__UNUSED __attribute__((unused))
 #define SPECDEC__COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define SPECDEC__STATIC_ASSERT(name, condition) typedef char specdec__static_assert_##name[(condition) ? 1 : -1] SPECDEC__UNUSED
 #define SPECDEC__CACHE_LINE 64
+
+/* Whether rules of verification are there that need distributions: all but coupled and greedy. */
+#ifdef SPECDEC_NO_VERIFIERS
+#define SPECDEC__VERIFIERS 0
+#else
+#define SPECDEC__VERIFIERS 1
+#endif
 
 /* The checker of formats: gcc for Windows has one of its own for "printf" that knows no %zu. */
 #if defined(__clang__)
@@ -1039,6 +1117,16 @@ typedef struct specdec__writer {
     size_t size, used;
 } specdec__writer;
 
+static specdec__writer specdec__writer_to(char *text, size_t size)
+{
+    specdec__writer w;
+
+    w.text = text;
+    w.size = size;
+    w.used = 0;
+    return w;
+}
+
 static void specdec__write_bytes(specdec__writer *w, const char *bytes, size_t count)
 {
     while (count-- && w->used + 1 < w->size) {
@@ -1048,6 +1136,8 @@ static void specdec__write_bytes(specdec__writer *w, const char *bytes, size_t c
     if (w->size)
         w->text[w->used] = 0;
 }
+
+static void specdec__write_string(specdec__writer *w, const char *s) { specdec__write_bytes(w, s, strlen(s)); }
 
 static void specdec__write_number(specdec__writer *w, unsigned long long value, int negative)
 {
@@ -1063,7 +1153,7 @@ static void specdec__write_number(specdec__writer *w, unsigned long long value, 
 }
 
 /* The part of printf that error texts need: %s %.*s %d %u %zu %llu %%. Control bytes print as '?'. */
-static void specdec__write_format(specdec__writer *w, const char *format, va_list arguments)
+static SPECDEC__UNUSED void specdec__write_format(specdec__writer *w, const char *format, va_list arguments)
 {
     for (; *format; format++) {
         const char *percent = strchr(format, '%');
@@ -1074,8 +1164,7 @@ static void specdec__write_format(specdec__writer *w, const char *format, va_lis
             return;
         format = percent + 1;
         if (*format == 's') {
-            const char *s = va_arg(arguments, const char *);
-            specdec__write_bytes(w, s, strlen(s));
+            specdec__write_string(w, va_arg(arguments, const char *));
         } else if (*format == 'd') {
             int value = va_arg(arguments, int);
             specdec__write_number(w, value < 0 ? 0ull - (unsigned long long)value : (unsigned long long)value, value < 0);
@@ -1097,17 +1186,34 @@ static void specdec__write_format(specdec__writer *w, const char *format, va_lis
     }
 }
 
+#ifdef SPECDEC_NO_ERROR_TEXTS
+/* Notes a code alone. */
+static SPECDEC__UNUSED specdec_result specdec__fail_plainly(specdec_error *error, specdec_result code)
+{
+    if (error) {
+        error->code = code;
+        error->text[0] = 0;
+    }
+    return code;
+}
+
+/* What would have been formatted is compiled and checked, but never called. */
+static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 1, 2))) void specdec__fail_words(const char *format, ...)
+{
+    (void)format;
+}
+
+#define specdec__tell(hooks, ...) ((void)(0 ? specdec__fail_words(__VA_ARGS__) : (void)(hooks)))
+#define specdec__fail(error, code, ...) ((void)(0 ? specdec__fail_words(__VA_ARGS__) : (void)0), specdec__fail_plainly((error), (code)))
+#else
 /* Notes what went wrong and returns code, so that a check reads `return specdec__fail(...)`. error may be NULL. */
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 3, 4))) specdec_result
 specdec__fail(specdec_error *error, specdec_result code, const char *format, ...)
 {
     if (error) {
-        specdec__writer w;
+        specdec__writer w = specdec__writer_to(error->text, sizeof error->text);
         va_list arguments;
 
-        w.text = error->text;
-        w.size = sizeof error->text;
-        w.used = 0;
         error->code = code;
         va_start(arguments, format);
         specdec__write_format(&w, format, arguments);
@@ -1121,19 +1227,17 @@ static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 2, 3))) void
 specdec__tell(const specdec_hooks *hooks, const char *format, ...)
 {
     char line[160];
-    specdec__writer w;
+    specdec__writer w = specdec__writer_to(line, sizeof line);
     va_list arguments;
 
     if (!hooks->log)
         return;
-    w.text = line;
-    w.size = sizeof line;
-    w.used = 0;
     va_start(arguments, format);
     specdec__write_format(&w, format, arguments);
     va_end(arguments);
     hooks->log(hooks->user_data, line);
 }
+#endif
 
 /* ======================================================================================================================
  * >>os (private): clock, file mapping, threads, atomics, parking; the only #ifdefs on operating systems. May call: >>base
@@ -1142,12 +1246,18 @@ specdec__tell(const specdec_hooks *hooks, const char *format, ...)
  * ====================================================================================================================== */
 
 #ifdef SPECDEC_FREESTANDING
-#undef SPECDEC_NO_FILES
-#undef SPECDEC_NO_THREADS
-#undef SPECDEC_NO_CLOCK
+#ifndef SPECDEC_NO_FILES
 #define SPECDEC_NO_FILES
+#endif
+#ifndef SPECDEC_NO_THREADS
 #define SPECDEC_NO_THREADS
+#endif
+#ifndef SPECDEC_NO_CLOCK
 #define SPECDEC_NO_CLOCK
+#endif
+#ifndef SPECDEC_NO_ENCODERS
+#define SPECDEC_NO_ENCODERS
+#endif
 #endif
 
 #if defined(_WIN32)
@@ -1180,6 +1290,13 @@ specdec__tell(const specdec_hooks *hooks, const char *format, ...)
 #ifndef SPECDEC_NO_CLOCK
 #include <time.h>
 #endif
+#if defined(__aarch64__) && defined(__linux__) && !defined(SPECDEC_FREESTANDING)
+#include <sys/auxv.h>
+#endif
+#endif
+
+#ifdef __cplusplus
+extern "C" {
 #endif
 
 /* Atomics: the gcc/clang builtins, which C99 and C++11 share. */
@@ -1191,8 +1308,6 @@ specdec__tell(const specdec_hooks *hooks, const char *format, ...)
 /* --- processor and clock ------------------------------------------------------------------------------------------ */
 
 #if defined(__aarch64__) && defined(__linux__) && !defined(SPECDEC_FREESTANDING)
-#include <sys/auxv.h>
-
 /* What Linux tells about an aarch64 processor: the bits of word 0 or 1. Other systems tell nothing this way: 0. */
 static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 {
@@ -1347,13 +1462,9 @@ static void specdec__os_close(specdec__os_file file) { close(file); }
 
 static void specdec__os_why(char *text, size_t size)
 {
-    specdec__writer w;
-    const char *why = strerror(errno);
+    specdec__writer w = specdec__writer_to(text, size);
 
-    w.text = text;
-    w.size = size;
-    w.used = 0;
-    specdec__write_bytes(&w, why, strlen(why));
+    specdec__write_string(&w, strerror(errno));
 }
 #endif
 
@@ -1740,6 +1851,9 @@ static void specdec__pool_meet(specdec__pool *pool)
     }
 }
 
+/* Threads of the run under way. */
+SPECDEC__INLINE int specdec__pool_active(const specdec__pool *pool) { return SPECDEC__OS_THREADS ? pool->active : 1; }
+
 /* The same within a run. Returns 1 once cancelled: the same answer for every thread, so that all leave together. */
 static int specdec__pool_barrier(specdec__pool *pool)
 {
@@ -1754,7 +1868,7 @@ static int specdec__pool_claim(specdec__pool *pool, int count, int least, int *e
 {
     int from, part;
 
-    if (pool->active == 1) {
+    if (specdec__pool_active(pool) == 1) {
         from = pool->cursor;
         pool->cursor = *end = count;
         return from;
@@ -1937,9 +2051,9 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
     return pool->crew ? specdec__pool_start(pool, helpers, stacks, error) : SPECDEC_OK;
 }
 
-/* ======================================================================================================================
+/* =====================================================================================================================
  * >>quant (private): GGUF block formats: sizes, decoding, encoding, repacking into tiles of 16 rows. May call: >>base
- * ====================================================================================================================== */
+ * ================================================================================================================== */
 
 /* Every type that is read, a row each, in the order of their numbers in files (ggml_type). All that depends on the type
    alone follows from its row. To add one: the struct of its block, its decoder, a row. It runs on every instruction set
@@ -1985,6 +2099,18 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
 #define SPECDEC__QUANT_NUMBER(number, name, ...) SPECDEC__TYPE_##name = number,
 enum { SPECDEC__QUANT_TYPES(SPECDEC__QUANT_NUMBER) SPECDEC__TYPE_COUNT };
 
+/* SPECDEC__HAS(name): was the type asked for? A constant, so that no machine code remains of the others. */
+#ifdef SPECDEC_TYPES
+#define SPECDEC__QUANT_WANT(name) | 1 << SPECDEC__TYPE_##name
+enum {
+    SPECDEC__QUANT_WANTED = 1 << SPECDEC__TYPE_F32 | 1 << SPECDEC__TYPE_F16 | 1 << SPECDEC__TYPE_BF16 |
+                            1 << SPECDEC__TYPE_Q8_0 SPECDEC_TYPES(SPECDEC__QUANT_WANT)
+};
+#else
+enum { SPECDEC__QUANT_WANTED = 0x7FFFFFFF };
+#endif
+#define SPECDEC__HAS(name) (SPECDEC__QUANT_WANTED >> SPECDEC__TYPE_##name & 1)
+
 #define SPECDEC__QUANT_BLOCK 256    /* elements of the largest block */
 #define SPECDEC__QUANT_GRANULES 16  /* scales of a block, at most */
 #define SPECDEC__QUANT_BYTES 210    /* bytes of a quantised block, at most */
@@ -1997,6 +2123,9 @@ typedef struct specdec__quant_field {
     unsigned char unit, count; /* 1, 2, 4 or SPECDEC__QUANT_BITS32; 0 ends the list */
 } specdec__quant_field;
 
+/* block (bytes) -> codes (block), scale and minimum (block / granule each; minimum untouched without has_minimum). */
+typedef void specdec__quant_decoder(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
+
 /* What is known of a type. Element i of a block is exactly scale[i / granule] * code[i] + minimum[i / granule]; the
    product never rounds, so it does not matter whether a compiler fuses it with the sum. */
 typedef struct specdec__quant_type {
@@ -2007,9 +2136,7 @@ typedef struct specdec__quant_type {
     uint16_t granule;   /* elements that share a scale, 16 or 32; 0 for plain floats */
     uint16_t bits;      /* of a code: it is in [0, 2^bits) with a minimum, else in [-2^bits / 2, 2^bits / 2) */
     uint16_t has_minimum; /* it has no more than 5 bits then */
-    /* block (bytes) -> codes (block), scale and minimum (block / granule each; minimum untouched without has_minimum).
-       NULL for plain floats. */
-    void (*decode)(const unsigned char *block, int8_t *codes, float *scale, float *minimum);
+    specdec__quant_decoder *decode; /* NULL for plain floats, and for types that were left out */
     specdec__quant_field fields[SPECDEC__QUANT_FIELDS]; /* of a block, in order: see specdec__quant_interleave */
 } specdec__quant_type;
 
@@ -2040,6 +2167,7 @@ SPECDEC__INLINE uint16_t specdec__f16_from_float(float value)
     return (uint16_t)(sign | half);
 }
 
+/* bfloat16 to float: exact. */
 SPECDEC__INLINE float specdec__float_from_bf16(uint16_t brain)
 {
     return specdec__float_from_bits((uint32_t)brain << 16);
@@ -2055,9 +2183,11 @@ SPECDEC__INLINE uint16_t specdec__bf16_from_float(float value)
     return (uint16_t)((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
+/* The half float at an address. */
 SPECDEC__INLINE float specdec__load_f16(const void *at) { return specdec__float_from_f16(specdec__load_u16(at)); }
 
-/* Blocks as they stand in files, little-endian; d and dmin are half floats. A tile has the same parts, 16 times as long. */
+/* Blocks as they stand in files, little-endian; d and dmin are half floats. A tile has the same parts, 16 times as
+   long. */
 typedef struct specdec__block_q4_0 { unsigned char d[2], nibbles[16]; } specdec__block_q4_0;
 typedef struct specdec__block_q4_1 { unsigned char d[2], minimum[2], nibbles[16]; } specdec__block_q4_1;
 typedef struct specdec__block_q5_0 { unsigned char d[2], high[4], nibbles[16]; } specdec__block_q5_0;
@@ -2066,13 +2196,19 @@ typedef struct specdec__block_q8_0 { unsigned char d[2], codes[32]; } specdec__b
 typedef struct specdec__block_q2_k { unsigned char scales[16], crumbs[64], d[2], dmin[2]; } specdec__block_q2_k;
 typedef struct specdec__block_q3_k { unsigned char high[32], crumbs[64], scales[12], d[2]; } specdec__block_q3_k;
 typedef struct specdec__block_q4_k { unsigned char d[2], dmin[2], scales[12], nibbles[128]; } specdec__block_q4_k;
-typedef struct specdec__block_q5_k { unsigned char d[2], dmin[2], scales[12], high[32], nibbles[128]; } specdec__block_q5_k;
+typedef struct specdec__block_q5_k {
+    unsigned char d[2], dmin[2], scales[12], high[32], nibbles[128];
+} specdec__block_q5_k;
 typedef struct specdec__block_q6_k { unsigned char nibbles[128], crumbs[64], scales[16], d[2]; } specdec__block_q6_k;
 typedef struct specdec__block_iq2_xxs { unsigned char d[2], groups[8][8]; } specdec__block_iq2_xxs;
 typedef struct specdec__block_iq2_xs { unsigned char d[2], words[32][2], scales[8]; } specdec__block_iq2_xs;
-typedef struct specdec__block_iq2_s { unsigned char d[2], index[32], signs[32], high[8], scales[8]; } specdec__block_iq2_s;
+typedef struct specdec__block_iq2_s {
+    unsigned char d[2], index[32], signs[32], high[8], scales[8];
+} specdec__block_iq2_s;
 typedef struct specdec__block_iq3_xxs { unsigned char d[2], index[64], words[8][4]; } specdec__block_iq3_xxs;
-typedef struct specdec__block_iq3_s { unsigned char d[2], index[64], high[8], signs[32], scales[4]; } specdec__block_iq3_s;
+typedef struct specdec__block_iq3_s {
+    unsigned char d[2], index[64], high[8], signs[32], scales[4];
+} specdec__block_iq3_s;
 typedef struct specdec__block_iq4_nl { unsigned char d[2], nibbles[16]; } specdec__block_iq4_nl;
 typedef struct specdec__block_iq4_xs { unsigned char d[2], high[2], low[4], nibbles[8][16]; } specdec__block_iq4_xs;
 
@@ -2484,7 +2620,8 @@ SPECDEC__INLINE uint32_t specdec__quant_even_signs(uint32_t seven)
     return seven | ((parity ^ parity >> 1) & 1) << 7;
 }
 
-/* Eight magnitudes (0..127), one a byte, to codes: bit k of signs says that code k, the first one lowest, is negative. */
+/* Eight magnitudes (0..127), one a byte, to codes: bit k of signs says that code k, the first one lowest, is
+   negative. */
 SPECDEC__INLINE void specdec__quant_put_eight(uint64_t magnitudes, uint64_t signs, int8_t *codes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -2507,8 +2644,8 @@ SPECDEC__INLINE uint64_t specdec__quant_iq2_point(uint64_t point)
     return point * 17 + (point >> 1 & ones) + ones * 8;
 }
 
-/* IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word of four 7-bit signs and a 4-bit scale on
-   top. */
+/* IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word of four 7-bit signs and a 4-bit
+   scale on top. */
 static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq2_xxs *from = (const specdec__block_iq2_xxs *)(const void *)block;
@@ -2536,8 +2673,8 @@ SPECDEC__INLINE uint64_t specdec__quant_iq3_points(uint64_t first, uint64_t seco
     return (points | points << 4) & UINT64_C(0x0F0F0F0F0F0F0F0F);
 }
 
-/* IQ3_XXS: d f16, 64 bytes that index the grid, for each of 8 groups a word of four 7-bit signs and a 4-bit scale on top.
-   Magnitude m stands for 8 * m + 4, the highest for two more. */
+/* IQ3_XXS: d f16, 64 bytes that index the grid, for each of 8 groups a word of four 7-bit signs and a 4-bit scale on
+   top. Magnitude m stands for 8 * m + 4, the highest for two more. */
 static void specdec__quant_decode_iq3_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq3_xxs *from = (const specdec__block_iq3_xxs *)(const void *)block;
@@ -2598,8 +2735,8 @@ static void specdec__quant_decode_iq2_xs(const unsigned char *block, int8_t *cod
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
 }
 
-/* IQ2_S: d f16, 32 low bytes of indices of the grid, 32 bytes of signs, 32 pairs of bits on top of the indices, 16 nibbles of
-   scales. */
+/* IQ2_S: d f16, 32 low bytes of indices of the grid, 32 bytes of signs, 32 pairs of bits on top of the indices, 16
+   nibbles of scales. */
 static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq2_s *from = (const specdec__block_iq2_s *)(const void *)block;
@@ -2610,7 +2747,8 @@ static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *code
     for (i = 0; i < 32; i++) {
         int point = from->index[i] | (from->high[i / 4] >> (i % 4 * 2) & 3) << 8;
 
-        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_s_grid[point]), from->signs[i], codes + 8 * i);
+        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_s_grid[point]), from->signs[i],
+                                 codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
@@ -2627,13 +2765,16 @@ SPECDEC__INLINE double specdec__quant_nearest(double value, double low, double h
     return (value + 6755399441055744.0) - 6755399441055744.0;
 }
 
+/* The same as an int. */
 SPECDEC__INLINE int specdec__quant_round(double value, int low, int high)
 {
     return (int)specdec__quant_nearest(value, (double)low, (double)high);
 }
 
+/* 1 / value, and 0 of 0. */
 SPECDEC__INLINE double specdec__quant_inverse(double value) { return value != 0 ? 1 / value : 0; }
 
+/* The same value twice. */
 SPECDEC__INLINE specdec__pair specdec__quant_both(double value)
 {
     specdec__pair pair = {value, value};
@@ -2713,6 +2854,7 @@ SPECDEC__INLINE float specdec__quant_peak(int count, const float *values)
     return high == -low ? values[i] : high;
 }
 
+/* Q8_0: the scale is the largest magnitude over 127. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q8_0(const float *values, unsigned char *block)
 {
     specdec__block_q8_0 *to = (specdec__block_q8_0 *)(void *)block;
@@ -2825,6 +2967,7 @@ SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *v
     return (float)scale;
 }
 
+/* Q4_0: the best scale of those tried. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q4_0(const float *values, unsigned char *block)
 {
     specdec__block_q4_0 *to = (specdec__block_q4_0 *)(void *)block;
@@ -2859,6 +3002,7 @@ SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
                                     specdec__quant_peak(16, values));
 }
 
+/* Q6_K: the best scale of every group, then the largest of them over 128 as the scale of the block. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const float *values, unsigned char *block)
 {
     specdec__block_q6_k *to = (specdec__block_q6_k *)(void *)block;
@@ -2953,6 +3097,7 @@ static void specdec__quant_pack_scales_k(const int *scales, const int *minimums,
     }
 }
 
+/* Q4_K: the best scale and minimum of every group, rounded to 6 bits. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const float *values, unsigned char *block)
 {
     specdec__block_q4_k *to = (specdec__block_q4_k *)(void *)block;
@@ -2981,7 +3126,8 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const 
 }
 
 #define SPECDEC__QUANT_ROW(number, name, block, bytes, granule, bits, has_minimum, decode, ...) \
-    {number, #name, block, bytes, granule, bits, has_minimum, decode, {__VA_ARGS__}},
+    {number, #name, block, bytes, granule, bits, has_minimum, \
+     SPECDEC__HAS(name) ? (specdec__quant_decoder *)(decode) : NULL, {__VA_ARGS__}},
 static const specdec__quant_type specdec__quant_types[] = {SPECDEC__QUANT_TYPES(SPECDEC__QUANT_ROW)};
 
 /* The row of a type number, or NULL when it is not read. */
@@ -2994,6 +3140,9 @@ static SPECDEC__UNUSED const specdec__quant_type *specdec__quant_find(uint32_t n
             return &specdec__quant_types[i];
     return NULL;
 }
+
+/* Was a type left out by SPECDEC_TYPES? */
+SPECDEC__INLINE int specdec__quant_left_out(const specdec__quant_type *type) { return type->granule && !type->decode; }
 
 /* Bytes of a tensor of so many elements in rows of row elements. SIZE_MAX when rows are no multiple of the block, or
    the size does not fit; 0 for unknown types. */
@@ -3050,14 +3199,18 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_to_float(const spe
             specdec__quant_block_to_float(type, at + i * type->bytes, out + i * type->block);
 }
 
-/* values (block) -> block (bytes), to the smallest (weighted) squared error found. Defined for every input, but what lies
-   beyond the range of half floats comes back infinite or clamped. */
+/* values (block) -> block (bytes), to the smallest (weighted) squared error found. Defined for every input, but what
+   lies beyond the range of half floats comes back infinite or clamped. */
 typedef void specdec__quant_encoder(const float *values, unsigned char *block);
 
 /* The encoder of a type, NULL for plain floats and for types that are only read. A function, not a row of a table: a
    program that encodes nothing holds no encoder. */
 static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_encoder_of(const specdec__quant_type *type)
 {
+#ifdef SPECDEC_NO_ENCODERS
+    (void)type;
+    return NULL;
+#else
     switch (type->number) {
     case SPECDEC__TYPE_Q4_0: return specdec__quant_encode_q4_0;
     case SPECDEC__TYPE_Q8_0: return specdec__quant_encode_q8_0;
@@ -3065,6 +3218,7 @@ static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_encoder_of(const s
     case SPECDEC__TYPE_Q6_K: return specdec__quant_encode_q6_k;
     default: return NULL;
     }
+#endif
 }
 
 /* A row of floats (elements, a multiple of the block) to a plain type or one that has an encoder. */
@@ -3098,6 +3252,7 @@ SPECDEC__INLINE uint32_t specdec__quant_gather_bits(uint32_t word)
     return (word | word >> 12) & 0xFFu;
 }
 
+/* The low eight bits of a word to bits 0, 4, 8 .. 28. */
 SPECDEC__INLINE uint32_t specdec__quant_scatter_bits(uint32_t byte)
 {
     byte = (byte | byte << 12) & 0x000F000Fu;
@@ -3113,6 +3268,7 @@ SPECDEC__INLINE uint32_t specdec__quant_transpose_bits(uint32_t word)
            specdec__quant_gather_bits(word >> 2) << 16 | specdec__quant_gather_bits(word >> 3) << 24;
 }
 
+/* The inverse of specdec__quant_transpose_bits. */
 SPECDEC__INLINE uint32_t specdec__quant_transpose_bits_back(uint32_t word)
 {
     return specdec__quant_scatter_bits(word & 255) | specdec__quant_scatter_bits(word >> 8 & 255) << 1 |
@@ -3142,6 +3298,7 @@ SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, co
         }
 }
 
+/* Four words at any address. */
 SPECDEC__INLINE specdec__words specdec__quant_load_words(const unsigned char *at)
 {
     specdec__words words;
@@ -3150,6 +3307,7 @@ SPECDEC__INLINE specdec__words specdec__quant_load_words(const unsigned char *at
     return words;
 }
 
+/* Four words to any address. */
 SPECDEC__INLINE void specdec__quant_store_words(unsigned char *at, specdec__words words)
 {
     memcpy(at, &words, sizeof words);
@@ -3175,7 +3333,8 @@ SPECDEC__INLINE void specdec__quant_move_words(const unsigned char *from, size_t
 }
 
 /* One field of a block of row_count rows, row_bytes apart: count units of each. */
-SPECDEC__INLINE void specdec__quant_interleave_field(int unit, int count, const unsigned char *from, size_t row_bytes, int row_count, unsigned char *to)
+SPECDEC__INLINE void specdec__quant_interleave_field(int unit, int count, const unsigned char *from, size_t row_bytes,
+                                                     int row_count, unsigned char *to)
 {
     size_t size = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
     int row, i;
@@ -3189,7 +3348,8 @@ SPECDEC__INLINE void specdec__quant_interleave_field(int unit, int count, const 
                 memcpy(to + row * 2, from + (size_t)row * row_bytes, 2);
     else
         for (row = 0; row < row_count; row++)
-            specdec__quant_move_units(unit, count, 0, from + (size_t)row * row_bytes, size, to + (size_t)row * size, size * SPECDEC__QUANT_ROWS);
+            specdec__quant_move_units(unit, count, 0, from + (size_t)row * row_bytes, size, to + (size_t)row * size,
+                                      size * SPECDEC__QUANT_ROWS);
 }
 
 /* Repacks row_count (1..16) rows, row_bytes apart, of so many blocks each into one row of tiles: 16 * bytes for each
@@ -3240,14 +3400,15 @@ static SPECDEC__UNUSED void specdec__quant_deinterleave_block(const specdec__qua
     }
 }
 
-/* ======================================================================================================================
+/* =====================================================================================================================
  * >>op (private): scalar functions of a float or a double that libm would give different bits for on every machine.
  *     May call: >>base
- * ====================================================================================================================== */
+ * ================================================================================================================== */
 
 /* a*b + c rounded once, on every machine. Without fused hardware: the exact product in double, the sum rounded to odd
    (Boldo and Melquiond 2008), then to float. */
 #if defined(__FP_FAST_FMAF) || defined(__aarch64__) || defined(__FMA__)
+/* With fused hardware. */
 SPECDEC__INLINE float specdec__fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #else
 static SPECDEC__UNUSED __attribute__((noinline)) float specdec__fma(float a, float b, float c)
@@ -3390,10 +3551,10 @@ static double specdec__polynomial(const double *coefficient, int count, double x
 /* sin and cos of |x| < 2^30, to about 1e-15 for small x and 1e-9 at the end of that range. */
 static void specdec__sine_cosine(double x, float *sine, float *cosine)
 {
-    static const double sines[] = {1.0, -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800, 1.0 / 6227020800.0,
-                                   -1.0 / 1307674368000.0};
-    static const double cosines[] = {1.0, -1.0 / 2, 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800, 1.0 / 479001600.0,
-                                     -1.0 / 87178291200.0};
+    static const double sines[] = {1.0,          -1.0 / 6,        1.0 / 120,          -1.0 / 5040,
+                                   1.0 / 362880, -1.0 / 39916800, 1.0 / 6227020800.0, -1.0 / 1307674368000.0};
+    static const double cosines[] = {1.0,         -1.0 / 2,       1.0 / 24,          -1.0 / 720,
+                                     1.0 / 40320, -1.0 / 3628800, 1.0 / 479001600.0, -1.0 / 87178291200.0};
     double quarter = (specdec__product(x, 0.6366197723675814) + 6755399441055744.0) - 6755399441055744.0;
     double r = (x - specdec__product(quarter, 1.5707963267341256)) - specdec__product(quarter, 6.077100506506192e-11);
     double s = r * specdec__polynomial(sines, (int)SPECDEC__COUNT(sines), r * r);
@@ -3408,7 +3569,7 @@ static void specdec__sine_cosine(double x, float *sine, float *cosine)
         *cosine = -*cosine;
 }
 
-/* ======================================================================================================================
+/* =====================================================================================================================
  * >>kernel (private): matrix tiles times columns and float loops: scalar reference, then one block per instruction set
  *     with the same names, and one table to choose from. May call: >>base >>os >>quant >>op
  *
@@ -3418,7 +3579,7 @@ static void specdec__sine_cosine(double x, float *sine, float *cosine)
  *     result = fma(weight scale * scale, (float)sum, result)
  *     result = fma(minimum, scale * (float)(sum of code + offset), result)       types with a minimum only
  * granule after granule. Float weights: result = fma(weight, x, result), value after value.
- * ====================================================================================================================== */
+ * ================================================================================================================== */
 
 #define SPECDEC__ROWS SPECDEC__QUANT_ROWS /* rows of a tile, lanes of a vector: 16 */
 #define SPECDEC__PANEL 256                /* values of each row that are unpacked at a time */
@@ -3429,7 +3590,8 @@ static void specdec__sine_cosine(double x, float *sine, float *cosine)
 #define SPECDEC__TILE_AT(type, part) (SPECDEC__ROWS * offsetof(specdec__block_##type, part))
 #define SPECDEC__TILE_BYTES(type) (SPECDEC__ROWS * sizeof(specdec__block_##type))
 
-/* 16 rows x up to 256 values, unpacked for the inner loop. What codes and pair hold is private to an instruction set. */
+/* 16 rows x up to 256 values, unpacked for the inner loop. What codes and pair hold is private to an instruction
+   set. */
 typedef struct specdec__panel {
     union {
         int8_t codes[SPECDEC__PANEL * SPECDEC__ROWS];  /* (value/4, row, 4) */
@@ -3453,19 +3615,21 @@ typedef struct specdec__columns {
     int stride;      /* floats between columns of values */
 } specdec__columns;
 
-typedef void specdec__unpack_function(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel);
-typedef void specdec__dot_function(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column,
-                                   int count, float *sums);
+typedef void specdec__unpack_function(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                      specdec__panel *panel);
+typedef void specdec__dot_function(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
+                                   int column, int count, float *sums);
 /* A run of values of one or two tiles of the same type; the second is NULL if there is none. */
 typedef struct specdec__tiles {
     const specdec__quant_type *type;
     const unsigned char *tile[2];
     const unsigned char *next[2]; /* what is likely to be multiplied after them; any address */
 } specdec__tiles;
-/* sums[i] (count, 16) += blocks*32 values of tile i times columns [column, column + count), from block on; with block 0 they
-   begin at zero. panels: two. */
-typedef void specdec__multiply_function(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, int block,
-                                        int column, int count, float *const *sums);
+/* sums[i] (count, 16) += blocks*32 values of tile i times columns [column, column + count), from block on; with block 0
+   they begin at zero. panels: two. */
+typedef void specdec__multiply_function(const specdec__tiles *tiles, int blocks, specdec__panel *panels,
+                                        const specdec__columns *x, int block, int column, int count,
+                                        float *const *sums);
 
 /* The float loops of an instruction set: name, result, parameters. They are written once, in >>lanes. */
 #define SPECDEC__KERNEL_LOOPS(X, isa) \
@@ -3534,9 +3698,9 @@ typedef struct specdec__kernels {
     specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu */
 } specdec__kernels;
 
-/* What an instruction set has to define before it includes >>lanes: V, a vector of 1, 4 or 16 floats (SPECDEC__LANES), and
-   the operations on it, as specdec__ISA_name: name, result, parameters. Each has the bits of the scalar one. >>lanes does
-   not compile while one is missing. */
+/* What an instruction set has to define before it includes >>lanes: V, a vector of 1, 4 or 16 floats (SPECDEC__LANES),
+   and the operations on it, as specdec__ISA_name: name, result, parameters. Each has the bits of the scalar one.
+   >>lanes does not compile while one is missing. */
 #define SPECDEC__LANE_OPERATIONS(X, V) \
     X(load, V, (const float *)) \
     X(store, void, (float *, V)) \
@@ -3558,10 +3722,11 @@ typedef struct specdec__kernels {
     X(load_bf16, V, (const void *)) \
     X(store_f16, void, (void *, V))
 
-/* --- scalar -------------------------------------------------------------------------------------------------------- */
+/* --- scalar ------------------------------------------------------------------------------------------------------- */
 
 /* Generic unpacking: every type through its decode function. The oracle for the others, and their fallback. */
-static void specdec__unpack_codes(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
+static void specdec__unpack_codes(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                  specdec__panel *panel)
 {
     unsigned char block[SPECDEC__QUANT_BYTES];
     int8_t codes[SPECDEC__QUANT_BLOCK];
@@ -3583,8 +3748,9 @@ static void specdec__unpack_codes(const specdec__quant_type *type, const unsigne
         }
 }
 
-SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column,
-                                         int count, float *sums, int granule, int has_minimum)
+/* Adds a panel of codes times count columns to sums (column, 16): the oracle for all other dots. */
+SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
+                                         int column, int count, float *sums, int granule, int has_minimum)
 {
     int b, c, row, g, i;
 
@@ -3601,30 +3767,33 @@ SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks
                     int32_t dot = 0;
 
                     for (i = 0; i < granule; i++)
-                        dot += panel->u.codes[((from + i) / 4 * SPECDEC__ROWS + row) * 4 + i % 4] * (codes[g * granule + i] + offset);
+                        dot += panel->u.codes[((from + i) / 4 * SPECDEC__ROWS + row) * 4 + i % 4] *
+                               (codes[g * granule + i] + offset);
                     *sum = specdec__fma(scale, (float)dot, *sum);
                     if (has_minimum)
-                        *sum = specdec__fma(panel->minimum[k][row], granule == 32 ? x->sum32[at] : x->sum16[at * 2 + (size_t)g], *sum);
+                        *sum = specdec__fma(panel->minimum[k][row],
+                                            granule == 32 ? x->sum32[at] : x->sum16[at * 2 + (size_t)g], *sum);
                 }
         }
 }
 
 /* The four integer dots of an instruction set, from its inline one. */
+#define SPECDEC__DOT(isa, target, name, granule, has_minimum) \
+    target static void specdec__##isa##_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, \
+                                                   int block, int column, int count, float *sums) \
+    { \
+        specdec__##isa##_dot(panel, blocks, x, block, column, count, sums, granule, has_minimum); \
+    }
 #define SPECDEC__DOTS(isa, target) \
-    target static void specdec__##isa##_dot_16(const specdec__panel *p, int blocks, const specdec__columns *x, int block, int column, int count, float *sums) \
-    { specdec__##isa##_dot(p, blocks, x, block, column, count, sums, 16, 0); } \
-    target static void specdec__##isa##_dot_16m(const specdec__panel *p, int blocks, const specdec__columns *x, int block, int column, int count, float *sums) \
-    { specdec__##isa##_dot(p, blocks, x, block, column, count, sums, 16, 1); } \
-    target static void specdec__##isa##_dot_32(const specdec__panel *p, int blocks, const specdec__columns *x, int block, int column, int count, float *sums) \
-    { specdec__##isa##_dot(p, blocks, x, block, column, count, sums, 32, 0); } \
-    target static void specdec__##isa##_dot_32m(const specdec__panel *p, int blocks, const specdec__columns *x, int block, int column, int count, float *sums) \
-    { specdec__##isa##_dot(p, blocks, x, block, column, count, sums, 32, 1); }
+    SPECDEC__DOT(isa, target, 16, 16, 0) SPECDEC__DOT(isa, target, 16m, 16, 1) \
+    SPECDEC__DOT(isa, target, 32, 32, 0) SPECDEC__DOT(isa, target, 32m, 32, 1)
 
 SPECDEC__DOTS(scalar, )
 
 /* Float lanes in plain C: one. */
 typedef float specdec__scalar_v;
 
+/* The operations: SPECDEC__LANE_OPERATIONS says what each computes. */
 SPECDEC__INLINE float specdec__scalar_load(const float *at) { return *at; }
 SPECDEC__INLINE void specdec__scalar_store(float *at, float a) { *at = a; }
 SPECDEC__INLINE float specdec__scalar_set(float a) { return a; }
@@ -3644,9 +3813,16 @@ SPECDEC__INLINE void specdec__scalar_store_low_bytes(int8_t *at, float a)
     *at = (int8_t)(uint8_t)specdec__bits_from_float(a);
 }
 SPECDEC__INLINE int32_t specdec__scalar_first_bits(float a) { return (int32_t)specdec__bits_from_float(a); }
-SPECDEC__INLINE float specdec__scalar_load_bf16(const void *at) { return specdec__float_from_bf16(specdec__load_u16(at)); }
+SPECDEC__INLINE float specdec__scalar_load_bf16(const void *at)
+{
+    return specdec__float_from_bf16(specdec__load_u16(at));
+}
 SPECDEC__INLINE float specdec__scalar_load_f16(const void *at) { return specdec__load_f16(at); }
-SPECDEC__INLINE void specdec__scalar_store_f16(void *at, float a) { specdec__store_u16(at, specdec__f16_from_float(a)); }
+SPECDEC__INLINE void specdec__scalar_store_f16(void *at, float a)
+{
+    specdec__store_u16(at, specdec__f16_from_float(a));
+}
+/* The canonical tree: lanes i and i + 8, then i + 4, i + 2, i + 1. */
 SPECDEC__INLINE float specdec__scalar_sum(const float *parts)
 {
     float lane[8];
@@ -3659,6 +3835,7 @@ SPECDEC__INLINE float specdec__scalar_sum(const float *parts)
             lane[i] += lane[i + step];
     return lane[0];
 }
+/* The largest of 16 lanes. */
 SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
 {
     float lane[8];
@@ -3671,6 +3848,7 @@ SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
             lane[i] = specdec__scalar_max(lane[i], lane[i + step]);
     return lane[0];
 }
+/* The sum of 16 codes. */
 SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 {
     int32_t sum = 0;
@@ -3685,9 +3863,9 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 #define SPECDEC__TARGET
 #define SPECDEC__LANES 1
 #define SPECDEC__WIDTH 4
-#include SPECDEC_FILE
+#include SPECDEC__FILE
 
-/* --- x86-64: what its instruction sets have in common ---------------------------------------------------------------- */
+/* --- x86-64: what its instruction sets have in common ------------------------------------------------------------- */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
 /* Without optimisation gcc's intrinsics are function-like macros that convert masks in our lines. */
@@ -3696,10 +3874,11 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 #endif
 
-/* What functions for AVX2, AVX-VNNI (newer compilers) and AVX-512 are compiled for, and whether other files see their tables. */
+/* What functions for AVX2 and AVX-512 are compiled for, whether there is AVX-VNNI (with newer compilers, whose
+   assemblers know it), and whether other files see the tables. */
 #define SPECDEC__AVX2 __attribute__((target("avx2,fma,f16c")))
 #if (defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11)
-#define SPECDEC__AVXVNNI __attribute__((target("avx2,fma,f16c,avxvnni")))
+#define SPECDEC__AVXVNNI
 #endif
 #define SPECDEC__AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
 #if defined(SPECDEC_KERNELS) || defined(SPECDEC_KERNELS_APART)
@@ -3711,7 +3890,8 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 /* Makes the compiler load a vector once, not again for every use. */
 #define SPECDEC__KEEP(vector) __asm__("" : "+v"(vector))
 
-/* What lies unpacked in a panel counts as a type of its own, by granule and minimum; signed: codes that were not made unsigned. */
+/* What lies unpacked in a panel counts as a type of its own, by granule and minimum; signed: codes that were not made
+   unsigned. */
 enum {
     SPECDEC__X86_PANEL_32 = SPECDEC__TYPE_COUNT, SPECDEC__X86_PANEL_32M, SPECDEC__X86_PANEL_16, SPECDEC__X86_PANEL_16M,
     SPECDEC__X86_PANEL_32_SIGNED, SPECDEC__X86_PANEL_16_SIGNED
@@ -3724,6 +3904,7 @@ enum {
 #define SPECDEC__X86_GRANULE(number, name, block, bytes, granule, ...) case number: return granule;
 #define SPECDEC__X86_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) case number: return minimum;
 
+/* Does a type have minimums besides scales? */
 SPECDEC__INLINE int specdec__x86_has_minimum(int type)
 {
     switch (type) {
@@ -3744,7 +3925,11 @@ SPECDEC__INLINE int specdec__x86_bits(int type)
 }
 
 /* What is added to a code to make it unsigned, and the highest unsigned code. */
-SPECDEC__INLINE int specdec__x86_bias(int type) { return specdec__x86_has_minimum(type) ? 0 : 1 << (specdec__x86_bits(type) - 1); }
+SPECDEC__INLINE int specdec__x86_bias(int type)
+{
+    return specdec__x86_has_minimum(type) ? 0 : 1 << (specdec__x86_bits(type) - 1);
+}
+/* The highest unsigned code. */
 SPECDEC__INLINE int specdec__x86_limit(int type) { return (1 << specdec__x86_bits(type)) - 1; }
 
 /* Bytes of a tile of one block of 32 values, or an eighth of one of 256. */
@@ -3826,7 +4011,8 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
 
 /* Asks for so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile, whose end another one follows. */
 #define SPECDEC__AHEAD 4096
-SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile, size_t at, size_t end, const unsigned char *next)
+SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile, size_t at, size_t end,
+                                           const unsigned char *next)
 {
     const char *from = (const char *)(at + SPECDEC__AHEAD < end ? tile + at : next + at - end) + SPECDEC__AHEAD;
     int i;
@@ -3836,12 +4022,14 @@ SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile,
         _mm_prefetch(from + i, _MM_HINT_T0);
 }
 
-/* Where a granule of some columns begins. codes (column, 8), pairs and totals (column, granules of a block), scales (column). */
+/* Where a granule of some columns begins. codes (column, 8), pairs and totals (column, granules of a block), scales
+   (column). */
 typedef struct specdec__x86_x {
     const int32_t *codes, *pairs;
     const float *scales, *totals;
 } specdec__x86_x;
 
+/* Where half `half` of the block at `at` begins; per: granules of a block. */
 SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t at, int per, int half)
 {
     specdec__x86_x from;
@@ -3855,7 +4043,7 @@ SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t
 }
 #endif /* x86_64 */
 
-/* --- SSE4.1 with SSSE3 ------------------------------------------------------------------------------------------------ */
+/* --- SSE4.1 with SSSE3 -------------------------------------------------------------------------------------------- */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
 #define SPECDEC__SSE41 __attribute__((target("sse4.1")))
@@ -3863,6 +4051,7 @@ SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t
 /* Four float lanes. */
 typedef __m128 specdec__sse41_v;
 
+/* The operations: SPECDEC__LANE_OPERATIONS says what each computes. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_set(float a) { return _mm_set1_ps(a); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_add(__m128 a, __m128 b) { return _mm_add_ps(a, b); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_sub(__m128 a, __m128 b) { return _mm_sub_ps(a, b); }
@@ -3875,14 +4064,15 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_scale2(__m128 a, __m128 shi
     return _mm_castsi128_ps(_mm_add_epi32(_mm_castps_si128(a), _mm_slli_epi32(_mm_castps_si128(shifter), 23)));
 }
 
-/* product + addend rounded to odd, from their rounded sum: where an error was lost, the sum is brought one unit towards zero
-   if that is where the error points, and its last bit is set. Odd sums stay as they are. */
+/* product + addend rounded to odd, from their rounded sum: where an error was lost, the sum is brought one unit towards
+   zero if that is where the error points, and its last bit is set. Odd sums stay as they are. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128d specdec__sse41_to_odd(__m128d product, __m128d addend, __m128d sum)
 {
     __m128d back = _mm_sub_pd(sum, product), zero = _mm_setzero_pd();
     __m128d error = _mm_add_pd(_mm_sub_pd(product, _mm_sub_pd(sum, back)), _mm_sub_pd(addend, back));
     __m128d inexact = _mm_or_pd(_mm_cmplt_pd(error, zero), _mm_cmpgt_pd(error, zero)); /* NaNs are not */
-    __m128i odd = _mm_srli_epi64(_mm_castpd_si128(inexact), 63), opposite = _mm_srli_epi64(_mm_castpd_si128(_mm_xor_pd(error, sum)), 63);
+    __m128i odd = _mm_srli_epi64(_mm_castpd_si128(inexact), 63),
+            opposite = _mm_srli_epi64(_mm_castpd_si128(_mm_xor_pd(error, sum)), 63);
 
     return _mm_castsi128_pd(_mm_or_si128(_mm_sub_epi64(_mm_castpd_si128(sum), _mm_and_si128(odd, opposite)), odd));
 }
@@ -3898,25 +4088,31 @@ SPECDEC__SSE41 static __attribute__((noinline)) __m128 specdec__sse41_fma_odd(__
                          _mm_cvtpd_ps(specdec__sse41_to_odd(high, high_addend, _mm_add_pd(high, high_addend))));
 }
 
-/* The same, fast: rounding to odd matters only to sums that lie half way between two floats, where the 29 bits that a float
-   lacks are 1000..., or below the normal floats (2^-126), where it lacks more of them. */
+/* The same, fast: rounding to odd matters only to sums that lie half way between two floats, where the 29 bits that a
+   float lacks are 1000..., or below the normal floats (2^-126), where it lacks more of them. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_madd(__m128 a, __m128 b, __m128 c)
 {
     __m128d low = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), _mm_cvtps_pd(c));
-    __m128d high = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(_mm_movehl_ps(a, a)), _mm_cvtps_pd(_mm_movehl_ps(b, b))), _mm_cvtps_pd(_mm_movehl_ps(c, c)));
+    __m128d high = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(_mm_movehl_ps(a, a)), _mm_cvtps_pd(_mm_movehl_ps(b, b))),
+                              _mm_cvtps_pd(_mm_movehl_ps(c, c)));
     __m128i ends = _mm_castps_si128(_mm_shuffle_ps(_mm_castpd_ps(low), _mm_castpd_ps(high), 0x88));
     __m128i tops = _mm_castps_si128(_mm_shuffle_ps(_mm_castpd_ps(low), _mm_castpd_ps(high), 0xDD));
     __m128i half = _mm_cmpeq_epi32(_mm_slli_epi32(ends, 3), _mm_set1_epi32((int)0x80000000u)), tiny;
 
     tops = _mm_and_si128(tops, _mm_set1_epi32(0x7FFFFFFF)); /* without the sign */
-    tiny = _mm_and_si128(_mm_cmplt_epi32(tops, _mm_set1_epi32((1023 - 126) << 20)), _mm_cmpgt_epi32(tops, _mm_setzero_si128()));
+    tiny = _mm_and_si128(_mm_cmplt_epi32(tops, _mm_set1_epi32((1023 - 126) << 20)),
+                         _mm_cmpgt_epi32(tops, _mm_setzero_si128()));
     if (__builtin_expect(_mm_movemask_epi8(_mm_or_si128(half, tiny)), 0))
         return specdec__sse41_fma_odd(a, b, c);
     return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
 }
+/* More operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load(const float *at) { return _mm_loadu_ps(at); }
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store(float *at, __m128 a) { _mm_storeu_ps(at, a); }
-SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(__m128 a) { return _mm_cvtsi128_si32(_mm_castps_si128(a)); }
+SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(__m128 a)
+{
+    return _mm_cvtsi128_si32(_mm_castps_si128(a));
+}
 
 /* Four signed bytes to floats. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load_bytes(const int8_t *at)
@@ -3978,19 +4174,31 @@ SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_sum_codes(const int8_t *co
 #define SPECDEC__TARGET SPECDEC__SSE41
 #define SPECDEC__LANES 4
 #define SPECDEC__WIDTH 2
-#include SPECDEC_FILE
+#include SPECDEC__FILE
 
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_get(const void *at) { return _mm_loadu_si128((const __m128i *)at); }
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_put_bytes(void *at, __m128i v) { _mm_storeu_si128((__m128i *)at, v); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_and(__m128i a, int mask) { return _mm_and_si128(a, _mm_set1_epi8((char)mask)); }
+/* Loads, stores and masks 16 bytes. */
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_get(const void *at)
+{
+    return _mm_loadu_si128((const __m128i *)at);
+}
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_put_bytes(void *at, __m128i v)
+{
+    _mm_storeu_si128((__m128i *)at, v);
+}
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_and(__m128i a, int mask)
+{
+    return _mm_and_si128(a, _mm_set1_epi8((char)mask));
+}
 
-/* Products of unsigned w (or signed, for SIGNED) and signed x in 16-bit lanes, in twos. What may be added up there: 8 steps of
-   4-bit codes, 2 of 6-bit codes, 1 of 8-bit codes: all below 2^15, so nothing ever saturates. */
+/* Products of unsigned w (or signed, for SIGNED) and signed x in 16-bit lanes, in twos. What may be added up there: 8
+   steps of 4-bit codes, 2 of 6-bit codes, 1 of 8-bit codes: all below 2^15, so nothing ever saturates. */
 enum { SPECDEC__SSE41_4BIT, SPECDEC__SSE41_6BIT, SPECDEC__SSE41_SIGNED };
 
+/* Products of codes w and activations x, added up in twos to 16-bit lanes. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_product(int mode, __m128i w, __m128i x)
 {
-    return mode == SPECDEC__SSE41_SIGNED ? _mm_maddubs_epi16(_mm_abs_epi8(w), _mm_sign_epi8(x, w)) : _mm_maddubs_epi16(w, x);
+    return mode == SPECDEC__SSE41_SIGNED ? _mm_maddubs_epi16(_mm_abs_epi8(w), _mm_sign_epi8(x, w))
+                                         : _mm_maddubs_epi16(w, x);
 }
 
 /* So many vectors (of 64 bytes) of nibbles to twice as many of codes, the low nibbles first. */
@@ -4030,7 +4238,9 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scale_bytes(const unsigned ch
     }
 }
 
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_0(const unsigned char *tile, int blocks, specdec__panel *panel)
+/* Scales and codes + 8 of blocks of Q4_0 to a panel. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_0(const unsigned char *tile, int blocks,
+                                                              specdec__panel *panel)
 {
     int b;
 
@@ -4040,7 +4250,9 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_0(const unsigned cha
     }
 }
 
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned char *tile, int blocks, specdec__panel *panel)
+/* Scales and codes of blocks of Q8_0 to a panel. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned char *tile, int blocks,
+                                                              specdec__panel *panel)
 {
     int b, i;
 
@@ -4054,6 +4266,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned cha
     }
 }
 
+/* Scales, minimums and codes of a block of Q4_K to a panel. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales), *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
@@ -4065,9 +4278,11 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned cha
         __m128i c = specdec__sse41_get(packed + 128);
 
         specdec__sse41_put_bytes(scales + i, specdec__sse41_and(a, 63));
-        specdec__sse41_put_bytes(scales + 64 + i, specdec__sse41_and(c, 15) | specdec__sse41_and(_mm_srli_epi16(a, 2), 48));
+        specdec__sse41_put_bytes(scales + 64 + i,
+                                 specdec__sse41_and(c, 15) | specdec__sse41_and(_mm_srli_epi16(a, 2), 48));
         specdec__sse41_put_bytes(minimums + i, specdec__sse41_and(b, 63));
-        specdec__sse41_put_bytes(minimums + 64 + i, specdec__sse41_and(_mm_srli_epi16(c, 4), 15) | specdec__sse41_and(_mm_srli_epi16(b, 2), 48));
+        specdec__sse41_put_bytes(minimums + 64 + i, specdec__sse41_and(_mm_srli_epi16(c, 4), 15) |
+                                                        specdec__sse41_and(_mm_srli_epi16(b, 2), 48));
     }
     specdec__sse41_scale_bytes(tile, 1, scales, 8, panel->scale);
     specdec__sse41_scale_bytes(dmin, -1, minimums, 8, panel->minimum);
@@ -4075,18 +4290,20 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned cha
         specdec__sse41_nibbles(tile + SPECDEC__TILE_AT(q4_k, nibbles) + i * 512, 8, panel->u.codes + i * 1024);
 }
 
+/* Scales and codes + 32 of a block of Q6_K to a panel. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles), *high = tile + SPECDEC__TILE_AT(q6_k, crumbs);
     int8_t *codes = panel->u.codes;
     int half, s, i;
 
-    specdec__sse41_scale_bytes(tile + SPECDEC__TILE_AT(q6_k, d), 1, (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales),
-                               16, panel->scale);
+    specdec__sse41_scale_bytes(tile + SPECDEC__TILE_AT(q6_k, d), 1,
+                               (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales), 16, panel->scale);
     for (half = 0; half < 2; half++, low += 1024, high += 512)
         for (s = 0; s < 4; s++, codes += 512)
             for (i = 0; i < 512; i += 16) {
-                __m128i q = specdec__sse41_and(_mm_srli_epi16(specdec__sse41_get(low + s % 2 * 512 + i), s / 2 * 4), 15);
+                __m128i q =
+                    specdec__sse41_and(_mm_srli_epi16(specdec__sse41_get(low + s % 2 * 512 + i), s / 2 * 4), 15);
                 __m128i h = specdec__sse41_and(_mm_srli_epi16(specdec__sse41_get(high + i), s * 2), 3);
 
                 _mm_prefetch((const char *)low + SPECDEC__AHEAD + s % 2 * 512 + i, _MM_HINT_T0);
@@ -4094,11 +4311,13 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned cha
             }
 }
 
-/* Pairs of granules: the sum of the codes below, -bias above, so that madd(pair, (offset, sum of activation codes)) is what
-   offset and bias add to a dot. small: codes are unsigned, a granule's of a lane add up to a byte. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_pairs(int granule, int bias, int small, int blocks, specdec__panel *panel)
+/* Pairs of granules: the sum of the codes below, -bias above, so that madd(pair, (offset, sum of activation codes)) is
+   what offset and bias add to a dot. small: codes are unsigned, a granule's of a lane add up to a byte. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_pairs(int granule, int bias, int small, int blocks,
+                                                         specdec__panel *panel)
 {
-    const __m128i ones = _mm_set1_epi32(0x01010101), words = _mm_set1_epi32(0x00010001), above = _mm_set1_epi32(-65536 * bias);
+    const __m128i ones = _mm_set1_epi32(0x01010101), words = _mm_set1_epi32(0x00010001),
+                  above = _mm_set1_epi32(-65536 * bias);
     int vectors = granule / 4, k, r, i;
 
     for (k = 0; k < blocks * 32 / granule; k++)
@@ -4112,7 +4331,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_pairs(int granule, int bias, 
                 sum = specdec__sse41_product(SPECDEC__SSE41_4BIT, sum, ones);
             } else {
                 for (i = 0; i < vectors; i++)
-                    sum = _mm_add_epi16(sum, specdec__sse41_product(SPECDEC__SSE41_4BIT, ones, specdec__sse41_get(codes + i * 64)));
+                    sum = _mm_add_epi16(sum, specdec__sse41_product(SPECDEC__SSE41_4BIT, ones,
+                                                                    specdec__sse41_get(codes + i * 64)));
             }
             sum = _mm_add_epi32(_mm_madd_epi16(sum, words), _mm_set1_epi32(-granule * bias));
             specdec__sse41_put_bytes(&panel->pair[k][r * 4], (sum & _mm_set1_epi32(65535)) | above);
@@ -4120,7 +4340,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_pairs(int granule, int bias, 
 }
 
 /* A granule of a panel times columns of them: adds to sums (column, register) in 32-bit lanes. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_integers(int mode, int vectors, int columns, const int8_t *w, const int32_t *x, __m128i (*sums)[4])
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_integers(int mode, int vectors, int columns, const int8_t *w,
+                                                            const int32_t *x, __m128i (*sums)[4])
 {
     const __m128i words = _mm_set1_epi32(0x00010001);
     const int step = mode == SPECDEC__SSE41_4BIT ? vectors : mode == SPECDEC__SSE41_6BIT ? 2 : 1;
@@ -4147,7 +4368,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_integers(int mode, int vector
     }
 }
 
-/* sums (column, 16) += what granule k of a panel gives with its integers (column, register); per: granules of a block. */
+/* sums (column, 16) += what granule k of a panel gives with its integers (column, register); per: granules of a
+   block. */
 SPECDEC__SSE41 static __attribute__((noinline)) void
 specdec__sse41_add_up(const float *scale, const float *minimum, const specdec__x86_x *from, int per, int columns,
                       __m128i (*integers)[4], float *sums)
@@ -4186,11 +4408,14 @@ specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, 
                 integers[c][r] = _mm_madd_epi16(specdec__sse41_get(&panel->pair[k][r * 4]), pair);
         }
         specdec__sse41_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, from.codes, integers);
-        specdec__sse41_add_up(panel->scale[k], has_minimum ? panel->minimum[k] : NULL, &from, per, columns, integers, sums);
+        specdec__sse41_add_up(panel->scale[k], has_minimum ? panel->minimum[k] : NULL, &from, per, columns, integers,
+                              sums);
     }
 }
 
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, int has_minimum, const specdec__panel *panel, int blocks,
+/* A panel times count columns, two at a time. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, int has_minimum,
+                                                       const specdec__panel *panel, int blocks,
                                                        const specdec__columns *x, size_t at, int count, float *sums)
 {
     for (; count >= 2; count -= 2, at += 2, sums += 32)
@@ -4200,9 +4425,13 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, in
 }
 
 #define SPECDEC__SSE41_DOT(name, mode, granule, has_minimum) \
-    SPECDEC__SSE41 static void specdec__sse41_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
-                                                         int count, float *sums) \
-    { specdec__sse41_dot(mode, granule, has_minimum, panel, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, sums); }
+    SPECDEC__SSE41 static void specdec__sse41_dot_##name(const specdec__panel *panel, int blocks, \
+                                                         const specdec__columns *x, int block, int column, int count, \
+                                                         float *sums) \
+    { \
+        const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
+        specdec__sse41_dot(mode, granule, has_minimum, panel, blocks, x, at, count, sums); \
+    }
 
 SPECDEC__SSE41_DOT(4bit, SPECDEC__SSE41_4BIT, 32, 0)
 SPECDEC__SSE41_DOT(4bitm, SPECDEC__SSE41_4BIT, 32, 1)
@@ -4212,9 +4441,12 @@ SPECDEC__SSE41_DOT(16m, SPECDEC__SSE41_SIGNED, 16, 1)
 SPECDEC__SSE41_DOT(32, SPECDEC__SSE41_SIGNED, 32, 0)
 SPECDEC__SSE41_DOT(32m, SPECDEC__SSE41_SIGNED, 32, 1)
 
-/* Unpacks to pairs and to codes + bias where that fits 6 bits (Q4_0, Q4_K, Q6_K: multiplied as unsigned), else to codes. */
+/* Unpacks to pairs and to codes + bias where that fits 6 bits (Q4_0, Q4_K, Q6_K: multiplied as unsigned), else to
+   codes. */
 #define SPECDEC__SSE41_UNPACK(name, granule, bias, small, codes) \
-    SPECDEC__SSE41 static void specdec__sse41_unpack_##name(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel) \
+    SPECDEC__SSE41 static void specdec__sse41_unpack_##name(const specdec__quant_type *type, \
+                                                            const unsigned char *tile, int blocks, \
+                                                            specdec__panel *panel) \
     { \
         (void)type; \
         codes; \
@@ -4225,11 +4457,10 @@ SPECDEC__SSE41_UNPACK(Q4_0, 32, 8, 1, specdec__sse41_codes_Q4_0(tile, blocks, pa
 SPECDEC__SSE41_UNPACK(Q4_K, 32, 0, 1, specdec__sse41_codes_Q4_K(tile, panel))
 SPECDEC__SSE41_UNPACK(Q6_K, 16, 32, 1, specdec__sse41_codes_Q6_K(tile, panel))
 SPECDEC__SSE41_UNPACK(Q8_0, 32, 0, 0, specdec__sse41_codes_Q8_0(tile, blocks, panel))
-SPECDEC__SSE41_UNPACK(32, 32, 0, 0, specdec__unpack_codes(type, tile, blocks, panel))
-SPECDEC__SSE41_UNPACK(16, 16, 0, 0, specdec__unpack_codes(type, tile, blocks, panel))
+SPECDEC__SSE41_UNPACK(any, type->granule, 0, 0, specdec__unpack_codes(type, tile, blocks, panel))
 #endif /* x86_64 */
 
-/* --- AVX2 with FMA and F16C, and AVX-VNNI ---------------------------------------------------------------------------- */
+/* --- AVX2 with FMA and F16C, and AVX-VNNI ------------------------------------------------------------------------- */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
 
@@ -4255,13 +4486,16 @@ SPECDEC__AVX2_LANES(mul, (specdec__avx2_v x, specdec__avx2_v y), _mm256_mul_ps(x
 SPECDEC__AVX2_LANES(div, (specdec__avx2_v x, specdec__avx2_v y), _mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b))
 SPECDEC__AVX2_LANES(max, (specdec__avx2_v x, specdec__avx2_v y), _mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b))
 SPECDEC__AVX2_LANES(min, (specdec__avx2_v x, specdec__avx2_v y), _mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b))
-SPECDEC__AVX2_LANES(madd, (specdec__avx2_v x, specdec__avx2_v y, specdec__avx2_v z), _mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b))
+SPECDEC__AVX2_LANES(madd, (specdec__avx2_v x, specdec__avx2_v y, specdec__avx2_v z), _mm256_fmadd_ps(x.a, y.a, z.a),
+                    _mm256_fmadd_ps(x.b, y.b, z.b))
 SPECDEC__AVX2_LANES(load_f16, (const void *at), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at)),
                     _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at + 1)))
 
+/* a * 2^n in eight lanes, where shifter is n + 1.5 * 2^23. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_scale2_half(__m256 a, __m256 shifter)
 {
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_castps_si256(shifter), 23)));
+    return _mm256_castsi256_ps(
+        _mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_castps_si256(shifter), 23)));
 }
 SPECDEC__AVX2_LANES(scale2, (specdec__avx2_v x, specdec__avx2_v shifter), specdec__avx2_scale2_half(x.a, shifter.a),
                     specdec__avx2_scale2_half(x.b, shifter.b))
@@ -4269,7 +4503,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bf16(const __m128i *at)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(at)), 16));
 }
-SPECDEC__AVX2_LANES(load_bf16, (const void *at), specdec__avx2_from_bf16((const __m128i *)at), specdec__avx2_from_bf16((const __m128i *)at + 1))
+SPECDEC__AVX2_LANES(load_bf16, (const void *at), specdec__avx2_from_bf16((const __m128i *)at),
+                    specdec__avx2_from_bf16((const __m128i *)at + 1))
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bytes(const int8_t *at)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at)));
@@ -4280,14 +4515,18 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store(float *at, specdec__avx2_
     _mm256_storeu_ps(at, x.a);
     _mm256_storeu_ps(at + 8, x.b);
 }
+/* The low byte of each of 16 lanes. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_bytes(int8_t *at, specdec__avx2_v x)
 {
     const __m256i byte = _mm256_set1_epi32(255);
-    __m256i words = _mm256_packus_epi32(_mm256_and_si256(_mm256_castps_si256(x.a), byte), _mm256_and_si256(_mm256_castps_si256(x.b), byte));
+    __m256i words = _mm256_packus_epi32(_mm256_and_si256(_mm256_castps_si256(x.a), byte),
+                                        _mm256_and_si256(_mm256_castps_si256(x.b), byte));
 
     words = _mm256_permute4x64_epi64(words, 0xD8);
-    _mm_storeu_si128((__m128i *)(void *)at, _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+    _mm_storeu_si128((__m128i *)(void *)at,
+                     _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
+/* The canonical sum of 16 lanes. */
 SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(const specdec__avx2_v *parts)
 {
     const specdec__avx2_v x = parts[0];
@@ -4296,6 +4535,7 @@ SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(const specdec__avx2_v *par
     c = _mm_add_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
+/* The largest of 16 lanes. */
 SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(const specdec__avx2_v *parts)
 {
     const specdec__avx2_v x = parts[0];
@@ -4304,8 +4544,17 @@ SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(const specdec__avx2_v 
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
-SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_sum_codes(const int8_t *codes) { return specdec__sse41_sum_codes(codes); }
-SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_first_bits(specdec__avx2_v x) { return _mm_cvtsi128_si32(_mm_castps_si128(_mm256_castps256_ps128(x.a))); }
+/* The sum of 16 codes. */
+SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_sum_codes(const int8_t *codes)
+{
+    return specdec__sse41_sum_codes(codes);
+}
+/* The bits of lane 0. */
+SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_first_bits(specdec__avx2_v x)
+{
+    return _mm_cvtsi128_si32(_mm_castps_si128(_mm256_castps256_ps128(x.a)));
+}
+/* 16 lanes as half floats. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__avx2_v x)
 {
     _mm_storeu_si128((__m128i *)at, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -4316,16 +4565,30 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__av
 #define SPECDEC__TARGET SPECDEC__AVX2
 #define SPECDEC__LANES 16
 #define SPECDEC__WIDTH 1
-#include SPECDEC_FILE
+#include SPECDEC__FILE
 
-/* Weight codes are unpacked in registers, of 8 rows at a time, and multiplied by all columns. The type is a constant in all that
-   follows: every type gets its own machine code. */
+/* Weight codes are unpacked in registers, of 8 rows at a time, and multiplied by all columns. The type is a constant in
+   all that follows: every type gets its own machine code. */
 
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_get(const void *at) { return _mm256_loadu_si256((const __m256i *)at); }
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_bytes(void *at, __m256i v) { _mm256_storeu_si256((__m256i *)at, v); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_and(__m256i a, int mask) { return _mm256_and_si256(a, _mm256_set1_epi8((char)mask)); }
+/* Loads, stores and masks 32 bytes. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_get(const void *at)
+{
+    return _mm256_loadu_si256((const __m256i *)at);
+}
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_bytes(void *at, __m256i v)
+{
+    _mm256_storeu_si256((__m256i *)at, v);
+}
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_and(__m256i a, int mask)
+{
+    return _mm256_and_si256(a, _mm256_set1_epi8((char)mask));
+}
 
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at)); }
+/* Eight half floats to floats. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *at)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at));
+}
 
 /* Types whose codes are 8 bits, signed. */
 SPECDEC__INLINE int specdec__avx2_is_signed(int type) { return specdec__x86_limit(type) == 255; }
@@ -4344,7 +4607,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bit_to_4(__m256i a, int n)
 }
 
 /* Blocks of 32 in nibbles; at: the nibbles, bits: the fifth bits. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_32(const unsigned char *at, const unsigned char *bits, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_32(const unsigned char *at, const unsigned char *bits,
+                                                          __m256i u[8])
 {
     int i;
 
@@ -4367,7 +4631,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_32(const unsigned char *a
 /* The values of IQ4_NL and IQ4_XS in place of nibbles. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_iq4(__m256i u[8])
 {
-    const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)specdec__quant_iq4_values));
+    const __m256i table =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)specdec__quant_iq4_values));
     int i;
 
     SPECDEC__UNROLL
@@ -4386,7 +4651,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_run(const unsigned char *
 }
 
 /* Eighths of Q4_K and Q5_K: nibbles of eight vectors, low ones in the even eighths; bits: the fifth bits. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_k(const unsigned char *at, const unsigned char *bits, int eighth, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_k(const unsigned char *at, const unsigned char *bits, int eighth,
+                                                         __m256i u[8])
 {
     int i;
 
@@ -4403,7 +4669,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_k(const unsigned char *at
 }
 
 /* One of the four runs of 32 in 128 values of Q6_K. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_6(const unsigned char *low, const unsigned char *high, int run, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_6(const unsigned char *low, const unsigned char *high, int run,
+                                                         __m256i u[8])
 {
     int i;
 
@@ -4417,6 +4684,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_6(const unsigned char *lo
     }
 }
 
+/* Eighths of Q6_K: four bits and two bits make a code. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char *at, int eighth, __m256i u[8])
 {
     const unsigned char *low = at + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
@@ -4431,7 +4699,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char 
 }
 
 /* Eighths of Q2_K and Q3_K: two bits of eight vectors; bits: the third bits. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned char *at, const unsigned char *bits, int eighth, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned char *at, const unsigned char *bits,
+                                                              int eighth, __m256i u[8])
 {
     int i;
 
@@ -4449,8 +4718,10 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned cha
     }
 }
 
-/* Eight vectors of codes, plus their bias where they are less than 8 bits: values 32*block .. 32*block + 31 of 8 rows. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, const specdec__panel *panel, int block, int half, __m256i u[8])
+/* Eight vectors of codes, plus their bias where they are less than 8 bits: values 32*block .. 32*block + 31 of 8
+   rows. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, const specdec__panel *panel,
+                                                       int block, int half, __m256i u[8])
 {
     const unsigned char *all = tile + half * 32, *at = all + (size_t)block * (size_t)specdec__x86_span(type);
     int i;
@@ -4467,8 +4738,10 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned 
     }
 }
 
-/* The scales of a tile of 256 values are d times whole numbers: those of Q2_K, Q4_K and Q5_K, and the minimums' after them. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q2_k(const unsigned char *tile, int8_t *scales, int8_t *minimums)
+/* The scales of a tile of 256 values are d times whole numbers: those of Q2_K, Q4_K and Q5_K, and the minimums' after
+   them. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q2_k(const unsigned char *tile, int8_t *scales,
+                                                              int8_t *minimums)
 {
     int i;
 
@@ -4480,6 +4753,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q2_k(const unsigned cha
     }
 }
 
+/* Factors of Q4_K and Q5_K: 6 bits each, of scales and of minimums. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_k(const unsigned char *tile, int8_t *scales, int8_t *minimums)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales); /* and of Q5_K */
@@ -4494,10 +4768,12 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_k(const unsigned char *
         specdec__avx2_put_bytes(scales + 64 + i, _mm256_or_si256(specdec__avx2_and(c, 15), top));
         top = specdec__avx2_and(_mm256_srli_epi16(b, 2), 48);
         specdec__avx2_put_bytes(minimums + i, specdec__avx2_and(b, 63));
-        specdec__avx2_put_bytes(minimums + 64 + i, _mm256_or_si256(specdec__avx2_and(_mm256_srli_epi16(c, 4), 15), top));
+        specdec__avx2_put_bytes(minimums + 64 + i,
+                                _mm256_or_si256(specdec__avx2_and(_mm256_srli_epi16(c, 4), 15), top));
     }
 }
 
+/* Factors of Q3_K: 6 bits less 32. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned char *tile, int8_t *scales)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
@@ -4510,13 +4786,16 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned cha
         for (i = 0; i < 4; i++) { /* two scales at once */
             __m256i two = specdec__avx2_get(packed + i % 2 * 64 + half);
             __m256i low = specdec__avx2_and(_mm256_srli_epi16(two, i / 2 * 4), 15);
-            __m256i top = specdec__avx2_and(i < 2 ? _mm256_slli_epi16(high, 4 - 2 * i) : _mm256_srli_epi16(high, 2 * i - 4), 48);
+            __m256i top =
+                specdec__avx2_and(i < 2 ? _mm256_slli_epi16(high, 4 - 2 * i) : _mm256_srli_epi16(high, 2 * i - 4), 48);
 
-            specdec__avx2_put_bytes(scales + i * 64 + half, _mm256_sub_epi8(_mm256_or_si256(low, top), _mm256_set1_epi8(32)));
+            specdec__avx2_put_bytes(scales + i * 64 + half,
+                                    _mm256_sub_epi8(_mm256_or_si256(low, top), _mm256_set1_epi8(32)));
         }
     }
 }
 
+/* Factors of IQ4_XS: 6 bits less 32. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_iq4_xs(const unsigned char *tile, int8_t *scales)
 {
     const __m128i *lows = (const __m128i *)(const void *)(tile + SPECDEC__TILE_AT(iq4_xs, low));
@@ -4538,19 +4817,23 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_iq4_xs(const unsigned c
 /* Four times seven sign bits to four bytes, the eighth making their number even. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_signs(__m256i word)
 {
-    const __m256i parity = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+    const __m256i parity = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
     __m256i signs = _mm256_and_si256(word, _mm256_set1_epi32(0x7F));
 
     signs = _mm256_or_si256(signs, _mm256_and_si256(_mm256_slli_epi32(word, 1), _mm256_set1_epi32(0x7F00)));
     signs = _mm256_or_si256(signs, _mm256_and_si256(_mm256_slli_epi32(word, 2), _mm256_set1_epi32(0x7F0000)));
     signs = _mm256_or_si256(signs, _mm256_and_si256(_mm256_slli_epi32(word, 3), _mm256_set1_epi32(0x7F000000)));
-    return _mm256_or_si256(signs, _mm256_shuffle_epi8(parity, specdec__avx2_and(_mm256_xor_si256(signs, _mm256_srli_epi16(signs, 4)), 15)));
+    return _mm256_or_si256(
+        signs,
+        _mm256_shuffle_epi8(parity, specdec__avx2_and(_mm256_xor_si256(signs, _mm256_srli_epi16(signs, 4)), 15)));
 }
 
 /* Magnitude indices (8 bits: four times two) and signs (4 bits) of 32-bit lanes to four codes. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_points(__m256i magnitudes, __m256i signs)
 {
-    const __m256i table = _mm256_broadcastsi128_si256(_mm_setr_epi8(8, 25, 43, 0, -8, -25, -43, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+    const __m256i table =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(8, 25, 43, 0, -8, -25, -43, 0, 0, 0, 0, 0, 0, 0, 0, 0));
 
     magnitudes = _mm256_or_si256(magnitudes, _mm256_slli_epi32(magnitudes, 12));
     magnitudes = _mm256_or_si256(magnitudes, _mm256_slli_epi32(magnitudes, 6));
@@ -4579,20 +4862,24 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_iq2_xxs(const unsigned c
             SPECDEC__UNROLL
             for (i = 0; i < 8; i++) {
                 __m256i magnitudes = _mm256_srli_epi32(specdec__avx2_get(points[i / 4] + half * 8), i % 4 * 8);
-                __m256i codes = specdec__avx2_points(_mm256_and_si256(magnitudes, _mm256_set1_epi32(255)),
-                                                     _mm256_and_si256(_mm256_srli_epi32(signs, i * 4), _mm256_set1_epi32(15)));
+                __m256i codes =
+                    specdec__avx2_points(_mm256_and_si256(magnitudes, _mm256_set1_epi32(255)),
+                                         _mm256_and_si256(_mm256_srli_epi32(signs, i * 4), _mm256_set1_epi32(15)));
 
                 specdec__avx2_put_bytes(panel->u.codes + g * 512 + i * 64 + half * 32, codes);
             }
             scale = _mm256_or_si256(_mm256_slli_epi32(_mm256_srli_epi32(word, 28), 1), _mm256_set1_epi32(1));
-            _mm256_storeu_ps(panel->scale[g] + half * 8, _mm256_mul_ps(specdec__avx2_halves(tile + half * 16),
-                                                                       _mm256_mul_ps(_mm256_set1_ps(0.125f), _mm256_cvtepi32_ps(scale))));
+            _mm256_storeu_ps(panel->scale[g] + half * 8,
+                             _mm256_mul_ps(specdec__avx2_halves(tile + half * 16),
+                                           _mm256_mul_ps(_mm256_set1_ps(0.125f), _mm256_cvtepi32_ps(scale))));
         }
     }
 }
 
-/* Factors of the scales (granule, 16) and, 256 further, of the minimums of 256 values; room for them. IQ2_XXS is stored in the panel. */
-SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, const unsigned char *tile, int8_t *room, specdec__panel *panel)
+/* Factors of the scales (granule, 16) and, 256 further, of the minimums of 256 values; room for them. IQ2_XXS is stored
+   in the panel. */
+SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, const unsigned char *tile, int8_t *room,
+                                                                  specdec__panel *panel)
 {
     switch (type) {
     case SPECDEC__TYPE_Q2_K: specdec__avx2_factors_q2_k(tile, room, room + 256); break;
@@ -4621,16 +4908,26 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned
         d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_halves(at + 2 * SPECDEC__ROWS));
 }
 
-/* The scales, or with which = 1 the minimums, of 8 rows of a granule. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int which, const unsigned char *tile, const int8_t *factors, const __m256 *d,
-                                                         const specdec__panel *panel, int granule, int half)
+/* 256 values of 8 rows of a tile, or what is left of them. */
+typedef struct specdec__avx2_rows {
+    const unsigned char *tile;
+    const int8_t *factors; /* see specdec__avx2_factors */
+    __m256 d[2];           /* see specdec__avx2_scales */
+    int half;              /* 0: the first 8 rows, 1: the others */
+} specdec__avx2_rows;
+
+/* The scales, or with which = 1 the minimums, of a granule. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int which, const specdec__avx2_rows *rows,
+                                                                 const specdec__panel *panel, int granule)
 {
+    const int8_t *factors = rows->factors + which * 256 + granule * 16 + rows->half * 8;
+
     if (specdec__x86_is_block_32(type))
-        return specdec__avx2_halves(tile + (size_t)granule * (size_t)specdec__x86_span(type) +
-                                    which * 2 * SPECDEC__ROWS + half * 16);
+        return specdec__avx2_halves(rows->tile + (size_t)granule * (size_t)specdec__x86_span(type) +
+                                    which * 2 * SPECDEC__ROWS + rows->half * 16);
     if (type == SPECDEC__TYPE_IQ2_XXS)
-        return _mm256_loadu_ps(panel->scale[granule] + half * 8);
-    return _mm256_mul_ps(d[which], specdec__avx2_from_bytes(factors + which * 256 + granule * 16 + half * 8));
+        return _mm256_loadu_ps(panel->scale[granule] + rows->half * 8);
+    return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
 }
 
 /* What makes a pair (see specdec__avx512_pair) of the sum of a granule's unsigned codes. */
@@ -4657,10 +4954,13 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair(int type, const __m256i
     return specdec__avx2_bias_pair(type, _mm256_madd_epi16(_mm256_maddubs_epi16(sum, ones), words));
 }
 
-/* sums (column) = dots of vectors of a granule with columns. Products are added up in 16 bits as long as that cannot saturate. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int vectors, const __m256i *u, const int32_t *x, __m256i *sums)
+/* sums (column) = dots of vectors of a granule with columns. Products are added up in 16 bits as long as that cannot
+   saturate. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int vectors, const __m256i *u,
+                                                      const int32_t *x, __m256i *sums)
 {
-    const int is_signed = specdec__avx2_is_signed(type), step = is_signed ? 1 : specdec__min_int(32767 / (254 * specdec__x86_limit(type)), vectors);
+    const int is_signed = specdec__avx2_is_signed(type),
+              step = is_signed ? 1 : specdec__min_int(32767 / (254 * specdec__x86_limit(type)), vectors);
     __m256i part[2], product;
     int i, c;
 
@@ -4669,7 +4969,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++) {
             product = _mm256_set1_epi32(x[c * 8 + i]);
-            product = is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(u[i]), _mm256_sign_epi8(product, u[i])) : _mm256_maddubs_epi16(u[i], product);
+            product = is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(u[i]), _mm256_sign_epi8(product, u[i]))
+                                : _mm256_maddubs_epi16(u[i], product);
             if (i % step)
                 product = _mm256_add_epi16(part[c], product);
             SPECDEC__KEEP(product); /* or compilers add up in another order, which needs more registers */
@@ -4683,28 +4984,31 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
 }
 
 /* Seldom types are unpacked: codes, unsigned ones or signed ones, and their pairs, for AVX2 and AVX-VNNI alike. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack(int type, const unsigned char *tile, int blocks, specdec__panel *panel)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack(int type, const unsigned char *tile, int blocks,
+                                                        specdec__panel *panel)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule, span = specdec__x86_span(type);
+    specdec__avx2_rows rows;
     int8_t room[512];
-    const int8_t *factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, tile, room, panel);
     __m256i u[8];
-    __m256 d[2];
-    int half, b, g, i;
+    int b, g, i, to;
 
-    for (half = 0; half < 2; half++) {
-        specdec__avx2_scales(type, tile, half, d);
+    rows.tile = tile;
+    rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, tile, room, panel);
+    for (rows.half = 0; rows.half < 2; rows.half++) {
+        to = rows.half * 8;
+        specdec__avx2_scales(type, tile, rows.half, rows.d);
         for (b = 0; b < blocks; b++) {
-            for (i = half * 64; i < span; i += 128)
+            for (i = rows.half * 64; i < span; i += 128)
                 _mm_prefetch((const char *)tile + b * span + SPECDEC__AHEAD + i, _MM_HINT_T0);
-            specdec__avx2_codes(type, tile, panel, b, half, u);
+            specdec__avx2_codes(type, tile, panel, b, rows.half, u);
             for (i = 0; i < 8; i++)
-                specdec__avx2_put_bytes(panel->u.codes + b * 512 + i * 64 + half * 32, u[i]);
+                specdec__avx2_put_bytes(panel->u.codes + b * 512 + i * 64 + to * 4, u[i]);
             for (g = b * per; g < (b + 1) * per; g++) {
-                specdec__avx2_put_bytes(panel->pair[g] + half * 8, specdec__avx2_pair(type, u + g % per * 4, granule / 4));
-                _mm256_storeu_ps(panel->scale[g] + half * 8, specdec__avx2_granule_scale(type, 0, tile, factors, d, panel, g, half));
+                specdec__avx2_put_bytes(panel->pair[g] + to, specdec__avx2_pair(type, u + g % per * 4, granule / 4));
+                _mm256_storeu_ps(panel->scale[g] + to, specdec__avx2_granule_scale(type, 0, &rows, panel, g));
                 if (specdec__x86_has_minimum(type))
-                    _mm256_storeu_ps(panel->minimum[g] + half * 8, specdec__avx2_granule_scale(type, 1, tile, factors, d, panel, g, half));
+                    _mm256_storeu_ps(panel->minimum[g] + to, specdec__avx2_granule_scale(type, 1, &rows, panel, g));
             }
         }
     }
@@ -4724,29 +5028,32 @@ SPECDEC__AVX2 static void specdec__avx2_panel_pairs(int granule, int blocks, spe
         for (half = 0; half < 2; half++) {
             for (i = 0; i < vectors; i++)
                 u[i] = specdec__avx2_get(codes + i * 64 + half * 32);
-            specdec__avx2_put_bytes(panel->pair[g] + half * 8, specdec__avx2_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
+            specdec__avx2_put_bytes(panel->pair[g] + half * 8,
+                                    specdec__avx2_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
         }
 }
 
 /* Any type, by its decoder: codes as they are, and their pairs, for AVX2 and AVX-VNNI alike. */
-SPECDEC__AVX2 static void specdec__avx2_unpack_any(const specdec__quant_type *type, const unsigned char *tile, int blocks,
-                                                   specdec__panel *panel)
+SPECDEC__AVX2 static void specdec__avx2_unpack_any(const specdec__quant_type *type, const unsigned char *tile,
+                                                   int blocks, specdec__panel *panel)
 {
     specdec__unpack_codes(type, tile, blocks, panel);
     specdec__avx2_panel_pairs(type->granule, blocks, panel);
 }
 
-/* 32 values of 16 rows whose codes are points of a grid: points (row), two a word, of 8 or 4 values each; signs (row), a bit a
-   value or seven bits for eight of them. */
+/* 32 values of 16 rows whose codes are points of a grid: points (row), two a word, of 8 or 4 values each; signs (row),
+   a bit a value or seven bits for eight of them. */
 typedef struct specdec__x86_group {
     uint32_t points[4][16], signs[16];
 } specdec__x86_group;
 
+/* Two points of a grid, side by side. */
 SPECDEC__INLINE uint32_t specdec__x86_points(const uint16_t *grid, uint32_t first, uint32_t second)
 {
     return grid[first] | (uint32_t)grid[second] << 16;
 }
 
+/* Group g of a row of IQ2_XS. */
 SPECDEC__INLINE void specdec__x86_group_iq2_xs(const unsigned char *tile, int g, int row, specdec__x86_group *out)
 {
     const unsigned char *at = tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128 + row * 4;
@@ -4757,6 +5064,7 @@ SPECDEC__INLINE void specdec__x86_group_iq2_xs(const unsigned char *tile, int g,
     out->signs[row] = (a >> 9 & 127) | a >> 25 << 7 | (b >> 9 & 127) << 14 | b >> 25 << 21;
 }
 
+/* Group g of a row of IQ2_S. */
 SPECDEC__INLINE void specdec__x86_group_iq2_s(const unsigned char *tile, int g, int row, specdec__x86_group *out)
 {
     const uint16_t *grid = specdec__quant_iq2_s_grid;
@@ -4764,13 +5072,14 @@ SPECDEC__INLINE void specdec__x86_group_iq2_s(const unsigned char *tile, int g, 
     uint32_t high = tile[SPECDEC__TILE_AT(iq2_s, high) + (size_t)(g / 4 * 64 + row * 4 + g % 4)];
 
     out->points[0][row] = specdec__x86_points(grid, (low & 255) | (high & 3) << 8, (low >> 8 & 255) | (high & 12) << 6);
-    out->points[1][row] = specdec__x86_points(grid, (low >> 16 & 255) | (high & 48) << 4, low >> 24 | (high & 192) << 2);
+    out->points[1][row] =
+        specdec__x86_points(grid, (low >> 16 & 255) | (high & 48) << 4, low >> 24 | (high & 192) << 2);
     out->signs[row] = specdec__load_u32(tile + SPECDEC__TILE_AT(iq2_s, signs) + g * 64 + row * 4);
 }
 
 /* IQ3_XXS and IQ3_S: the indices stand at the same place; high: the bits above the eighth, one a point. */
-SPECDEC__INLINE void specdec__x86_group_iq3(const uint16_t *grid, const unsigned char *tile, uint32_t high, int g, int row,
-                                            specdec__x86_group *out)
+SPECDEC__INLINE void specdec__x86_group_iq3(const uint16_t *grid, const unsigned char *tile, uint32_t high, int g,
+                                            int row, specdec__x86_group *out)
 {
     const unsigned char *at = tile + SPECDEC__TILE_AT(iq3_s, index) + g * 128 + row * 4;
     int i;
@@ -4805,11 +5114,12 @@ SPECDEC__INLINE void specdec__x86_group_of(uint32_t type, const unsigned char *t
         memcpy(out->signs, tile + SPECDEC__TILE_AT(iq3_s, signs) + g * 64, sizeof out->signs);
 }
 
-/* Magnitude indices (16 bits: four times four) and signs (4 bits) of 32-bit lanes to four codes; table: 8 magnitudes, and the same
-   negative. */
+/* Magnitude indices (16 bits: four times four) and signs (4 bits) of 32-bit lanes to four codes; table: 8 magnitudes,
+   and the same negative. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_points_iq3(__m256i table, __m256i magnitudes, __m256i signs)
 {
-    magnitudes = _mm256_and_si256(_mm256_or_si256(magnitudes, _mm256_slli_epi32(magnitudes, 8)), _mm256_set1_epi32(0x00FF00FF));
+    magnitudes =
+        _mm256_and_si256(_mm256_or_si256(magnitudes, _mm256_slli_epi32(magnitudes, 8)), _mm256_set1_epi32(0x00FF00FF));
     magnitudes = _mm256_or_si256(magnitudes, _mm256_slli_epi32(magnitudes, 4));
     signs = _mm256_or_si256(signs, _mm256_slli_epi32(signs, 14));
     signs = _mm256_slli_epi32(_mm256_or_si256(signs, _mm256_slli_epi32(signs, 7)), 3);
@@ -4817,7 +5127,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_points_iq3(__m256i table, __
 }
 
 /* The codes of a group to a panel's. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_group(uint32_t type, const specdec__x86_group *group, int8_t *codes)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_group(uint32_t type, const specdec__x86_group *group,
+                                                           int8_t *codes)
 {
     const int twos = type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ2_S;
     const int sevens = type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ3_XXS;
@@ -4843,8 +5154,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_group(uint32_t type, const 
 }
 
 /* scale (16) = d of a tile times factor times 2 * n + 1, n: the four bits from bit shift on of words (16). */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scale_odd(const unsigned char *tile, const unsigned char *words, int shift,
-                                                           float factor, float *scale)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scale_odd(const unsigned char *tile, const unsigned char *words,
+                                                           int shift, float factor, float *scale)
 {
     int half;
 
@@ -4859,7 +5170,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scale_odd(const unsigned char *
 }
 
 /* 256 values of a type whose codes are points of a grid: codes and scales. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_grid(uint32_t type, const unsigned char *tile, specdec__panel *panel)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_grid(uint32_t type, const unsigned char *tile,
+                                                             specdec__panel *panel)
 {
     specdec__x86_group group;
     int g;
@@ -4873,13 +5185,15 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_grid(uint32_t type, cons
             specdec__avx2_scale_odd(tile, tile + SPECDEC__TILE_AT(iq3_s, scales), g * 4, 1, panel->scale[g]);
     }
     for (g = 0; g < 16 && (type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ2_S); g++) {
-        size_t scales = type == SPECDEC__TYPE_IQ2_XS ? SPECDEC__TILE_AT(iq2_xs, scales) : SPECDEC__TILE_AT(iq2_s, scales);
+        size_t scales =
+            type == SPECDEC__TYPE_IQ2_XS ? SPECDEC__TILE_AT(iq2_xs, scales) : SPECDEC__TILE_AT(iq2_s, scales);
         specdec__avx2_scale_odd(tile, tile + scales + g / 8 * 64, g % 8 * 4, 0.125f, panel->scale[g]);
     }
 }
 
 /* The same for any of them, for AVX-512 too: machine code of its own for each type, but once. */
-SPECDEC__AVX2 static __attribute__((noinline)) void specdec__avx2_expand(const specdec__quant_type *type, const unsigned char *tile,
+SPECDEC__AVX2 static __attribute__((noinline)) void specdec__avx2_expand(const specdec__quant_type *type,
+                                                                         const unsigned char *tile,
                                                                          specdec__panel *panel)
 {
     switch (type->number) {
@@ -4890,213 +5204,30 @@ SPECDEC__AVX2 static __attribute__((noinline)) void specdec__avx2_expand(const s
     }
 }
 
-SPECDEC__AVX2 static void specdec__avx2_unpack_grid(const specdec__quant_type *type, const unsigned char *tile, int blocks,
-                                                    specdec__panel *panel)
+/* A tile of a type whose codes are points of a grid to codes, scales and pairs. */
+SPECDEC__AVX2 static void specdec__avx2_unpack_grid(const specdec__quant_type *type, const unsigned char *tile,
+                                                    int blocks, specdec__panel *panel)
 {
     specdec__avx2_expand(type, tile, panel);
     specdec__avx2_panel_pairs(type->granule, blocks, panel);
 }
 
-#define SPECDEC__AVX2_FUSED(isa, target) \
-    /* acc (column) += a granule times 1 or 2 columns. */ \
-    target SPECDEC__INLINE void specdec__##isa##_fused_columns(int type, int columns, const __m256i *u, __m256i pair, __m256 scale, __m256 minimum, \
-                                                               const specdec__x86_x *x, int column, __m256 *acc) \
-    { \
-        const int granule = specdec__x86_granule(type), per = 32 / granule; \
-        __m256i sums[2]; \
-        int c; \
-        specdec__##isa##_sums(type, columns, granule / 4, u, x->codes + (size_t)column * 8, sums); \
-        SPECDEC__UNROLL \
-        for (c = 0; c < columns; c++) { \
-            sums[c] = _mm256_add_epi32(sums[c], _mm256_madd_epi16(pair, _mm256_set1_epi32(x->pairs[(column + c) * per]))); \
-            acc[c] = _mm256_fmadd_ps(_mm256_mul_ps(scale, _mm256_set1_ps(x->scales[column + c])), _mm256_cvtepi32_ps(sums[c]), acc[c]); \
-            if (specdec__x86_has_minimum(type)) \
-                acc[c] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x->totals[(column + c) * per]), acc[c]); \
-        } \
-    } \
-    /* A block times columns: 1 or 2, known to the compiler, to acc (column), or else count of them to sums (column, 16). */ \
-    target SPECDEC__INLINE void specdec__##isa##_fused_block(int type, const unsigned char *tile, const int8_t *factors, const __m256 *d, \
-                                                             const specdec__panel *panel, int block, int half, const specdec__columns *x, size_t at, \
-                                                             int columns, int count, __m256 *acc, float *sums) \
-    { \
-        const int granule = specdec__x86_granule(type), per = 32 / granule; \
-        __m256i u[8], pair; \
-        __m256 scale, minimum; \
-        specdec__x86_x from; \
-        int g, c, i; \
-        specdec__##isa##_codes(type, tile, panel, block, half, u); \
-        SPECDEC__UNROLL \
-        for (i = 0; i < 8; i++) \
-            SPECDEC__KEEP(u[i]); \
-        SPECDEC__UNROLL \
-        for (g = 0; g < per; g++) { \
-            from = specdec__x86_at(x, at, per, g); \
-            pair = specdec__##isa##_pair(type, u + g * 4, granule / 4); \
-            scale = specdec__avx2_granule_scale(type, 0, tile, factors, d, panel, block * per + g, half); \
-            minimum = specdec__x86_has_minimum(type) ? specdec__avx2_granule_scale(type, 1, tile, factors, d, panel, block * per + g, half) : scale; \
-            if (columns) \
-                specdec__##isa##_fused_columns(type, columns, u + g * 4, pair, scale, minimum, &from, 0, acc); \
-            else \
-                for (c = 0; c < count; c++) { \
-                    acc[0] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS); \
-                    specdec__##isa##_fused_columns(type, 1, u + g * 4, pair, scale, minimum, &from, c, acc); \
-                    _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[0]); \
-                } \
-        } \
-    } \
-    /* 256 values of a tile, from byte `from` on, or what is left of it: 8 rows, then the others. */ \
-    target SPECDEC__INLINE void specdec__##isa##_fused_run(int type, const specdec__tiles *tiles, int t, size_t from, size_t end, int blocks, \
-                                                           specdec__panel *panel, const specdec__columns *x, size_t at, int columns, int count, float *sums) \
-    { \
-        const int share = specdec__x86_span(type) / 2; \
-        const unsigned char *tile = tiles->tile[t] + from; \
-        int8_t room[512]; \
-        const int8_t *factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, tile, room, panel); \
-        int half, b, c; \
-        for (half = 0; half < 2; half++, sums += 8) { \
-            __m256 acc[2], d[2]; \
-            specdec__avx2_scales(type, tile, half, d); \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) \
-                acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS); \
-            for (b = 0; b < blocks; b++) { \
-                specdec__x86_prefetch(share, tiles->tile[t], from + (size_t)((half * blocks + b) * share), end, tiles->next[t]); \
-                specdec__##isa##_fused_block(type, tile, factors, d, panel, b, half, x, at + (size_t)b * (size_t)x->n, columns, count, acc, sums); \
-            } \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) \
-                _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[c]); \
-        } \
-    } \
-    /* 256 values of one tile, then of the other: more streams bring more bytes. */ \
-    target SPECDEC__INLINE void specdec__##isa##_fused(int type, const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
-                                                       int block, int column, int columns, int count, float *const *sums) \
-    { \
-        const size_t span = (size_t)specdec__x86_span(type); \
-        int from, run, t; \
-        for (from = 0; from < blocks; from += run) { \
-            const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column; \
-            run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from); \
-            for (t = 0; t < 2 && tiles->tile[t]; t++) { \
-                if (block + from == 0) \
-                    memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float)); \
-                specdec__##isa##_fused_run(type, tiles, t, (size_t)from * span, (size_t)blocks * span, run, panels, x, at, columns, count, sums[t]); \
-            } \
-        } \
-    } \
-    /* sums (column, 16) += a panel times 1 or 2 columns. */ \
-    target SPECDEC__INLINE void specdec__##isa##_dot_columns(int type, int columns, const specdec__panel *panel, int blocks, const specdec__columns *x, \
-                                                             size_t at, float *sums) \
-    { \
-        const int granule = specdec__x86_granule(type), per = 32 / granule, vectors = granule / 4; \
-        int half, k, c, i; \
-        for (half = 0; half < 16; half += 8) { \
-            __m256 acc[2]; \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) \
-                acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS + half); \
-            for (k = 0; k < blocks * per; k++) { \
-                const specdec__x86_x from = specdec__x86_at(x, at + (size_t)(k / per) * (size_t)x->n, per, k % per); \
-                __m256 scale = _mm256_loadu_ps(panel->scale[k] + half), minimum = scale; \
-                __m256i u[8]; \
-                SPECDEC__UNROLL \
-                for (i = 0; i < vectors; i++) \
-                    u[i] = specdec__##isa##_unpacked(type, specdec__avx2_get(panel->u.codes + (k * vectors + i) * 64 + half * 4)); \
-                if (specdec__x86_has_minimum(type)) \
-                    minimum = _mm256_loadu_ps(panel->minimum[k] + half); \
-                specdec__##isa##_fused_columns(type, columns, u, specdec__##isa##_unpacked_pair(type, specdec__avx2_get(panel->pair[k] + half)), \
-                                               scale, minimum, &from, 0, acc); \
-            } \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) \
-                _mm256_storeu_ps(sums + c * SPECDEC__ROWS + half, acc[c]); \
-        } \
-    }
-
-#define SPECDEC__AVX2_MULTIPLY(isa, target, number) \
-    target static void specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
-                                                          int block, int column, int count, float *const *sums) \
-    { \
-        switch (count) { \
-        case 1: specdec__##isa##_fused(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, 1, 1, sums); break; \
-        case 2: specdec__##isa##_fused(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, 2, 2, sums); break; \
-        default: specdec__##isa##_fused(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, 0, count, sums); break; \
-        } \
-    }
-
-#define SPECDEC__AVX2_DOT(isa, target, name, type) \
-    target static void specdec__##isa##_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, int count, \
-                                                   float *sums) \
-    { \
-        size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
-        for (; count >= 2; count -= 2, at += 2, sums += 2 * SPECDEC__ROWS) \
-            specdec__##isa##_dot_columns(type, 2, panel, blocks, x, at, sums); \
-        if (count) \
-            specdec__##isa##_dot_columns(type, 1, panel, blocks, x, at, sums); \
-    }
-
-#define SPECDEC__AVX2_MULTIPLIES(isa, target) \
-    SPECDEC__AVX2_FUSED(isa, target) \
-    SPECDEC__AVX2_MULTIPLY(isa, target, Q4_0) \
-    SPECDEC__AVX2_MULTIPLY(isa, target, Q8_0) \
-    SPECDEC__AVX2_MULTIPLY(isa, target, Q4_K) \
-    SPECDEC__AVX2_MULTIPLY(isa, target, Q6_K) \
-    SPECDEC__AVX2_DOT(isa, target, 16, SPECDEC__X86_PANEL_16) \
-    SPECDEC__AVX2_DOT(isa, target, 16_signed, SPECDEC__X86_PANEL_16_SIGNED) \
-    SPECDEC__AVX2_DOT(isa, target, 16m, SPECDEC__X86_PANEL_16M) \
-    SPECDEC__AVX2_DOT(isa, target, 32, SPECDEC__X86_PANEL_32) \
-    SPECDEC__AVX2_DOT(isa, target, 32m, SPECDEC__X86_PANEL_32M) \
-    SPECDEC__AVX2_DOT(isa, target, 32_signed, SPECDEC__X86_PANEL_32_SIGNED)
-
-/* What lies in a panel as it is multiplied. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_unpacked(int type, __m256i codes) { (void)type; return codes; }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_unpacked_pair(int type, __m256i pair) { (void)type; return pair; }
-
-SPECDEC__AVX2_MULTIPLIES(avx2, SPECDEC__AVX2)
-
+/* sum += four products of unsigned u and signed x in every 32-bit lane: AVX-VNNI's instruction, as no function for AVX2
+   may call its intrinsic. */
 #ifdef SPECDEC__AVXVNNI
-SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_codes(int type, const unsigned char *tile, const specdec__panel *panel, int block, int half, __m256i u[8])
-{
-    int i;
+#define SPECDEC__AVX2_DPBUSD(sum, u, x) \
+    __asm__("%{vex%} vpdpbusd {%2, %1, %0|%0, %1, %2}" : "+x"(sum) : "x"(u), "x"(x))
+#else
+#define SPECDEC__AVX2_DPBUSD(sum, u, x) ((void)(u), (void)(x))
+#endif
 
-    specdec__avx2_codes(type, tile, panel, block, half, u);
-    SPECDEC__UNROLL
-    for (i = 0; i < 8; i++)
-        u[i] = specdec__avx2_is_signed(type) ? _mm256_xor_si256(u[i], _mm256_set1_epi8((char)-128)) : u[i];
-}
-
-SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_pair(int type, const __m256i *u, int count)
-{
-    __m256i sum = _mm256_setzero_si256(), rest = u[0];
-    int i;
-
-    SPECDEC__UNROLL
-    for (i = 1; i < count; i++)
-        if (specdec__avx2_is_signed(type))
-            sum = _mm256_dpbusd_avx_epi32(sum, u[i], _mm256_set1_epi8(1));
-        else
-            rest = _mm256_add_epi8(rest, u[i]);
-    return specdec__avx2_bias_pair(type, _mm256_dpbusd_avx_epi32(sum, rest, _mm256_set1_epi8(1)));
-}
-
-/* Signed codes of a panel plus 128, and what that adds to their pair. */
-SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_unpacked(int type, __m256i codes)
-{
-    return specdec__avx2_is_signed(type) ? _mm256_xor_si256(codes, _mm256_set1_epi8((char)-128)) : codes;
-}
-
-SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_unpacked_pair(int type, __m256i pair)
-{
-    return specdec__avx2_is_signed(type) ? _mm256_or_si256(pair, _mm256_set1_epi32(-128 * 65536)) : pair;
-}
-
-/* In two chains a column: half the wait for the last product. */
-SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_sums(int type, int columns, int vectors, const __m256i *u, const int32_t *x, __m256i *sums)
+/* The same with AVX-VNNI as specdec__avx2_sums, in two chains a column: half the wait for the last product. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_sums(int columns, int vectors, const __m256i *u, const int32_t *x,
+                                                           __m256i *sums)
 {
     __m256i odd[2];
     int i, c;
 
-    (void)type;
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++)
         sums[c] = odd[c] = _mm256_setzero_si256();
@@ -5104,23 +5235,247 @@ SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_sums(int type, int column
     for (i = 0; i < vectors; i += 2)
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++) {
-            sums[c] = _mm256_dpbusd_avx_epi32(sums[c], u[i], _mm256_set1_epi32(x[c * 8 + i]));
-            odd[c] = _mm256_dpbusd_avx_epi32(odd[c], u[i + 1], _mm256_set1_epi32(x[c * 8 + i + 1]));
+            SPECDEC__AVX2_DPBUSD(sums[c], u[i], _mm256_set1_epi32(x[c * 8 + i]));
+            SPECDEC__AVX2_DPBUSD(odd[c], u[i + 1], _mm256_set1_epi32(x[c * 8 + i + 1]));
         }
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++)
         sums[c] = _mm256_add_epi32(sums[c], odd[c]);
 }
 
-SPECDEC__AVX2_MULTIPLIES(avxvnni, SPECDEC__AVXVNNI)
+/* The pair of a granule of count vectors of unsigned codes, with AVX-VNNI. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_pair(int type, const __m256i *u, int count)
+{
+    __m256i sum = _mm256_setzero_si256(), rest = u[0];
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 1; i < count; i++)
+        if (specdec__avx2_is_signed(type))
+            SPECDEC__AVX2_DPBUSD(sum, u[i], _mm256_set1_epi8(1));
+        else
+            rest = _mm256_add_epi8(rest, u[i]);
+    SPECDEC__AVX2_DPBUSD(sum, rest, _mm256_set1_epi8(1));
+    return specdec__avx2_bias_pair(type, sum);
+}
+
+/* Signed codes become unsigned ones for AVX-VNNI: 128 is added. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_unsigned(int type, int vnni, __m256i codes)
+{
+    return vnni && specdec__avx2_is_signed(type) ? _mm256_xor_si256(codes, _mm256_set1_epi8((char)-128)) : codes;
+}
+
+/* acc (column) += a granule times 1 or 2 columns. vnni: with AVX-VNNI? A constant, here and below. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_columns(int type, int vnni, int columns, const __m256i *u,
+                                                               __m256i pair, __m256 scale, __m256 minimum,
+                                                               const specdec__x86_x *x, int column, __m256 *acc)
+{
+    const int granule = specdec__x86_granule(type), per = 32 / granule;
+    __m256i sums[2];
+    int c;
+
+    if (vnni)
+        specdec__avx2_vnni_sums(columns, granule / 4, u, x->codes + (size_t)column * 8, sums);
+    else
+        specdec__avx2_sums(type, columns, granule / 4, u, x->codes + (size_t)column * 8, sums);
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++) {
+        __m256 by = _mm256_mul_ps(scale, _mm256_set1_ps(x->scales[column + c]));
+
+        sums[c] = _mm256_add_epi32(sums[c], _mm256_madd_epi16(pair, _mm256_set1_epi32(x->pairs[(column + c) * per])));
+        acc[c] = _mm256_fmadd_ps(by, _mm256_cvtepi32_ps(sums[c]), acc[c]);
+        if (specdec__x86_has_minimum(type))
+            acc[c] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x->totals[(column + c) * per]), acc[c]);
+    }
+}
+
+/* A block times columns: 1 or 2, known to the compiler, to acc (column), or else count of them to sums (column, 16). */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, const specdec__panel *panel, int block,
+                          const specdec__columns *x, size_t at, int columns, int count, __m256 *acc, float *sums)
+{
+    const int granule = specdec__x86_granule(type), per = 32 / granule, half = rows->half;
+    __m256i u[8];
+    int g, c, i;
+
+    specdec__avx2_codes(type, rows->tile, panel, block, half, u);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        u[i] = specdec__avx2_unsigned(type, vnni, u[i]);
+        SPECDEC__KEEP(u[i]);
+    }
+    SPECDEC__UNROLL
+    for (g = 0; g < per; g++) {
+        const specdec__x86_x from = specdec__x86_at(x, at, per, g);
+        const __m256i *codes = u + g * 4;
+        __m256i pair =
+            vnni ? specdec__avx2_vnni_pair(type, codes, granule / 4) : specdec__avx2_pair(type, codes, granule / 4);
+        __m256 scale = specdec__avx2_granule_scale(type, 0, rows, panel, block * per + g), minimum = scale;
+
+        if (specdec__x86_has_minimum(type))
+            minimum = specdec__avx2_granule_scale(type, 1, rows, panel, block * per + g);
+        if (columns)
+            specdec__avx2_fused_columns(type, vnni, columns, codes, pair, scale, minimum, &from, 0, acc);
+        else
+            for (c = 0; c < count; c++) {
+                acc[0] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS);
+                specdec__avx2_fused_columns(type, vnni, 1, codes, pair, scale, minimum, &from, c, acc);
+                _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[0]);
+            }
+    }
+}
+
+/* 256 values of a tile, from byte `from` on, or what is left of it: 8 rows, then the others. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, const specdec__tiles *tiles, int t,
+                                                           size_t from, size_t end, int blocks, specdec__panel *panel,
+                                                           const specdec__columns *x, size_t at, int columns, int count,
+                                                           float *sums)
+{
+    const int share = specdec__x86_span(type) / 2;
+    specdec__avx2_rows rows;
+    int8_t room[512];
+    int b, c;
+
+    rows.tile = tiles->tile[t] + from;
+    rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, rows.tile, room, panel);
+    for (rows.half = 0; rows.half < 2; rows.half++, sums += 8) {
+        __m256 acc[2];
+
+        specdec__avx2_scales(type, rows.tile, rows.half, rows.d);
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS);
+        for (b = 0; b < blocks; b++) {
+            specdec__x86_prefetch(share, tiles->tile[t], from + (size_t)((rows.half * blocks + b) * share), end,
+                                  tiles->next[t]);
+            specdec__avx2_fused_block(type, vnni, &rows, panel, b, x, at + (size_t)b * (size_t)x->n, columns, count,
+                                      acc, sums);
+        }
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[c]);
+    }
+}
+
+/* 256 values of one tile, then of the other: more streams bring more bytes. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused(int type, int vnni, const specdec__tiles *tiles, int blocks,
+                                                       specdec__panel *panels, const specdec__columns *x, int block,
+                                                       int column, int columns, int count, float *const *sums)
+{
+    const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span;
+    int from, run, t;
+
+    for (from = 0; from < blocks; from += run) {
+        const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column;
+
+        run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+        for (t = 0; t < 2 && tiles->tile[t]; t++) {
+            if (block + from == 0)
+                memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+            specdec__avx2_fused_run(type, vnni, tiles, t, (size_t)from * span, end, run, panels, x, at, columns, count,
+                                    sums[t]);
+        }
+    }
+}
+
+/* What multiply does (see specdec__multiply_function): one column and two have machine code of their own. */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_multiply(int type, int vnni, const specdec__tiles *tiles, int blocks, specdec__panel *panels,
+                       const specdec__columns *x, int block, int column, int count, float *const *sums)
+{
+    switch (count) {
+    case 1: specdec__avx2_fused(type, vnni, tiles, blocks, panels, x, block, column, 1, 1, sums); break;
+    case 2: specdec__avx2_fused(type, vnni, tiles, blocks, panels, x, block, column, 2, 2, sums); break;
+    default: specdec__avx2_fused(type, vnni, tiles, blocks, panels, x, block, column, 0, count, sums); break;
+    }
+}
+
+/* sums (column, 16) += a panel times 1 or 2 columns. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_columns(int type, int vnni, int columns,
+                                                             const specdec__panel *panel, int blocks,
+                                                             const specdec__columns *x, size_t at, float *sums)
+{
+    const int granule = specdec__x86_granule(type), per = 32 / granule, vectors = granule / 4;
+    int half, k, c, i;
+
+    for (half = 0; half < 16; half += 8) {
+        __m256 acc[2];
+
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS + half);
+        for (k = 0; k < blocks * per; k++) {
+            const specdec__x86_x from = specdec__x86_at(x, at + (size_t)(k / per) * (size_t)x->n, per, k % per);
+            __m256 scale = _mm256_loadu_ps(panel->scale[k] + half), minimum = scale;
+            __m256i u[8], pair = specdec__avx2_get(panel->pair[k] + half);
+
+            SPECDEC__UNROLL
+            for (i = 0; i < vectors; i++)
+                u[i] = specdec__avx2_unsigned(type, vnni,
+                                              specdec__avx2_get(panel->u.codes + (k * vectors + i) * 64 + half * 4));
+            if (vnni && specdec__avx2_is_signed(type)) /* the pairs of signed codes have no bias */
+                pair = _mm256_or_si256(pair, _mm256_set1_epi32(-128 * 65536));
+            if (specdec__x86_has_minimum(type))
+                minimum = _mm256_loadu_ps(panel->minimum[k] + half);
+            specdec__avx2_fused_columns(type, vnni, columns, u, pair, scale, minimum, &from, 0, acc);
+        }
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            _mm256_storeu_ps(sums + c * SPECDEC__ROWS + half, acc[c]);
+    }
+}
+
+/* The same, two columns at a time. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot(int type, int vnni, const specdec__panel *panel, int blocks,
+                                                     const specdec__columns *x, size_t at, int count, float *sums)
+{
+    for (; count >= 2; count -= 2, at += 2, sums += 2 * SPECDEC__ROWS)
+        specdec__avx2_dot_columns(type, vnni, 2, panel, blocks, x, at, sums);
+    if (count)
+        specdec__avx2_dot_columns(type, vnni, 1, panel, blocks, x, at, sums);
+}
+
+/* Functions with these constants: what the tables of AVX2 and AVX-VNNI hold. */
+#define SPECDEC__AVX2_MULTIPLY(isa, vnni, number) \
+    SPECDEC__AVX2 static void \
+    specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
+                                       const specdec__columns *x, int block, int column, int count, \
+                                       float *const *sums) \
+    { \
+        specdec__avx2_multiply(SPECDEC__TYPE_##number, vnni, tiles, blocks, panels, x, block, column, count, sums); \
+    }
+#define SPECDEC__AVX2_DOT(isa, vnni, name, type) \
+    SPECDEC__AVX2 static void \
+    specdec__##isa##_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, \
+                                int column, int count, float *sums) \
+    { \
+        const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
+        specdec__avx2_dot(type, vnni, panel, blocks, x, at, count, sums); \
+    }
+#define SPECDEC__AVX2_MULTIPLIES(isa, vnni) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q8_0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_K) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q6_K) \
+    SPECDEC__AVX2_DOT(isa, vnni, 16, SPECDEC__X86_PANEL_16) \
+    SPECDEC__AVX2_DOT(isa, vnni, 16_signed, SPECDEC__X86_PANEL_16_SIGNED) \
+    SPECDEC__AVX2_DOT(isa, vnni, 16m, SPECDEC__X86_PANEL_16M) \
+    SPECDEC__AVX2_DOT(isa, vnni, 32, SPECDEC__X86_PANEL_32) \
+    SPECDEC__AVX2_DOT(isa, vnni, 32m, SPECDEC__X86_PANEL_32M) \
+    SPECDEC__AVX2_DOT(isa, vnni, 32_signed, SPECDEC__X86_PANEL_32_SIGNED)
+
+SPECDEC__AVX2_MULTIPLIES(avx2, 0)
+#ifdef SPECDEC__AVXVNNI
+SPECDEC__AVX2_MULTIPLIES(avxvnni, 1)
 #endif
 #endif /* x86_64 */
 
-/* --- AVX-512 with VNNI ---------------------------------------------------------------------------------------------- */
+/* --- AVX-512 with VNNI -------------------------------------------------------------------------------------------- */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
 typedef __m512 specdec__avx512_v;
 
+/* The operations: SPECDEC__LANE_OPERATIONS says what each computes. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load(const float *at) { return _mm512_loadu_ps(at); }
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store(float *at, __m512 a) { _mm512_storeu_ps(at, a); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_set(float a) { return _mm512_set1_ps(a); }
@@ -5128,12 +5483,16 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_add(__m512 a, __m512 b) {
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_sub(__m512 a, __m512 b) { return _mm512_sub_ps(a, b); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_mul(__m512 a, __m512 b) { return _mm512_mul_ps(a, b); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_div(__m512 a, __m512 b) { return _mm512_div_ps(a, b); }
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_madd(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_madd(__m512 a, __m512 b, __m512 c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_max(__m512 a, __m512 b) { return _mm512_max_ps(a, b); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_min(__m512 a, __m512 b) { return _mm512_min_ps(a, b); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_scale2(__m512 a, __m512 shifter)
 {
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(shifter), 23)));
+    return _mm512_castsi512_ps(
+        _mm512_add_epi32(_mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(shifter), 23)));
 }
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_low_bytes(int8_t *at, __m512 a)
 {
@@ -5161,22 +5520,36 @@ SPECDEC__AVX512 SPECDEC__INLINE int32_t specdec__avx512_sum_codes(const int8_t *
     __m128i sums = _mm_sad_epu8(_mm_xor_si128(v, high), _mm_setzero_si128());
     return _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 2) - 16 * 128;
 }
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_f16(const void *at) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)at)); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_f16(const void *at)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)at));
+}
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_bf16(const void *at)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)at)), 16));
 }
-SPECDEC__AVX512 SPECDEC__INLINE int32_t specdec__avx512_first_bits(__m512 a) { return _mm_cvtsi128_si32(_mm512_castsi512_si128(_mm512_castps_si512(a))); }
+SPECDEC__AVX512 SPECDEC__INLINE int32_t specdec__avx512_first_bits(__m512 a)
+{
+    return _mm_cvtsi128_si32(_mm512_castsi512_si128(_mm512_castps_si512(a)));
+}
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_f16(void *at, __m512 a)
 {
     _mm256_storeu_si256((__m256i *)at, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* Weight codes stay packed in the tile and are unpacked in registers: up to 6 columns tile after tile, more with two tiles side
-   by side. The type is a constant in all that follows: every type gets its own machine code. */
+/* Weight codes stay packed in the tile and are unpacked in registers: up to 6 columns tile after tile, more with two
+   tiles side by side. The type is a constant in all that follows: every type gets its own machine code. */
 
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_load_bytes(const unsigned char *at) { return _mm512_loadu_si512(at); }
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves(const unsigned char *at) { return specdec__avx512_load_f16(at); }
+/* 64 bytes. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_load_bytes(const unsigned char *at)
+{
+    return _mm512_loadu_si512(at);
+}
+/* 16 half floats to floats. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves(const unsigned char *at)
+{
+    return specdec__avx512_load_f16(at);
+}
 
 /* Sixteen bytes to floats. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_bytes(const int8_t *at)
@@ -5184,6 +5557,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_bytes(const int8_t *at)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at)));
 }
 
+/* The bits of mask in every byte. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_and(__m512i a, int mask)
 {
     return _mm512_and_si512(a, _mm512_set1_epi8((char)mask));
@@ -5201,7 +5575,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_move(__m512i a, int n, i
     return _mm512_rolv_epi32(a, _mm512_set1_epi32(m - n));
 }
 
-/* value in every byte whose bit n is set. (Zen 5 shifts by a variable count on the ports of the multipliers; this not.) */
+/* value in every byte whose bit n is set. (Zen 5 shifts by a variable count on the ports of the multipliers; this
+   not.) */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit(__m512i a, int n, int value)
 {
     __m512i found = _mm512_sub_epi8(_mm512_setzero_si512(), specdec__avx512_and(a, 1 << n));
@@ -5251,7 +5626,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_iq4(__m512i u[8])
 }
 
 /* Blocks of 32 in nibbles: the unsigned codes; at: the nibbles, bits: the fifth bits. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_32(const unsigned char *at, const unsigned char *bits, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_32(const unsigned char *at, const unsigned char *bits,
+                                                              __m512i u[8])
 {
     int i;
 
@@ -5266,7 +5642,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_32(const unsigned cha
 }
 
 /* Eighths of Q4_K and Q5_K: nibbles of eight vectors, low ones in the even eighths; bits: the fifth bits. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_k(const unsigned char *at, const unsigned char *bits, int eighth, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_k(const unsigned char *at, const unsigned char *bits,
+                                                             int eighth, __m512i u[8])
 {
     int i;
 
@@ -5288,13 +5665,15 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_k(const unsigned char
 }
 
 /* One of the four runs of 32 in 128 values of Q6_K; run is a constant. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_6(const unsigned char *low, const unsigned char *high, int run, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_6(const unsigned char *low, const unsigned char *high,
+                                                             int run, __m512i u[8])
 {
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
-        __m512i q = specdec__avx512_load_bytes(low + run % 2 * 512 + i * 64), h = specdec__avx512_load_bytes(high + i * 64);
+        __m512i q = specdec__avx512_load_bytes(low + run % 2 * 512 + i * 64),
+                h = specdec__avx512_load_bytes(high + i * 64);
 
         if (run >= 2)
             q = _mm512_srli_epi16(q, 4);
@@ -5308,6 +5687,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_6(const unsigned char
     }
 }
 
+/* Eighths of Q6_K: four bits and two bits make a code. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q6_k(const unsigned char *tile, int eighth, __m512i u[8])
 {
     const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
@@ -5341,7 +5721,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_2(const unsigned char
 }
 
 /* Eighths of Q2_K and Q3_K: two bits of eight vectors; bits: the third bits. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned char *at, const unsigned char *bits, int eighth, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned char *at, const unsigned char *bits,
+                                                                  int eighth, __m512i u[8])
 {
     int i;
 
@@ -5359,10 +5740,13 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned
     }
 }
 
-/* Eight vectors of unsigned codes: values 32*block .. 32*block + 31 of 16 rows; a tile of 256 values or of blocks of 32. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile, const specdec__panel *panel, int block, __m512i u[8])
+/* Eight vectors of unsigned codes: values 32*block .. 32*block + 31 of 16 rows; a tile of 256 values or of blocks of
+   32. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile,
+                                                           const specdec__panel *panel, int block, __m512i u[8])
 {
-    const unsigned char *at = type < SPECDEC__TYPE_COUNT ? tile + (size_t)block * (size_t)specdec__x86_span(type) : tile;
+    const unsigned char *at =
+        type < SPECDEC__TYPE_COUNT ? tile + (size_t)block * (size_t)specdec__x86_span(type) : tile;
     int i;
 
     switch (type) {
@@ -5401,7 +5785,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pair(int type, const __m
 }
 
 /* count scales = d times signed bytes (count, 16). */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scale_bytes(__m512 d, const int8_t *bytes, int count, float (*out)[SPECDEC__ROWS])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scale_bytes(__m512 d, const int8_t *bytes, int count,
+                                                                 float (*out)[SPECDEC__ROWS])
 {
     int i;
 
@@ -5409,7 +5794,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scale_bytes(__m512 d, const
         _mm512_storeu_ps(out[i], _mm512_mul_ps(d, specdec__avx512_bytes(bytes + i * 16)));
 }
 
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_negative(__m512 a) { return _mm512_sub_ps(_mm512_set1_ps(-0.0f), a); }
+/* -a. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_negative(__m512 a)
+{
+    return _mm512_sub_ps(_mm512_set1_ps(-0.0f), a);
+}
 
 /* Q4_K and Q5_K: d, dmin, 12 bytes of 6-bit scales and minimums. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_k(const unsigned char *tile, specdec__panel *panel)
@@ -5422,11 +5811,14 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_k(const unsigned cha
     _mm512_storeu_si512(scales, specdec__avx512_and(a, 63));
     _mm512_storeu_si512(scales + 64, specdec__avx512_and(specdec__avx512_select(15, c, _mm512_srli_epi16(a, 2)), 63));
     _mm512_storeu_si512(minimums, specdec__avx512_and(b, 63));
-    _mm512_storeu_si512(minimums + 64, specdec__avx512_and(specdec__avx512_select(15, _mm512_srli_epi16(c, 4), _mm512_srli_epi16(b, 2)), 63));
+    _mm512_storeu_si512(minimums + 64, specdec__avx512_and(specdec__avx512_select(15, _mm512_srli_epi16(c, 4),
+                                                                                  _mm512_srli_epi16(b, 2)),
+                                                           63));
     specdec__avx512_scale_bytes(specdec__avx512_halves(tile), scales, 8, panel->scale);
     specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(dmin)), minimums, 8, panel->minimum);
 }
 
+/* Q2_K: 4 bits each of scales and minimums. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q2_k(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *d = tile + SPECDEC__TILE_AT(q2_k, d), *dmin = tile + SPECDEC__TILE_AT(q2_k, dmin);
@@ -5443,6 +5835,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q2_k(const unsigned 
     specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(dmin)), minimums, 16, panel->minimum);
 }
 
+/* Q3_K: 6 bits less 32. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q3_k(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
@@ -5459,6 +5852,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q3_k(const unsigned 
     specdec__avx512_scale_bytes(specdec__avx512_halves(tile + SPECDEC__TILE_AT(q3_k, d)), scales, 16, panel->scale);
 }
 
+/* IQ4_XS: 6 bits less 32. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_iq4_xs(const unsigned char *tile, specdec__panel *panel)
 {
     const __m512 d = specdec__avx512_halves(tile);
@@ -5468,7 +5862,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_iq4_xs(const unsigne
 
     for (i = 0; i < 8; i++) {
         __m512i low = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(lows + i / 2 * 16)));
-        __m512i both = specdec__avx512_select(15, _mm512_srl_epi32(low, _mm_cvtsi32_si128(i % 2 * 4)), specdec__avx512_move(high, 2 * i, 4));
+        __m512i both = specdec__avx512_select(15, _mm512_srl_epi32(low, _mm_cvtsi32_si128(i % 2 * 4)),
+                                              specdec__avx512_move(high, 2 * i, 4));
 
         both = _mm512_sub_epi32(_mm512_and_si512(both, _mm512_set1_epi32(63)), _mm512_set1_epi32(32));
         _mm512_storeu_ps(panel->scale[i], _mm512_mul_ps(d, _mm512_cvtepi32_ps(both)));
@@ -5484,8 +5879,11 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_grid(__m512i index)
 
     SPECDEC__UNROLL
     for (i = 1; i < 4; i++) {
-        __m512i part = _mm512_permutex2var_epi16(_mm512_loadu_si512(grid + i * 64), index, _mm512_loadu_si512(grid + i * 64 + 32));
-        found = _mm512_mask_mov_epi16(found, _mm512_cmpeq_epi16_mask(_mm512_srli_epi16(index, 6), _mm512_set1_epi16((short)i)), part);
+        __m512i part =
+            _mm512_permutex2var_epi16(_mm512_loadu_si512(grid + i * 64), index, _mm512_loadu_si512(grid + i * 64 + 32));
+        found = _mm512_mask_mov_epi16(found,
+                                      _mm512_cmpeq_epi16_mask(_mm512_srli_epi16(index, 6), _mm512_set1_epi16((short)i)),
+                                      part);
     }
     return found;
 }
@@ -5493,50 +5891,60 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_grid(__m512i index)
 /* Four times seven sign bits to four bytes, the eighth making their number even. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_signs(__m512i word)
 {
-    const __m512i parity = _mm512_broadcast_i32x4(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+    const __m512i parity =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
     __m512i signs = _mm512_and_si512(word, _mm512_set1_epi32(0x7F));
 
     signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 1), _mm512_set1_epi32(0x7F00)));
     signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 2), _mm512_set1_epi32(0x7F0000)));
     signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 3), _mm512_set1_epi32(0x7F000000)));
-    return _mm512_or_si512(signs, _mm512_shuffle_epi8(parity, specdec__avx512_and(_mm512_xor_si512(signs, _mm512_srli_epi16(signs, 4)), 15)));
+    return _mm512_or_si512(
+        signs,
+        _mm512_shuffle_epi8(parity, specdec__avx512_and(_mm512_xor_si512(signs, _mm512_srli_epi16(signs, 4)), 15)));
 }
 
 /* Magnitude indices (8 bits: four times two) and signs (4 bits) of 32-bit lanes to four codes + 128. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_points(__m512i magnitudes, __m512i signs)
 {
-    const __m512i table = _mm512_broadcast_i32x4(_mm_setr_epi8(-120, -103, -85, -128, 120, 103, 85, -128, 0, 0, 0, 0, 0, 0, 0, 0));
+    const __m512i table =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(-120, -103, -85, -128, 120, 103, 85, -128, 0, 0, 0, 0, 0, 0, 0, 0));
 
     magnitudes = _mm512_or_si512(magnitudes, _mm512_slli_epi32(magnitudes, 12));
     magnitudes = _mm512_or_si512(magnitudes, _mm512_slli_epi32(magnitudes, 6));
     signs = _mm512_or_si512(signs, _mm512_slli_epi32(signs, 14));
     signs = _mm512_slli_epi32(_mm512_or_si512(signs, _mm512_slli_epi32(signs, 7)), 2);
-    return _mm512_shuffle_epi8(table, _mm512_or_si512(specdec__avx512_and(magnitudes, 3), specdec__avx512_and(signs, 4)));
+    return _mm512_shuffle_epi8(table,
+                               _mm512_or_si512(specdec__avx512_and(magnitudes, 3), specdec__avx512_and(signs, 4)));
+}
+
+/* The codes of a group of 32 values of IQ2_XXS. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_iq2_xxs(const unsigned char *group, int8_t *codes)
+{
+    const __m512i byte = _mm512_set1_epi32(255), nibble = _mm512_set1_epi32(15), bytes = _mm512_set1_epi16(255);
+    const __m512i index = specdec__avx512_load_bytes(group), word = specdec__avx512_load_bytes(group + 64);
+    const __m512i even = specdec__avx512_grid(_mm512_and_si512(index, bytes));
+    const __m512i odd = specdec__avx512_grid(_mm512_srli_epi16(index, 8)), signs = specdec__avx512_signs(word);
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        __m512i points = _mm512_srl_epi32(i / 2 % 2 ? odd : even, _mm_cvtsi32_si128(i / 4 * 16 + i % 2 * 8));
+        __m512i sign = _mm512_srl_epi32(signs, _mm_cvtsi32_si128(i * 4));
+
+        points = specdec__avx512_points(_mm512_and_si512(points, byte), _mm512_and_si512(sign, nibble));
+        _mm512_storeu_si512(codes + i * 64, points);
+    }
 }
 
 /* IQ2_XXS: too long a way to go for every pass, so its codes are stored. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_expand_iq2_xxs(const unsigned char *tile, specdec__panel *panel)
 {
-    const __m512i byte = _mm512_set1_epi32(255), nibble = _mm512_set1_epi32(15), bytes = _mm512_set1_epi16(255);
-    const __m512 d = specdec__avx512_halves(tile);
-    int g, i;
+    const unsigned char *groups = tile + SPECDEC__TILE_AT(iq2_xxs, groups);
+    int g;
 
     for (g = 0; g < 8; g++) {
-        const unsigned char *group = tile + SPECDEC__TILE_AT(iq2_xxs, groups) + g * 128;
-        __m512i index = specdec__avx512_load_bytes(group), word = specdec__avx512_load_bytes(group + 64);
-        __m512i even = specdec__avx512_grid(_mm512_and_si512(index, bytes)), odd = specdec__avx512_grid(_mm512_srli_epi16(index, 8));
-        __m512i signs = specdec__avx512_signs(word), scale;
-
-        SPECDEC__UNROLL
-        for (i = 0; i < 8; i++) {
-            __m512i points = _mm512_srl_epi32(i / 2 % 2 ? odd : even, _mm_cvtsi32_si128(i / 4 * 16 + i % 2 * 8));
-            __m512i sign = _mm512_srl_epi32(signs, _mm_cvtsi32_si128(i * 4));
-
-            points = specdec__avx512_points(_mm512_and_si512(points, byte), _mm512_and_si512(sign, nibble));
-            _mm512_storeu_si512(panel->u.codes + (size_t)g * 512 + i * 64, points);
-        }
-        scale = _mm512_or_si512(_mm512_slli_epi32(_mm512_srli_epi32(word, 28), 1), _mm512_set1_epi32(1));
-        _mm512_storeu_ps(panel->scale[g], _mm512_mul_ps(d, _mm512_mul_ps(_mm512_set1_ps(0.125f), _mm512_cvtepi32_ps(scale))));
+        specdec__avx512_put_iq2_xxs(groups + g * 128, panel->u.codes + g * 512);
+        specdec__avx2_scale_odd(tile, groups + g * 128 + 64, 28, 0.125f, panel->scale[g]);
     }
 }
 
@@ -5565,7 +5973,9 @@ typedef struct specdec__avx512_block {
     __m512 scale[2], minimum[2];
 } specdec__avx512_block;
 
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsigned char *tile, int block, const specdec__panel *panel, specdec__avx512_block *out)
+/* Unpacks block `block` of a tile, or of a panel, into registers. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsigned char *tile, int block,
+                                                          const specdec__panel *panel, specdec__avx512_block *out)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule, halves = specdec__x86_is_block_32(type);
     const int unpacked = type >= SPECDEC__X86_PANEL_32;
@@ -5578,7 +5988,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
         SPECDEC__KEEP(out->codes[i]);
     SPECDEC__UNROLL
     for (i = 0; i < per; i++) {
-        out->pair[i] = unpacked ? _mm512_loadu_si512(panel->pair[block * per + i]) : specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
+        out->pair[i] = unpacked ? _mm512_loadu_si512(panel->pair[block * per + i])
+                                : specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
         out->scale[i] = halves ? specdec__avx512_halves(own) : _mm512_loadu_ps(panel->scale[block * per + i]);
         if (specdec__x86_has_minimum(type))
             out->minimum[i] = halves ? specdec__avx512_halves(own + 2 * SPECDEC__ROWS)
@@ -5587,7 +5998,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
 }
 
 /* integers (tiles, columns) = dots of granule g of blocks (tile) with columns from c on. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int type, int tiles, int columns, const specdec__avx512_block *blocks, int g,
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int type, int tiles, int columns,
+                                                              const specdec__avx512_block *blocks, int g,
                                                               const specdec__x86_x *x, int c, __m512i *integers)
 {
     const int vectors = specdec__x86_granule(type) / 4, per = 8 / vectors, chains = tiles == 1 && per == 1 ? 2 : 1;
@@ -5619,26 +6031,30 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int type, int tile
     for (k = 0; k < columns; k++) /* last, so that nothing waits for the pair */
         SPECDEC__UNROLL
         for (t = 0; t < tiles; t++) {
-            integers[t * columns + k] = _mm512_dpwssd_epi32(integers[t * columns + k], blocks[t].pair[g], _mm512_set1_epi32(x->pairs[(c + k) * per]));
+            integers[t * columns + k] = _mm512_dpwssd_epi32(integers[t * columns + k], blocks[t].pair[g],
+                                                            _mm512_set1_epi32(x->pairs[(c + k) * per]));
             if (chains == 2)
                 integers[t * columns + k] = _mm512_add_epi32(integers[t * columns + k], odd[k]);
         }
 }
 
 /* sum += what granule g of a block and its integers with column c give. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_add_up(int type, const specdec__avx512_block *block, int g, const specdec__x86_x *x, int c,
-                                                              __m512i integers, __m512 sum)
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_add_up(int type, const specdec__avx512_block *block, int g,
+                                                              const specdec__x86_x *x, int c, __m512i integers,
+                                                              __m512 sum)
 {
     const int per = 32 / specdec__x86_granule(type);
 
-    sum = _mm512_fmadd_ps(_mm512_mul_ps(block->scale[g], _mm512_set1_ps(x->scales[c])), _mm512_cvtepi32_ps(integers), sum);
+    sum = _mm512_fmadd_ps(_mm512_mul_ps(block->scale[g], _mm512_set1_ps(x->scales[c])), _mm512_cvtepi32_ps(integers),
+                          sum);
     if (specdec__x86_has_minimum(type))
         sum = _mm512_fmadd_ps(block->minimum[g], _mm512_set1_ps(x->totals[c * per]), sum);
     return sum;
 }
 
 /* sums (tile: column, 16) += blocks (tile) times columns from c on. x (granule). */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_columns(int type, int tiles, int columns, const specdec__avx512_block *blocks,
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_columns(int type, int tiles, int columns,
+                                                             const specdec__avx512_block *blocks,
                                                              const specdec__x86_x *x, int c, float *const *sums)
 {
     __m512i integers[8];
@@ -5653,14 +6069,17 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_columns(int type, int tiles
             for (t = 0; t < tiles; t++) {
                 float *to = sums[t] + (c + k) * SPECDEC__ROWS;
 
-                _mm512_storeu_ps(to, specdec__avx512_add_up(type, blocks + t, g, &x[g], c + k, integers[t * columns + k], _mm512_loadu_ps(to)));
+                _mm512_storeu_ps(to, specdec__avx512_add_up(type, blocks + t, g, &x[g], c + k,
+                                                            integers[t * columns + k], _mm512_loadu_ps(to)));
             }
     }
 }
 
 /* A block of one or two tiles times count columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block_columns(int type, int tiles, const specdec__avx512_block *taken, const specdec__columns *x, size_t at,
-                                                                   int count, float *const *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block_columns(int type, int tiles,
+                                                                   const specdec__avx512_block *taken,
+                                                                   const specdec__columns *x, size_t at, int count,
+                                                                   float *const *sums)
 {
     const int per = 32 / specdec__x86_granule(type);
     specdec__x86_x from[2];
@@ -5676,8 +6095,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block_columns(int type, int
 }
 
 /* Two tiles side by side, which need a column's codes at the same time, times count columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, const specdec__tiles *tiles, int blocks, specdec__panel *panels,
-                                                          const specdec__columns *x, size_t at, int count, float *const *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, const specdec__tiles *tiles, int blocks,
+                                                          specdec__panel *panels, const specdec__columns *x, size_t at,
+                                                          int count, float *const *sums)
 {
     const int run = specdec__x86_is_block_32(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
@@ -5701,8 +6121,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, const specde
 }
 
 /* acc (columns) += a block times columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_block(int type, int columns, const specdec__avx512_block *taken, const specdec__columns *x,
-                                                               size_t at, __m512 *acc)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_block(int type, int columns,
+                                                               const specdec__avx512_block *taken,
+                                                               const specdec__columns *x, size_t at, __m512 *acc)
 {
     const int per = 32 / specdec__x86_granule(type);
     __m512i integers[SPECDEC__AVX512_FEW];
@@ -5723,7 +6144,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_block(int type, int col
 SPECDEC__INLINE int specdec__avx512_most(int columns) { return columns ? columns : 3; }
 
 /* acc (columns) += a block times columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_columns(int type, int columns, int count, const specdec__avx512_block *taken,
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_columns(int type, int columns, int count,
+                                                                 const specdec__avx512_block *taken,
                                                                  const specdec__columns *x, size_t at, __m512 *acc)
 {
     if (columns)
@@ -5758,9 +6180,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_sums(int columns, int c
 }
 
 /* One tile times 1 to 6 columns, whose sums stay in registers: in memory, every block would wait for the one before. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, int count, const unsigned char *tile, const unsigned char *next,
-                                                         int blocks, specdec__panel *panel, const specdec__columns *x, size_t at,
-                                                         float *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, int count, const unsigned char *tile,
+                                                         const unsigned char *next, int blocks, specdec__panel *panel,
+                                                         const specdec__columns *x, size_t at, float *sums)
 {
     const int run = specdec__x86_is_block_32(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
@@ -5782,11 +6204,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, 
     specdec__avx512_put_sums(columns, count, acc, sums);
 }
 
-/* Few columns: tile after tile, which memory likes better. An odd tile with many columns, which is seldom: six of them, then
-   the others. */
+/* Few columns: tile after tile, which memory likes better. An odd tile with many columns, which is seldom: six of them,
+   then the others. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const specdec__tiles *tiles, int blocks,
-                                                              specdec__panel *panels, const specdec__columns *x, int block,
-                                                              int column, int count, float *const *sums)
+                                                              specdec__panel *panels, const specdec__columns *x,
+                                                              int block, int column, int count, float *const *sums)
 {
     size_t at = (size_t)block * (size_t)x->n + (size_t)column;
     int t, c, few;
@@ -5808,7 +6230,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
             case 6: specdec__avx512_few(type, 6, 6, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
             case 5: specdec__avx512_few(type, 5, 5, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
             case 4: specdec__avx512_few(type, 4, 4, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
-            default: specdec__avx512_few(type, 0, few, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
+            default:
+                specdec__avx512_few(type, 0, few, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to);
+                break;
             }
         }
     }
@@ -5816,8 +6240,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
 
 #define SPECDEC__AVX512_TYPE(number) \
     SPECDEC__AVX512 static void \
-    specdec__avx512_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
-                                      int block, int column, int count, float *const *sums) \
+    specdec__avx512_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
+                                      const specdec__columns *x, int block, int column, int count, \
+                                      float *const *sums) \
     { \
         specdec__avx512_multiply(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, count, sums); \
     }
@@ -5828,7 +6253,8 @@ SPECDEC__AVX512_TYPE(Q4_K)
 SPECDEC__AVX512_TYPE(Q6_K)
 
 /* The other types are unpacked to unsigned codes and pairs, in much less machine code. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack(int type, const unsigned char *tile, int blocks, specdec__panel *panel)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack(int type, const unsigned char *tile, int blocks,
+                                                            specdec__panel *panel)
 {
     const int per = 32 / specdec__x86_granule(type), span = specdec__x86_span(type);
     specdec__avx512_block taken;
@@ -5871,24 +6297,25 @@ SPECDEC__AVX512 static void specdec__avx512_panel_pairs(int granule, int blocks,
 }
 
 /* Any type, by its decoder. */
-SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type *type, const unsigned char *tile, int blocks,
-                                                       specdec__panel *panel)
+SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type *type, const unsigned char *tile,
+                                                       int blocks, specdec__panel *panel)
 {
     specdec__unpack_codes(type, tile, blocks, panel);
     specdec__avx512_panel_pairs(type->granule, blocks, panel);
 }
 
 /* Types whose codes are points of a grid. */
-SPECDEC__AVX512 static void specdec__avx512_unpack_grid(const specdec__quant_type *type, const unsigned char *tile, int blocks,
-                                                        specdec__panel *panel)
+SPECDEC__AVX512 static void specdec__avx512_unpack_grid(const specdec__quant_type *type, const unsigned char *tile,
+                                                        int blocks, specdec__panel *panel)
 {
     specdec__avx2_expand(type, tile, panel);
     specdec__avx512_panel_pairs(type->granule, blocks, panel);
 }
 
 /* sums (columns, 16) += a panel times columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int columns, int count, const specdec__panel *panel,
-                                                                 int blocks, const specdec__columns *x, size_t at, float *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int columns, int count,
+                                                                 const specdec__panel *panel, int blocks,
+                                                                 const specdec__columns *x, size_t at, float *sums)
 {
     specdec__avx512_block taken;
     __m512 acc[SPECDEC__AVX512_FEW];
@@ -5903,8 +6330,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int c
 }
 
 /* The same, 4 columns at a time. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int type, const specdec__panel *panel, int blocks, const specdec__columns *x,
-                                                         size_t at, int count, float *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int type, const specdec__panel *panel, int blocks,
+                                                         const specdec__columns *x, size_t at, int count, float *sums)
 {
     for (; count >= 4; count -= 4, at += 4, sums += 4 * SPECDEC__ROWS)
         specdec__avx512_dot_columns(type, 4, 4, panel, blocks, x, at, sums);
@@ -5914,10 +6341,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int type, const specdec
 
 #define SPECDEC__AVX512_DOT(name, type) \
     SPECDEC__AVX512 static void \
-    specdec__avx512_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
-                               int count, float *sums) \
+    specdec__avx512_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, \
+                               int column, int count, float *sums) \
     { \
-        specdec__avx512_dot(type, panel, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, sums); \
+        const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
+        specdec__avx512_dot(type, panel, blocks, x, at, count, sums); \
     }
 
 SPECDEC__AVX512_DOT(16, SPECDEC__X86_PANEL_16)
@@ -5929,7 +6357,7 @@ SPECDEC__AVX512_DOT(32m, SPECDEC__X86_PANEL_32M)
 #define SPECDEC__TARGET SPECDEC__AVX512
 #define SPECDEC__LANES 16
 #define SPECDEC__WIDTH 4
-#include SPECDEC_FILE
+#include SPECDEC__FILE
 #endif /* x86_64 */
 
 /* --- NEON, with and without dot products and matrix products ------------------------------------------------------ */
@@ -5974,11 +6402,13 @@ SPECDEC__INLINE float32x4_t specdec__neon_max4(float32x4_t x, float32x4_t y)
     return vbslq_f32(vcgtq_f32(x, y), x, y);
 }
 
+/* x < y ? x : y. */
 SPECDEC__INLINE float32x4_t specdec__neon_min4(float32x4_t x, float32x4_t y)
 {
     return vbslq_f32(vcltq_f32(x, y), x, y);
 }
 
+/* x * 2^n, where shifter is n + 1.5 * 2^23. */
 SPECDEC__INLINE float32x4_t specdec__neon_scale4(float32x4_t x, float32x4_t shifter)
 {
     return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x), vshlq_n_s32(vreinterpretq_s32_f32(shifter), 23)));
@@ -6012,6 +6442,7 @@ SPECDEC__NEON_LANES(min, (specdec__neon_v x, specdec__neon_v y), SPECDEC__NEON_E
 SPECDEC__NEON_LANES(scale2, (specdec__neon_v x, specdec__neon_v shifter), SPECDEC__NEON_EACH)
 #undef SPECDEC__NEON_EACH
 
+/* More operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__INLINE specdec__neon_v specdec__neon_load(const float *at)
 {
     specdec__neon_v r;
@@ -6039,6 +6470,7 @@ SPECDEC__INLINE void specdec__neon_store_low_bytes(int8_t *at, specdec__neon_v x
     vst1q_s8(at, vuzp1q_s8(vreinterpretq_s8_s16(low), vreinterpretq_s8_s16(high)));
 }
 
+/* The canonical sum of 16 lanes. */
 SPECDEC__INLINE float specdec__neon_sum(const specdec__neon_v *parts)
 {
     const specdec__neon_v x = parts[0];
@@ -6048,6 +6480,7 @@ SPECDEC__INLINE float specdec__neon_sum(const specdec__neon_v *parts)
     return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
 
+/* The largest of 16 lanes. */
 SPECDEC__INLINE float specdec__neon_highest(const specdec__neon_v *parts)
 {
     const specdec__neon_v x = parts[0];
@@ -6065,6 +6498,7 @@ SPECDEC__INLINE int32_t specdec__neon_first_bits(specdec__neon_v x)
     return vgetq_lane_s32(vreinterpretq_s32_f32(x.a), 0);
 }
 
+/* Four half floats to floats. */
 SPECDEC__INLINE float32x4_t specdec__neon_load_f16x4(const unsigned char *at)
 {
     return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(at)));
@@ -6082,6 +6516,7 @@ SPECDEC__INLINE specdec__neon_v specdec__neon_load_f16(const void *at)
     return r;
 }
 
+/* Four bfloat16 to floats. */
 SPECDEC__INLINE float32x4_t specdec__neon_load_bf16x4(const unsigned char *at)
 {
     return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(at)), 16));
@@ -6113,7 +6548,7 @@ SPECDEC__INLINE void specdec__neon_store_f16(void *at, specdec__neon_v x)
 #define SPECDEC__TARGET
 #define SPECDEC__LANES 16
 #define SPECDEC__WIDTH 1
-#include SPECDEC_FILE
+#include SPECDEC__FILE
 
 /* Unpacking. Codes are signed; pair is the sum of a granule's codes. Layout of codes: (value/4, row, 4), or, zipped for
    matrix products, (value/8, row, 8). Plain NEON multiplies narrow codes (-32..32) in longer chains of 16-bit sums, so
@@ -6171,11 +6606,13 @@ SPECDEC__INLINE void specdec__neon_put_scale(float *out, const unsigned char *d,
     specdec__neon_store(out, r);
 }
 
+/* The low four bits of each byte. */
 SPECDEC__INLINE int8x16_t specdec__neon_low_nibbles(uint8x16_t packed)
 {
     return vreinterpretq_s8_u8(vandq_u8(packed, vdupq_n_u8(15)));
 }
 
+/* The high four bits of each byte. */
 SPECDEC__INLINE int8x16_t specdec__neon_high_nibbles(uint8x16_t packed)
 {
     return vreinterpretq_s8_u8(vshrq_n_u8(packed, 4));
@@ -6631,6 +7068,7 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_columns(const specdec__panel *p
 #define SPECDEC__NEON_COMMA_0 , 0
 #define SPECDEC__NEON_COMMA_1 , 1
 
+/* Adds a panel times count columns to sums, with plain NEON. */
 SPECDEC__INLINE void specdec__neon_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                        int column, int count, float *sums, int granule, int has_minimum)
 {
@@ -6640,6 +7078,7 @@ SPECDEC__INLINE void specdec__neon_dot(const specdec__panel *panel, int blocks, 
         SPECDEC__NEON_GROUPS(specdec__neon_columns, SPECDEC__NEON_COMMA_0);
 }
 
+/* The same with dot products. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_dot(const specdec__panel *panel, int blocks,
                                                            const specdec__columns *x, int block, int column, int count,
                                                            float *sums, int granule, int has_minimum)
@@ -6647,6 +7086,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_dot(const specdec__panel 
     SPECDEC__NEON_GROUPS(specdec__dotprod_columns, );
 }
 
+/* The same with matrix products. */
 SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_dot(const specdec__panel *panel, int blocks, const specdec__columns *x,
                                                      int block, int column, int count, float *sums, int granule,
                                                      int has_minimum)
@@ -6739,50 +7179,111 @@ static void specdec__quant_try(int pairs, const specdec__pair *value, const spec
 }
 #endif
 
-/* --- the tables ----------------------------------------------------------------------------------------------------- */
+/* --- which instruction sets are wanted ---------------------------------------------------------------------------- */
 
-/* table.what for all quantised types, by granule and minimum. */
-#define SPECDEC__GRANULE_KERNELS(table, what, name16, name16m, name32, name32m) \
-    do { \
-        int number; \
-        for (number = 0; number < SPECDEC__TYPE_COUNT; number++) { \
-            const specdec__quant_type *type = specdec__quant_find((uint32_t)number); \
-            if (type && type->granule == 16) \
-                (table)->what[number] = type->has_minimum ? name16m : name16; \
-            if (type && type->granule == 32) \
-                (table)->what[number] = type->has_minimum ? name32m : name32; \
-        } \
-    } while (0)
+#ifdef SPECDEC_NO_SSE41
+#define SPECDEC__WITH_SSE41 0
+#else
+#define SPECDEC__WITH_SSE41 1
+#endif
+#ifdef SPECDEC_NO_AVX2
+#define SPECDEC__WITH_AVX2 0
+#else
+#define SPECDEC__WITH_AVX2 1
+#endif
+#ifdef SPECDEC_NO_AVXVNNI
+#define SPECDEC__WITH_AVXVNNI 0
+#else
+#define SPECDEC__WITH_AVXVNNI 1
+#endif
+#ifdef SPECDEC_NO_AVX512
+#define SPECDEC__WITH_AVX512 0
+#else
+#define SPECDEC__WITH_AVX512 1
+#endif
+#ifdef SPECDEC_NO_DOTPROD
+#define SPECDEC__WITH_DOTPROD 0
+#else
+#define SPECDEC__WITH_DOTPROD 1
+#endif
+#ifdef SPECDEC_NO_I8MM
+#define SPECDEC__WITH_I8MM 0
+#else
+#define SPECDEC__WITH_I8MM 1
+#endif
+
+/* --- the tables --------------------------------------------------------------------------------------------------- */
+
+/* Is any type of a granule, with or without minimums, asked for? */
+#define SPECDEC__GRANULE_ROW(number, name, block, bytes, granule, bits, minimum, ...) \
+    || (SPECDEC__HAS(name) && (granule) == SPECDEC__GRANULE && (minimum) == SPECDEC__MINIMUM)
+#define SPECDEC__GRANULE 16
+#define SPECDEC__MINIMUM 0
+enum { SPECDEC__HAS_16 = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
+#undef SPECDEC__MINIMUM
+#define SPECDEC__MINIMUM 1
+enum { SPECDEC__HAS_16M = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
+#undef SPECDEC__GRANULE
+#define SPECDEC__GRANULE 32
+enum { SPECDEC__HAS_32M = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
+#undef SPECDEC__GRANULE
+#undef SPECDEC__MINIMUM
+
+/* Enters one unpacker for all types. */
+static void specdec__kernels_all_types(specdec__kernels *table, specdec__unpack_function *unpack)
+{
+    const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
+
+    for (; type < end; type++)
+        table->unpack[type->number] = unpack;
+}
+
+/* Enters the dots of quantised types, by granule and minimum. */
+static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function *dot16, specdec__dot_function *dot16m,
+                                  specdec__dot_function *dot32, specdec__dot_function *dot32m)
+{
+    const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
+
+    for (; type < end; type++)
+        if (type->granule == 16)
+            table->dot[type->number] = type->has_minimum ? dot16m : dot16;
+        else if (type->granule == 32)
+            table->dot[type->number] = type->has_minimum ? dot32m : dot32;
+}
 
 #define SPECDEC__DOT_KERNELS(table, name) \
-    SPECDEC__GRANULE_KERNELS(table, dot, specdec__##name##_16, specdec__##name##_16m, specdec__##name##_32, specdec__##name##_32m)
+    specdec__kernels_dots(table, SPECDEC__HAS_16 ? specdec__##name##_16 : NULL, \
+                          SPECDEC__HAS_16M ? specdec__##name##_16m : NULL, specdec__##name##_32, \
+                          SPECDEC__HAS_32M ? specdec__##name##_32m : NULL)
 
-/* Any type is unpacked by its decoder, but for those that have something faster: an unpacker of their own, or a kernel that
-   multiplies without a panel. */
-#define SPECDEC__X86_ENTRY(isa, number) table->unpack[SPECDEC__TYPE_##number] = specdec__##isa##_unpack_##number;
+/* Any type is unpacked by its decoder, but for those that have something faster: an unpacker of their own, or a kernel
+   that multiplies without a panel. */
+#define SPECDEC__ENTRY(member, number, function) \
+    table->member[SPECDEC__TYPE_##number] = SPECDEC__HAS(number) ? function : NULL
+#define SPECDEC__X86_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_##number);
 #define SPECDEC__X86_KERNELS(table, isa, unpack_isa) \
     do { \
-        SPECDEC__GRANULE_KERNELS(table, unpack, specdec__##unpack_isa##_unpack_any, specdec__##unpack_isa##_unpack_any, \
-                                 specdec__##unpack_isa##_unpack_any, specdec__##unpack_isa##_unpack_any); \
-        (table)->multiply[SPECDEC__TYPE_Q4_0] = specdec__##isa##_multiply_Q4_0; \
-        (table)->multiply[SPECDEC__TYPE_Q8_0] = specdec__##isa##_multiply_Q8_0; \
-        (table)->multiply[SPECDEC__TYPE_Q4_K] = specdec__##isa##_multiply_Q4_K; \
-        (table)->multiply[SPECDEC__TYPE_Q6_K] = specdec__##isa##_multiply_Q6_K; \
-        (table)->unpack[SPECDEC__TYPE_IQ2_XS] = specdec__##unpack_isa##_unpack_grid; \
-        (table)->unpack[SPECDEC__TYPE_IQ2_S] = specdec__##unpack_isa##_unpack_grid; \
-        (table)->unpack[SPECDEC__TYPE_IQ3_XXS] = specdec__##unpack_isa##_unpack_grid; \
-        (table)->unpack[SPECDEC__TYPE_IQ3_S] = specdec__##unpack_isa##_unpack_grid; \
+        specdec__kernels_all_types(table, specdec__##unpack_isa##_unpack_any); \
+        SPECDEC__ENTRY(multiply, Q4_0, specdec__##isa##_multiply_Q4_0); \
+        SPECDEC__ENTRY(multiply, Q8_0, specdec__##isa##_multiply_Q8_0); \
+        SPECDEC__ENTRY(multiply, Q4_K, specdec__##isa##_multiply_Q4_K); \
+        SPECDEC__ENTRY(multiply, Q6_K, specdec__##isa##_multiply_Q6_K); \
+        SPECDEC__ENTRY(unpack, IQ2_XS, specdec__##unpack_isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ2_S, specdec__##unpack_isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ3_XXS, specdec__##unpack_isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ3_S, specdec__##unpack_isa##_unpack_grid); \
         SPECDEC__X86_UNPACKED(SPECDEC__X86_ENTRY, unpack_isa) \
     } while (0)
 
 #define SPECDEC__AVX2_KERNELS(table, isa) \
     do { \
-        SPECDEC__FLOAT_KERNELS(avx2); \
-        SPECDEC__GRANULE_KERNELS(table, dot, specdec__##isa##_dot_16_signed, specdec__##isa##_dot_16m, \
-                                 specdec__##isa##_dot_32_signed, specdec__##isa##_dot_32m); \
         SPECDEC__X86_KERNELS(table, isa, avx2); \
-        (table)->dot[SPECDEC__TYPE_Q5_0] = specdec__##isa##_dot_32; /* of unsigned codes, as they are unpacked */ \
-        (table)->dot[SPECDEC__TYPE_Q3_K] = specdec__##isa##_dot_16; \
+        SPECDEC__FLOAT_KERNELS(avx2); \
+        specdec__kernels_dots(table, SPECDEC__HAS_16 ? specdec__##isa##_dot_16_signed : NULL, \
+                              SPECDEC__HAS_16M ? specdec__##isa##_dot_16m : NULL, specdec__##isa##_dot_32_signed, \
+                              SPECDEC__HAS_32M ? specdec__##isa##_dot_32m : NULL); \
+        SPECDEC__ENTRY(dot, Q5_0, specdec__##isa##_dot_32); /* of unsigned codes, as they are unpacked */ \
+        SPECDEC__ENTRY(dot, Q3_K, specdec__##isa##_dot_16); \
         (table)->name = #isa; \
     } while (0)
 
@@ -6802,8 +7303,9 @@ static void specdec__quant_try(int pairs, const specdec__pair *value, const spec
     } while (0)
 
 /* The same with any table: see specdec__multiply_function. */
-static void specdec__kernels_multiply(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks, specdec__panel *panels,
-                                      const specdec__columns *x, int block, int column, int count, float *const *sums)
+static void specdec__kernels_multiply(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks,
+                                      specdec__panel *panels, const specdec__columns *x, int block, int column,
+                                      int count, float *const *sums)
 {
     const specdec__quant_type *type = tiles->type;
     const size_t step = (size_t)(SPECDEC__PANEL / type->block) * type->bytes * SPECDEC__ROWS;
@@ -6827,15 +7329,7 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
     }
 }
 
-static void specdec__kernels_all_types(specdec__kernels *table, specdec__unpack_function *unpack)
-{
-    int i;
-
-    for (i = 0; i < SPECDEC__TYPE_COUNT; i++)
-        if (specdec__quant_find((uint32_t)i))
-            table->unpack[i] = unpack;
-}
-
+/* The table of plain C. */
 static void specdec__kernels_scalar(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__unpack_codes);
@@ -6843,21 +7337,23 @@ static void specdec__kernels_scalar(specdec__kernels *table)
     SPECDEC__FLOAT_KERNELS(scalar);
 }
 
+/* For what every CPU can do. */
 static int specdec__cpu_always(void) { return 1; }
 
 #ifdef SPECDEC__AVX512
+/* The table of SSE4.1. */
 static void specdec__kernels_sse41(specdec__kernels *table)
 {
+    specdec__kernels_all_types(table, specdec__sse41_unpack_any);
     SPECDEC__FLOAT_KERNELS(sse41);
-    SPECDEC__GRANULE_KERNELS(table, unpack, specdec__sse41_unpack_16, specdec__sse41_unpack_16, specdec__sse41_unpack_32, specdec__sse41_unpack_32);
     SPECDEC__DOT_KERNELS(table, sse41_dot);
-    table->unpack[SPECDEC__TYPE_Q4_0] = specdec__sse41_unpack_Q4_0;
-    table->unpack[SPECDEC__TYPE_Q4_K] = specdec__sse41_unpack_Q4_K;
-    table->unpack[SPECDEC__TYPE_Q6_K] = specdec__sse41_unpack_Q6_K;
-    table->unpack[SPECDEC__TYPE_Q8_0] = specdec__sse41_unpack_Q8_0;
-    table->dot[SPECDEC__TYPE_Q4_0] = specdec__sse41_dot_4bit;
-    table->dot[SPECDEC__TYPE_Q4_K] = specdec__sse41_dot_4bitm;
-    table->dot[SPECDEC__TYPE_Q6_K] = specdec__sse41_dot_6bit;
+    SPECDEC__ENTRY(unpack, Q4_0, specdec__sse41_unpack_Q4_0);
+    SPECDEC__ENTRY(unpack, Q4_K, specdec__sse41_unpack_Q4_K);
+    SPECDEC__ENTRY(unpack, Q6_K, specdec__sse41_unpack_Q6_K);
+    SPECDEC__ENTRY(unpack, Q8_0, specdec__sse41_unpack_Q8_0);
+    SPECDEC__ENTRY(dot, Q4_0, specdec__sse41_dot_4bit);
+    SPECDEC__ENTRY(dot, Q4_K, specdec__sse41_dot_4bitm);
+    SPECDEC__ENTRY(dot, Q6_K, specdec__sse41_dot_6bit);
 }
 
 SPECDEC__TABLE void specdec__kernels_avx2(specdec__kernels *table);
@@ -6867,23 +7363,30 @@ SPECDEC__TABLE void specdec__kernels_avxvnni(specdec__kernels *table);
 #endif
 
 #ifndef SPECDEC_KERNELS_APART
+/* The tables of AVX2, AVX-VNNI and AVX-512. */
 void specdec__kernels_avx2(specdec__kernels *table)
 {
+    if (!SPECDEC__WITH_AVX2)
+        return;
     SPECDEC__AVX2_KERNELS(table, avx2);
 }
 
 #ifdef SPECDEC__AVXVNNI
 void specdec__kernels_avxvnni(specdec__kernels *table)
 {
+    if (!SPECDEC__WITH_AVXVNNI)
+        return;
     SPECDEC__AVX2_KERNELS(table, avxvnni);
 }
 #endif
 
 void specdec__kernels_avx512(specdec__kernels *table)
 {
+    if (!SPECDEC__WITH_AVX512)
+        return;
+    SPECDEC__X86_KERNELS(table, avx512, avx512);
     SPECDEC__FLOAT_KERNELS(avx512);
     SPECDEC__DOT_KERNELS(table, avx512_dot);
-    SPECDEC__X86_KERNELS(table, avx512, avx512);
 }
 #endif
 
@@ -6912,6 +7415,7 @@ static unsigned specdec__cpu_saved(void)
     return low;
 }
 
+/* Does the CPU have SSE4.1 and SSSE3? */
 static int specdec__cpu_sse41(void)
 {
     const unsigned wanted = 1u << 9 | 1u << 19; /* ssse3, sse4.1 */
@@ -6919,6 +7423,7 @@ static int specdec__cpu_sse41(void)
     return (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted;
 }
 
+/* Does the CPU have AVX2, FMA and F16C, and does the system save their registers? */
 static int specdec__cpu_avx2(void)
 {
     const unsigned wanted = 1u << 12 | 1u << 29; /* fma, f16c */
@@ -6928,36 +7433,40 @@ static int specdec__cpu_avx2(void)
 }
 
 #ifdef SPECDEC__AVXVNNI
+/* Does it have AVX-VNNI besides? */
 static int specdec__cpu_avxvnni(void)
 {
     return specdec__cpu_avx2() && specdec__cpu_leaf(7, 0).eax >= 1 && (specdec__cpu_leaf(7, 1).eax & 1u << 4);
 }
 #endif
 
+/* Does it have AVX-512 with VNNI besides, and does the system save its registers? */
 static int specdec__cpu_avx512(void)
 {
     const unsigned wanted = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* avx512 f dq bw vl */
     specdec__cpuid leaf = specdec__cpu_leaf(7, 0);
 
-    return specdec__cpu_avx2() && (specdec__cpu_saved() & 0xE6) == 0xE6 && (leaf.ebx & wanted) == wanted && (leaf.ecx & 1u << 11);
+    return specdec__cpu_avx2() && (specdec__cpu_saved() & 0xE6) == 0xE6 && (leaf.ebx & wanted) == wanted &&
+           (leaf.ecx & 1u << 11);
 }
 #endif
 
 #ifdef SPECDEC__NEON
 #define SPECDEC__NEON_UNPACK_TABLE(table, isa) \
     do { \
-        (table)->unpack[SPECDEC__TYPE_Q4_0] = specdec__##isa##_unpack_q4_0; \
-        (table)->unpack[SPECDEC__TYPE_Q4_1] = specdec__##isa##_unpack_q4_1; \
-        (table)->unpack[SPECDEC__TYPE_Q5_0] = specdec__##isa##_unpack_q5_0; \
-        (table)->unpack[SPECDEC__TYPE_Q5_1] = specdec__##isa##_unpack_q5_1; \
-        (table)->unpack[SPECDEC__TYPE_Q8_0] = specdec__##isa##_unpack_q8_0; \
-        (table)->unpack[SPECDEC__TYPE_Q4_K] = specdec__##isa##_unpack_q4_k; \
-        (table)->unpack[SPECDEC__TYPE_Q5_K] = specdec__##isa##_unpack_q5_k; \
-        (table)->unpack[SPECDEC__TYPE_Q6_K] = specdec__##isa##_unpack_q6_k; \
-        (table)->unpack[SPECDEC__TYPE_IQ4_NL] = specdec__##isa##_unpack_iq4_nl; \
-        (table)->unpack[SPECDEC__TYPE_IQ4_XS] = specdec__##isa##_unpack_iq4_xs; \
+        SPECDEC__ENTRY(unpack, Q4_0, specdec__##isa##_unpack_q4_0); \
+        SPECDEC__ENTRY(unpack, Q4_1, specdec__##isa##_unpack_q4_1); \
+        SPECDEC__ENTRY(unpack, Q5_0, specdec__##isa##_unpack_q5_0); \
+        SPECDEC__ENTRY(unpack, Q5_1, specdec__##isa##_unpack_q5_1); \
+        SPECDEC__ENTRY(unpack, Q8_0, specdec__##isa##_unpack_q8_0); \
+        SPECDEC__ENTRY(unpack, Q4_K, specdec__##isa##_unpack_q4_k); \
+        SPECDEC__ENTRY(unpack, Q5_K, specdec__##isa##_unpack_q5_k); \
+        SPECDEC__ENTRY(unpack, Q6_K, specdec__##isa##_unpack_q6_k); \
+        SPECDEC__ENTRY(unpack, IQ4_NL, specdec__##isa##_unpack_iq4_nl); \
+        SPECDEC__ENTRY(unpack, IQ4_XS, specdec__##isa##_unpack_iq4_xs); \
     } while (0)
 
+/* The table of NEON. */
 static void specdec__kernels_neon(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__neon_unpack_any);
@@ -6966,6 +7475,7 @@ static void specdec__kernels_neon(specdec__kernels *table)
     SPECDEC__NEON_UNPACK_TABLE(table, neon);
 }
 
+/* The table of NEON with dot products. */
 static void specdec__kernels_dotprod(specdec__kernels *table)
 {
     specdec__kernels_neon(table);
@@ -6973,6 +7483,7 @@ static void specdec__kernels_dotprod(specdec__kernels *table)
     table->name = "dotprod";
 }
 
+/* The table of NEON with matrix products. */
 static void specdec__kernels_i8mm(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__i8mm_unpack_any);
@@ -6992,6 +7503,7 @@ static int specdec__cpu_dotprod(void)
 #endif
 }
 
+/* The same for matrix products. */
 static int specdec__cpu_i8mm(void)
 {
 #if defined(__ARM_FEATURE_MATMUL_INT8)
@@ -7002,25 +7514,27 @@ static int specdec__cpu_i8mm(void)
 }
 #endif
 
-/* Instruction sets from the plainest to the best. */
+typedef void specdec__fill_function(specdec__kernels *table);
+
+/* Instruction sets from the plainest to the best. fill is NULL where one was left out: nothing of it remains then. */
 static const struct specdec__isa {
     const char *name;
     int (*present)(void);
-    void (*fill)(specdec__kernels *table);
+    specdec__fill_function *fill;
 } specdec__isas[] = {
     {"scalar", specdec__cpu_always, specdec__kernels_scalar},
 #ifdef SPECDEC__AVX512
-    {"sse41", specdec__cpu_sse41, specdec__kernels_sse41},
-    {"avx2", specdec__cpu_avx2, specdec__kernels_avx2},
+    {"sse41", specdec__cpu_sse41, SPECDEC__WITH_SSE41 ? specdec__kernels_sse41 : NULL},
+    {"avx2", specdec__cpu_avx2, SPECDEC__WITH_AVX2 ? specdec__kernels_avx2 : NULL},
 #ifdef SPECDEC__AVXVNNI
-    {"avxvnni", specdec__cpu_avxvnni, specdec__kernels_avxvnni},
+    {"avxvnni", specdec__cpu_avxvnni, SPECDEC__WITH_AVXVNNI ? specdec__kernels_avxvnni : NULL},
 #endif
-    {"avx512", specdec__cpu_avx512, specdec__kernels_avx512},
+    {"avx512", specdec__cpu_avx512, SPECDEC__WITH_AVX512 ? specdec__kernels_avx512 : NULL},
 #endif
 #ifdef SPECDEC__NEON
     {"neon", specdec__cpu_always, specdec__kernels_neon},
-    {"dotprod", specdec__cpu_dotprod, specdec__kernels_dotprod},
-    {"i8mm", specdec__cpu_i8mm, specdec__kernels_i8mm},
+    {"dotprod", specdec__cpu_dotprod, SPECDEC__WITH_DOTPROD ? specdec__kernels_dotprod : NULL},
+    {"i8mm", specdec__cpu_i8mm, SPECDEC__WITH_I8MM ? specdec__kernels_i8mm : NULL},
 #endif
 };
 
@@ -7030,12 +7544,14 @@ static specdec_result specdec__kernels_init(specdec__kernels *table, const char 
     int i;
 
     for (i = (int)SPECDEC__COUNT(specdec__isas) - 1; i >= 0; i--)
-        if ((!name || strcmp(name, specdec__isas[i].name) == 0) && specdec__isas[i].present()) {
+        if (specdec__isas[i].fill && (!name || strcmp(name, specdec__isas[i].name) == 0) &&
+            specdec__isas[i].present()) {
             memset(table, 0, sizeof *table);
             specdec__isas[i].fill(table);
             return SPECDEC_OK;
         }
-    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "this CPU or build has no instruction set \"%s\"", name ? name : "scalar");
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "this CPU or build has no instruction set \"%s\"",
+                         name ? name : "scalar");
 }
 
 /* ======================================================================================================================
@@ -7059,6 +7575,17 @@ typedef struct specdec__cursor {
     size_t size, at;
     int bad;
 } specdec__cursor;
+
+static specdec__cursor specdec__cursor_over(const unsigned char *data, size_t size)
+{
+    specdec__cursor c;
+
+    c.data = data;
+    c.size = size;
+    c.at = 0;
+    c.bad = 0;
+    return c;
+}
 
 static const unsigned char *specdec__cursor_skip(specdec__cursor *c, uint64_t bytes)
 {
@@ -7134,10 +7661,12 @@ static specdec__gguf_value specdec__cursor_value(specdec__cursor *c)
     return value;
 }
 
-SPECDEC__INLINE int specdec__bytes_equal(specdec__bytes a, const char *text, size_t length)
+static int specdec__bytes_equal(specdec__bytes a, const char *text, size_t length)
 {
     return a.size == length && memcmp(a.data, text, length) == 0;
 }
+
+static int specdec__bytes_are(specdec__bytes a, const char *text) { return specdec__bytes_equal(a, text, strlen(text)); }
 
 /* Reads one tensor record. Returns an error text or NULL. */
 static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec__cursor *c, specdec__gguf_tensor *out)
@@ -7179,36 +7708,42 @@ static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec_
     return NULL;
 }
 
-static specdec__cursor specdec__gguf_cursor(const specdec__gguf *gguf, size_t at)
+/* Reads the value of a metadata pair and moves past it. The file has been checked. */
+static specdec__gguf_value specdec__gguf_read_value(const specdec__gguf *gguf, specdec__cursor *c)
 {
-    specdec__cursor c;
+    int i;
 
-    c.data = gguf->file.data;
-    c.size = gguf->file.size;
-    c.at = at;
-    c.bad = 0;
-    return c;
+    for (i = 0; i < gguf->strings_count; i++)
+        if (gguf->strings[i].from == c->at) {
+            specdec__gguf_value value;
+
+            memset(&value, 0, sizeof value);
+            value.type = SPECDEC_GGUF_STRING;
+            value.is_array = 1;
+            value.count = specdec__load_u64(c->data + c->at + 8);
+            value.items = c->data + c->at + 16;
+            value.bytes = gguf->strings[i].to - c->at - 16;
+            c->at = gguf->strings[i].to;
+            return value;
+        }
+    return specdec__cursor_value(c);
 }
 
 /* Finds a metadata value by its key. Returns 1 when found. The file has been checked: nothing can fail. */
 static int specdec__gguf_find(const specdec__gguf *gguf, const char *key, specdec__gguf_value *out)
 {
-    size_t length = strlen(key);
-    specdec__cursor c = specdec__gguf_cursor(gguf, gguf->pairs_at);
+    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
     uint64_t i;
 
+    c.at = gguf->pairs_at;
     for (i = 0; i < gguf->pair_count; i++) {
-        specdec__bytes name;
+        const int found = specdec__bytes_are(specdec__cursor_string(&c), key);
+        const specdec__gguf_value value = specdec__gguf_read_value(gguf, &c);
 
-        if (i < SPECDEC_GGUF_INDEX)
-            c.at = gguf->pair_at[i];
-        name = specdec__cursor_string(&c);
-        if (specdec__bytes_equal(name, key, length)) {
-            *out = specdec__cursor_value(&c);
+        if (found) {
+            *out = value;
             return 1;
         }
-        if (i >= SPECDEC_GGUF_INDEX - 1)
-            specdec__cursor_value(&c);
     }
     return 0;
 }
@@ -7313,17 +7848,21 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
     uint64_t i;
 
     for (i = 0; i < gguf->pair_count; i++) {
-        specdec__bytes key;
+        specdec__bytes key = specdec__cursor_string(c);
+        const size_t from = c->at;
+        specdec__gguf_value value;
 
-        if (i < SPECDEC_GGUF_INDEX)
-            gguf->pair_at[i] = c->at;
-        key = specdec__cursor_string(c);
+        memset(&value, 0, sizeof value);
         if (!c->bad)
-            specdec__cursor_value(c);
+            value = specdec__cursor_value(c);
         if (c->bad)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "metadata pair %llu (%.*s) is cut off or of an unknown type",
                                  (unsigned long long)i, (int)(key.size < 64 ? key.size : 64),
                                  key.data ? (const char *)key.data : "");
+        if (value.is_array && value.type == SPECDEC_GGUF_STRING && gguf->strings_count < SPECDEC_GGUF_LONG) {
+            gguf->strings[gguf->strings_count].from = from;
+            gguf->strings[gguf->strings_count++].to = c->at;
+        }
     }
     return SPECDEC_OK;
 }
@@ -7355,7 +7894,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
 
     memset(gguf, 0, sizeof *gguf);
     gguf->file = file;
-    c = specdec__gguf_cursor(gguf, 0);
+    c = specdec__cursor_over(file.data, file.size);
     if (file.size < 24 || memcmp(file.data, "GGUF", 4) != 0)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a GGUF file");
     c.at = 4;
@@ -7390,17 +7929,15 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
 /* Finds a tensor by name. Returns 0 absent, 1 found, 2 when the name occurs twice. */
 static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, const char *name, specdec__gguf_tensor *out)
 {
-    specdec__cursor c = specdec__gguf_cursor(gguf, gguf->tensors_at);
-    specdec__gguf_tensor tensor;
-    size_t length = strlen(name);
+    specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
     uint64_t i;
     int found = 0;
 
+    c.at = gguf->tensors_at;
     for (i = 0; i < gguf->tensor_count; i++) {
         size_t record = c.at;
-        specdec__bytes at = specdec__cursor_string(&c);
 
-        if (!specdec__bytes_equal(at, name, length)) {
+        if (!specdec__bytes_are(specdec__cursor_string(&c), name)) {
             uint32_t dimensions = specdec__cursor_u32(&c);
             c.at += (size_t)dimensions * 8 + 12;
             continue;
@@ -7409,8 +7946,7 @@ static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, 
             return 2;
         found = 1;
         c.at = record;
-        specdec__gguf_read_tensor(gguf, &c, &tensor);
-        *out = tensor;
+        specdec__gguf_read_tensor(gguf, &c, out);
     }
     return found;
 }
@@ -7424,6 +7960,19 @@ enum {
     SPECDEC__VOCAB_SPM, /* "llama": sentencepiece BPE, best score first */
     SPECDEC__VOCAB_BPE  /* "gpt2": byte-level BPE, lowest merge rank first */
 };
+
+#if defined(SPECDEC_NO_SPM) && defined(SPECDEC_NO_BPE)
+#error "specdec.h: SPECDEC_NO_SPM and SPECDEC_NO_BPE together leave no tokenizer."
+#endif
+
+/* Which of the two it is. A build without one of them knows: the compiler then leaves out what only that one needs. */
+#if defined(SPECDEC_NO_SPM)
+#define SPECDEC__VOCAB_IS_BPE(model) ((void)(model), 1)
+#elif defined(SPECDEC_NO_BPE)
+#define SPECDEC__VOCAB_IS_BPE(model) ((void)(model), 0)
+#else
+#define SPECDEC__VOCAB_IS_BPE(model) ((model) == SPECDEC__VOCAB_BPE)
+#endif
 
 /* Token types as tokenizer.ggml.token_type has them. */
 enum {
@@ -7448,7 +7997,7 @@ typedef struct specdec__vocab {
     uint32_t count;               /* tokens */
     uint32_t longest;             /* bytes of the longest token text */
     int32_t bos, eos, eot, eom, unknown; /* ids, -1: none */
-    int add_bos, add_eos, add_space_prefix;
+    int32_t add_bos, add_eos, add_space_prefix; /* flags */
     int strips_space;             /* white space behind most special tokens is dropped */
     int cuts_at_space;            /* SPM: no token has U+2581 behind anything else: no merge crosses that border */
     const unsigned char *texts;   /* the string array in the file */
@@ -7463,7 +8012,7 @@ typedef struct specdec__vocab {
     uint32_t merge_count, merge_mask;
     uint32_t *specials;           /* (special_count) unknown, control and user-defined tokens, longest text first */
     uint32_t special_count;
-    int32_t byte_token[256];      /* id that stands for one byte, -1: none */
+    int32_t *byte_token;          /* (256) id that stands for one byte, -1: none */
     int32_t ends[SPECDEC__VOCAB_MAX_ENDS];
     int end_count;
 } specdec__vocab;
@@ -7510,7 +8059,7 @@ static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec_
         return SPECDEC__TOKEN_CONTROL;
     if (i == v->unknown)
         return SPECDEC__TOKEN_UNKNOWN;
-    if (v->model == SPECDEC__VOCAB_SPM && specdec__vocab_byte_of(text) >= 0)
+    if (!SPECDEC__VOCAB_IS_BPE(v->model) && specdec__vocab_byte_of(text) >= 0)
         return SPECDEC__TOKEN_BYTE;
     return SPECDEC__TOKEN_NORMAL;
 }
@@ -7556,194 +8105,61 @@ static const struct {
                                  {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_HEAD},
                                  {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_TAIL}};
 
-/* (first code point << 3 | class), each entry holding up to the next one */
+/* Runs of characters of one class: specdec__text_runs has (length - 1) << 3 | class, or for 32 characters and more
+   31 << 3 | class and two bytes of length - 32; specdec__text_marks says where every 32nd run begins. */
 /* BEGIN unicode: written by tools/make-unicode.js, do not edit */
 /* Unicode 17.0 */
-static const uint32_t specdec__text_classes[] = {
-    0x0, 0x4b, 0x70, 0x103, 0x108, 0x182, 0x1d0, 0x20d, 0x2d8, 0x30e, 0x3d8, 0x42b, 0x430, 0x503, 0x508, 0x551, 0x558,
-    0x592, 0x5a0, 0x5ae, 0x5b0, 0x5ca, 0x5d1, 0x5d8, 0x5e2, 0x5f8, 0x605, 0x6b8, 0x6c5, 0x6fe, 0x7b8, 0x7c6, 0x807,
-    0x9c6, 0x9cf, 0xa4e, 0xa57, 0xbcf, 0xbfe, 0xc0d, 0xc17, 0xc3d, 0xc46, 0xc4d, 0xc66, 0xc75, 0xc96, 0xc9d, 0xcae,
-    0xcb5, 0xcce, 0xce5, 0xcf6, 0xcfd, 0xd07, 0xd3f, 0xd5e, 0xd65, 0xd6e, 0xd75, 0xd86, 0xd8d, 0xd9f, 0xdc5, 0xdce,
-    0xdd9, 0xde5, 0xdee, 0xe01, 0xe25, 0xe36, 0xe3d, 0xe4e, 0xe55, 0xe5f, 0xeee, 0xef7, 0xf86, 0xf8d, 0xf97, 0xfbd,
-    0xfc7, 0x11a6, 0x11d5, 0x11e6, 0x11ed, 0x11fe, 0x120d, 0x1216, 0x121d, 0x1237, 0x1286, 0x14a1, 0x14b6, 0x1581,
-    0x1610, 0x1631, 0x1690, 0x1701, 0x1728, 0x1761, 0x1768, 0x1771, 0x1778, 0x1804, 0x1b87, 0x1ba1, 0x1ba8, 0x1bb5,
-    0x1bbe, 0x1bc0, 0x1bd1, 0x1bde, 0x1bf0, 0x1bfd, 0x1c00, 0x1c35, 0x1c38, 0x1c45, 0x1c58, 0x1c65, 0x1c68, 0x1c75,
-    0x1c86, 0x1c8d, 0x1d10, 0x1d1d, 0x1d66, 0x1e7d, 0x1e86, 0x1e95, 0x1eae, 0x1ec7, 0x1f86, 0x1fa5, 0x1fae, 0x1fb0,
-    0x1fbd, 0x1fc6, 0x1fcd, 0x1fde, 0x1fed, 0x2186, 0x2307, 0x2410, 0x241c, 0x2457, 0x260f, 0x267e, 0x2687, 0x2980,
-    0x298d, 0x2ab8, 0x2ac9, 0x2ad0, 0x2b06, 0x2c48, 0x2c8c, 0x2df0, 0x2dfc, 0x2e00, 0x2e0c, 0x2e18, 0x2e24, 0x2e30,
-    0x2e3c, 0x2e40, 0x2e81, 0x2f58, 0x2f79, 0x2f98, 0x3084, 0x30d8, 0x3101, 0x325c, 0x3302, 0x3350, 0x3371, 0x3384,
-    0x3389, 0x36a0, 0x36a9, 0x36b4, 0x36e8, 0x36fc, 0x3729, 0x373c, 0x3748, 0x3754, 0x3771, 0x3782, 0x37d1, 0x37e8,
-    0x37f9, 0x3800, 0x3881, 0x388c, 0x3891, 0x3984, 0x3a58, 0x3a69, 0x3d34, 0x3d89, 0x3d90, 0x3e02, 0x3e51, 0x3f5c,
-    0x3fa1, 0x3fb0, 0x3fd1, 0x3fd8, 0x3fec, 0x3ff0, 0x4001, 0x40b4, 0x40d1, 0x40dc, 0x4121, 0x412c, 0x4141, 0x414c,
-    0x4170, 0x4201, 0x42cc, 0x42e0, 0x4301, 0x4358, 0x4381, 0x4440, 0x4449, 0x4480, 0x44bc, 0x4501, 0x4654, 0x4710,
-    0x471c, 0x4821, 0x49d4, 0x49e9, 0x49f4, 0x4a81, 0x4a8c, 0x4ac1, 0x4b14, 0x4b20, 0x4b32, 0x4b80, 0x4b89, 0x4c0c,
-    0x4c20, 0x4c29, 0x4c68, 0x4c79, 0x4c88, 0x4c99, 0x4d48, 0x4d51, 0x4d88, 0x4d91, 0x4d98, 0x4db1, 0x4dd0, 0x4de4,
-    0x4de9, 0x4df4, 0x4e28, 0x4e3c, 0x4e48, 0x4e5c, 0x4e71, 0x4e78, 0x4ebc, 0x4ec0, 0x4ee1, 0x4ef0, 0x4ef9, 0x4f14,
-    0x4f20, 0x4f32, 0x4f81, 0x4f90, 0x4fa2, 0x4fd0, 0x4fe1, 0x4fe8, 0x4ff4, 0x4ff8, 0x500c, 0x5020, 0x5029, 0x5058,
-    0x5079, 0x5088, 0x5099, 0x5148, 0x5151, 0x5188, 0x5191, 0x51a0, 0x51a9, 0x51b8, 0x51c1, 0x51d0, 0x51e4, 0x51e8,
-    0x51f4, 0x5218, 0x523c, 0x5248, 0x525c, 0x5270, 0x528c, 0x5290, 0x52c9, 0x52e8, 0x52f1, 0x52f8, 0x5332, 0x5384,
-    0x5391, 0x53ac, 0x53b0, 0x540c, 0x5420, 0x5429, 0x5470, 0x5479, 0x5490, 0x5499, 0x5548, 0x5551, 0x5588, 0x5591,
-    0x55a0, 0x55a9, 0x55d0, 0x55e4, 0x55e9, 0x55f4, 0x5630, 0x563c, 0x5650, 0x565c, 0x5670, 0x5681, 0x5688, 0x5701,
-    0x5714, 0x5720, 0x5732, 0x5780, 0x57c9, 0x57d4, 0x5800, 0x580c, 0x5820, 0x5829, 0x5868, 0x5879, 0x5888, 0x5899,
-    0x5948, 0x5951, 0x5988, 0x5991, 0x59a0, 0x59a9, 0x59d0, 0x59e4, 0x59e9, 0x59f4, 0x5a28, 0x5a3c, 0x5a48, 0x5a5c,
-    0x5a70, 0x5aac, 0x5ac0, 0x5ae1, 0x5af0, 0x5af9, 0x5b14, 0x5b20, 0x5b32, 0x5b80, 0x5b89, 0x5b92, 0x5bc0, 0x5c14,
-    0x5c19, 0x5c20, 0x5c29, 0x5c58, 0x5c71, 0x5c88, 0x5c91, 0x5cb0, 0x5cc9, 0x5cd8, 0x5ce1, 0x5ce8, 0x5cf1, 0x5d00,
-    0x5d19, 0x5d28, 0x5d41, 0x5d58, 0x5d71, 0x5dd0, 0x5df4, 0x5e18, 0x5e34, 0x5e48, 0x5e54, 0x5e70, 0x5e81, 0x5e88,
-    0x5ebc, 0x5ec0, 0x5f32, 0x5f98, 0x6004, 0x6029, 0x6068, 0x6071, 0x6088, 0x6091, 0x6148, 0x6151, 0x61d0, 0x61e4,
-    0x61e9, 0x61f4, 0x6228, 0x6234, 0x6248, 0x6254, 0x6270, 0x62ac, 0x62b8, 0x62c1, 0x62d8, 0x62e1, 0x62f0, 0x6301,
-    0x6314, 0x6320, 0x6332, 0x6380, 0x63c2, 0x63f8, 0x6401, 0x640c, 0x6420, 0x6429, 0x6468, 0x6471, 0x6488, 0x6491,
-    0x6548, 0x6551, 0x65a0, 0x65a9, 0x65d0, 0x65e4, 0x65e9, 0x65f4, 0x6628, 0x6634, 0x6648, 0x6654, 0x6670, 0x66ac,
-    0x66b8, 0x66e1, 0x66f8, 0x6701, 0x6714, 0x6720, 0x6732, 0x6780, 0x6789, 0x679c, 0x67a0, 0x6804, 0x6821, 0x6868,
-    0x6871, 0x6888, 0x6891, 0x69dc, 0x69e9, 0x69f4, 0x6a28, 0x6a34, 0x6a48, 0x6a54, 0x6a71, 0x6a78, 0x6aa1, 0x6abc,
-    0x6ac2, 0x6af9, 0x6b14, 0x6b20, 0x6b32, 0x6bc8, 0x6bd1, 0x6c00, 0x6c0c, 0x6c20, 0x6c29, 0x6cb8, 0x6cd1, 0x6d90,
-    0x6d99, 0x6de0, 0x6de9, 0x6df0, 0x6e01, 0x6e38, 0x6e54, 0x6e58, 0x6e7c, 0x6ea8, 0x6eb4, 0x6eb8, 0x6ec4, 0x6f00,
-    0x6f32, 0x6f80, 0x6f94, 0x6fa0, 0x7009, 0x718c, 0x7191, 0x71a4, 0x71d8, 0x7201, 0x723c, 0x7278, 0x7282, 0x72d0,
-    0x7409, 0x7418, 0x7421, 0x7428, 0x7431, 0x7458, 0x7461, 0x7520, 0x7529, 0x7530, 0x7539, 0x758c, 0x7591, 0x75a4,
-    0x75e9, 0x75f0, 0x7601, 0x7628, 0x7631, 0x7638, 0x7644, 0x7678, 0x7682, 0x76d0, 0x76e1, 0x7700, 0x7801, 0x7808,
-    0x78c4, 0x78d0, 0x7902, 0x79a0, 0x79ac, 0x79b0, 0x79bc, 0x79c0, 0x79cc, 0x79d0, 0x79f4, 0x7a01, 0x7a40, 0x7a49,
-    0x7b68, 0x7b8c, 0x7c28, 0x7c34, 0x7c41, 0x7c6c, 0x7cc0, 0x7ccc, 0x7de8, 0x7e34, 0x7e38, 0x8001, 0x815c, 0x81f9,
-    0x8202, 0x8250, 0x8281, 0x82b4, 0x82d1, 0x82f4, 0x8309, 0x8314, 0x8329, 0x833c, 0x8371, 0x838c, 0x83a9, 0x8414,
-    0x8471, 0x847c, 0x8482, 0x84d4, 0x84f0, 0x8505, 0x8630, 0x863d, 0x8640, 0x866d, 0x8670, 0x8686, 0x87d8, 0x87e1,
-    0x87ee, 0x8801, 0x9248, 0x9251, 0x9270, 0x9281, 0x92b8, 0x92c1, 0x92c8, 0x92d1, 0x92f0, 0x9301, 0x9448, 0x9451,
-    0x9470, 0x9481, 0x9588, 0x9591, 0x95b0, 0x95c1, 0x95f8, 0x9601, 0x9608, 0x9611, 0x9630, 0x9641, 0x96b8, 0x96c1,
-    0x9888, 0x9891, 0x98b0, 0x98c1, 0x9ad8, 0x9aec, 0x9b00, 0x9b4a, 0x9be8, 0x9c01, 0x9c80, 0x9d05, 0x9fb0, 0x9fc6,
-    0x9ff0, 0xa009, 0xb368, 0xb379, 0xb403, 0xb409, 0xb4d8, 0xb501, 0xb758, 0xb772, 0xb789, 0xb7c8, 0xb801, 0xb894,
-    0xb8b0, 0xb8f9, 0xb994, 0xb9a8, 0xba01, 0xba94, 0xbaa0, 0xbb01, 0xbb68, 0xbb71, 0xbb88, 0xbb94, 0xbba0, 0xbc01,
-    0xbda4, 0xbea0, 0xbeb9, 0xbec0, 0xbee1, 0xbeec, 0xbef0, 0xbf02, 0xbf50, 0xbf82, 0xbfd0, 0xc05c, 0xc070, 0xc07c,
-    0xc082, 0xc0d0, 0xc101, 0xc3c8, 0xc401, 0xc42c, 0xc439, 0xc54c, 0xc551, 0xc558, 0xc581, 0xc7b0, 0xc801, 0xc8f8,
-    0xc904, 0xc960, 0xc984, 0xc9e0, 0xca32, 0xca81, 0xcb70, 0xcb81, 0xcba8, 0xcc01, 0xcd60, 0xcd81, 0xce50, 0xce82,
-    0xced8, 0xd001, 0xd0bc, 0xd0e0, 0xd101, 0xd2ac, 0xd2f8, 0xd304, 0xd3e8, 0xd3fc, 0xd402, 0xd450, 0xd482, 0xd4d0,
-    0xd539, 0xd540, 0xd584, 0xd6f0, 0xd704, 0xd760, 0xd804, 0xd829, 0xd9a4, 0xda29, 0xda68, 0xda82, 0xdad0, 0xdb5c,
-    0xdba0, 0xdc04, 0xdc19, 0xdd0c, 0xdd71, 0xdd82, 0xddd1, 0xdf34, 0xdfa0, 0xe001, 0xe124, 0xe1c0, 0xe202, 0xe250,
-    0xe269, 0xe282, 0xe2d1, 0xe3f0, 0xe406, 0xe44d, 0xe456, 0xe458, 0xe485, 0xe5d8, 0xe5ed, 0xe600, 0xe684, 0xe698,
-    0xe6a4, 0xe749, 0xe76c, 0xe771, 0xe7a4, 0xe7a9, 0xe7bc, 0xe7d1, 0xe7d8, 0xe806, 0xe961, 0xeb5e, 0xebc1, 0xebce,
-    0xecd9, 0xee04, 0xf007, 0xf4b6, 0xf4f7, 0xf806, 0xf845, 0xf886, 0xf8b0, 0xf8c5, 0xf8f0, 0xf906, 0xf945, 0xf986,
-    0xf9c5, 0xfa06, 0xfa30, 0xfa45, 0xfa70, 0xfa86, 0xfac0, 0xfacd, 0xfad0, 0xfadd, 0xfae0, 0xfaed, 0xfaf0, 0xfafd,
-    0xfb06, 0xfb45, 0xfb86, 0xfbf0, 0xfc06, 0xfc45, 0xfc86, 0xfcc5, 0xfd06, 0xfd45, 0xfd86, 0xfda8, 0xfdb6, 0xfdc5,
-    0xfde8, 0xfdf6, 0xfdf8, 0xfe16, 0xfe28, 0xfe36, 0xfe45, 0xfe68, 0xfe86, 0xfea0, 0xfeb6, 0xfec5, 0xfee0, 0xff06,
-    0xff45, 0xff68, 0xff96, 0xffa8, 0xffb6, 0xffc5, 0xffe8, 0x10003, 0x10058, 0x10143, 0x10150, 0x1017b, 0x10180,
-    0x102fb, 0x10300, 0x10382, 0x10389, 0x10390, 0x103a2, 0x103d0, 0x103f9, 0x10402, 0x10450, 0x10481, 0x104e8, 0x10684,
-    0x10788, 0x10815, 0x10818, 0x1083d, 0x10840, 0x10856, 0x1085d, 0x10876, 0x10885, 0x1089e, 0x108a0, 0x108ad, 0x108b0,
-    0x108cd, 0x108f0, 0x10925, 0x10928, 0x10935, 0x10938, 0x10945, 0x10948, 0x10955, 0x10970, 0x1097e, 0x10985, 0x109a6,
-    0x109a9, 0x109ce, 0x109d0, 0x109e6, 0x109f5, 0x10a00, 0x10a2d, 0x10a36, 0x10a50, 0x10a76, 0x10a78, 0x10a82, 0x10c1d,
-    0x10c26, 0x10c2a, 0x10c50, 0x12302, 0x124e0, 0x12752, 0x12800, 0x13bb2, 0x13ca0, 0x16005, 0x16186, 0x16305, 0x1630e,
-    0x16315, 0x1632e, 0x1633f, 0x16375, 0x16387, 0x163a6, 0x163ad, 0x163b6, 0x163e1, 0x163f5, 0x16407, 0x16726, 0x16728,
-    0x1675f, 0x1677c, 0x16795, 0x1679e, 0x167a0, 0x167ea, 0x167f0, 0x16806, 0x16930, 0x1693e, 0x16940, 0x1696e, 0x16970,
-    0x16981, 0x16b40, 0x16b79, 0x16b80, 0x16bfc, 0x16c01, 0x16cb8, 0x16d01, 0x16d38, 0x16d41, 0x16d78, 0x16d81, 0x16db8,
-    0x16dc1, 0x16df8, 0x16e01, 0x16e38, 0x16e41, 0x16e78, 0x16e81, 0x16eb8, 0x16ec1, 0x16ef8, 0x16f04, 0x17000, 0x17179,
-    0x17180, 0x18003, 0x18008, 0x18029, 0x1803a, 0x18040, 0x1810a, 0x18154, 0x18180, 0x18189, 0x181b0, 0x181c2, 0x181d9,
-    0x181e8, 0x18209, 0x184b8, 0x184cc, 0x184d8, 0x184e9, 0x18500, 0x18509, 0x187d8, 0x187e1, 0x18800, 0x18829, 0x18980,
-    0x18989, 0x18c78, 0x18c92, 0x18cb0, 0x18d01, 0x18e00, 0x18f81, 0x19000, 0x19102, 0x19150, 0x19242, 0x19280, 0x1928a,
-    0x19300, 0x19402, 0x19450, 0x1958a, 0x19600, 0x1a001, 0x26e00, 0x27001, 0x52468, 0x52681, 0x527f0, 0x52801, 0x53068,
-    0x53081, 0x53102, 0x53151, 0x53160, 0x53207, 0x53371, 0x5337c, 0x53398, 0x533a4, 0x533f0, 0x533f9, 0x53407, 0x534e1,
-    0x534f4, 0x53501, 0x53732, 0x53784, 0x53790, 0x538b9, 0x53900, 0x53917, 0x53986, 0x53997, 0x53b81, 0x53b8e, 0x53bcf,
-    0x53bf7, 0x53c41, 0x53c48, 0x53c5f, 0x53c79, 0x53c87, 0x53ca6, 0x53cb7, 0x53d5d, 0x53d7e, 0x53d85, 0x53da7, 0x53e2d,
-    0x53e3f, 0x53e67, 0x53ee8, 0x53f89, 0x53fad, 0x53fb6, 0x53fb9, 0x53fd6, 0x53fd9, 0x54014, 0x54019, 0x54034, 0x54039,
-    0x5405c, 0x54061, 0x5411c, 0x54140, 0x54164, 0x54168, 0x54182, 0x541b0, 0x54201, 0x543a0, 0x54404, 0x54411, 0x545a4,
-    0x54630, 0x54682, 0x546d0, 0x54704, 0x54791, 0x547c0, 0x547d9, 0x547e0, 0x547e9, 0x547fc, 0x54802, 0x54851, 0x54934,
-    0x54970, 0x54981, 0x54a3c, 0x54aa0, 0x54b01, 0x54be8, 0x54c04, 0x54c21, 0x54d9c, 0x54e08, 0x54e79, 0x54e82, 0x54ed0,
-    0x54f01, 0x54f2c, 0x54f31, 0x54f82, 0x54fd1, 0x54ff8, 0x55001, 0x5514c, 0x551b8, 0x55201, 0x5521c, 0x55221, 0x55264,
-    0x55270, 0x55282, 0x552d0, 0x55301, 0x553b8, 0x553d1, 0x553dc, 0x553f1, 0x55584, 0x55589, 0x55594, 0x555a9, 0x555bc,
-    0x555c9, 0x555f4, 0x55601, 0x5560c, 0x55611, 0x55618, 0x556d9, 0x556f0, 0x55701, 0x5575c, 0x55780, 0x55791, 0x557ac,
-    0x557b8, 0x55809, 0x55838, 0x55849, 0x55878, 0x55889, 0x558b8, 0x55901, 0x55938, 0x55941, 0x55978, 0x55986, 0x55ad8,
-    0x55ae1, 0x55b06, 0x55b49, 0x55b50, 0x55b86, 0x55e01, 0x55f1c, 0x55f58, 0x55f64, 0x55f70, 0x55f82, 0x55fd0, 0x56001,
-    0x6bd20, 0x6bd81, 0x6be38, 0x6be59, 0x6bfe0, 0x7c801, 0x7d370, 0x7d381, 0x7d6d0, 0x7d806, 0x7d838, 0x7d89e, 0x7d8c0,
-    0x7d8e9, 0x7d8f4, 0x7d8f9, 0x7d948, 0x7d951, 0x7d9b8, 0x7d9c1, 0x7d9e8, 0x7d9f1, 0x7d9f8, 0x7da01, 0x7da10, 0x7da19,
-    0x7da28, 0x7da31, 0x7dd90, 0x7de99, 0x7e9f0, 0x7ea81, 0x7ec80, 0x7ec91, 0x7ee40, 0x7ef81, 0x7efe0, 0x7f004, 0x7f080,
-    0x7f104, 0x7f180, 0x7f381, 0x7f3a8, 0x7f3b1, 0x7f7e8, 0x7f882, 0x7f8d0, 0x7f90d, 0x7f9d8, 0x7fa0e, 0x7fad8, 0x7fb31,
-    0x7fdf8, 0x7fe11, 0x7fe40, 0x7fe51, 0x7fe80, 0x7fe91, 0x7fec0, 0x7fed1, 0x7fee8, 0x80001, 0x80060, 0x80069, 0x80138,
-    0x80141, 0x801d8, 0x801e1, 0x801f0, 0x801f9, 0x80270, 0x80281, 0x802f0, 0x80401, 0x807d8, 0x8083a, 0x809a0, 0x80a02,
-    0x80bc8, 0x80c52, 0x80c60, 0x80fec, 0x80ff0, 0x81401, 0x814e8, 0x81501, 0x81688, 0x81704, 0x8170a, 0x817e0, 0x81801,
-    0x81902, 0x81920, 0x81969, 0x81a0a, 0x81a11, 0x81a52, 0x81a58, 0x81a81, 0x81bb4, 0x81bd8, 0x81c01, 0x81cf0, 0x81d01,
-    0x81e20, 0x81e41, 0x81e80, 0x81e8a, 0x81eb0, 0x82005, 0x82146, 0x82281, 0x824f0, 0x82502, 0x82550, 0x82585, 0x826a0,
-    0x826c6, 0x827e0, 0x82801, 0x82940, 0x82981, 0x82b20, 0x82b85, 0x82bd8, 0x82be5, 0x82c58, 0x82c65, 0x82c98, 0x82ca5,
-    0x82cb0, 0x82cbe, 0x82d10, 0x82d1e, 0x82d90, 0x82d9e, 0x82dd0, 0x82dde, 0x82de8, 0x82e01, 0x82fa0, 0x83001, 0x839b8,
-    0x83a01, 0x83ab0, 0x83b01, 0x83b40, 0x83c01, 0x83c30, 0x83c39, 0x83d88, 0x83d91, 0x83dd8, 0x84001, 0x84030, 0x84041,
-    0x84048, 0x84051, 0x841b0, 0x841b9, 0x841c8, 0x841e1, 0x841e8, 0x841f9, 0x842b0, 0x842c2, 0x84301, 0x843b8, 0x843ca,
-    0x84401, 0x844f8, 0x8453a, 0x84580, 0x84701, 0x84798, 0x847a1, 0x847b0, 0x847da, 0x84801, 0x848b2, 0x848e0, 0x84901,
-    0x849d0, 0x84a01, 0x84ad0, 0x84c01, 0x84dc0, 0x84de2, 0x84df1, 0x84e02, 0x84e80, 0x84e92, 0x85001, 0x8500c, 0x85020,
-    0x8502c, 0x85038, 0x85064, 0x85081, 0x850a0, 0x850a9, 0x850c0, 0x850c9, 0x851b0, 0x851c4, 0x851d8, 0x851fc, 0x85202,
-    0x85248, 0x85301, 0x853ea, 0x853f8, 0x85401, 0x854ea, 0x85500, 0x85601, 0x85640, 0x85649, 0x8572c, 0x85738, 0x8575a,
-    0x85780, 0x85801, 0x859b0, 0x85a01, 0x85ab0, 0x85ac2, 0x85b01, 0x85b98, 0x85bc2, 0x85c01, 0x85c90, 0x85d4a, 0x85d80,
-    0x86001, 0x86248, 0x86405, 0x86598, 0x86606, 0x86798, 0x867d2, 0x86801, 0x86924, 0x86940, 0x86982, 0x869d0, 0x86a02,
-    0x86a51, 0x86a85, 0x86b30, 0x86b4c, 0x86b70, 0x86b79, 0x86b86, 0x86c30, 0x87302, 0x873f8, 0x87401, 0x87550, 0x8755c,
-    0x87568, 0x87581, 0x87590, 0x87611, 0x87640, 0x877d4, 0x87801, 0x878ea, 0x87939, 0x87940, 0x87981, 0x87a34, 0x87a8a,
-    0x87aa8, 0x87b81, 0x87c14, 0x87c30, 0x87d81, 0x87e2a, 0x87e60, 0x87f01, 0x87fb8, 0x88004, 0x88019, 0x881c4, 0x88238,
-    0x88292, 0x88384, 0x88389, 0x8839c, 0x883a9, 0x883b0, 0x883fc, 0x88419, 0x88584, 0x885d8, 0x88614, 0x88618, 0x88681,
-    0x88748, 0x88782, 0x887d0, 0x88804, 0x88819, 0x8893c, 0x889a8, 0x889b2, 0x88a00, 0x88a21, 0x88a2c, 0x88a39, 0x88a40,
-    0x88a81, 0x88b9c, 0x88ba0, 0x88bb1, 0x88bb8, 0x88c04, 0x88c19, 0x88d9c, 0x88e09, 0x88e28, 0x88e4c, 0x88e68, 0x88e74,
-    0x88e82, 0x88ed1, 0x88ed8, 0x88ee1, 0x88ee8, 0x88f0a, 0x88fa8, 0x89001, 0x89090, 0x89099, 0x89164, 0x891c0, 0x891f4,
-    0x891f9, 0x8920c, 0x89210, 0x89401, 0x89438, 0x89441, 0x89448, 0x89451, 0x89470, 0x89479, 0x894f0, 0x894f9, 0x89548,
-    0x89581, 0x896fc, 0x89758, 0x89782, 0x897d0, 0x89804, 0x89820, 0x89829, 0x89868, 0x89879, 0x89888, 0x89899, 0x89948,
-    0x89951, 0x89988, 0x89991, 0x899a0, 0x899a9, 0x899d0, 0x899dc, 0x899e9, 0x899f4, 0x89a28, 0x89a3c, 0x89a48, 0x89a5c,
-    0x89a70, 0x89a81, 0x89a88, 0x89abc, 0x89ac0, 0x89ae9, 0x89b14, 0x89b20, 0x89b34, 0x89b68, 0x89b84, 0x89ba8, 0x89c01,
-    0x89c50, 0x89c59, 0x89c60, 0x89c71, 0x89c78, 0x89c81, 0x89db0, 0x89db9, 0x89dc4, 0x89e08, 0x89e14, 0x89e18, 0x89e2c,
-    0x89e30, 0x89e3c, 0x89e58, 0x89e64, 0x89e89, 0x89e94, 0x89e99, 0x89ea0, 0x89f0c, 0x89f18, 0x8a001, 0x8a1ac, 0x8a239,
-    0x8a258, 0x8a282, 0x8a2d0, 0x8a2f4, 0x8a2f9, 0x8a310, 0x8a401, 0x8a584, 0x8a621, 0x8a630, 0x8a639, 0x8a640, 0x8a682,
-    0x8a6d0, 0x8ac01, 0x8ad7c, 0x8adb0, 0x8adc4, 0x8ae08, 0x8aec1, 0x8aee4, 0x8aef0, 0x8b001, 0x8b184, 0x8b208, 0x8b221,
-    0x8b228, 0x8b282, 0x8b2d0, 0x8b401, 0x8b55c, 0x8b5c1, 0x8b5c8, 0x8b602, 0x8b650, 0x8b682, 0x8b720, 0x8b801, 0x8b8d8,
-    0x8b8ec, 0x8b960, 0x8b982, 0x8b9e0, 0x8ba01, 0x8ba38, 0x8c001, 0x8c164, 0x8c1d8, 0x8c505, 0x8c606, 0x8c702, 0x8c798,
-    0x8c7f9, 0x8c838, 0x8c849, 0x8c850, 0x8c861, 0x8c8a0, 0x8c8a9, 0x8c8b8, 0x8c8c1, 0x8c984, 0x8c9b0, 0x8c9bc, 0x8c9c8,
-    0x8c9dc, 0x8c9f9, 0x8ca04, 0x8ca09, 0x8ca14, 0x8ca20, 0x8ca82, 0x8cad0, 0x8cd01, 0x8cd40, 0x8cd51, 0x8ce8c, 0x8cec0,
-    0x8ced4, 0x8cf09, 0x8cf10, 0x8cf19, 0x8cf24, 0x8cf28, 0x8d001, 0x8d00c, 0x8d059, 0x8d19c, 0x8d1d1, 0x8d1dc, 0x8d1f8,
-    0x8d23c, 0x8d240, 0x8d281, 0x8d28c, 0x8d2e1, 0x8d454, 0x8d4d0, 0x8d4e9, 0x8d4f0, 0x8d581, 0x8d7c8, 0x8db04, 0x8db40,
-    0x8de01, 0x8df08, 0x8df82, 0x8dfd0, 0x8e001, 0x8e048, 0x8e051, 0x8e17c, 0x8e1b8, 0x8e1c4, 0x8e201, 0x8e208, 0x8e282,
-    0x8e368, 0x8e391, 0x8e480, 0x8e494, 0x8e540, 0x8e54c, 0x8e5b8, 0x8e801, 0x8e838, 0x8e841, 0x8e850, 0x8e859, 0x8e98c,
-    0x8e9b8, 0x8e9d4, 0x8e9d8, 0x8e9e4, 0x8e9f0, 0x8e9fc, 0x8ea31, 0x8ea3c, 0x8ea40, 0x8ea82, 0x8ead0, 0x8eb01, 0x8eb30,
-    0x8eb39, 0x8eb48, 0x8eb51, 0x8ec54, 0x8ec78, 0x8ec84, 0x8ec90, 0x8ec9c, 0x8ecc1, 0x8ecc8, 0x8ed02, 0x8ed50, 0x8ed81,
-    0x8eee0, 0x8ef02, 0x8ef50, 0x8f701, 0x8f79c, 0x8f7b8, 0x8f804, 0x8f811, 0x8f81c, 0x8f821, 0x8f888, 0x8f891, 0x8f9a4,
-    0x8f9d8, 0x8f9f4, 0x8fa18, 0x8fa82, 0x8fad4, 0x8fad8, 0x8fd81, 0x8fd88, 0x8fe02, 0x8fea8, 0x90001, 0x91cd0, 0x92002,
-    0x92378, 0x92401, 0x92a20, 0x97c81, 0x97f88, 0x98001, 0x9a180, 0x9a204, 0x9a209, 0x9a23c, 0x9a2b0, 0x9a301, 0xa1fd8,
-    0xa2001, 0xa3238, 0xb0801, 0xb08f4, 0xb0982, 0xb09d0, 0xb4001, 0xb51c8, 0xb5201, 0xb52f8, 0xb5302, 0xb5350, 0xb5381,
-    0xb55f8, 0xb5602, 0xb5650, 0xb5681, 0xb5770, 0xb5784, 0xb57a8, 0xb5801, 0xb5984, 0xb59b8, 0xb5a01, 0xb5a20, 0xb5a82,
-    0xb5ad0, 0xb5ada, 0xb5b10, 0xb5b19, 0xb5bc0, 0xb5be9, 0xb5c80, 0xb6a01, 0xb6b68, 0xb6b82, 0xb6bd0, 0xb7205, 0xb7306,
-    0xb7402, 0xb74b8, 0xb7505, 0xb75c8, 0xb75de, 0xb76a0, 0xb7801, 0xb7a58, 0xb7a7c, 0xb7a81, 0xb7a8c, 0xb7c40, 0xb7c7c,
-    0xb7c99, 0xb7d00, 0xb7f01, 0xb7f10, 0xb7f19, 0xb7f24, 0xb7f28, 0xb7f84, 0xb7f91, 0xb7fa2, 0xb7fb8, 0xb8001, 0xc66b0,
-    0xc67f9, 0xc68f8, 0xc6c01, 0xc6f98, 0xd7f81, 0xd7fa0, 0xd7fa9, 0xd7fe0, 0xd7fe9, 0xd7ff8, 0xd8001, 0xd8918, 0xd8991,
-    0xd8998, 0xd8a81, 0xd8a98, 0xd8aa9, 0xd8ab0, 0xd8b21, 0xd8b40, 0xd8b81, 0xd97e0, 0xde001, 0xde358, 0xde381, 0xde3e8,
-    0xde401, 0xde448, 0xde481, 0xde4d0, 0xde4ec, 0xde4f8, 0xe6782, 0xe67d0, 0xe7804, 0xe7970, 0xe7984, 0xe7a38, 0xe8b2c,
-    0xe8b50, 0xe8b6c, 0xe8b98, 0xe8bdc, 0xe8c18, 0xe8c2c, 0xe8c60, 0xe8d54, 0xe8d70, 0xe9214, 0xe9228, 0xe9602, 0xe96a0,
-    0xe9702, 0xe97a0, 0xe9b02, 0xe9bc8, 0xea005, 0xea0d6, 0xea1a5, 0xea276, 0xea2a8, 0xea2b6, 0xea345, 0xea416, 0xea4e5,
-    0xea4e8, 0xea4f5, 0xea500, 0xea515, 0xea518, 0xea52d, 0xea538, 0xea54d, 0xea568, 0xea575, 0xea5b6, 0xea5d0, 0xea5de,
-    0xea5e0, 0xea5ee, 0xea620, 0xea62e, 0xea685, 0xea756, 0xea825, 0xea830, 0xea83d, 0xea858, 0xea86d, 0xea8a8, 0xea8b5,
-    0xea8e8, 0xea8f6, 0xea9c5, 0xea9d0, 0xea9dd, 0xea9f8, 0xeaa05, 0xeaa28, 0xeaa35, 0xeaa38, 0xeaa55, 0xeaa88, 0xeaa96,
-    0xeab65, 0xeac36, 0xead05, 0xeadd6, 0xeaea5, 0xeaf76, 0xeb045, 0xeb116, 0xeb1e5, 0xeb2b6, 0xeb385, 0xeb456, 0xeb530,
-    0xeb545, 0xeb608, 0xeb616, 0xeb6d8, 0xeb6e6, 0xeb715, 0xeb7d8, 0xeb7e6, 0xeb8a8, 0xeb8b6, 0xeb8e5, 0xeb9a8, 0xeb9b6,
-    0xeba78, 0xeba86, 0xebab5, 0xebb78, 0xebb86, 0xebc48, 0xebc56, 0xebc85, 0xebd48, 0xebd56, 0xebe18, 0xebe26, 0xebe55,
-    0xebe5e, 0xebe60, 0xebe72, 0xec000, 0xed004, 0xed1b8, 0xed1dc, 0xed368, 0xed3ac, 0xed3b0, 0xed424, 0xed428, 0xed4dc,
-    0xed500, 0xed50c, 0xed580, 0xef806, 0xef851, 0xef85e, 0xef8f8, 0xef92e, 0xef958, 0xf0004, 0xf0038, 0xf0044, 0xf00c8,
-    0xf00dc, 0xf0110, 0xf011c, 0xf0128, 0xf0134, 0xf0158, 0xf0181, 0xf0370, 0xf047c, 0xf0480, 0xf0801, 0xf0968, 0xf0984,
-    0xf09b9, 0xf09f0, 0xf0a02, 0xf0a50, 0xf0a71, 0xf0a78, 0xf1481, 0xf1574, 0xf1578, 0xf1601, 0xf1764, 0xf1782, 0xf17d0,
-    0xf2681, 0xf2764, 0xf2782, 0xf27d0, 0xf2e81, 0xf2f74, 0xf2f81, 0xf2f8a, 0xf2fd8, 0xf3601, 0xf36f8, 0xf3701, 0xf371c,
-    0xf3721, 0xf3734, 0xf3739, 0xf3774, 0xf3781, 0xf37ac, 0xf37b0, 0xf37f1, 0xf3800, 0xf3f01, 0xf3f38, 0xf3f41, 0xf3f60,
-    0xf3f69, 0xf3f78, 0xf3f81, 0xf3ff8, 0xf4001, 0xf4628, 0xf463a, 0xf4684, 0xf46b8, 0xf4805, 0xf4916, 0xf4a24, 0xf4a59,
-    0xf4a60, 0xf4a82, 0xf4ad0, 0xf638a, 0xf6560, 0xf656a, 0xf6580, 0xf658a, 0xf65a8, 0xf680a, 0xf6970, 0xf697a, 0xf69f0,
-    0xf7001, 0xf7020, 0xf7029, 0xf7100, 0xf7109, 0xf7118, 0xf7121, 0xf7128, 0xf7139, 0xf7140, 0xf7149, 0xf7198, 0xf71a1,
-    0xf71c0, 0xf71c9, 0xf71d0, 0xf71d9, 0xf71e0, 0xf7211, 0xf7218, 0xf7239, 0xf7240, 0xf7249, 0xf7250, 0xf7259, 0xf7260,
-    0xf7269, 0xf7280, 0xf7289, 0xf7298, 0xf72a1, 0xf72a8, 0xf72b9, 0xf72c0, 0xf72c9, 0xf72d0, 0xf72d9, 0xf72e0, 0xf72e9,
-    0xf72f0, 0xf72f9, 0xf7300, 0xf7309, 0xf7318, 0xf7321, 0xf7328, 0xf7339, 0xf7358, 0xf7361, 0xf7398, 0xf73a1, 0xf73c0,
-    0xf73c9, 0xf73e8, 0xf73f1, 0xf73f8, 0xf7401, 0xf7450, 0xf7459, 0xf74e0, 0xf7509, 0xf7520, 0xf7529, 0xf7550, 0xf7559,
-    0xf75e0, 0xf8802, 0xf8868, 0xfdf82, 0xfdfd0, 0x100001, 0x153700, 0x153801, 0x15c0f0, 0x15c101, 0x167570, 0x167581,
-    0x175f08, 0x175f81, 0x1772f0, 0x17c001, 0x17d0f0, 0x180001, 0x189a58, 0x189a81, 0x19a3d0, 0x700804, 0x700f80};
+static const unsigned char specdec__text_runs[] = {
+    64, 35, 136, 3, 112, 74, 48, 205, 40, 206, 72, 3, 200, 3, 64, 1, 48, 10, 0, 6, 16, 2, 1, 0, 18, 0, 181, 0, 53, 190, 0, 62, 255, 24, 0, 6, 127, 6, 255, 15, 0, 47, 14, 5, 39, 5, 6, 21, 14, 29, 6, 13, 6, 21, 22, 13, 6, 5, 55, 31, 6, 5, 6, 13, 6, 13, 39, 5, 14, 1, 5, 22, 25, 13, 6, 13, 6, 5, 143, 6, 143, 6, 5, 39, 5, 255, 28, 0, 46, 13, 6, 13, 14, 5, 6, 21, 79, 254, 36, 0, 9, 206, 137, 24, 89, 104, 33, 48, 1, 0, 1, 128, 252, 80, 0, 31, 1, 0, 5, 6, 8, 1, 22, 0, 5, 40, 5, 0, 21, 0, 5, 0, 13, 6, 133, 0, 69, 254, 3, 0, 5, 14, 21, 22, 191, 30, 5, 6, 0, 5, 6, 13, 14, 253, 19, 0, 254, 16, 0, 255, 2, 0, 0, 52, 255, 23, 0, 111, 6, 255, 64, 0, 0, 253, 6, 0, 8, 1, 40, 254, 9, 0, 56, 252, 13, 0, 0, 4, 0, 12, 0, 12, 0, 4, 56, 209, 24, 25, 224, 84, 32, 249, 11, 0, 164, 74, 24, 9, 4, 249, 67, 0, 0, 1, 52, 8, 44, 9, 12, 0, 28, 9, 74, 17, 8, 1, 120, 1, 4, 233, 212, 8, 249, 57, 0, 84, 1, 104, 74, 249, 1, 0, 68, 9, 24, 1, 8, 4, 8, 169, 28, 1, 68, 1, 20, 1, 36, 136, 193, 20, 24, 81, 32, 185, 0, 49, 48, 68, 249, 10, 0, 188, 0, 252, 1, 0, 249, 22, 0, 20, 1, 140, 1, 52, 73, 12, 8, 74, 0, 121, 20, 0, 57, 8, 9, 8, 169, 0, 49, 0, 1, 16, 25, 8, 4, 1, 52, 8, 12, 8, 20, 1, 56, 4, 24, 9, 0, 17, 12, 8, 74, 9, 8, 42, 8, 1, 0, 4, 8, 20, 0, 41, 24, 9, 8, 169, 0, 49, 0, 9, 0, 9, 0, 9, 8, 4, 0, 36, 24, 12, 8, 20, 16, 4, 48, 25, 0, 1, 48, 74, 12, 17, 4, 80, 20, 0, 65, 0, 17, 0, 169, 0, 49, 0, 9, 0, 33, 8, 4, 1, 60, 0, 20, 0, 20, 8, 1, 112, 9, 12, 8, 74, 64, 1, 44, 0, 20, 0, 57, 8, 9, 8, 169, 0, 49, 0, 9, 0, 33, 8, 4, 1, 52, 8, 12, 8, 20, 48, 20, 24, 9, 0, 17, 12, 8, 74, 0, 1, 42, 72, 4, 1, 0, 41, 16, 17, 0, 25, 16, 9, 0, 1, 0, 9, 16, 9, 16, 17, 16, 89, 24, 36, 16, 20, 0, 28, 8, 1, 40, 4, 104, 98, 96, 36, 57, 0, 17, 0, 177, 0, 121, 8, 4, 1, 52, 0, 20, 0, 28, 48, 12, 0, 17, 0, 9, 8, 9, 12, 8, 74, 56, 50, 0, 1, 20, 0, 57, 0, 17, 0, 177, 0, 73, 0, 33, 8, 4, 1, 52, 0, 20, 0, 28, 48, 12, 32, 17, 0, 9, 12, 8, 74, 0, 9, 4, 88, 28, 65, 0, 17, 0, 249, 9, 0, 12, 1, 52, 0, 20, 0, 28, 1, 32, 17, 4, 50, 17, 12, 8, 146, 0, 41, 0, 20, 0, 137, 16, 185, 0, 65, 0, 1, 8, 49, 16, 4, 24, 44, 0, 4, 0, 60, 40, 74, 8, 12, 96, 249, 16, 0, 4, 9, 52, 32, 49, 60, 0, 74, 248, 7, 0, 9, 0, 1, 0, 33, 0, 185, 0, 1, 0, 73, 4, 9, 68, 1, 8, 33, 0, 1, 0, 52, 0, 74, 8, 25, 248, 0, 0, 1, 176, 12, 40, 154, 0, 4, 0, 4, 0, 4, 24, 12, 57, 0, 249, 4, 0, 24, 156, 0, 12, 33, 84, 0, 252, 4, 0, 64, 4, 248, 25, 0, 249, 11, 0, 156, 1, 74, 40, 41, 28, 25, 20, 1, 20, 9, 52, 17, 28, 97, 92, 1, 4, 74, 28, 8, 253, 6, 0, 0, 5, 32, 5, 8, 254, 11, 0, 0, 1, 22, 249, 41, 1, 0, 25, 8, 49, 0, 1, 0, 25, 8, 249, 9, 0, 0, 25, 8, 249, 1, 0, 0, 25, 8, 49, 0, 1, 0, 25, 8, 113, 0, 249, 25, 0, 0, 25, 8, 249, 35, 0, 8, 20, 64, 154, 16, 121, 120, 253, 54, 0, 8, 46, 16, 249, 76, 2, 8, 129, 3, 201, 32, 249, 43, 0, 16, 18, 57, 48, 137, 28, 64, 145, 20, 80, 137, 12, 88, 97, 0, 17, 0, 12, 88, 249, 20, 0, 252, 0, 0, 16, 1, 24, 1, 4, 8, 74, 40, 74, 128, 20, 0, 4, 74, 40, 249, 57, 0, 48, 33, 12, 249, 2, 0, 4, 1, 32, 249, 38, 0, 72, 241, 0, 92, 24, 92, 72, 74, 233, 8, 33, 80, 249, 12, 0, 24, 201, 40, 82, 248, 5, 0, 177, 36, 24, 249, 21, 0, 76, 0, 228, 8, 4, 74, 40, 74, 96, 1, 56, 252, 14, 0, 8, 92, 152, 36, 249, 15, 0, 132, 57, 16, 74, 128, 68, 88, 20, 233, 100, 9, 74, 249, 12, 0, 108, 88, 249, 4, 0, 156, 56, 74, 16, 17, 74, 249, 4, 0, 8, 70, 5, 6, 32, 253, 11, 0, 8, 21, 120, 20, 0, 164, 25, 4, 41, 4, 9, 20, 1, 32, 254, 12, 0, 249, 31, 0, 102, 1, 254, 2, 0, 249, 5, 0, 252, 32, 0, 255, 118, 0, 62, 255, 66, 0, 62, 61, 46, 8, 45, 8, 62, 61, 62, 61, 46, 8, 45, 8, 62, 0, 5, 0, 5, 0, 5, 0, 5, 62, 61, 110, 8, 62, 61, 62, 61, 62, 61, 38, 0, 14, 37, 0, 6, 16, 22, 0, 14, 37, 16, 30, 8, 14, 29, 24, 62, 37, 32, 22, 0, 14, 37, 16, 83, 224, 11, 32, 3, 248, 15, 0, 3, 120, 2, 1, 8, 42, 32, 1, 74, 40, 97, 248, 19, 0, 252, 1, 0, 128, 5, 24, 5, 8, 6, 21, 14, 21, 6, 0, 5, 16, 37, 40, 5, 0, 5, 0, 5, 0, 29, 0, 6, 29, 6, 25, 6, 8, 14, 13, 32, 5, 30, 24, 6, 0, 250, 19, 0, 5, 6, 34, 248, 182, 2, 250, 28, 0, 248, 46, 0, 170, 248, 86, 2, 234, 248, 76, 4, 253, 16, 0, 254, 16, 0, 5, 6, 21, 14, 55, 13, 31, 6, 5, 46, 9, 13, 255, 68, 0, 6, 40, 31, 20, 5, 6, 64, 2, 8, 254, 6, 0, 0, 6, 32, 6, 8, 249, 24, 0, 48, 1, 112, 4, 177, 64, 49, 0, 49, 0, 49, 0, 49, 0, 49, 0, 49, 0, 49, 0, 49, 0, 252, 0, 0, 248, 15, 0, 1, 248, 176, 1, 3, 24, 9, 2, 192, 66, 44, 0, 33, 8, 18, 9, 24, 249, 54, 0, 8, 12, 8, 17, 0, 249, 58, 0, 0, 25, 32, 249, 11, 0, 0, 249, 62, 0, 16, 26, 72, 249, 0, 0, 248, 16, 0, 121, 248, 0, 0, 74, 232, 58, 0, 114, 248, 0, 0, 74, 248, 7, 0, 114, 248, 32, 1, 249, 160, 25, 248, 32, 0, 249, 109, 86, 248, 35, 0, 249, 14, 0, 8, 249, 237, 0, 16, 121, 74, 9, 152, 255, 14, 0, 1, 28, 0, 76, 0, 1, 223, 9, 12, 249, 38, 0, 74, 12, 248, 5, 0, 65, 8, 111, 14, 255, 30, 0, 1, 62, 39, 79, 1, 8, 31, 1, 31, 14, 167, 29, 6, 29, 135, 13, 39, 135, 152, 25, 5, 6, 17, 6, 49, 4, 17, 4, 25, 4, 177, 36, 24, 4, 16, 42, 72, 249, 20, 0, 88, 12, 249, 18, 0, 140, 72, 74, 40, 140, 41, 16, 1, 0, 9, 4, 74, 217, 60, 8, 177, 100, 88, 225, 16, 28, 249, 15, 0, 108, 104, 1, 74, 40, 33, 4, 73, 74, 33, 0, 249, 9, 0, 108, 64, 17, 4, 57, 12, 8, 74, 40, 177, 16, 1, 20, 249, 18, 0, 4, 1, 20, 9, 12, 33, 12, 1, 4, 1, 184, 17, 8, 81, 36, 8, 17, 12, 72, 41, 8, 41, 8, 41, 64, 49, 0, 49, 0, 254, 11, 0, 0, 25, 70, 1, 40, 254, 48, 0, 249, 3, 0, 60, 0, 12, 8, 74, 40, 249, 132, 43, 88, 177, 24, 249, 17, 0, 248, 228, 32, 249, 78, 1, 8, 249, 74, 0, 248, 6, 0, 54, 88, 38, 32, 1, 4, 73, 0, 97, 0, 33, 0, 1, 0, 9, 0, 9, 0, 249, 76, 0, 248, 1, 0, 249, 75, 1, 136, 249, 32, 0, 8, 249, 22, 0, 248, 8, 0, 89, 24, 124, 120, 124, 248, 32, 0, 33, 0, 249, 103, 0, 144, 74, 48, 205, 40, 206, 80, 249, 57, 0, 16, 41, 8, 41, 8, 41, 8, 17, 248, 3, 0, 89, 0, 201, 0, 145, 0, 9, 0, 113, 8, 105, 248, 2, 0, 249, 91, 0, 88, 250, 13, 0, 88, 250, 25, 0, 128, 10, 248, 81, 0, 4, 248, 98, 0, 225, 16, 249, 17, 0, 112, 4, 210, 24, 249, 0, 0, 26, 64, 153, 2, 57, 2, 32, 249, 6, 0, 36, 32, 233, 8, 249, 4, 0, 24, 57, 0, 34, 248, 10, 0, 253, 8, 0, 254, 8, 0, 249, 46, 0, 8, 74, 40, 253, 4, 0, 24, 254, 4, 0, 24, 249, 8, 0, 56, 249, 20, 0, 88, 85, 0, 117, 0, 53, 0, 13, 0, 86, 0, 118, 0, 54, 0, 14, 16, 249, 20, 0, 88, 249, 23, 1, 64, 169, 72, 57, 184, 41, 0, 249, 10, 0, 0, 65, 248, 37, 0, 41, 8, 1, 0, 249, 12, 0, 0, 9, 16, 1, 8, 177, 8, 58, 177, 8, 50, 241, 56, 66, 248, 16, 0, 145, 0, 9, 32, 34, 169, 42, 24, 201, 40, 201, 248, 6, 0, 249, 24, 0, 24, 10, 9, 122, 8, 250, 14, 0, 1, 20, 0, 12, 32, 28, 25, 0, 17, 0, 225, 8, 20, 24, 4, 66, 176, 225, 10, 0, 225, 18, 248, 0, 0, 57, 0, 217, 12, 24, 34, 120, 249, 22, 0, 72, 169, 8, 58, 145, 32, 58, 137, 176, 50, 248, 48, 0, 249, 41, 0, 248, 23, 0, 253, 19, 0, 96, 254, 19, 0, 48, 42, 249, 4, 0, 28, 56, 74, 40, 74, 41, 173, 16, 36, 0, 1, 174, 248, 186, 0, 242, 0, 249, 10, 0, 0, 12, 16, 9, 120, 41, 248, 18, 0, 44, 225, 74, 1, 56, 169, 84, 26, 208, 137, 28, 248, 10, 0, 161, 50, 152, 177, 64, 20, 249, 21, 0, 116, 80, 234, 4, 9, 12, 1, 64, 28, 249, 13, 0, 84, 48, 4, 96, 193, 48, 74, 40, 20, 249, 4, 0, 108, 0, 74, 24, 1, 12, 1, 56, 249, 3, 0, 4, 8, 1, 64, 20, 249, 16, 0, 108, 25, 24, 28, 0, 12, 74, 1, 0, 1, 24, 154, 80, 137, 0, 193, 92, 40, 4, 9, 4, 248, 30, 0, 49, 0, 1, 0, 25, 0, 113, 0, 73, 48, 249, 15, 0, 92, 32, 74, 40, 28, 0, 57, 8, 9, 8, 169, 0, 49, 0, 9, 0, 33, 0, 12, 1, 52, 8, 12, 8, 20, 8, 1, 40, 4, 32, 33, 12, 8, 52, 16, 36, 80, 73, 0, 1, 8, 1, 0, 249, 6, 0, 0, 1, 68, 0, 4, 8, 4, 0, 28, 0, 36, 1, 4, 1, 96, 12, 224, 249, 21, 0, 140, 25, 32, 74, 24, 4, 17, 232, 249, 16, 0, 156, 9, 0, 1, 56, 74, 248, 134, 0, 249, 15, 0, 52, 8, 68, 176, 25, 12, 248, 2, 0, 249, 16, 0, 132, 16, 1, 80, 74, 248, 6, 0, 249, 11, 0, 100, 1, 48, 74, 40, 154, 216, 209, 8, 116, 24, 90, 24, 49, 248, 153, 0, 249, 12, 0, 116, 248, 69, 0, 253, 0, 0, 254, 0, 0, 146, 88, 57, 8, 1, 8, 57, 0, 9, 0, 185, 44, 0, 12, 8, 28, 1, 4, 1, 12, 88, 74, 248, 38, 0, 57, 8, 249, 7, 0, 52, 8, 52, 1, 0, 1, 4, 208, 1, 76, 249, 8, 0, 52, 1, 28, 56, 4, 56, 1, 84, 249, 14, 0, 124, 16, 1, 136, 249, 41, 0, 248, 71, 0, 60, 248, 56, 0, 249, 1, 0, 112, 74, 40, 65, 0, 249, 5, 0, 60, 0, 60, 1, 112, 226, 32, 233, 8, 172, 0, 108, 248, 41, 0, 49, 0, 9, 0, 249, 6, 0, 44, 16, 4, 0, 12, 0, 52, 1, 4, 56, 74, 40, 41, 0, 9, 0, 249, 0, 0, 36, 0, 12, 0, 36, 1, 48, 74, 40, 249, 12, 0, 24, 74, 248, 214, 0, 145, 28, 64, 12, 1, 4, 97, 0, 249, 2, 0, 52, 16, 36, 96, 74, 4, 248, 53, 0, 1, 112, 162, 248, 11, 0, 249, 122, 3, 248, 70, 0, 250, 79, 0, 128, 249, 164, 0, 248, 44, 10, 249, 65, 0, 112, 249, 16, 4, 120, 4, 41, 116, 72, 249, 123, 15, 32, 249, 39, 2, 248, 153, 26, 233, 140, 74, 248, 166, 6, 249, 25, 2, 48, 241, 0, 74, 40, 249, 47, 0, 0, 74, 40, 233, 8, 36, 80, 249, 16, 0, 52, 64, 25, 88, 74, 0, 50, 0, 161, 32, 145, 248, 144, 1, 249, 13, 0, 16, 74, 248, 166, 0, 253, 0, 0, 254, 0, 0, 178, 64, 197, 8, 198, 248, 12, 0, 249, 43, 0, 24, 4, 1, 252, 23, 0, 48, 28, 97, 248, 32, 0, 9, 0, 1, 4, 80, 12, 9, 18, 64, 249, 182, 28, 248, 9, 0, 249, 0, 0, 248, 65, 0, 249, 83, 0, 248, 221, 33, 25, 0, 49, 0, 9, 0, 249, 3, 1, 112, 1, 224, 17, 8, 1, 104, 25, 56, 249, 108, 1, 248, 228, 8, 249, 75, 0, 32, 97, 16, 65, 48, 73, 16, 12, 248, 49, 16, 74, 248, 230, 1, 252, 14, 0, 8, 180, 248, 254, 1, 36, 16, 44, 56, 60, 8, 52, 232, 28, 248, 116, 0, 20, 248, 91, 0, 154, 88, 154, 248, 76, 0, 194, 248, 103, 0, 205, 206, 205, 54, 0, 142, 205, 206, 5, 0, 13, 8, 5, 8, 13, 8, 29, 0, 61, 30, 0, 6, 0, 54, 0, 86, 205, 206, 13, 0, 29, 8, 61, 0, 53, 0, 206, 13, 0, 29, 0, 37, 0, 5, 16, 53, 0, 206, 205, 206, 205, 206, 205, 206, 205, 206, 205, 206, 205, 222, 8, 197, 0, 198, 0, 46, 197, 0, 198, 0, 46, 197, 0, 198, 0, 46, 197, 0, 198, 0, 46, 197, 0, 198, 0, 46, 5, 6, 8, 250, 18, 0, 248, 224, 1, 252, 23, 0, 24, 252, 18, 0, 56, 4, 104, 4, 168, 36, 0, 116, 248, 48, 4, 78, 1, 158, 40, 46, 248, 181, 0, 52, 0, 132, 8, 52, 0, 12, 0, 36, 32, 249, 30, 0, 248, 1, 0, 4, 248, 80, 0, 249, 13, 0, 16, 52, 49, 8, 74, 24, 1, 248, 33, 1, 233, 4, 128, 249, 12, 0, 28, 74, 248, 182, 1, 217, 28, 74, 248, 182, 0, 233, 12, 1, 74, 248, 165, 0, 241, 0, 17, 4, 9, 4, 49, 12, 33, 4, 56, 9, 248, 192, 0, 49, 0, 25, 0, 9, 0, 113, 0, 249, 165, 0, 8, 66, 52, 248, 9, 0, 253, 2, 0, 254, 2, 0, 52, 1, 24, 74, 248, 247, 2, 250, 27, 0, 0, 18, 0, 26, 248, 44, 0, 250, 13, 0, 0, 114, 248, 162, 0, 25, 0, 209, 0, 9, 0, 1, 8, 1, 0, 73, 0, 25, 0, 1, 0, 1, 40, 1, 24, 1, 0, 1, 0, 1, 0, 17, 0, 9, 0, 1, 8, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 9, 0, 1, 8, 25, 0, 49, 0, 25, 0, 25, 0, 1, 0, 73, 0, 129, 32, 17, 0, 33, 0, 129, 248, 36, 2, 98, 248, 195, 10, 74, 248, 230, 3, 249, 192, 166, 248, 0, 0, 249, 254, 16, 8, 249, 110, 22, 8, 249, 17, 29, 112, 249, 78, 2, 248, 130, 9, 249, 254, 1, 248, 194, 5, 249, 43, 19, 32, 249, 10, 33, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 48, 203, 252, 208, 0, 248, 255, 255, 248, 255, 255, 248, 178, 253};
+
+static const struct {
+    uint32_t code, at;
+} specdec__text_marks[] = {
+    {0x0, 0}, {0x100, 32}, {0x1b9, 68}, {0x2c6, 104}, {0x3cf, 140}, {0x5c0, 188}, {0x6fd, 224}, {0x85c, 260},
+    {0x9aa, 298}, {0xa04, 330}, {0xa75, 362}, {0xafa, 394}, {0xb70, 426}, {0xbd1, 458}, {0xc70, 490}, {0xcf0, 522},
+    {0xd97, 556}, {0xe83, 592}, {0xf36, 626}, {0x1067, 666}, {0x128a, 706}, {0x166f, 748}, {0x17e0, 786}, {0x19b0, 826},
+    {0x1b80, 866}, {0x1cf5, 906}, {0x1f5b, 952}, {0x1fe0, 984}, {0x210a, 1022}, {0x2150, 1054}, {0x2cf4, 1104},
+    {0x2de0, 1140}, {0x3196, 1186}, {0xa67e, 1244}, {0xa7dd, 1282}, {0xa8fd, 1318}, {0xaa50, 1354}, {0xab20, 1388},
+    {0xfb1d, 1438}, {0xff10, 1486}, {0x10140, 1528}, {0x10400, 1576}, {0x10600, 1624}, {0x108e0, 1666}, {0x10a3b, 1704},
+    {0x10cb3, 1748}, {0x10f28, 1790}, {0x110fa, 1828}, {0x11212, 1866}, {0x11331, 1902}, {0x113b7, 1936},
+    {0x114da, 1972}, {0x11800, 2018}, {0x119d8, 2062}, {0x11c09, 2106}, {0x11d60, 2144}, {0x11f5a, 2184},
+    {0x16a60, 2244}, {0x16eb9, 2290}, {0x1afff, 2342}, {0x1d173, 2390}, {0x1d4ad, 2430}, {0x1d586, 2462},
+    {0x1d790, 2494}, {0x1e01b, 2538}, {0x1e5f0, 2586}, {0x1e94b, 2630}, {0x1ee42, 2672}, {0x1ee74, 2704},
+    {0x30000, 2760}};
 /* END unicode */
 
 /* The class of a character: an index of specdec__text_class_facts. */
 static int specdec__text_class(uint32_t code)
 {
-    size_t low = 0, high = SPECDEC__COUNT(specdec__text_classes);
+    const unsigned char *run;
+    uint32_t first;
+    size_t low = 0, high = SPECDEC__COUNT(specdec__text_marks);
     int found;
 
     while (high - low > 1) {
         size_t middle = (low + high) / 2;
 
-        if (specdec__text_classes[middle] >> 3 <= code)
+        if (specdec__text_marks[middle].code <= code)
             low = middle;
         else
             high = middle;
     }
-    found = (int)(specdec__text_classes[low] & 7);
+    run = specdec__text_runs + specdec__text_marks[low].at;
+    first = specdec__text_marks[low].code;
+    for (;;) {
+        uint32_t length = 1u + (*run >> 3);
+
+        found = *run++ & 7;
+        if (length == 32) {
+            length += specdec__load_u16(run);
+            run += 2;
+        }
+        if (code - first < length)
+            break;
+        first += length;
+    }
     if (found == SPECDEC__TEXT_TURNS)
-        return (code - (specdec__text_classes[low] >> 3)) % 2 ? SPECDEC__TEXT_LOWER : SPECDEC__TEXT_UPPER;
+        return (code - first) % 2 ? SPECDEC__TEXT_LOWER : SPECDEC__TEXT_UPPER;
     return found;
 }
 
@@ -7836,7 +8252,7 @@ SPECDEC__INLINE size_t specdec__text_spell(int model, unsigned char byte, unsign
 {
     uint32_t code = byte;
 
-    if (model == SPECDEC__VOCAB_SPM) {
+    if (!SPECDEC__VOCAB_IS_BPE(model)) {
         out[0] = byte == ' ' ? 0xe2 : byte;
         out[1] = 0x96;
         out[2] = 0x81;
@@ -8168,27 +8584,16 @@ static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specd
     return SPECDEC_OK;
 }
 
-static specdec_result specdec__vocab_get_flag(const specdec__gguf *gguf, const char *key, int *out,
-                                              specdec_error *error)
-{
-    int64_t value = *out;
-    specdec_result result = specdec__gguf_get_integer(gguf, key, 0, 1, &value, error);
-
-    *out = (int)value;
-    return result;
-}
-
 /* Refuses a way to cut words that is not in the table; says which ones are. */
 static specdec_result specdec__vocab_unknown_words(specdec__bytes name, specdec_error *error)
 {
     char known[SPECDEC_ERROR_TEXT_SIZE];
-    specdec__writer w = {NULL, sizeof known, 0};
+    specdec__writer w = specdec__writer_to(known, sizeof known);
     size_t i;
 
-    w.text = known;
     for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++) {
         specdec__write_bytes(&w, ", ", i ? 2 : 0);
-        specdec__write_bytes(&w, specdec__vocab_words_known[i].name, strlen(specdec__vocab_words_known[i].name));
+        specdec__write_string(&w, specdec__vocab_words_known[i].name);
     }
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.pre is %.*s; known are %s",
                          (int)(name.size < 64 ? name.size : 64), (const char *)name.data, known);
@@ -8209,7 +8614,13 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
         return specdec__fail(error, SPECDEC_ERROR_FORMAT,
                              "the file has no vocabulary: tokenizer.ggml.model is missing");
     v->bos = v->eos = v->eot = v->eom = v->unknown = -1;
-    if (specdec__bytes_equal(model, "llama", 5)) {
+#if defined(SPECDEC_NO_SPM) || defined(SPECDEC_NO_BPE)
+    if (specdec__bytes_are(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.model is %.*s, which %s leaves out of this build",
+                             (int)model.size, (const char *)model.data,
+                             SPECDEC__VOCAB_IS_BPE(0) ? "SPECDEC_NO_SPM" : "SPECDEC_NO_BPE");
+#endif
+    if (!SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_SPM) && specdec__bytes_are(model, "llama")) {
         v->model = SPECDEC__VOCAB_SPM;
         v->unknown = 0;
         v->bos = 1;
@@ -8217,13 +8628,12 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
         v->add_bos = v->add_space_prefix = 1;
         return SPECDEC_OK;
     }
-    if (!specdec__bytes_equal(model, "gpt2", 4))
+    if (!SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_BPE) || !specdec__bytes_are(model, "gpt2"))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.model is %.*s (llama and gpt2 are read)",
                              (int)(model.size < 64 ? model.size : 64), (const char *)model.data);
     v->model = SPECDEC__VOCAB_BPE;
     for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known) && !v->words; i++)
-        if (!words.data || specdec__bytes_equal(words, specdec__vocab_words_known[i].name,
-                                                strlen(specdec__vocab_words_known[i].name)))
+        if (!words.data || specdec__bytes_are(words, specdec__vocab_words_known[i].name))
             v->words = &specdec__vocab_words_known[i];
     if (!v->words)
         return specdec__vocab_unknown_words(words, error);
@@ -8253,30 +8663,46 @@ static int specdec__vocab_is_phi3(const specdec__gguf *gguf)
 /* Does this special token take the white space behind it with it? */
 static int specdec__vocab_strips(const specdec__vocab *v, specdec__bytes text)
 {
-    return v->strips_space && !specdec__bytes_equal(text, "<unk>", 5) && !specdec__bytes_equal(text, "<s>", 3) &&
-           !specdec__bytes_equal(text, "<|endoftext|>", 13);
+    return v->strips_space && !specdec__bytes_are(text, "<unk>") && !specdec__bytes_are(text, "<s>") &&
+           !specdec__bytes_are(text, "<|endoftext|>");
 }
+
+/* Where ids of special tokens, and flags, go in a specdec__vocab. */
+static const struct {
+    const char *key;
+    unsigned short at;
+    unsigned char is_flag;
+} specdec__vocab_id_table[] = {
+    {"tokenizer.ggml.bos_token_id", offsetof(specdec__vocab, bos), 0},
+    {"tokenizer.ggml.eos_token_id", offsetof(specdec__vocab, eos), 0},
+    {"tokenizer.ggml.eot_token_id", offsetof(specdec__vocab, eot), 0},
+    {"tokenizer.ggml.eom_token_id", offsetof(specdec__vocab, eom), 0},
+    {"tokenizer.ggml.unknown_token_id", offsetof(specdec__vocab, unknown), 0},
+    {"tokenizer.ggml.add_bos_token", offsetof(specdec__vocab, add_bos), 1},
+    {"tokenizer.ggml.add_eos_token", offsetof(specdec__vocab, add_eos), 1},
+    {"tokenizer.ggml.add_space_prefix", offsetof(specdec__vocab, add_space_prefix), 1}};
 
 /* Ids of special tokens and the flags. */
 static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
-    specdec_result result = specdec__vocab_get_id(v, gguf, "tokenizer.ggml.bos_token_id", &v->bos, error);
+    size_t i;
 
-    if (!result)
-        result = specdec__vocab_get_id(v, gguf, "tokenizer.ggml.eos_token_id", &v->eos, error);
-    if (!result)
-        result = specdec__vocab_get_id(v, gguf, "tokenizer.ggml.eot_token_id", &v->eot, error);
-    if (!result)
-        result = specdec__vocab_get_id(v, gguf, "tokenizer.ggml.eom_token_id", &v->eom, error);
-    if (!result)
-        result = specdec__vocab_get_id(v, gguf, "tokenizer.ggml.unknown_token_id", &v->unknown, error);
-    if (!result)
-        result = specdec__vocab_get_flag(gguf, "tokenizer.ggml.add_bos_token", &v->add_bos, error);
-    if (!result)
-        result = specdec__vocab_get_flag(gguf, "tokenizer.ggml.add_eos_token", &v->add_eos, error);
-    if (!result)
-        result = specdec__vocab_get_flag(gguf, "tokenizer.ggml.add_space_prefix", &v->add_space_prefix, error);
-    return result;
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_id_table); i++) {
+        const char *key = specdec__vocab_id_table[i].key;
+        int32_t *out = (int32_t *)(void *)((unsigned char *)v + specdec__vocab_id_table[i].at);
+        specdec_result result;
+        int64_t flag = *out;
+
+        if (specdec__vocab_id_table[i].is_flag) {
+            result = specdec__gguf_get_integer(gguf, key, 0, 1, &flag, error);
+            *out = (int32_t)flag;
+        } else {
+            result = specdec__vocab_get_id(v, gguf, key, out, error);
+        }
+        if (result)
+            return result;
+    }
+    return SPECDEC_OK;
 }
 
 /* Scores (SPM), types and merges (BPE): there, of the right type and long enough. */
@@ -8298,7 +8724,7 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tokenizer.ggml.token_type has %llu items for %u tokens",
                              (unsigned long long)source->types.count, v->count);
     v->types = source->types.items;
-    if (v->model == SPECDEC__VOCAB_BPE) {
+    if (SPECDEC__VOCAB_IS_BPE(v->model)) {
         if (!source->merges.items || source->merges.count > SPECDEC__VOCAB_MAX_TOKENS)
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tokenizer.ggml.merges is %s",
                                  source->merges.items ? "impossibly long" : "missing");
@@ -8337,7 +8763,7 @@ static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes te
 {
     specdec__text_character c;
 
-    if (v->model == SPECDEC__VOCAB_SPM)
+    if (!SPECDEC__VOCAB_IS_BPE(v->model))
         return specdec__vocab_byte_of(text);
     c = specdec__text_character_at(text.data, text.size, 0);
     return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
@@ -8346,23 +8772,15 @@ static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes te
 /* One walk over all token texts: what can be known without indexes. */
 static void specdec__vocab_survey(specdec__vocab *v)
 {
-    specdec__cursor c;
+    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
     uint32_t id;
 
-    memset(v->byte_token, 0xff, sizeof v->byte_token);
     v->cuts_at_space = 1;
-    c.data = v->texts;
-    c.size = v->texts_size;
-    c.at = 0;
-    c.bad = 0;
     for (id = 0; id < v->count; id++) {
         specdec__bytes text = specdec__cursor_string(&c);
-        int byte = specdec__vocab_single_byte(v, text);
 
         if (text.size > v->longest)
             v->longest = (uint32_t)text.size;
-        if (byte >= 0 && v->byte_token[byte] < 0)
-            v->byte_token[byte] = (int32_t)id;
         if (specdec__vocab_space_inside(text))
             v->cuts_at_space = 0;
         v->special_count += text.size && specdec__vocab_is_special(specdec__vocab_type_of(v, id, text));
@@ -8383,10 +8801,11 @@ static uint32_t specdec__vocab_mask(uint32_t count)
 static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *arena, specdec_error *error)
 {
     v->slot_mask = specdec__vocab_mask(v->count);
+    v->byte_token = SPECDEC__TAKE(arena, int32_t, 256);
     v->text_at = SPECDEC__TAKE(arena, uint32_t, v->count);
     v->slots = SPECDEC__TAKE(arena, uint32_t, v->slot_mask + 1);
     v->specials = SPECDEC__TAKE(arena, uint32_t, v->special_count);
-    if (v->model == SPECDEC__VOCAB_BPE) {
+    if (SPECDEC__VOCAB_IS_BPE(v->model)) {
         v->merge_mask = specdec__vocab_mask(v->merge_count);
         v->merges = SPECDEC__TAKE(arena, uint32_t, (size_t)v->merge_count * 2);
         v->merge_slots = SPECDEC__TAKE(arena, uint32_t, v->merge_mask + 1);
@@ -8396,29 +8815,29 @@ static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* Fills text_at, the hash of plain tokens (the first of equal texts wins) and the unsorted list of special ones.
+/* Fills byte_token, text_at, the hash of plain tokens (the first of equal texts wins) and the unsorted list of special ones.
    Unknown, control and byte tokens never come out of plain text, so the hash leaves them out. */
 static void specdec__vocab_index_tokens(specdec__vocab *v)
 {
-    specdec__cursor c;
+    specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
     uint32_t id, specials = 0;
 
-    c.data = v->texts;
-    c.size = v->texts_size;
-    c.at = 0;
-    c.bad = 0;
+    memset(v->byte_token, 0xff, 256 * sizeof *v->byte_token);
     for (id = 0; id < v->count; id++) {
         specdec__bytes text;
         uint32_t slot;
-        int type;
+        int type, byte;
 
         v->text_at[id] = (uint32_t)c.at;
         text = specdec__cursor_string(&c);
         type = specdec__vocab_type_of(v, id, text);
+        byte = specdec__vocab_single_byte(v, text);
+        if (byte >= 0 && v->byte_token[byte] < 0)
+            v->byte_token[byte] = (int32_t)id;
         if (text.size && specdec__vocab_is_special(type))
             v->specials[specials++] = id;
         if (!text.size || type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL ||
-            (type == SPECDEC__TOKEN_BYTE && v->model == SPECDEC__VOCAB_SPM) ||
+            (type == SPECDEC__TOKEN_BYTE && !SPECDEC__VOCAB_IS_BPE(v->model)) ||
             specdec__vocab_find_spelled(v, text, NULL) >= 0)
             continue;
         slot = specdec__vocab_hash_end(specdec__vocab_hash(0, text)) & v->slot_mask;
@@ -8468,8 +8887,7 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
     for (i = 0; i < v->special_count; i++)
         for (j = 0; j < SPECDEC__COUNT(specdec__vocab_end_texts); j++)
             if (v->specials[i] != (uint32_t)v->unknown &&
-                specdec__bytes_equal(specdec__vocab_text(v, v->specials[i]), specdec__vocab_end_texts[j],
-                                     strlen(specdec__vocab_end_texts[j])))
+                specdec__bytes_are(specdec__vocab_text(v, v->specials[i]), specdec__vocab_end_texts[j]))
                 specdec__vocab_add_end(v, (int32_t)v->specials[i]);
 }
 
@@ -8477,13 +8895,9 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
    wins. */
 static void specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_value *merges)
 {
-    specdec__cursor c;
+    specdec__cursor c = specdec__cursor_over(merges->items, merges->bytes);
     uint32_t rank;
 
-    c.data = merges->items;
-    c.size = merges->bytes;
-    c.at = 0;
-    c.bad = 0;
     for (rank = 0; rank < v->merge_count; rank++) {
         specdec__bytes text = specdec__cursor_string(&c), left = text, right = text;
         const unsigned char *space = NULL;
@@ -8548,7 +8962,7 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     specdec__vocab_index_tokens(v);
     specdec__vocab_sort_specials(v);
     specdec__vocab_find_ends(v);
-    if (v->model == SPECDEC__VOCAB_BPE)
+    if (SPECDEC__VOCAB_IS_BPE(v->model))
         specdec__vocab_index_merges(v, &source.merges);
     return SPECDEC_OK;
 }
@@ -8603,7 +9017,7 @@ static size_t specdec__text_stretch(const specdec__vocab *v, const unsigned char
     size_t at = 0;
     int was_space = 1;
 
-    if (v->model == SPECDEC__VOCAB_BPE)
+    if (SPECDEC__VOCAB_IS_BPE(v->model))
         return v->words->word(text, length, v->words->digits);
     if (!v->cuts_at_space)
         return length;
@@ -8664,7 +9078,7 @@ static uint32_t specdec__text_pair_key(const specdec__text_merger *m, size_t at)
 
     if (next >= m->run.length)
         return SPECDEC__TEXT_NONE;
-    if (m->v->model == SPECDEC__VOCAB_BPE) {
+    if (SPECDEC__VOCAB_IS_BPE(m->v->model)) {
         if (m->token[at] == SPECDEC__TEXT_NONE || m->token[next] == SPECDEC__TEXT_NONE)
             return SPECDEC__TEXT_NONE;
         return specdec__vocab_rank(m->v, m->token[at], m->token[next]);
@@ -8711,7 +9125,7 @@ static void specdec__text_first_symbols(specdec__text_merger *m)
         unsigned char byte = specdec__text_run_byte(&m->run, at);
         int32_t id;
 
-        if (m->v->model == SPECDEC__VOCAB_BPE) {
+        if (SPECDEC__VOCAB_IS_BPE(m->v->model)) {
             id = m->v->byte_token[byte];
         } else {
             if (byte >= 0x80) {
@@ -8740,7 +9154,7 @@ static void specdec__text_merge(specdec__text_merger *m)
 {
     uint32_t at;
 
-    while (at = m->best[1], m->key[at] != SPECDEC__TEXT_NONE) {
+    for (at = m->best[1]; m->key[at] != SPECDEC__TEXT_NONE; at = m->best[1]) {
         size_t next = at + m->span[at], size = (size_t)m->span[at] + m->span[next];
 
         m->span[at] = m->span[at + size - 1] = (uint32_t)size;
@@ -8759,7 +9173,7 @@ static void specdec__text_merge(specdec__text_merger *m)
 static void specdec__text_emit_bytes(const specdec__text_merger *m, size_t at, specdec__text_sink *sink)
 {
     unsigned char spelled[3];
-    size_t i, j, size, known = 1, bpe = m->v->model == SPECDEC__VOCAB_BPE;
+    size_t i, j, size, known = 1, bpe = SPECDEC__VOCAB_IS_BPE(m->v->model);
     int pass;
 
     for (pass = 0; pass < 2 && known; pass++)
@@ -8899,7 +9313,7 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
         if (at == frame->end) {
             depth--;
         } else if (frame->special == v->special_count) {
-            size_t prefix = v->model == SPECDEC__VOCAB_SPM && v->add_space_prefix && after_special;
+            size_t prefix = !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix && after_special;
             specdec_result result =
                 specdec__text_tokenize_plain(v, text + at, frame->end - at, prefix, sink, scratch + 2 * depth,
                                              (room - depth) * sizeof *frames, error);
@@ -8983,7 +9397,7 @@ static size_t specdec__text_unspell(int model, specdec__bytes text, unsigned cha
         size_t size = 1, i;
         int byte = -1;
 
-        if (model == SPECDEC__VOCAB_SPM) {
+        if (!SPECDEC__VOCAB_IS_BPE(model)) {
             if (text.size - at >= 3 && memcmp(text.data + at, "\xe2\x96\x81", 3) == 0) {
                 byte = ' ';
                 size = 3;
@@ -9083,7 +9497,7 @@ static SPECDEC__UNUSED specdec_result specdec__text_stream_push(specdec__text_st
     if (result)
         return result;
     type = specdec__vocab_type(v, (uint32_t)id);
-    if (stream->drop_space && v->model == SPECDEC__VOCAB_SPM && v->add_space_prefix && count && out[held] == ' ' &&
+    if (stream->drop_space && !SPECDEC__VOCAB_IS_BPE(v->model) && v->add_space_prefix && count && out[held] == ' ' &&
         !specdec__vocab_is_special(type) && type != SPECDEC__TOKEN_BYTE)
         memmove(out + held, out + held + 1, --count);
     stream->drop_space = specdec__vocab_is_special(type);
@@ -9458,56 +9872,72 @@ static const struct { const char *suffix; unsigned char size, always; } specdec_
 /* "llama" + ".block_count" and the like, in a buffer of the caller's. */
 static const char *specdec__model_key(const specdec__model *model, const char *suffix, char *buffer, size_t size)
 {
-    specdec__writer w;
+    specdec__writer w = specdec__writer_to(buffer, size);
 
-    w.text = buffer;
-    w.size = size;
-    w.used = 0;
-    specdec__write_bytes(&w, model->architecture->name, strlen(model->architecture->name));
-    specdec__write_bytes(&w, suffix, strlen(suffix));
+    specdec__write_string(&w, model->architecture->name);
+    specdec__write_string(&w, suffix);
     return buffer;
 }
 
-/* A required or (fallback >= 0) optional count from the metadata. */
-static specdec_result specdec__model_count(const specdec__model *model, const char *suffix, int low, int high, int fallback, int *out,
-                                           specdec_error *error)
-{
-    char key[96];
-    int64_t value = -1;
-    specdec_result result = specdec__gguf_get_integer(&model->gguf, specdec__model_key(model, suffix, key, sizeof key), low, high,
-                                                      &value, error);
+/* Reads a model's keys, one after the other, up to the first failure: result then tells, and nothing more is read. */
+typedef struct specdec__model_reader {
+    const specdec__model *model;
+    specdec_error *error;
+    specdec_result result;
+} specdec__model_reader;
 
-    if (result)
-        return result;
-    if (value < 0 && fallback < 0)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
-    *out = value < 0 ? fallback : (int)value;
-    return SPECDEC_OK;
+static specdec__model_reader specdec__model_read(const specdec__model *model, specdec_error *error)
+{
+    specdec__model_reader reader;
+
+    reader.model = model;
+    reader.error = error;
+    reader.result = SPECDEC_OK;
+    return reader;
 }
 
-static specdec_result specdec__model_float(const specdec__model *model, const char *suffix, float *out, specdec_error *error)
+/* A required or (fallback >= 0) optional count. */
+static int specdec__model_count(specdec__model_reader *r, const char *suffix, int low, int high, int fallback)
+{
+    char key[96];
+    int64_t value = fallback;
+
+    if (!r->result)
+        r->result = specdec__gguf_get_integer(&r->model->gguf, specdec__model_key(r->model, suffix, key, sizeof key),
+                                              low, high, &value, r->error);
+    if (!r->result && value < 0)
+        r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
+    return r->result ? low : (int)value;
+}
+
+static float specdec__model_float(specdec__model_reader *r, const char *suffix, float fallback)
 {
     char key[96];
 
-    return specdec__gguf_get_float(&model->gguf, specdec__model_key(model, suffix, key, sizeof key), out, error);
+    if (!r->result)
+        r->result = specdec__gguf_get_float(&r->model->gguf, specdec__model_key(r->model, suffix, key, sizeof key),
+                                            &fallback, r->error);
+    return fallback;
 }
 
+/* The sizes of a model. */
 static specdec_result specdec__model_shape(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
-    int value_dim = 0;
-    specdec_result r;
+    specdec__model_reader r = specdec__model_read(m, error);
+    int value_dim;
 
-    if ((r = specdec__model_count(m, ".block_count", 1, 1 << 20, -1, &m->layers, error)) != SPECDEC_OK ||
-        (r = specdec__model_count(m, ".embedding_length", 1, most, -1, &m->embedding, error)) != SPECDEC_OK ||
-        (r = specdec__model_count(m, ".feed_forward_length", 1, most, -1, &m->feed_forward, error)) != SPECDEC_OK ||
-        (r = specdec__model_count(m, ".context_length", 1, 1 << 30, 2048, &m->context, error)) != SPECDEC_OK ||
-        (r = specdec__model_count(m, ".attention.head_count", 1, 4096, -1, &m->heads, error)) != SPECDEC_OK ||
-        (r = specdec__model_count(m, ".attention.head_count_kv", 1, 4096, m->heads, &m->kv_heads, error)) != SPECDEC_OK ||
-        (r = specdec__model_count(m, ".attention.key_length", 1, 4096, m->embedding / m->heads, &m->head_dim, error)) != SPECDEC_OK ||
-        (r = specdec__model_count(m, ".attention.value_length", 1, 4096, m->head_dim, &value_dim, error)) != SPECDEC_OK ||
-        (r = specdec__model_count(m, ".rope.dimension_count", 1, 4096, m->head_dim, &m->rope_dim, error)) != SPECDEC_OK)
-        return r;
+    m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
+    m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
+    m->feed_forward = specdec__model_count(&r, ".feed_forward_length", 1, most, -1);
+    m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, 2048);
+    m->heads = specdec__model_count(&r, ".attention.head_count", 1, 4096, -1);
+    m->kv_heads = specdec__model_count(&r, ".attention.head_count_kv", 1, 4096, m->heads);
+    m->head_dim = specdec__model_count(&r, ".attention.key_length", 1, 4096, m->embedding / m->heads);
+    value_dim = specdec__model_count(&r, ".attention.value_length", 1, 4096, m->head_dim);
+    m->rope_dim = specdec__model_count(&r, ".rope.dimension_count", 1, 4096, m->head_dim);
+    if (r.result)
+        return r.result;
     if (m->heads % m->kv_heads)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%d heads cannot share %d kv heads", m->heads, m->kv_heads);
     if (m->head_dim < 2 || m->head_dim > 1024 || value_dim != m->head_dim)
@@ -9520,9 +9950,9 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     if (m->layers > (int)m->gguf.tensor_count)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors", m->layers,
                              (int)m->gguf.tensor_count);
-    m->epsilon = 1e-5f;
-    if ((r = specdec__model_float(m, ".attention.layer_norm_rms_epsilon", &m->epsilon, error)) != SPECDEC_OK)
-        return r;
+    m->epsilon = specdec__model_float(&r, ".attention.layer_norm_rms_epsilon", 1e-5f);
+    if (r.result)
+        return r.result;
     if (!(m->epsilon >= 0 && m->epsilon < 1))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "layer_norm_rms_epsilon is out of range");
     return SPECDEC_OK;
@@ -9533,14 +9963,14 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
 {
     const specdec__architecture *a = m->architecture;
     const int queries = m->layers == a->wide_queries ? m->embedding / m->heads : m->head_dim;
+    specdec__model_reader r = specdec__model_read(m, error);
     int i, window = a->window;
-    specdec_result r;
 
     for (i = 0; i < SPECDEC__FACTS; i++) {
-        float value = 0;
+        const float value = specdec__model_float(&r, specdec__fact_table[i], 0);
 
-        if ((r = specdec__model_float(m, specdec__fact_table[i], &value, error)) != SPECDEC_OK)
-            return r;
+        if (r.result)
+            return r.result;
         if (!(value >= 0 && value < 1e6f))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", specdec__fact_table[i] + 1);
         m->fact[i] = value > 0 ? value : 1;
@@ -9553,9 +9983,9 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
     }
     if (window < 0)
         return SPECDEC_OK;
-    r = specdec__model_count(m, ".attention.sliding_window", 0, 1 << 30, window ? window : -1, &m->window, error);
-    m->window = m->window < 1 << 30 ? m->window : 0;
-    return r;
+    window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window ? window : -1);
+    m->window = window < 1 << 30 ? window : 0;
+    return r.result;
 }
 
 /* What kind of layer it is. */
@@ -9592,6 +10022,9 @@ static specdec_result specdec__model_matrix(const specdec__model *m, const char 
     out->type = specdec__quant_find(t.type);
     if (!out->type)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s is of type %u, which is not read", name, t.type);
+    if (specdec__quant_left_out(out->type))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build",
+                             name, out->type->name);
     if (t.dimensions != 2 || t.shape[0] != (uint64_t)columns || t.shape[1] != (uint64_t)rows)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu, it should be %d x %d", name,
                              (unsigned long long)t.shape[0], (unsigned long long)t.shape[1], columns, rows);
@@ -9632,15 +10065,12 @@ static specdec_result specdec__model_vector(const specdec__model *m, const char 
 
 static void specdec__model_tensor_name(char *name, size_t size, int layer, const char *suffix)
 {
-    specdec__writer w;
+    specdec__writer w = specdec__writer_to(name, size);
 
-    w.text = name;
-    w.size = size;
-    w.used = 0;
-    specdec__write_bytes(&w, "blk.", 4);
+    specdec__write_string(&w, "blk.");
     specdec__write_number(&w, (unsigned long long)layer, 0);
-    specdec__write_bytes(&w, ".", 1);
-    specdec__write_bytes(&w, suffix, strlen(suffix));
+    specdec__write_string(&w, ".");
+    specdec__write_string(&w, suffix);
 }
 
 SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix) { return matrix->row_bytes * SPECDEC__QUANT_ROWS; }
@@ -9748,30 +10178,29 @@ static void specdec__model_yarn(const specdec__model *m, const specdec__rope *ro
 /* How RoPE is scaled: not at all, linearly, by YaRN, or by factors alone. */
 static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__rope *rope, specdec_error *error)
 {
+    specdec__model_reader r = specdec__model_read(m, error);
     char key[96];
-    float linear = 0;
+    float linear;
     specdec__bytes kind;
-    specdec_result r;
 
-    memset(rope, 0, sizeof *rope);
-    rope->attention = rope->slow = rope->divisor = 1;
-    rope->fast = 32;
-    m->rope_base = 10000.0f;
-    if ((r = specdec__gguf_get_string(&m->gguf, specdec__model_key(m, ".rope.scaling.type", key, sizeof key), &kind, error)) != SPECDEC_OK ||
-        (r = specdec__model_float(m, ".rope.freq_base", &m->rope_base, error)) != SPECDEC_OK ||
-        (r = specdec__model_float(m, ".rope.scaling.factor", &rope->factor, error)) != SPECDEC_OK ||
-        (r = specdec__model_float(m, ".rope.scale_linear", &linear, error)) != SPECDEC_OK ||
-        (r = specdec__model_float(m, ".rope.scaling.attn_factor", &rope->attention, error)) != SPECDEC_OK ||
-        (r = specdec__model_float(m, ".rope.scaling.yarn_beta_fast", &rope->fast, error)) != SPECDEC_OK ||
-        (r = specdec__model_float(m, ".rope.scaling.yarn_beta_slow", &rope->slow, error)) != SPECDEC_OK ||
-        (r = specdec__model_count(m, ".rope.scaling.original_context_length", 1, 1 << 30, m->context, &m->rope_original, error)) != SPECDEC_OK)
-        return r;
-    rope->yarn = specdec__bytes_equal(kind, "yarn", 4);
+    r.result = specdec__gguf_get_string(&m->gguf, specdec__model_key(m, ".rope.scaling.type", key, sizeof key), &kind,
+                                        error);
+    m->rope_base = specdec__model_float(&r, ".rope.freq_base", 10000);
+    rope->factor = specdec__model_float(&r, ".rope.scaling.factor", 0);
+    linear = specdec__model_float(&r, ".rope.scale_linear", 0);
+    rope->attention = specdec__model_float(&r, ".rope.scaling.attn_factor", 1);
+    rope->fast = specdec__model_float(&r, ".rope.scaling.yarn_beta_fast", 32);
+    rope->slow = specdec__model_float(&r, ".rope.scaling.yarn_beta_slow", 1);
+    m->rope_original = specdec__model_count(&r, ".rope.scaling.original_context_length", 1, 1 << 30, m->context);
+    if (r.result)
+        return r.result;
+    rope->divisor = 1;
+    rope->yarn = specdec__bytes_are(kind, "yarn");
     if (rope->factor <= 0)
         rope->factor = linear > 0 ? linear : 1;
-    if (!kind.data || specdec__bytes_equal(kind, "linear", 6))
+    if (!kind.data || specdec__bytes_are(kind, "linear"))
         rope->divisor = rope->factor;
-    else if (!rope->yarn && !specdec__bytes_equal(kind, "none", 4) && !specdec__bytes_equal(kind, "longrope", 8))
+    else if (!rope->yarn && !specdec__bytes_are(kind, "none") && !specdec__bytes_are(kind, "longrope"))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "RoPE scaling \"%.*s\" (none, linear, yarn and longrope are known)",
                              (int)(kind.size < 32 ? kind.size : 32), (const char *)kind.data);
     if (!(rope->factor >= 1e-2f && rope->factor <= 1e6f) || !(rope->attention > 0 && rope->attention < 1e3f) ||
@@ -9807,6 +10236,7 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     float other = m->architecture->base;
     specdec__gguf_tensor unused;
     specdec__rope rope;
+    specdec__model_reader reader = specdec__model_read(m, error);
     specdec_result r = specdec__model_rope_scaling(m, &rope, error);
     const int has_long = specdec__gguf_find_tensor(&m->gguf, longer, &unused);
 
@@ -9819,8 +10249,10 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
         if (m->rope_frequency[SPECDEC__ROPE])
             specdec__model_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE]);
     }
-    if (other > 0 && (r = specdec__model_float(m, ".rope.freq_base_swa", &other, error)) != SPECDEC_OK)
-        return r;
+    if (other > 0)
+        other = specdec__model_float(&reader, ".rope.freq_base_swa", other);
+    if (reader.result)
+        return reader.result;
     if (!(other < 1e12f) || (other > 0 && other < 1))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "rope.freq_base_swa is out of range");
     return other != 0 ? specdec__model_frequencies(m, SPECDEC__ROPE_OTHER, other, 1, NULL, arena, error) : SPECDEC_OK;
@@ -9946,7 +10378,7 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
         (result = specdec__gguf_get_string(&m->gguf, "general.architecture", &name, error)) != SPECDEC_OK)
         return result;
     for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
-        if (specdec__bytes_equal(name, specdec__architectures[i].name, strlen(specdec__architectures[i].name)))
+        if (specdec__bytes_are(name, specdec__architectures[i].name))
             m->architecture = &specdec__architectures[i];
     if (!m->architecture)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "architecture \"%.*s\" is not known",
@@ -10386,15 +10818,18 @@ static void specdec__kv_store(specdec__kv *kv, const specdec__kernels *kernels, 
 static const float *specdec__kv_floats(const specdec__kv *kv, const specdec__kernels *kernels, const unsigned char *half, float *buffer)
 {
     const int count = kv->dim * SPECDEC__KEYS;
-    float scales[SPECDEC__KEYS * 32];
+    float scales[32];
+    int i;
 
     if (kv->type == SPECDEC__KV_F32)
         return (const float *)(const void *)half;
     if (kv->type == SPECDEC__KV_F16) {
         kernels->f16_to_float(half, count, buffer);
     } else {
-        kernels->f16_to_float(half + count, count / 32, scales);
-        kernels->codes_to_float((const int8_t *)half, scales, count, buffer);
+        for (i = 0; i < count; i += 32 * 32) {
+            kernels->f16_to_float(half + count + i / 16, 32, scales);
+            kernels->codes_to_float((const int8_t *)half + i, scales, 32 * 32, buffer + i);
+        }
     }
     return buffer;
 }
@@ -10708,7 +11143,7 @@ typedef struct specdec__part {
 
 static specdec__part specdec__forward_part(const specdec__context *c, int thread, int n, int stride)
 {
-    const int threads = c->pool->active, blocks = (stride - SPECDEC__APART) / 32, whole = n >= 16 * threads;
+    const int threads = specdec__pool_active(c->pool), blocks = (stride - SPECDEC__APART) / 32, whole = n >= 16 * threads;
     specdec__part part;
 
     part.first = whole ? n * thread / threads : 0;
@@ -10780,7 +11215,7 @@ static void specdec__forward_grow(specdec__context *c, int thread, const float *
 /* Scales and caps logits, 16 at a time: there is room behind the last. */
 static void specdec__forward_finish(const specdec__context *c, int thread)
 {
-    const size_t parts = ((size_t)c->row_count * (size_t)c->model->vocab_size + 15) / 16, threads = (size_t)c->pool->active;
+    const size_t parts = ((size_t)c->row_count * (size_t)c->model->vocab_size + 15) / 16, threads = (size_t)specdec__pool_active(c->pool);
     const size_t to = parts * ((size_t)thread + 1) / threads * 16;
     size_t at = parts * (size_t)thread / threads * 16;
     int count;
@@ -11001,7 +11436,7 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
 }
 
 /* Nodes [first, last) over a block of keys that lie in their slots of one page. */
-static void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int first, int last, int block, int page)
+static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int first, int last, int block, int page)
 {
     const int heads = c->model->heads, part = u->to - u->from, queries = (last - first) * part, most = specdec__forward_queries(c);
     const int apart = specdec__kv_types[c->kv.type].tiles && part < heads / c->model->kv_heads; /* columns of one node lie together, no others */
@@ -11027,7 +11462,7 @@ static void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, c
 }
 
 /* One node over a block whose keys lie anywhere: scores page by page, then put into logical order. */
-static void specdec__forward_gathered(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int node, int block, const int *slots)
+static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int node, int block, const int *slots)
 {
     const specdec__range seen = specdec__forward_range(c, u, node, block);
     const size_t dim = (size_t)c->kv.dim, heads = (size_t)c->model->heads;
@@ -11140,7 +11575,7 @@ static void specdec__forward_attention(specdec__context *c, int thread, const sp
     const specdec__model *m = c->model;
     int group = m->heads / m->kv_heads, parts = 1, from, end = 0;
 
-    while (m->kv_heads * parts < c->pool->active && parts < group)
+    while (m->kv_heads * parts < specdec__pool_active(c->pool) && parts < group)
         do
             parts++;
         while (group % parts);
@@ -11247,7 +11682,7 @@ static void specdec__forward_worker(void *argument, int thread)
     specdec__target t;
     int i;
 
-    for (i = thread; i < c->n; i += c->pool->active) {
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
         const specdec__matrix *table = &m->token_embedding;
         float *x = c->x + (size_t)i * (size_t)c->e;
 
@@ -12549,6 +12984,23 @@ specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const do
  * May call: >>base >>kernel >>sample >>tree
  * ====================================================================================================================== */
 
+static void specdec__verify_take(specdec_verdict *verdict, int child, int32_t token)
+{
+    verdict->child = child;
+    verdict->token = token;
+}
+
+void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int child_count, int32_t token)
+{
+    int i;
+
+    specdec__verify_take(verdict, -1, token);
+    for (i = 0; i < child_count && verdict->child < 0; i++)
+        if (children[i] == token)
+            verdict->child = i;
+}
+
+#if SPECDEC__VERIFIERS
 /* What is left of target P and draft Q after some children were rejected. Nothing is ever written back: the residual of
    token x is max(P[x] - draft_share * Q[x] - uniform_share, 0), since max(max(a - b, 0) - c, 0) = max(a - b - c, 0) for
    b, c >= 0. */
@@ -12715,12 +13167,6 @@ static int specdec__verify_accept(const specdec__verify_state *state, int32_t to
     return uniform * weight * state->target_total < specdec__verify_residual(state, token) * state->draft_total;
 }
 
-static void specdec__verify_take(specdec_verdict *verdict, int child, int32_t token)
-{
-    verdict->child = child;
-    verdict->token = token;
-}
-
 /* Sequoia's rule for children drawn without replacement: Chen et al. 2024, arXiv 2402.12374, algorithm 1. Children that
    the draft could not have drawn are passed over. */
 static void specdec__verify_sequoia(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict)
@@ -12876,16 +13322,6 @@ static void specdec__verify_spectr(specdec__residuals_function *residuals, const
         &state, rho, beta > 0.0 ? specdec__verify_any(beta, choice->child_count) / beta : 0.0);
 }
 
-void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int child_count, int32_t token)
-{
-    int i;
-
-    specdec__verify_take(verdict, -1, token);
-    for (i = 0; i < child_count && verdict->child < 0; i++)
-        if (children[i] == token)
-            verdict->child = i;
-}
-
 /* The target draws for itself; a child that equals its token is accepted. */
 static void specdec__verify_top_k(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict)
 {
@@ -12898,6 +13334,11 @@ static void specdec__verify_top_k(specdec__residuals_function *residuals, const 
     specdec_verify_match(verdict, choice->children, choice->child_count,
                          specdec__verify_draw(&state, specdec_uniform_next(choice->random)));
 }
+
+#define SPECDEC__VERIFIER(name) specdec__verify_##name
+#else
+#define SPECDEC__VERIFIER(name) NULL /* left out */
+#endif
 
 /* The target's most probable token; of equals the lowest. */
 static void specdec__verify_greedy(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict)
@@ -12916,11 +13357,11 @@ static const struct specdec__verify_rule {
     void (*verify)(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict);
     int needs_draft, needs_random;
 } specdec__verify_rules[SPECDEC_RULE_COUNT] = {
-    {NULL, 0, 0},                      /* SPECDEC_RULE_COUPLED: specdec_verify_match */
-    {specdec__verify_sequoia, 1, 1},   /* SPECDEC_RULE_SEQUOIA */
-    {specdec__verify_specinfer, 1, 1}, /* SPECDEC_RULE_SPECINFER */
-    {specdec__verify_spectr, 1, 1},    /* SPECDEC_RULE_SPECTR */
-    {specdec__verify_top_k, 0, 1},     /* SPECDEC_RULE_TOP_K */
+    {NULL, 0, 0},                         /* SPECDEC_RULE_COUPLED: specdec_verify_match */
+    {SPECDEC__VERIFIER(sequoia), 1, 1},   /* SPECDEC_RULE_SEQUOIA */
+    {SPECDEC__VERIFIER(specinfer), 1, 1}, /* SPECDEC_RULE_SPECINFER */
+    {SPECDEC__VERIFIER(spectr), 1, 1},    /* SPECDEC_RULE_SPECTR */
+    {SPECDEC__VERIFIER(top_k), 0, 1},     /* SPECDEC_RULE_TOP_K */
     {specdec__verify_greedy, 0, 0},    /* SPECDEC_RULE_GREEDY */
 };
 
@@ -12959,12 +13400,14 @@ specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, s
     specdec_result result;
     int i;
 
-    if ((int)rule < 0 || (int)rule >= SPECDEC_RULE_COUNT || !specdec__verify_rules[rule].verify || !choice || !verdict)
+    if ((int)rule <= SPECDEC_RULE_COUPLED || (int)rule >= SPECDEC_RULE_COUNT || !choice || !verdict)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "verifying needs a rule that decides by distributions, a choice and a verdict");
     if (!choice->target || choice->vocab < 1 || choice->child_count < 0 || (choice->child_count && !choice->children))
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "verifying needs the target's probabilities of at least one token, and the children");
+    if (!specdec__verify_rules[rule].verify)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "SPECDEC_NO_VERIFIERS leaves this rule out of this build");
     if (!choice->random && specdec__verify_rules[rule].needs_random)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this rule needs a source of uniform numbers");
     for (i = 0; i < choice->child_count; i++)
@@ -13664,7 +14107,7 @@ static void specdec__draft_children(specdec__draft_model *m, const specdec__prop
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         count++;
     found = specdec__min_int(count, SPECDEC__MAX_CHILDREN);
-    found = p->rule == SPECDEC_RULE_COUPLED ? specdec__choose(&m->chooser, logits, m->vocab, p->text, length, found, best)
+    found = !SPECDEC__VERIFIERS || p->rule == SPECDEC_RULE_COUPLED ? specdec__choose(&m->chooser, logits, m->vocab, p->text, length, found, best)
                                           : specdec__draft_draw(m, p, node, logits, length, found, best);
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         p->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
@@ -14255,14 +14698,14 @@ struct specdec {
     specdec_error error;
     int cancel;                  /* set by specdec_cancel */
     specdec__pool pool;
-    specdec__kernels kernels;
-    specdec__model own[SPECDEC__MAX_MODELS]; /* those that it has opened */
+    specdec__kernels *kernels;
+    specdec__model *own;         /* (own_count, at most SPECDEC__MAX_MODELS) those that it has opened */
     int own_count;
     const specdec__model *target_model;
     specdec__context target;
-    specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
+    specdec__drafter *drafters;  /* (drafter_count, at most SPECDEC__MAX_DRAFTERS) */
     int drafter_count;
-    specdec__tune tune;
+    specdec__tune *tune;         /* NULL while the engine is only measured */
     specdec_rule rule;           /* at temperatures above 0 */
     float *target_distribution;  /* (vocab), for the rules but coupled, and for log-probabilities */
     specdec__chooser chooser;
@@ -14295,7 +14738,7 @@ struct specdec {
     char *chat_text;                       /* (chat_bytes) a rendered conversation */
     size_t chat_bytes;
 
-    specdec_stats stats;
+    specdec_stats *stats;                  /* NULL while the engine is only measured */
     double prompted_at;                    /* clock of the last prompt call; 0: its first token is out */
 };
 
@@ -14332,6 +14775,8 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting %d is not known", (int)c->drafting);
     if ((int)c->rule < 0 || c->rule >= SPECDEC_RULE_GREEDY)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rule %d is not known (greedy is temperature 0)", (int)c->rule);
+    if (!SPECDEC__VERIFIERS && c->rule != SPECDEC_RULE_COUPLED)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "rule %d is left out of this build by SPECDEC_NO_VERIFIERS", (int)c->rule);
     if ((int)c->policy < 0 || c->policy >= SPECDEC_POLICY_COUNT)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "policy %d is not known", (int)c->policy);
     if (c->tree_size < 0 || c->tree_size == 1 || c->tree_size > SPECDEC__MAX_TREE)
@@ -14488,7 +14933,8 @@ static specdec_result specdec__engine_add(specdec *e, const specdec__drafter_kin
     setup.target = &e->target;
     setup.context = e->context;
     specdec__engine_proposal(e, d, arena);
-    specdec__tune_add(&e->tune, kind->cost ? kind->cost(d, e->target_model) : 0);
+    if (e->tune)
+        specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0);
     return kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
 }
 
@@ -14535,16 +14981,32 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
         return r;
     e->context = c->context ? c->context : specdec__min_int(e->target_model->context, 4096);
     most = specdec__max_int(c->batch, c->tree_size) + 1; /* and the root that specdec_logits puts before them */
-    specdec__context_init(&e->target, e->target_model, &e->kernels, &e->pool, c->threads, kv, e->context, most, most, arena);
+    specdec__context_init(&e->target, e->target_model, e->kernels, &e->pool, c->threads, kv, e->context, most, most, arena);
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
-    e->chooser.kernels = &e->kernels;
+    e->chooser.kernels = e->kernels;
     e->chooser.sampling = &e->config.settings.sampling;
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
     e->text = SPECDEC__TAKE(arena, int32_t, 2 * ((size_t)e->context + (size_t)c->tree_depth + 1));
     specdec__engine_text(e, arena);
     specdec__engine_records(e, arena);
     return specdec__engine_tree(e, arena, error);
+}
+
+/* The parts of an engine that do not lie in it, so that measuring one takes little stack. */
+static void specdec__engine_parts(specdec *e, specdec__arena *arena)
+{
+    specdec__kernels *kernels = SPECDEC__TAKE(arena, specdec__kernels, 1);
+    specdec__model *own = SPECDEC__TAKE(arena, specdec__model, SPECDEC__MAX_MODELS);
+    specdec__drafter *drafters = SPECDEC__TAKE(arena, specdec__drafter, SPECDEC__MAX_DRAFTERS);
+
+    if (arena->base) {
+        e->kernels = kernels;
+        e->own = own;
+        e->drafters = drafters;
+    }
+    e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
+    e->stats = SPECDEC__TAKE(arena, specdec_stats, 1);
 }
 
 /* Repacked weights, behind everything else. */
@@ -14626,10 +15088,10 @@ static void specdec__engine_trial(specdec *e)
         return;
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->cost && (seconds = specdec__engine_time(e, &e->drafters[i], 0, end)) > 0)
-            specdec__tune_see(&e->tune.drafters[i].level, seconds);
+            specdec__tune_see(&e->tune->drafters[i].level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
         if ((seconds = specdec__engine_time(e, NULL, n, end)) > 0)
-            specdec__tune_step(&e->tune, n, seconds);
+            specdec__tune_step(e->tune, n, seconds);
 }
 
 /* Checks settings; *stop becomes a scan for their stop strings. */
@@ -14679,7 +15141,7 @@ static void specdec__engine_tell(const specdec *e)
     for (i = 0; i < e->drafter_count; i++)
         specdec__tell(hooks, "drafter: %s, %zu bytes of weights a level", specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
                       e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
-    specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels.name, e->pool.threads,
+    specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels->name, e->pool.threads,
                   e->context, e->config.kv, e->memory_bytes);
 }
 
@@ -14813,8 +15275,8 @@ static specdec_result specdec__engine_prompt(specdec *e, const int32_t *tokens, 
     for (i = before; e->logprobs && i < e->count; i++)
         e->logprobs[i] = 1;
     specdec__engine_answer(e);
-    e->stats.prompt_tokens += count;
-    e->stats.prompt_seconds += specdec__os_seconds() - start;
+    e->stats->prompt_tokens += count;
+    e->stats->prompt_seconds += specdec__os_seconds() - start;
     e->prompted_at = start;
     return SPECDEC_OK;
 }
@@ -14838,11 +15300,11 @@ static void specdec__engine_note(specdec *e, int node, int child, int32_t token)
     int i, accepted = -1;
 
     for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) {
-        int rank = specdec__min_int(tree->ranks[i], (int)SPECDEC__COUNT(e->stats.offered_by_rank)) - 1;
+        int rank = specdec__min_int(tree->ranks[i], (int)SPECDEC__COUNT(e->stats->offered_by_rank)) - 1;
         int hit = child-- == 0;
 
-        e->stats.offered_by_rank[rank]++;
-        e->stats.accepted_by_rank[rank] += hit;
+        e->stats->offered_by_rank[rank]++;
+        e->stats->accepted_by_rank[rank] += hit;
         accepted = hit ? i : accepted;
     }
     for (i = 0; i < e->drafter_count; i++) {
@@ -14850,7 +15312,7 @@ static void specdec__engine_note(specdec *e, int node, int child, int32_t token)
         int candidate = specdec__draft_candidate(p, node);
 
         if (candidate >= 0)
-            specdec__tune_note(&e->tune.drafters[i], p, candidate, accepted, token);
+            specdec__tune_note(&e->tune->drafters[i], p, candidate, accepted, token);
     }
 }
 
@@ -14864,7 +15326,7 @@ static void specdec__engine_judge(specdec *e, int node, const int32_t *children,
     specdec_choice choice;
     specdec__row row;
 
-    specdec__row_init(&row, &e->kernels, e->chooser.sampling, e->chooser.items, logits, vocab, e->text, e->count);
+    specdec__row_init(&row, e->kernels, e->chooser.sampling, e->chooser.items, logits, vocab, e->text, e->count);
     specdec__row_weights(&row, e->target_distribution);
     uniform.seed = e->chooser.sampling->seed;
     uniform.position = (uint64_t)e->count;
@@ -14878,7 +15340,7 @@ static void specdec__engine_judge(specdec *e, int node, const int32_t *children,
     choice.child_count = count;
     choice.random = &uniform;
     verdict->token = 0;
-    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels.residuals, &choice, verdict);
+    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
 }
 
 /* Notes what the row that the next token comes from says about it. */
@@ -14890,9 +15352,9 @@ static void specdec__engine_record(specdec *e, const float *logits, int32_t toke
     float highest;
     int i;
 
-    specdec__sample_greedy(&e->kernels, logits, vocab, k, best);
+    specdec__sample_greedy(e->kernels, logits, vocab, k, best);
     highest = best[0].logit;
-    e->kernels.weights(logits, vocab, highest, 1.0f, e->target_distribution);
+    e->kernels->weights(logits, vocab, highest, 1.0f, e->target_distribution);
     for (i = 0; i < vocab; i++)
         total += (double)e->target_distribution[i];
     total = specdec__log_double(total);
@@ -14919,7 +15381,7 @@ static specdec_result specdec__engine_decide(void *engine, int node, const int32
     specdec_candidate best;
 
     best.token = 0;
-    if (specdec__engine_rule(e) == SPECDEC_RULE_COUPLED) {
+    if (!SPECDEC__VERIFIERS || specdec__engine_rule(e) == SPECDEC_RULE_COUPLED) {
         specdec__choose(&e->chooser, logits, vocab, e->text, e->count, 1, &best);
         specdec_verify_match(verdict, children, count, best.token);
     } else {
@@ -14962,8 +15424,8 @@ static int specdec__engine_plan(const specdec *e, specdec__plan *plan)
     if (plan->fixed)
         for (i = 0; i <= plan->most; i++)
             plan->times[i] = 1; /* whatever they cost */
-    else if (e->tune.step[1].seconds > 0)
-        specdec__tune_times(&e->tune, plan->times, plan->most);
+    else if (e->tune->step[1].seconds > 0)
+        specdec__tune_times(e->tune, plan->times, plan->most);
     else
         return 0; /* the first step tells what plain decoding costs */
     plan->rate = 1 / plan->times[1];
@@ -14973,11 +15435,11 @@ static int specdec__engine_plan(const specdec *e, specdec__plan *plan)
 /* Seconds that a drafter needs to catch up with the text; before it was seen reading, by what the target took. */
 static double specdec__engine_reading(const specdec *e, int drafter, int behind)
 {
-    const specdec__tune_drafter *t = &e->tune.drafters[drafter];
+    const specdec__tune_drafter *t = &e->tune->drafters[drafter];
     double each = t->reading.seconds;
 
-    if (!(each > 0) && e->stats.prompt_tokens)
-        each = t->cost * e->stats.prompt_seconds / (double)e->stats.prompt_tokens;
+    if (!(each > 0) && e->stats->prompt_tokens)
+        each = t->cost * e->stats->prompt_seconds / (double)e->stats->prompt_tokens;
     return behind > SPECDEC__TUNE_BEHIND ? behind * each : 0;
 }
 
@@ -14994,9 +15456,9 @@ static int specdec__engine_shape(specdec *e, int drafter, int behind, specdec__p
         memcpy(p->tree.ranks, e->shape.ranks, bytes);
         p->tree.n = e->shape.n;
     } else {
-        rate = specdec__tune_shape(&e->tune.drafters[drafter], &p->tree, plan->times, plan->most, plan->rate,
+        rate = specdec__tune_shape(&e->tune->drafters[drafter], &p->tree, plan->times, plan->most, plan->rate,
                                    specdec__engine_reading(e, drafter, behind));
-        if (specdec__tune_rests(&e->tune, drafter, rate))
+        if (specdec__tune_rests(e->tune, drafter, rate))
             p->tree.n = 1;
         if (p->tree.n > 1)
             plan->rate = rate;
@@ -15047,7 +15509,7 @@ static specdec_result specdec__engine_grow(specdec *e, int drafter, const specde
 {
     specdec__drafter *d = &e->drafters[drafter];
     specdec__proposal *p = &d->proposal;
-    const specdec__tune_drafter *t = &e->tune.drafters[drafter];
+    const specdec__tune_drafter *t = &e->tune->drafters[drafter];
     const double level = plan->fixed ? 0 : specdec__tune_level(t, plan->times);
     double worth[SPECDEC__MAX_TREE];
     int i, n, held, count = 1;
@@ -15086,7 +15548,7 @@ static specdec_result specdec__engine_fill(specdec *e, int drafter, const specde
         return result;
     specdec__draft_keep(p, p->tree.n);
     if (!d->kind->cost)
-        p->kept_count = specdec__tune_chosen(&e->tune.drafters[drafter], plan->times, p->probability, p->tree.n, rate);
+        p->kept_count = specdec__tune_chosen(&e->tune->drafters[drafter], plan->times, p->probability, p->tree.n, rate);
     return SPECDEC_OK;
 }
 
@@ -15099,26 +15561,26 @@ static specdec_result specdec__engine_ask(specdec *e, int drafter, specdec__plan
     specdec_result result;
     int levels;
 
-    if ((!plan->fixed && specdec__tune_naps(&e->tune, drafter, e->count)) ||
+    if ((!plan->fixed && specdec__tune_naps(e->tune, drafter, e->count)) ||
         (d->kind->cost && !specdec__engine_shape(e, drafter, behind, plan)))
         return SPECDEC_OK;
     start = specdec__os_seconds();
     result = d->proposal.grows ? specdec__engine_grow(e, drafter, plan, &levels, &rate)
                                : specdec__engine_fill(e, drafter, plan, &levels, &rate);
     if (!result && !d->kind->cost && d->proposal.kept_count > 1) {
-        if (specdec__tune_rests(&e->tune, drafter, rate))
+        if (specdec__tune_rests(e->tune, drafter, rate))
             d->proposal.kept_count = 1;
         else if (rate > plan->rate)
             plan->rate = rate;
     }
     d->seconds = specdec__os_seconds() - start;
     if (!result)
-        d->seconds -= specdec__tune_drafting(&e->tune, drafter, levels, behind, fresh, d->seconds);
+        d->seconds -= specdec__tune_drafting(e->tune, drafter, levels, behind, fresh, d->seconds);
     return result;
 }
 
 /* What this step verifies: the drafters are asked, the last in the list first; then their trees are merged. */
-static specdec_result specdec__engine_draft(specdec *e)
+static SPECDEC__NOINLINE specdec_result specdec__engine_draft(specdec *e)
 {
     specdec__plan plan;
     specdec_result result = SPECDEC_OK;
@@ -15134,7 +15596,7 @@ static specdec_result specdec__engine_draft(specdec *e)
 }
 
 /* What the step has taught: what its nodes cost, and what they brought to whom. */
-static void specdec__engine_learn(specdec *e, double seconds, const int32_t *path, int length)
+static SPECDEC__NOINLINE void specdec__engine_learn(specdec *e, double seconds, const int32_t *path, int length)
 {
     const int width = e->merged.tree.n;
     specdec__tune_outcome outcome;
@@ -15142,7 +15604,7 @@ static void specdec__engine_learn(specdec *e, double seconds, const int32_t *pat
 
     memset(&outcome, 0, sizeof outcome);
     outcome.seconds = seconds;
-    specdec__tune_step(&e->tune, width, seconds > 0 ? seconds : 1 + 0.1 * (width - 1));
+    specdec__tune_step(e->tune, width, seconds > 0 ? seconds : 1 + 0.1 * (width - 1));
     for (i = 1; i < width; i++) {
         const int owner = e->merged.owner[i];
         const specdec__drafter *d = &e->drafters[owner];
@@ -15152,27 +15614,27 @@ static void specdec__engine_learn(specdec *e, double seconds, const int32_t *pat
         outcome.nodes[owner]++;
         outcome.came[owner] += came;
         if (!d->kind->cost)
-            specdec__tune_predicted(&e->tune.drafters[owner],
+            specdec__tune_predicted(&e->tune->drafters[owner],
                                     d->proposal.probability[specdec__draft_candidate(&d->proposal, i)], came);
     }
-    specdec__tune_fade(&e->tune);
+    specdec__tune_fade(e->tune);
     for (i = 0; i < e->drafter_count; i++) {
         const specdec__drafter *d = &e->drafters[i];
 
         if (d->kind->cost || outcome.nodes[i]) /* a look that found nothing is free */
             outcome.drafting[i] = d->seconds;
-        e->stats.steps_by_drafter[d->drafting] += outcome.nodes[i] > 0;
+        e->stats->steps_by_drafter[d->drafting] += outcome.nodes[i] > 0;
     }
-    specdec__tune_settle(&e->tune, &outcome);
+    specdec__tune_settle(e->tune, &outcome);
     for (i = 0; 1 << i < width; i++)
         continue;
-    e->stats.steps_by_width[i]++;
+    e->stats->steps_by_width[i]++;
 }
 
 /* Counts a step by the nodes and levels of its tree. When there are too many kinds, the rarest makes room. */
 static void specdec__engine_count_tree(specdec *e, int nodes, int levels)
 {
-    specdec_tree_count *trees = e->stats.trees, *at = trees;
+    specdec_tree_count *trees = e->stats->trees, *at = trees;
     int i;
 
     for (i = 0; i < SPECDEC_STATS_TREES; i++) {
@@ -15182,7 +15644,7 @@ static void specdec__engine_count_tree(specdec *e, int nodes, int levels)
         }
         at = trees[i].steps < at->steps ? &trees[i] : at;
     }
-    e->stats.steps_other_trees += at->steps;
+    e->stats->steps_other_trees += at->steps;
     at->nodes = nodes;
     at->levels = levels;
     at->steps = 1;
@@ -15215,11 +15677,11 @@ static specdec_result specdec__engine_speculate(specdec *e)
         specdec__draft_accept(&e->drafters[i], path, length);
     specdec__engine_learn(e, verified - drafted, path, length);
     specdec__engine_count_tree(e, batch.n, specdec_tree_depth(&e->merged.tree, NULL));
-    e->stats.drafted += batch.n - 1;
-    e->stats.accepted += length - 1;
-    e->stats.draft_seconds += drafted - start;
-    e->stats.verify_seconds += verified - drafted;
-    e->stats.tokens += e->count - before;
+    e->stats->drafted += batch.n - 1;
+    e->stats->accepted += length - 1;
+    e->stats->draft_seconds += drafted - start;
+    e->stats->verify_seconds += verified - drafted;
+    e->stats->tokens += e->count - before;
     return SPECDEC_OK;
 }
 
@@ -15242,18 +15704,18 @@ static specdec_result specdec__engine_step(specdec *e)
         specdec__engine_write(e, e->target.logits, best.token);
         e->from_row = e->row_ready = 0;
         specdec__engine_count_tree(e, 1, 1);
-        e->stats.tokens++;
+        e->stats->tokens++;
     } else {
         result = specdec__engine_speculate(e);
         if (result)
             return result;
     }
-    e->stats.steps++;
+    e->stats->steps++;
     if (e->prompted_at > 0) {
-        e->stats.first_token_seconds = specdec__os_seconds() - e->prompted_at;
+        e->stats->first_token_seconds = specdec__os_seconds() - e->prompted_at;
         e->prompted_at = 0;
     }
-    e->stats.seconds += specdec__os_seconds() - start;
+    e->stats->seconds += specdec__os_seconds() - start;
     return SPECDEC_OK;
 }
 
@@ -15330,38 +15792,73 @@ static specdec_result specdec__too_small(size_t bytes, size_t needed, specdec_er
     return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the block has %zu bytes, %zu are needed", bytes, needed);
 }
 
-/* An argument that must not be NULL is. */
-static specdec_result specdec__absent(specdec_error *error)
+/* Refuses a call with a NULL where something must be. */
+static specdec_result specdec__is_missing(const char *what, specdec_error *error)
 {
-    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an argument is NULL");
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s is NULL", what);
 }
 
-/* The same for a call on an engine, which may be what is absent. */
+/* The same for a call on an engine, which may be what is missing. */
 static specdec_result specdec__lacks(specdec *engine)
 {
-    return specdec__absent(engine ? &engine->error : NULL);
+    return specdec__is_missing("an argument", engine ? &engine->error : NULL);
 }
 
-specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
+/* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
+static specdec_result specdec__engine_build(specdec *e, specdec__arena *arena, specdec_error *error)
+{
+    specdec_result result;
+
+    specdec__engine_parts(e, arena);
+    if ((result = specdec__engine_config(&e->config, error)) == SPECDEC_OK &&
+        (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
+        (result = specdec__engine_check(&e->config.settings, &e->stop, error)) == SPECDEC_OK &&
+        (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK)
+        result = specdec__engine_repack(e, arena, error);
+    return result;
+}
+
+/* An engine that is only measured lies on the stack, in three parts: no frame is to be large. This is the third. */
+static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *config, specdec__model *own,
+                                                         specdec__kernels *kernels, specdec__drafter *drafters,
+                                                         size_t *bytes, specdec_error *error)
 {
     specdec__arena arena = {NULL, 0, 0};
     specdec engine;
     specdec_result result;
 
-    if (!config || !bytes)
-        return specdec__absent(error);
     memset(&engine, 0, sizeof engine);
     engine.config = *config;
+    engine.own = own;
+    engine.kernels = kernels;
+    engine.drafters = drafters;
     SPECDEC__TAKE(&arena, specdec, 1);
-    if ((result = specdec__engine_config(&engine.config, error)) == SPECDEC_OK &&
-        (result = specdec__engine_check(&config->settings, &engine.stop, error)) == SPECDEC_OK &&
-        (result = specdec__kernels_init(&engine.kernels, config->isa, error)) == SPECDEC_OK &&
-        (result = specdec__engine_layout(&engine, &arena, error)) == SPECDEC_OK &&
-        (result = specdec__engine_repack(&engine, &arena, error)) == SPECDEC_OK) {
+    result = specdec__engine_build(&engine, &arena, error);
+    if (!result)
         result = specdec__counted_bytes(&arena, bytes, error);
-    }
     specdec__engine_close(&engine);
     return result;
+}
+
+/* The second. */
+static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_config *config, specdec__model *own,
+                                                               size_t *bytes, specdec_error *error)
+{
+    specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
+    specdec__kernels kernels;
+
+    memset(drafters, 0, sizeof drafters);
+    return specdec__measure(config, own, &kernels, drafters, bytes, error);
+}
+
+specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
+{
+    specdec__model own[SPECDEC__MAX_MODELS];
+
+    if (!config || !bytes)
+        return specdec__is_missing("an argument", error);
+    memset(own, 0, sizeof own);
+    return specdec__measure_parts(config, own, bytes, error);
 }
 
 specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes, specdec_error *error)
@@ -15372,7 +15869,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     specdec_result result;
 
     if (!engine)
-        return specdec__absent(error);
+        return specdec__is_missing("an argument", error);
     *engine = NULL;
     result = specdec_memory_needed(config, &needed, error);
     if (result)
@@ -15383,10 +15880,8 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     e = SPECDEC__TAKE(&arena, specdec, 1);
     e->config = *config;
     e->memory_bytes = needed;
-    if ((result = specdec__engine_config(&e->config, error)) == SPECDEC_OK &&
-        (result = specdec__kernels_init(&e->kernels, config->isa, error)) == SPECDEC_OK &&
-        (result = specdec__engine_layout(e, &arena, error)) == SPECDEC_OK &&
-        (result = specdec__engine_repack(e, &arena, error)) == SPECDEC_OK)
+    result = specdec__engine_build(e, &arena, error);
+    if (!result)
         result = arena.used == SIZE_MAX ? specdec__too_small(bytes, needed, error) /* a file has changed */
                                         : specdec__engine_start(e, error);
     if (result) {
@@ -15675,7 +16170,7 @@ void specdec_get_stats(const specdec *e, specdec_stats *stats)
 
     if (!e || !stats)
         return;
-    *stats = e->stats;
+    *stats = *e->stats;
     trees = stats->trees;
     for (i = 1; i < SPECDEC_STATS_TREES; i++) {
         moving = trees[i];
@@ -15694,7 +16189,7 @@ void specdec_get_info(const specdec *e, specdec_info *info)
         return;
     m = e->target_model;
     memset(info, 0, sizeof *info);
-    info->isa = e->kernels.name;
+    info->isa = e->kernels->name;
     info->kv = e->config.kv;
     info->chat_format = e->chat ? e->chat->name : NULL;
     info->threads = e->pool.threads;
@@ -15812,7 +16307,7 @@ specdec_result specdec_model_memory_needed(const specdec_config *config, size_t 
     specdec_result result;
 
     if (!config || !bytes)
-        return specdec__absent(error);
+        return specdec__is_missing("an argument", error);
     memset(&model, 0, sizeof model);
     SPECDEC__TAKE(&arena, specdec_model, 1);
     result = specdec__model_layout(config, &model, &pool, &arena, error);
@@ -15831,7 +16326,7 @@ specdec_result specdec_model_init(specdec_model **model, const specdec_config *c
     specdec_result result;
 
     if (!model)
-        return specdec__absent(error);
+        return specdec__is_missing("an argument", error);
     *model = NULL;
     result = specdec_model_memory_needed(config, &needed, error);
     if (result)
@@ -15869,7 +16364,7 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
     specdec_result result;
 
     if (!model || (!text && length) || !count || (capacity > 0 && !tokens))
-        return specdec__absent(error);
+        return specdec__is_missing("an argument", error);
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
     if (length > SPECDEC__TEXT_MAX_BYTES / 4) /* so that tokens can be counted by an int */
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
@@ -15883,7 +16378,7 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
                                   specdec_error *error)
 {
     if (!model || !length || (size && !bytes))
-        return specdec__absent(error);
+        return specdec__is_missing("an argument", error);
     return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
@@ -15915,7 +16410,7 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
     int i;
 
     if (!model || !length || (count > 0 && !tokens) || (size && !bytes))
-        return specdec__absent(error);
+        return specdec__is_missing("an argument", error);
     result = specdec__detokenize_room(model, tokens, count, special, &room, error);
     *length = result ? 0 : room;
     if (result)
@@ -15963,7 +16458,7 @@ specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t si
     specdec_result result;
 
     if (!gguf || !data)
-        return specdec__absent(error);
+        return specdec__is_missing("an argument", error);
     file.data = (const unsigned char *)data;
     file.size = size;
     result = specdec__gguf_open(gguf, file, error);
@@ -15985,9 +16480,9 @@ int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec
 /* A cursor at a caller's place in a file, between from and to: 0 stands for from. */
 static specdec__cursor specdec__gguf_place(const specdec_gguf *gguf, size_t place, size_t from, size_t to)
 {
-    specdec__cursor c = specdec__gguf_cursor(gguf, place < from ? from : place);
+    specdec__cursor c = specdec__cursor_over(gguf->file.data, to);
 
-    c.size = to;
+    c.at = place < from ? from : place;
     c.bad = c.at >= to;
     return c;
 }
@@ -16081,14 +16576,14 @@ specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *ke
                                         specdec_error *error)
 {
     if (!gguf || !key || !out)
-        return specdec__absent(error);
+        return specdec__is_missing("an argument", error);
     return specdec__gguf_get_integer(gguf, key, low, high, out, error);
 }
 
 specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error *error)
 {
     if (!gguf || !key || !out)
-        return specdec__absent(error);
+        return specdec__is_missing("an argument", error);
     return specdec__gguf_get_float(gguf, key, out, error);
 }
 
@@ -16098,7 +16593,7 @@ specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key
     specdec_result result;
 
     if (!gguf || !key || !out)
-        return specdec__absent(error);
+        return specdec__is_missing("an argument", error);
     result = specdec__gguf_get_string(gguf, key, &found, error);
     *out = result || !found.data ? *out : found;
     return result;
@@ -16159,7 +16654,7 @@ specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *byte
     size_t size;
 
     if (!bytes)
-        return specdec__absent(error);
+        return specdec__is_missing("an argument", error);
     if (!specdec__type_of(number, values, &size, error))
         return SPECDEC_ERROR_ARGUMENT;
     *bytes = size;
@@ -16172,7 +16667,7 @@ specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t v
     const specdec__quant_type *type = specdec__type_of(number, values, &size, error);
 
     if (!type || (values && (!data || !out)))
-        return type ? specdec__absent(error) : SPECDEC_ERROR_ARGUMENT;
+        return type ? specdec__is_missing("an argument", error) : SPECDEC_ERROR_ARGUMENT;
     specdec__quant_to_float(type, data, values, out);
     return SPECDEC_OK;
 }
@@ -16184,7 +16679,7 @@ specdec_result specdec_type_from_float(uint32_t number, const float *values, siz
     specdec_type about;
 
     if (!specdec__type_show(type, &about) || (count && (!values || !out)))
-        return type ? specdec__absent(error) : SPECDEC_ERROR_ARGUMENT;
+        return type ? specdec__is_missing("an argument", error) : SPECDEC_ERROR_ARGUMENT;
     if (!about.writable)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s is only read", about.name);
     specdec__quant_from_float(type, values, count, out);
@@ -16238,22 +16733,26 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
 #endif
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT DEFAULT
+#if __clang_major__ >= 12 && defined(__x86_64__)
+#pragma float_control(pop)
+#endif
 #elif defined(__GNUC__)
 #pragma GCC pop_options
 #endif
+#pragma GCC diagnostic pop
 #endif /* SPECDEC_IMPLEMENTED */
 #endif /* SPECDEC_IMPLEMENTATION */
 
 #else /* SPECDEC__ISA: this file is including itself */
 
-/* ======================================================================================================================
- * >>lanes (private): float loops over 16 lanes, written once, a part of >>kernel. specdec.h includes itself here once per
- *     instruction set (SPECDEC__ISA). V and X stand for its vector type of SPECDEC__LANES floats and its operations.
+/* =====================================================================================================================
+ * >>lanes (private): float loops over 16 lanes, written once, a part of >>kernel. specdec.h includes itself here once
+ *     per instruction set (SPECDEC__ISA). V and X stand for its vector type of SPECDEC__LANES floats and its operations.
  *     May call: >>base >>quant >>op >>kernel
  *
- * Lanes are separate rows, keys or dimensions; where they are parts of one sum (norm, softmax), 16 strided partials meet in
- * one fixed tree, so every instruction set gives the same bits.
- * ====================================================================================================================== */
+ * Lanes are separate rows, keys or dimensions. Where they are parts of one sum (norm, softmax), 16 strided partials meet
+ * in one fixed tree. So every instruction set gives the same bits.
+ * ================================================================================================================== */
 
 #pragma push_macro("V")
 #pragma push_macro("X")
@@ -16305,9 +16804,10 @@ SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, i
         X(store)(out + i, X(mul)(X(mul)(X(load)(x + i), scale), X(load)(weight + i)));
 }
 
-/* From the extent of 16 blocks of values above and below 0 to the places of their windows, their scales, and the inverses of
-   those, 0 where a window is too small to divide by. */
-SPECDEC__VECTORISE SPECDEC__LANE void X(windows)(const float *high, const float *low, int32_t *offset, float *scale, float *inverse)
+/* From the extent of 16 blocks of values above and below 0 to the places of their windows, their scales, and the
+   inverses of those, 0 where a window is too small to divide by. */
+SPECDEC__VECTORISE SPECDEC__LANE void X(windows)(const float *high, const float *low, int32_t *offset, float *scale,
+                                                 float *inverse)
 {
     int i;
 
@@ -16326,9 +16826,10 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(windows)(const float *high, const float 
     }
 }
 
-/* 32 values: x = scale * (code + offset), code in [-127, 127]. The window of 255 codes lies around 0 as the values do, in one
-   of 16 places: offset = 120 - 16 * level. Block b goes to column c of columns. */
-SPECDEC__LANE_INLINE void X(quantise_block)(const float *row, int32_t offset, float scale, float inverse, size_t at, const specdec__columns *out)
+/* 32 values: x = scale * (code + offset), code in [-127, 127]. The window of 255 codes lies around 0 as the values do,
+   in one of 16 places: offset = 120 - 16 * level. Block b goes to column c of columns. */
+SPECDEC__LANE_INLINE void X(quantise_block)(const float *row, int32_t offset, float scale, float inverse, size_t at,
+                                            const specdec__columns *out)
 {
     const V magic = X(set)(12582912.0f), inverses = X(set)(inverse), base = X(set)(12582912.0f + (float)offset);
     int8_t *codes = out->codes + at * 32;
@@ -16422,7 +16923,8 @@ SPECDEC__LANE void X(rotate)(float *x, const float *partner, const float *cosine
 }
 
 /* Floats of a tile to a panel. */
-SPECDEC__LANE void X(unpack_f32)(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
+SPECDEC__LANE void X(unpack_f32)(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                 specdec__panel *panel)
 {
     int i;
 
@@ -16432,7 +16934,8 @@ SPECDEC__LANE void X(unpack_f32)(const specdec__quant_type *type, const unsigned
 }
 
 /* Half floats of a tile to a panel. */
-SPECDEC__LANE void X(unpack_f16)(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
+SPECDEC__LANE void X(unpack_f16)(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                 specdec__panel *panel)
 {
     int i;
 
@@ -16442,7 +16945,8 @@ SPECDEC__LANE void X(unpack_f16)(const specdec__quant_type *type, const unsigned
 }
 
 /* bfloat16 of a tile to a panel. */
-SPECDEC__LANE void X(unpack_bf16)(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
+SPECDEC__LANE void X(unpack_bf16)(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                  specdec__panel *panel)
 {
     int i;
 
@@ -16452,7 +16956,8 @@ SPECDEC__LANE void X(unpack_bf16)(const specdec__quant_type *type, const unsigne
 }
 
 /* sums (column, row) += values (value, row) * x (column, value), columns of them at once. */
-SPECDEC__LANE_INLINE void X(dot_float_columns)(const float *values, int count, const float *x, int stride, float *sums, int columns)
+SPECDEC__LANE_INLINE void X(dot_float_columns)(const float *values, int count, const float *x, int stride, float *sums,
+                                               int columns)
 {
     V acc[4];
     int i, c;
@@ -16473,8 +16978,8 @@ SPECDEC__LANE_INLINE void X(dot_float_columns)(const float *values, int count, c
 }
 
 /* Adds a panel of floats times count columns to sums (column, 16). */
-SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column,
-                                int count, float *sums)
+SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
+                                int column, int count, float *sums)
 {
     const float *values = x->values + (size_t)column * (size_t)x->stride + (size_t)block * 32;
     int p;
@@ -16491,8 +16996,8 @@ SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const s
 }
 
 /* acc (count, chunks) += weight * row: a row of chunks vectors times the weights[c * stride] of count sums. */
-SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weights, int stride, const float *row, int count,
-                                     int chunks)
+SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weights, int stride, const float *row,
+                                     int count, int chunks)
 {
     V v[SPECDEC__WIDTH];
     int c, i;
@@ -16510,7 +17015,8 @@ SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weig
     }
 }
 
-/* scores (query, key) = sum over dimensions, in order, of query * key; lanes are keys, SPECDEC__WIDTH vectors a pass. */
+/* scores (query, key) = sum over dimensions, in order, of query * key; lanes are keys, SPECDEC__WIDTH vectors a
+   pass. */
 SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const float *keys, float *scores, int count)
 {
     V acc[4][SPECDEC__WIDTH];
@@ -16558,8 +17064,8 @@ SPECDEC__LANE_INLINE void X(outside)(float *scores, int from, int to, float valu
         scores[i] = value;
 }
 
-/* scores (64), [from, to) of them -> exp(score - *max) in place, zeros beyond, once *max has grown to the largest of them.
-   Adds them to sums (16). Returns what the growth has scaled sums by. */
+/* scores (64), [from, to) of them -> exp(score - *max) in place, zeros beyond, once *max has grown to the largest of
+   them. Adds them to sums (16). Returns what the growth has scaled sums by. */
 SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, float *sums)
 {
     V part[SPECDEC__PARTS], highest;
@@ -16592,8 +17098,8 @@ SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, floa
 }
 
 /* out (query, chunks vectors from d on) += over keys, in order, weight * value; lanes are dimensions. */
-SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *values, int valid, int dim, float *const *out, int d,
-                                         int count, int chunks)
+SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *values, int valid, int dim,
+                                         float *const *out, int d, int count, int chunks)
 {
     V acc[4][SPECDEC__WIDTH];
     int c, i, j;
@@ -16732,7 +17238,7 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(codes_to_float)(const int8_t *codes, con
             out[i + j] = scales[i / 32] * (float)codes[i + j];
 }
 
-/* --- loops over a vocabulary, in a form that compilers vectorise ------------------------------------------------------ */
+/* --- loops over a vocabulary, in a form that compilers vectorise -------------------------------------------------- */
 
 /* The largest of x (count); NaN does not count; -infinity if there is nothing else. */
 SPECDEC__VECTORISE SPECDEC__LANE float X(largest)(const float *x, int count)
@@ -16752,9 +17258,11 @@ SPECDEC__VECTORISE SPECDEC__LANE float X(largest)(const float *x, int count)
     return lanes[0];
 }
 
-/* With c = 1 - u, u uniform in (0, 1), the noise -log(-log(u)) is at most -log(c): it lifts y to `wanted` only if c is at most
-   e^(y - wanted). That power is taken between its neighbours 2^k and 2^(k+1) on a straight line, which lies above it. */
-SPECDEC__VECTORISE SPECDEC__LANE int X(hopefuls)(const float *logits, int count, float best, float inverse, float wanted, uint64_t noise_row, uint32_t first)
+/* With c = 1 - u, u uniform in (0, 1), the noise -log(-log(u)) is at most -log(c): it lifts y to `wanted` only if c is
+   at most e^(y - wanted). That power is taken between its neighbours 2^k and 2^(k+1) on a straight line, which lies
+   above it. */
+SPECDEC__VECTORISE SPECDEC__LANE int X(hopefuls)(const float *logits, int count, float best, float inverse,
+                                                 float wanted, uint64_t noise_row, uint32_t first)
 {
     const float slack = 0.01f;
     int32_t complement[64]; /* of u, in 1/2^31, rounded down */
@@ -16767,7 +17275,8 @@ SPECDEC__VECTORISE SPECDEC__LANE int X(hopefuls)(const float *logits, int count,
 
         y = y < 0.0f ? y : 0.0f;
         y = y > -80.0f ? y : -80.0f; /* NaN, too */
-        found += (float)complement[i] * 4.656e-10f <= specdec__float_from_bits((uint32_t)((int32_t)(y * 12102203.0f) + 0x3f800000));
+        found += (float)complement[i] * 4.656e-10f <=
+                 specdec__float_from_bits((uint32_t)((int32_t)(y * 12102203.0f) + 0x3f800000));
     }
     return found;
 }
@@ -16795,8 +17304,8 @@ SPECDEC__LANE void X(weights)(const float *logits, int count, float best, float 
 }
 
 /* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. */
-SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const float *draft, int count, double high, double low, double uniform, double *residuals,
-                                                  double *weights)
+SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const float *draft, int count, double high,
+                                                   double low, double uniform, double *residuals, double *weights)
 {
     double r[16], w[16];
     int i, j;

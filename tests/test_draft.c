@@ -440,7 +440,7 @@ static void test_lists(void)
         block = malloc(bytes);
         CHECK(!specdec_init(&e, &c, block, bytes, &failure));
         CHECK_EQUAL_INT(e->drafter_count, counts[i]);
-        CHECK_EQUAL_INT(e->tune.count, counts[i]);
+        CHECK_EQUAL_INT(e->tune->count, counts[i]);
         specdec_deinit(e);
         free(block);
     }

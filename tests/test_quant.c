@@ -521,10 +521,11 @@ static void compare_models(specdec__gguf *original, specdec__gguf *quantised, ui
                            double *ours)
 {
     const specdec__quant_type *type = specdec__quant_find(number);
-    specdec__cursor c = specdec__gguf_cursor(quantised, quantised->tensors_at);
+    specdec__cursor c = specdec__cursor_over(quantised->file.data, quantised->file.size);
     double their_sum = 0, our_sum = 0, count = 0;
     uint64_t i;
 
+    c.at = quantised->tensors_at;
     for (i = 0; i < quantised->tensor_count; i++) {
         specdec__gguf_tensor tensor, reference;
         char name[128];

@@ -6,8 +6,10 @@
 //   node tools/make-unicode.js --check specdec.h    exits 1 when the file's table is not what this program writes
 //
 // The classes are those of Unicode as this Node.js knows them. A newer Unicode version only adds characters that were
-// unassigned before. Every entry is (first code point << 3 | class) and holds up to the next one. Where upper and lower
-// case take turns, as in most of Latin Extended, one entry of class 7 stands for all: upper first.
+// unassigned before. The table is a row of runs, one behind the other: (length - 1) << 3 | class in one byte, or, where
+// a run has 32 characters or more, 31 << 3 | class and length - 32 in two more bytes, low byte first. Where upper and
+// lower case take turns, as in most of Latin Extended, one run of class 7 stands for all: upper first. A second table
+// has the first code point of every 32nd run and its place in the first table.
 
 'use strict';
 
@@ -20,6 +22,8 @@ const CLASSES = [[1, /^(\p{Lm}|\p{Lo})$/u], [2, /^\p{N}$/u], [3, /^\p{White_Spac
     [5, /^(\p{Lu}|\p{Lt})$/u], [6, /^\p{Ll}$/u]];
 const UPPER = 5, LOWER = 6, TURNS = 7;
 const SHORTEST_TURNS = 4;
+const SHORTEST_LONG = 32, LONGEST = SHORTEST_LONG + 0xffff;
+const RUNS_A_MARK = 32;
 const WIDTH = 120;
 
 function classOf(code) {
@@ -37,7 +41,8 @@ function turnsAt(classes, code) {
     return end - code;
 }
 
-function entries() {
+// All characters as runs: [first code point, length, class].
+function runs() {
     const classes = Array.from({length: 0x110000}, (_, code) => classOf(code));
     const out = [];
     for (let code = 0; code < classes.length;) {
@@ -46,26 +51,40 @@ function entries() {
         if (turns < SHORTEST_TURNS)
             for (end = code + 1; classes[end] === classes[code] && turnsAt(classes, end) < SHORTEST_TURNS;)
                 end++;
-        out.push(code * 8 + (turns < SHORTEST_TURNS ? classes[code] : TURNS));
-        code = end;
+        for (; code < end; code = Math.min(end, code + LONGEST))
+            out.push([code, Math.min(end - code, LONGEST), turns < SHORTEST_TURNS ? classes[code] : TURNS]);
     }
     return out;
 }
 
-function table() {
-    const lines = [BEGIN, `/* Unicode ${process.versions.unicode} */`,
-        'static const uint32_t specdec__text_classes[] = {'];
+// A list of numbers as the lines of an initialiser.
+function numbers(list) {
+    const lines = [];
     let line = '   ';
-    for (const entry of entries()) {
-        const text = ` 0x${entry.toString(16)},`;
-        if (line.length + text.length > WIDTH) {
+    for (const text of list) {
+        if (line.length + text.length + 2 > WIDTH) {
             lines.push(line);
             line = '   ';
         }
-        line += text;
+        line += ` ${text},`;
     }
-    lines.push(line.replace(/,$/, '};'), END);
-    return lines.join('\n');
+    lines.push(line.replace(/,$/, '};'));
+    return lines;
+}
+
+function table() {
+    const bytes = [], marks = [];
+    runs().forEach(([code, length, kind], i) => {
+        if (i % RUNS_A_MARK === 0)
+            marks.push(`{0x${code.toString(16)}, ${bytes.length}}`);
+        if (length < SHORTEST_LONG)
+            bytes.push((length - 1) << 3 | kind);
+        else
+            bytes.push(31 << 3 | kind, length - SHORTEST_LONG & 255, length - SHORTEST_LONG >> 8);
+    });
+    return [BEGIN, `/* Unicode ${process.versions.unicode} */`,
+        'static const unsigned char specdec__text_runs[] = {', ...numbers(bytes), '',
+        'static const struct {', '    uint32_t code, at;', '} specdec__text_marks[] = {', ...numbers(marks), END].join('\n');
 }
 
 function main(args) {
