@@ -887,7 +887,9 @@ __asm__(".cfi_sections .debug_frame");
 #endif
 
 /* Unrolls the loop that follows, whose count is a constant. */
-#if defined(__clang__)
+#if defined(__OPTIMIZE_SIZE__)
+#define SPECDEC__UNROLL
+#elif defined(__clang__)
 #define SPECDEC__UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define SPECDEC__UNROLL _Pragma("GCC unroll 16")
@@ -1008,7 +1010,7 @@ SPECDEC__INLINE double specdec__product(double a, double b)
 SPECDEC__INLINE float specdec__load_f32(const void *at) { return specdec__float_from_bits(specdec__load_u32(at)); }
 
 /* For loops that gcc does not vectorise at -O2. */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__)
 #define SPECDEC__VECTORISE __attribute__((optimize("tree-vectorize", "vect-cost-model=dynamic", "fp-contract=off")))
 #else
 #define SPECDEC__VECTORISE
@@ -7772,7 +7774,7 @@ static const struct {
                                  {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_TAIL}};
 
 /* Runs of characters of one class: specdec__text_runs has (length - 1) << 3 | class, or for 32 characters and more
-   31 << 3 | class and two bytes of length - 32; specdec__text_marks says where every 32nd run begins. */
+   31 << 3 | class and two bytes of length - 32; specdec__text_marks says where every 64th run begins. */
 /* BEGIN unicode: written by tools/make-unicode.js, do not edit */
 /* Unicode 17.0 */
 static const unsigned char specdec__text_runs[] = {
@@ -7781,17 +7783,12 @@ static const unsigned char specdec__text_runs[] = {
 static const struct {
     uint32_t code, at;
 } specdec__text_marks[] = {
-    {0x0, 0}, {0x100, 32}, {0x1b9, 68}, {0x2c6, 104}, {0x3cf, 140}, {0x5c0, 188}, {0x6fd, 224}, {0x85c, 260},
-    {0x9aa, 298}, {0xa04, 330}, {0xa75, 362}, {0xafa, 394}, {0xb70, 426}, {0xbd1, 458}, {0xc70, 490}, {0xcf0, 522},
-    {0xd97, 556}, {0xe83, 592}, {0xf36, 626}, {0x1067, 666}, {0x128a, 706}, {0x166f, 748}, {0x17e0, 786}, {0x19b0, 826},
-    {0x1b80, 866}, {0x1cf5, 906}, {0x1f5b, 952}, {0x1fe0, 984}, {0x210a, 1022}, {0x2150, 1054}, {0x2cf4, 1104},
-    {0x2de0, 1140}, {0x3196, 1186}, {0xa67e, 1244}, {0xa7dd, 1282}, {0xa8fd, 1318}, {0xaa50, 1354}, {0xab20, 1388},
-    {0xfb1d, 1438}, {0xff10, 1486}, {0x10140, 1528}, {0x10400, 1576}, {0x10600, 1624}, {0x108e0, 1666}, {0x10a3b, 1704},
-    {0x10cb3, 1748}, {0x10f28, 1790}, {0x110fa, 1828}, {0x11212, 1866}, {0x11331, 1902}, {0x113b7, 1936},
-    {0x114da, 1972}, {0x11800, 2018}, {0x119d8, 2062}, {0x11c09, 2106}, {0x11d60, 2144}, {0x11f5a, 2184},
-    {0x16a60, 2244}, {0x16eb9, 2290}, {0x1afff, 2342}, {0x1d173, 2390}, {0x1d4ad, 2430}, {0x1d586, 2462},
-    {0x1d790, 2494}, {0x1e01b, 2538}, {0x1e5f0, 2586}, {0x1e94b, 2630}, {0x1ee42, 2672}, {0x1ee74, 2704},
-    {0x30000, 2760}};
+    {0x0, 0}, {0x1b9, 68}, {0x3cf, 140}, {0x6fd, 224}, {0x9aa, 298}, {0xa75, 362}, {0xb70, 426}, {0xc70, 490},
+    {0xd97, 556}, {0xf36, 626}, {0x128a, 706}, {0x17e0, 786}, {0x1b80, 866}, {0x1f5b, 952}, {0x210a, 1022},
+    {0x2cf4, 1104}, {0x3196, 1186}, {0xa7dd, 1282}, {0xaa50, 1354}, {0xfb1d, 1438}, {0x10140, 1528}, {0x10600, 1624},
+    {0x10a3b, 1704}, {0x10f28, 1790}, {0x11212, 1866}, {0x113b7, 1936}, {0x11800, 2018}, {0x11c09, 2106},
+    {0x11f5a, 2184}, {0x16eb9, 2290}, {0x1d173, 2390}, {0x1d586, 2462}, {0x1e01b, 2538}, {0x1e94b, 2630},
+    {0x1ee74, 2704}};
 /* END unicode */
 
 /* The class of a character: an index of specdec__text_class_facts. */
