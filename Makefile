@@ -34,7 +34,7 @@ help:
 # side by side. A source that names SPECDEC_IMPLEMENTATION has it inside; functions that it does not use are left out.
 ALONE = $(patsubst %.c,$(BUILD)/%$(EXE),$(notdir $(shell grep -l SPECDEC_IMPLEMENTATION examples/*.c tools/*.c tests/test_*.c)))
 SHARING = $(filter-out $(ALONE),$(PROGRAMS:%=$(BUILD)/%) $(TESTS))
-LINK = $(COMPILE) -o $@ $< $(OBJECTS) $(LDFLAGS)
+LINK = $(COMPILE) -o $@ $< $(OBJECTS) $(LDFLAGS) -lm
 
 $(BUILD):
 	@mkdir -p $@
@@ -48,15 +48,15 @@ $(OBJECTS): specdec.h | $(BUILD)
 	@echo '#include "specdec.h"' | $(COMPILE) -DSPECDEC_IMPLEMENTATION $(HALF) -x c -c -o $@ -
 
 $(SHARING): $(OBJECTS)
-$(ALONE): LINK = $(COMPILE) -DSPECDEC_STATIC -o $@ $< $(LDFLAGS)
+$(ALONE): private LINK = $(COMPILE) -DSPECDEC_STATIC -o $@ $< $(LDFLAGS)
 
+# The header itself needs no library; some of what uses it computes with the C library's mathematics.
 $(BUILD)/%$(EXE): examples/%.c $(HEADERS) | $(BUILD)
-	$(LINK)
+	$(LINK) -lm
 
 $(BUILD)/%$(EXE): tools/%.c $(HEADERS) | $(BUILD)
 	$(LINK)
 
-# Tests compare with the C library's mathematics; the header itself needs no library.
 $(BUILD)/%$(EXE): tests/%.c $(HEADERS) | $(BUILD)
 	$(LINK) -lm
 

@@ -474,6 +474,11 @@ SPECDEC_DEF specdec_result specdec_tokenize(const specdec_model *model, const ch
 SPECDEC_DEF specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size, size_t *length,
                                               specdec_error *error);
 
+/* The text of several, as an engine hands it out at the beginning of a text; control tokens with SPECDEC_TOKENIZE_SPECIAL.
+   *length is how many bytes; when size is too small (BUFFER), how many there must be room for. */
+SPECDEC_DEF specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tokens, int count, int flags, char *bytes,
+                                              size_t size, size_t *length, specdec_error *error);
+
 /* ---- Sampling on arrays: from a row of logits to tokens. --------------------------------------------------------- */
 
 /* What may be sampled at one position. */
@@ -628,6 +633,11 @@ SPECDEC_DEF specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted,
                                    const int32_t *tokens, specdec_verify_node verify, void *user_data,
                                    specdec_error *error);
 
+/* The tree that the draft model fills from now on, at every step: one that was measured (specdec-tune), of at most
+   config.tree_size nodes and config.tree_depth levels; one node: plain decoding. The tree is copied. Only with
+   SPECDEC_DRAFT_MODEL and static policy. Errors: ARGUMENT. */
+SPECDEC_DEF specdec_result specdec_set_tree(specdec *engine, const specdec_tree *tree);
+
 /* ---- Files and types: what GGUF files hold, and number formats, without an engine. --------------------------------------- */
 
 /* Bytes inside somebody else's memory. A string of a file is not terminated and need not be UTF-8. */
@@ -743,7 +753,7 @@ SPECDEC_DEF int specdec_processors(void);
 
 /* What is known of a prepared model. */
 typedef struct specdec_model_info {
-    const char *architecture, *chat_format; /* chat_format is NULL when none was recognised */
+    const char *architecture, *chat_format; /* NULL where they are not known, or only the vocabulary was prepared */
     const char *tokenizer, *words;          /* "SPM"; or "byte-level BPE" and its pre-tokenizer's name */
     int has_template;                       /* it brings a chat template, recognised or not */
     int context, vocabulary, layers, embedding, feed_forward; /* context: tokens that it was trained for */
@@ -803,7 +813,8 @@ SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, sp
 #pragma GCC diagnostic ignored "-Wbad-function-cast"
 #endif
 
-/* No compiler may fuse a product with a sum of its own accord: that would change bits. */
+/* No compiler may fuse a product with a sum of its own accord: that would change bits. What was set before comes back at the
+   end; clang can remember it on x86 only. */
 #if defined(__clang__)
 #if __clang_major__ >= 12 && defined(__x86_64__)
 #pragma float_control(push)
@@ -860,8 +871,9 @@ __asm__(".cfi_sections .debug_frame");
 #error "specdec.h needs gcc or clang (vector attributes, atomics)."
 #endif
 
-/* Small functions of which many calls are hot. Built for size, the compiler may decide, but for those with a target. */
-#if defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD)
+/* Small functions of which many calls are hot. Built for size, the compiler may decide, but for those with a target; without
+   optimisation they are functions that a debugger can enter, with small frames. */
+#if !defined(__OPTIMIZE__) || (defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD))
 #define SPECDEC__INLINE static inline __attribute__((unused))
 #else
 #define SPECDEC__INLINE static inline __attribute__((always_inline, unused))
@@ -2041,9 +2053,9 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
     return pool->crew ? specdec__pool_start(pool, helpers, stacks, error) : SPECDEC_OK;
 }
 
-/* ======================================================================================================================
+/* =====================================================================================================================
  * >>quant (private): GGUF block formats: sizes, decoding, encoding, repacking into tiles of 16 rows. May call: >>base
- * ====================================================================================================================== */
+ * ================================================================================================================== */
 
 /* Every type that is read, a row each, in the order of their numbers in files (ggml_type). All that depends on the type
    alone follows from its row. To add one: the struct of its block, its decoder, a row. It runs on every instruction set
@@ -2157,6 +2169,7 @@ SPECDEC__INLINE uint16_t specdec__f16_from_float(float value)
     return (uint16_t)(sign | half);
 }
 
+/* bfloat16 to float: exact. */
 SPECDEC__INLINE float specdec__float_from_bf16(uint16_t brain)
 {
     return specdec__float_from_bits((uint32_t)brain << 16);
@@ -2172,9 +2185,11 @@ SPECDEC__INLINE uint16_t specdec__bf16_from_float(float value)
     return (uint16_t)((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
 
+/* The half float at an address. */
 SPECDEC__INLINE float specdec__load_f16(const void *at) { return specdec__float_from_f16(specdec__load_u16(at)); }
 
-/* Blocks as they stand in files, little-endian; d and dmin are half floats. A tile has the same parts, 16 times as long. */
+/* Blocks as they stand in files, little-endian; d and dmin are half floats. A tile has the same parts, 16 times as
+   long. */
 typedef struct specdec__block_q4_0 { unsigned char d[2], nibbles[16]; } specdec__block_q4_0;
 typedef struct specdec__block_q4_1 { unsigned char d[2], minimum[2], nibbles[16]; } specdec__block_q4_1;
 typedef struct specdec__block_q5_0 { unsigned char d[2], high[4], nibbles[16]; } specdec__block_q5_0;
@@ -2183,13 +2198,19 @@ typedef struct specdec__block_q8_0 { unsigned char d[2], codes[32]; } specdec__b
 typedef struct specdec__block_q2_k { unsigned char scales[16], crumbs[64], d[2], dmin[2]; } specdec__block_q2_k;
 typedef struct specdec__block_q3_k { unsigned char high[32], crumbs[64], scales[12], d[2]; } specdec__block_q3_k;
 typedef struct specdec__block_q4_k { unsigned char d[2], dmin[2], scales[12], nibbles[128]; } specdec__block_q4_k;
-typedef struct specdec__block_q5_k { unsigned char d[2], dmin[2], scales[12], high[32], nibbles[128]; } specdec__block_q5_k;
+typedef struct specdec__block_q5_k {
+    unsigned char d[2], dmin[2], scales[12], high[32], nibbles[128];
+} specdec__block_q5_k;
 typedef struct specdec__block_q6_k { unsigned char nibbles[128], crumbs[64], scales[16], d[2]; } specdec__block_q6_k;
 typedef struct specdec__block_iq2_xxs { unsigned char d[2], groups[8][8]; } specdec__block_iq2_xxs;
 typedef struct specdec__block_iq2_xs { unsigned char d[2], words[32][2], scales[8]; } specdec__block_iq2_xs;
-typedef struct specdec__block_iq2_s { unsigned char d[2], index[32], signs[32], high[8], scales[8]; } specdec__block_iq2_s;
+typedef struct specdec__block_iq2_s {
+    unsigned char d[2], index[32], signs[32], high[8], scales[8];
+} specdec__block_iq2_s;
 typedef struct specdec__block_iq3_xxs { unsigned char d[2], index[64], words[8][4]; } specdec__block_iq3_xxs;
-typedef struct specdec__block_iq3_s { unsigned char d[2], index[64], high[8], signs[32], scales[4]; } specdec__block_iq3_s;
+typedef struct specdec__block_iq3_s {
+    unsigned char d[2], index[64], high[8], signs[32], scales[4];
+} specdec__block_iq3_s;
 typedef struct specdec__block_iq4_nl { unsigned char d[2], nibbles[16]; } specdec__block_iq4_nl;
 typedef struct specdec__block_iq4_xs { unsigned char d[2], high[2], low[4], nibbles[8][16]; } specdec__block_iq4_xs;
 
@@ -2601,7 +2622,8 @@ SPECDEC__INLINE uint32_t specdec__quant_even_signs(uint32_t seven)
     return seven | ((parity ^ parity >> 1) & 1) << 7;
 }
 
-/* Eight magnitudes (0..127), one a byte, to codes: bit k of signs says that code k, the first one lowest, is negative. */
+/* Eight magnitudes (0..127), one a byte, to codes: bit k of signs says that code k, the first one lowest, is
+   negative. */
 SPECDEC__INLINE void specdec__quant_put_eight(uint64_t magnitudes, uint64_t signs, int8_t *codes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -2624,8 +2646,8 @@ SPECDEC__INLINE uint64_t specdec__quant_iq2_point(uint64_t point)
     return point * 17 + (point >> 1 & ones) + ones * 8;
 }
 
-/* IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word of four 7-bit signs and a 4-bit scale on
-   top. */
+/* IQ2_XXS: d f16, then for each of 8 groups 4 bytes that index the grid and a word of four 7-bit signs and a 4-bit
+   scale on top. */
 static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq2_xxs *from = (const specdec__block_iq2_xxs *)(const void *)block;
@@ -2653,8 +2675,8 @@ SPECDEC__INLINE uint64_t specdec__quant_iq3_points(uint64_t first, uint64_t seco
     return (points | points << 4) & UINT64_C(0x0F0F0F0F0F0F0F0F);
 }
 
-/* IQ3_XXS: d f16, 64 bytes that index the grid, for each of 8 groups a word of four 7-bit signs and a 4-bit scale on top.
-   Magnitude m stands for 8 * m + 4, the highest for two more. */
+/* IQ3_XXS: d f16, 64 bytes that index the grid, for each of 8 groups a word of four 7-bit signs and a 4-bit scale on
+   top. Magnitude m stands for 8 * m + 4, the highest for two more. */
 static void specdec__quant_decode_iq3_xxs(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq3_xxs *from = (const specdec__block_iq3_xxs *)(const void *)block;
@@ -2715,8 +2737,8 @@ static void specdec__quant_decode_iq2_xs(const unsigned char *block, int8_t *cod
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
 }
 
-/* IQ2_S: d f16, 32 low bytes of indices of the grid, 32 bytes of signs, 32 pairs of bits on top of the indices, 16 nibbles of
-   scales. */
+/* IQ2_S: d f16, 32 low bytes of indices of the grid, 32 bytes of signs, 32 pairs of bits on top of the indices, 16
+   nibbles of scales. */
 static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_iq2_s *from = (const specdec__block_iq2_s *)(const void *)block;
@@ -2727,7 +2749,8 @@ static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *code
     for (i = 0; i < 32; i++) {
         int point = from->index[i] | (from->high[i / 4] >> (i % 4 * 2) & 3) << 8;
 
-        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_s_grid[point]), from->signs[i], codes + 8 * i);
+        specdec__quant_put_eight(specdec__quant_iq2_point(specdec__quant_iq2_s_grid[point]), from->signs[i],
+                                 codes + 8 * i);
     }
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
@@ -2744,13 +2767,16 @@ SPECDEC__INLINE double specdec__quant_nearest(double value, double low, double h
     return (value + 6755399441055744.0) - 6755399441055744.0;
 }
 
+/* The same as an int. */
 SPECDEC__INLINE int specdec__quant_round(double value, int low, int high)
 {
     return (int)specdec__quant_nearest(value, (double)low, (double)high);
 }
 
+/* 1 / value, and 0 of 0. */
 SPECDEC__INLINE double specdec__quant_inverse(double value) { return value != 0 ? 1 / value : 0; }
 
+/* The same value twice. */
 SPECDEC__INLINE specdec__pair specdec__quant_both(double value)
 {
     specdec__pair pair = {value, value};
@@ -2830,6 +2856,7 @@ SPECDEC__INLINE float specdec__quant_peak(int count, const float *values)
     return high == -low ? values[i] : high;
 }
 
+/* Q8_0: the scale is the largest magnitude over 127. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q8_0(const float *values, unsigned char *block)
 {
     specdec__block_q8_0 *to = (specdec__block_q8_0 *)(void *)block;
@@ -2942,6 +2969,7 @@ SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *v
     return (float)scale;
 }
 
+/* Q4_0: the best scale of those tried. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q4_0(const float *values, unsigned char *block)
 {
     specdec__block_q4_0 *to = (specdec__block_q4_0 *)(void *)block;
@@ -2976,6 +3004,7 @@ SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
                                     specdec__quant_peak(16, values));
 }
 
+/* Q6_K: the best scale of every group, then the largest of them over 128 as the scale of the block. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q6_k(const float *values, unsigned char *block)
 {
     specdec__block_q6_k *to = (specdec__block_q6_k *)(void *)block;
@@ -3070,6 +3099,7 @@ static void specdec__quant_pack_scales_k(const int *scales, const int *minimums,
     }
 }
 
+/* Q4_K: the best scale and minimum of every group, rounded to 6 bits. */
 SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q4_k(const float *values, unsigned char *block)
 {
     specdec__block_q4_k *to = (specdec__block_q4_k *)(void *)block;
@@ -3171,8 +3201,8 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_to_float(const spe
             specdec__quant_block_to_float(type, at + i * type->bytes, out + i * type->block);
 }
 
-/* values (block) -> block (bytes), to the smallest (weighted) squared error found. Defined for every input, but what lies
-   beyond the range of half floats comes back infinite or clamped. */
+/* values (block) -> block (bytes), to the smallest (weighted) squared error found. Defined for every input, but what
+   lies beyond the range of half floats comes back infinite or clamped. */
 typedef void specdec__quant_encoder(const float *values, unsigned char *block);
 
 /* The encoder of a type, NULL for plain floats and for types that are only read. A function, not a row of a table: a
@@ -3224,6 +3254,7 @@ SPECDEC__INLINE uint32_t specdec__quant_gather_bits(uint32_t word)
     return (word | word >> 12) & 0xFFu;
 }
 
+/* The low eight bits of a word to bits 0, 4, 8 .. 28. */
 SPECDEC__INLINE uint32_t specdec__quant_scatter_bits(uint32_t byte)
 {
     byte = (byte | byte << 12) & 0x000F000Fu;
@@ -3239,6 +3270,7 @@ SPECDEC__INLINE uint32_t specdec__quant_transpose_bits(uint32_t word)
            specdec__quant_gather_bits(word >> 2) << 16 | specdec__quant_gather_bits(word >> 3) << 24;
 }
 
+/* The inverse of specdec__quant_transpose_bits. */
 SPECDEC__INLINE uint32_t specdec__quant_transpose_bits_back(uint32_t word)
 {
     return specdec__quant_scatter_bits(word & 255) | specdec__quant_scatter_bits(word >> 8 & 255) << 1 |
@@ -3268,6 +3300,7 @@ SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, co
         }
 }
 
+/* Four words at any address. */
 SPECDEC__INLINE specdec__words specdec__quant_load_words(const unsigned char *at)
 {
     specdec__words words;
@@ -3276,6 +3309,7 @@ SPECDEC__INLINE specdec__words specdec__quant_load_words(const unsigned char *at
     return words;
 }
 
+/* Four words to any address. */
 SPECDEC__INLINE void specdec__quant_store_words(unsigned char *at, specdec__words words)
 {
     memcpy(at, &words, sizeof words);
@@ -3301,7 +3335,8 @@ SPECDEC__INLINE void specdec__quant_move_words(const unsigned char *from, size_t
 }
 
 /* One field of a block of row_count rows, row_bytes apart: count units of each. */
-SPECDEC__INLINE void specdec__quant_interleave_field(int unit, int count, const unsigned char *from, size_t row_bytes, int row_count, unsigned char *to)
+SPECDEC__INLINE void specdec__quant_interleave_field(int unit, int count, const unsigned char *from, size_t row_bytes,
+                                                     int row_count, unsigned char *to)
 {
     size_t size = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
     int row, i;
@@ -3315,7 +3350,8 @@ SPECDEC__INLINE void specdec__quant_interleave_field(int unit, int count, const 
                 memcpy(to + row * 2, from + (size_t)row * row_bytes, 2);
     else
         for (row = 0; row < row_count; row++)
-            specdec__quant_move_units(unit, count, 0, from + (size_t)row * row_bytes, size, to + (size_t)row * size, size * SPECDEC__QUANT_ROWS);
+            specdec__quant_move_units(unit, count, 0, from + (size_t)row * row_bytes, size, to + (size_t)row * size,
+                                      size * SPECDEC__QUANT_ROWS);
 }
 
 /* Repacks row_count (1..16) rows, row_bytes apart, of so many blocks each into one row of tiles: 16 * bytes for each
@@ -3366,14 +3402,15 @@ static SPECDEC__UNUSED void specdec__quant_deinterleave_block(const specdec__qua
     }
 }
 
-/* ======================================================================================================================
+/* =====================================================================================================================
  * >>op (private): scalar functions of a float or a double that libm would give different bits for on every machine.
  *     May call: >>base
- * ====================================================================================================================== */
+ * ================================================================================================================== */
 
 /* a*b + c rounded once, on every machine. Without fused hardware: the exact product in double, the sum rounded to odd
    (Boldo and Melquiond 2008), then to float. */
 #if defined(__FP_FAST_FMAF) || defined(__aarch64__) || defined(__FMA__)
+/* With fused hardware. */
 SPECDEC__INLINE float specdec__fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #else
 static SPECDEC__UNUSED __attribute__((noinline)) float specdec__fma(float a, float b, float c)
@@ -3516,10 +3553,10 @@ static double specdec__polynomial(const double *coefficient, int count, double x
 /* sin and cos of |x| < 2^30, to about 1e-15 for small x and 1e-9 at the end of that range. */
 static void specdec__sine_cosine(double x, float *sine, float *cosine)
 {
-    static const double sines[] = {1.0, -1.0 / 6, 1.0 / 120, -1.0 / 5040, 1.0 / 362880, -1.0 / 39916800, 1.0 / 6227020800.0,
-                                   -1.0 / 1307674368000.0};
-    static const double cosines[] = {1.0, -1.0 / 2, 1.0 / 24, -1.0 / 720, 1.0 / 40320, -1.0 / 3628800, 1.0 / 479001600.0,
-                                     -1.0 / 87178291200.0};
+    static const double sines[] = {1.0,          -1.0 / 6,        1.0 / 120,          -1.0 / 5040,
+                                   1.0 / 362880, -1.0 / 39916800, 1.0 / 6227020800.0, -1.0 / 1307674368000.0};
+    static const double cosines[] = {1.0,         -1.0 / 2,       1.0 / 24,          -1.0 / 720,
+                                     1.0 / 40320, -1.0 / 3628800, 1.0 / 479001600.0, -1.0 / 87178291200.0};
     double quarter = (specdec__product(x, 0.6366197723675814) + 6755399441055744.0) - 6755399441055744.0;
     double r = (x - specdec__product(quarter, 1.5707963267341256)) - specdec__product(quarter, 6.077100506506192e-11);
     double s = r * specdec__polynomial(sines, (int)SPECDEC__COUNT(sines), r * r);
@@ -3534,7 +3571,7 @@ static void specdec__sine_cosine(double x, float *sine, float *cosine)
         *cosine = -*cosine;
 }
 
-/* ======================================================================================================================
+/* =====================================================================================================================
  * >>kernel (private): matrix tiles times columns and float loops: scalar reference, then one block per instruction set
  *     with the same names, and one table to choose from. May call: >>base >>os >>quant >>op
  *
@@ -3544,7 +3581,7 @@ static void specdec__sine_cosine(double x, float *sine, float *cosine)
  *     result = fma(weight scale * scale, (float)sum, result)
  *     result = fma(minimum, scale * (float)(sum of code + offset), result)       types with a minimum only
  * granule after granule. Float weights: result = fma(weight, x, result), value after value.
- * ====================================================================================================================== */
+ * ================================================================================================================== */
 
 #define SPECDEC__ROWS SPECDEC__QUANT_ROWS /* rows of a tile, lanes of a vector: 16 */
 #define SPECDEC__PANEL 256                /* values of each row that are unpacked at a time */
@@ -3555,7 +3592,8 @@ static void specdec__sine_cosine(double x, float *sine, float *cosine)
 #define SPECDEC__TILE_AT(type, part) (SPECDEC__ROWS * offsetof(specdec__block_##type, part))
 #define SPECDEC__TILE_BYTES(type) (SPECDEC__ROWS * sizeof(specdec__block_##type))
 
-/* 16 rows x up to 256 values, unpacked for the inner loop. What codes and pair hold is private to an instruction set. */
+/* 16 rows x up to 256 values, unpacked for the inner loop. What codes and pair hold is private to an instruction
+   set. */
 typedef struct specdec__panel {
     union {
         int8_t codes[SPECDEC__PANEL * SPECDEC__ROWS];  /* (value/4, row, 4) */
@@ -3579,19 +3617,21 @@ typedef struct specdec__columns {
     int stride;      /* floats between columns of values */
 } specdec__columns;
 
-typedef void specdec__unpack_function(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel);
-typedef void specdec__dot_function(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column,
-                                   int count, float *sums);
+typedef void specdec__unpack_function(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                      specdec__panel *panel);
+typedef void specdec__dot_function(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
+                                   int column, int count, float *sums);
 /* A run of values of one or two tiles of the same type; the second is NULL if there is none. */
 typedef struct specdec__tiles {
     const specdec__quant_type *type;
     const unsigned char *tile[2];
     const unsigned char *next[2]; /* what is likely to be multiplied after them; any address */
 } specdec__tiles;
-/* sums[i] (count, 16) += blocks*32 values of tile i times columns [column, column + count), from block on; with block 0 they
-   begin at zero. panels: two. */
-typedef void specdec__multiply_function(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, int block,
-                                        int column, int count, float *const *sums);
+/* sums[i] (count, 16) += blocks*32 values of tile i times columns [column, column + count), from block on; with block 0
+   they begin at zero. panels: two. */
+typedef void specdec__multiply_function(const specdec__tiles *tiles, int blocks, specdec__panel *panels,
+                                        const specdec__columns *x, int block, int column, int count,
+                                        float *const *sums);
 
 /* The float loops of an instruction set: name, result, parameters. They are written once, in >>lanes. */
 #define SPECDEC__KERNEL_LOOPS(X, isa) \
@@ -3660,9 +3700,9 @@ typedef struct specdec__kernels {
     specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu */
 } specdec__kernels;
 
-/* What an instruction set has to define before it includes >>lanes: V, a vector of 1, 4 or 16 floats (SPECDEC__LANES), and
-   the operations on it, as specdec__ISA_name: name, result, parameters. Each has the bits of the scalar one. >>lanes does
-   not compile while one is missing. */
+/* What an instruction set has to define before it includes >>lanes: V, a vector of 1, 4 or 16 floats (SPECDEC__LANES),
+   and the operations on it, as specdec__ISA_name: name, result, parameters. Each has the bits of the scalar one.
+   >>lanes does not compile while one is missing. */
 #define SPECDEC__LANE_OPERATIONS(X, V) \
     X(load, V, (const float *)) \
     X(store, void, (float *, V)) \
@@ -3684,10 +3724,11 @@ typedef struct specdec__kernels {
     X(load_bf16, V, (const void *)) \
     X(store_f16, void, (void *, V))
 
-/* --- scalar -------------------------------------------------------------------------------------------------------- */
+/* --- scalar ------------------------------------------------------------------------------------------------------- */
 
 /* Generic unpacking: every type through its decode function. The oracle for the others, and their fallback. */
-static void specdec__unpack_codes(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
+static void specdec__unpack_codes(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                  specdec__panel *panel)
 {
     unsigned char block[SPECDEC__QUANT_BYTES];
     int8_t codes[SPECDEC__QUANT_BLOCK];
@@ -3709,8 +3750,9 @@ static void specdec__unpack_codes(const specdec__quant_type *type, const unsigne
         }
 }
 
-SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column,
-                                         int count, float *sums, int granule, int has_minimum)
+/* Adds a panel of codes times count columns to sums (column, 16): the oracle for all other dots. */
+SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
+                                         int column, int count, float *sums, int granule, int has_minimum)
 {
     int b, c, row, g, i;
 
@@ -3727,30 +3769,33 @@ SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks
                     int32_t dot = 0;
 
                     for (i = 0; i < granule; i++)
-                        dot += panel->u.codes[((from + i) / 4 * SPECDEC__ROWS + row) * 4 + i % 4] * (codes[g * granule + i] + offset);
+                        dot += panel->u.codes[((from + i) / 4 * SPECDEC__ROWS + row) * 4 + i % 4] *
+                               (codes[g * granule + i] + offset);
                     *sum = specdec__fma(scale, (float)dot, *sum);
                     if (has_minimum)
-                        *sum = specdec__fma(panel->minimum[k][row], granule == 32 ? x->sum32[at] : x->sum16[at * 2 + (size_t)g], *sum);
+                        *sum = specdec__fma(panel->minimum[k][row],
+                                            granule == 32 ? x->sum32[at] : x->sum16[at * 2 + (size_t)g], *sum);
                 }
         }
 }
 
 /* The four integer dots of an instruction set, from its inline one. */
+#define SPECDEC__DOT(isa, target, name, granule, has_minimum) \
+    target static void specdec__##isa##_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, \
+                                                   int block, int column, int count, float *sums) \
+    { \
+        specdec__##isa##_dot(panel, blocks, x, block, column, count, sums, granule, has_minimum); \
+    }
 #define SPECDEC__DOTS(isa, target) \
-    target static void specdec__##isa##_dot_16(const specdec__panel *p, int blocks, const specdec__columns *x, int block, int column, int count, float *sums) \
-    { specdec__##isa##_dot(p, blocks, x, block, column, count, sums, 16, 0); } \
-    target static void specdec__##isa##_dot_16m(const specdec__panel *p, int blocks, const specdec__columns *x, int block, int column, int count, float *sums) \
-    { specdec__##isa##_dot(p, blocks, x, block, column, count, sums, 16, 1); } \
-    target static void specdec__##isa##_dot_32(const specdec__panel *p, int blocks, const specdec__columns *x, int block, int column, int count, float *sums) \
-    { specdec__##isa##_dot(p, blocks, x, block, column, count, sums, 32, 0); } \
-    target static void specdec__##isa##_dot_32m(const specdec__panel *p, int blocks, const specdec__columns *x, int block, int column, int count, float *sums) \
-    { specdec__##isa##_dot(p, blocks, x, block, column, count, sums, 32, 1); }
+    SPECDEC__DOT(isa, target, 16, 16, 0) SPECDEC__DOT(isa, target, 16m, 16, 1) \
+    SPECDEC__DOT(isa, target, 32, 32, 0) SPECDEC__DOT(isa, target, 32m, 32, 1)
 
 SPECDEC__DOTS(scalar, )
 
 /* Float lanes in plain C: one. */
 typedef float specdec__scalar_v;
 
+/* The operations: SPECDEC__LANE_OPERATIONS says what each computes. */
 SPECDEC__INLINE float specdec__scalar_load(const float *at) { return *at; }
 SPECDEC__INLINE void specdec__scalar_store(float *at, float a) { *at = a; }
 SPECDEC__INLINE float specdec__scalar_set(float a) { return a; }
@@ -3770,9 +3815,16 @@ SPECDEC__INLINE void specdec__scalar_store_low_bytes(int8_t *at, float a)
     *at = (int8_t)(uint8_t)specdec__bits_from_float(a);
 }
 SPECDEC__INLINE int32_t specdec__scalar_first_bits(float a) { return (int32_t)specdec__bits_from_float(a); }
-SPECDEC__INLINE float specdec__scalar_load_bf16(const void *at) { return specdec__float_from_bf16(specdec__load_u16(at)); }
+SPECDEC__INLINE float specdec__scalar_load_bf16(const void *at)
+{
+    return specdec__float_from_bf16(specdec__load_u16(at));
+}
 SPECDEC__INLINE float specdec__scalar_load_f16(const void *at) { return specdec__load_f16(at); }
-SPECDEC__INLINE void specdec__scalar_store_f16(void *at, float a) { specdec__store_u16(at, specdec__f16_from_float(a)); }
+SPECDEC__INLINE void specdec__scalar_store_f16(void *at, float a)
+{
+    specdec__store_u16(at, specdec__f16_from_float(a));
+}
+/* The canonical tree: lanes i and i + 8, then i + 4, i + 2, i + 1. */
 SPECDEC__INLINE float specdec__scalar_sum(const float *parts)
 {
     float lane[8];
@@ -3785,6 +3837,7 @@ SPECDEC__INLINE float specdec__scalar_sum(const float *parts)
             lane[i] += lane[i + step];
     return lane[0];
 }
+/* The largest of 16 lanes. */
 SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
 {
     float lane[8];
@@ -3797,6 +3850,7 @@ SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
             lane[i] = specdec__scalar_max(lane[i], lane[i + step]);
     return lane[0];
 }
+/* The sum of 16 codes. */
 SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 {
     int32_t sum = 0;
@@ -3813,7 +3867,7 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 #define SPECDEC__WIDTH 4
 #include SPECDEC__FILE
 
-/* --- x86-64: what its instruction sets have in common ---------------------------------------------------------------- */
+/* --- x86-64: what its instruction sets have in common ------------------------------------------------------------- */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
 /* Without optimisation gcc's intrinsics are function-like macros that convert masks in our lines. */
@@ -3822,10 +3876,11 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 #pragma GCC diagnostic ignored "-Wsign-conversion"
 #endif
 
-/* What functions for AVX2, AVX-VNNI (newer compilers) and AVX-512 are compiled for, and whether other files see their tables. */
+/* What functions for AVX2 and AVX-512 are compiled for, whether there is AVX-VNNI (with newer compilers, whose
+   assemblers know it), and whether other files see the tables. */
 #define SPECDEC__AVX2 __attribute__((target("avx2,fma,f16c")))
 #if (defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11)
-#define SPECDEC__AVXVNNI __attribute__((target("avx2,fma,f16c,avxvnni")))
+#define SPECDEC__AVXVNNI
 #endif
 #define SPECDEC__AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,avx2,fma,f16c")))
 #if defined(SPECDEC_KERNELS) || defined(SPECDEC_KERNELS_APART)
@@ -3837,7 +3892,8 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 /* Makes the compiler load a vector once, not again for every use. */
 #define SPECDEC__KEEP(vector) __asm__("" : "+v"(vector))
 
-/* What lies unpacked in a panel counts as a type of its own, by granule and minimum; signed: codes that were not made unsigned. */
+/* What lies unpacked in a panel counts as a type of its own, by granule and minimum; signed: codes that were not made
+   unsigned. */
 enum {
     SPECDEC__X86_PANEL_32 = SPECDEC__TYPE_COUNT, SPECDEC__X86_PANEL_32M, SPECDEC__X86_PANEL_16, SPECDEC__X86_PANEL_16M,
     SPECDEC__X86_PANEL_32_SIGNED, SPECDEC__X86_PANEL_16_SIGNED
@@ -3850,6 +3906,7 @@ enum {
 #define SPECDEC__X86_GRANULE(number, name, block, bytes, granule, ...) case number: return granule;
 #define SPECDEC__X86_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) case number: return minimum;
 
+/* Does a type have minimums besides scales? */
 SPECDEC__INLINE int specdec__x86_has_minimum(int type)
 {
     switch (type) {
@@ -3870,7 +3927,11 @@ SPECDEC__INLINE int specdec__x86_bits(int type)
 }
 
 /* What is added to a code to make it unsigned, and the highest unsigned code. */
-SPECDEC__INLINE int specdec__x86_bias(int type) { return specdec__x86_has_minimum(type) ? 0 : 1 << (specdec__x86_bits(type) - 1); }
+SPECDEC__INLINE int specdec__x86_bias(int type)
+{
+    return specdec__x86_has_minimum(type) ? 0 : 1 << (specdec__x86_bits(type) - 1);
+}
+/* The highest unsigned code. */
 SPECDEC__INLINE int specdec__x86_limit(int type) { return (1 << specdec__x86_bits(type)) - 1; }
 
 /* Bytes of a tile of one block of 32 values, or an eighth of one of 256. */
@@ -3952,7 +4013,8 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
 
 /* Asks for so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile, whose end another one follows. */
 #define SPECDEC__AHEAD 4096
-SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile, size_t at, size_t end, const unsigned char *next)
+SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile, size_t at, size_t end,
+                                           const unsigned char *next)
 {
     const char *from = (const char *)(at + SPECDEC__AHEAD < end ? tile + at : next + at - end) + SPECDEC__AHEAD;
     int i;
@@ -3962,12 +4024,14 @@ SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile,
         _mm_prefetch(from + i, _MM_HINT_T0);
 }
 
-/* Where a granule of some columns begins. codes (column, 8), pairs and totals (column, granules of a block), scales (column). */
+/* Where a granule of some columns begins. codes (column, 8), pairs and totals (column, granules of a block), scales
+   (column). */
 typedef struct specdec__x86_x {
     const int32_t *codes, *pairs;
     const float *scales, *totals;
 } specdec__x86_x;
 
+/* Where half `half` of the block at `at` begins; per: granules of a block. */
 SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t at, int per, int half)
 {
     specdec__x86_x from;
@@ -3981,7 +4045,7 @@ SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t
 }
 #endif /* x86_64 */
 
-/* --- SSE4.1 with SSSE3 ------------------------------------------------------------------------------------------------ */
+/* --- SSE4.1 with SSSE3 -------------------------------------------------------------------------------------------- */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
 #define SPECDEC__SSE41 __attribute__((target("sse4.1")))
@@ -3989,6 +4053,7 @@ SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t
 /* Four float lanes. */
 typedef __m128 specdec__sse41_v;
 
+/* The operations: SPECDEC__LANE_OPERATIONS says what each computes. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_set(float a) { return _mm_set1_ps(a); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_add(__m128 a, __m128 b) { return _mm_add_ps(a, b); }
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_sub(__m128 a, __m128 b) { return _mm_sub_ps(a, b); }
@@ -4001,14 +4066,15 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_scale2(__m128 a, __m128 shi
     return _mm_castsi128_ps(_mm_add_epi32(_mm_castps_si128(a), _mm_slli_epi32(_mm_castps_si128(shifter), 23)));
 }
 
-/* product + addend rounded to odd, from their rounded sum: where an error was lost, the sum is brought one unit towards zero
-   if that is where the error points, and its last bit is set. Odd sums stay as they are. */
+/* product + addend rounded to odd, from their rounded sum: where an error was lost, the sum is brought one unit towards
+   zero if that is where the error points, and its last bit is set. Odd sums stay as they are. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128d specdec__sse41_to_odd(__m128d product, __m128d addend, __m128d sum)
 {
     __m128d back = _mm_sub_pd(sum, product), zero = _mm_setzero_pd();
     __m128d error = _mm_add_pd(_mm_sub_pd(product, _mm_sub_pd(sum, back)), _mm_sub_pd(addend, back));
     __m128d inexact = _mm_or_pd(_mm_cmplt_pd(error, zero), _mm_cmpgt_pd(error, zero)); /* NaNs are not */
-    __m128i odd = _mm_srli_epi64(_mm_castpd_si128(inexact), 63), opposite = _mm_srli_epi64(_mm_castpd_si128(_mm_xor_pd(error, sum)), 63);
+    __m128i odd = _mm_srli_epi64(_mm_castpd_si128(inexact), 63),
+            opposite = _mm_srli_epi64(_mm_castpd_si128(_mm_xor_pd(error, sum)), 63);
 
     return _mm_castsi128_pd(_mm_or_si128(_mm_sub_epi64(_mm_castpd_si128(sum), _mm_and_si128(odd, opposite)), odd));
 }
@@ -4024,25 +4090,31 @@ SPECDEC__SSE41 static __attribute__((noinline)) __m128 specdec__sse41_fma_odd(__
                          _mm_cvtpd_ps(specdec__sse41_to_odd(high, high_addend, _mm_add_pd(high, high_addend))));
 }
 
-/* The same, fast: rounding to odd matters only to sums that lie half way between two floats, where the 29 bits that a float
-   lacks are 1000..., or below the normal floats (2^-126), where it lacks more of them. */
+/* The same, fast: rounding to odd matters only to sums that lie half way between two floats, where the 29 bits that a
+   float lacks are 1000..., or below the normal floats (2^-126), where it lacks more of them. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_madd(__m128 a, __m128 b, __m128 c)
 {
     __m128d low = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(a), _mm_cvtps_pd(b)), _mm_cvtps_pd(c));
-    __m128d high = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(_mm_movehl_ps(a, a)), _mm_cvtps_pd(_mm_movehl_ps(b, b))), _mm_cvtps_pd(_mm_movehl_ps(c, c)));
+    __m128d high = _mm_add_pd(_mm_mul_pd(_mm_cvtps_pd(_mm_movehl_ps(a, a)), _mm_cvtps_pd(_mm_movehl_ps(b, b))),
+                              _mm_cvtps_pd(_mm_movehl_ps(c, c)));
     __m128i ends = _mm_castps_si128(_mm_shuffle_ps(_mm_castpd_ps(low), _mm_castpd_ps(high), 0x88));
     __m128i tops = _mm_castps_si128(_mm_shuffle_ps(_mm_castpd_ps(low), _mm_castpd_ps(high), 0xDD));
     __m128i half = _mm_cmpeq_epi32(_mm_slli_epi32(ends, 3), _mm_set1_epi32((int)0x80000000u)), tiny;
 
     tops = _mm_and_si128(tops, _mm_set1_epi32(0x7FFFFFFF)); /* without the sign */
-    tiny = _mm_and_si128(_mm_cmplt_epi32(tops, _mm_set1_epi32((1023 - 126) << 20)), _mm_cmpgt_epi32(tops, _mm_setzero_si128()));
+    tiny = _mm_and_si128(_mm_cmplt_epi32(tops, _mm_set1_epi32((1023 - 126) << 20)),
+                         _mm_cmpgt_epi32(tops, _mm_setzero_si128()));
     if (__builtin_expect(_mm_movemask_epi8(_mm_or_si128(half, tiny)), 0))
         return specdec__sse41_fma_odd(a, b, c);
     return _mm_movelh_ps(_mm_cvtpd_ps(low), _mm_cvtpd_ps(high));
 }
+/* More operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load(const float *at) { return _mm_loadu_ps(at); }
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_store(float *at, __m128 a) { _mm_storeu_ps(at, a); }
-SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(__m128 a) { return _mm_cvtsi128_si32(_mm_castps_si128(a)); }
+SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_first_bits(__m128 a)
+{
+    return _mm_cvtsi128_si32(_mm_castps_si128(a));
+}
 
 /* Four signed bytes to floats. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load_bytes(const int8_t *at)
@@ -4106,17 +4178,29 @@ SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_sum_codes(const int8_t *co
 #define SPECDEC__WIDTH 2
 #include SPECDEC__FILE
 
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_get(const void *at) { return _mm_loadu_si128((const __m128i *)at); }
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_put_bytes(void *at, __m128i v) { _mm_storeu_si128((__m128i *)at, v); }
-SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_and(__m128i a, int mask) { return _mm_and_si128(a, _mm_set1_epi8((char)mask)); }
+/* Loads, stores and masks 16 bytes. */
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_get(const void *at)
+{
+    return _mm_loadu_si128((const __m128i *)at);
+}
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_put_bytes(void *at, __m128i v)
+{
+    _mm_storeu_si128((__m128i *)at, v);
+}
+SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_and(__m128i a, int mask)
+{
+    return _mm_and_si128(a, _mm_set1_epi8((char)mask));
+}
 
-/* Products of unsigned w (or signed, for SIGNED) and signed x in 16-bit lanes, in twos. What may be added up there: 8 steps of
-   4-bit codes, 2 of 6-bit codes, 1 of 8-bit codes: all below 2^15, so nothing ever saturates. */
+/* Products of unsigned w (or signed, for SIGNED) and signed x in 16-bit lanes, in twos. What may be added up there: 8
+   steps of 4-bit codes, 2 of 6-bit codes, 1 of 8-bit codes: all below 2^15, so nothing ever saturates. */
 enum { SPECDEC__SSE41_4BIT, SPECDEC__SSE41_6BIT, SPECDEC__SSE41_SIGNED };
 
+/* Products of codes w and activations x, added up in twos to 16-bit lanes. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_product(int mode, __m128i w, __m128i x)
 {
-    return mode == SPECDEC__SSE41_SIGNED ? _mm_maddubs_epi16(_mm_abs_epi8(w), _mm_sign_epi8(x, w)) : _mm_maddubs_epi16(w, x);
+    return mode == SPECDEC__SSE41_SIGNED ? _mm_maddubs_epi16(_mm_abs_epi8(w), _mm_sign_epi8(x, w))
+                                         : _mm_maddubs_epi16(w, x);
 }
 
 /* So many vectors (of 64 bytes) of nibbles to twice as many of codes, the low nibbles first. */
@@ -4156,7 +4240,9 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_scale_bytes(const unsigned ch
     }
 }
 
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_0(const unsigned char *tile, int blocks, specdec__panel *panel)
+/* Scales and codes + 8 of blocks of Q4_0 to a panel. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_0(const unsigned char *tile, int blocks,
+                                                              specdec__panel *panel)
 {
     int b;
 
@@ -4166,7 +4252,9 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_0(const unsigned cha
     }
 }
 
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned char *tile, int blocks, specdec__panel *panel)
+/* Scales and codes of blocks of Q8_0 to a panel. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned char *tile, int blocks,
+                                                              specdec__panel *panel)
 {
     int b, i;
 
@@ -4180,6 +4268,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned cha
     }
 }
 
+/* Scales, minimums and codes of a block of Q4_K to a panel. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales), *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
@@ -4191,9 +4280,11 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned cha
         __m128i c = specdec__sse41_get(packed + 128);
 
         specdec__sse41_put_bytes(scales + i, specdec__sse41_and(a, 63));
-        specdec__sse41_put_bytes(scales + 64 + i, specdec__sse41_and(c, 15) | specdec__sse41_and(_mm_srli_epi16(a, 2), 48));
+        specdec__sse41_put_bytes(scales + 64 + i,
+                                 specdec__sse41_and(c, 15) | specdec__sse41_and(_mm_srli_epi16(a, 2), 48));
         specdec__sse41_put_bytes(minimums + i, specdec__sse41_and(b, 63));
-        specdec__sse41_put_bytes(minimums + 64 + i, specdec__sse41_and(_mm_srli_epi16(c, 4), 15) | specdec__sse41_and(_mm_srli_epi16(b, 2), 48));
+        specdec__sse41_put_bytes(minimums + 64 + i, specdec__sse41_and(_mm_srli_epi16(c, 4), 15) |
+                                                        specdec__sse41_and(_mm_srli_epi16(b, 2), 48));
     }
     specdec__sse41_scale_bytes(tile, 1, scales, 8, panel->scale);
     specdec__sse41_scale_bytes(dmin, -1, minimums, 8, panel->minimum);
@@ -4201,18 +4292,20 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q4_K(const unsigned cha
         specdec__sse41_nibbles(tile + SPECDEC__TILE_AT(q4_k, nibbles) + i * 512, 8, panel->u.codes + i * 1024);
 }
 
+/* Scales and codes + 32 of a block of Q6_K to a panel. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles), *high = tile + SPECDEC__TILE_AT(q6_k, crumbs);
     int8_t *codes = panel->u.codes;
     int half, s, i;
 
-    specdec__sse41_scale_bytes(tile + SPECDEC__TILE_AT(q6_k, d), 1, (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales),
-                               16, panel->scale);
+    specdec__sse41_scale_bytes(tile + SPECDEC__TILE_AT(q6_k, d), 1,
+                               (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales), 16, panel->scale);
     for (half = 0; half < 2; half++, low += 1024, high += 512)
         for (s = 0; s < 4; s++, codes += 512)
             for (i = 0; i < 512; i += 16) {
-                __m128i q = specdec__sse41_and(_mm_srli_epi16(specdec__sse41_get(low + s % 2 * 512 + i), s / 2 * 4), 15);
+                __m128i q =
+                    specdec__sse41_and(_mm_srli_epi16(specdec__sse41_get(low + s % 2 * 512 + i), s / 2 * 4), 15);
                 __m128i h = specdec__sse41_and(_mm_srli_epi16(specdec__sse41_get(high + i), s * 2), 3);
 
                 _mm_prefetch((const char *)low + SPECDEC__AHEAD + s % 2 * 512 + i, _MM_HINT_T0);
@@ -4220,11 +4313,13 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned cha
             }
 }
 
-/* Pairs of granules: the sum of the codes below, -bias above, so that madd(pair, (offset, sum of activation codes)) is what
-   offset and bias add to a dot. small: codes are unsigned, a granule's of a lane add up to a byte. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_pairs(int granule, int bias, int small, int blocks, specdec__panel *panel)
+/* Pairs of granules: the sum of the codes below, -bias above, so that madd(pair, (offset, sum of activation codes)) is
+   what offset and bias add to a dot. small: codes are unsigned, a granule's of a lane add up to a byte. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_pairs(int granule, int bias, int small, int blocks,
+                                                         specdec__panel *panel)
 {
-    const __m128i ones = _mm_set1_epi32(0x01010101), words = _mm_set1_epi32(0x00010001), above = _mm_set1_epi32(-65536 * bias);
+    const __m128i ones = _mm_set1_epi32(0x01010101), words = _mm_set1_epi32(0x00010001),
+                  above = _mm_set1_epi32(-65536 * bias);
     int vectors = granule / 4, k, r, i;
 
     for (k = 0; k < blocks * 32 / granule; k++)
@@ -4238,7 +4333,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_pairs(int granule, int bias, 
                 sum = specdec__sse41_product(SPECDEC__SSE41_4BIT, sum, ones);
             } else {
                 for (i = 0; i < vectors; i++)
-                    sum = _mm_add_epi16(sum, specdec__sse41_product(SPECDEC__SSE41_4BIT, ones, specdec__sse41_get(codes + i * 64)));
+                    sum = _mm_add_epi16(sum, specdec__sse41_product(SPECDEC__SSE41_4BIT, ones,
+                                                                    specdec__sse41_get(codes + i * 64)));
             }
             sum = _mm_add_epi32(_mm_madd_epi16(sum, words), _mm_set1_epi32(-granule * bias));
             specdec__sse41_put_bytes(&panel->pair[k][r * 4], (sum & _mm_set1_epi32(65535)) | above);
@@ -4246,7 +4342,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_pairs(int granule, int bias, 
 }
 
 /* A granule of a panel times columns of them: adds to sums (column, register) in 32-bit lanes. */
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_integers(int mode, int vectors, int columns, const int8_t *w, const int32_t *x, __m128i (*sums)[4])
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_integers(int mode, int vectors, int columns, const int8_t *w,
+                                                            const int32_t *x, __m128i (*sums)[4])
 {
     const __m128i words = _mm_set1_epi32(0x00010001);
     const int step = mode == SPECDEC__SSE41_4BIT ? vectors : mode == SPECDEC__SSE41_6BIT ? 2 : 1;
@@ -4273,7 +4370,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_integers(int mode, int vector
     }
 }
 
-/* sums (column, 16) += what granule k of a panel gives with its integers (column, register); per: granules of a block. */
+/* sums (column, 16) += what granule k of a panel gives with its integers (column, register); per: granules of a
+   block. */
 SPECDEC__SSE41 static __attribute__((noinline)) void
 specdec__sse41_add_up(const float *scale, const float *minimum, const specdec__x86_x *from, int per, int columns,
                       __m128i (*integers)[4], float *sums)
@@ -4312,11 +4410,14 @@ specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, 
                 integers[c][r] = _mm_madd_epi16(specdec__sse41_get(&panel->pair[k][r * 4]), pair);
         }
         specdec__sse41_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, from.codes, integers);
-        specdec__sse41_add_up(panel->scale[k], has_minimum ? panel->minimum[k] : NULL, &from, per, columns, integers, sums);
+        specdec__sse41_add_up(panel->scale[k], has_minimum ? panel->minimum[k] : NULL, &from, per, columns, integers,
+                              sums);
     }
 }
 
-SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, int has_minimum, const specdec__panel *panel, int blocks,
+/* A panel times count columns, two at a time. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, int has_minimum,
+                                                       const specdec__panel *panel, int blocks,
                                                        const specdec__columns *x, size_t at, int count, float *sums)
 {
     for (; count >= 2; count -= 2, at += 2, sums += 32)
@@ -4326,9 +4427,13 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, in
 }
 
 #define SPECDEC__SSE41_DOT(name, mode, granule, has_minimum) \
-    SPECDEC__SSE41 static void specdec__sse41_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
-                                                         int count, float *sums) \
-    { specdec__sse41_dot(mode, granule, has_minimum, panel, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, sums); }
+    SPECDEC__SSE41 static void specdec__sse41_dot_##name(const specdec__panel *panel, int blocks, \
+                                                         const specdec__columns *x, int block, int column, int count, \
+                                                         float *sums) \
+    { \
+        const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
+        specdec__sse41_dot(mode, granule, has_minimum, panel, blocks, x, at, count, sums); \
+    }
 
 SPECDEC__SSE41_DOT(4bit, SPECDEC__SSE41_4BIT, 32, 0)
 SPECDEC__SSE41_DOT(4bitm, SPECDEC__SSE41_4BIT, 32, 1)
@@ -4338,9 +4443,12 @@ SPECDEC__SSE41_DOT(16m, SPECDEC__SSE41_SIGNED, 16, 1)
 SPECDEC__SSE41_DOT(32, SPECDEC__SSE41_SIGNED, 32, 0)
 SPECDEC__SSE41_DOT(32m, SPECDEC__SSE41_SIGNED, 32, 1)
 
-/* Unpacks to pairs and to codes + bias where that fits 6 bits (Q4_0, Q4_K, Q6_K: multiplied as unsigned), else to codes. */
+/* Unpacks to pairs and to codes + bias where that fits 6 bits (Q4_0, Q4_K, Q6_K: multiplied as unsigned), else to
+   codes. */
 #define SPECDEC__SSE41_UNPACK(name, granule, bias, small, codes) \
-    SPECDEC__SSE41 static void specdec__sse41_unpack_##name(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel) \
+    SPECDEC__SSE41 static void specdec__sse41_unpack_##name(const specdec__quant_type *type, \
+                                                            const unsigned char *tile, int blocks, \
+                                                            specdec__panel *panel) \
     { \
         (void)type; \
         codes; \
@@ -4354,7 +4462,7 @@ SPECDEC__SSE41_UNPACK(Q8_0, 32, 0, 0, specdec__sse41_codes_Q8_0(tile, blocks, pa
 SPECDEC__SSE41_UNPACK(any, type->granule, 0, 0, specdec__unpack_codes(type, tile, blocks, panel))
 #endif /* x86_64 */
 
-/* --- AVX2 with FMA and F16C, and AVX-VNNI ---------------------------------------------------------------------------- */
+/* --- AVX2 with FMA and F16C, and AVX-VNNI ------------------------------------------------------------------------- */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
 
@@ -4380,13 +4488,16 @@ SPECDEC__AVX2_LANES(mul, (specdec__avx2_v x, specdec__avx2_v y), _mm256_mul_ps(x
 SPECDEC__AVX2_LANES(div, (specdec__avx2_v x, specdec__avx2_v y), _mm256_div_ps(x.a, y.a), _mm256_div_ps(x.b, y.b))
 SPECDEC__AVX2_LANES(max, (specdec__avx2_v x, specdec__avx2_v y), _mm256_max_ps(x.a, y.a), _mm256_max_ps(x.b, y.b))
 SPECDEC__AVX2_LANES(min, (specdec__avx2_v x, specdec__avx2_v y), _mm256_min_ps(x.a, y.a), _mm256_min_ps(x.b, y.b))
-SPECDEC__AVX2_LANES(madd, (specdec__avx2_v x, specdec__avx2_v y, specdec__avx2_v z), _mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b))
+SPECDEC__AVX2_LANES(madd, (specdec__avx2_v x, specdec__avx2_v y, specdec__avx2_v z), _mm256_fmadd_ps(x.a, y.a, z.a),
+                    _mm256_fmadd_ps(x.b, y.b, z.b))
 SPECDEC__AVX2_LANES(load_f16, (const void *at), _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at)),
                     _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)at + 1)))
 
+/* a * 2^n in eight lanes, where shifter is n + 1.5 * 2^23. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_scale2_half(__m256 a, __m256 shifter)
 {
-    return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_castps_si256(shifter), 23)));
+    return _mm256_castsi256_ps(
+        _mm256_add_epi32(_mm256_castps_si256(a), _mm256_slli_epi32(_mm256_castps_si256(shifter), 23)));
 }
 SPECDEC__AVX2_LANES(scale2, (specdec__avx2_v x, specdec__avx2_v shifter), specdec__avx2_scale2_half(x.a, shifter.a),
                     specdec__avx2_scale2_half(x.b, shifter.b))
@@ -4394,7 +4505,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bf16(const __m128i *at)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(at)), 16));
 }
-SPECDEC__AVX2_LANES(load_bf16, (const void *at), specdec__avx2_from_bf16((const __m128i *)at), specdec__avx2_from_bf16((const __m128i *)at + 1))
+SPECDEC__AVX2_LANES(load_bf16, (const void *at), specdec__avx2_from_bf16((const __m128i *)at),
+                    specdec__avx2_from_bf16((const __m128i *)at + 1))
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_from_bytes(const int8_t *at)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)(const void *)at)));
@@ -4405,14 +4517,18 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store(float *at, specdec__avx2_
     _mm256_storeu_ps(at, x.a);
     _mm256_storeu_ps(at + 8, x.b);
 }
+/* The low byte of each of 16 lanes. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_low_bytes(int8_t *at, specdec__avx2_v x)
 {
     const __m256i byte = _mm256_set1_epi32(255);
-    __m256i words = _mm256_packus_epi32(_mm256_and_si256(_mm256_castps_si256(x.a), byte), _mm256_and_si256(_mm256_castps_si256(x.b), byte));
+    __m256i words = _mm256_packus_epi32(_mm256_and_si256(_mm256_castps_si256(x.a), byte),
+                                        _mm256_and_si256(_mm256_castps_si256(x.b), byte));
 
     words = _mm256_permute4x64_epi64(words, 0xD8);
-    _mm_storeu_si128((__m128i *)(void *)at, _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+    _mm_storeu_si128((__m128i *)(void *)at,
+                     _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
 }
+/* The canonical sum of 16 lanes. */
 SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(const specdec__avx2_v *parts)
 {
     const specdec__avx2_v x = parts[0];
@@ -4421,6 +4537,7 @@ SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_sum(const specdec__avx2_v *par
     c = _mm_add_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_add_ss(c, _mm_movehdup_ps(c)));
 }
+/* The largest of 16 lanes. */
 SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(const specdec__avx2_v *parts)
 {
     const specdec__avx2_v x = parts[0];
@@ -4429,8 +4546,17 @@ SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(const specdec__avx2_v 
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
-SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_sum_codes(const int8_t *codes) { return specdec__sse41_sum_codes(codes); }
-SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_first_bits(specdec__avx2_v x) { return _mm_cvtsi128_si32(_mm_castps_si128(_mm256_castps256_ps128(x.a))); }
+/* The sum of 16 codes. */
+SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_sum_codes(const int8_t *codes)
+{
+    return specdec__sse41_sum_codes(codes);
+}
+/* The bits of lane 0. */
+SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_first_bits(specdec__avx2_v x)
+{
+    return _mm_cvtsi128_si32(_mm_castps_si128(_mm256_castps256_ps128(x.a)));
+}
+/* 16 lanes as half floats. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__avx2_v x)
 {
     _mm_storeu_si128((__m128i *)at, _mm256_cvtps_ph(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
@@ -4443,14 +4569,28 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__av
 #define SPECDEC__WIDTH 1
 #include SPECDEC__FILE
 
-/* Weight codes are unpacked in registers, of 8 rows at a time, and multiplied by all columns. The type is a constant in all that
-   follows: every type gets its own machine code. */
+/* Weight codes are unpacked in registers, of 8 rows at a time, and multiplied by all columns. The type is a constant in
+   all that follows: every type gets its own machine code. */
 
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_get(const void *at) { return _mm256_loadu_si256((const __m256i *)at); }
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_bytes(void *at, __m256i v) { _mm256_storeu_si256((__m256i *)at, v); }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_and(__m256i a, int mask) { return _mm256_and_si256(a, _mm256_set1_epi8((char)mask)); }
+/* Loads, stores and masks 32 bytes. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_get(const void *at)
+{
+    return _mm256_loadu_si256((const __m256i *)at);
+}
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_bytes(void *at, __m256i v)
+{
+    _mm256_storeu_si256((__m256i *)at, v);
+}
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_and(__m256i a, int mask)
+{
+    return _mm256_and_si256(a, _mm256_set1_epi8((char)mask));
+}
 
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *at) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at)); }
+/* Eight half floats to floats. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_halves(const unsigned char *at)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)at));
+}
 
 /* Types whose codes are 8 bits, signed. */
 SPECDEC__INLINE int specdec__avx2_is_signed(int type) { return specdec__x86_limit(type) == 255; }
@@ -4469,7 +4609,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_bit_to_4(__m256i a, int n)
 }
 
 /* Blocks of 32 in nibbles; at: the nibbles, bits: the fifth bits. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_32(const unsigned char *at, const unsigned char *bits, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_32(const unsigned char *at, const unsigned char *bits,
+                                                          __m256i u[8])
 {
     int i;
 
@@ -4492,7 +4633,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_32(const unsigned char *a
 /* The values of IQ4_NL and IQ4_XS in place of nibbles. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_iq4(__m256i u[8])
 {
-    const __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)specdec__quant_iq4_values));
+    const __m256i table =
+        _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)specdec__quant_iq4_values));
     int i;
 
     SPECDEC__UNROLL
@@ -4511,7 +4653,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_run(const unsigned char *
 }
 
 /* Eighths of Q4_K and Q5_K: nibbles of eight vectors, low ones in the even eighths; bits: the fifth bits. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_k(const unsigned char *at, const unsigned char *bits, int eighth, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_k(const unsigned char *at, const unsigned char *bits, int eighth,
+                                                         __m256i u[8])
 {
     int i;
 
@@ -4528,7 +4671,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_k(const unsigned char *at
 }
 
 /* One of the four runs of 32 in 128 values of Q6_K. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_6(const unsigned char *low, const unsigned char *high, int run, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_6(const unsigned char *low, const unsigned char *high, int run,
+                                                         __m256i u[8])
 {
     int i;
 
@@ -4542,6 +4686,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_6(const unsigned char *lo
     }
 }
 
+/* Eighths of Q6_K: four bits and two bits make a code. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char *at, int eighth, __m256i u[8])
 {
     const unsigned char *low = at + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
@@ -4556,7 +4701,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_q6_k(const unsigned char 
 }
 
 /* Eighths of Q2_K and Q3_K: two bits of eight vectors; bits: the third bits. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned char *at, const unsigned char *bits, int eighth, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned char *at, const unsigned char *bits,
+                                                              int eighth, __m256i u[8])
 {
     int i;
 
@@ -4574,8 +4720,10 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned cha
     }
 }
 
-/* Eight vectors of codes, plus their bias where they are less than 8 bits: values 32*block .. 32*block + 31 of 8 rows. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, const specdec__panel *panel, int block, int half, __m256i u[8])
+/* Eight vectors of codes, plus their bias where they are less than 8 bits: values 32*block .. 32*block + 31 of 8
+   rows. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, const specdec__panel *panel,
+                                                       int block, int half, __m256i u[8])
 {
     const unsigned char *all = tile + half * 32, *at = all + (size_t)block * (size_t)specdec__x86_span(type);
     int i;
@@ -4592,8 +4740,10 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned 
     }
 }
 
-/* The scales of a tile of 256 values are d times whole numbers: those of Q2_K, Q4_K and Q5_K, and the minimums' after them. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q2_k(const unsigned char *tile, int8_t *scales, int8_t *minimums)
+/* The scales of a tile of 256 values are d times whole numbers: those of Q2_K, Q4_K and Q5_K, and the minimums' after
+   them. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q2_k(const unsigned char *tile, int8_t *scales,
+                                                              int8_t *minimums)
 {
     int i;
 
@@ -4605,6 +4755,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q2_k(const unsigned cha
     }
 }
 
+/* Factors of Q4_K and Q5_K: 6 bits each, of scales and of minimums. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_k(const unsigned char *tile, int8_t *scales, int8_t *minimums)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales); /* and of Q5_K */
@@ -4619,10 +4770,12 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_k(const unsigned char *
         specdec__avx2_put_bytes(scales + 64 + i, _mm256_or_si256(specdec__avx2_and(c, 15), top));
         top = specdec__avx2_and(_mm256_srli_epi16(b, 2), 48);
         specdec__avx2_put_bytes(minimums + i, specdec__avx2_and(b, 63));
-        specdec__avx2_put_bytes(minimums + 64 + i, _mm256_or_si256(specdec__avx2_and(_mm256_srli_epi16(c, 4), 15), top));
+        specdec__avx2_put_bytes(minimums + 64 + i,
+                                _mm256_or_si256(specdec__avx2_and(_mm256_srli_epi16(c, 4), 15), top));
     }
 }
 
+/* Factors of Q3_K: 6 bits less 32. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned char *tile, int8_t *scales)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
@@ -4635,13 +4788,16 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_q3_k(const unsigned cha
         for (i = 0; i < 4; i++) { /* two scales at once */
             __m256i two = specdec__avx2_get(packed + i % 2 * 64 + half);
             __m256i low = specdec__avx2_and(_mm256_srli_epi16(two, i / 2 * 4), 15);
-            __m256i top = specdec__avx2_and(i < 2 ? _mm256_slli_epi16(high, 4 - 2 * i) : _mm256_srli_epi16(high, 2 * i - 4), 48);
+            __m256i top =
+                specdec__avx2_and(i < 2 ? _mm256_slli_epi16(high, 4 - 2 * i) : _mm256_srli_epi16(high, 2 * i - 4), 48);
 
-            specdec__avx2_put_bytes(scales + i * 64 + half, _mm256_sub_epi8(_mm256_or_si256(low, top), _mm256_set1_epi8(32)));
+            specdec__avx2_put_bytes(scales + i * 64 + half,
+                                    _mm256_sub_epi8(_mm256_or_si256(low, top), _mm256_set1_epi8(32)));
         }
     }
 }
 
+/* Factors of IQ4_XS: 6 bits less 32. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_iq4_xs(const unsigned char *tile, int8_t *scales)
 {
     const __m128i *lows = (const __m128i *)(const void *)(tile + SPECDEC__TILE_AT(iq4_xs, low));
@@ -4663,19 +4819,23 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_factors_iq4_xs(const unsigned c
 /* Four times seven sign bits to four bytes, the eighth making their number even. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_signs(__m256i word)
 {
-    const __m256i parity = _mm256_broadcastsi128_si256(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+    const __m256i parity = _mm256_broadcastsi128_si256(
+        _mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
     __m256i signs = _mm256_and_si256(word, _mm256_set1_epi32(0x7F));
 
     signs = _mm256_or_si256(signs, _mm256_and_si256(_mm256_slli_epi32(word, 1), _mm256_set1_epi32(0x7F00)));
     signs = _mm256_or_si256(signs, _mm256_and_si256(_mm256_slli_epi32(word, 2), _mm256_set1_epi32(0x7F0000)));
     signs = _mm256_or_si256(signs, _mm256_and_si256(_mm256_slli_epi32(word, 3), _mm256_set1_epi32(0x7F000000)));
-    return _mm256_or_si256(signs, _mm256_shuffle_epi8(parity, specdec__avx2_and(_mm256_xor_si256(signs, _mm256_srli_epi16(signs, 4)), 15)));
+    return _mm256_or_si256(
+        signs,
+        _mm256_shuffle_epi8(parity, specdec__avx2_and(_mm256_xor_si256(signs, _mm256_srli_epi16(signs, 4)), 15)));
 }
 
 /* Magnitude indices (8 bits: four times two) and signs (4 bits) of 32-bit lanes to four codes. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_points(__m256i magnitudes, __m256i signs)
 {
-    const __m256i table = _mm256_broadcastsi128_si256(_mm_setr_epi8(8, 25, 43, 0, -8, -25, -43, 0, 0, 0, 0, 0, 0, 0, 0, 0));
+    const __m256i table =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(8, 25, 43, 0, -8, -25, -43, 0, 0, 0, 0, 0, 0, 0, 0, 0));
 
     magnitudes = _mm256_or_si256(magnitudes, _mm256_slli_epi32(magnitudes, 12));
     magnitudes = _mm256_or_si256(magnitudes, _mm256_slli_epi32(magnitudes, 6));
@@ -4704,20 +4864,24 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_iq2_xxs(const unsigned c
             SPECDEC__UNROLL
             for (i = 0; i < 8; i++) {
                 __m256i magnitudes = _mm256_srli_epi32(specdec__avx2_get(points[i / 4] + half * 8), i % 4 * 8);
-                __m256i codes = specdec__avx2_points(_mm256_and_si256(magnitudes, _mm256_set1_epi32(255)),
-                                                     _mm256_and_si256(_mm256_srli_epi32(signs, i * 4), _mm256_set1_epi32(15)));
+                __m256i codes =
+                    specdec__avx2_points(_mm256_and_si256(magnitudes, _mm256_set1_epi32(255)),
+                                         _mm256_and_si256(_mm256_srli_epi32(signs, i * 4), _mm256_set1_epi32(15)));
 
                 specdec__avx2_put_bytes(panel->u.codes + g * 512 + i * 64 + half * 32, codes);
             }
             scale = _mm256_or_si256(_mm256_slli_epi32(_mm256_srli_epi32(word, 28), 1), _mm256_set1_epi32(1));
-            _mm256_storeu_ps(panel->scale[g] + half * 8, _mm256_mul_ps(specdec__avx2_halves(tile + half * 16),
-                                                                       _mm256_mul_ps(_mm256_set1_ps(0.125f), _mm256_cvtepi32_ps(scale))));
+            _mm256_storeu_ps(panel->scale[g] + half * 8,
+                             _mm256_mul_ps(specdec__avx2_halves(tile + half * 16),
+                                           _mm256_mul_ps(_mm256_set1_ps(0.125f), _mm256_cvtepi32_ps(scale))));
         }
     }
 }
 
-/* Factors of the scales (granule, 16) and, 256 further, of the minimums of 256 values; room for them. IQ2_XXS is stored in the panel. */
-SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, const unsigned char *tile, int8_t *room, specdec__panel *panel)
+/* Factors of the scales (granule, 16) and, 256 further, of the minimums of 256 values; room for them. IQ2_XXS is stored
+   in the panel. */
+SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, const unsigned char *tile, int8_t *room,
+                                                                  specdec__panel *panel)
 {
     switch (type) {
     case SPECDEC__TYPE_Q2_K: specdec__avx2_factors_q2_k(tile, room, room + 256); break;
@@ -4746,16 +4910,26 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned
         d[1] = _mm256_sub_ps(_mm256_set1_ps(-0.0f), specdec__avx2_halves(at + 2 * SPECDEC__ROWS));
 }
 
-/* The scales, or with which = 1 the minimums, of 8 rows of a granule. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int which, const unsigned char *tile, const int8_t *factors, const __m256 *d,
-                                                         const specdec__panel *panel, int granule, int half)
+/* 256 values of 8 rows of a tile, or what is left of them. */
+typedef struct specdec__avx2_rows {
+    const unsigned char *tile;
+    const int8_t *factors; /* see specdec__avx2_factors */
+    __m256 d[2];           /* see specdec__avx2_scales */
+    int half;              /* 0: the first 8 rows, 1: the others */
+} specdec__avx2_rows;
+
+/* The scales, or with which = 1 the minimums, of a granule. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int which, const specdec__avx2_rows *rows,
+                                                                 const specdec__panel *panel, int granule)
 {
+    const int8_t *factors = rows->factors + which * 256 + granule * 16 + rows->half * 8;
+
     if (specdec__x86_is_block_32(type))
-        return specdec__avx2_halves(tile + (size_t)granule * (size_t)specdec__x86_span(type) +
-                                    which * 2 * SPECDEC__ROWS + half * 16);
+        return specdec__avx2_halves(rows->tile + (size_t)granule * (size_t)specdec__x86_span(type) +
+                                    which * 2 * SPECDEC__ROWS + rows->half * 16);
     if (type == SPECDEC__TYPE_IQ2_XXS)
-        return _mm256_loadu_ps(panel->scale[granule] + half * 8);
-    return _mm256_mul_ps(d[which], specdec__avx2_from_bytes(factors + which * 256 + granule * 16 + half * 8));
+        return _mm256_loadu_ps(panel->scale[granule] + rows->half * 8);
+    return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
 }
 
 /* What makes a pair (see specdec__avx512_pair) of the sum of a granule's unsigned codes. */
@@ -4782,10 +4956,13 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair(int type, const __m256i
     return specdec__avx2_bias_pair(type, _mm256_madd_epi16(_mm256_maddubs_epi16(sum, ones), words));
 }
 
-/* sums (column) = dots of vectors of a granule with columns. Products are added up in 16 bits as long as that cannot saturate. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int vectors, const __m256i *u, const int32_t *x, __m256i *sums)
+/* sums (column) = dots of vectors of a granule with columns. Products are added up in 16 bits as long as that cannot
+   saturate. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int vectors, const __m256i *u,
+                                                      const int32_t *x, __m256i *sums)
 {
-    const int is_signed = specdec__avx2_is_signed(type), step = is_signed ? 1 : specdec__min_int(32767 / (254 * specdec__x86_limit(type)), vectors);
+    const int is_signed = specdec__avx2_is_signed(type),
+              step = is_signed ? 1 : specdec__min_int(32767 / (254 * specdec__x86_limit(type)), vectors);
     __m256i part[2], product;
     int i, c;
 
@@ -4794,7 +4971,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++) {
             product = _mm256_set1_epi32(x[c * 8 + i]);
-            product = is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(u[i]), _mm256_sign_epi8(product, u[i])) : _mm256_maddubs_epi16(u[i], product);
+            product = is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(u[i]), _mm256_sign_epi8(product, u[i]))
+                                : _mm256_maddubs_epi16(u[i], product);
             if (i % step)
                 product = _mm256_add_epi16(part[c], product);
             SPECDEC__KEEP(product); /* or compilers add up in another order, which needs more registers */
@@ -4808,28 +4986,31 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
 }
 
 /* Seldom types are unpacked: codes, unsigned ones or signed ones, and their pairs, for AVX2 and AVX-VNNI alike. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack(int type, const unsigned char *tile, int blocks, specdec__panel *panel)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack(int type, const unsigned char *tile, int blocks,
+                                                        specdec__panel *panel)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule, span = specdec__x86_span(type);
+    specdec__avx2_rows rows;
     int8_t room[512];
-    const int8_t *factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, tile, room, panel);
     __m256i u[8];
-    __m256 d[2];
-    int half, b, g, i;
+    int b, g, i, to;
 
-    for (half = 0; half < 2; half++) {
-        specdec__avx2_scales(type, tile, half, d);
+    rows.tile = tile;
+    rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, tile, room, panel);
+    for (rows.half = 0; rows.half < 2; rows.half++) {
+        to = rows.half * 8;
+        specdec__avx2_scales(type, tile, rows.half, rows.d);
         for (b = 0; b < blocks; b++) {
-            for (i = half * 64; i < span; i += 128)
+            for (i = rows.half * 64; i < span; i += 128)
                 _mm_prefetch((const char *)tile + b * span + SPECDEC__AHEAD + i, _MM_HINT_T0);
-            specdec__avx2_codes(type, tile, panel, b, half, u);
+            specdec__avx2_codes(type, tile, panel, b, rows.half, u);
             for (i = 0; i < 8; i++)
-                specdec__avx2_put_bytes(panel->u.codes + b * 512 + i * 64 + half * 32, u[i]);
+                specdec__avx2_put_bytes(panel->u.codes + b * 512 + i * 64 + to * 4, u[i]);
             for (g = b * per; g < (b + 1) * per; g++) {
-                specdec__avx2_put_bytes(panel->pair[g] + half * 8, specdec__avx2_pair(type, u + g % per * 4, granule / 4));
-                _mm256_storeu_ps(panel->scale[g] + half * 8, specdec__avx2_granule_scale(type, 0, tile, factors, d, panel, g, half));
+                specdec__avx2_put_bytes(panel->pair[g] + to, specdec__avx2_pair(type, u + g % per * 4, granule / 4));
+                _mm256_storeu_ps(panel->scale[g] + to, specdec__avx2_granule_scale(type, 0, &rows, panel, g));
                 if (specdec__x86_has_minimum(type))
-                    _mm256_storeu_ps(panel->minimum[g] + half * 8, specdec__avx2_granule_scale(type, 1, tile, factors, d, panel, g, half));
+                    _mm256_storeu_ps(panel->minimum[g] + to, specdec__avx2_granule_scale(type, 1, &rows, panel, g));
             }
         }
     }
@@ -4849,29 +5030,32 @@ SPECDEC__AVX2 static void specdec__avx2_panel_pairs(int granule, int blocks, spe
         for (half = 0; half < 2; half++) {
             for (i = 0; i < vectors; i++)
                 u[i] = specdec__avx2_get(codes + i * 64 + half * 32);
-            specdec__avx2_put_bytes(panel->pair[g] + half * 8, specdec__avx2_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
+            specdec__avx2_put_bytes(panel->pair[g] + half * 8,
+                                    specdec__avx2_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
         }
 }
 
 /* Any type, by its decoder: codes as they are, and their pairs, for AVX2 and AVX-VNNI alike. */
-SPECDEC__AVX2 static void specdec__avx2_unpack_any(const specdec__quant_type *type, const unsigned char *tile, int blocks,
-                                                   specdec__panel *panel)
+SPECDEC__AVX2 static void specdec__avx2_unpack_any(const specdec__quant_type *type, const unsigned char *tile,
+                                                   int blocks, specdec__panel *panel)
 {
     specdec__unpack_codes(type, tile, blocks, panel);
     specdec__avx2_panel_pairs(type->granule, blocks, panel);
 }
 
-/* 32 values of 16 rows whose codes are points of a grid: points (row), two a word, of 8 or 4 values each; signs (row), a bit a
-   value or seven bits for eight of them. */
+/* 32 values of 16 rows whose codes are points of a grid: points (row), two a word, of 8 or 4 values each; signs (row),
+   a bit a value or seven bits for eight of them. */
 typedef struct specdec__x86_group {
     uint32_t points[4][16], signs[16];
 } specdec__x86_group;
 
+/* Two points of a grid, side by side. */
 SPECDEC__INLINE uint32_t specdec__x86_points(const uint16_t *grid, uint32_t first, uint32_t second)
 {
     return grid[first] | (uint32_t)grid[second] << 16;
 }
 
+/* Group g of a row of IQ2_XS. */
 SPECDEC__INLINE void specdec__x86_group_iq2_xs(const unsigned char *tile, int g, int row, specdec__x86_group *out)
 {
     const unsigned char *at = tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128 + row * 4;
@@ -4882,6 +5066,7 @@ SPECDEC__INLINE void specdec__x86_group_iq2_xs(const unsigned char *tile, int g,
     out->signs[row] = (a >> 9 & 127) | a >> 25 << 7 | (b >> 9 & 127) << 14 | b >> 25 << 21;
 }
 
+/* Group g of a row of IQ2_S. */
 SPECDEC__INLINE void specdec__x86_group_iq2_s(const unsigned char *tile, int g, int row, specdec__x86_group *out)
 {
     const uint16_t *grid = specdec__quant_iq2_s_grid;
@@ -4889,13 +5074,14 @@ SPECDEC__INLINE void specdec__x86_group_iq2_s(const unsigned char *tile, int g, 
     uint32_t high = tile[SPECDEC__TILE_AT(iq2_s, high) + (size_t)(g / 4 * 64 + row * 4 + g % 4)];
 
     out->points[0][row] = specdec__x86_points(grid, (low & 255) | (high & 3) << 8, (low >> 8 & 255) | (high & 12) << 6);
-    out->points[1][row] = specdec__x86_points(grid, (low >> 16 & 255) | (high & 48) << 4, low >> 24 | (high & 192) << 2);
+    out->points[1][row] =
+        specdec__x86_points(grid, (low >> 16 & 255) | (high & 48) << 4, low >> 24 | (high & 192) << 2);
     out->signs[row] = specdec__load_u32(tile + SPECDEC__TILE_AT(iq2_s, signs) + g * 64 + row * 4);
 }
 
 /* IQ3_XXS and IQ3_S: the indices stand at the same place; high: the bits above the eighth, one a point. */
-SPECDEC__INLINE void specdec__x86_group_iq3(const uint16_t *grid, const unsigned char *tile, uint32_t high, int g, int row,
-                                            specdec__x86_group *out)
+SPECDEC__INLINE void specdec__x86_group_iq3(const uint16_t *grid, const unsigned char *tile, uint32_t high, int g,
+                                            int row, specdec__x86_group *out)
 {
     const unsigned char *at = tile + SPECDEC__TILE_AT(iq3_s, index) + g * 128 + row * 4;
     int i;
@@ -4930,11 +5116,12 @@ SPECDEC__INLINE void specdec__x86_group_of(uint32_t type, const unsigned char *t
         memcpy(out->signs, tile + SPECDEC__TILE_AT(iq3_s, signs) + g * 64, sizeof out->signs);
 }
 
-/* Magnitude indices (16 bits: four times four) and signs (4 bits) of 32-bit lanes to four codes; table: 8 magnitudes, and the same
-   negative. */
+/* Magnitude indices (16 bits: four times four) and signs (4 bits) of 32-bit lanes to four codes; table: 8 magnitudes,
+   and the same negative. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_points_iq3(__m256i table, __m256i magnitudes, __m256i signs)
 {
-    magnitudes = _mm256_and_si256(_mm256_or_si256(magnitudes, _mm256_slli_epi32(magnitudes, 8)), _mm256_set1_epi32(0x00FF00FF));
+    magnitudes =
+        _mm256_and_si256(_mm256_or_si256(magnitudes, _mm256_slli_epi32(magnitudes, 8)), _mm256_set1_epi32(0x00FF00FF));
     magnitudes = _mm256_or_si256(magnitudes, _mm256_slli_epi32(magnitudes, 4));
     signs = _mm256_or_si256(signs, _mm256_slli_epi32(signs, 14));
     signs = _mm256_slli_epi32(_mm256_or_si256(signs, _mm256_slli_epi32(signs, 7)), 3);
@@ -4942,7 +5129,8 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_points_iq3(__m256i table, __
 }
 
 /* The codes of a group to a panel's. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_group(uint32_t type, const specdec__x86_group *group, int8_t *codes)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_group(uint32_t type, const specdec__x86_group *group,
+                                                           int8_t *codes)
 {
     const int twos = type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ2_S;
     const int sevens = type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ3_XXS;
@@ -4968,8 +5156,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_group(uint32_t type, const 
 }
 
 /* scale (16) = d of a tile times factor times 2 * n + 1, n: the four bits from bit shift on of words (16). */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scale_odd(const unsigned char *tile, const unsigned char *words, int shift,
-                                                           float factor, float *scale)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scale_odd(const unsigned char *tile, const unsigned char *words,
+                                                           int shift, float factor, float *scale)
 {
     int half;
 
@@ -4984,7 +5172,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scale_odd(const unsigned char *
 }
 
 /* 256 values of a type whose codes are points of a grid: codes and scales. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_grid(uint32_t type, const unsigned char *tile, specdec__panel *panel)
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_grid(uint32_t type, const unsigned char *tile,
+                                                             specdec__panel *panel)
 {
     specdec__x86_group group;
     int g;
@@ -4998,13 +5187,15 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_grid(uint32_t type, cons
             specdec__avx2_scale_odd(tile, tile + SPECDEC__TILE_AT(iq3_s, scales), g * 4, 1, panel->scale[g]);
     }
     for (g = 0; g < 16 && (type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ2_S); g++) {
-        size_t scales = type == SPECDEC__TYPE_IQ2_XS ? SPECDEC__TILE_AT(iq2_xs, scales) : SPECDEC__TILE_AT(iq2_s, scales);
+        size_t scales =
+            type == SPECDEC__TYPE_IQ2_XS ? SPECDEC__TILE_AT(iq2_xs, scales) : SPECDEC__TILE_AT(iq2_s, scales);
         specdec__avx2_scale_odd(tile, tile + scales + g / 8 * 64, g % 8 * 4, 0.125f, panel->scale[g]);
     }
 }
 
 /* The same for any of them, for AVX-512 too: machine code of its own for each type, but once. */
-SPECDEC__AVX2 static __attribute__((noinline)) void specdec__avx2_expand(const specdec__quant_type *type, const unsigned char *tile,
+SPECDEC__AVX2 static __attribute__((noinline)) void specdec__avx2_expand(const specdec__quant_type *type,
+                                                                         const unsigned char *tile,
                                                                          specdec__panel *panel)
 {
     switch (type->number) {
@@ -5015,213 +5206,30 @@ SPECDEC__AVX2 static __attribute__((noinline)) void specdec__avx2_expand(const s
     }
 }
 
-SPECDEC__AVX2 static void specdec__avx2_unpack_grid(const specdec__quant_type *type, const unsigned char *tile, int blocks,
-                                                    specdec__panel *panel)
+/* A tile of a type whose codes are points of a grid to codes, scales and pairs. */
+SPECDEC__AVX2 static void specdec__avx2_unpack_grid(const specdec__quant_type *type, const unsigned char *tile,
+                                                    int blocks, specdec__panel *panel)
 {
     specdec__avx2_expand(type, tile, panel);
     specdec__avx2_panel_pairs(type->granule, blocks, panel);
 }
 
-#define SPECDEC__AVX2_FUSED(isa, target) \
-    /* acc (column) += a granule times 1 or 2 columns. */ \
-    target SPECDEC__INLINE void specdec__##isa##_fused_columns(int type, int columns, const __m256i *u, __m256i pair, __m256 scale, __m256 minimum, \
-                                                               const specdec__x86_x *x, int column, __m256 *acc) \
-    { \
-        const int granule = specdec__x86_granule(type), per = 32 / granule; \
-        __m256i sums[2]; \
-        int c; \
-        specdec__##isa##_sums(type, columns, granule / 4, u, x->codes + (size_t)column * 8, sums); \
-        SPECDEC__UNROLL \
-        for (c = 0; c < columns; c++) { \
-            sums[c] = _mm256_add_epi32(sums[c], _mm256_madd_epi16(pair, _mm256_set1_epi32(x->pairs[(column + c) * per]))); \
-            acc[c] = _mm256_fmadd_ps(_mm256_mul_ps(scale, _mm256_set1_ps(x->scales[column + c])), _mm256_cvtepi32_ps(sums[c]), acc[c]); \
-            if (specdec__x86_has_minimum(type)) \
-                acc[c] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x->totals[(column + c) * per]), acc[c]); \
-        } \
-    } \
-    /* A block times columns: 1 or 2, known to the compiler, to acc (column), or else count of them to sums (column, 16). */ \
-    target SPECDEC__INLINE void specdec__##isa##_fused_block(int type, const unsigned char *tile, const int8_t *factors, const __m256 *d, \
-                                                             const specdec__panel *panel, int block, int half, const specdec__columns *x, size_t at, \
-                                                             int columns, int count, __m256 *acc, float *sums) \
-    { \
-        const int granule = specdec__x86_granule(type), per = 32 / granule; \
-        __m256i u[8], pair; \
-        __m256 scale, minimum; \
-        specdec__x86_x from; \
-        int g, c, i; \
-        specdec__##isa##_codes(type, tile, panel, block, half, u); \
-        SPECDEC__UNROLL \
-        for (i = 0; i < 8; i++) \
-            SPECDEC__KEEP(u[i]); \
-        SPECDEC__UNROLL \
-        for (g = 0; g < per; g++) { \
-            from = specdec__x86_at(x, at, per, g); \
-            pair = specdec__##isa##_pair(type, u + g * 4, granule / 4); \
-            scale = specdec__avx2_granule_scale(type, 0, tile, factors, d, panel, block * per + g, half); \
-            minimum = specdec__x86_has_minimum(type) ? specdec__avx2_granule_scale(type, 1, tile, factors, d, panel, block * per + g, half) : scale; \
-            if (columns) \
-                specdec__##isa##_fused_columns(type, columns, u + g * 4, pair, scale, minimum, &from, 0, acc); \
-            else \
-                for (c = 0; c < count; c++) { \
-                    acc[0] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS); \
-                    specdec__##isa##_fused_columns(type, 1, u + g * 4, pair, scale, minimum, &from, c, acc); \
-                    _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[0]); \
-                } \
-        } \
-    } \
-    /* 256 values of a tile, from byte `from` on, or what is left of it: 8 rows, then the others. */ \
-    target SPECDEC__INLINE void specdec__##isa##_fused_run(int type, const specdec__tiles *tiles, int t, size_t from, size_t end, int blocks, \
-                                                           specdec__panel *panel, const specdec__columns *x, size_t at, int columns, int count, float *sums) \
-    { \
-        const int share = specdec__x86_span(type) / 2; \
-        const unsigned char *tile = tiles->tile[t] + from; \
-        int8_t room[512]; \
-        const int8_t *factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, tile, room, panel); \
-        int half, b, c; \
-        for (half = 0; half < 2; half++, sums += 8) { \
-            __m256 acc[2], d[2]; \
-            specdec__avx2_scales(type, tile, half, d); \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) \
-                acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS); \
-            for (b = 0; b < blocks; b++) { \
-                specdec__x86_prefetch(share, tiles->tile[t], from + (size_t)((half * blocks + b) * share), end, tiles->next[t]); \
-                specdec__##isa##_fused_block(type, tile, factors, d, panel, b, half, x, at + (size_t)b * (size_t)x->n, columns, count, acc, sums); \
-            } \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) \
-                _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[c]); \
-        } \
-    } \
-    /* 256 values of one tile, then of the other: more streams bring more bytes. */ \
-    target SPECDEC__INLINE void specdec__##isa##_fused(int type, const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
-                                                       int block, int column, int columns, int count, float *const *sums) \
-    { \
-        const size_t span = (size_t)specdec__x86_span(type); \
-        int from, run, t; \
-        for (from = 0; from < blocks; from += run) { \
-            const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column; \
-            run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from); \
-            for (t = 0; t < 2 && tiles->tile[t]; t++) { \
-                if (block + from == 0) \
-                    memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float)); \
-                specdec__##isa##_fused_run(type, tiles, t, (size_t)from * span, (size_t)blocks * span, run, panels, x, at, columns, count, sums[t]); \
-            } \
-        } \
-    } \
-    /* sums (column, 16) += a panel times 1 or 2 columns. */ \
-    target SPECDEC__INLINE void specdec__##isa##_dot_columns(int type, int columns, const specdec__panel *panel, int blocks, const specdec__columns *x, \
-                                                             size_t at, float *sums) \
-    { \
-        const int granule = specdec__x86_granule(type), per = 32 / granule, vectors = granule / 4; \
-        int half, k, c, i; \
-        for (half = 0; half < 16; half += 8) { \
-            __m256 acc[2]; \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) \
-                acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS + half); \
-            for (k = 0; k < blocks * per; k++) { \
-                const specdec__x86_x from = specdec__x86_at(x, at + (size_t)(k / per) * (size_t)x->n, per, k % per); \
-                __m256 scale = _mm256_loadu_ps(panel->scale[k] + half), minimum = scale; \
-                __m256i u[8]; \
-                SPECDEC__UNROLL \
-                for (i = 0; i < vectors; i++) \
-                    u[i] = specdec__##isa##_unpacked(type, specdec__avx2_get(panel->u.codes + (k * vectors + i) * 64 + half * 4)); \
-                if (specdec__x86_has_minimum(type)) \
-                    minimum = _mm256_loadu_ps(panel->minimum[k] + half); \
-                specdec__##isa##_fused_columns(type, columns, u, specdec__##isa##_unpacked_pair(type, specdec__avx2_get(panel->pair[k] + half)), \
-                                               scale, minimum, &from, 0, acc); \
-            } \
-            SPECDEC__UNROLL \
-            for (c = 0; c < columns; c++) \
-                _mm256_storeu_ps(sums + c * SPECDEC__ROWS + half, acc[c]); \
-        } \
-    }
-
-#define SPECDEC__AVX2_MULTIPLY(isa, target, number) \
-    target static void specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
-                                                          int block, int column, int count, float *const *sums) \
-    { \
-        switch (count) { \
-        case 1: specdec__##isa##_fused(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, 1, 1, sums); break; \
-        case 2: specdec__##isa##_fused(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, 2, 2, sums); break; \
-        default: specdec__##isa##_fused(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, 0, count, sums); break; \
-        } \
-    }
-
-#define SPECDEC__AVX2_DOT(isa, target, name, type) \
-    target static void specdec__##isa##_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, int count, \
-                                                   float *sums) \
-    { \
-        size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
-        for (; count >= 2; count -= 2, at += 2, sums += 2 * SPECDEC__ROWS) \
-            specdec__##isa##_dot_columns(type, 2, panel, blocks, x, at, sums); \
-        if (count) \
-            specdec__##isa##_dot_columns(type, 1, panel, blocks, x, at, sums); \
-    }
-
-#define SPECDEC__AVX2_MULTIPLIES(isa, target) \
-    SPECDEC__AVX2_FUSED(isa, target) \
-    SPECDEC__AVX2_MULTIPLY(isa, target, Q4_0) \
-    SPECDEC__AVX2_MULTIPLY(isa, target, Q8_0) \
-    SPECDEC__AVX2_MULTIPLY(isa, target, Q4_K) \
-    SPECDEC__AVX2_MULTIPLY(isa, target, Q6_K) \
-    SPECDEC__AVX2_DOT(isa, target, 16, SPECDEC__X86_PANEL_16) \
-    SPECDEC__AVX2_DOT(isa, target, 16_signed, SPECDEC__X86_PANEL_16_SIGNED) \
-    SPECDEC__AVX2_DOT(isa, target, 16m, SPECDEC__X86_PANEL_16M) \
-    SPECDEC__AVX2_DOT(isa, target, 32, SPECDEC__X86_PANEL_32) \
-    SPECDEC__AVX2_DOT(isa, target, 32m, SPECDEC__X86_PANEL_32M) \
-    SPECDEC__AVX2_DOT(isa, target, 32_signed, SPECDEC__X86_PANEL_32_SIGNED)
-
-/* What lies in a panel as it is multiplied. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_unpacked(int type, __m256i codes) { (void)type; return codes; }
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_unpacked_pair(int type, __m256i pair) { (void)type; return pair; }
-
-SPECDEC__AVX2_MULTIPLIES(avx2, SPECDEC__AVX2)
-
+/* sum += four products of unsigned u and signed x in every 32-bit lane: AVX-VNNI's instruction, as no function for AVX2
+   may call its intrinsic. */
 #ifdef SPECDEC__AVXVNNI
-SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_codes(int type, const unsigned char *tile, const specdec__panel *panel, int block, int half, __m256i u[8])
-{
-    int i;
+#define SPECDEC__AVX2_DPBUSD(sum, u, x) \
+    __asm__("%{vex%} vpdpbusd {%2, %1, %0|%0, %1, %2}" : "+x"(sum) : "x"(u), "x"(x))
+#else
+#define SPECDEC__AVX2_DPBUSD(sum, u, x) ((void)(u), (void)(x))
+#endif
 
-    specdec__avx2_codes(type, tile, panel, block, half, u);
-    SPECDEC__UNROLL
-    for (i = 0; i < 8; i++)
-        u[i] = specdec__avx2_is_signed(type) ? _mm256_xor_si256(u[i], _mm256_set1_epi8((char)-128)) : u[i];
-}
-
-SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_pair(int type, const __m256i *u, int count)
-{
-    __m256i sum = _mm256_setzero_si256(), rest = u[0];
-    int i;
-
-    SPECDEC__UNROLL
-    for (i = 1; i < count; i++)
-        if (specdec__avx2_is_signed(type))
-            sum = _mm256_dpbusd_avx_epi32(sum, u[i], _mm256_set1_epi8(1));
-        else
-            rest = _mm256_add_epi8(rest, u[i]);
-    return specdec__avx2_bias_pair(type, _mm256_dpbusd_avx_epi32(sum, rest, _mm256_set1_epi8(1)));
-}
-
-/* Signed codes of a panel plus 128, and what that adds to their pair. */
-SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_unpacked(int type, __m256i codes)
-{
-    return specdec__avx2_is_signed(type) ? _mm256_xor_si256(codes, _mm256_set1_epi8((char)-128)) : codes;
-}
-
-SPECDEC__AVXVNNI SPECDEC__INLINE __m256i specdec__avxvnni_unpacked_pair(int type, __m256i pair)
-{
-    return specdec__avx2_is_signed(type) ? _mm256_or_si256(pair, _mm256_set1_epi32(-128 * 65536)) : pair;
-}
-
-/* In two chains a column: half the wait for the last product. */
-SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_sums(int type, int columns, int vectors, const __m256i *u, const int32_t *x, __m256i *sums)
+/* The same with AVX-VNNI as specdec__avx2_sums, in two chains a column: half the wait for the last product. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_sums(int columns, int vectors, const __m256i *u, const int32_t *x,
+                                                           __m256i *sums)
 {
     __m256i odd[2];
     int i, c;
 
-    (void)type;
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++)
         sums[c] = odd[c] = _mm256_setzero_si256();
@@ -5229,23 +5237,247 @@ SPECDEC__AVXVNNI SPECDEC__INLINE void specdec__avxvnni_sums(int type, int column
     for (i = 0; i < vectors; i += 2)
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++) {
-            sums[c] = _mm256_dpbusd_avx_epi32(sums[c], u[i], _mm256_set1_epi32(x[c * 8 + i]));
-            odd[c] = _mm256_dpbusd_avx_epi32(odd[c], u[i + 1], _mm256_set1_epi32(x[c * 8 + i + 1]));
+            SPECDEC__AVX2_DPBUSD(sums[c], u[i], _mm256_set1_epi32(x[c * 8 + i]));
+            SPECDEC__AVX2_DPBUSD(odd[c], u[i + 1], _mm256_set1_epi32(x[c * 8 + i + 1]));
         }
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++)
         sums[c] = _mm256_add_epi32(sums[c], odd[c]);
 }
 
-SPECDEC__AVX2_MULTIPLIES(avxvnni, SPECDEC__AVXVNNI)
+/* The pair of a granule of count vectors of unsigned codes, with AVX-VNNI. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_vnni_pair(int type, const __m256i *u, int count)
+{
+    __m256i sum = _mm256_setzero_si256(), rest = u[0];
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 1; i < count; i++)
+        if (specdec__avx2_is_signed(type))
+            SPECDEC__AVX2_DPBUSD(sum, u[i], _mm256_set1_epi8(1));
+        else
+            rest = _mm256_add_epi8(rest, u[i]);
+    SPECDEC__AVX2_DPBUSD(sum, rest, _mm256_set1_epi8(1));
+    return specdec__avx2_bias_pair(type, sum);
+}
+
+/* Signed codes become unsigned ones for AVX-VNNI: 128 is added. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_unsigned(int type, int vnni, __m256i codes)
+{
+    return vnni && specdec__avx2_is_signed(type) ? _mm256_xor_si256(codes, _mm256_set1_epi8((char)-128)) : codes;
+}
+
+/* acc (column) += a granule times 1 or 2 columns. vnni: with AVX-VNNI? A constant, here and below. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_columns(int type, int vnni, int columns, const __m256i *u,
+                                                               __m256i pair, __m256 scale, __m256 minimum,
+                                                               const specdec__x86_x *x, int column, __m256 *acc)
+{
+    const int granule = specdec__x86_granule(type), per = 32 / granule;
+    __m256i sums[2];
+    int c;
+
+    if (vnni)
+        specdec__avx2_vnni_sums(columns, granule / 4, u, x->codes + (size_t)column * 8, sums);
+    else
+        specdec__avx2_sums(type, columns, granule / 4, u, x->codes + (size_t)column * 8, sums);
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++) {
+        __m256 by = _mm256_mul_ps(scale, _mm256_set1_ps(x->scales[column + c]));
+
+        sums[c] = _mm256_add_epi32(sums[c], _mm256_madd_epi16(pair, _mm256_set1_epi32(x->pairs[(column + c) * per])));
+        acc[c] = _mm256_fmadd_ps(by, _mm256_cvtepi32_ps(sums[c]), acc[c]);
+        if (specdec__x86_has_minimum(type))
+            acc[c] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x->totals[(column + c) * per]), acc[c]);
+    }
+}
+
+/* A block times columns: 1 or 2, known to the compiler, to acc (column), or else count of them to sums (column, 16). */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, const specdec__panel *panel, int block,
+                          const specdec__columns *x, size_t at, int columns, int count, __m256 *acc, float *sums)
+{
+    const int granule = specdec__x86_granule(type), per = 32 / granule, half = rows->half;
+    __m256i u[8];
+    int g, c, i;
+
+    specdec__avx2_codes(type, rows->tile, panel, block, half, u);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        u[i] = specdec__avx2_unsigned(type, vnni, u[i]);
+        SPECDEC__KEEP(u[i]);
+    }
+    SPECDEC__UNROLL
+    for (g = 0; g < per; g++) {
+        const specdec__x86_x from = specdec__x86_at(x, at, per, g);
+        const __m256i *codes = u + g * 4;
+        __m256i pair =
+            vnni ? specdec__avx2_vnni_pair(type, codes, granule / 4) : specdec__avx2_pair(type, codes, granule / 4);
+        __m256 scale = specdec__avx2_granule_scale(type, 0, rows, panel, block * per + g), minimum = scale;
+
+        if (specdec__x86_has_minimum(type))
+            minimum = specdec__avx2_granule_scale(type, 1, rows, panel, block * per + g);
+        if (columns)
+            specdec__avx2_fused_columns(type, vnni, columns, codes, pair, scale, minimum, &from, 0, acc);
+        else
+            for (c = 0; c < count; c++) {
+                acc[0] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS);
+                specdec__avx2_fused_columns(type, vnni, 1, codes, pair, scale, minimum, &from, c, acc);
+                _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[0]);
+            }
+    }
+}
+
+/* 256 values of a tile, from byte `from` on, or what is left of it: 8 rows, then the others. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, const specdec__tiles *tiles, int t,
+                                                           size_t from, size_t end, int blocks, specdec__panel *panel,
+                                                           const specdec__columns *x, size_t at, int columns, int count,
+                                                           float *sums)
+{
+    const int share = specdec__x86_span(type) / 2;
+    specdec__avx2_rows rows;
+    int8_t room[512];
+    int b, c;
+
+    rows.tile = tiles->tile[t] + from;
+    rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, rows.tile, room, panel);
+    for (rows.half = 0; rows.half < 2; rows.half++, sums += 8) {
+        __m256 acc[2];
+
+        specdec__avx2_scales(type, rows.tile, rows.half, rows.d);
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS);
+        for (b = 0; b < blocks; b++) {
+            specdec__x86_prefetch(share, tiles->tile[t], from + (size_t)((rows.half * blocks + b) * share), end,
+                                  tiles->next[t]);
+            specdec__avx2_fused_block(type, vnni, &rows, panel, b, x, at + (size_t)b * (size_t)x->n, columns, count,
+                                      acc, sums);
+        }
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[c]);
+    }
+}
+
+/* 256 values of one tile, then of the other: more streams bring more bytes. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused(int type, int vnni, const specdec__tiles *tiles, int blocks,
+                                                       specdec__panel *panels, const specdec__columns *x, int block,
+                                                       int column, int columns, int count, float *const *sums)
+{
+    const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span;
+    int from, run, t;
+
+    for (from = 0; from < blocks; from += run) {
+        const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column;
+
+        run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+        for (t = 0; t < 2 && tiles->tile[t]; t++) {
+            if (block + from == 0)
+                memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+            specdec__avx2_fused_run(type, vnni, tiles, t, (size_t)from * span, end, run, panels, x, at, columns, count,
+                                    sums[t]);
+        }
+    }
+}
+
+/* What multiply does (see specdec__multiply_function): one column and two have machine code of their own. */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_multiply(int type, int vnni, const specdec__tiles *tiles, int blocks, specdec__panel *panels,
+                       const specdec__columns *x, int block, int column, int count, float *const *sums)
+{
+    switch (count) {
+    case 1: specdec__avx2_fused(type, vnni, tiles, blocks, panels, x, block, column, 1, 1, sums); break;
+    case 2: specdec__avx2_fused(type, vnni, tiles, blocks, panels, x, block, column, 2, 2, sums); break;
+    default: specdec__avx2_fused(type, vnni, tiles, blocks, panels, x, block, column, 0, count, sums); break;
+    }
+}
+
+/* sums (column, 16) += a panel times 1 or 2 columns. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_columns(int type, int vnni, int columns,
+                                                             const specdec__panel *panel, int blocks,
+                                                             const specdec__columns *x, size_t at, float *sums)
+{
+    const int granule = specdec__x86_granule(type), per = 32 / granule, vectors = granule / 4;
+    int half, k, c, i;
+
+    for (half = 0; half < 16; half += 8) {
+        __m256 acc[2];
+
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS + half);
+        for (k = 0; k < blocks * per; k++) {
+            const specdec__x86_x from = specdec__x86_at(x, at + (size_t)(k / per) * (size_t)x->n, per, k % per);
+            __m256 scale = _mm256_loadu_ps(panel->scale[k] + half), minimum = scale;
+            __m256i u[8], pair = specdec__avx2_get(panel->pair[k] + half);
+
+            SPECDEC__UNROLL
+            for (i = 0; i < vectors; i++)
+                u[i] = specdec__avx2_unsigned(type, vnni,
+                                              specdec__avx2_get(panel->u.codes + (k * vectors + i) * 64 + half * 4));
+            if (vnni && specdec__avx2_is_signed(type)) /* the pairs of signed codes have no bias */
+                pair = _mm256_or_si256(pair, _mm256_set1_epi32(-128 * 65536));
+            if (specdec__x86_has_minimum(type))
+                minimum = _mm256_loadu_ps(panel->minimum[k] + half);
+            specdec__avx2_fused_columns(type, vnni, columns, u, pair, scale, minimum, &from, 0, acc);
+        }
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            _mm256_storeu_ps(sums + c * SPECDEC__ROWS + half, acc[c]);
+    }
+}
+
+/* The same, two columns at a time. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot(int type, int vnni, const specdec__panel *panel, int blocks,
+                                                     const specdec__columns *x, size_t at, int count, float *sums)
+{
+    for (; count >= 2; count -= 2, at += 2, sums += 2 * SPECDEC__ROWS)
+        specdec__avx2_dot_columns(type, vnni, 2, panel, blocks, x, at, sums);
+    if (count)
+        specdec__avx2_dot_columns(type, vnni, 1, panel, blocks, x, at, sums);
+}
+
+/* Functions with these constants: what the tables of AVX2 and AVX-VNNI hold. */
+#define SPECDEC__AVX2_MULTIPLY(isa, vnni, number) \
+    SPECDEC__AVX2 static void \
+    specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
+                                       const specdec__columns *x, int block, int column, int count, \
+                                       float *const *sums) \
+    { \
+        specdec__avx2_multiply(SPECDEC__TYPE_##number, vnni, tiles, blocks, panels, x, block, column, count, sums); \
+    }
+#define SPECDEC__AVX2_DOT(isa, vnni, name, type) \
+    SPECDEC__AVX2 static void \
+    specdec__##isa##_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, \
+                                int column, int count, float *sums) \
+    { \
+        const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
+        specdec__avx2_dot(type, vnni, panel, blocks, x, at, count, sums); \
+    }
+#define SPECDEC__AVX2_MULTIPLIES(isa, vnni) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q8_0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_K) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q6_K) \
+    SPECDEC__AVX2_DOT(isa, vnni, 16, SPECDEC__X86_PANEL_16) \
+    SPECDEC__AVX2_DOT(isa, vnni, 16_signed, SPECDEC__X86_PANEL_16_SIGNED) \
+    SPECDEC__AVX2_DOT(isa, vnni, 16m, SPECDEC__X86_PANEL_16M) \
+    SPECDEC__AVX2_DOT(isa, vnni, 32, SPECDEC__X86_PANEL_32) \
+    SPECDEC__AVX2_DOT(isa, vnni, 32m, SPECDEC__X86_PANEL_32M) \
+    SPECDEC__AVX2_DOT(isa, vnni, 32_signed, SPECDEC__X86_PANEL_32_SIGNED)
+
+SPECDEC__AVX2_MULTIPLIES(avx2, 0)
+#ifdef SPECDEC__AVXVNNI
+SPECDEC__AVX2_MULTIPLIES(avxvnni, 1)
 #endif
 #endif /* x86_64 */
 
-/* --- AVX-512 with VNNI ---------------------------------------------------------------------------------------------- */
+/* --- AVX-512 with VNNI -------------------------------------------------------------------------------------------- */
 
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
 typedef __m512 specdec__avx512_v;
 
+/* The operations: SPECDEC__LANE_OPERATIONS says what each computes. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load(const float *at) { return _mm512_loadu_ps(at); }
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store(float *at, __m512 a) { _mm512_storeu_ps(at, a); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_set(float a) { return _mm512_set1_ps(a); }
@@ -5253,12 +5485,16 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_add(__m512 a, __m512 b) {
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_sub(__m512 a, __m512 b) { return _mm512_sub_ps(a, b); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_mul(__m512 a, __m512 b) { return _mm512_mul_ps(a, b); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_div(__m512 a, __m512 b) { return _mm512_div_ps(a, b); }
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_madd(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_madd(__m512 a, __m512 b, __m512 c)
+{
+    return _mm512_fmadd_ps(a, b, c);
+}
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_max(__m512 a, __m512 b) { return _mm512_max_ps(a, b); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_min(__m512 a, __m512 b) { return _mm512_min_ps(a, b); }
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_scale2(__m512 a, __m512 shifter)
 {
-    return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(shifter), 23)));
+    return _mm512_castsi512_ps(
+        _mm512_add_epi32(_mm512_castps_si512(a), _mm512_slli_epi32(_mm512_castps_si512(shifter), 23)));
 }
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_low_bytes(int8_t *at, __m512 a)
 {
@@ -5286,22 +5522,36 @@ SPECDEC__AVX512 SPECDEC__INLINE int32_t specdec__avx512_sum_codes(const int8_t *
     __m128i sums = _mm_sad_epu8(_mm_xor_si128(v, high), _mm_setzero_si128());
     return _mm_cvtsi128_si32(sums) + _mm_extract_epi32(sums, 2) - 16 * 128;
 }
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_f16(const void *at) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)at)); }
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_f16(const void *at)
+{
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)at));
+}
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_load_bf16(const void *at)
 {
     return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)at)), 16));
 }
-SPECDEC__AVX512 SPECDEC__INLINE int32_t specdec__avx512_first_bits(__m512 a) { return _mm_cvtsi128_si32(_mm512_castsi512_si128(_mm512_castps_si512(a))); }
+SPECDEC__AVX512 SPECDEC__INLINE int32_t specdec__avx512_first_bits(__m512 a)
+{
+    return _mm_cvtsi128_si32(_mm512_castsi512_si128(_mm512_castps_si512(a)));
+}
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_store_f16(void *at, __m512 a)
 {
     _mm256_storeu_si256((__m256i *)at, _mm512_cvtps_ph(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 }
 
-/* Weight codes stay packed in the tile and are unpacked in registers: up to 6 columns tile after tile, more with two tiles side
-   by side. The type is a constant in all that follows: every type gets its own machine code. */
+/* Weight codes stay packed in the tile and are unpacked in registers: up to 6 columns tile after tile, more with two
+   tiles side by side. The type is a constant in all that follows: every type gets its own machine code. */
 
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_load_bytes(const unsigned char *at) { return _mm512_loadu_si512(at); }
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves(const unsigned char *at) { return specdec__avx512_load_f16(at); }
+/* 64 bytes. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_load_bytes(const unsigned char *at)
+{
+    return _mm512_loadu_si512(at);
+}
+/* 16 half floats to floats. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_halves(const unsigned char *at)
+{
+    return specdec__avx512_load_f16(at);
+}
 
 /* Sixteen bytes to floats. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_bytes(const int8_t *at)
@@ -5309,6 +5559,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_bytes(const int8_t *at)
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)(const void *)at)));
 }
 
+/* The bits of mask in every byte. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_and(__m512i a, int mask)
 {
     return _mm512_and_si512(a, _mm512_set1_epi8((char)mask));
@@ -5326,7 +5577,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_move(__m512i a, int n, i
     return _mm512_rolv_epi32(a, _mm512_set1_epi32(m - n));
 }
 
-/* value in every byte whose bit n is set. (Zen 5 shifts by a variable count on the ports of the multipliers; this not.) */
+/* value in every byte whose bit n is set. (Zen 5 shifts by a variable count on the ports of the multipliers; this
+   not.) */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit(__m512i a, int n, int value)
 {
     __m512i found = _mm512_sub_epi8(_mm512_setzero_si512(), specdec__avx512_and(a, 1 << n));
@@ -5376,7 +5628,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_iq4(__m512i u[8])
 }
 
 /* Blocks of 32 in nibbles: the unsigned codes; at: the nibbles, bits: the fifth bits. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_32(const unsigned char *at, const unsigned char *bits, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_32(const unsigned char *at, const unsigned char *bits,
+                                                              __m512i u[8])
 {
     int i;
 
@@ -5391,7 +5644,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_32(const unsigned cha
 }
 
 /* Eighths of Q4_K and Q5_K: nibbles of eight vectors, low ones in the even eighths; bits: the fifth bits. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_k(const unsigned char *at, const unsigned char *bits, int eighth, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_k(const unsigned char *at, const unsigned char *bits,
+                                                             int eighth, __m512i u[8])
 {
     int i;
 
@@ -5413,13 +5667,15 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_k(const unsigned char
 }
 
 /* One of the four runs of 32 in 128 values of Q6_K; run is a constant. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_6(const unsigned char *low, const unsigned char *high, int run, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_6(const unsigned char *low, const unsigned char *high,
+                                                             int run, __m512i u[8])
 {
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
-        __m512i q = specdec__avx512_load_bytes(low + run % 2 * 512 + i * 64), h = specdec__avx512_load_bytes(high + i * 64);
+        __m512i q = specdec__avx512_load_bytes(low + run % 2 * 512 + i * 64),
+                h = specdec__avx512_load_bytes(high + i * 64);
 
         if (run >= 2)
             q = _mm512_srli_epi16(q, 4);
@@ -5433,6 +5689,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_6(const unsigned char
     }
 }
 
+/* Eighths of Q6_K: four bits and two bits make a code. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_q6_k(const unsigned char *tile, int eighth, __m512i u[8])
 {
     const unsigned char *low = tile + SPECDEC__TILE_AT(q6_k, nibbles) + eighth / 4 * 1024;
@@ -5466,7 +5723,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_2(const unsigned char
 }
 
 /* Eighths of Q2_K and Q3_K: two bits of eight vectors; bits: the third bits. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned char *at, const unsigned char *bits, int eighth, __m512i u[8])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned char *at, const unsigned char *bits,
+                                                                  int eighth, __m512i u[8])
 {
     int i;
 
@@ -5484,10 +5742,13 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes_crumbs(const unsigned
     }
 }
 
-/* Eight vectors of unsigned codes: values 32*block .. 32*block + 31 of 16 rows; a tile of 256 values or of blocks of 32. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile, const specdec__panel *panel, int block, __m512i u[8])
+/* Eight vectors of unsigned codes: values 32*block .. 32*block + 31 of 16 rows; a tile of 256 values or of blocks of
+   32. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_codes(int type, const unsigned char *tile,
+                                                           const specdec__panel *panel, int block, __m512i u[8])
 {
-    const unsigned char *at = type < SPECDEC__TYPE_COUNT ? tile + (size_t)block * (size_t)specdec__x86_span(type) : tile;
+    const unsigned char *at =
+        type < SPECDEC__TYPE_COUNT ? tile + (size_t)block * (size_t)specdec__x86_span(type) : tile;
     int i;
 
     switch (type) {
@@ -5526,7 +5787,8 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_pair(int type, const __m
 }
 
 /* count scales = d times signed bytes (count, 16). */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scale_bytes(__m512 d, const int8_t *bytes, int count, float (*out)[SPECDEC__ROWS])
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scale_bytes(__m512 d, const int8_t *bytes, int count,
+                                                                 float (*out)[SPECDEC__ROWS])
 {
     int i;
 
@@ -5534,7 +5796,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scale_bytes(__m512 d, const
         _mm512_storeu_ps(out[i], _mm512_mul_ps(d, specdec__avx512_bytes(bytes + i * 16)));
 }
 
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_negative(__m512 a) { return _mm512_sub_ps(_mm512_set1_ps(-0.0f), a); }
+/* -a. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_negative(__m512 a)
+{
+    return _mm512_sub_ps(_mm512_set1_ps(-0.0f), a);
+}
 
 /* Q4_K and Q5_K: d, dmin, 12 bytes of 6-bit scales and minimums. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_k(const unsigned char *tile, specdec__panel *panel)
@@ -5547,11 +5813,14 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_k(const unsigned cha
     _mm512_storeu_si512(scales, specdec__avx512_and(a, 63));
     _mm512_storeu_si512(scales + 64, specdec__avx512_and(specdec__avx512_select(15, c, _mm512_srli_epi16(a, 2)), 63));
     _mm512_storeu_si512(minimums, specdec__avx512_and(b, 63));
-    _mm512_storeu_si512(minimums + 64, specdec__avx512_and(specdec__avx512_select(15, _mm512_srli_epi16(c, 4), _mm512_srli_epi16(b, 2)), 63));
+    _mm512_storeu_si512(minimums + 64, specdec__avx512_and(specdec__avx512_select(15, _mm512_srli_epi16(c, 4),
+                                                                                  _mm512_srli_epi16(b, 2)),
+                                                           63));
     specdec__avx512_scale_bytes(specdec__avx512_halves(tile), scales, 8, panel->scale);
     specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(dmin)), minimums, 8, panel->minimum);
 }
 
+/* Q2_K: 4 bits each of scales and minimums. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q2_k(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *d = tile + SPECDEC__TILE_AT(q2_k, d), *dmin = tile + SPECDEC__TILE_AT(q2_k, dmin);
@@ -5568,6 +5837,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q2_k(const unsigned 
     specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(dmin)), minimums, 16, panel->minimum);
 }
 
+/* Q3_K: 6 bits less 32. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q3_k(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
@@ -5584,6 +5854,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q3_k(const unsigned 
     specdec__avx512_scale_bytes(specdec__avx512_halves(tile + SPECDEC__TILE_AT(q3_k, d)), scales, 16, panel->scale);
 }
 
+/* IQ4_XS: 6 bits less 32. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_iq4_xs(const unsigned char *tile, specdec__panel *panel)
 {
     const __m512 d = specdec__avx512_halves(tile);
@@ -5593,7 +5864,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_iq4_xs(const unsigne
 
     for (i = 0; i < 8; i++) {
         __m512i low = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(lows + i / 2 * 16)));
-        __m512i both = specdec__avx512_select(15, _mm512_srl_epi32(low, _mm_cvtsi32_si128(i % 2 * 4)), specdec__avx512_move(high, 2 * i, 4));
+        __m512i both = specdec__avx512_select(15, _mm512_srl_epi32(low, _mm_cvtsi32_si128(i % 2 * 4)),
+                                              specdec__avx512_move(high, 2 * i, 4));
 
         both = _mm512_sub_epi32(_mm512_and_si512(both, _mm512_set1_epi32(63)), _mm512_set1_epi32(32));
         _mm512_storeu_ps(panel->scale[i], _mm512_mul_ps(d, _mm512_cvtepi32_ps(both)));
@@ -5609,8 +5881,11 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_grid(__m512i index)
 
     SPECDEC__UNROLL
     for (i = 1; i < 4; i++) {
-        __m512i part = _mm512_permutex2var_epi16(_mm512_loadu_si512(grid + i * 64), index, _mm512_loadu_si512(grid + i * 64 + 32));
-        found = _mm512_mask_mov_epi16(found, _mm512_cmpeq_epi16_mask(_mm512_srli_epi16(index, 6), _mm512_set1_epi16((short)i)), part);
+        __m512i part =
+            _mm512_permutex2var_epi16(_mm512_loadu_si512(grid + i * 64), index, _mm512_loadu_si512(grid + i * 64 + 32));
+        found = _mm512_mask_mov_epi16(found,
+                                      _mm512_cmpeq_epi16_mask(_mm512_srli_epi16(index, 6), _mm512_set1_epi16((short)i)),
+                                      part);
     }
     return found;
 }
@@ -5618,50 +5893,60 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_grid(__m512i index)
 /* Four times seven sign bits to four bytes, the eighth making their number even. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_signs(__m512i word)
 {
-    const __m512i parity = _mm512_broadcast_i32x4(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+    const __m512i parity =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
     __m512i signs = _mm512_and_si512(word, _mm512_set1_epi32(0x7F));
 
     signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 1), _mm512_set1_epi32(0x7F00)));
     signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 2), _mm512_set1_epi32(0x7F0000)));
     signs = _mm512_or_si512(signs, _mm512_and_si512(_mm512_slli_epi32(word, 3), _mm512_set1_epi32(0x7F000000)));
-    return _mm512_or_si512(signs, _mm512_shuffle_epi8(parity, specdec__avx512_and(_mm512_xor_si512(signs, _mm512_srli_epi16(signs, 4)), 15)));
+    return _mm512_or_si512(
+        signs,
+        _mm512_shuffle_epi8(parity, specdec__avx512_and(_mm512_xor_si512(signs, _mm512_srli_epi16(signs, 4)), 15)));
 }
 
 /* Magnitude indices (8 bits: four times two) and signs (4 bits) of 32-bit lanes to four codes + 128. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_points(__m512i magnitudes, __m512i signs)
 {
-    const __m512i table = _mm512_broadcast_i32x4(_mm_setr_epi8(-120, -103, -85, -128, 120, 103, 85, -128, 0, 0, 0, 0, 0, 0, 0, 0));
+    const __m512i table =
+        _mm512_broadcast_i32x4(_mm_setr_epi8(-120, -103, -85, -128, 120, 103, 85, -128, 0, 0, 0, 0, 0, 0, 0, 0));
 
     magnitudes = _mm512_or_si512(magnitudes, _mm512_slli_epi32(magnitudes, 12));
     magnitudes = _mm512_or_si512(magnitudes, _mm512_slli_epi32(magnitudes, 6));
     signs = _mm512_or_si512(signs, _mm512_slli_epi32(signs, 14));
     signs = _mm512_slli_epi32(_mm512_or_si512(signs, _mm512_slli_epi32(signs, 7)), 2);
-    return _mm512_shuffle_epi8(table, _mm512_or_si512(specdec__avx512_and(magnitudes, 3), specdec__avx512_and(signs, 4)));
+    return _mm512_shuffle_epi8(table,
+                               _mm512_or_si512(specdec__avx512_and(magnitudes, 3), specdec__avx512_and(signs, 4)));
+}
+
+/* The codes of a group of 32 values of IQ2_XXS. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_iq2_xxs(const unsigned char *group, int8_t *codes)
+{
+    const __m512i byte = _mm512_set1_epi32(255), nibble = _mm512_set1_epi32(15), bytes = _mm512_set1_epi16(255);
+    const __m512i index = specdec__avx512_load_bytes(group), word = specdec__avx512_load_bytes(group + 64);
+    const __m512i even = specdec__avx512_grid(_mm512_and_si512(index, bytes));
+    const __m512i odd = specdec__avx512_grid(_mm512_srli_epi16(index, 8)), signs = specdec__avx512_signs(word);
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        __m512i points = _mm512_srl_epi32(i / 2 % 2 ? odd : even, _mm_cvtsi32_si128(i / 4 * 16 + i % 2 * 8));
+        __m512i sign = _mm512_srl_epi32(signs, _mm_cvtsi32_si128(i * 4));
+
+        points = specdec__avx512_points(_mm512_and_si512(points, byte), _mm512_and_si512(sign, nibble));
+        _mm512_storeu_si512(codes + i * 64, points);
+    }
 }
 
 /* IQ2_XXS: too long a way to go for every pass, so its codes are stored. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_expand_iq2_xxs(const unsigned char *tile, specdec__panel *panel)
 {
-    const __m512i byte = _mm512_set1_epi32(255), nibble = _mm512_set1_epi32(15), bytes = _mm512_set1_epi16(255);
-    const __m512 d = specdec__avx512_halves(tile);
-    int g, i;
+    const unsigned char *groups = tile + SPECDEC__TILE_AT(iq2_xxs, groups);
+    int g;
 
     for (g = 0; g < 8; g++) {
-        const unsigned char *group = tile + SPECDEC__TILE_AT(iq2_xxs, groups) + g * 128;
-        __m512i index = specdec__avx512_load_bytes(group), word = specdec__avx512_load_bytes(group + 64);
-        __m512i even = specdec__avx512_grid(_mm512_and_si512(index, bytes)), odd = specdec__avx512_grid(_mm512_srli_epi16(index, 8));
-        __m512i signs = specdec__avx512_signs(word), scale;
-
-        SPECDEC__UNROLL
-        for (i = 0; i < 8; i++) {
-            __m512i points = _mm512_srl_epi32(i / 2 % 2 ? odd : even, _mm_cvtsi32_si128(i / 4 * 16 + i % 2 * 8));
-            __m512i sign = _mm512_srl_epi32(signs, _mm_cvtsi32_si128(i * 4));
-
-            points = specdec__avx512_points(_mm512_and_si512(points, byte), _mm512_and_si512(sign, nibble));
-            _mm512_storeu_si512(panel->u.codes + (size_t)g * 512 + i * 64, points);
-        }
-        scale = _mm512_or_si512(_mm512_slli_epi32(_mm512_srli_epi32(word, 28), 1), _mm512_set1_epi32(1));
-        _mm512_storeu_ps(panel->scale[g], _mm512_mul_ps(d, _mm512_mul_ps(_mm512_set1_ps(0.125f), _mm512_cvtepi32_ps(scale))));
+        specdec__avx512_put_iq2_xxs(groups + g * 128, panel->u.codes + g * 512);
+        specdec__avx2_scale_odd(tile, groups + g * 128 + 64, 28, 0.125f, panel->scale[g]);
     }
 }
 
@@ -5690,7 +5975,9 @@ typedef struct specdec__avx512_block {
     __m512 scale[2], minimum[2];
 } specdec__avx512_block;
 
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsigned char *tile, int block, const specdec__panel *panel, specdec__avx512_block *out)
+/* Unpacks block `block` of a tile, or of a panel, into registers. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsigned char *tile, int block,
+                                                          const specdec__panel *panel, specdec__avx512_block *out)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule, halves = specdec__x86_is_block_32(type);
     const int unpacked = type >= SPECDEC__X86_PANEL_32;
@@ -5703,7 +5990,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
         SPECDEC__KEEP(out->codes[i]);
     SPECDEC__UNROLL
     for (i = 0; i < per; i++) {
-        out->pair[i] = unpacked ? _mm512_loadu_si512(panel->pair[block * per + i]) : specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
+        out->pair[i] = unpacked ? _mm512_loadu_si512(panel->pair[block * per + i])
+                                : specdec__avx512_pair(type, out->codes + i * 4, granule / 4);
         out->scale[i] = halves ? specdec__avx512_halves(own) : _mm512_loadu_ps(panel->scale[block * per + i]);
         if (specdec__x86_has_minimum(type))
             out->minimum[i] = halves ? specdec__avx512_halves(own + 2 * SPECDEC__ROWS)
@@ -5712,7 +6000,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_take(int type, const unsign
 }
 
 /* integers (tiles, columns) = dots of granule g of blocks (tile) with columns from c on. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int type, int tiles, int columns, const specdec__avx512_block *blocks, int g,
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int type, int tiles, int columns,
+                                                              const specdec__avx512_block *blocks, int g,
                                                               const specdec__x86_x *x, int c, __m512i *integers)
 {
     const int vectors = specdec__x86_granule(type) / 4, per = 8 / vectors, chains = tiles == 1 && per == 1 ? 2 : 1;
@@ -5744,26 +6033,30 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int type, int tile
     for (k = 0; k < columns; k++) /* last, so that nothing waits for the pair */
         SPECDEC__UNROLL
         for (t = 0; t < tiles; t++) {
-            integers[t * columns + k] = _mm512_dpwssd_epi32(integers[t * columns + k], blocks[t].pair[g], _mm512_set1_epi32(x->pairs[(c + k) * per]));
+            integers[t * columns + k] = _mm512_dpwssd_epi32(integers[t * columns + k], blocks[t].pair[g],
+                                                            _mm512_set1_epi32(x->pairs[(c + k) * per]));
             if (chains == 2)
                 integers[t * columns + k] = _mm512_add_epi32(integers[t * columns + k], odd[k]);
         }
 }
 
 /* sum += what granule g of a block and its integers with column c give. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_add_up(int type, const specdec__avx512_block *block, int g, const specdec__x86_x *x, int c,
-                                                              __m512i integers, __m512 sum)
+SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_add_up(int type, const specdec__avx512_block *block, int g,
+                                                              const specdec__x86_x *x, int c, __m512i integers,
+                                                              __m512 sum)
 {
     const int per = 32 / specdec__x86_granule(type);
 
-    sum = _mm512_fmadd_ps(_mm512_mul_ps(block->scale[g], _mm512_set1_ps(x->scales[c])), _mm512_cvtepi32_ps(integers), sum);
+    sum = _mm512_fmadd_ps(_mm512_mul_ps(block->scale[g], _mm512_set1_ps(x->scales[c])), _mm512_cvtepi32_ps(integers),
+                          sum);
     if (specdec__x86_has_minimum(type))
         sum = _mm512_fmadd_ps(block->minimum[g], _mm512_set1_ps(x->totals[c * per]), sum);
     return sum;
 }
 
 /* sums (tile: column, 16) += blocks (tile) times columns from c on. x (granule). */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_columns(int type, int tiles, int columns, const specdec__avx512_block *blocks,
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_columns(int type, int tiles, int columns,
+                                                             const specdec__avx512_block *blocks,
                                                              const specdec__x86_x *x, int c, float *const *sums)
 {
     __m512i integers[8];
@@ -5778,14 +6071,17 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_columns(int type, int tiles
             for (t = 0; t < tiles; t++) {
                 float *to = sums[t] + (c + k) * SPECDEC__ROWS;
 
-                _mm512_storeu_ps(to, specdec__avx512_add_up(type, blocks + t, g, &x[g], c + k, integers[t * columns + k], _mm512_loadu_ps(to)));
+                _mm512_storeu_ps(to, specdec__avx512_add_up(type, blocks + t, g, &x[g], c + k,
+                                                            integers[t * columns + k], _mm512_loadu_ps(to)));
             }
     }
 }
 
 /* A block of one or two tiles times count columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block_columns(int type, int tiles, const specdec__avx512_block *taken, const specdec__columns *x, size_t at,
-                                                                   int count, float *const *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block_columns(int type, int tiles,
+                                                                   const specdec__avx512_block *taken,
+                                                                   const specdec__columns *x, size_t at, int count,
+                                                                   float *const *sums)
 {
     const int per = 32 / specdec__x86_granule(type);
     specdec__x86_x from[2];
@@ -5801,8 +6097,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block_columns(int type, int
 }
 
 /* Two tiles side by side, which need a column's codes at the same time, times count columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, const specdec__tiles *tiles, int blocks, specdec__panel *panels,
-                                                          const specdec__columns *x, size_t at, int count, float *const *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, const specdec__tiles *tiles, int blocks,
+                                                          specdec__panel *panels, const specdec__columns *x, size_t at,
+                                                          int count, float *const *sums)
 {
     const int run = specdec__x86_is_block_32(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
@@ -5826,8 +6123,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, const specde
 }
 
 /* acc (columns) += a block times columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_block(int type, int columns, const specdec__avx512_block *taken, const specdec__columns *x,
-                                                               size_t at, __m512 *acc)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_block(int type, int columns,
+                                                               const specdec__avx512_block *taken,
+                                                               const specdec__columns *x, size_t at, __m512 *acc)
 {
     const int per = 32 / specdec__x86_granule(type);
     __m512i integers[SPECDEC__AVX512_FEW];
@@ -5848,7 +6146,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_block(int type, int col
 SPECDEC__INLINE int specdec__avx512_most(int columns) { return columns ? columns : 3; }
 
 /* acc (columns) += a block times columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_columns(int type, int columns, int count, const specdec__avx512_block *taken,
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_columns(int type, int columns, int count,
+                                                                 const specdec__avx512_block *taken,
                                                                  const specdec__columns *x, size_t at, __m512 *acc)
 {
     if (columns)
@@ -5883,9 +6182,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_sums(int columns, int c
 }
 
 /* One tile times 1 to 6 columns, whose sums stay in registers: in memory, every block would wait for the one before. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, int count, const unsigned char *tile, const unsigned char *next,
-                                                         int blocks, specdec__panel *panel, const specdec__columns *x, size_t at,
-                                                         float *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, int count, const unsigned char *tile,
+                                                         const unsigned char *next, int blocks, specdec__panel *panel,
+                                                         const specdec__columns *x, size_t at, float *sums)
 {
     const int run = specdec__x86_is_block_32(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
@@ -5907,11 +6206,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, 
     specdec__avx512_put_sums(columns, count, acc, sums);
 }
 
-/* Few columns: tile after tile, which memory likes better. An odd tile with many columns, which is seldom: six of them, then
-   the others. */
+/* Few columns: tile after tile, which memory likes better. An odd tile with many columns, which is seldom: six of them,
+   then the others. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const specdec__tiles *tiles, int blocks,
-                                                              specdec__panel *panels, const specdec__columns *x, int block,
-                                                              int column, int count, float *const *sums)
+                                                              specdec__panel *panels, const specdec__columns *x,
+                                                              int block, int column, int count, float *const *sums)
 {
     size_t at = (size_t)block * (size_t)x->n + (size_t)column;
     int t, c, few;
@@ -5933,7 +6232,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
             case 6: specdec__avx512_few(type, 6, 6, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
             case 5: specdec__avx512_few(type, 5, 5, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
             case 4: specdec__avx512_few(type, 4, 4, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
-            default: specdec__avx512_few(type, 0, few, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
+            default:
+                specdec__avx512_few(type, 0, few, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to);
+                break;
             }
         }
     }
@@ -5941,8 +6242,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
 
 #define SPECDEC__AVX512_TYPE(number) \
     SPECDEC__AVX512 static void \
-    specdec__avx512_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, const specdec__columns *x, \
-                                      int block, int column, int count, float *const *sums) \
+    specdec__avx512_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
+                                      const specdec__columns *x, int block, int column, int count, \
+                                      float *const *sums) \
     { \
         specdec__avx512_multiply(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, count, sums); \
     }
@@ -5953,7 +6255,8 @@ SPECDEC__AVX512_TYPE(Q4_K)
 SPECDEC__AVX512_TYPE(Q6_K)
 
 /* The other types are unpacked to unsigned codes and pairs, in much less machine code. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack(int type, const unsigned char *tile, int blocks, specdec__panel *panel)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack(int type, const unsigned char *tile, int blocks,
+                                                            specdec__panel *panel)
 {
     const int per = 32 / specdec__x86_granule(type), span = specdec__x86_span(type);
     specdec__avx512_block taken;
@@ -5996,24 +6299,25 @@ SPECDEC__AVX512 static void specdec__avx512_panel_pairs(int granule, int blocks,
 }
 
 /* Any type, by its decoder. */
-SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type *type, const unsigned char *tile, int blocks,
-                                                       specdec__panel *panel)
+SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type *type, const unsigned char *tile,
+                                                       int blocks, specdec__panel *panel)
 {
     specdec__unpack_codes(type, tile, blocks, panel);
     specdec__avx512_panel_pairs(type->granule, blocks, panel);
 }
 
 /* Types whose codes are points of a grid. */
-SPECDEC__AVX512 static void specdec__avx512_unpack_grid(const specdec__quant_type *type, const unsigned char *tile, int blocks,
-                                                        specdec__panel *panel)
+SPECDEC__AVX512 static void specdec__avx512_unpack_grid(const specdec__quant_type *type, const unsigned char *tile,
+                                                        int blocks, specdec__panel *panel)
 {
     specdec__avx2_expand(type, tile, panel);
     specdec__avx512_panel_pairs(type->granule, blocks, panel);
 }
 
 /* sums (columns, 16) += a panel times columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int columns, int count, const specdec__panel *panel,
-                                                                 int blocks, const specdec__columns *x, size_t at, float *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int columns, int count,
+                                                                 const specdec__panel *panel, int blocks,
+                                                                 const specdec__columns *x, size_t at, float *sums)
 {
     specdec__avx512_block taken;
     __m512 acc[SPECDEC__AVX512_FEW];
@@ -6028,8 +6332,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int c
 }
 
 /* The same, 4 columns at a time. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int type, const specdec__panel *panel, int blocks, const specdec__columns *x,
-                                                         size_t at, int count, float *sums)
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int type, const specdec__panel *panel, int blocks,
+                                                         const specdec__columns *x, size_t at, int count, float *sums)
 {
     for (; count >= 4; count -= 4, at += 4, sums += 4 * SPECDEC__ROWS)
         specdec__avx512_dot_columns(type, 4, 4, panel, blocks, x, at, sums);
@@ -6039,10 +6343,11 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int type, const specdec
 
 #define SPECDEC__AVX512_DOT(name, type) \
     SPECDEC__AVX512 static void \
-    specdec__avx512_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column, \
-                               int count, float *sums) \
+    specdec__avx512_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, \
+                               int column, int count, float *sums) \
     { \
-        specdec__avx512_dot(type, panel, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, sums); \
+        const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
+        specdec__avx512_dot(type, panel, blocks, x, at, count, sums); \
     }
 
 SPECDEC__AVX512_DOT(16, SPECDEC__X86_PANEL_16)
@@ -6099,11 +6404,13 @@ SPECDEC__INLINE float32x4_t specdec__neon_max4(float32x4_t x, float32x4_t y)
     return vbslq_f32(vcgtq_f32(x, y), x, y);
 }
 
+/* x < y ? x : y. */
 SPECDEC__INLINE float32x4_t specdec__neon_min4(float32x4_t x, float32x4_t y)
 {
     return vbslq_f32(vcltq_f32(x, y), x, y);
 }
 
+/* x * 2^n, where shifter is n + 1.5 * 2^23. */
 SPECDEC__INLINE float32x4_t specdec__neon_scale4(float32x4_t x, float32x4_t shifter)
 {
     return vreinterpretq_f32_s32(vaddq_s32(vreinterpretq_s32_f32(x), vshlq_n_s32(vreinterpretq_s32_f32(shifter), 23)));
@@ -6137,6 +6444,7 @@ SPECDEC__NEON_LANES(min, (specdec__neon_v x, specdec__neon_v y), SPECDEC__NEON_E
 SPECDEC__NEON_LANES(scale2, (specdec__neon_v x, specdec__neon_v shifter), SPECDEC__NEON_EACH)
 #undef SPECDEC__NEON_EACH
 
+/* More operations of SPECDEC__LANE_OPERATIONS. */
 SPECDEC__INLINE specdec__neon_v specdec__neon_load(const float *at)
 {
     specdec__neon_v r;
@@ -6164,6 +6472,7 @@ SPECDEC__INLINE void specdec__neon_store_low_bytes(int8_t *at, specdec__neon_v x
     vst1q_s8(at, vuzp1q_s8(vreinterpretq_s8_s16(low), vreinterpretq_s8_s16(high)));
 }
 
+/* The canonical sum of 16 lanes. */
 SPECDEC__INLINE float specdec__neon_sum(const specdec__neon_v *parts)
 {
     const specdec__neon_v x = parts[0];
@@ -6173,6 +6482,7 @@ SPECDEC__INLINE float specdec__neon_sum(const specdec__neon_v *parts)
     return vget_lane_f32(two, 0) + vget_lane_f32(two, 1);
 }
 
+/* The largest of 16 lanes. */
 SPECDEC__INLINE float specdec__neon_highest(const specdec__neon_v *parts)
 {
     const specdec__neon_v x = parts[0];
@@ -6190,6 +6500,7 @@ SPECDEC__INLINE int32_t specdec__neon_first_bits(specdec__neon_v x)
     return vgetq_lane_s32(vreinterpretq_s32_f32(x.a), 0);
 }
 
+/* Four half floats to floats. */
 SPECDEC__INLINE float32x4_t specdec__neon_load_f16x4(const unsigned char *at)
 {
     return vcvt_f32_f16(vreinterpret_f16_u8(vld1_u8(at)));
@@ -6207,6 +6518,7 @@ SPECDEC__INLINE specdec__neon_v specdec__neon_load_f16(const void *at)
     return r;
 }
 
+/* Four bfloat16 to floats. */
 SPECDEC__INLINE float32x4_t specdec__neon_load_bf16x4(const unsigned char *at)
 {
     return vreinterpretq_f32_u32(vshll_n_u16(vreinterpret_u16_u8(vld1_u8(at)), 16));
@@ -6296,11 +6608,13 @@ SPECDEC__INLINE void specdec__neon_put_scale(float *out, const unsigned char *d,
     specdec__neon_store(out, r);
 }
 
+/* The low four bits of each byte. */
 SPECDEC__INLINE int8x16_t specdec__neon_low_nibbles(uint8x16_t packed)
 {
     return vreinterpretq_s8_u8(vandq_u8(packed, vdupq_n_u8(15)));
 }
 
+/* The high four bits of each byte. */
 SPECDEC__INLINE int8x16_t specdec__neon_high_nibbles(uint8x16_t packed)
 {
     return vreinterpretq_s8_u8(vshrq_n_u8(packed, 4));
@@ -6756,6 +7070,7 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_columns(const specdec__panel *p
 #define SPECDEC__NEON_COMMA_0 , 0
 #define SPECDEC__NEON_COMMA_1 , 1
 
+/* Adds a panel times count columns to sums, with plain NEON. */
 SPECDEC__INLINE void specdec__neon_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                        int column, int count, float *sums, int granule, int has_minimum)
 {
@@ -6765,6 +7080,7 @@ SPECDEC__INLINE void specdec__neon_dot(const specdec__panel *panel, int blocks, 
         SPECDEC__NEON_GROUPS(specdec__neon_columns, SPECDEC__NEON_COMMA_0);
 }
 
+/* The same with dot products. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_dot(const specdec__panel *panel, int blocks,
                                                            const specdec__columns *x, int block, int column, int count,
                                                            float *sums, int granule, int has_minimum)
@@ -6772,6 +7088,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_dot(const specdec__panel 
     SPECDEC__NEON_GROUPS(specdec__dotprod_columns, );
 }
 
+/* The same with matrix products. */
 SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_dot(const specdec__panel *panel, int blocks, const specdec__columns *x,
                                                      int block, int column, int count, float *sums, int granule,
                                                      int has_minimum)
@@ -6864,7 +7181,7 @@ static void specdec__quant_try(int pairs, const specdec__pair *value, const spec
 }
 #endif
 
-/* --- which instruction sets are wanted ------------------------------------------------------------------------------ */
+/* --- which instruction sets are wanted ---------------------------------------------------------------------------- */
 
 #ifdef SPECDEC_NO_SSE41
 #define SPECDEC__WITH_SSE41 0
@@ -6897,7 +7214,7 @@ static void specdec__quant_try(int pairs, const specdec__pair *value, const spec
 #define SPECDEC__WITH_I8MM 1
 #endif
 
-/* --- the tables ----------------------------------------------------------------------------------------------------- */
+/* --- the tables --------------------------------------------------------------------------------------------------- */
 
 /* Is any type of a granule, with or without minimums, asked for? */
 #define SPECDEC__GRANULE_ROW(number, name, block, bytes, granule, bits, minimum, ...) \
@@ -6941,9 +7258,10 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
                           SPECDEC__HAS_16M ? specdec__##name##_16m : NULL, specdec__##name##_32, \
                           SPECDEC__HAS_32M ? specdec__##name##_32m : NULL)
 
-/* Any type is unpacked by its decoder, but for those that have something faster: an unpacker of their own, or a kernel that
-   multiplies without a panel. */
-#define SPECDEC__ENTRY(member, number, function) table->member[SPECDEC__TYPE_##number] = SPECDEC__HAS(number) ? function : NULL
+/* Any type is unpacked by its decoder, but for those that have something faster: an unpacker of their own, or a kernel
+   that multiplies without a panel. */
+#define SPECDEC__ENTRY(member, number, function) \
+    table->member[SPECDEC__TYPE_##number] = SPECDEC__HAS(number) ? function : NULL
 #define SPECDEC__X86_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_##number);
 #define SPECDEC__X86_KERNELS(table, isa, unpack_isa) \
     do { \
@@ -6987,8 +7305,9 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
     } while (0)
 
 /* The same with any table: see specdec__multiply_function. */
-static void specdec__kernels_multiply(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks, specdec__panel *panels,
-                                      const specdec__columns *x, int block, int column, int count, float *const *sums)
+static void specdec__kernels_multiply(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks,
+                                      specdec__panel *panels, const specdec__columns *x, int block, int column,
+                                      int count, float *const *sums)
 {
     const specdec__quant_type *type = tiles->type;
     const size_t step = (size_t)(SPECDEC__PANEL / type->block) * type->bytes * SPECDEC__ROWS;
@@ -7012,6 +7331,7 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
     }
 }
 
+/* The table of plain C. */
 static void specdec__kernels_scalar(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__unpack_codes);
@@ -7019,9 +7339,11 @@ static void specdec__kernels_scalar(specdec__kernels *table)
     SPECDEC__FLOAT_KERNELS(scalar);
 }
 
+/* For what every CPU can do. */
 static int specdec__cpu_always(void) { return 1; }
 
 #ifdef SPECDEC__AVX512
+/* The table of SSE4.1. */
 static void specdec__kernels_sse41(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__sse41_unpack_any);
@@ -7043,6 +7365,7 @@ SPECDEC__TABLE void specdec__kernels_avxvnni(specdec__kernels *table);
 #endif
 
 #ifndef SPECDEC_KERNELS_APART
+/* The tables of AVX2, AVX-VNNI and AVX-512. */
 void specdec__kernels_avx2(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVX2)
@@ -7094,6 +7417,7 @@ static unsigned specdec__cpu_saved(void)
     return low;
 }
 
+/* Does the CPU have SSE4.1 and SSSE3? */
 static int specdec__cpu_sse41(void)
 {
     const unsigned wanted = 1u << 9 | 1u << 19; /* ssse3, sse4.1 */
@@ -7101,6 +7425,7 @@ static int specdec__cpu_sse41(void)
     return (specdec__cpu_leaf(1, 0).ecx & wanted) == wanted;
 }
 
+/* Does the CPU have AVX2, FMA and F16C, and does the system save their registers? */
 static int specdec__cpu_avx2(void)
 {
     const unsigned wanted = 1u << 12 | 1u << 29; /* fma, f16c */
@@ -7110,18 +7435,21 @@ static int specdec__cpu_avx2(void)
 }
 
 #ifdef SPECDEC__AVXVNNI
+/* Does it have AVX-VNNI besides? */
 static int specdec__cpu_avxvnni(void)
 {
     return specdec__cpu_avx2() && specdec__cpu_leaf(7, 0).eax >= 1 && (specdec__cpu_leaf(7, 1).eax & 1u << 4);
 }
 #endif
 
+/* Does it have AVX-512 with VNNI besides, and does the system save its registers? */
 static int specdec__cpu_avx512(void)
 {
     const unsigned wanted = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* avx512 f dq bw vl */
     specdec__cpuid leaf = specdec__cpu_leaf(7, 0);
 
-    return specdec__cpu_avx2() && (specdec__cpu_saved() & 0xE6) == 0xE6 && (leaf.ebx & wanted) == wanted && (leaf.ecx & 1u << 11);
+    return specdec__cpu_avx2() && (specdec__cpu_saved() & 0xE6) == 0xE6 && (leaf.ebx & wanted) == wanted &&
+           (leaf.ecx & 1u << 11);
 }
 #endif
 
@@ -7140,6 +7468,7 @@ static int specdec__cpu_avx512(void)
         SPECDEC__ENTRY(unpack, IQ4_XS, specdec__##isa##_unpack_iq4_xs); \
     } while (0)
 
+/* The table of NEON. */
 static void specdec__kernels_neon(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__neon_unpack_any);
@@ -7148,6 +7477,7 @@ static void specdec__kernels_neon(specdec__kernels *table)
     SPECDEC__NEON_UNPACK_TABLE(table, neon);
 }
 
+/* The table of NEON with dot products. */
 static void specdec__kernels_dotprod(specdec__kernels *table)
 {
     specdec__kernels_neon(table);
@@ -7155,6 +7485,7 @@ static void specdec__kernels_dotprod(specdec__kernels *table)
     table->name = "dotprod";
 }
 
+/* The table of NEON with matrix products. */
 static void specdec__kernels_i8mm(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__i8mm_unpack_any);
@@ -7174,6 +7505,7 @@ static int specdec__cpu_dotprod(void)
 #endif
 }
 
+/* The same for matrix products. */
 static int specdec__cpu_i8mm(void)
 {
 #if defined(__ARM_FEATURE_MATMUL_INT8)
@@ -7214,12 +7546,14 @@ static specdec_result specdec__kernels_init(specdec__kernels *table, const char 
     int i;
 
     for (i = (int)SPECDEC__COUNT(specdec__isas) - 1; i >= 0; i--)
-        if (specdec__isas[i].fill && (!name || strcmp(name, specdec__isas[i].name) == 0) && specdec__isas[i].present()) {
+        if (specdec__isas[i].fill && (!name || strcmp(name, specdec__isas[i].name) == 0) &&
+            specdec__isas[i].present()) {
             memset(table, 0, sizeof *table);
             specdec__isas[i].fill(table);
             return SPECDEC_OK;
         }
-    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "this CPU or build has no instruction set \"%s\"", name ? name : "scalar");
+    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "this CPU or build has no instruction set \"%s\"",
+                         name ? name : "scalar");
 }
 
 /* ======================================================================================================================
@@ -16045,6 +16379,74 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
     return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
+/* Room that specdec_detokenize asks for: all tokens, and what the last of them may leave unfinished. */
+static specdec_result specdec__detokenize_room(const specdec_model *model, const int32_t *tokens, int count, int special,
+                                               size_t *room, specdec_error *error)
+{
+    size_t more;
+    int i;
+
+    for (*room = 3, i = 0; i < count; i++) {
+        specdec_result result = specdec__token_bytes(&model->vocab, tokens[i], special, NULL, 0, &more, error);
+
+        if (result && result != SPECDEC_ERROR_BUFFER)
+            return result;
+        *room = specdec__size_add(*room, more);
+    }
+    return SPECDEC_OK;
+}
+
+specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tokens, int count, int flags, char *bytes, size_t size,
+                                  size_t *length, specdec_error *error)
+{
+    const int special = (flags & SPECDEC_TOKENIZE_SPECIAL) != 0;
+    unsigned char *out = (unsigned char *)bytes;
+    specdec__text_stream stream;
+    specdec_result result;
+    size_t room, more, at = 0;
+    int i;
+
+    if (!model || !length || (count > 0 && !tokens) || (size && !bytes))
+        return specdec__is_missing("an argument", error);
+    result = specdec__detokenize_room(model, tokens, count, special, &room, error);
+    *length = result ? 0 : room;
+    if (result)
+        return result;
+    if (room > size)
+        return specdec__fail(error, SPECDEC_ERROR_BUFFER, "%zu bytes are needed, there is room for %zu", room, size);
+    specdec__text_stream_begin(&stream, &model->vocab, -1, special);
+    for (i = 0; i < count; i++) {
+        result = specdec__text_stream_push(&stream, &model->vocab, tokens[i], out + at, size - at, &more, error);
+        if (result)
+            return result;
+        at += more;
+    }
+    *length = at + specdec__text_stream_end(&stream, out + at);
+    return SPECDEC_OK;
+}
+
+/* --- a tree of the caller's ------------------------------------------------------------------------------------------ */
+
+specdec_result specdec_set_tree(specdec *e, const specdec_tree *tree)
+{
+    specdec_result result;
+
+    if (!e || !tree)
+        return specdec__lacks(e);
+    if (e->config.drafting != SPECDEC_DRAFT_MODEL || !e->drafter_count || e->drafters[0].proposal.grows)
+        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "a tree is set for static SPECDEC_DRAFT_MODEL only");
+    result = specdec_tree_check(tree, &e->error);
+    if (result)
+        return result;
+    if (tree->n > e->config.tree_size || specdec_tree_depth(tree, NULL) > e->config.tree_depth)
+        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "a tree of %d nodes and %d levels; the engine takes %d and %d",
+                             tree->n, specdec_tree_depth(tree, NULL), e->config.tree_size, e->config.tree_depth);
+    memcpy(e->shape.parents, tree->parents, (size_t)tree->n * sizeof *tree->parents);
+    memcpy(e->shape.ranks, tree->ranks, (size_t)tree->n * sizeof *tree->ranks);
+    e->shape.n = tree->n;
+    return SPECDEC_OK;
+}
+
 /* --- files and types ------------------------------------------------------------------------------------------------- */
 
 specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t size, specdec_error *error)
@@ -16053,7 +16455,7 @@ specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t si
     specdec_result result;
 
     if (!gguf || !data)
-        return specdec__is_missing(gguf ? "data" : "gguf", error);
+        return specdec__is_missing("an argument", error);
     file.data = (const unsigned char *)data;
     file.size = size;
     result = specdec__gguf_open(gguf, file, error);
@@ -16171,14 +16573,14 @@ specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *ke
                                         specdec_error *error)
 {
     if (!gguf || !key || !out)
-        return specdec__is_missing(!gguf ? "gguf" : !key ? "key" : "out", error);
+        return specdec__is_missing("an argument", error);
     return specdec__gguf_get_integer(gguf, key, low, high, out, error);
 }
 
 specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error *error)
 {
     if (!gguf || !key || !out)
-        return specdec__is_missing(!gguf ? "gguf" : !key ? "key" : "out", error);
+        return specdec__is_missing("an argument", error);
     return specdec__gguf_get_float(gguf, key, out, error);
 }
 
@@ -16188,7 +16590,7 @@ specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key
     specdec_result result;
 
     if (!gguf || !key || !out)
-        return specdec__is_missing(!gguf ? "gguf" : !key ? "key" : "out", error);
+        return specdec__is_missing("an argument", error);
     result = specdec__gguf_get_string(gguf, key, &found, error);
     *out = result || !found.data ? *out : found;
     return result;
@@ -16203,7 +16605,7 @@ static int specdec__type_show(const specdec__quant_type *known, specdec_type *ty
     type->name = known->name;
     type->block = known->block;
     type->bytes = known->bytes;
-    type->writable = specdec__quant_encoder_of(known) || !known->granule;
+    type->writable = !known->granule || specdec__quant_encoder_of(known);
     return 1;
 }
 
@@ -16249,7 +16651,7 @@ specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *byte
     size_t size;
 
     if (!bytes)
-        return specdec__is_missing("bytes", error);
+        return specdec__is_missing("an argument", error);
     if (!specdec__type_of(number, values, &size, error))
         return SPECDEC_ERROR_ARGUMENT;
     *bytes = size;
@@ -16262,7 +16664,7 @@ specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t v
     const specdec__quant_type *type = specdec__type_of(number, values, &size, error);
 
     if (!type || (values && (!data || !out)))
-        return type ? specdec__is_missing(data ? "out" : "data", error) : SPECDEC_ERROR_ARGUMENT;
+        return type ? specdec__is_missing("an argument", error) : SPECDEC_ERROR_ARGUMENT;
     specdec__quant_to_float(type, data, values, out);
     return SPECDEC_OK;
 }
@@ -16274,7 +16676,7 @@ specdec_result specdec_type_from_float(uint32_t number, const float *values, siz
     specdec_type about;
 
     if (!specdec__type_show(type, &about) || (count && (!values || !out)))
-        return type ? specdec__is_missing(values ? "out" : "values", error) : SPECDEC_ERROR_ARGUMENT;
+        return type ? specdec__is_missing("an argument", error) : SPECDEC_ERROR_ARGUMENT;
     if (!about.writable)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s is only read", about.name);
     specdec__quant_from_float(type, values, count, out);
@@ -16295,20 +16697,20 @@ int specdec_processors(void) { return specdec__os_processors(); }
 
 specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_info *info)
 {
-    const specdec__model *m = model;
+    const specdec_model *m = model;
     const specdec__chat_format *chat;
 
     if (!m || !info)
         return SPECDEC_ERROR_ARGUMENT;
     memset(info, 0, sizeof *info);
     chat = m->chat_template.data ? specdec__chat_find((const char *)m->chat_template.data, m->chat_template.size) : NULL;
-    info->architecture = m->architecture->name;
+    info->architecture = m->architecture ? m->architecture->name : NULL;
     info->chat_format = chat ? chat->name : NULL;
     info->has_template = m->chat_template.data != NULL;
     info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM ? "SPM" : "byte-level BPE";
     info->words = m->vocab.words ? m->vocab.words->name : NULL;
     info->context = m->context;
-    info->vocabulary = m->vocab_size;
+    info->vocabulary = m->vocab_size ? m->vocab_size : (int)m->vocab.count; /* the latter without weights */
     info->layers = m->layers;
     info->embedding = m->embedding;
     info->feed_forward = m->feed_forward;
@@ -16340,14 +16742,14 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
 
 #else /* SPECDEC__ISA: this file is including itself */
 
-/* ======================================================================================================================
- * >>lanes (private): float loops over 16 lanes, written once, a part of >>kernel. specdec.h includes itself here once per
- *     instruction set (SPECDEC__ISA). V and X stand for its vector type of SPECDEC__LANES floats and its operations.
+/* =====================================================================================================================
+ * >>lanes (private): float loops over 16 lanes, written once, a part of >>kernel. specdec.h includes itself here once
+ *     per instruction set (SPECDEC__ISA). V and X stand for its vector type of SPECDEC__LANES floats and its operations.
  *     May call: >>base >>quant >>op >>kernel
  *
- * Lanes are separate rows, keys or dimensions; where they are parts of one sum (norm, softmax), 16 strided partials meet in
- * one fixed tree, so every instruction set gives the same bits.
- * ====================================================================================================================== */
+ * Lanes are separate rows, keys or dimensions. Where they are parts of one sum (norm, softmax), 16 strided partials meet
+ * in one fixed tree. So every instruction set gives the same bits.
+ * ================================================================================================================== */
 
 #pragma push_macro("V")
 #pragma push_macro("X")
@@ -16399,9 +16801,10 @@ SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, i
         X(store)(out + i, X(mul)(X(mul)(X(load)(x + i), scale), X(load)(weight + i)));
 }
 
-/* From the extent of 16 blocks of values above and below 0 to the places of their windows, their scales, and the inverses of
-   those, 0 where a window is too small to divide by. */
-SPECDEC__VECTORISE SPECDEC__LANE void X(windows)(const float *high, const float *low, int32_t *offset, float *scale, float *inverse)
+/* From the extent of 16 blocks of values above and below 0 to the places of their windows, their scales, and the
+   inverses of those, 0 where a window is too small to divide by. */
+SPECDEC__VECTORISE SPECDEC__LANE void X(windows)(const float *high, const float *low, int32_t *offset, float *scale,
+                                                 float *inverse)
 {
     int i;
 
@@ -16420,9 +16823,10 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(windows)(const float *high, const float 
     }
 }
 
-/* 32 values: x = scale * (code + offset), code in [-127, 127]. The window of 255 codes lies around 0 as the values do, in one
-   of 16 places: offset = 120 - 16 * level. Block b goes to column c of columns. */
-SPECDEC__LANE_INLINE void X(quantise_block)(const float *row, int32_t offset, float scale, float inverse, size_t at, const specdec__columns *out)
+/* 32 values: x = scale * (code + offset), code in [-127, 127]. The window of 255 codes lies around 0 as the values do,
+   in one of 16 places: offset = 120 - 16 * level. Block b goes to column c of columns. */
+SPECDEC__LANE_INLINE void X(quantise_block)(const float *row, int32_t offset, float scale, float inverse, size_t at,
+                                            const specdec__columns *out)
 {
     const V magic = X(set)(12582912.0f), inverses = X(set)(inverse), base = X(set)(12582912.0f + (float)offset);
     int8_t *codes = out->codes + at * 32;
@@ -16516,7 +16920,8 @@ SPECDEC__LANE void X(rotate)(float *x, const float *partner, const float *cosine
 }
 
 /* Floats of a tile to a panel. */
-SPECDEC__LANE void X(unpack_f32)(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
+SPECDEC__LANE void X(unpack_f32)(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                 specdec__panel *panel)
 {
     int i;
 
@@ -16526,7 +16931,8 @@ SPECDEC__LANE void X(unpack_f32)(const specdec__quant_type *type, const unsigned
 }
 
 /* Half floats of a tile to a panel. */
-SPECDEC__LANE void X(unpack_f16)(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
+SPECDEC__LANE void X(unpack_f16)(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                 specdec__panel *panel)
 {
     int i;
 
@@ -16536,7 +16942,8 @@ SPECDEC__LANE void X(unpack_f16)(const specdec__quant_type *type, const unsigned
 }
 
 /* bfloat16 of a tile to a panel. */
-SPECDEC__LANE void X(unpack_bf16)(const specdec__quant_type *type, const unsigned char *tile, int blocks, specdec__panel *panel)
+SPECDEC__LANE void X(unpack_bf16)(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                  specdec__panel *panel)
 {
     int i;
 
@@ -16546,7 +16953,8 @@ SPECDEC__LANE void X(unpack_bf16)(const specdec__quant_type *type, const unsigne
 }
 
 /* sums (column, row) += values (value, row) * x (column, value), columns of them at once. */
-SPECDEC__LANE_INLINE void X(dot_float_columns)(const float *values, int count, const float *x, int stride, float *sums, int columns)
+SPECDEC__LANE_INLINE void X(dot_float_columns)(const float *values, int count, const float *x, int stride, float *sums,
+                                               int columns)
 {
     V acc[4];
     int i, c;
@@ -16567,8 +16975,8 @@ SPECDEC__LANE_INLINE void X(dot_float_columns)(const float *values, int count, c
 }
 
 /* Adds a panel of floats times count columns to sums (column, 16). */
-SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, int column,
-                                int count, float *sums)
+SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
+                                int column, int count, float *sums)
 {
     const float *values = x->values + (size_t)column * (size_t)x->stride + (size_t)block * 32;
     int p;
@@ -16585,8 +16993,8 @@ SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const s
 }
 
 /* acc (count, chunks) += weight * row: a row of chunks vectors times the weights[c * stride] of count sums. */
-SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weights, int stride, const float *row, int count,
-                                     int chunks)
+SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weights, int stride, const float *row,
+                                     int count, int chunks)
 {
     V v[SPECDEC__WIDTH];
     int c, i;
@@ -16604,7 +17012,8 @@ SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weig
     }
 }
 
-/* scores (query, key) = sum over dimensions, in order, of query * key; lanes are keys, SPECDEC__WIDTH vectors a pass. */
+/* scores (query, key) = sum over dimensions, in order, of query * key; lanes are keys, SPECDEC__WIDTH vectors a
+   pass. */
 SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const float *keys, float *scores, int count)
 {
     V acc[4][SPECDEC__WIDTH];
@@ -16652,8 +17061,8 @@ SPECDEC__LANE_INLINE void X(outside)(float *scores, int from, int to, float valu
         scores[i] = value;
 }
 
-/* scores (64), [from, to) of them -> exp(score - *max) in place, zeros beyond, once *max has grown to the largest of them.
-   Adds them to sums (16). Returns what the growth has scaled sums by. */
+/* scores (64), [from, to) of them -> exp(score - *max) in place, zeros beyond, once *max has grown to the largest of
+   them. Adds them to sums (16). Returns what the growth has scaled sums by. */
 SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, float *sums)
 {
     V part[SPECDEC__PARTS], highest;
@@ -16686,8 +17095,8 @@ SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, floa
 }
 
 /* out (query, chunks vectors from d on) += over keys, in order, weight * value; lanes are dimensions. */
-SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *values, int valid, int dim, float *const *out, int d,
-                                         int count, int chunks)
+SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *values, int valid, int dim,
+                                         float *const *out, int d, int count, int chunks)
 {
     V acc[4][SPECDEC__WIDTH];
     int c, i, j;
@@ -16826,7 +17235,7 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(codes_to_float)(const int8_t *codes, con
             out[i + j] = scales[i / 32] * (float)codes[i + j];
 }
 
-/* --- loops over a vocabulary, in a form that compilers vectorise ------------------------------------------------------ */
+/* --- loops over a vocabulary, in a form that compilers vectorise -------------------------------------------------- */
 
 /* The largest of x (count); NaN does not count; -infinity if there is nothing else. */
 SPECDEC__VECTORISE SPECDEC__LANE float X(largest)(const float *x, int count)
@@ -16846,9 +17255,11 @@ SPECDEC__VECTORISE SPECDEC__LANE float X(largest)(const float *x, int count)
     return lanes[0];
 }
 
-/* With c = 1 - u, u uniform in (0, 1), the noise -log(-log(u)) is at most -log(c): it lifts y to `wanted` only if c is at most
-   e^(y - wanted). That power is taken between its neighbours 2^k and 2^(k+1) on a straight line, which lies above it. */
-SPECDEC__VECTORISE SPECDEC__LANE int X(hopefuls)(const float *logits, int count, float best, float inverse, float wanted, uint64_t noise_row, uint32_t first)
+/* With c = 1 - u, u uniform in (0, 1), the noise -log(-log(u)) is at most -log(c): it lifts y to `wanted` only if c is
+   at most e^(y - wanted). That power is taken between its neighbours 2^k and 2^(k+1) on a straight line, which lies
+   above it. */
+SPECDEC__VECTORISE SPECDEC__LANE int X(hopefuls)(const float *logits, int count, float best, float inverse,
+                                                 float wanted, uint64_t noise_row, uint32_t first)
 {
     const float slack = 0.01f;
     int32_t complement[64]; /* of u, in 1/2^31, rounded down */
@@ -16861,7 +17272,8 @@ SPECDEC__VECTORISE SPECDEC__LANE int X(hopefuls)(const float *logits, int count,
 
         y = y < 0.0f ? y : 0.0f;
         y = y > -80.0f ? y : -80.0f; /* NaN, too */
-        found += (float)complement[i] * 4.656e-10f <= specdec__float_from_bits((uint32_t)((int32_t)(y * 12102203.0f) + 0x3f800000));
+        found += (float)complement[i] * 4.656e-10f <=
+                 specdec__float_from_bits((uint32_t)((int32_t)(y * 12102203.0f) + 0x3f800000));
     }
     return found;
 }
@@ -16889,8 +17301,8 @@ SPECDEC__LANE void X(weights)(const float *logits, int count, float best, float 
 }
 
 /* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. */
-SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const float *draft, int count, double high, double low, double uniform, double *residuals,
-                                                  double *weights)
+SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const float *draft, int count, double high,
+                                                   double low, double uniform, double *residuals, double *weights)
 {
     double r[16], w[16];
     int i, j;

@@ -1,11 +1,9 @@
-/* test_files_types.c - the promises of the public chapter on files and types: every getter gives what the file holds, what is
+/* test_files_types.c - the promises of the calls that programs beside an engine need: of the chapter on files and types, every getter gives what the file holds, what is
    damaged is refused with a sentence and then counts as empty, a NULL is an error and no crash, and every type that can be
-   written comes back.
+   written comes back; of tokens as text; of trees that are the caller's.
    cc -O2 -pthread -I. test_files_types.c specdec.o -lm */
 #include "specdec.h"
 #include "check.h"
-
-static specdec_error failure; /* of the last call that failed before there was an engine */
 
 /* --- a small file ----------------------------------------------------------------------------------------------------- */
 
@@ -329,8 +327,8 @@ static void test_null(const specdec_gguf *gguf)
     size_t place = 0;
 
     TEST("a NULL is an error, not a crash; the error itself may be NULL");
-    CHECK(specdec_gguf_open(NULL, image, image_size, &error) == SPECDEC_ERROR_ARGUMENT && strstr(error.text, "gguf"));
-    CHECK(specdec_gguf_open(&other, NULL, 100, &error) == SPECDEC_ERROR_ARGUMENT && strstr(error.text, "data"));
+    CHECK(specdec_gguf_open(NULL, image, image_size, &error) == SPECDEC_ERROR_ARGUMENT && strstr(error.text, "NULL"));
+    CHECK(specdec_gguf_open(&other, NULL, 100, &error) == SPECDEC_ERROR_ARGUMENT && strstr(error.text, "NULL"));
     CHECK(specdec_gguf_open(&other, "no GGUF", 7, NULL) == SPECDEC_ERROR_FORMAT);
     CHECK(!specdec_gguf_find(NULL, "u8", &value) && !specdec_gguf_find(gguf, NULL, &value) && !specdec_gguf_find(gguf, "u8", NULL));
     CHECK(!specdec_gguf_find_tensor(NULL, "a", &tensor) && !specdec_gguf_find_tensor(gguf, NULL, &tensor) &&
@@ -352,8 +350,8 @@ static void test_null(const specdec_gguf *gguf)
           specdec_gguf_get_string(gguf, "string", NULL, &error) == SPECDEC_ERROR_ARGUMENT);
     CHECK(!specdec_type_by_number(0, NULL) && !specdec_type_by_name(NULL, NULL) && !specdec_type_by_name("F32", NULL));
     CHECK(specdec_type_bytes(0, 1, NULL, &error) == SPECDEC_ERROR_ARGUMENT);
-    CHECK(specdec_type_to_float(8, NULL, 32, out, &error) == SPECDEC_ERROR_ARGUMENT && strstr(error.text, "data"));
-    CHECK(specdec_type_to_float(8, block, 32, NULL, &error) == SPECDEC_ERROR_ARGUMENT && strstr(error.text, "out"));
+    CHECK(specdec_type_to_float(8, NULL, 32, out, &error) == SPECDEC_ERROR_ARGUMENT && strstr(error.text, "NULL"));
+    CHECK(specdec_type_to_float(8, block, 32, NULL, &error) == SPECDEC_ERROR_ARGUMENT && strstr(error.text, "NULL"));
     CHECK(specdec_type_from_float(8, NULL, 32, block, NULL) && specdec_type_from_float(8, values, 32, NULL, NULL));
     CHECK(specdec_get_model_info(NULL, &info) == SPECDEC_ERROR_ARGUMENT);
     CHECK(specdec_isa_name(-1) == NULL && specdec_isa_name(1000) == NULL);
@@ -461,9 +459,9 @@ static void test_model_info(void)
     config.target.data = data;
     config.target.size = size;
     config.threads = config.weights_in_place = 1;
-    CHECK(data && !specdec_model_memory_needed(&config, &bytes, &failure));
+    CHECK(data && !specdec_model_memory_needed(&config, &bytes, NULL));
     memory = malloc(bytes);
-    CHECK(memory && !specdec_model_init(&model, &config, memory, bytes, &failure));
+    CHECK(memory && !specdec_model_init(&model, &config, memory, bytes, NULL));
     CHECK(!specdec_get_model_info(model, &info) && specdec_get_model_info(model, NULL) == SPECDEC_ERROR_ARGUMENT);
     CHECK(info.gguf && !specdec_gguf_get_integer(info.gguf, "llama.block_count", 1, 99, &layers, NULL));
     CHECK(info.layers == (int)layers && strcmp(info.architecture, "llama") == 0 && info.vocabulary == 4096);
@@ -473,6 +471,125 @@ static void test_model_info(void)
     specdec_model_deinit(model);
     free(memory);
     free(data);
+}
+
+/* --- text of tokens, trees of the caller's ---------------------------------------------------------------------------------- */
+
+static void *take(size_t bytes) { return malloc(bytes ? bytes : 1); }
+
+static void test_text_of_tokens(void)
+{
+    static const char story[] = "Once upon a time, there was a caf\303\251.";
+    specdec_model *model = NULL;
+    specdec_model_info info;
+    specdec_config config;
+    specdec_error error;
+    int32_t tokens[200], outside = 1 << 20;
+    char text[400];
+    size_t bytes = 0, room = 0, length = 0;
+    void *memory, *scratch;
+    int count = 0;
+
+    TEST("tokens become the text that they were made of, also without weights");
+    memset(&config, 0, sizeof config);
+    config.target.path = "examples/models/tiny-stories-draft-q8_0.gguf";
+    config.vocabulary_only = 1;
+    CHECK(!specdec_model_memory_needed(&config, &bytes, NULL));
+    memory = take(bytes);
+    CHECK(!specdec_model_init(&model, &config, memory, bytes, &error));
+    CHECK(!specdec_get_model_info(model, &info) && info.vocabulary == 4096);
+    bytes = specdec_tokenize_memory(model, sizeof story);
+    scratch = take(bytes);
+    CHECK(!specdec_tokenize(model, story, sizeof story - 1, SPECDEC_TOKENIZE_BEGIN, tokens, 200, &count, scratch, bytes, &error));
+    CHECK(!specdec_detokenize(model, tokens, count, 0, text, sizeof text, &length, &error));
+    CHECK(length == sizeof story - 1 && memcmp(text, story, length) == 0);
+    TEST("control tokens are shown on request only");
+    CHECK(!specdec_detokenize(model, tokens, count, SPECDEC_TOKENIZE_SPECIAL, text, sizeof text, &bytes, &error) && bytes > length);
+    TEST("too little room is told, with how much is enough");
+    CHECK(specdec_detokenize(model, tokens, count, 0, NULL, 0, &room, &error) == SPECDEC_ERROR_BUFFER && room >= length);
+    CHECK(specdec_detokenize(model, tokens, count, 0, text, room - 1, &bytes, &error) == SPECDEC_ERROR_BUFFER && bytes == room);
+    CHECK(!specdec_detokenize(model, tokens, count, 0, text, room, &bytes, &error) && bytes == length);
+    TEST("what is no token, or NULL, is an error");
+    CHECK(specdec_detokenize(model, &outside, 1, 0, text, sizeof text, &length, &error) == SPECDEC_ERROR_ARGUMENT);
+    CHECK(strstr(error.text, "1048576") && length == 0);
+    CHECK(specdec_detokenize(NULL, tokens, 1, 0, text, 9, &length, NULL) && specdec_detokenize(model, NULL, 1, 0, text, 9, &length, NULL));
+    CHECK(specdec_detokenize(model, tokens, 1, 0, text, 9, NULL, NULL) && specdec_detokenize(model, tokens, 1, 0, NULL, 9, &length, NULL));
+    CHECK(!specdec_detokenize(model, NULL, 0, 0, text, sizeof text, &length, NULL) && length == 0);
+    specdec_model_deinit(model);
+    free(scratch);
+    free(memory);
+}
+
+/* Writes 60 tokens of a story. Returns a number that two texts hardly share. */
+static uint64_t story(specdec *e)
+{
+    const int32_t *tokens;
+    uint64_t sum = 0;
+    int count = 0, i;
+
+    specdec_rewind(e, 0);
+    CHECK(!specdec_prompt(e, "Once upon a time", SPECDEC_WHOLE_STRING));
+    while (count < 60 && !specdec_step(e, &tokens, &i))
+        specdec_tokens(e, &tokens, &count);
+    for (i = 0; i < 60 && i < count; i++)
+        sum = sum * 31 + (uint64_t)tokens[i];
+    return sum;
+}
+
+static void test_set_tree(void)
+{
+    int32_t parents[40], ranks[40];
+    specdec_tree tree = {NULL, NULL, 40, 0};
+    specdec_stats before, after;
+    specdec_config config;
+    specdec *e = NULL;
+    size_t bytes = 0;
+    uint64_t plain;
+    void *memory;
+
+    TEST("a tree that is set is the one of every step, and changes no text");
+    tree.parents = parents;
+    tree.ranks = ranks;
+    memset(&config, 0, sizeof config);
+    config.target.path = "examples/models/tiny-stories-target-q8_0.gguf";
+    config.draft.path = "examples/models/tiny-stories-draft-q8_0.gguf";
+    config.drafting = SPECDEC_DRAFT_MODEL;
+    config.threads = 1;
+    config.context = 200;
+    config.tree_size = 16;
+    config.tree_depth = 8;
+    CHECK(!specdec_memory_needed(&config, &bytes, NULL));
+    memory = take(bytes);
+    CHECK(!specdec_init(&e, &config, memory, bytes, NULL));
+    CHECK(!specdec_tree_chains(&tree, 0, 0, NULL) && !specdec_set_tree(e, &tree));
+    specdec_get_stats(e, &before);
+    plain = story(e);
+    specdec_get_stats(e, &after);
+    CHECK(after.drafted == before.drafted && after.steps > before.steps);
+    CHECK(!specdec_tree_chains(&tree, 3, 4, NULL) && tree.n == 13 && !specdec_set_tree(e, &tree));
+    memset(parents, 0, sizeof parents); /* it has been copied */
+    CHECK(story(e) == plain);
+    before = after;
+    specdec_get_stats(e, &after);
+    CHECK(after.drafted - before.drafted > 0 && after.steps - before.steps < 50);
+    CHECK((after.trees[0].nodes == 13 && after.trees[0].levels == 5) || (after.trees[1].nodes == 13 && after.trees[1].levels == 5));
+    TEST("a tree that is too large, too deep or none is refused, with words");
+    CHECK(!specdec_tree_chains(&tree, 4, 4, NULL) && specdec_set_tree(e, &tree) == SPECDEC_ERROR_ARGUMENT);
+    CHECK(strstr(specdec_error_text(e), "17 nodes") != NULL);
+    CHECK(!specdec_tree_chains(&tree, 1, 9, NULL) && specdec_set_tree(e, &tree) == SPECDEC_ERROR_ARGUMENT);
+    parents[1] = 7;
+    CHECK(specdec_set_tree(e, &tree) == SPECDEC_ERROR_ARGUMENT && specdec_set_tree(e, NULL) && specdec_set_tree(NULL, &tree));
+    CHECK(story(e) == plain);
+    specdec_deinit(e);
+    free(memory);
+    TEST("and so it is where trees are chosen by what was measured");
+    config.drafting = SPECDEC_DRAFT_AUTO;
+    CHECK(!specdec_memory_needed(&config, &bytes, NULL));
+    memory = take(bytes);
+    CHECK(!specdec_init(&e, &config, memory, bytes, NULL));
+    CHECK(!specdec_tree_chains(&tree, 1, 3, NULL) && specdec_set_tree(e, &tree) == SPECDEC_ERROR_ARGUMENT);
+    specdec_deinit(e);
+    free(memory);
 }
 
 int main(void)
@@ -493,5 +610,7 @@ int main(void)
     test_types();
     test_machine();
     test_model_info();
+    test_text_of_tokens();
+    test_set_tree();
     return check_report("test_files_types");
 }

@@ -38,4 +38,30 @@ writes plain $TARGET
 run "$T/plain" "$q4_0"
 check "a type that was left out is an error" [ $status -eq 1 ]
 check "which names the type and the option" says 'type Q4_0.*SPECDEC_TYPES'
+
+# --- what the header leaves behind: nothing
+cat > "$T/after.c" << 'END'
+#define V 1
+#define X 2
+#define SPECDEC_STATIC
+#define SPECDEC_IMPLEMENTATION
+#include "specdec.h"
+typedef char v_is_kept[V == 1 ? 1 : -1];
+typedef char x_is_kept[X == 2 ? 1 : -1];
+#ifdef NARROW
+int narrow(double d);
+int narrow(double d) { return d; }
+#endif
+#ifdef UNUSED
+static int unused(void) { return 0; }
+#endif
+END
+for half in "" -DSPECDEC_KERNELS; do
+    run $CC -std=c99 -O0 -c -o "$T/after.o" $WARNINGS -I. $half "$T/after.c"
+    check "macros of the user's outlive the header $half" [ $status -eq 0 ]
+    for left in NARROW UNUSED; do
+        run $CC -std=c99 -O0 -c -o "$T/after.o" $WARNINGS -I. $half -D$left "$T/after.c"
+        check "warnings of the user's outlive the header $half: $left" [ $status -ne 0 ]
+    done
+done
 report test_options

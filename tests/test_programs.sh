@@ -20,8 +20,10 @@ for program in specdec specdec-logits specdec-info specdec-tokens specdec-quanti
     run "$B/$program"
     check "$program without a model is wrong usage" [ $status -eq 2 ]
 done
-run "$B/hello"
-check "hello without a model is wrong usage" [ $status -eq 2 ]
+for program in hello talk classify; do
+    run "$B/$program"
+    check "$program without a model is wrong usage" [ $status -eq 2 ]
+done
 while read -r flags; do
     # shellcheck disable=SC2086
     run "$B/specdec" -m $TARGET $flags
@@ -223,10 +225,22 @@ check "one message that is too long is a failure" [ $status -eq 1 ]
 story -n 200 --spec off > "$T/plain200"
 echo >> "$T/plain200"
 check "hello writes the same story" same "$T/plain200" "$T/out"
-"$B/embedded" > "$T/out"
+"$B/embedded" > "$T/out" 2> "$T/err"
+check "embedded says what it needed" says '^embedded: [0-9]* bytes of memory, [0-9]* of stack$'
 { "$B/specdec" -m $DRAFT -p "Once upon a time" -n 60; echo; } > "$T/plain60"
 check "embedded writes its model's story" same "$T/plain60" "$T/out"
 awk '/^```c$/ { text = ""; inside = 1; next } /^```$/ { if (text ~ /SPECDEC_IMPLEMENTATION/) { printf "%s", text; exit } inside = 0 } inside { text = text $0 "\n" }' README.md > "$T/readme.c"
+printf '%s\n' '/limit 20' 'Who is Tom?' '/limit 0' '/nope' '/temp 0.9' 'And Lily?' '/forget' '/temp 0' '/limit 20' 'Who is Tom?' '/temp -1' > "$T/lines"
+"$B/talk" $TARGET < "$T/lines" > "$T/out" 2> "$T/err"
+check "talk without a chat format says so" says 'chat format'
+"$B/talk" $TARGET $DRAFT zephyr < "$T/lines" > "$T/out" 2> "$T/err"
+check "talk says why answers end" [ "$(grep -c '^\[ended at the limit\]$' "$T/out") $(grep -c '^\[ended' "$T/out")" = "2 3" ]
+check "talk refuses what is no command, and a temperature below 0" [ "$(grep -c 'no such command, or not with that number' "$T/err")" -eq 2 ]
+check "what was forgotten and set back is answered alike" [ "$(sed -n '/limit\]/q; p' "$T/out")" = "$(tac "$T/out" | sed -n '1d; /^\[ended/q; p' | tac)" ]
+printf '%s\n' 'Once upon a' 'The little girl had a big red' > "$T/lines"
+"$B/classify" $TARGET time ball dog < "$T/lines" > "$T/out"
+check "classify finds the label of the first line" grep -q '^time	[0-9.]*%	Once upon a$' "$T/out"
+check "classify finds the label of the second line" grep -q '^ball	[0-9.]*%	The little girl had a big red$' "$T/out"
 check "README's example is examples/hello.c" same examples/hello.c "$T/readme.c"
 ids=$("$B/specdec-tokens" -m $TARGET -p "Once upon a time, there was a dragon")
 "$B/specdec-tokens" -m $TARGET --decode "$ids" > "$T/out"
@@ -301,6 +315,12 @@ for isa in $ISAS; do
 done
 "$B/specdec-logits" -m $TARGET --tokens "$list" -o - > "$T/other.f32"
 check "logits on standard output" same "$T/one.f32" "$T/other.f32"
+
+# --- the public part is enough
+run grep -l -e specdec__ -e SPECDEC__ tools/*.c tools/*.h examples/*.c
+check "no program calls a private function: $(tr '\n' ' ' < "$T/out")" [ $status -eq 1 ]
+run grep -l SPECDEC_IMPLEMENTATION tools/*.c tools/*.h
+check "no tool has the implementation inside: $(tr '\n' ' ' < "$T/out")" [ $status -eq 1 ]
 
 # --- the sections of specdec.h
 run sh tools/check-sections.sh specdec.h

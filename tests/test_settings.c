@@ -289,6 +289,7 @@ static void test_reasons(void)
     specdec_settings settings;
     specdec_bias bias = {2, 1000}; /* the token that ends texts */
     const int32_t *tokens;
+    specdec_result result;
     int which, count;
 
     TEST("a limit that is raised lets the answer go on as if it had never been there");
@@ -309,7 +310,9 @@ static void test_reasons(void)
     settings.max_tokens = 0;
     CHECK(!specdec_set(s.engine, &settings));
     specdec_cancel(s.engine);
-    CHECK_EQUAL_INT(next(&s), SPECDEC_ERROR_CANCELLED);
+    while ((result = next(&s)) == SPECDEC_OK) /* what was verified already still comes */
+        continue;
+    CHECK_EQUAL_INT(result, SPECDEC_ERROR_CANCELLED);
     CHECK_EQUAL_INT(specdec_stopped(s.engine, &which), SPECDEC_STOP_CANCELLED);
     CHECK_EQUAL_INT(next(&s), SPECDEC_OK);
     CHECK_EQUAL_INT(specdec_stopped(s.engine, &which), SPECDEC_STOP_NONE);

@@ -1,7 +1,6 @@
 /* measure.h - what specdec-tune and specdec-bench share: prompts from a file, an engine that takes any token tree, acceptance by
-   child rank along the target's own text, and runs. Include it behind specdec.h with its implementation and program.h. */
+   child rank along the target's own text, and runs. Include it behind specdec.h and program.h. */
 
-static specdec_error failure; /* of the last call that failed before there was an engine */
 #ifndef MEASURE_H
 #define MEASURE_H
 
@@ -203,85 +202,139 @@ typedef enum measure_rule {
 
 static const char *const measure_rule_names[MEASURE_RULES] = {"coupled", "sequoia", "specinfer", "spectr", "top-k"};
 
-/* A pair of models, and what measuring needs beside the engine. */
+/* A pair of models, and what measuring needs beside their engine. */
 typedef struct measure {
     specdec *e;
-    specdec__draft_model *draft;    /* of the engine's only drafter */
+    specdec *draft;                 /* an engine whose target is the draft model: for its rows of logits */
+    specdec_model *draft_model;     /* of both */
+    specdec_info info;              /* of the first */
     int chat;                       /* prompts are messages */
-    int vocab, shared;              /* tokens of the target; of target and draft */
+    int vocab, draft_vocab, shared; /* tokens of the target, of the draft, of both */
+    float *rows, *draft_rows;       /* (MEASURE_NODES, vocab), (MEASURE_NODES, draft_vocab) */
     float *p, *q;                   /* (vocab): distributions of target and draft */
     specdec_candidate *target_items, *draft_items; /* (vocab) */
     int prompt, count;              /* tokens of the text: prompted, and in all */
     int32_t *text;                  /* (context) */
-    uint64_t seed;
+    specdec_sampling sampling;
 } measure;
 
-/* Makes an engine with config's target, draft and threads that takes any tree, rule and temperature. Returns 0 after saying what
-   went wrong. */
-static int measure_open(measure *m, specdec_config *config)
+/* Prepares the draft model of config, which from then on names it. Returns 0 after saying what went wrong. */
+static int measure_share_draft(measure *m, specdec_config *config)
 {
-    size_t bytes, vocab;
+    specdec_config only = *config;
+    specdec_error error;
+    size_t bytes;
     void *memory;
 
-    memset(m, 0, sizeof *m);
-    config->drafting = SPECDEC_DRAFT_AUTO;
-    config->rule = SPECDEC_RULE_SEQUOIA; /* reserves what the rejection rules need */
-    config->settings.sampling.temperature = 1;
-    config->tree_size = MEASURE_NODES;
-    config->tree_depth = SPECDEC_TREE_MAX_DEPTH;
-    config->hooks.progress = program_progress;
-    if (specdec_memory_needed(config, &bytes, &failure))
-        return program_failed("", failure.text), 0;
+    only.target = config->draft;
+    if (specdec_model_memory_needed(&only, &bytes, &error))
+        return program_failed("", error.text), 0;
     memory = program_memory(bytes);
     if (!memory)
         return 0;
-    if (specdec_init(&m->e, config, memory, bytes, &failure))
-        return program_failed("", failure.text), 0;
-    m->e->config.hooks.progress = NULL;
-    vocab = (size_t)m->e->target_model->vocab_size;
-    m->vocab = (int)vocab;
-    m->draft = (specdec__draft_model *)m->e->drafters[0].state;
-    m->shared = m->draft->vocab;
+    if (specdec_model_init(&m->draft_model, &only, memory, bytes, &error))
+        return program_failed("", error.text), 0;
+    config->draft.model = m->draft_model;
+    return 1;
+}
+
+/* Makes an engine. Returns NULL after saying what went wrong. */
+static specdec *measure_engine(const specdec_config *config)
+{
+    specdec *engine = NULL;
+    specdec_error error;
+    size_t bytes;
+    void *memory;
+
+    if (specdec_memory_needed(config, &bytes, &error))
+        return program_failed("", error.text), (specdec *)NULL;
+    memory = program_memory(bytes);
+    if (memory && specdec_init(&engine, config, memory, bytes, &error))
+        program_failed("", error.text);
+    return engine;
+}
+
+/* Room for rows, distributions and a text. Returns 0 after saying that there is none. */
+static int measure_take_room(measure *m)
+{
+    const size_t vocab = (size_t)m->vocab, draft_vocab = (size_t)m->draft_vocab;
+
+    m->rows = (float *)malloc(MEASURE_NODES * (vocab + draft_vocab) * sizeof(float));
     m->p = (float *)calloc(2 * vocab, sizeof(float));
     m->target_items = (specdec_candidate *)malloc(2 * vocab * sizeof(specdec_candidate));
-    m->text = (int32_t *)malloc((size_t)m->e->context * sizeof(int32_t));
-    if (!m->p || !m->target_items || !m->text)
+    m->text = (int32_t *)malloc((size_t)m->info.context * sizeof(int32_t));
+    if (!m->rows || !m->p || !m->target_items || !m->text)
         return program_failed("out of memory", ""), 0;
+    m->draft_rows = m->rows + MEASURE_NODES * vocab;
     m->q = m->p + vocab;
     m->draft_items = m->target_items + vocab;
     return 1;
 }
 
-/* What the engine does from now on: this tree at every step (NULL: none), this rule. */
-static PROGRAM_UNUSED void measure_use(measure *m, const specdec_tree *tree, measure_rule rule, float temperature, uint64_t seed)
+/* Makes the engines for config's target, draft and threads: one that takes any tree and temperature, and one of the draft
+   model alone. Returns 0 after saying what went wrong. */
+static int measure_open(measure *m, const specdec_config *given)
 {
-    static const specdec_rule rules[MEASURE_RULES] = {SPECDEC_RULE_COUNT, SPECDEC_RULE_SEQUOIA, SPECDEC_RULE_SPECINFER,
-                                                      SPECDEC_RULE_SPECTR, SPECDEC_RULE_TOP_K};
-    specdec *e = m->e;
+    specdec_config config = *given;
+    specdec_info draft;
 
-    e->config.drafting = tree && tree->n > 1 ? SPECDEC_DRAFT_MODEL : SPECDEC_DRAFT_OFF;
-    e->config.settings.sampling.temperature = temperature;
-    e->config.settings.sampling.seed = m->seed = seed;
-    e->rule = temperature > 0 ? rules[rule] : SPECDEC_RULE_COUNT;
-    if (tree) {
-        memcpy(e->shape.parents, tree->parents, (size_t)tree->n * sizeof *tree->parents);
-        memcpy(e->shape.ranks, tree->ranks, (size_t)tree->n * sizeof *tree->ranks);
-        e->shape.n = tree->n;
-    }
+    memset(m, 0, sizeof *m);
+    config.drafting = SPECDEC_DRAFT_MODEL;
+    config.tree_size = MEASURE_NODES;
+    config.tree_depth = SPECDEC_TREE_MAX_DEPTH;
+    config.batch = MEASURE_NODES;
+    config.hooks.progress = program_progress;
+    if (!measure_share_draft(m, &config))
+        return 0;
+    m->e = measure_engine(&config);
+    if (!m->e)
+        return 0;
+    specdec_get_info(m->e, &m->info);
+    config.drafting = SPECDEC_DRAFT_OFF;
+    config.target = config.draft;
+    memset(&config.draft, 0, sizeof config.draft);
+    config.context = m->info.context;
+    m->draft = measure_engine(&config);
+    if (!m->draft)
+        return 0;
+    specdec_get_info(m->draft, &draft);
+    m->vocab = m->info.vocabulary;
+    m->draft_vocab = draft.vocabulary;
+    m->shared = program_least(m->vocab, m->draft_vocab);
+    return measure_take_room(m);
 }
 
-static int measure_failed(const measure *m)
+/* Ends what measure_open began. */
+static void measure_close(measure *m)
 {
-    return program_failed("", specdec_error_text(m->e)), 0;
+    specdec_deinit(m->e);
+    specdec_deinit(m->draft);
+    specdec_model_deinit(m->draft_model);
 }
 
-/* Back to the prompt's end, its last token being the root of the next step. */
-static void measure_rewind(measure *m)
+static int measure_failed(const specdec *engine)
 {
-    specdec_rewind(m->e, m->prompt);
-    m->e->row_ready = 0;
-    specdec__view_truncate(&m->e->target.view, &m->e->target.kv, m->prompt - 1);
+    return program_failed("", specdec_error_text(engine)), 0;
 }
+
+/* What the engine does from now on: this tree at every step (NULL: none), and how it samples. Its rule is the coupled one. */
+static PROGRAM_UNUSED int measure_use(measure *m, const specdec_tree *tree, float temperature, uint64_t seed)
+{
+    int32_t root = -1, rank = 0;
+    specdec_tree alone = {NULL, NULL, 1, 1};
+    specdec_settings settings;
+
+    alone.parents = &root;
+    alone.ranks = &rank;
+    memset(&settings, 0, sizeof settings);
+    settings.sampling.temperature = temperature;
+    settings.sampling.seed = seed;
+    m->sampling = settings.sampling;
+    return (!specdec_set(m->e, &settings) && !specdec_set_tree(m->e, tree ? tree : &alone)) || measure_failed(m->e);
+}
+
+/* Back to the prompt's end. */
+static void measure_rewind(measure *m) { specdec_rewind(m->e, m->prompt); }
 
 /* Prompts anew. Returns 0 after saying what went wrong; -1 when the prompt and tokens behind it are too long for the context. */
 static int measure_prompt(measure *m, const char *prompt, int tokens)
@@ -294,9 +347,9 @@ static int measure_prompt(measure *m, const char *prompt, int tokens)
     specdec_rewind(m->e, 0);
     result = m->chat ? specdec_chat(m->e, &message, 1) : specdec_prompt(m->e, prompt, SPECDEC_WHOLE_STRING);
     specdec_tokens(m->e, &text, &m->prompt);
-    if (result == SPECDEC_ERROR_CONTEXT || (!result && m->prompt + tokens + MEASURE_NODES >= m->e->context))
+    if (result == SPECDEC_ERROR_CONTEXT || (!result && m->prompt + tokens + MEASURE_NODES >= m->info.context))
         return -1;
-    return result ? measure_failed(m) : 1;
+    return result ? measure_failed(m->e) : 1;
 }
 
 /* --- acceptance by rank --------------------------------------------------------------------------------------------- */
@@ -402,13 +455,13 @@ static int32_t measure_decide(measure *m, measure_rates *r, const specdec_candid
 }
 
 /* Temperature 0: all rules accept the target's best token when it is among the draft's best. */
-static int32_t measure_decide_greedy(measure *m, measure_rates *r, const float *target, const float *draft)
+static int32_t measure_decide_greedy(measure_rates *r, const specdec_candidates *target, const specdec_candidates *draft)
 {
     specdec_candidate own = {0, 0}, best[MEASURE_RANKS];
     int count, i;
 
-    specdec__sample_greedy(m->e->kernels, target, m->vocab, 1, &own);
-    count = specdec__sample_greedy(m->e->kernels, draft, m->shared, MEASURE_RANKS, best);
+    specdec_sample_top(target, 0, 0, 1, &own);
+    count = specdec_sample_top(draft, 0, 0, MEASURE_RANKS, best);
     for (i = 0; i < MEASURE_RULES; i++)
         measure_count(r, (measure_rule)i, measure_find(best, count, own.token));
     r->decisions++;
@@ -419,68 +472,61 @@ static int32_t measure_decide_greedy(measure *m, measure_rates *r, const float *
    the rules that are only there for comparison. Returns 0 when the rows do not fit the text. */
 static int measure_position(measure *m, measure_rates *r, const float *target, const float *draft, int position, int draws, int all)
 {
-    const specdec_sampling *s = &m->e->config.settings.sampling;
+    const specdec_sampling *s = &m->sampling;
     specdec_candidates own, guess;
     int i, fits;
 
     r->positions++;
-    if (!(s->temperature > 0))
-        return measure_decide_greedy(m, r, target, draft) == m->text[position];
     own.items = m->target_items;
     guess.items = m->draft_items;
-    if (specdec_sample_filter(&own, s, target, m->vocab, NULL, 0, NULL) || specdec_sample_distribution(&own, m->vocab, m->p, NULL) ||
-        specdec_sample_filter(&guess, s, draft, m->shared, NULL, 0, NULL) || specdec_sample_distribution(&guess, m->shared, m->q, NULL))
+    if (specdec_sample_filter(&own, s, target, m->vocab, NULL, 0, NULL) || specdec_sample_filter(&guess, s, draft, m->shared, NULL, 0, NULL))
+        return 0;
+    if (!(s->temperature > 0))
+        return measure_decide_greedy(r, &own, &guess) == m->text[position];
+    if (specdec_sample_distribution(&own, m->vocab, m->p, NULL) || specdec_sample_distribution(&guess, m->shared, m->q, NULL))
         return 0;
     for (i = 0; i < m->shared; i++)
         r->overlap += m->p[i] < m->q[i] ? m->p[i] : m->q[i];
-    fits = measure_decide(m, r, &own, &guess, all, m->seed, position) == m->text[position];
+    fits = measure_decide(m, r, &own, &guess, all, s->seed, position) == m->text[position];
     for (i = 1; i < draws; i++)
-        measure_decide(m, r, &own, &guess, all, m->seed + (uint64_t)i * 0xd1342543de82ef95u, position);
+        measure_decide(m, r, &own, &guess, all, s->seed + (uint64_t)i * 0xd1342543de82ef95u, position);
     return fits;
 }
 
-/* Runs text[from, to) through a model behind the from tokens that its view holds, all rows wanted, and commits it. */
-static int measure_forward(measure *m, specdec__context *c, int from, int to)
+/* Appends text[from, to) to an engine's, which holds the tokens before; rows may be NULL. */
+static int measure_forward(const measure *m, specdec *e, int vocab, int from, int to, float *rows)
 {
-    specdec__batch batch = specdec__forward_batch(c, 0, to - from);
-    int i;
+    int32_t tokens[MEASURE_NODES];
+    int i, n;
 
-    for (i = 0; i < to - from; i++) {
-        c->tokens[i] = m->text[from + i] < c->model->vocab_size ? m->text[from + i] : 0;
-        c->parents[i] = i - 1;
-        c->path[i] = i;
+    for (; from < to; from += n) {
+        n = program_least(to - from, MEASURE_NODES);
+        for (i = 0; i < n; i++)
+            tokens[i] = m->text[from + i] < vocab ? m->text[from + i] : 0;
+        if (rows ? specdec_prompt_logits(e, tokens, n, rows) : specdec_prompt_tokens(e, tokens, n))
+            return measure_failed(e);
     }
-    if (specdec__forward(c, &batch, &m->e->error))
-        return measure_failed(m);
-    specdec__view_commit(&c->view, &c->kv, c->path, to - from);
     return 1;
-}
-
-/* Puts a model's view behind the first length tokens of the text. */
-static int measure_catch_up(measure *m, specdec__context *c, int length)
-{
-    if (c->view.length > length)
-        specdec__view_truncate(&c->view, &c->kv, length);
-    return !specdec__forward_text(c, m->text, length, MEASURE_NODES, 0, NULL, &m->e->error) || measure_failed(m);
 }
 
 /* Decides at every position of the written text. The engine is left behind its prompt. */
 static int measure_rows(measure *m, measure_rates *r, int draws, int all)
 {
-    specdec *e = m->e;
-    int from, i, fits = 1, ok;
+    const int first = m->prompt - 1;
+    int from, to, i, fits = 1, ok;
 
-    ok = measure_catch_up(m, &e->target, m->prompt - 1) && measure_catch_up(m, &m->draft->context, m->prompt - 1);
-    for (from = m->prompt - 1; ok && from < m->count - 1; from += MEASURE_NODES) {
-        int to = specdec__min_int(from + MEASURE_NODES, m->count - 1);
-
-        ok = measure_forward(m, &e->target, from, to) && measure_forward(m, &m->draft->context, from, to);
+    specdec_rewind(m->e, first);
+    specdec_rewind(m->draft, 0);
+    ok = measure_forward(m, m->draft, m->draft_vocab, 0, first, NULL);
+    for (from = first; ok && from < m->count - 1; from = to) {
+        to = program_least(from + MEASURE_NODES, m->count - 1);
+        ok = measure_forward(m, m->e, m->vocab, from, to, m->rows) && measure_forward(m, m->draft, m->draft_vocab, from, to, m->draft_rows);
         for (i = from; ok && i < to; i++)
-            fits &= measure_position(m, r, e->target.logits + (size_t)(i - from) * (size_t)m->vocab,
-                                     m->draft->context.logits + (size_t)(i - from) * (size_t)m->draft->context.model->vocab_size, i + 1, draws, all);
+            fits &= measure_position(m, r, m->rows + (size_t)(i - from) * (size_t)m->vocab,
+                                     m->draft_rows + (size_t)(i - from) * (size_t)m->draft_vocab, i + 1, draws, all);
     }
-    specdec__view_truncate(&e->target.view, &e->target.kv, m->prompt - 1);
-    specdec__view_truncate(&m->draft->context.view, &m->draft->context.kv, m->prompt - 1);
+    specdec_rewind(m->e, program_least(m->prompt, m->count - 1));
+    ok = ok && (m->count > m->prompt || measure_forward(m, m->e, m->vocab, first, m->prompt, NULL));
     return ok && !fits ? (program_failed("the text and its logits disagree: this is a bug", ""), 0) : ok;
 }
 
@@ -490,8 +536,8 @@ static int measure_write(measure *m, int tokens, float temperature, uint64_t see
     const int32_t *text;
     int count;
 
-    measure_use(m, NULL, MEASURE_COUPLED, temperature, seed);
-    m->e->config.drafting = SPECDEC_DRAFT_AUTO; /* the same text, perhaps sooner */
+    if (!measure_use(m, NULL, temperature, seed))
+        return 0;
     measure_rewind(m);
     do {
         specdec_result result = specdec_step(m->e, &text, &count);
@@ -499,11 +545,11 @@ static int measure_write(measure *m, int tokens, float temperature, uint64_t see
         if (result == SPECDEC_DONE)
             break;
         if (result)
-            return measure_failed(m);
+            return measure_failed(m->e);
         specdec_tokens(m->e, &text, &m->count);
     } while (m->count < m->prompt + tokens);
     specdec_tokens(m->e, &text, &m->count);
-    m->count = specdec__min_int(m->count, m->prompt + tokens);
+    m->count = program_least(m->count, m->prompt + tokens);
     memcpy(m->text, text, (size_t)m->count * sizeof *text);
     measure_rewind(m);
     return 1;
@@ -533,7 +579,7 @@ static PROGRAM_UNUSED int measure_acceptance(measure *m, measure_rates *rates, i
             if (left <= 0)
                 continue;
             open = done = 1;
-            if (!measure_write(m, specdec__min_int(plan->tokens, left), rates[t].temperature, (uint64_t)(i + 1) * 1000 + (uint64_t)t) ||
+            if (!measure_write(m, program_least(plan->tokens, left), rates[t].temperature, (uint64_t)(i + 1) * 1000 + (uint64_t)t) ||
                 !measure_rows(m, &rates[t], plan->draws, plan->all))
                 return 0;
         }
@@ -558,7 +604,7 @@ static PROGRAM_UNUSED int measure_go(measure *m, int tokens, int steps, measure_
 {
     specdec_stats before, now;
     const int32_t *text;
-    int count;
+    int count, length = m->prompt;
     specdec_result result;
 
     measure_rewind(m);
@@ -566,15 +612,16 @@ static PROGRAM_UNUSED int measure_go(measure *m, int tokens, int steps, measure_
     specdec_get_stats(m->e, &before);
     for (now = before; !result; specdec_get_stats(m->e, &now)) {
         if ((tokens && now.tokens - before.tokens >= tokens) || (steps && now.steps - before.steps >= steps) ||
-            m->e->count + 2 * MEASURE_NODES > m->e->context)
+            length + 2 * MEASURE_NODES > m->info.context)
             break;
         result = specdec_step(m->e, &text, &count);
+        specdec_tokens(m->e, &text, &length);
     }
     run->seconds += now.seconds - before.seconds;
     run->draft_seconds += now.draft_seconds - before.draft_seconds;
     run->tokens += (long)(now.tokens - before.tokens);
     run->steps += (long)(now.steps - before.steps);
-    return result && result != SPECDEC_DONE ? measure_failed(m) : 1;
+    return result && result != SPECDEC_DONE ? measure_failed(m->e) : 1;
 }
 
 /* The middle one of values[count], which become sorted. */
@@ -592,30 +639,29 @@ static PROGRAM_UNUSED double measure_median(double *values, int count)
     return count ? values[count / 2] : 0;
 }
 
-/* Median seconds of a step of each width behind the prompt: all widths in turn, so that a slow minute hits all of them. */
+/* Median seconds of a step of each width behind the prompt: all widths in turn, so that a slow minute hits all of them. The
+   prompt's last token is part of every step. */
 static PROGRAM_UNUSED int measure_step_times(measure *m, const int32_t *widths, int count, int repeats, double *seconds)
 {
     static double times[16][32];
-    specdec__context *c = &m->e->target;
+    int32_t tokens[MEASURE_NODES], parents[MEASURE_NODES];
     int i, w;
 
     measure_rewind(m);
     for (i = 0; i < MEASURE_NODES; i++) {
-        c->tokens[i] = (100 + i * 7) % m->vocab;
-        c->parents[i] = i - 1;
+        tokens[i] = (100 + i * 7) % m->vocab;
+        parents[i] = i - 1;
     }
     for (i = 0; i < repeats; i++)
         for (w = 0; w < count; w++) {
-            specdec__batch batch = specdec__forward_batch(c, 0, widths[w]);
             double start = program_seconds();
 
-            if (specdec__forward(c, &batch, &m->e->error))
-                return measure_failed(m);
+            if (specdec_logits(m->e, tokens, parents, widths[w] - 1, NULL))
+                return measure_failed(m->e);
             times[w][i] = program_seconds() - start;
         }
     for (w = 0; w < count; w++)
         seconds[w] = measure_median(times[w], repeats);
-    measure_rewind(m);
     return 1;
 }
 #endif

@@ -1,11 +1,25 @@
 /* specdec-bench - what a step costs, against what this machine could do at best: bandwidth and integer peak of the same run. */
-#define SPECDEC_IMPLEMENTATION
+#define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
 #include "specdec.h"
 #include "tools/program.h"
 #include "tools/json.h"
 #include "tools/measure.h"
 
-static specdec_error failure; /* of the last call that failed before there was an engine */
+#include <math.h>
+#include <pthread.h>
+#include <sched.h>
+#ifdef __x86_64__
+/* gcc 12 sees uninitialised variables in its own AVX-512 header when it compiles C++ (GCC bug 105593). */
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+#include <immintrin.h>
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+#endif
 
 #define MAX_MODELS 8
 #define MAX_WIDTHS 16
@@ -33,6 +47,7 @@ typedef struct step_result {
 
 typedef struct model_result {
     const char *file, *type;
+    int vocabulary;
     double weight_bytes, kv_bytes, macs, load_seconds, decode_tok_s, first_token_ms;
     double attention_macs; /* of a token, for each token before it */
     step_result steps[MAX_WIDTHS];
@@ -49,20 +64,106 @@ typedef struct model_result {
 #define READ_AHEAD 4096 /* bytes fetched ahead of the reading: some CPUs reach their bandwidth only so */
 #define PEAK_ROUNDS 4000000L
 
+/* Threads that do one thing side by side. Those who wait for the others look at a word, as the engine's do. */
 typedef struct machine {
-    specdec__pool pool;
-    int never;
+    int threads, arrived;
+    unsigned phase; /* bumped when all have arrived */
+    void (*function)(struct machine *m, int thread);
+    double seconds;     /* that the last run took */
     unsigned char *memory;
     const char *isa;
-    int streams; /* that a thread reads side by side */
-    volatile uint64_t sink;
-    double macs_per_round;
+    int streams;        /* that a thread reads side by side */
+    uint64_t sink;      /* so that nothing is left out */
 } machine;
 
-static void read_worker(void *argument, int thread)
+static void relax(void)
 {
-    machine *m = (machine *)argument;
-    size_t part = READ_BYTES / (size_t)m->pool.threads / (size_t)m->streams / 64 * 64, i;
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* All threads meet here. */
+static void meet(machine *m)
+{
+    unsigned phase = __atomic_load_n(&m->phase, __ATOMIC_ACQUIRE);
+    int i;
+
+    if (__atomic_fetch_add(&m->arrived, 1, __ATOMIC_ACQ_REL) == __atomic_load_n(&m->threads, __ATOMIC_RELAXED) - 1) {
+        __atomic_store_n(&m->arrived, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&m->phase, phase + 1, __ATOMIC_RELEASE);
+        return;
+    }
+    for (i = 0; __atomic_load_n(&m->phase, __ATOMIC_ACQUIRE) == phase; i++)
+        if (i % 64 == 63)
+            sched_yield(); /* the thread that is waited for may want this very core */
+        else
+            relax();
+}
+
+/* A thread and its number. */
+typedef struct worker {
+    machine *m;
+    int number;
+    pthread_t thread;
+} worker;
+
+/* Takes part in a run; thread 0 looks at the clock when all are there and when all are done. */
+static void *work(void *argument)
+{
+    worker *w = (worker *)argument;
+    double start;
+
+    meet(w->m);
+    start = program_seconds();
+    w->m->function(w->m, w->number);
+    meet(w->m);
+    if (!w->number)
+        w->m->seconds = program_seconds() - start;
+    return NULL;
+}
+
+/* Seconds of a function on all threads. Threads that cannot be had are done without, for good. */
+static double timed(machine *m, void (*function)(machine *m, int thread))
+{
+    worker workers[SPECDEC_MAX_THREADS];
+    int i, wanted = m->threads;
+
+    m->function = function;
+    m->threads = INT_MAX; /* nobody goes on before it is known how many there are */
+    for (i = 0; i < wanted; i++) {
+        workers[i].m = m;
+        workers[i].number = i;
+        if (i && pthread_create(&workers[i].thread, NULL, work, &workers[i]))
+            break;
+    }
+    wanted = i;
+    while (__atomic_load_n(&m->arrived, __ATOMIC_ACQUIRE) < wanted - 1)
+        sched_yield();
+    __atomic_store_n(&m->threads, wanted, __ATOMIC_RELAXED);
+    work(&workers[0]);
+    for (i = 1; i < wanted; i++)
+        pthread_join(workers[i].thread, NULL);
+    return m->seconds;
+}
+
+/* Keeps what was computed from being left out. */
+static void keep(machine *m, uint64_t value) { __atomic_fetch_add(&m->sink, value, __ATOMIC_RELAXED); }
+
+/* For loops whose count is known: all of it in a row. */
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__) && __GNUC__ >= 8
+#define UNROLL _Pragma("GCC unroll 16")
+#else
+#define UNROLL
+#endif
+
+static void read_worker(machine *m, int thread)
+{
+    size_t part = READ_BYTES / (size_t)m->threads / (size_t)m->streams / 64 * 64, i;
     const unsigned char *from = m->memory + part * (size_t)(thread * m->streams);
     uint64_t a = 0, b = 0, c = 0, d = 0;
     int k;
@@ -77,11 +178,11 @@ static void read_worker(void *argument, int thread)
             c += p[4] ^ p[5];
             d += p[6] ^ p[7];
         }
-    m->sink += a + b + c + d;
+    keep(m, a + b + c + d);
 }
 
-#ifdef SPECDEC__AVX512
-SPECDEC__AVX512 static uint64_t peak_avx512(void)
+#ifdef __x86_64__
+__attribute__((target("avx512f,avx512bw,avx512vnni"))) static uint64_t peak_avx512(void)
 {
     __m512i s[12], x = _mm512_set1_epi8(3);
     long i;
@@ -90,9 +191,9 @@ SPECDEC__AVX512 static uint64_t peak_avx512(void)
     for (j = 0; j < 12; j++)
         s[j] = _mm512_set1_epi32(j);
     for (i = 0; i < PEAK_ROUNDS / 4; i++) {
-        SPECDEC__UNROLL
+        UNROLL
         for (k = 0; k < 4; k++)
-            SPECDEC__UNROLL
+            UNROLL
             for (j = 0; j < 12; j++)
                 s[j] = _mm512_dpbusd_epi32(s[j], x, x);
     }
@@ -100,9 +201,7 @@ SPECDEC__AVX512 static uint64_t peak_avx512(void)
         s[0] = _mm512_add_epi32(s[0], s[j]);
     return (uint64_t)(uint32_t)_mm_cvtsi128_si32(_mm512_castsi512_si128(s[0]));
 }
-#endif
 
-#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
 __attribute__((target("avx2"))) static uint64_t peak_avx2(void)
 {
     __m256i s[6], y[6], x = _mm256_set1_epi8(3), ones = _mm256_set1_epi16(1);
@@ -115,7 +214,7 @@ __attribute__((target("avx2"))) static uint64_t peak_avx2(void)
     }
     for (i = 0; i < PEAK_ROUNDS; i++) {
         __asm__ volatile("" : "+x"(x)); /* or the products would be made once */
-        SPECDEC__UNROLL
+        UNROLL
         for (j = 0; j < 6; j++)
             s[j] = _mm256_add_epi32(s[j], _mm256_madd_epi16(_mm256_maddubs_epi16(x, y[j]), ones));
     }
@@ -124,7 +223,7 @@ __attribute__((target("avx2"))) static uint64_t peak_avx2(void)
     return (uint64_t)(uint32_t)_mm_cvtsi128_si32(_mm256_castsi256_si128(s[0]));
 }
 
-SPECDEC__SSE41 static uint64_t peak_sse41(void)
+__attribute__((target("sse4.1"))) static uint64_t peak_sse41(void)
 {
     __m128i s[6], y[6], x = _mm_set1_epi8(3), ones = _mm_set1_epi16(1);
     long i;
@@ -136,7 +235,7 @@ SPECDEC__SSE41 static uint64_t peak_sse41(void)
     }
     for (i = 0; i < PEAK_ROUNDS; i++) {
         __asm__ volatile("" : "+x"(x));
-        SPECDEC__UNROLL
+        UNROLL
         for (j = 0; j < 6; j++)
             s[j] = _mm_add_epi32(s[j], _mm_madd_epi16(_mm_maddubs_epi16(x, y[j]), ones));
     }
@@ -145,8 +244,9 @@ SPECDEC__SSE41 static uint64_t peak_sse41(void)
     return (uint64_t)(uint32_t)_mm_cvtsi128_si32(s[0]);
 }
 
-#ifdef SPECDEC__AVXVNNI
-SPECDEC__AVXVNNI static uint64_t peak_avxvnni(void)
+#if (defined(__clang__) && __clang_major__ >= 12) || (!defined(__clang__) && __GNUC__ >= 11)
+#define WITH_AVXVNNI
+__attribute__((target("avx2,avxvnni"))) static uint64_t peak_avxvnni(void)
 {
     __m256i s[12], x = _mm256_set1_epi8(3);
     long i;
@@ -155,7 +255,7 @@ SPECDEC__AVXVNNI static uint64_t peak_avxvnni(void)
     for (j = 0; j < 12; j++)
         s[j] = _mm256_set1_epi32(j);
     for (i = 0; i < PEAK_ROUNDS; i++) {
-        SPECDEC__UNROLL
+        UNROLL
         for (j = 0; j < 12; j++)
             s[j] = _mm256_dpbusd_avx_epi32(s[j], x, x);
     }
@@ -185,12 +285,10 @@ static const struct peak {
     uint64_t (*run)(void);
     double macs;
 } peaks[] = {
-#ifdef SPECDEC__AVX512
+#ifdef __x86_64__
     {"avx512", peak_avx512, 12 * 64},
-#endif
-#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
     {"avx2", peak_avx2, 6 * 32},
-#ifdef SPECDEC__AVXVNNI
+#ifdef WITH_AVXVNNI
     {"avxvnni", peak_avxvnni, 12 * 32},
 #endif
     {"sse41", peak_sse41, 6 * 16},
@@ -207,20 +305,10 @@ static const struct peak *find_peak(const char *isa)
     return &peaks[i];
 }
 
-static void peak_worker(void *argument, int thread)
+static void peak_worker(machine *m, int thread)
 {
-    machine *m = (machine *)argument;
-
     (void)thread;
-    m->sink += find_peak(m->isa)->run();
-}
-
-static double timed(machine *m, specdec__team_function *function)
-{
-    double start = specdec__os_seconds();
-
-    specdec__pool_run(&m->pool, m->pool.threads, function, m);
-    return specdec__os_seconds() - start;
+    keep(m, find_peak(m->isa)->run());
 }
 
 /* GB/s: the best of one, two and four streams a thread. */
@@ -237,23 +325,22 @@ static double measure_bandwidth(machine *m)
 
 #define MEETINGS 2000
 
-static void meet_worker(void *argument, int thread)
+static void meet_worker(machine *m, int thread)
 {
-    machine *m = (machine *)argument;
     int i;
 
     (void)thread;
     for (i = 0; i < MEETINGS; i++)
-        specdec__pool_barrier(&m->pool);
+        meet(m);
 }
 
-/* Microseconds for all threads to meet, which they do around every operator. */
+/* Microseconds for all threads to meet, as an engine's do around every operator. */
 static double measure_meeting(machine *m) { return timed(m, meet_worker) * 1e6 / MEETINGS; }
 
 /* GMAC/s */
 static double measure_peak(machine *m)
 {
-    return find_peak(m->isa)->macs * (double)PEAK_ROUNDS * m->pool.threads / timed(m, peak_worker) / 1e9;
+    return find_peak(m->isa)->macs * (double)PEAK_ROUNDS * m->threads / timed(m, peak_worker) / 1e9;
 }
 
 /* --- statistics ------------------------------------------------------------------------------------------------------ */
@@ -287,66 +374,92 @@ typedef struct bench {
     int repeats;
 } bench;
 
-static specdec *open_engine(const options *o, const char *path, specdec_drafting drafting, const char *draft, void **memory)
+/* The configuration of all engines. */
+static void configure(const options *o, specdec_config *config)
 {
+    memset(config, 0, sizeof *config);
+    config->threads = o->threads;
+    config->context = o->context + 1024;
+    config->kv = o->kv;
+    config->isa = o->isa;
+    config->weights_in_place = o->in_place;
+    config->settings.max_tokens = o->tokens;
+}
+
+/* The model of a file, prepared for all its engines; NULL after saying what went wrong. */
+static specdec_model *open_model(const options *o, const char *path, void **memory)
+{
+    specdec_model *model = NULL;
     specdec_config config;
-    specdec *engine;
+    specdec_error error;
     size_t bytes;
 
-    memset(&config, 0, sizeof config);
+    configure(o, &config);
     config.target.path = path;
+    error.text[0] = 0;
+    if (specdec_model_memory_needed(&config, &bytes, &error) || (*memory = malloc(bytes)) == NULL ||
+        specdec_model_init(&model, &config, *memory, bytes, &error))
+        fprintf(stderr, "specdec-bench: %s: %s\n", path, error.text);
+    return model;
+}
+
+static specdec *open_engine(const options *o, const specdec_model *model, specdec_drafting drafting, const char *draft, void **memory)
+{
+    specdec_config config;
+    specdec_error error;
+    specdec *engine = NULL;
+    size_t bytes;
+
+    configure(o, &config);
+    config.target.model = model;
     config.draft.path = draft;
     config.drafting = drafting;
-    config.threads = o->threads;
-    config.context = o->context + 1024;
-    config.kv = o->kv;
-    config.isa = o->isa;
-    config.weights_in_place = o->in_place;
-    config.settings.max_tokens = o->tokens;
-    if (specdec_memory_needed(&config, &bytes, &failure) || (*memory = malloc(bytes)) == NULL || specdec_init(&engine, &config, *memory, bytes, &failure)) {
-        fprintf(stderr, "specdec-bench: %s: %s\n", path, failure.text);
-        return NULL;
-    }
+    error.text[0] = 0;
+    if (specdec_memory_needed(&config, &bytes, &error) || (*memory = malloc(bytes)) == NULL ||
+        specdec_init(&engine, &config, *memory, bytes, &error))
+        fprintf(stderr, "specdec-bench: %s\n", error.text);
     return engine;
 }
 
-static double step_seconds(specdec__context *c, const specdec__batch *batch)
+/* Fills a chain of tokens: parents[i] = i - 1. */
+static void make_chain(int32_t *tokens, int32_t *parents, int count, int vocabulary)
 {
-    double start = specdec__os_seconds();
-
-    specdec__forward(c, batch, NULL);
-    return specdec__os_seconds() - start;
-}
-
-/* A chain of n nodes behind the context, all rows of logits wanted, or the last one only. */
-static void make_chain(specdec *e, specdec__batch *batch, int n, int last_only)
-{
-    specdec__context *c = &e->target;
     int i;
 
-    for (i = 0; i < n; i++) {
-        c->tokens[i] = (int32_t)(100 + i * 7) % c->model->vocab_size;
-        c->parents[i] = i - 1;
-        c->wanted[i] = (unsigned char)(!last_only || i == n - 1);
-        c->path[i] = i;
+    for (i = 0; i < count; i++) {
+        tokens[i] = (int32_t)((100 + i % 64 * 7) % vocabulary);
+        parents[i] = i - 1;
     }
-    *batch = specdec__forward_batch(c, 0, n);
-    batch->wanted = c->wanted;
 }
 
-static void fill_context(specdec *e, int tokens)
+/* Seconds of a step of n tokens in a row, the text's last one included, with a row of logits for each. */
+static double step_seconds(specdec *e, int n, int vocabulary)
 {
-    specdec__batch batch;
+    int32_t tokens[64], parents[64];
+    double start;
 
-    specdec__view_truncate(&e->target.view, &e->target.kv, 0);
-    while (tokens > 0) {
-        int n = specdec__min_int(tokens, e->config.batch);
+    make_chain(tokens, parents, n - 1, vocabulary);
+    start = program_seconds();
+    specdec_logits(e, tokens, parents, n - 1, NULL);
+    return program_seconds() - start;
+}
 
-        make_chain(e, &batch, n, 1);
-        specdec__forward(&e->target, &batch, NULL);
-        specdec__view_commit(&e->target.view, &e->target.kv, e->target.path, n);
-        tokens -= n;
-    }
+/* Makes the text one of so many tokens. Returns the seconds that reading them took. */
+static double fill_context(specdec *e, int count, int vocabulary)
+{
+    int32_t *tokens = (int32_t *)malloc(2 * (size_t)count * sizeof *tokens);
+    double start;
+
+    if (!tokens)
+        return 0;
+    make_chain(tokens, tokens + count, count, vocabulary);
+    specdec_rewind(e, 0);
+    start = program_seconds();
+    if (specdec_prompt_tokens(e, tokens, count))
+        program_failed("", specdec_error_text(e));
+    start = program_seconds() - start;
+    free(tokens);
+    return start;
 }
 
 /* Multiply-adds of a step of so many tokens in a row, weights and attention. */
@@ -361,18 +474,16 @@ static void measure_steps(bench *b, specdec *e, model_result *r)
     static double seconds[MAX_WIDTHS][MAX_REPEATS], share[MAX_WIDTHS][MAX_REPEATS];
     int i, w;
 
-    fill_context(e, b->o->context);
+    fill_context(e, b->o->context + 1, r->vocabulary); /* the last token is part of every step */
     for (i = 0; i < b->repeats; i++) {
         b->read_gbps[i] = measure_bandwidth(b->m);
         b->int8_gmacs[i] = measure_peak(b->m);
         b->meeting_us[i] = measure_meeting(b->m);
         for (w = 0; w < b->o->width_count; w++) {
-            specdec__batch batch;
             double memory = (r->weight_bytes + r->kv_bytes) / b->read_gbps[i] / 1e9, integer;
 
-            make_chain(e, &batch, b->o->widths[w], 0);
             integer = step_macs(r, b->o->context, b->o->widths[w]) / b->int8_gmacs[i] / 1e9;
-            seconds[w][i] = step_seconds(&e->target, &batch);
+            seconds[w][i] = step_seconds(e, b->o->widths[w], r->vocabulary);
             share[w][i] = (memory > integer ? memory : integer) / seconds[w][i];
         }
     }
@@ -395,29 +506,24 @@ static void measure_prefill(bench *b, specdec *e, model_result *r)
     int i, k;
 
     for (k = 0; k < 2; k++) {
-        for (i = 0; i < 3; i++) {
-            double start = specdec__os_seconds();
-
-            fill_context(e, tokens[k]);
-            seconds[i] = specdec__os_seconds() - start;
-        }
+        for (i = 0; i < 3; i++)
+            seconds[i] = fill_context(e, tokens[k], r->vocabulary);
         r->prefill_tokens[k] = tokens[k];
         r->prefill_tok_s[k] = tokens[k] / spread_of(seconds, 3).median;
         r->prefill_share[k] = step_macs(r, 0, tokens[k]) / spread_of(seconds, 3).median / 1e9 / peak;
         r->prefill_count = k + 1;
     }
-    specdec__view_truncate(&e->target.view, &e->target.kv, 0);
+    specdec_rewind(e, 0);
 }
 
 /* Text end to end. Returns 0 when it failed. */
-static int measure_text(const options *o, specdec *e, double *tok_s, double *per_step, double *first_ms)
+static int measure_text(specdec *e, double *tok_s, double *per_step, double *first_ms)
 {
     static const char prompt[] = "Once upon a time, in a small village by the sea, there lived an old man who";
     specdec_stats stats;
     specdec_text piece;
     specdec_result result;
 
-    (void)o;
     if (specdec_prompt(e, prompt, SPECDEC_WHOLE_STRING)) {
         fprintf(stderr, "specdec-bench: %s\n", specdec_error_text(e));
         return 0;
@@ -435,67 +541,114 @@ static int measure_text(const options *o, specdec *e, double *tok_s, double *per
     return 1;
 }
 
-/* The type that holds most of a model's weights. */
-static const char *main_type(const specdec__model *m)
+/* The type that holds most of the weights of a model's layers. */
+static const char *main_type(const specdec_gguf *gguf)
 {
-    size_t bytes[SPECDEC__TYPE_COUNT] = {0};
-    int i, best = 0;
+    double bytes[SPECDEC_TYPE_NUMBERS] = {0};
+    specdec_gguf_tensor tensor;
+    specdec_type type;
+    uint32_t i, best = 0;
+    size_t place = 0;
 
-    for (i = 0; i < m->layers * SPECDEC__MATRICES; i++) {
-        const specdec__matrix *matrix = &m->layer[i / SPECDEC__MATRICES].matrix[i % SPECDEC__MATRICES];
-        bytes[matrix->type->number] += matrix->row_bytes * (size_t)matrix->rows;
-    }
-    for (i = 0; i < SPECDEC__TYPE_COUNT; i++)
+    while (specdec_gguf_next_tensor(gguf, &place, &tensor))
+        if (tensor.dimensions > 1 && tensor.type < SPECDEC_TYPE_NUMBERS && tensor.name.size > 4 && !memcmp(tensor.name.data, "blk.", 4))
+            bytes[tensor.type] += (double)tensor.size;
+    for (i = 0; i < SPECDEC_TYPE_NUMBERS; i++)
         if (bytes[i] > bytes[best])
             best = i;
-    return specdec__quant_find((uint32_t)best)->name;
+    return specdec_type_by_number(best, &type) ? type.name : "";
 }
 
-static int measure_model(bench *b, const char *path, model_result *r)
+/* Bytes of a key and its value in one layer. */
+static double kv_bytes(const char *kv, int heads, int head_size)
 {
-    const options *o = b->o;
-    double start = specdec__os_seconds(), unused;
+    static const struct { const char *name; int multiple; double each; } kinds[] = {{"f16", 16, 2}, {"f32", 16, 4}, {"q8_0", 32, 34 / 32.0}};
+    int i = 0;
+
+    while (i < 2 && strcmp(kinds[i].name, kv) != 0)
+        i++;
+    return 2.0 * heads * ((head_size + kinds[i].multiple - 1) / kinds[i].multiple * kinds[i].multiple) * kinds[i].each;
+}
+
+/* What a step has to read and to multiply. */
+static void describe(const options *o, specdec *e, model_result *r)
+{
+    specdec_model_info model;
+    specdec_info info;
+    int windowed;
+
+    specdec_get_model_info(specdec_get_model(e), &model);
+    specdec_get_info(e, &info);
+    r->type = main_type(model.gguf);
+    r->vocabulary = model.vocabulary;
+    r->weight_bytes = (double)model.weight_bytes;
+    r->macs = (double)model.products_per_token;
+    for (windowed = 0; windowed < 2; windowed++) {
+        const double keys = windowed && model.window < o->context ? model.window : o->context;
+        const double layers = windowed ? model.window_layers : model.layers - model.window_layers;
+
+        r->kv_bytes += layers * keys * kv_bytes(info.kv, model.kv_heads, model.head_size);
+        r->attention_macs += 2 * layers * model.heads * model.head_size * keys / o->context;
+    }
+}
+
+/* Plain decoding: text, steps, prefill. Returns 0 when it failed. */
+static int measure_plain(bench *b, const specdec_model *model, double start, model_result *r)
+{
     void *memory = NULL;
-    specdec *e = open_engine(o, path, SPECDEC_DRAFT_OFF, NULL, &memory);
-    int ok, i;
+    specdec *e = open_engine(b->o, model, SPECDEC_DRAFT_OFF, NULL, &memory);
+    specdec_info info;
+    double unused;
+    int ok = e != NULL;
 
-    if (!e) {
-        free(memory);
-        return 0;
+    if (ok) {
+        r->load_seconds = program_seconds() - start;
+        describe(b->o, e, r);
+        specdec_get_info(e, &info);
+        b->m->isa = info.isa;
+        ok = measure_text(e, &r->decode_tok_s, &unused, &r->first_token_ms);
     }
-    r->file = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-    r->load_seconds = specdec__os_seconds() - start;
-    r->type = main_type(e->target_model);
-    r->weight_bytes = (double)e->target_model->weight_bytes;
-    r->macs = (double)e->target_model->weight_products;
-    for (i = 0; i < SPECDEC__SPANS; i++) {
-        const specdec__pages *pages = &e->target.kv.span[i];
-        const double keys = pages->window && pages->window < o->context ? pages->window : o->context;
-
-        r->kv_bytes += (double)pages->bytes / SPECDEC__KEYS * keys;
-        r->attention_macs += 2.0 * pages->layers * e->target_model->heads * e->target_model->head_dim * keys / o->context;
-    }
-    b->m->isa = e->kernels->name;
-    ok = measure_text(o, e, &r->decode_tok_s, &unused, &r->first_token_ms);
     if (ok) {
         measure_steps(b, e, r);
-        if (o->prefill)
+        if (b->o->prefill)
             measure_prefill(b, e, r);
     }
     specdec_deinit(e);
     free(memory);
-    if (ok && o->draft) {
-        static const specdec_drafting modes[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL};
-        static const char *const names[] = {"auto", "draft"};
+    return ok;
+}
 
-        for (; ok && r->spec_count < 2; r->spec_count++) {
-            e = open_engine(o, path, modes[r->spec_count], o->draft, &memory);
-            ok = e != NULL && measure_text(o, e, &r->spec_tok_s[r->spec_count], &r->spec_tokens_per_step[r->spec_count], &unused);
-            r->spec_mode[r->spec_count] = names[r->spec_count];
-            specdec_deinit(e);
-            free(memory);
-        }
+/* Text with the draft model. Returns 0 when it failed. */
+static int measure_speculation(const options *o, const specdec_model *model, model_result *r)
+{
+    static const specdec_drafting modes[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL};
+    static const char *const names[] = {"auto", "draft"};
+    double unused;
+    int ok = 1;
+
+    for (; ok && r->spec_count < 2; r->spec_count++) {
+        void *memory = NULL;
+        specdec *e = open_engine(o, model, modes[r->spec_count], o->draft, &memory);
+
+        ok = e != NULL && measure_text(e, &r->spec_tok_s[r->spec_count], &r->spec_tokens_per_step[r->spec_count], &unused);
+        r->spec_mode[r->spec_count] = names[r->spec_count];
+        specdec_deinit(e);
+        free(memory);
     }
+    return ok;
+}
+
+static int measure_model(bench *b, const char *path, model_result *r)
+{
+    double start = program_seconds();
+    void *memory = NULL;
+    specdec_model *model = open_model(b->o, path, &memory);
+    int ok;
+
+    r->file = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    ok = model && measure_plain(b, model, start, r) && (!b->o->draft || measure_speculation(b->o, model, r));
+    specdec_model_deinit(model);
+    free(memory);
     return ok;
 }
 
@@ -506,7 +659,7 @@ static void print_md(const bench *b, const model_result *results, int count)
     int i, k;
 
     printf("%s, %d threads, context %d, read bandwidth %.1f GB/s, int8 peak %.0f GMAC/s, threads meet in %.1f us; medians of %d\n", b->m->isa,
-           b->m->pool.threads, b->o->context, spread_of(b->read_gbps, b->repeats).median, spread_of(b->int8_gmacs, b->repeats).median,
+           b->m->threads, b->o->context, spread_of(b->read_gbps, b->repeats).median, spread_of(b->int8_gmacs, b->repeats).median,
            spread_of(b->meeting_us, b->repeats).median, b->repeats);
     for (i = 0; i < count; i++) {
         const model_result *r = &results[i];
@@ -592,7 +745,7 @@ static void print_json(const bench *b, const model_result *results, int count)
 
     json_begin(&j, stdout);
     json_object(&j, NULL);
-    json_integer(&j, "threads", b->m->pool.threads);
+    json_integer(&j, "threads", b->m->threads);
     json_text(&j, "isa", b->m->isa);
     json_integer(&j, "context", b->o->context);
     json_number(&j, "read_gbps", "%.2f", spread_of(b->read_gbps, b->repeats).median);
@@ -622,13 +775,13 @@ static void print_svg(const bench *b, const model_result *results, int count)
             high = results[i].steps[k].ms.median > high ? results[i].steps[k].ms.median : high;
         }
     low *= 0.7;
-    octaves = specdec__log_double(high * 1.2 / low) / specdec__log_double(2);
-#define log2_of(x) (specdec__log_double(x) / specdec__log_double(2))
+    octaves = log(high * 1.2 / low) / log(2);
+#define log2_of(x) (log(x) / log(2))
     printf("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 860 440\" font-family=\"sans-serif\" font-size=\"13\">\n"
            "<rect width=\"860\" height=\"440\" fill=\"white\"/>\n"
            "<text x=\"%.0f\" y=\"24\" font-size=\"15\">Time of one step (ms) over its width in tokens; dashed: the roofline of this machine</text>\n"
            "<text x=\"%.0f\" y=\"424\" fill=\"#555\">%s, %d threads, context %d, %.1f GB/s, %.0f GMAC/s (int8)</text>\n", left, left, b->m->isa,
-           b->m->pool.threads, b->o->context, gbps, gmacs);
+           b->m->threads, b->o->context, gbps, gmacs);
     for (k = 0; k < n; k++)
         printf("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#eee\"/><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%d</text>\n", X_OF(k),
                top, X_OF(k), top + height, X_OF(k), top + height + 20, b->o->widths[k]);
@@ -670,12 +823,12 @@ static void print_svg(const bench *b, const model_result *results, int count)
 
 static const int sizes[] = {8, 16, 32, 64, 128, 256, 512};
 
-#define SIZES ((int)SPECDEC__COUNT(sizes))
+#define SIZES ((int)PROGRAM_COUNT(sizes))
 
 /* Expected tokens a step of every shape for one acceptance vector. */
 typedef struct shape_scores {
-    double sequoia[SPECDEC__COUNT(sizes)], chain[SPECDEC__COUNT(sizes)], chains[SPECDEC__COUNT(sizes)], full[SPECDEC__COUNT(sizes)];
-    int full_k[SPECDEC__COUNT(sizes)];
+    double sequoia[PROGRAM_COUNT(sizes)], chain[PROGRAM_COUNT(sizes)], chains[PROGRAM_COUNT(sizes)], full[PROGRAM_COUNT(sizes)];
+    int full_k[PROGRAM_COUNT(sizes)];
 } shape_scores;
 
 /* All that is compared. */
@@ -734,7 +887,8 @@ static int score_shapes(const double *p, shape_scores *s)
     return ok;
 }
 
-/* Real steps with the Sequoia tree and the chain of each size in turn, coupled, behind two prompts. */
+/* Real steps with the Sequoia tree and the chain of each size in turn, coupled, behind two prompts. A chain has no more tokens
+   than an engine's trees have levels. */
 static int run_shapes(comparison *c, const measure_prompts *prompts)
 {
     static int32_t parents[MEASURE_NODES], ranks[MEASURE_NODES];
@@ -742,7 +896,7 @@ static int run_shapes(comparison *c, const measure_prompts *prompts)
     specdec_tree tree = {parents, ranks, MEASURE_NODES, 0};
     void *memory = malloc(bytes);
     double p[MEASURE_RANKS];
-    int i, j, shape, ok = memory != NULL, count = specdec__min_int(prompts->count, 2);
+    int i, j, shape, ok = memory != NULL, count = program_least(prompts->count, 2);
 
     measure_vector(&c->rates[c->run_at], MEASURE_COUPLED, p);
     for (i = 0; ok && i < count; i++) {
@@ -752,11 +906,10 @@ static int run_shapes(comparison *c, const measure_prompts *prompts)
         for (j = 0; ready > 0 && ok && j < 2 * RUN_WIDTHS; j++) {
             program_progress(NULL, "runs", i * 2 * RUN_WIDTHS + j, count * 2 * RUN_WIDTHS);
             shape = j % 2;
-            ok = !(shape ? specdec_tree_chains(&tree, 1, sizes[j / 2] - 1, NULL)
-                         : specdec_tree_best(&tree, NULL, p, MEASURE_RANKS, sizes[j / 2], specdec__min_int(sizes[j / 2], SPECDEC_TREE_MAX_DEPTH), memory,
+            ok = !(shape ? specdec_tree_chains(&tree, 1, program_least(sizes[j / 2], SPECDEC_TREE_MAX_DEPTH) - 1, NULL)
+                         : specdec_tree_best(&tree, NULL, p, MEASURE_RANKS, sizes[j / 2], program_least(sizes[j / 2], SPECDEC_TREE_MAX_DEPTH), memory,
                                              bytes, NULL));
-            measure_use(&c->m, &tree, MEASURE_COUPLED, c->rates[c->run_at].temperature, (uint64_t)i + 1);
-            ok = ok && measure_go(&c->m, 0, (c->o->steps + count - 1) / count, &c->runs[j / 2][shape]);
+            ok = ok && measure_use(&c->m, &tree, c->rates[c->run_at].temperature, (uint64_t)i + 1) && measure_go(&c->m, 0, (c->o->steps + count - 1) / count, &c->runs[j / 2][shape]);
         }
     }
     program_progress(NULL, "runs", 1, 1);
@@ -875,7 +1028,7 @@ static void print_json_rates(json_writer *j, const comparison *c, int at)
 static void print_json_comparison(const comparison *c)
 {
     static const int32_t children[] = {1, 2, 4, 8};
-    int32_t widths[SPECDEC__COUNT(sizes)];
+    int32_t widths[PROGRAM_COUNT(sizes)];
     json_writer j;
     int i;
 
@@ -949,7 +1102,7 @@ static int run_comparison(const options *o)
     if (o->steps && !run_shapes(&c, &prompts))
         return PROGRAM_FAILED;
     (o->format == FORMAT_JSON ? print_json_comparison : print_md_comparison)(&c);
-    specdec_deinit(c.m.e);
+    measure_close(&c.m);
     return program_flush();
 }
 
@@ -1016,7 +1169,6 @@ int main(int argc, char **argv)
     static options o;
     static machine m;
     static bench b;
-    specdec__arena arena;
     int i, status;
 
     o.width_list = "1,2,4,8,16,32,64";
@@ -1032,12 +1184,10 @@ int main(int argc, char **argv)
         return status;
     if (o.compare)
         return run_comparison(&o);
-    arena.size = (size_t)SPECDEC_MAX_THREADS * SPECDEC__STACK + (1 << 16);
-    arena.base = (unsigned char *)malloc(arena.size);
-    arena.used = 0;
+    m.threads = o.threads ? o.threads : specdec_processors();
     m.memory = (unsigned char *)malloc(READ_BYTES);
-    if (!arena.base || !m.memory || specdec__pool_init(&m.pool, o.threads ? o.threads : specdec__os_processors(), &m.never, &arena, NULL))
-        return program_failed("no memory or no threads", "");
+    if (!m.memory)
+        return program_failed("no memory", "");
     memset(m.memory, 1, READ_BYTES);
     b.o = &o;
     b.m = &m;
@@ -1046,8 +1196,6 @@ int main(int argc, char **argv)
         if (!measure_model(&b, o.models[i], &results[i]))
             return PROGRAM_FAILED;
     print[o.format](&b, results, o.model_count);
-    specdec__pool_deinit(&m.pool);
     free(m.memory);
-    free(arena.base);
     return program_flush();
 }

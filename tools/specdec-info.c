@@ -3,7 +3,7 @@
 #include "specdec.h"
 #include "program.h"
 
-static specdec_error failure; /* of the last call that failed before there was an engine */
+static specdec_error failure; /* of the last call that failed */
 
 typedef struct options {
     specdec_config config;

@@ -1,9 +1,9 @@
 /* specdec-logits - logits of given tokens, row by row, in steps of exactly as many tokens as asked for. */
-#define SPECDEC_IMPLEMENTATION
+#define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
 #include "specdec.h"
 #include "program.h"
 
-enum { MAX_WIDTH = 512, DISTRACTIONS = 2 };
+enum { MAX_WIDTH = 512, DISTRACTIONS = 2, MAX_TREE = MAX_WIDTH / (1 + DISTRACTIONS) /* tokens of a step that is a tree */ };
 
 typedef struct options {
     const char *model, *tokens, *tokens_file, *kv, *isa, *output;
@@ -11,17 +11,14 @@ typedef struct options {
 } options;
 
 typedef struct tool {
-    specdec__kernels kernels;
-    specdec__pool pool;
-    specdec__model model;
-    specdec__context context;
+    specdec *engine;
+    int vocab;
     int32_t *tokens;
-    int count, kv;
-    int32_t *batch_tokens, *batch_parents;
-    specdec__view **views;
-    int *path;          /* (width) node of every token of a step */
-    unsigned char *row; /* one row as it is written */
-    int cancel;         /* never set */
+    int count;
+    int32_t nodes[MAX_WIDTH], parents[MAX_WIDTH]; /* of a step that is a tree */
+    int path[MAX_WIDTH], node_count;              /* the node of every token of it */
+    float *rows;        /* of a step */
+    unsigned char *row; /* one as it is written */
 } tool;
 
 /* Ids separated by commas or white space. Returns a status. */
@@ -45,54 +42,60 @@ static int read_tokens(tool *t, const char *list)
     return t->count ? PROGRAM_OK : program_misused("no token ids", "");
 }
 
-/* Everything that lives in the block: counts its bytes while the arena has no memory. */
-static specdec_result lay_out(tool *t, const options *o, specdec__arena *arena, specdec_error *error)
+/* Makes the engine, whose steps have so many nodes, and room for their rows. Returns a status. */
+static int open_engine(tool *t, const options *o, int nodes)
 {
-    const int nodes = o->width * (o->tree ? 1 + DISTRACTIONS : 1);
-    int threads = o->threads ? o->threads : specdec__os_processors();
-    specdec_hooks hooks = {NULL, program_progress, NULL};
-    specdec_source source = {NULL, NULL, 0, o->model, 0};
-    specdec_result r;
+    specdec_config config;
+    specdec_info info;
+    specdec_error error;
+    size_t bytes, row;
+    void *memory;
 
-    if ((r = specdec__pool_init(&t->pool, threads, &t->cancel, arena, error)) != SPECDEC_OK ||
-        (r = specdec__model_init(&t->model, &source, 0, arena, error)) != SPECDEC_OK)
-        return r;
-    specdec__context_init(&t->context, &t->model, &t->kernels, &t->pool, threads, t->kv, t->count + nodes, nodes, nodes, arena);
-    t->batch_tokens = SPECDEC__TAKE(arena, int32_t, nodes);
-    t->batch_parents = SPECDEC__TAKE(arena, int32_t, nodes);
-    t->views = SPECDEC__TAKE(arena, specdec__view *, nodes);
-    t->path = SPECDEC__TAKE(arena, int, o->width);
-    t->row = SPECDEC__TAKE(arena, unsigned char, 4 * (size_t)t->model.vocab_size);
-    return o->in_place ? SPECDEC_OK : specdec__model_repack(&t->model, arena, &t->pool, &hooks, error);
+    memset(&config, 0, sizeof config);
+    config.target.path = o->model;
+    config.context = t->count + nodes;
+    config.batch = nodes;
+    config.threads = o->threads ? o->threads : specdec_processors();
+    config.kv = o->kv;
+    config.isa = o->isa;
+    config.weights_in_place = o->in_place;
+    config.drafting = SPECDEC_DRAFT_OFF;
+    config.hooks.progress = program_progress;
+    if (specdec_memory_needed(&config, &bytes, &error))
+        return program_failed("", error.text);
+    memory = program_memory(bytes);
+    if (!memory)
+        return PROGRAM_FAILED;
+    if (specdec_init(&t->engine, &config, memory, bytes, &error))
+        return program_failed("", error.text);
+    specdec_get_info(t->engine, &info);
+    t->vocab = info.vocabulary;
+    row = 4 * (size_t)t->vocab;
+    t->row = (unsigned char *)malloc(row);
+    t->rows = (float *)malloc(((size_t)nodes + 1) * row);
+    return t->row && t->rows ? PROGRAM_OK : program_failed("out of memory", "");
 }
 
 /* Adds a node to the step and returns its number. */
-static int add_node(tool *t, specdec__batch *batch, int32_t token, int parent)
+static int add_node(tool *t, int32_t token, int parent)
 {
-    t->batch_tokens[batch->n] = token;
-    t->batch_parents[batch->n] = parent;
-    t->views[batch->n] = &t->context.view;
-    return batch->n++;
+    t->nodes[t->node_count] = token;
+    t->parents[t->node_count] = parent;
+    return t->node_count++;
 }
 
-/* The step that holds tokens [from, from + count) as a chain; as a tree, every one of them has an elder sibling and a nephew
-   that say something else. */
-static void build_step(tool *t, specdec__batch *batch, int from, int count, int tree)
+/* The step that holds tokens [from, from + count) of a text: every one of them has an elder sibling and a nephew that say
+   something else. */
+static void build_tree(tool *t, int from, int count)
 {
-    const int vocab = t->model.vocab_size;
     int i, parent = -1;
 
-    batch->n = batch->done = 0;
-    batch->tokens = t->batch_tokens;
-    batch->parents = t->batch_parents;
-    batch->views = t->views;
-    batch->wanted = NULL;
+    t->node_count = 0;
     for (i = 0; i < count; i++) {
-        int32_t token = t->tokens[from + i];
+        int32_t token = t->tokens[from + i], elder = (int32_t)(((int64_t)token + 1) % t->vocab);
 
-        if (tree)
-            add_node(t, batch, (token + 7) % vocab, add_node(t, batch, (token + 1) % vocab, parent));
-        t->path[i] = parent = add_node(t, batch, token, parent);
+        add_node(t, (int32_t)(((int64_t)token + 7) % t->vocab), add_node(t, elder, parent));
+        t->path[i] = parent = add_node(t, token, parent);
     }
 }
 
@@ -100,26 +103,31 @@ static void write_row(tool *t, const float *logits, program_output *out)
 {
     int i;
 
-    for (i = 0; i < t->model.vocab_size; i++)
-        specdec__store_u32(t->row + 4 * (size_t)i, specdec__bits_from_float(logits[i]));
-    program_output_write(out, t->row, 4 * (size_t)t->model.vocab_size);
+    for (i = 0; i < t->vocab; i++)
+        program_put_u32(t->row + 4 * (size_t)i, program_float_bits(logits[i]));
+    program_output_write(out, t->row, 4 * (size_t)t->vocab);
 }
 
-static int write_rows(tool *t, const options *o, program_output *out, specdec_error *error)
+/* Computes the rows of a step that is a tree, and goes on in the text. The row of token i is that of node path[i]. */
+static specdec_result step_tree(tool *t, int from, int count)
 {
     specdec_result result;
-    specdec__batch batch;
+
+    build_tree(t, from, count);
+    result = specdec_logits(t->engine, t->nodes, t->parents, t->node_count, t->rows);
+    return result ? result : specdec_prompt_tokens(t->engine, t->tokens + from, count);
+}
+
+static int write_rows(tool *t, int width, int tree, program_output *out)
+{
     int from, count, i;
 
     for (from = 0; from < t->count && !ferror(out->file); from += count) {
-        count = specdec__min_int(o->width, t->count - from);
-        build_step(t, &batch, from, count, o->tree);
-        result = specdec__forward(&t->context, &batch, error);
-        if (result)
-            return program_failed("", error->text);
+        count = program_least(width, t->count - from);
+        if (tree ? step_tree(t, from, count) : specdec_prompt_logits(t->engine, t->tokens + from, count, t->rows))
+            return program_failed("", specdec_error_text(t->engine));
         for (i = 0; i < count; i++)
-            write_row(t, t->context.logits + (size_t)t->path[i] * (size_t)t->model.vocab_size, out);
-        specdec__view_commit(&t->context.view, &t->context.kv, t->path, count);
+            write_row(t, t->rows + (size_t)(tree ? 1 + t->path[i] : i) * (size_t)t->vocab, out);
         program_progress(NULL, "logits", from + count, t->count);
     }
     return PROGRAM_OK;
@@ -127,27 +135,14 @@ static int write_rows(tool *t, const options *o, program_output *out, specdec_er
 
 static int run(tool *t, const options *o, program_output *out)
 {
-    specdec__arena arena = {NULL, 0, 0};
-    specdec_error error;
-    void *memory;
-    int status;
+    int width = o->tree ? program_least(o->width, MAX_TREE) : o->width;
+    int status = open_engine(t, o, o->tree ? width * (1 + DISTRACTIONS) : width);
 
-    if (specdec__kernels_init(&t->kernels, o->isa, &error) || lay_out(t, o, &arena, &error))
-        return program_failed("", error.text);
-    if (arena.used == SIZE_MAX)
-        return program_failed("that needs more than all memory", "");
-    specdec__model_deinit(&t->model);
-    memory = program_memory(arena.used);
-    if (!memory)
-        return PROGRAM_FAILED;
-    arena.base = (unsigned char *)memory;
-    arena.size = arena.used;
-    arena.used = 0;
-    if (lay_out(t, o, &arena, &error))
-        return program_failed("", error.text);
-    status = write_rows(t, o, out, &error);
-    specdec__pool_deinit(&t->pool);
-    specdec__model_deinit(&t->model);
+    if (status == PROGRAM_OK)
+        status = write_rows(t, width, o->tree, out);
+    specdec_deinit(t->engine);
+    free(t->rows);
+    free(t->row);
     return status;
 }
 
@@ -161,7 +156,7 @@ static int read_options(options *o, int argc, char **argv)
         {"-t", PROGRAM_INTEGER, &o->threads, "N", "threads; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
         {"--isa", PROGRAM_TEXT, &o->isa, "NAME", "instruction set, see specdec-info (the best)", 0, 0},
         {"--kv", PROGRAM_TEXT, &o->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
-        {"--tree", PROGRAM_SWITCH, &o->tree, NULL, "every step is a tree in which each token has an elder sibling and a\nnephew that say something else; the rows stay the same", 0, 0},
+        {"--tree", PROGRAM_SWITCH, &o->tree, NULL, "every step is a tree in which each token (of at most 170) has an elder\nsibling and a nephew that say something else; the rows stay the same", 0, 0},
         {"--in-place", PROGRAM_SWITCH, &o->in_place, NULL, "weights stay in the file", 0, 0},
         {"-o", PROGRAM_TEXT, &o->output, "OUT.f32", "where the rows go; - is standard output", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
@@ -194,8 +189,7 @@ int main(int argc, char **argv)
 
     if (status != PROGRAM_GO_ON)
         return status;
-    t.kv = specdec__kv_find_type(o.kv ? o.kv : "f16");
-    if (t.kv < 0)
+    if (o.kv && program_choice("f16|f32|q8_0", o.kv) < 0)
         return program_misused("--kv takes f16, f32 or q8_0, not ", o.kv);
     if (o.tokens_file) {
         o.tokens = program_read_file(o.tokens_file, &length);

@@ -1,6 +1,5 @@
 /* specdec-tokens - token ids of a text, and back. */
-#define SPECDEC_NO_SIMD /* no kernels are run: builds in a third of the time */
-#define SPECDEC_IMPLEMENTATION
+#define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
 #include "specdec.h"
 #include "program.h"
 
@@ -37,138 +36,131 @@ static int read_options(options *o, int argc, char **argv)
     return PROGRAM_GO_ON;
 }
 
-static int print_tokens(const specdec__vocab *v, const options *o, const char *text, size_t length)
+/* Prints the token ids of a text. Returns a status. */
+static int print_tokens(const specdec_model *model, const options *o, const char *text, size_t length)
 {
     int flags = (o->no_bos ? 0 : SPECDEC_TOKENIZE_BEGIN) | (o->special ? SPECDEC_TOKENIZE_SPECIAL : 0);
-    size_t capacity, scratch_size, count = 0, i;
+    size_t memory_bytes = specdec_tokenize_memory(model, length);
+    int capacity, count = 0, i, status = PROGRAM_OK;
     specdec_error error;
     int32_t *tokens;
-    void *scratch;
-    int status = 0;
+    void *memory;
 
-    if (length > SPECDEC__TEXT_MAX_BYTES / 16)
+    if (length > (INT_MAX - 8) / 4)
         return program_failed("the text is too long", "");
-    capacity = 4 * length + 8; /* a byte becomes at most 4 tokens */
-    scratch_size = specdec__tokenize_scratch(v, length);
-    tokens = (int32_t *)malloc(capacity * sizeof *tokens);
-    scratch = malloc(scratch_size);
-    if (!tokens || !scratch)
+    capacity = 4 * (int)length + 8; /* a byte becomes at most 4 tokens */
+    tokens = (int32_t *)malloc((size_t)capacity * sizeof *tokens);
+    memory = malloc(memory_bytes);
+    if (!tokens || !memory)
         status = program_failed("out of memory", "");
-    else if (specdec__tokenize(v, text, length, flags, tokens, capacity, &count, scratch, scratch_size, &error))
+    else if (specdec_tokenize(model, text, length, flags, tokens, capacity, &count, memory, memory_bytes, &error))
         status = program_failed("", error.text);
     for (i = 0; i < count && !status; i++)
         printf(i ? " %d" : "%d", (int)tokens[i]);
     if (!status)
         printf("\n");
     free(tokens);
-    free(scratch);
+    free(memory);
     return status;
 }
 
-/* The id at the beginning of a list; -1 after saying that there is none, or none of this vocabulary. *end: behind. */
-static int32_t read_id(const specdec__vocab *v, const char *at, char **end, int *status)
+/* Reads a list of ids of this vocabulary. Returns a status; *count: how many were read before what is wrong. */
+static int read_ids(int vocabulary, const char *at, int32_t *ids, int *count)
 {
-    long id = strtol(at, end, 10);
-    char what[96];
+    char *end, what[96];
 
-    if (*end == at || (**end && **end != ',' && **end != ' ')) {
-        *status = program_misused("not a list of ids from here on: ", at);
-        return -1;
-    }
-    if (id >= 0 && id < (long)v->count)
-        return (int32_t)id;
-    snprintf(what, sizeof what, "token %.*s is not in the vocabulary of %u", (int)(*end - at < 40 ? *end - at : 40),
-             at, (unsigned)v->count);
-    *status = program_failed(what, "");
-    return -1;
-}
+    for (*count = 0; *at;) {
+        long id = strtol(at, &end, 10);
 
-/* Prints the bytes of a list of tokens. Returns a status. */
-static int print_bytes(const specdec__vocab *v, const options *o)
-{
-    size_t room = (size_t)v->longest + 3, written;
-    unsigned char *out = (unsigned char *)malloc(room);
-    specdec__text_stream stream;
-    specdec_error error;
-    const char *at = o->decode;
-    int status = out ? PROGRAM_OK : program_failed("out of memory", "");
-    char *end;
-
-    specdec__text_stream_begin(&stream, v, -1, o->special);
-    while (!status && *at) {
-        int32_t id = read_id(v, at, &end, &status);
-
-        if (!status && specdec__text_stream_push(&stream, v, id, out, room, &written, &error))
-            status = program_failed("", error.text);
-        if (status)
-            break;
-        fwrite(out, 1, written, stdout);
+        if (end == at || (*end && *end != ',' && *end != ' '))
+            return program_misused("not a list of ids from here on: ", at);
+        if (id < 0 || id >= vocabulary) {
+            snprintf(what, sizeof what, "token %.*s is not in the vocabulary of %d", (int)(end - at < 40 ? end - at : 40), at,
+                     vocabulary);
+            return program_failed(what, "");
+        }
+        ids[(*count)++] = (int32_t)id;
         for (at = end; *at == ',' || *at == ' ';)
             at++;
     }
-    if (!status)
-        fwrite(out, 1, specdec__text_stream_end(&stream, out), stdout);
+    return PROGRAM_OK;
+}
+
+/* Prints the bytes of a list of tokens, up to what is wrong in it. Returns a status. */
+static int print_bytes(const specdec_model *model, const options *o)
+{
+    int32_t *ids = (int32_t *)malloc((strlen(o->decode) / 2 + 1) * sizeof *ids);
+    int flags = o->special ? SPECDEC_TOKENIZE_SPECIAL : 0, count = 0, status;
+    specdec_model_info info;
+    specdec_error error;
+    size_t room = 0, length;
+    char *out = NULL;
+
+    if (!ids || specdec_get_model_info(model, &info))
+        return program_failed("out of memory", "");
+    status = read_ids(info.vocabulary, o->decode, ids, &count);
+    specdec_detokenize(model, ids, count, flags, NULL, 0, &room, NULL); /* only asks for the room */
+    out = (char *)malloc(room);
+    if (!out)
+        status = program_failed("out of memory", "");
+    else if (specdec_detokenize(model, ids, count, flags, out, room, &length, &error))
+        status = program_failed("", error.text);
+    else
+        fwrite(out, 1, length, stdout);
     free(out);
+    free(ids);
     return status;
 }
 
-/* The vocabulary of a model. Returns the memory of its indexes, or NULL and an error text. */
-static void *open_model(const char *path, specdec__bytes *file, specdec__gguf *gguf, specdec__vocab *v,
-                        specdec_error *error)
+/* The vocabulary of a model; NULL after saying what went wrong. *memory is where it lives. */
+static specdec_model *open_model(const char *path, void **memory)
 {
-    specdec__arena arena;
-    void *memory;
+    specdec_model *model = NULL;
+    specdec_config config;
+    specdec_error error;
+    size_t bytes;
 
-    memset(&arena, 0, sizeof arena);
-    if (specdec__os_map(file, path, error))
-        return NULL;
-    if (specdec__gguf_open(gguf, *file, error) || specdec__vocab_init(v, gguf, &arena, error))
-        return NULL;
-    memory = malloc(arena.used);
-    if (!memory) {
-        specdec__fail(error, SPECDEC_ERROR_MEMORY, "out of memory");
-        return NULL;
-    }
-    arena.base = (unsigned char *)memory;
-    arena.size = arena.used;
-    arena.used = 0;
-    if (!specdec__vocab_init(v, gguf, &arena, error))
-        return memory;
-    free(memory);
-    return NULL;
+    memset(&config, 0, sizeof config);
+    config.target.path = path;
+    config.threads = config.vocabulary_only = 1;
+    *memory = NULL;
+    if (specdec_model_memory_needed(&config, &bytes, &error))
+        program_failed("", error.text);
+    else if ((*memory = malloc(bytes)) == NULL)
+        program_failed("out of memory", "");
+    else if (specdec_model_init(&model, &config, *memory, bytes, &error))
+        program_failed("", error.text);
+    return model;
 }
 
-static int run(const options *o, const specdec__vocab *v)
+static int run(const options *o, const specdec_model *model)
 {
     size_t length = 0;
     char *text;
     int status;
 
     if (o->decode)
-        return print_bytes(v, o);
+        return print_bytes(model, o);
     if (o->text)
-        return print_tokens(v, o, o->text, strlen(o->text));
+        return print_tokens(model, o, o->text, strlen(o->text));
     text = program_read_file(o->file, &length);
-    status = text ? print_tokens(v, o, text, length) : PROGRAM_FAILED;
+    status = text ? print_tokens(model, o, text, length) : PROGRAM_FAILED;
     free(text);
     return status;
 }
 
 int main(int argc, char **argv)
 {
-    static specdec__gguf gguf;
-    static specdec__vocab v;
-    specdec__bytes file = {NULL, 0};
-    specdec_error error;
     options o;
     void *memory;
+    specdec_model *model;
     int status = read_options(&o, argc, argv);
 
     if (status != PROGRAM_GO_ON)
         return status;
-    memory = open_model(o.model, &file, &gguf, &v, &error);
-    status = memory ? run(&o, &v) : program_failed("", error.text);
+    model = open_model(o.model, &memory);
+    status = model ? run(&o, model) : PROGRAM_FAILED;
+    specdec_model_deinit(model);
     free(memory);
-    specdec__os_unmap(&file);
     return program_flush() ? PROGRAM_FAILED : status;
 }

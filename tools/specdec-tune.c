@@ -1,10 +1,12 @@
 /* specdec-tune - which token tree pays: measured for a pair of models and a file of prompts on this machine; computed for an
    acceptance vector; and the header's default family of trees. */
-#define SPECDEC_IMPLEMENTATION
+#define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
 #include "specdec.h"
 #include "tools/program.h"
 #include "tools/json.h"
 #include "tools/measure.h"
+
+#include <math.h>
 
 /* --- the default family: the lines between BEGIN and END GENERATED TREES in >>tree ----------------------------------- */
 
@@ -29,7 +31,7 @@ typedef struct shape {
     char children[FAMILY_NODES + 1];
 } shape;
 
-static shape shapes[SPECDEC__COUNT(profiles) * SPECDEC__COUNT(family_widths) * SPECDEC__COUNT(draft_times)];
+static shape shapes[PROGRAM_COUNT(profiles) * PROGRAM_COUNT(family_widths) * PROGRAM_COUNT(draft_times)];
 static int shape_count;
 
 /* Notes a tree, unless it is there already. */
@@ -62,7 +64,7 @@ static void build(const double *p, const double *grid, int n, void *memory, size
     const int32_t width = n;
     size_t c;
 
-    for (c = 0; c < SPECDEC__COUNT(draft_times); c++) {
+    for (c = 0; c < PROGRAM_COUNT(draft_times); c++) {
         int best_n = 0, d = 0;
 
         if (specdec_tree_choose(&best_n, &d, NULL, grid, FAMILY_NODES, FAMILY_LEVELS, &width, &one, 1, draft_times[c], NULL) ||
@@ -81,8 +83,8 @@ static int build_family(void)
     double p[FAMILY_RANKS];
     int k;
 
-    for (w = 0; memory && w < SPECDEC__COUNT(family_widths); w++) {
-        for (i = 0; i < SPECDEC__COUNT(profiles); i++) {
+    for (w = 0; memory && w < PROGRAM_COUNT(family_widths); w++) {
+        for (i = 0; i < PROGRAM_COUNT(profiles); i++) {
             for (k = 0; k < FAMILY_RANKS; k++)
                 p[k] = profiles[i][k] / 10000.0;
             if (!specdec_tree_grid(grid, p, FAMILY_RANKS, FAMILY_NODES, FAMILY_LEVELS, memory, bytes, NULL))
@@ -215,7 +217,7 @@ static int run_tree(const char *list, int n, int d)
 
 static const int32_t step_widths[] = {1, 2, 4, 8, 16, 32, 64};
 
-#define STEP_WIDTHS ((int)SPECDEC__COUNT(step_widths))
+#define STEP_WIDTHS ((int)PROGRAM_COUNT(step_widths))
 
 /* A tree, what is expected of it, and what it did. */
 typedef struct candidate {
@@ -307,7 +309,8 @@ static int measure_draft(report *r, double *seconds)
 
     specdec_tree_chains(&tree, 3, 4, NULL);
     levels = specdec_tree_depth(&tree, NULL);
-    measure_use(&r->m, &tree, MEASURE_COUPLED, 0.6f, 1);
+    if (!measure_use(&r->m, &tree, 0.6f, 1))
+        return 0;
     for (i = 0; i < DRAFT_REPEATS; i++) {
         double before = run.draft_seconds;
 
@@ -355,7 +358,7 @@ static int insert(candidate *list, int count, int most, const candidate *c)
             list[at] = list[at - 1];
     if (at < most)
         list[at] = *c;
-    return specdec__min_int(count + 1, most);
+    return program_least(count + 1, most);
 }
 
 /* The best trees for a rule's acceptance: of each width the one at its best depth; the `most` most promising. Returns how many. */
@@ -406,7 +409,7 @@ static void plan(const report *r, tuning *t)
 /* Runs every candidate and plain decoding in turn, behind each of the first prompts. */
 static int run_candidates(report *r, const measure_prompts *prompts)
 {
-    int i, j, k, runs = specdec__min_int(r->o->runs, prompts->count);
+    int i, j, k, runs = program_least(r->o->runs, prompts->count);
 
     for (i = 0; i < runs; i++) {
         int ready = measure_prompt(&r->m, prompts->texts[i], r->o->n);
@@ -420,8 +423,8 @@ static int run_candidates(report *r, const measure_prompts *prompts)
             for (k = -1; k < t->count; k++) {
                 specdec_tree tree = tree_of(&t->candidates[k < 0 ? 0 : k]);
 
-                measure_use(&r->m, k < 0 ? NULL : &tree, MEASURE_COUPLED, t->rates.temperature, (uint64_t)(i + 1) * 1000 + (uint64_t)j);
-                if (!measure_go(&r->m, r->o->n, 0, k < 0 ? &t->plain : &t->candidates[k].run))
+                if (!measure_use(&r->m, k < 0 ? NULL : &tree, t->rates.temperature, (uint64_t)(i + 1) * 1000 + (uint64_t)j) ||
+                    !measure_go(&r->m, r->o->n, 0, k < 0 ? &t->plain : &t->candidates[k].run))
                     return 0;
             }
         }
@@ -485,7 +488,7 @@ static void print_md(report *r)
     int i, j;
 
     printf("%s with %s: %d threads, %s; prompts: %s\n\n", base_name(r->o->config.target.path), base_name(r->o->config.draft.path),
-           r->m.e->pool.threads, r->m.e->kernels->name, base_name(r->o->prompts));
+           r->m.info.threads, r->m.info.isa, base_name(r->o->prompts));
     print_md_acceptance(r);
     printf("\n| width n | ms a step | t(n) |\n|---:|---:|---:|\n");
     for (i = 0; i < STEP_WIDTHS; i++)
@@ -566,8 +569,8 @@ static void print_json(report *r)
     json_object(&j, NULL);
     json_text(&j, "target", base_name(r->o->config.target.path));
     json_text(&j, "draft", base_name(r->o->config.draft.path));
-    json_integer(&j, "threads", r->m.e->pool.threads);
-    json_text(&j, "isa", r->m.e->kernels->name);
+    json_integer(&j, "threads", r->m.info.threads);
+    json_text(&j, "isa", r->m.info.isa);
     json_gap(&j, "\n ");
     json_integers(&j, "widths", step_widths, STEP_WIDTHS);
     json_numbers(&j, "seconds", "%.6g", r->seconds, STEP_WIDTHS);
@@ -656,7 +659,7 @@ static void print_svg_acceptance(const report *r)
             measure_vector(&r->tunings[i].rates, (measure_rule)j, p);
             printf("<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\"%s points=\"", colours[i], j ? " stroke-dasharray=\"5 4\"" : "");
             for (k = 0; k < MEASURE_RANKS; k++) {
-                double down = p[k] > 0.001 ? -specdec__log_double(p[k]) / specdec__log_double(1000) : 1;
+                double down = p[k] > 0.001 ? -log(p[k]) / log(1000) : 1;
 
                 printf("%.1f,%.1f ", left + width * k / (MEASURE_RANKS - 1), top + height * down);
             }
@@ -709,7 +712,7 @@ static void print_svg(report *r)
     print_harmless(base_name(r->o->config.target.path));
     printf(" with ");
     print_harmless(base_name(r->o->config.draft.path));
-    printf(", %d threads, c = %.3f</text>\n</svg>\n", r->m.e->pool.threads, r->draft);
+    printf(", %d threads, c = %.3f</text>\n</svg>\n", r->m.info.threads, r->draft);
 }
 
 /* --- command line ---------------------------------------------------------------------------------------------------- */
@@ -737,7 +740,7 @@ static int run_tuning(options *o)
     r.m.chat = o->chat;
     if (!measure_acceptance(&r.m, rates, r.count, &plan_of) || !measure_costs(&r, prompts.texts[0]))
         return PROGRAM_FAILED;
-    o->runs = specdec__min_int(o->runs, prompts.count);
+    o->runs = program_least(o->runs, prompts.count);
     for (i = 0; i < r.count; i++) {
         r.tunings[i].rates = rates[i];
         plan(&r, &r.tunings[i]);
@@ -745,7 +748,7 @@ static int run_tuning(options *o)
     if (!run_candidates(&r, &prompts))
         return PROGRAM_FAILED;
     print[o->format](&r);
-    specdec_deinit(r.m.e);
+    measure_close(&r.m);
     return program_flush();
 }
 

@@ -1,0 +1,77 @@
+/* talk - a conversation whose temperature changes while it runs, and that says why each answer ended.
+
+   talk MODEL.gguf [DRAFT.gguf [CHAT-FORMAT]]
+   A line is a question; "/temp 0.8", "/seed 7" and "/limit 50" change settings, "/forget" begins anew. */
+#include "specdec.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int failed(const char *text)
+{
+    fprintf(stderr, "talk: %s\n", text);
+    return 1;
+}
+
+/* Carries out a line that begins with '/'. Returns 0 when there is no such command, or its number is refused. */
+static int command(specdec *engine, const char *line)
+{
+    specdec_settings settings;
+
+    specdec_get_settings(engine, &settings);
+    if (!strncmp(line, "/temp ", 6))
+        settings.sampling.temperature = (float)atof(line + 6);
+    else if (!strncmp(line, "/seed ", 6))
+        settings.sampling.seed = strtoull(line + 6, NULL, 10);
+    else if (!strncmp(line, "/limit ", 7))
+        settings.max_tokens = atoi(line + 7);
+    else if (!strcmp(line, "/forget"))
+        return specdec_rewind(engine, 0) == SPECDEC_OK;
+    else
+        return 0;
+    return specdec_set(engine, &settings) == SPECDEC_OK;
+}
+
+/* Asks, and writes the answer as it comes. */
+static specdec_result answer(specdec *engine, const char *question)
+{
+    const specdec_message message = {SPECDEC_USER, question, SPECDEC_WHOLE_STRING};
+    specdec_result result = specdec_chat(engine, &message, 1);
+    specdec_text piece;
+
+    while (!result && (result = specdec_next(engine, &piece)) != SPECDEC_DONE && !result) {
+        fwrite(piece.bytes, 1, piece.length, stdout);
+        fflush(stdout);
+    }
+    if (result == SPECDEC_DONE)
+        fwrite(piece.bytes, 1, piece.length, stdout); /* what was held back */
+    return result;
+}
+
+int main(int argc, char **argv)
+{
+    static const char *const why[] = {"", "by itself", "at a stop string", "at the limit", "with the context", "cancelled"};
+    specdec_config config = {0};
+    specdec_error error;
+    specdec *engine;
+    size_t bytes;
+    char line[4096];
+
+    if (argc < 2)
+        return fprintf(stderr, "usage: talk MODEL.gguf [DRAFT.gguf [CHAT-FORMAT]]\n"), 2;
+    config.target.path = argv[1];
+    config.draft.path = argc > 2 ? argv[2] : NULL;
+    config.chat_format = argc > 3 ? argv[3] : NULL; /* as the model says */
+    config.settings.stop[0] = "\nUser:"; /* should the model begin to ask itself */
+    if (specdec_memory_needed(&config, &bytes, &error) || specdec_init(&engine, &config, malloc(bytes), bytes, &error))
+        return failed(error.text);
+    while (fgets(line, sizeof line, stdin)) {
+        line[strcspn(line, "\n")] = 0;
+        if (line[0] == '/' ? !command(engine, line) : answer(engine, line) != SPECDEC_DONE)
+            failed(line[0] == '/' ? "no such command, or not with that number" : specdec_error_text(engine));
+        else if (line[0] != '/')
+            printf("\n[ended %s]\n", why[specdec_stopped(engine, NULL)]);
+    }
+    specdec_deinit(engine);
+    return 0;
+}
