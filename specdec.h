@@ -109,6 +109,7 @@ extern "C" {
    SPECDEC_NO_SPM      without the tokenizer of SentencePiece (tokenizer.ggml.model "llama"): models that need it are refused
    SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
    SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
+   SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 3 KB less
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is silent; 11 KB less
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
    SPECDEC_KERNELS_APART  without the kernels for AVX2 and AVX-512, which another file brings that defines SPECDEC_KERNELS
@@ -883,6 +884,13 @@ __asm__(".cfi_sections .debug_frame");
 #define SPECDEC__COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define SPECDEC__STATIC_ASSERT(name, condition) typedef char specdec__static_assert_##name[(condition) ? 1 : -1] SPECDEC__UNUSED
 #define SPECDEC__CACHE_LINE 64
+
+/* Whether chat formats are there. */
+#ifdef SPECDEC_NO_CHAT
+#define SPECDEC__CHATS 0
+#else
+#define SPECDEC__CHATS 1
+#endif
 
 /* Whether rules of verification are there that need distributions: all but coupled and greedy. */
 #ifdef SPECDEC_NO_VERIFIERS
@@ -9681,11 +9689,11 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__chat_formats); i++)
+    for (i = 0; SPECDEC__CHATS && i < SPECDEC__COUNT(specdec__chat_formats); i++)
         if (strlen(specdec__chat_formats[i].name) == length &&
             memcmp(specdec__chat_formats[i].name, name_or_template, length) == 0)
             return &specdec__chat_formats[i];
-    for (i = 0; i < SPECDEC__COUNT(specdec__chat_formats); i++) {
+    for (i = 0; SPECDEC__CHATS && i < SPECDEC__COUNT(specdec__chat_formats); i++) {
         const specdec__chat_format *format = &specdec__chat_formats[i];
 
         if (specdec__chat_contains(name_or_template, length, format->has[0]) &&
@@ -16010,6 +16018,8 @@ specdec_result specdec_chat(specdec *e, const specdec_message *messages, int cou
 
     if (!e || !messages)
         return specdec__lacks(e);
+    if (!SPECDEC__CHATS)
+        return specdec__fail(&e->error, SPECDEC_ERROR_UNSUPPORTED, "SPECDEC_NO_CHAT leaves chat formats out of this build");
     if (!e->chat)
         return specdec__fail(&e->error, SPECDEC_ERROR_UNSUPPORTED, "the model names no chat format that is known; choose one");
     if (count < 1)
