@@ -4043,7 +4043,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_integers(int mode, int vector
 
 /* sums (column, 16) += what granule k of a panel gives with its integers (column, register); per: granules of a
    block. */
-SPECDEC__SSE41 static __attribute__((noinline)) void
+SPECDEC__SSE41 SPECDEC__INLINE void
 specdec__sse41_add_up(const float *scale, const float *minimum, const specdec__x86_x *from, int per, int columns,
                       __m128i (*integers)[4], float *sums)
 {
