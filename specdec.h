@@ -109,6 +109,7 @@ extern "C" {
    SPECDEC_NO_SPM      without the tokenizer of SentencePiece (tokenizer.ggml.model "llama"): models that need it are refused
    SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
    SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
+   SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 3 KB less
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is silent; 11 KB less
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
    SPECDEC_KERNELS_APART  without the kernels for AVX2 and AVX-512, which another file brings that defines SPECDEC_KERNELS
@@ -884,6 +885,13 @@ __asm__(".cfi_sections .debug_frame");
 #define SPECDEC__STATIC_ASSERT(name, condition) typedef char specdec__static_assert_##name[(condition) ? 1 : -1] SPECDEC__UNUSED
 #define SPECDEC__CACHE_LINE 64
 
+/* Whether chat formats are there. */
+#ifdef SPECDEC_NO_CHAT
+#define SPECDEC__CHATS 0
+#else
+#define SPECDEC__CHATS 1
+#endif
+
 /* Whether rules of verification are there that need distributions: all but coupled and greedy. */
 #ifdef SPECDEC_NO_VERIFIERS
 #define SPECDEC__VERIFIERS 0
@@ -899,7 +907,9 @@ __asm__(".cfi_sections .debug_frame");
 #endif
 
 /* Unrolls the loop that follows, whose count is a constant. */
-#if defined(__clang__)
+#if defined(__OPTIMIZE_SIZE__)
+#define SPECDEC__UNROLL
+#elif defined(__clang__)
 #define SPECDEC__UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define SPECDEC__UNROLL _Pragma("GCC unroll 16")
@@ -1020,7 +1030,7 @@ SPECDEC__INLINE double specdec__product(double a, double b)
 SPECDEC__INLINE float specdec__load_f32(const void *at) { return specdec__float_from_bits(specdec__load_u32(at)); }
 
 /* For loops that gcc does not vectorise at -O2. */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__) && !defined(__OPTIMIZE_SIZE__)
 #define SPECDEC__VECTORISE __attribute__((optimize("tree-vectorize", "vect-cost-model=dynamic", "fp-contract=off")))
 #else
 #define SPECDEC__VECTORISE
@@ -4370,7 +4380,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_integers(int mode, int vector
 
 /* sums (column, 16) += what granule k of a panel gives with its integers (column, register); per: granules of a
    block. */
-SPECDEC__SSE41 static __attribute__((noinline)) void
+SPECDEC__SSE41 SPECDEC__INLINE void
 specdec__sse41_add_up(const float *scale, const float *minimum, const specdec__x86_x *from, int per, int columns,
                       __m128i (*integers)[4], float *sums)
 {
@@ -8106,7 +8116,7 @@ static const struct {
                                  {SPECDEC__TEXT_LETTER, SPECDEC__TEXT_TAIL}};
 
 /* Runs of characters of one class: specdec__text_runs has (length - 1) << 3 | class, or for 32 characters and more
-   31 << 3 | class and two bytes of length - 32; specdec__text_marks says where every 32nd run begins. */
+   31 << 3 | class and two bytes of length - 32; specdec__text_marks says where every 64th run begins. */
 /* BEGIN unicode: written by tools/make-unicode.js, do not edit */
 /* Unicode 17.0 */
 static const unsigned char specdec__text_runs[] = {
@@ -8115,17 +8125,12 @@ static const unsigned char specdec__text_runs[] = {
 static const struct {
     uint32_t code, at;
 } specdec__text_marks[] = {
-    {0x0, 0}, {0x100, 32}, {0x1b9, 68}, {0x2c6, 104}, {0x3cf, 140}, {0x5c0, 188}, {0x6fd, 224}, {0x85c, 260},
-    {0x9aa, 298}, {0xa04, 330}, {0xa75, 362}, {0xafa, 394}, {0xb70, 426}, {0xbd1, 458}, {0xc70, 490}, {0xcf0, 522},
-    {0xd97, 556}, {0xe83, 592}, {0xf36, 626}, {0x1067, 666}, {0x128a, 706}, {0x166f, 748}, {0x17e0, 786}, {0x19b0, 826},
-    {0x1b80, 866}, {0x1cf5, 906}, {0x1f5b, 952}, {0x1fe0, 984}, {0x210a, 1022}, {0x2150, 1054}, {0x2cf4, 1104},
-    {0x2de0, 1140}, {0x3196, 1186}, {0xa67e, 1244}, {0xa7dd, 1282}, {0xa8fd, 1318}, {0xaa50, 1354}, {0xab20, 1388},
-    {0xfb1d, 1438}, {0xff10, 1486}, {0x10140, 1528}, {0x10400, 1576}, {0x10600, 1624}, {0x108e0, 1666}, {0x10a3b, 1704},
-    {0x10cb3, 1748}, {0x10f28, 1790}, {0x110fa, 1828}, {0x11212, 1866}, {0x11331, 1902}, {0x113b7, 1936},
-    {0x114da, 1972}, {0x11800, 2018}, {0x119d8, 2062}, {0x11c09, 2106}, {0x11d60, 2144}, {0x11f5a, 2184},
-    {0x16a60, 2244}, {0x16eb9, 2290}, {0x1afff, 2342}, {0x1d173, 2390}, {0x1d4ad, 2430}, {0x1d586, 2462},
-    {0x1d790, 2494}, {0x1e01b, 2538}, {0x1e5f0, 2586}, {0x1e94b, 2630}, {0x1ee42, 2672}, {0x1ee74, 2704},
-    {0x30000, 2760}};
+    {0x0, 0}, {0x1b9, 68}, {0x3cf, 140}, {0x6fd, 224}, {0x9aa, 298}, {0xa75, 362}, {0xb70, 426}, {0xc70, 490},
+    {0xd97, 556}, {0xf36, 626}, {0x128a, 706}, {0x17e0, 786}, {0x1b80, 866}, {0x1f5b, 952}, {0x210a, 1022},
+    {0x2cf4, 1104}, {0x3196, 1186}, {0xa7dd, 1282}, {0xaa50, 1354}, {0xfb1d, 1438}, {0x10140, 1528}, {0x10600, 1624},
+    {0x10a3b, 1704}, {0x10f28, 1790}, {0x11212, 1866}, {0x113b7, 1936}, {0x11800, 2018}, {0x11c09, 2106},
+    {0x11f5a, 2184}, {0x16eb9, 2290}, {0x1d173, 2390}, {0x1d586, 2462}, {0x1e01b, 2538}, {0x1e94b, 2630},
+    {0x1ee74, 2704}};
 /* END unicode */
 
 /* The class of a character: an index of specdec__text_class_facts. */
@@ -9684,11 +9689,11 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char
 {
     size_t i;
 
-    for (i = 0; i < SPECDEC__COUNT(specdec__chat_formats); i++)
+    for (i = 0; SPECDEC__CHATS && i < SPECDEC__COUNT(specdec__chat_formats); i++)
         if (strlen(specdec__chat_formats[i].name) == length &&
             memcmp(specdec__chat_formats[i].name, name_or_template, length) == 0)
             return &specdec__chat_formats[i];
-    for (i = 0; i < SPECDEC__COUNT(specdec__chat_formats); i++) {
+    for (i = 0; SPECDEC__CHATS && i < SPECDEC__COUNT(specdec__chat_formats); i++) {
         const specdec__chat_format *format = &specdec__chat_formats[i];
 
         if (specdec__chat_contains(name_or_template, length, format->has[0]) &&
@@ -16013,6 +16018,8 @@ specdec_result specdec_chat(specdec *e, const specdec_message *messages, int cou
 
     if (!e || !messages)
         return specdec__lacks(e);
+    if (!SPECDEC__CHATS)
+        return specdec__fail(&e->error, SPECDEC_ERROR_UNSUPPORTED, "SPECDEC_NO_CHAT leaves chat formats out of this build");
     if (!e->chat)
         return specdec__fail(&e->error, SPECDEC_ERROR_UNSUPPORTED, "the model names no chat format that is known; choose one");
     if (count < 1)
@@ -16768,6 +16775,7 @@ enum { X(operations) = 0 SPECDEC__LANE_OPERATIONS(SPECDEC__LANE_OPERATION, V) };
 #define SPECDEC__LANE SPECDEC__TARGET static
 #define SPECDEC__LANE_INLINE SPECDEC__TARGET SPECDEC__INLINE
 #define SPECDEC__PARTS (16 / SPECDEC__LANES) /* vectors of 16 lanes */
+#define SPECDEC__ROWS_AT_ONCE (SPECDEC__PARTS < SPECDEC__WIDTH ? SPECDEC__PARTS : SPECDEC__WIDTH)
 #if SPECDEC__LANES < 16 /* without fused multiply-adds: long functions are called, and nothing is done four at a time */
 #define SPECDEC__LANE_LONG SPECDEC__TARGET static __attribute__((noinline))
 #define SPECDEC__TOGETHER 1
@@ -16955,46 +16963,6 @@ SPECDEC__LANE void X(unpack_bf16)(const specdec__quant_type *type, const unsigne
         X(store)(panel->u.values + i, X(load_bf16)(tile + i * 2));
 }
 
-/* sums (column, row) += values (value, row) * x (column, value), columns of them at once. */
-SPECDEC__LANE_INLINE void X(dot_float_columns)(const float *values, int count, const float *x, int stride, float *sums,
-                                               int columns)
-{
-    V acc[4];
-    int i, c;
-
-    SPECDEC__UNROLL
-    for (c = 0; c < columns; c++)
-        acc[c] = X(load)(sums + c * 16);
-    for (i = 0; i < count; i++) {
-        V w = X(load)(values + i * 16);
-
-        SPECDEC__UNROLL
-        for (c = 0; c < columns; c++)
-            acc[c] = X(madd)(w, X(set)(x[c * stride + i]), acc[c]);
-    }
-    SPECDEC__UNROLL
-    for (c = 0; c < columns; c++)
-        X(store)(sums + c * 16, acc[c]);
-}
-
-/* Adds a panel of floats times count columns to sums (column, 16). */
-SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
-                                int column, int count, float *sums)
-{
-    const float *values = x->values + (size_t)column * (size_t)x->stride + (size_t)block * 32;
-    int p;
-
-    for (; count >= SPECDEC__TOGETHER; count -= SPECDEC__TOGETHER, sums += SPECDEC__TOGETHER * 16) {
-        for (p = 0; p < 16; p += SPECDEC__LANES)
-            X(dot_float_columns)(panel->u.values + p, blocks * 32, values, x->stride, sums + p, SPECDEC__TOGETHER);
-        values += SPECDEC__TOGETHER * (size_t)x->stride;
-    }
-#if SPECDEC__TOGETHER > 1
-    for (; count; count--, values += x->stride, sums += 16)
-        X(dot_float_columns)(panel->u.values, blocks * 32, values, x->stride, sums, 1);
-#endif
-}
-
 /* acc (count, chunks) += weight * row: a row of chunks vectors times the weights[c * stride] of count sums. */
 SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weights, int stride, const float *row,
                                      int count, int chunks)
@@ -17013,6 +16981,46 @@ SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weig
         for (i = 0; i < chunks; i++)
             acc[c][i] = X(madd)(w, v[i], acc[c][i]);
     }
+}
+
+/* sums (column, 16) += values (value, 16) * x (column, value), columns of them at once; of all 16, SPECDEC__ROWS_AT_ONCE
+   vectors. */
+SPECDEC__LANE_INLINE void X(dot_float_columns)(const float *values, int count, const float *x, int stride, float *sums,
+                                               int columns)
+{
+    V acc[4][SPECDEC__WIDTH];
+    int i, c, r;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++)
+        SPECDEC__UNROLL
+        for (r = 0; r < SPECDEC__ROWS_AT_ONCE; r++)
+            acc[c][r] = X(load)(sums + c * 16 + r * SPECDEC__LANES);
+    for (i = 0; i < count; i++)
+        X(add_row)(acc, x + i, stride, values + i * 16, columns, SPECDEC__ROWS_AT_ONCE);
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++)
+        SPECDEC__UNROLL
+        for (r = 0; r < SPECDEC__ROWS_AT_ONCE; r++)
+            X(store)(sums + c * 16 + r * SPECDEC__LANES, acc[c][r]);
+}
+
+/* Adds a panel of floats times count columns to sums (column, 16). */
+SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
+                                int column, int count, float *sums)
+{
+    const float *values = x->values + (size_t)column * (size_t)x->stride + (size_t)block * 32;
+    int p;
+
+    for (; count >= SPECDEC__TOGETHER; count -= SPECDEC__TOGETHER, sums += SPECDEC__TOGETHER * 16) {
+        for (p = 0; p < 16; p += SPECDEC__LANES * SPECDEC__ROWS_AT_ONCE)
+            X(dot_float_columns)(panel->u.values + p, blocks * 32, values, x->stride, sums + p, SPECDEC__TOGETHER);
+        values += SPECDEC__TOGETHER * (size_t)x->stride;
+    }
+#if SPECDEC__TOGETHER > 1
+    for (; count; count--, values += x->stride, sums += 16)
+        X(dot_float_columns)(panel->u.values, blocks * 32, values, x->stride, sums, 1);
+#endif
 }
 
 /* scores (query, key) = sum over dimensions, in order, of query * key; lanes are keys, SPECDEC__WIDTH vectors a
@@ -17336,6 +17344,7 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const fl
 #undef SPECDEC__LANE_LONG
 #undef SPECDEC__LANES
 #undef SPECDEC__PARTS
+#undef SPECDEC__ROWS_AT_ONCE
 #undef SPECDEC__EACH_PART
 #undef SPECDEC__TOGETHER
 #undef SPECDEC__ISA

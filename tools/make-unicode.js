@@ -9,7 +9,7 @@
 // unassigned before. The table is a row of runs, one behind the other: (length - 1) << 3 | class in one byte, or, where
 // a run has 32 characters or more, 31 << 3 | class and length - 32 in two more bytes, low byte first. Where upper and
 // lower case take turns, as in most of Latin Extended, one run of class 7 stands for all: upper first. A second table
-// has the first code point of every 32nd run and its place in the first table.
+// has the first code point of every 64th run and its place in the first table.
 
 'use strict';
 
@@ -23,7 +23,7 @@ const CLASSES = [[1, /^(\p{Lm}|\p{Lo})$/u], [2, /^\p{N}$/u], [3, /^\p{White_Spac
 const UPPER = 5, LOWER = 6, TURNS = 7;
 const SHORTEST_TURNS = 4;
 const SHORTEST_LONG = 32, LONGEST = SHORTEST_LONG + 0xffff;
-const RUNS_A_MARK = 32;
+const RUNS_A_MARK = 64;
 const WIDTH = 120;
 
 function classOf(code) {
