@@ -45,21 +45,20 @@ done
 # --- what is left works
 context=256
 bytes=$("$B/specdec-info" -m $DRAFT -c $context -t 1 --in-place --memory)
-embedded() # NAME OPTION...: examples/embedded.c with options, $T/NAME
+builds() # NAME SOURCE OPTION...: an example with options, $T/NAME
 {
-    name=$1
-    shift
-    # shellcheck disable=SC2086
-    run $CC -std=c99 $SMALL -I. "-DMODEL_FILE=\"$DRAFT\"" -DCONTEXT=$context "-DMEMORY_BYTES=$bytes" "$@" -o "$T/$name" examples/embedded.c
-    check "embedded compiles: $*" [ $status -eq 0 ]
+    name=$1 source=$2
+    shift 2
+    run $CC -std=c99 -Os -DSPECDEC_NO_SIMD -I. -pthread "-DMODEL_FILE=\"$DRAFT\"" -DCONTEXT=$context "-DMEMORY_BYTES=$bytes" "$@" \
+        -o "$T/$name" "examples/$source.c"
+    check "$source compiles: $*" [ $status -eq 0 ]
 }
-"$B/embedded" > "$T/whole"
-# shellcheck disable=SC2086
-embedded least $LEAST '-DSPECDEC_TYPES(X)=' -DSPECDEC_NO_ERROR_TEXTS
+"$B/embedded" > "$T/whole" 2> /dev/null
+builds least embedded -DSPECDEC_NO_CHAT -DSPECDEC_NO_ERROR_TEXTS
 run "$T/least"
 check "with everything left out that can be, it writes the same story" same "$T/whole" "$T/out"
-embedded no_spm -DSPECDEC_NO_SPM
-run "$T/no_spm"
+builds no_spm hello -DSPECDEC_NO_SPM
+run "$T/no_spm" "$DRAFT"
 check "a model whose tokenizer was left out is refused" [ $status -eq 1 ]
 check "which names tokenizer and option" says 'llama, which SPECDEC_NO_SPM leaves out'
 
