@@ -4380,7 +4380,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_integers(int mode, int vector
 
 /* sums (column, 16) += what granule k of a panel gives with its integers (column, register); per: granules of a
    block. */
-SPECDEC__SSE41 static __attribute__((noinline)) void
+SPECDEC__SSE41 SPECDEC__INLINE void
 specdec__sse41_add_up(const float *scale, const float *minimum, const specdec__x86_x *from, int per, int columns,
                       __m128i (*integers)[4], float *sums)
 {
@@ -16775,6 +16775,7 @@ enum { X(operations) = 0 SPECDEC__LANE_OPERATIONS(SPECDEC__LANE_OPERATION, V) };
 #define SPECDEC__LANE SPECDEC__TARGET static
 #define SPECDEC__LANE_INLINE SPECDEC__TARGET SPECDEC__INLINE
 #define SPECDEC__PARTS (16 / SPECDEC__LANES) /* vectors of 16 lanes */
+#define SPECDEC__ROWS_AT_ONCE (SPECDEC__PARTS < SPECDEC__WIDTH ? SPECDEC__PARTS : SPECDEC__WIDTH)
 #if SPECDEC__LANES < 16 /* without fused multiply-adds: long functions are called, and nothing is done four at a time */
 #define SPECDEC__LANE_LONG SPECDEC__TARGET static __attribute__((noinline))
 #define SPECDEC__TOGETHER 1
@@ -16962,46 +16963,6 @@ SPECDEC__LANE void X(unpack_bf16)(const specdec__quant_type *type, const unsigne
         X(store)(panel->u.values + i, X(load_bf16)(tile + i * 2));
 }
 
-/* sums (column, row) += values (value, row) * x (column, value), columns of them at once. */
-SPECDEC__LANE_INLINE void X(dot_float_columns)(const float *values, int count, const float *x, int stride, float *sums,
-                                               int columns)
-{
-    V acc[4];
-    int i, c;
-
-    SPECDEC__UNROLL
-    for (c = 0; c < columns; c++)
-        acc[c] = X(load)(sums + c * 16);
-    for (i = 0; i < count; i++) {
-        V w = X(load)(values + i * 16);
-
-        SPECDEC__UNROLL
-        for (c = 0; c < columns; c++)
-            acc[c] = X(madd)(w, X(set)(x[c * stride + i]), acc[c]);
-    }
-    SPECDEC__UNROLL
-    for (c = 0; c < columns; c++)
-        X(store)(sums + c * 16, acc[c]);
-}
-
-/* Adds a panel of floats times count columns to sums (column, 16). */
-SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
-                                int column, int count, float *sums)
-{
-    const float *values = x->values + (size_t)column * (size_t)x->stride + (size_t)block * 32;
-    int p;
-
-    for (; count >= SPECDEC__TOGETHER; count -= SPECDEC__TOGETHER, sums += SPECDEC__TOGETHER * 16) {
-        for (p = 0; p < 16; p += SPECDEC__LANES)
-            X(dot_float_columns)(panel->u.values + p, blocks * 32, values, x->stride, sums + p, SPECDEC__TOGETHER);
-        values += SPECDEC__TOGETHER * (size_t)x->stride;
-    }
-#if SPECDEC__TOGETHER > 1
-    for (; count; count--, values += x->stride, sums += 16)
-        X(dot_float_columns)(panel->u.values, blocks * 32, values, x->stride, sums, 1);
-#endif
-}
-
 /* acc (count, chunks) += weight * row: a row of chunks vectors times the weights[c * stride] of count sums. */
 SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weights, int stride, const float *row,
                                      int count, int chunks)
@@ -17020,6 +16981,46 @@ SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weig
         for (i = 0; i < chunks; i++)
             acc[c][i] = X(madd)(w, v[i], acc[c][i]);
     }
+}
+
+/* sums (column, 16) += values (value, 16) * x (column, value), columns of them at once; of all 16, SPECDEC__ROWS_AT_ONCE
+   vectors. */
+SPECDEC__LANE_INLINE void X(dot_float_columns)(const float *values, int count, const float *x, int stride, float *sums,
+                                               int columns)
+{
+    V acc[4][SPECDEC__WIDTH];
+    int i, c, r;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++)
+        SPECDEC__UNROLL
+        for (r = 0; r < SPECDEC__ROWS_AT_ONCE; r++)
+            acc[c][r] = X(load)(sums + c * 16 + r * SPECDEC__LANES);
+    for (i = 0; i < count; i++)
+        X(add_row)(acc, x + i, stride, values + i * 16, columns, SPECDEC__ROWS_AT_ONCE);
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++)
+        SPECDEC__UNROLL
+        for (r = 0; r < SPECDEC__ROWS_AT_ONCE; r++)
+            X(store)(sums + c * 16 + r * SPECDEC__LANES, acc[c][r]);
+}
+
+/* Adds a panel of floats times count columns to sums (column, 16). */
+SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
+                                int column, int count, float *sums)
+{
+    const float *values = x->values + (size_t)column * (size_t)x->stride + (size_t)block * 32;
+    int p;
+
+    for (; count >= SPECDEC__TOGETHER; count -= SPECDEC__TOGETHER, sums += SPECDEC__TOGETHER * 16) {
+        for (p = 0; p < 16; p += SPECDEC__LANES * SPECDEC__ROWS_AT_ONCE)
+            X(dot_float_columns)(panel->u.values + p, blocks * 32, values, x->stride, sums + p, SPECDEC__TOGETHER);
+        values += SPECDEC__TOGETHER * (size_t)x->stride;
+    }
+#if SPECDEC__TOGETHER > 1
+    for (; count; count--, values += x->stride, sums += 16)
+        X(dot_float_columns)(panel->u.values, blocks * 32, values, x->stride, sums, 1);
+#endif
 }
 
 /* scores (query, key) = sum over dimensions, in order, of query * key; lanes are keys, SPECDEC__WIDTH vectors a
@@ -17343,6 +17344,7 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const fl
 #undef SPECDEC__LANE_LONG
 #undef SPECDEC__LANES
 #undef SPECDEC__PARTS
+#undef SPECDEC__ROWS_AT_ONCE
 #undef SPECDEC__EACH_PART
 #undef SPECDEC__TOGETHER
 #undef SPECDEC__ISA

@@ -8,7 +8,7 @@
 #define MEASURE_TEMPERATURES 8 /* at most */
 #define MEASURE_NODES 64       /* of a tree that is run */
 
-/* --- prompts -------------------------------------------------------------------------------------------------------- */
+/* --- prompts ------------------------------------------------------------------------------------------------------ */
 
 typedef struct measure_prompts {
     char **texts; /* [count] */
@@ -189,7 +189,7 @@ static int measure_read_temperatures(const char *text, float *out)
     }
 }
 
-/* --- the engine ----------------------------------------------------------------------------------------------------- */
+/* --- the engine --------------------------------------------------------------------------------------------------- */
 
 typedef enum measure_rule {
     MEASURE_COUPLED,
@@ -271,8 +271,8 @@ static int measure_take_room(measure *m)
     return 1;
 }
 
-/* Makes the engines for config's target, draft and threads: one that takes any tree and temperature, and one of the draft
-   model alone. Returns 0 after saying what went wrong. */
+/* Makes the engines for config's target, draft and threads: one that takes any tree and temperature, and one of the
+   draft model alone. Returns 0 after saying what went wrong. */
 static int measure_open(measure *m, const specdec_config *given)
 {
     specdec_config config = *given;
@@ -317,7 +317,8 @@ static int measure_failed(const specdec *engine)
     return program_failed("", specdec_error_text(engine)), 0;
 }
 
-/* What the engine does from now on: this tree at every step (NULL: none), and how it samples. Its rule is the coupled one. */
+/* What the engine does from now on: this tree at every step (NULL: none), and how it samples. Its rule is the coupled
+   one. */
 static PROGRAM_UNUSED int measure_use(measure *m, const specdec_tree *tree, float temperature, uint64_t seed)
 {
     int32_t root = -1, rank = 0;
@@ -352,7 +353,7 @@ static int measure_prompt(measure *m, const char *prompt, int tokens)
     return result ? measure_failed(m->e) : 1;
 }
 
-/* --- acceptance by rank --------------------------------------------------------------------------------------------- */
+/* --- acceptance by rank ------------------------------------------------------------------------------------------- */
 
 static const int measure_children[] = {1, 2, 4, 8};
 
@@ -455,7 +456,8 @@ static int32_t measure_decide(measure *m, measure_rates *r, const specdec_candid
 }
 
 /* Temperature 0: all rules accept the target's best token when it is among the draft's best. */
-static int32_t measure_decide_greedy(measure_rates *r, const specdec_candidates *target, const specdec_candidates *draft)
+static int32_t measure_decide_greedy(measure_rates *r, const specdec_candidates *target,
+                                     const specdec_candidates *draft)
 {
     specdec_candidate own = {0, 0}, best[MEASURE_RANKS];
     int count, i;
@@ -468,9 +470,10 @@ static int32_t measure_decide_greedy(measure_rates *r, const specdec_candidates 
     return own.token;
 }
 
-/* All decisions at one position of the text, from rows of logits: draws of them, the first with the text's own noise. all: also
-   the rules that are only there for comparison. Returns 0 when the rows do not fit the text. */
-static int measure_position(measure *m, measure_rates *r, const float *target, const float *draft, int position, int draws, int all)
+/* All decisions at one position of the text, from rows of logits: draws of them, the first with the text's own noise.
+   all: also the rules that are only there for comparison. Returns 0 when the rows do not fit the text. */
+static int measure_position(measure *m, measure_rates *r, const float *target, const float *draft, int position,
+                            int draws, int all)
 {
     const specdec_sampling *s = &m->sampling;
     specdec_candidates own, guess;
@@ -479,11 +482,13 @@ static int measure_position(measure *m, measure_rates *r, const float *target, c
     r->positions++;
     own.items = m->target_items;
     guess.items = m->draft_items;
-    if (specdec_sample_filter(&own, s, target, m->vocab, NULL, 0, NULL) || specdec_sample_filter(&guess, s, draft, m->shared, NULL, 0, NULL))
+    if (specdec_sample_filter(&own, s, target, m->vocab, NULL, 0, NULL) ||
+        specdec_sample_filter(&guess, s, draft, m->shared, NULL, 0, NULL))
         return 0;
     if (!(s->temperature > 0))
         return measure_decide_greedy(r, &own, &guess) == m->text[position];
-    if (specdec_sample_distribution(&own, m->vocab, m->p, NULL) || specdec_sample_distribution(&guess, m->shared, m->q, NULL))
+    if (specdec_sample_distribution(&own, m->vocab, m->p, NULL) ||
+        specdec_sample_distribution(&guess, m->shared, m->q, NULL))
         return 0;
     for (i = 0; i < m->shared; i++)
         r->overlap += m->p[i] < m->q[i] ? m->p[i] : m->q[i];
@@ -520,7 +525,8 @@ static int measure_rows(measure *m, measure_rates *r, int draws, int all)
     ok = measure_forward(m, m->draft, m->draft_vocab, 0, first, NULL);
     for (from = first; ok && from < m->count - 1; from = to) {
         to = program_least(from + MEASURE_NODES, m->count - 1);
-        ok = measure_forward(m, m->e, m->vocab, from, to, m->rows) && measure_forward(m, m->draft, m->draft_vocab, from, to, m->draft_rows);
+        ok = measure_forward(m, m->e, m->vocab, from, to, m->rows) &&
+             measure_forward(m, m->draft, m->draft_vocab, from, to, m->draft_rows);
         for (i = from; ok && i < to; i++)
             fits &= measure_position(m, r, m->rows + (size_t)(i - from) * (size_t)m->vocab,
                                      m->draft_rows + (size_t)(i - from) * (size_t)m->draft_vocab, i + 1, draws, all);
@@ -590,7 +596,7 @@ static PROGRAM_UNUSED int measure_acceptance(measure *m, measure_rates *rates, i
     return done ? 1 : (program_failed("no prompt leaves room in the context for its answer", ""), 0);
 }
 
-/* --- runs ----------------------------------------------------------------------------------------------------------- */
+/* --- runs --------------------------------------------------------------------------------------------------------- */
 
 /* What runs took; added to. */
 typedef struct measure_run {
@@ -639,8 +645,8 @@ static PROGRAM_UNUSED double measure_median(double *values, int count)
     return count ? values[count / 2] : 0;
 }
 
-/* Median seconds of a step of each width behind the prompt: all widths in turn, so that a slow minute hits all of them. The
-   prompt's last token is part of every step. */
+/* Median seconds of a step of each width behind the prompt: all widths in turn, so that a slow minute hits all of them.
+   The prompt's last token is part of every step. */
 static PROGRAM_UNUSED int measure_step_times(measure *m, const int32_t *widths, int count, int repeats, double *seconds)
 {
     static double times[16][32];

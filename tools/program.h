@@ -101,7 +101,8 @@ static PROGRAM_UNUSED const char *program_why(void) { return strerror(errno); }
 /* Opens a file to be mapped. Returns what to close, or -1; *size becomes -1 when it is no regular file. */
 static PROGRAM_UNUSED int program_open_view(const char *path, int64_t *size)
 {
-    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY); /* a pipe without a writer must not hold us up */
+    /* a pipe without a writer must not hold us up */
+    int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     struct stat about;
 
     if (file >= 0)
@@ -242,7 +243,7 @@ static void program_catch_bus(void)
 }
 #endif
 
-/* --- flags ---------------------------------------------------------------------------------------------------------- */
+/* --- flags -------------------------------------------------------------------------------------------------------- */
 
 typedef enum program_kind {
     PROGRAM_SWITCH,   /* int: 1 when given */
@@ -425,7 +426,7 @@ static PROGRAM_UNUSED int program_read(const program_flag *flags, int argc, char
     return PROGRAM_GO_ON;
 }
 
-/* --- memory --------------------------------------------------------------------------------------------------------- */
+/* --- memory ------------------------------------------------------------------------------------------------------- */
 
 /* Exactly the bytes an engine asked for. NULL, and a message, when there are not
    as many. Never freed: the program ends. */
@@ -502,7 +503,9 @@ static PROGRAM_UNUSED int program_map_file(specdec_bytes *out, const char *path)
         return PROGRAM_FAILED;
     }
     out->size = (size_t)size;
-    out->data = size > 0 && (uint64_t)size <= SIZE_MAX / 2 ? (const unsigned char *)program_view(file, (size_t)size) : NULL;
+    out->data = NULL;
+    if (size > 0 && (uint64_t)size <= SIZE_MAX / 2)
+        out->data = (const unsigned char *)program_view(file, out->size);
     if (size < 0)
         program_failed(path, " is not a regular file");
     else if (!size)
@@ -515,7 +518,7 @@ static PROGRAM_UNUSED int program_map_file(specdec_bytes *out, const char *path)
     return status;
 }
 
-/* --- bytes and numbers ---------------------------------------------------------------------------------------------- */
+/* --- bytes and numbers -------------------------------------------------------------------------------------------- */
 
 /* Four bytes, little-endian, of an integer; and back. */
 static PROGRAM_UNUSED void program_put_u32(unsigned char *at, uint32_t value)
@@ -550,7 +553,7 @@ static PROGRAM_UNUSED int program_is(specdec_bytes name, const char *text)
 
 #define PROGRAM_COUNT(array) (sizeof(array) / sizeof *(array))
 
-/* --- output files --------------------------------------------------------------------------------------------------- */
+/* --- output files ------------------------------------------------------------------------------------------------- */
 
 /* A file that appears under its name when it is complete: until then it is one with a name of its own in the same
    folder, which goes away when the program fails or is ended by a signal. Links are followed: what they name is
@@ -828,7 +831,7 @@ static PROGRAM_UNUSED int program_output_close(program_output *out)
     return PROGRAM_OK;
 }
 
-/* --- energy --------------------------------------------------------------------------------------------------------- */
+/* --- energy ------------------------------------------------------------------------------------------------------- */
 
 #define PROGRAM_ENERGY "/sys/class/powercap/intel-rapl:0" /* Linux: the first processor package */
 #define PROGRAM_ENERGY_SECONDS 30 /* between two looks at the counter, which starts over after minutes under load */
@@ -896,7 +899,7 @@ static PROGRAM_UNUSED void program_energy_poll(program_energy *energy)
         program_energy_look(energy);
 }
 
-/* --- progress ------------------------------------------------------------------------------------------------------- */
+/* --- progress ----------------------------------------------------------------------------------------------------- */
 
 /* specdec_hooks.progress: a bar on a terminal, for whatever takes more than a moment; nothing elsewhere. */
 static PROGRAM_UNUSED int program_progress(void *user_data, const char *what, int done, int total)

@@ -1,4 +1,5 @@
-/* specdec-bench - what a step costs, against what this machine could do at best: bandwidth and integer peak of the same run. */
+/* specdec-bench - what a step costs, against what this machine could do at best: bandwidth and integer peak of the
+   same run. */
 #define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
 #include "specdec.h"
 #include "tools/program.h"
@@ -58,7 +59,7 @@ typedef struct model_result {
     int spec_count;
 } model_result;
 
-/* --- the machine ----------------------------------------------------------------------------------------------------- */
+/* --- the machine -------------------------------------------------------------------------------------------------- */
 
 #define READ_BYTES ((size_t)512 << 20)
 #define READ_AHEAD 4096 /* bytes fetched ahead of the reading: some CPUs reach their bandwidth only so */
@@ -343,7 +344,7 @@ static double measure_peak(machine *m)
     return find_peak(m->isa)->macs * (double)PEAK_ROUNDS * m->threads / timed(m, peak_worker) / 1e9;
 }
 
-/* --- statistics ------------------------------------------------------------------------------------------------------ */
+/* --- statistics --------------------------------------------------------------------------------------------------- */
 
 static int compare_doubles(const void *a, const void *b)
 {
@@ -365,7 +366,7 @@ static spread spread_of(const double *values, int count)
     return s;
 }
 
-/* --- one model ------------------------------------------------------------------------------------------------------- */
+/* --- one model ---------------------------------------------------------------------------------------------------- */
 
 typedef struct bench {
     const options *o;
@@ -403,7 +404,8 @@ static specdec_model *open_model(const options *o, const char *path, void **memo
     return model;
 }
 
-static specdec *open_engine(const options *o, const specdec_model *model, specdec_drafting drafting, const char *draft, void **memory)
+static specdec *open_engine(const options *o, const specdec_model *model, specdec_drafting drafting, const char *draft,
+                            void **memory)
 {
     specdec_config config;
     specdec_error error;
@@ -551,7 +553,8 @@ static const char *main_type(const specdec_gguf *gguf)
     size_t place = 0;
 
     while (specdec_gguf_next_tensor(gguf, &place, &tensor))
-        if (tensor.dimensions > 1 && tensor.type < SPECDEC_TYPE_NUMBERS && tensor.name.size > 4 && !memcmp(tensor.name.data, "blk.", 4))
+        if (tensor.dimensions > 1 && tensor.type < SPECDEC_TYPE_NUMBERS && tensor.name.size > 4 &&
+            !memcmp(tensor.name.data, "blk.", 4))
             bytes[tensor.type] += (double)tensor.size;
     for (i = 0; i < SPECDEC_TYPE_NUMBERS; i++)
         if (bytes[i] > bytes[best])
@@ -562,12 +565,14 @@ static const char *main_type(const specdec_gguf *gguf)
 /* Bytes of a key and its value in one layer. */
 static double kv_bytes(const char *kv, int heads, int head_size)
 {
-    static const struct { const char *name; int multiple; double each; } kinds[] = {{"f16", 16, 2}, {"f32", 16, 4}, {"q8_0", 32, 34 / 32.0}};
-    int i = 0;
+    static const struct { const char *name; int multiple; double each; } kinds[] = {
+        {"f16", 16, 2}, {"f32", 16, 4}, {"q8_0", 32, 34 / 32.0}};
+    int i = 0, multiple;
 
     while (i < 2 && strcmp(kinds[i].name, kv) != 0)
         i++;
-    return 2.0 * heads * ((head_size + kinds[i].multiple - 1) / kinds[i].multiple * kinds[i].multiple) * kinds[i].each;
+    multiple = kinds[i].multiple; /* that a head is padded to */
+    return 2.0 * heads * ((head_size + multiple - 1) / multiple * multiple) * kinds[i].each;
 }
 
 /* What a step has to read and to multiply. */
@@ -627,11 +632,12 @@ static int measure_speculation(const options *o, const specdec_model *model, mod
     int ok = 1;
 
     for (; ok && r->spec_count < 2; r->spec_count++) {
+        const int at = r->spec_count;
         void *memory = NULL;
-        specdec *e = open_engine(o, model, modes[r->spec_count], o->draft, &memory);
+        specdec *e = open_engine(o, model, modes[at], o->draft, &memory);
 
-        ok = e != NULL && measure_text(e, &r->spec_tok_s[r->spec_count], &r->spec_tokens_per_step[r->spec_count], &unused);
-        r->spec_mode[r->spec_count] = names[r->spec_count];
+        ok = e != NULL && measure_text(e, &r->spec_tok_s[at], &r->spec_tokens_per_step[at], &unused);
+        r->spec_mode[at] = names[at];
         specdec_deinit(e);
         free(memory);
     }
@@ -652,7 +658,7 @@ static int measure_model(bench *b, const char *path, model_result *r)
     return ok;
 }
 
-/* --- output ---------------------------------------------------------------------------------------------------------- */
+/* --- output ------------------------------------------------------------------------------------------------------- */
 
 static void print_md(const bench *b, const model_result *results, int count)
 {
@@ -814,7 +820,7 @@ static void print_svg(const bench *b, const model_result *results, int count)
 #undef log2_of
 }
 
-/* --- comparison: tree shapes and verifiers --------------------------------------------------------------------------- */
+/* --- comparison: tree shapes and verifiers ------------------------------------------------------------------------ */
 
 #define MAX_NODES  512
 #define ANSWER     64  /* tokens behind each prompt that acceptance is measured on */
@@ -827,7 +833,8 @@ static const int sizes[] = {8, 16, 32, 64, 128, 256, 512};
 
 /* Expected tokens a step of every shape for one acceptance vector. */
 typedef struct shape_scores {
-    double sequoia[PROGRAM_COUNT(sizes)], chain[PROGRAM_COUNT(sizes)], chains[PROGRAM_COUNT(sizes)], full[PROGRAM_COUNT(sizes)];
+    double sequoia[PROGRAM_COUNT(sizes)], chain[PROGRAM_COUNT(sizes)], chains[PROGRAM_COUNT(sizes)];
+    double full[PROGRAM_COUNT(sizes)];
     int full_k[PROGRAM_COUNT(sizes)];
 } shape_scores;
 
@@ -887,8 +894,8 @@ static int score_shapes(const double *p, shape_scores *s)
     return ok;
 }
 
-/* Real steps with the Sequoia tree and the chain of each size in turn, coupled, behind two prompts. A chain has no more tokens
-   than an engine's trees have levels. */
+/* Real steps with the Sequoia tree and the chain of each size in turn, coupled, behind two prompts. A chain has no more
+   tokens than an engine's trees have levels. */
 static int run_shapes(comparison *c, const measure_prompts *prompts)
 {
     static int32_t parents[MEASURE_NODES], ranks[MEASURE_NODES];
@@ -896,7 +903,7 @@ static int run_shapes(comparison *c, const measure_prompts *prompts)
     specdec_tree tree = {parents, ranks, MEASURE_NODES, 0};
     void *memory = malloc(bytes);
     double p[MEASURE_RANKS];
-    int i, j, shape, ok = memory != NULL, count = program_least(prompts->count, 2);
+    int i, j, shape, size, levels, ok = memory != NULL, count = program_least(prompts->count, 2);
 
     measure_vector(&c->rates[c->run_at], MEASURE_COUPLED, p);
     for (i = 0; ok && i < count; i++) {
@@ -906,10 +913,12 @@ static int run_shapes(comparison *c, const measure_prompts *prompts)
         for (j = 0; ready > 0 && ok && j < 2 * RUN_WIDTHS; j++) {
             program_progress(NULL, "runs", i * 2 * RUN_WIDTHS + j, count * 2 * RUN_WIDTHS);
             shape = j % 2;
-            ok = !(shape ? specdec_tree_chains(&tree, 1, program_least(sizes[j / 2], SPECDEC_TREE_MAX_DEPTH) - 1, NULL)
-                         : specdec_tree_best(&tree, NULL, p, MEASURE_RANKS, sizes[j / 2], program_least(sizes[j / 2], SPECDEC_TREE_MAX_DEPTH), memory,
-                                             bytes, NULL));
-            ok = ok && measure_use(&c->m, &tree, c->rates[c->run_at].temperature, (uint64_t)i + 1) && measure_go(&c->m, 0, (c->o->steps + count - 1) / count, &c->runs[j / 2][shape]);
+            size = sizes[j / 2];
+            levels = program_least(size, SPECDEC_TREE_MAX_DEPTH);
+            ok = !(shape ? specdec_tree_chains(&tree, 1, levels - 1, NULL)
+                         : specdec_tree_best(&tree, NULL, p, MEASURE_RANKS, size, levels, memory, bytes, NULL)) &&
+                 measure_use(&c->m, &tree, c->rates[c->run_at].temperature, (uint64_t)i + 1) &&
+                 measure_go(&c->m, 0, (c->o->steps + count - 1) / count, &c->runs[j / 2][shape]);
         }
     }
     program_progress(NULL, "runs", 1, 1);
@@ -1106,7 +1115,7 @@ static int run_comparison(const options *o)
     return program_flush();
 }
 
-/* --- command line ---------------------------------------------------------------------------------------------------- */
+/* --- command line ------------------------------------------------------------------------------------------------- */
 
 static int parse_widths(options *o, const char *text)
 {

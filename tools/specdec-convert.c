@@ -148,7 +148,8 @@ static int read_files(tool *t)
         fprintf(stderr, "%s: %s: %s\n", program_name, t->vocabulary, error.text);
         return PROGRAM_FAILED;
     }
-    if (specdec_gguf_find(&t->gguf, "tokenizer.ggml.tokens", &tokens) && (!tokens.is_array || tokens.type != SPECDEC_GGUF_STRING))
+    if (specdec_gguf_find(&t->gguf, "tokenizer.ggml.tokens", &tokens) &&
+        (!tokens.is_array || tokens.type != SPECDEC_GGUF_STRING))
         return program_failed(t->vocabulary, ": tokenizer.ggml.tokens should be an array of strings");
     if (tokens.items && tokens.count == (uint64_t)t->number[VOCABULARY])
         return PROGRAM_OK;

@@ -77,8 +77,8 @@ static void print_tensors(const specdec_gguf *gguf, int all)
     for (type = 0; type < TYPES; type++)
         if (tensors[type]) {
             print_label("");
-            printf("%s: %llu tensors, %llu bytes\n", type_name(type, buffer, sizeof buffer), (unsigned long long)tensors[type],
-                   (unsigned long long)bytes[type]);
+            printf("%s: %llu tensors, %llu bytes\n", type_name(type, buffer, sizeof buffer),
+                   (unsigned long long)tensors[type], (unsigned long long)bytes[type]);
         }
 }
 
@@ -95,7 +95,8 @@ static void print_model(const specdec_model_info *m)
     print_label("trained context");
     printf("%d tokens\n", m->context);
     print_label("vocabulary");
-    printf("%d tokens, %s%s%s\n", m->vocabulary, m->tokenizer, m->words ? ", pre-tokenizer " : "", m->words ? m->words : "");
+    printf("%d tokens, %s%s%s\n", m->vocabulary, m->tokenizer, m->words ? ", pre-tokenizer " : "",
+           m->words ? m->words : "");
     print_label("chat format");
     printf("%s\n", m->chat_format ? m->chat_format : m->has_template ? "not known; --chat-format chooses one" : "none");
     print_size("matrices a token", (double)m->weight_bytes, "");
@@ -202,8 +203,8 @@ static int run(options *o)
         return printf("%zu\n", bytes), PROGRAM_OK;
     print_instruction_sets(c->isa);
     print_label("configuration");
-    printf("%d threads, keys and values in %s, trees up to %d, weights %s\n", c->threads, c->kv ? c->kv : "f16", tree_size(c),
-           c->weights_in_place ? "in place" : "repacked");
+    printf("%d threads, keys and values in %s, trees up to %d, weights %s\n", c->threads, c->kv ? c->kv : "f16",
+           tree_size(c), c->weights_in_place ? "in place" : "repacked");
     print_size("memory", (double)bytes, ": exactly what specdec_init asks for");
     print_size("peak", (double)bytes + (double)mapped, ": the memory and the mapped files");
     return PROGRAM_OK;

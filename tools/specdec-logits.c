@@ -3,7 +3,8 @@
 #include "specdec.h"
 #include "program.h"
 
-enum { MAX_WIDTH = 512, DISTRACTIONS = 2, MAX_TREE = MAX_WIDTH / (1 + DISTRACTIONS) /* tokens of a step that is a tree */ };
+enum { MAX_WIDTH = 512, DISTRACTIONS = 2 };
+enum { MAX_TREE = MAX_WIDTH / (1 + DISTRACTIONS) }; /* tokens of a step that is a tree */
 
 typedef struct options {
     const char *model, *tokens, *tokens_file, *kv, *isa, *output;
@@ -84,8 +85,8 @@ static int add_node(tool *t, int32_t token, int parent)
     return t->node_count++;
 }
 
-/* The step that holds tokens [from, from + count) of a text: every one of them has an elder sibling and a nephew that say
-   something else. */
+/* The step that holds tokens [from, from + count) of a text: every one of them has an elder sibling and a nephew that
+   say something else. */
 static void build_tree(tool *t, int from, int count)
 {
     int i, parent = -1;
@@ -156,7 +157,9 @@ static int read_options(options *o, int argc, char **argv)
         {"-t", PROGRAM_INTEGER, &o->threads, "N", "threads; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
         {"--isa", PROGRAM_TEXT, &o->isa, "NAME", "instruction set, see specdec-info (the best)", 0, 0},
         {"--kv", PROGRAM_TEXT, &o->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
-        {"--tree", PROGRAM_SWITCH, &o->tree, NULL, "every step is a tree in which each token (of at most 170) has an elder\nsibling and a nephew that say something else; the rows stay the same", 0, 0},
+        {"--tree", PROGRAM_SWITCH, &o->tree, NULL,
+         "every step is a tree in which each token (of at most 170) has an elder\n"
+         "sibling and a nephew that say something else; the rows stay the same", 0, 0},
         {"--in-place", PROGRAM_SWITCH, &o->in_place, NULL, "weights stay in the file", 0, 0},
         {"-o", PROGRAM_TEXT, &o->output, "OUT.f32", "where the rows go; - is standard output", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};

@@ -40,7 +40,8 @@ static const output_type output_types[] = {
 };
 
 /* What a type falls back to when rows are no whole number of its blocks. */
-static const struct { const char *name, *instead; } fallbacks[] = {{"Q4_K", "Q8_0"}, {"Q6_K", "Q8_0"}, {"Q4_0", "F16"}, {"Q8_0", "F16"}};
+static const struct { const char *name, *instead; } fallbacks[] = {
+    {"Q4_K", "Q8_0"}, {"Q6_K", "Q8_0"}, {"Q4_0", "F16"}, {"Q8_0", "F16"}};
 
 /* One tensor: where it comes from, what becomes of it. */
 typedef struct job {
@@ -195,7 +196,8 @@ static int plan_tensor(tool *t, job *j)
         fprintf(stderr, "note: %.*s: rows of %llu do not fit %s, written as %s\n", (int)tensor->name.size,
                 (const char *)tensor->name.data, (unsigned long long)row, wanted, j->to.name);
     j->rows = elements / row;
-    if (specdec_type_bytes(j->from.number, row, &j->from_row, NULL) || specdec_type_bytes(j->to.number, row, &j->to_row, NULL) ||
+    if (specdec_type_bytes(j->from.number, row, &j->from_row, NULL) ||
+        specdec_type_bytes(j->to.number, row, &j->to_row, NULL) ||
         specdec_type_bytes(j->to.number, elements, &j->size, NULL))
         return failed("", tensor->name, " would be too large");
     return 1;
@@ -457,8 +459,9 @@ static int run(tool *t)
 
     if (!plan(t) || !write_all(t))
         return 0;
-    fprintf(t->out.output.standard ? stderr : stdout, "%s: %s, %llu tensors, %.1f MB of weights, %.1f s\n", t->given.output,
-            t->given.type->name, (unsigned long long)t->gguf.tensor_count, (double)t->bytes_all / 1e6, program_seconds() - start);
+    fprintf(t->out.output.standard ? stderr : stdout, "%s: %s, %llu tensors, %.1f MB of weights, %.1f s\n",
+            t->given.output, t->given.type->name, (unsigned long long)t->gguf.tensor_count, (double)t->bytes_all / 1e6,
+            program_seconds() - start);
     return !program_flush();
 }
 

@@ -75,8 +75,8 @@ static int read_ids(int vocabulary, const char *at, int32_t *ids, int *count)
         if (end == at || (*end && *end != ',' && *end != ' '))
             return program_misused("not a list of ids from here on: ", at);
         if (id < 0 || id >= vocabulary) {
-            snprintf(what, sizeof what, "token %.*s is not in the vocabulary of %d", (int)(end - at < 40 ? end - at : 40), at,
-                     vocabulary);
+            snprintf(what, sizeof what, "token %.*s is not in the vocabulary of %d",
+                     (int)(end - at < 40 ? end - at : 40), at, vocabulary);
             return program_failed(what, "");
         }
         ids[(*count)++] = (int32_t)id;

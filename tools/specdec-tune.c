@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* --- the default family: the lines between BEGIN and END GENERATED TREES in >>tree ----------------------------------- */
+/* --- the default family: the lines between BEGIN and END GENERATED TREES in >>tree -------------------------------- */
 
 #define FAMILY_RANKS  8
 #define FAMILY_LEVELS 16
@@ -150,7 +150,7 @@ static int run_defaults(const char *header)
     return program_flush();
 }
 
-/* --- the best tree for a vector -------------------------------------------------------------------------------------- */
+/* --- the best tree for a vector ----------------------------------------------------------------------------------- */
 
 #define MAX_VECTOR 256 /* entries that are read; the library says how many it takes */
 
@@ -208,7 +208,7 @@ static int run_tree(const char *list, int n, int d)
     return program_flush();
 }
 
-/* --- measuring a pair ------------------------------------------------------------------------------------------------ */
+/* --- measuring a pair --------------------------------------------------------------------------------------------- */
 
 #define MAX_CANDIDATES 4  /* trees that are run, and the header's own one */
 #define STEP_REPEATS   7
@@ -423,7 +423,8 @@ static int run_candidates(report *r, const measure_prompts *prompts)
             for (k = -1; k < t->count; k++) {
                 specdec_tree tree = tree_of(&t->candidates[k < 0 ? 0 : k]);
 
-                if (!measure_use(&r->m, k < 0 ? NULL : &tree, t->rates.temperature, (uint64_t)(i + 1) * 1000 + (uint64_t)j) ||
+                if (!measure_use(&r->m, k < 0 ? NULL : &tree, t->rates.temperature,
+                                 (uint64_t)(i + 1) * 1000 + (uint64_t)j) ||
                     !measure_go(&r->m, r->o->n, 0, k < 0 ? &t->plain : &t->candidates[k].run))
                     return 0;
             }
@@ -433,7 +434,7 @@ static int run_candidates(report *r, const measure_prompts *prompts)
     return 1;
 }
 
-/* --- output ---------------------------------------------------------------------------------------------------------- */
+/* --- output ------------------------------------------------------------------------------------------------------- */
 
 static const char *base_name(const char *path)
 {
@@ -715,7 +716,7 @@ static void print_svg(report *r)
     printf(", %d threads, c = %.3f</text>\n</svg>\n", r->m.info.threads, r->draft);
 }
 
-/* --- command line ---------------------------------------------------------------------------------------------------- */
+/* --- command line ------------------------------------------------------------------------------------------------- */
 
 static int run_tuning(options *o)
 {
