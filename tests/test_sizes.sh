@@ -21,7 +21,7 @@ weighs()
     *) set -- -DSPECDEC_IMPLEMENTATION "$@" -x c -c specdec.h ;;
     esac
     # shellcheck disable=SC2086
-    run $CC -std=c99 $SMALL $WARNINGS "$@" -o "$T/part.o"
+    run $CC -std=c99 $SMALL $WARNINGS -Wframe-larger-than=2048 "$@" -o "$T/part.o"
     check "compiles without a warning: $*" [ $status -eq 0 ]
     [ $known = yes ] || return
     text=$(size "$T/part.o" | awk 'NR == 2 { print $1 }')
@@ -30,16 +30,9 @@ weighs()
 }
 LEAST="-DSPECDEC_NO_BPE -DSPECDEC_NO_VERIFIERS -DSPECDEC_NO_CHAT"
 weighs 112640 # 110 KB
-weighs 106000 -DSPECDEC_NO_BPE
-weighs 112000 -DSPECDEC_NO_SPM
-weighs 110000 -DSPECDEC_NO_VERIFIERS
-weighs 111500 -DSPECDEC_NO_CHAT
 weighs 100500 -DSPECDEC_NO_ERROR_TEXTS
-weighs 104500 '-DSPECDEC_TYPES(X)='
 # shellcheck disable=SC2086
 weighs 93000 $LEAST '-DSPECDEC_TYPES(X)='
-# shellcheck disable=SC2086
-weighs 81000 $LEAST '-DSPECDEC_TYPES(X)=' -DSPECDEC_NO_ERROR_TEXTS
 
 # A program of one file, which holds only what it calls: the engine's four calls.
 cat > "$T/program.c" <<'END'
@@ -59,12 +52,10 @@ void end(specdec *engine);
 void end(specdec *engine) { specdec_deinit(engine); }
 END
 # shellcheck disable=SC2086
-weighs 82500 $LEAST '-DSPECDEC_TYPES(X)=' -I. "$T/program.c"
-# shellcheck disable=SC2086
 weighs 71680 $LEAST '-DSPECDEC_TYPES(X)=' -DSPECDEC_NO_ERROR_TEXTS -I. "$T/program.c" # 70 KB
 
 # --- frames
-for level in -O0 -O1 -O2 -Os; do
+for level in -O0 -O2; do # -Os: all of the above
     [ $known = yes ] || continue
     $CC -std=c99 $level -DSPECDEC_NO_SIMD -DSPECDEC_IMPLEMENTATION -Wframe-larger-than=2048 -x c -c specdec.h -o "$T/part.o" 2> "$T/err"
     check "no frame is above 2 KB at $level" silent
@@ -75,7 +66,7 @@ hello() # NAME OPTION...: examples/hello.c with options, $T/NAME
 {
     name=$1
     shift
-    run $CC -std=c99 -Os -pthread -DSPECDEC_NO_SIMD -I. "$@" -o "$T/$name" examples/hello.c
+    run $CC -std=c99 -O1 -pthread -DSPECDEC_NO_SIMD -DSPECDEC_STATIC -I. "$@" -o "$T/$name" examples/hello.c
     check "hello compiles: $*" [ $status -eq 0 ]
 }
 "$B/hello" $TARGET $DRAFT > "$T/whole"
@@ -111,7 +102,7 @@ int main(int argc, char **argv)
 }
 END
 # shellcheck disable=SC2086
-run $CC -std=c99 -O1 -DSPECDEC_NO_SIMD -DSPECDEC_NO_VERIFIERS $WARNINGS -I. -pthread -o "$T/rule" "$T/rule.c"
+run $CC -std=c99 -O0 -DSPECDEC_NO_SIMD -DSPECDEC_NO_VERIFIERS $WARNINGS -I. -pthread -o "$T/rule" "$T/rule.c"
 check "a program without verifiers compiles" [ $status -eq 0 ]
 run "$T/rule" $TARGET
 check "rules that were left out are refused, and coupled is not" [ $status -eq 0 ]
