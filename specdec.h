@@ -4566,13 +4566,21 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, cons
     return room;
 }
 
+/* Where d of 256 values stands in a tile, and dmin after it. */
+SPECDEC__INLINE size_t specdec__x86_d(int type)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q2_K: return SPECDEC__TILE_AT(q2_k, d);
+    case SPECDEC__TYPE_Q3_K: return SPECDEC__TILE_AT(q3_k, d);
+    case SPECDEC__TYPE_Q6_K: return SPECDEC__TILE_AT(q6_k, d);
+    default: return 0;
+    }
+}
+
 /* d of 8 rows of 256 values: of the scales and of the minimums. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned char *tile, int half, __m256 d[2])
 {
-    const unsigned char *at = tile + half * 16 + (type == SPECDEC__TYPE_Q2_K   ? SPECDEC__TILE_AT(q2_k, d)
-                                                  : type == SPECDEC__TYPE_Q3_K ? SPECDEC__TILE_AT(q3_k, d)
-                                                  : type == SPECDEC__TYPE_Q6_K ? SPECDEC__TILE_AT(q6_k, d)
-                                                                               : 0);
+    const unsigned char *at = tile + specdec__x86_d(type) + half * 16;
 
     d[0] = d[1] = _mm256_setzero_ps();
     if (!specdec__x86_is_block_32(type))
@@ -5242,12 +5250,6 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_select(int mask, __m512i
     return _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)mask), a, b, 0xCA);
 }
 
-/* Bit n of every byte becomes bit m; what crosses into other bytes is for the caller to mask. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_move(__m512i a, int n, int m)
-{
-    return _mm512_rolv_epi32(a, _mm512_set1_epi32(m - n));
-}
-
 /* value in every byte whose bit n is set. (Zen 5 shifts by a variable count on the ports of the multipliers; this
    not.) */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit(__m512i a, int n, int value)
@@ -5491,58 +5493,6 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_k(const unsigned cha
     specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(dmin)), minimums, 8, panel->minimum);
 }
 
-/* Q2_K: 4 bits each of scales and minimums. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q2_k(const unsigned char *tile, specdec__panel *panel)
-{
-    const unsigned char *d = tile + SPECDEC__TILE_AT(q2_k, d), *dmin = tile + SPECDEC__TILE_AT(q2_k, dmin);
-    int8_t scales[256], minimums[256];
-    int i;
-
-    for (i = 0; i < 256; i += 64) {
-        __m512i both = specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(q2_k, scales) + i);
-
-        _mm512_storeu_si512(scales + i, specdec__avx512_and(both, 15));
-        _mm512_storeu_si512(minimums + i, specdec__avx512_and(_mm512_srli_epi16(both, 4), 15));
-    }
-    specdec__avx512_scale_bytes(specdec__avx512_halves(d), scales, 16, panel->scale);
-    specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(dmin)), minimums, 16, panel->minimum);
-}
-
-/* Q3_K: 6 bits less 32. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q3_k(const unsigned char *tile, specdec__panel *panel)
-{
-    const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
-    const __m512i high = specdec__avx512_load_bytes(packed + 128);
-    int8_t scales[256];
-    int i;
-
-    for (i = 0; i < 4; i++) { /* four scales at once */
-        __m512i low = _mm512_srl_epi16(specdec__avx512_load_bytes(packed + i % 2 * 64), _mm_cvtsi32_si128(i / 2 * 4));
-        __m512i both = specdec__avx512_and(specdec__avx512_select(15, low, specdec__avx512_move(high, 2 * i, 4)), 63);
-
-        _mm512_storeu_si512(scales + i * 64, _mm512_sub_epi8(both, _mm512_set1_epi8(32)));
-    }
-    specdec__avx512_scale_bytes(specdec__avx512_halves(tile + SPECDEC__TILE_AT(q3_k, d)), scales, 16, panel->scale);
-}
-
-/* IQ4_XS: 6 bits less 32. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_iq4_xs(const unsigned char *tile, specdec__panel *panel)
-{
-    const __m512 d = specdec__avx512_halves(tile);
-    const unsigned char *lows = tile + SPECDEC__TILE_AT(iq4_xs, low), *highs = tile + SPECDEC__TILE_AT(iq4_xs, high);
-    const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)highs));
-    int i;
-
-    for (i = 0; i < 8; i++) {
-        __m512i low = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(lows + i / 2 * 16)));
-        __m512i both = specdec__avx512_select(15, _mm512_srl_epi32(low, _mm_cvtsi32_si128(i % 2 * 4)),
-                                              specdec__avx512_move(high, 2 * i, 4));
-
-        both = _mm512_sub_epi32(_mm512_and_si512(both, _mm512_set1_epi32(63)), _mm512_set1_epi32(32));
-        _mm512_storeu_ps(panel->scale[i], _mm512_mul_ps(d, _mm512_cvtepi32_ps(both)));
-    }
-}
-
 /* Sixteen bits for each of 32 bytes of IQ2_XXS, in 16-bit lanes. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_grid(__m512i index)
 {
@@ -5621,20 +5571,24 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_expand_iq2_xxs(const unsign
     }
 }
 
-/* Scales and minimums of 256 values; for IQ2_XXS the codes too. */
+/* Scales and minimums of 256 values; for IQ2_XXS the codes too. All but Q4_K and Q5_K share the factors of AVX2. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsigned char *tile, specdec__panel *panel)
 {
-    switch (type) {
-    case SPECDEC__TYPE_Q2_K: specdec__avx512_scales_q2_k(tile, panel); break;
-    case SPECDEC__TYPE_Q3_K: specdec__avx512_scales_q3_k(tile, panel); break;
-    case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: specdec__avx512_scales_k(tile, panel); break;
-    case SPECDEC__TYPE_Q6_K:
-        specdec__avx512_scale_bytes(specdec__avx512_halves(tile + SPECDEC__TILE_AT(q6_k, d)),
-                                    (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales), 16, panel->scale);
-        break;
-    case SPECDEC__TYPE_IQ4_XS: specdec__avx512_scales_iq4_xs(tile, panel); break;
-    case SPECDEC__TYPE_IQ2_XXS: specdec__avx512_expand_iq2_xxs(tile, panel); break;
-    default: break; /* has none */
+    const unsigned char *d = tile + specdec__x86_d(type);
+    const int count = 256 / specdec__x86_granule(type);
+
+    if (type == SPECDEC__TYPE_Q4_K || type == SPECDEC__TYPE_Q5_K) {
+        specdec__avx512_scales_k(tile, panel);
+    } else if (type == SPECDEC__TYPE_IQ2_XXS) {
+        specdec__avx512_expand_iq2_xxs(tile, panel);
+    } else {
+        int8_t room[512];
+        const int8_t *factors = specdec__avx2_factors(type, tile, room, panel);
+
+        specdec__avx512_scale_bytes(specdec__avx512_halves(d), factors, count, panel->scale);
+        if (specdec__x86_has_minimum(type))
+            specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(d + 2 * SPECDEC__ROWS)),
+                                        factors + 256, count, panel->minimum);
     }
 }
 
