@@ -3594,10 +3594,13 @@ SPECDEC__INLINE int specdec__x86_has_minimum(int type)
 /* Bits of a code: 5 in panels of unsigned codes, 8 in those of signed ones. */
 SPECDEC__INLINE int specdec__x86_bits(int type)
 {
-    const uint64_t fives = SPECDEC__X86_PANEL(32) | SPECDEC__X86_PANEL(32M) | SPECDEC__X86_PANEL(16) | SPECDEC__X86_PANEL(16M);
+    const uint64_t fives = SPECDEC__X86_PANEL(32) | SPECDEC__X86_PANEL(32M) | SPECDEC__X86_PANEL(16) |
+                           SPECDEC__X86_PANEL(16M);
     const uint64_t eights = SPECDEC__X86_PANEL(32_SIGNED) | SPECDEC__X86_PANEL(16_SIGNED);
-    const uint64_t mask0 = fives SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_0), mask1 = 0 SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_1);
-    const uint64_t mask2 = fives SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_2), mask3 = eights SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_3);
+    const uint64_t mask0 = fives SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_0);
+    const uint64_t mask1 = 0 SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_1);
+    const uint64_t mask2 = fives SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_2);
+    const uint64_t mask3 = eights SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_3);
 
     return (int)((mask0 >> type & 1) | (mask1 >> type & 1) << 1 | (mask2 >> type & 1) << 2 | (mask3 >> type & 1) << 3);
 }
