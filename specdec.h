@@ -3570,8 +3570,8 @@ enum {
     SPECDEC__X86_PANEL_32_SIGNED, SPECDEC__X86_PANEL_16_SIGNED
 };
 
-/* What the compiler needs to know of a type's row, or of a panel, for machine code of its own: a bit for each of them, as
-   masks are folded faster than switches. */
+/* What the compiler needs to know of a type's row, or of a panel, for machine code of its own: a bit for each of them.
+   Masks compile faster than switches. */
 #define SPECDEC__X86_MASK(condition, number) | (uint64_t)((condition) != 0) << (number)
 #define SPECDEC__X86_BIT_0(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 1, number)
 #define SPECDEC__X86_BIT_1(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 2, number)
@@ -3586,7 +3586,8 @@ enum {
 /* Does a type have minimums besides scales? */
 SPECDEC__INLINE int specdec__x86_has_minimum(int type)
 {
-    const uint64_t mask = (SPECDEC__X86_PANEL(32M) | SPECDEC__X86_PANEL(16M)) SPECDEC__QUANT_TYPES(SPECDEC__X86_MINIMUM);
+    const uint64_t panels = SPECDEC__X86_PANEL(32M) | SPECDEC__X86_PANEL(16M);
+    const uint64_t mask = panels SPECDEC__QUANT_TYPES(SPECDEC__X86_MINIMUM);
 
     return (int)(mask >> type & 1);
 }
