@@ -3907,31 +3907,40 @@ enum {
     SPECDEC__X86_PANEL_32_SIGNED, SPECDEC__X86_PANEL_16_SIGNED
 };
 
-/* What the compiler needs to know of a type's row, or of a panel, for machine code of its own. */
-#define SPECDEC__X86_BITS(number, name, block, bytes, granule, bits, ...) case number: return bits;
-#define SPECDEC__X86_IS_32(number, name, block, ...) case number: return (block) == 32;
+/* What the compiler needs to know of a type's row, or of a panel, for machine code of its own: a bit for each of them.
+   Masks compile faster than switches. */
+#define SPECDEC__X86_MASK(condition, number) | (uint64_t)((condition) != 0) << (number)
+#define SPECDEC__X86_BIT_0(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 1, number)
+#define SPECDEC__X86_BIT_1(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 2, number)
+#define SPECDEC__X86_BIT_2(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 4, number)
+#define SPECDEC__X86_BIT_3(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 8, number)
+#define SPECDEC__X86_IS_32(number, name, block, ...) SPECDEC__X86_MASK((block) == 32, number)
 #define SPECDEC__X86_SPAN(number, name, block, bytes, ...) case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
-#define SPECDEC__X86_GRANULE(number, name, block, bytes, granule, ...) case number: return granule;
-#define SPECDEC__X86_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) case number: return minimum;
+#define SPECDEC__X86_IS_16(number, name, block, bytes, granule, ...) SPECDEC__X86_MASK((granule) == 16, number)
+#define SPECDEC__X86_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) SPECDEC__X86_MASK(minimum, number)
+#define SPECDEC__X86_PANEL(number) (UINT64_C(1) << SPECDEC__X86_PANEL_##number)
 
 /* Does a type have minimums besides scales? */
 SPECDEC__INLINE int specdec__x86_has_minimum(int type)
 {
-    switch (type) {
-    SPECDEC__QUANT_TYPES(SPECDEC__X86_MINIMUM)
-    case SPECDEC__X86_PANEL_32M: case SPECDEC__X86_PANEL_16M: return 1;
-    default: return 0;
-    }
+    const uint64_t panels = SPECDEC__X86_PANEL(32M) | SPECDEC__X86_PANEL(16M);
+    const uint64_t mask = panels SPECDEC__QUANT_TYPES(SPECDEC__X86_MINIMUM);
+
+    return (int)(mask >> type & 1);
 }
 
-/* Bits of a code. */
+/* Bits of a code: 5 in panels of unsigned codes, 8 in those of signed ones. */
 SPECDEC__INLINE int specdec__x86_bits(int type)
 {
-    switch (type) {
-    SPECDEC__QUANT_TYPES(SPECDEC__X86_BITS)
-    case SPECDEC__X86_PANEL_32_SIGNED: case SPECDEC__X86_PANEL_16_SIGNED: return 8;
-    default: return 5;
-    }
+    const uint64_t fives = SPECDEC__X86_PANEL(32) | SPECDEC__X86_PANEL(32M) | SPECDEC__X86_PANEL(16) |
+                           SPECDEC__X86_PANEL(16M);
+    const uint64_t eights = SPECDEC__X86_PANEL(32_SIGNED) | SPECDEC__X86_PANEL(16_SIGNED);
+    const uint64_t mask0 = fives SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_0);
+    const uint64_t mask1 = 0 SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_1);
+    const uint64_t mask2 = fives SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_2);
+    const uint64_t mask3 = eights SPECDEC__QUANT_TYPES(SPECDEC__X86_BIT_3);
+
+    return (int)((mask0 >> type & 1) | (mask1 >> type & 1) << 1 | (mask2 >> type & 1) << 2 | (mask3 >> type & 1) << 3);
 }
 
 /* What is added to a code to make it unsigned, and the highest unsigned code. */
@@ -3954,20 +3963,18 @@ SPECDEC__INLINE int specdec__x86_span(int type)
 /* Types whose scales stand, as half floats, at the start of every 32 values. */
 SPECDEC__INLINE int specdec__x86_is_block_32(int type)
 {
-    switch (type) {
-    SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_32)
-    default: return 0;
-    }
+    const uint64_t mask = 0 SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_32);
+
+    return (int)(mask >> type & 1);
 }
 
 /* Values that share a scale. */
 SPECDEC__INLINE int specdec__x86_granule(int type)
 {
-    switch (type) {
-    SPECDEC__QUANT_TYPES(SPECDEC__X86_GRANULE)
-    case SPECDEC__X86_PANEL_16: case SPECDEC__X86_PANEL_16M: case SPECDEC__X86_PANEL_16_SIGNED: return 16;
-    default: return 32;
-    }
+    const uint64_t panels = SPECDEC__X86_PANEL(16) | SPECDEC__X86_PANEL(16M) | SPECDEC__X86_PANEL(16_SIGNED);
+    const uint64_t mask = panels SPECDEC__QUANT_TYPES(SPECDEC__X86_IS_16);
+
+    return mask >> type & 1 ? 16 : 32;
 }
 
 /* Where the codes of a type stand and which function unpacks them: cases for a switch. all: a tile, at: where block
@@ -4903,13 +4910,21 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, cons
     return room;
 }
 
+/* Where d of 256 values stands in a tile, and dmin after it. */
+SPECDEC__INLINE size_t specdec__x86_d(int type)
+{
+    switch (type) {
+    case SPECDEC__TYPE_Q2_K: return SPECDEC__TILE_AT(q2_k, d);
+    case SPECDEC__TYPE_Q3_K: return SPECDEC__TILE_AT(q3_k, d);
+    case SPECDEC__TYPE_Q6_K: return SPECDEC__TILE_AT(q6_k, d);
+    default: return 0;
+    }
+}
+
 /* d of 8 rows of 256 values: of the scales and of the minimums. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scales(int type, const unsigned char *tile, int half, __m256 d[2])
 {
-    const unsigned char *at = tile + half * 16 + (type == SPECDEC__TYPE_Q2_K   ? SPECDEC__TILE_AT(q2_k, d)
-                                                  : type == SPECDEC__TYPE_Q3_K ? SPECDEC__TILE_AT(q3_k, d)
-                                                  : type == SPECDEC__TYPE_Q6_K ? SPECDEC__TILE_AT(q6_k, d)
-                                                                               : 0);
+    const unsigned char *at = tile + specdec__x86_d(type) + half * 16;
 
     d[0] = d[1] = _mm256_setzero_ps();
     if (!specdec__x86_is_block_32(type))
@@ -5579,12 +5594,6 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_select(int mask, __m512i
     return _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)mask), a, b, 0xCA);
 }
 
-/* Bit n of every byte becomes bit m; what crosses into other bytes is for the caller to mask. */
-SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_move(__m512i a, int n, int m)
-{
-    return _mm512_rolv_epi32(a, _mm512_set1_epi32(m - n));
-}
-
 /* value in every byte whose bit n is set. (Zen 5 shifts by a variable count on the ports of the multipliers; this
    not.) */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit(__m512i a, int n, int value)
@@ -5828,58 +5837,6 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_k(const unsigned cha
     specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(dmin)), minimums, 8, panel->minimum);
 }
 
-/* Q2_K: 4 bits each of scales and minimums. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q2_k(const unsigned char *tile, specdec__panel *panel)
-{
-    const unsigned char *d = tile + SPECDEC__TILE_AT(q2_k, d), *dmin = tile + SPECDEC__TILE_AT(q2_k, dmin);
-    int8_t scales[256], minimums[256];
-    int i;
-
-    for (i = 0; i < 256; i += 64) {
-        __m512i both = specdec__avx512_load_bytes(tile + SPECDEC__TILE_AT(q2_k, scales) + i);
-
-        _mm512_storeu_si512(scales + i, specdec__avx512_and(both, 15));
-        _mm512_storeu_si512(minimums + i, specdec__avx512_and(_mm512_srli_epi16(both, 4), 15));
-    }
-    specdec__avx512_scale_bytes(specdec__avx512_halves(d), scales, 16, panel->scale);
-    specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(dmin)), minimums, 16, panel->minimum);
-}
-
-/* Q3_K: 6 bits less 32. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_q3_k(const unsigned char *tile, specdec__panel *panel)
-{
-    const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
-    const __m512i high = specdec__avx512_load_bytes(packed + 128);
-    int8_t scales[256];
-    int i;
-
-    for (i = 0; i < 4; i++) { /* four scales at once */
-        __m512i low = _mm512_srl_epi16(specdec__avx512_load_bytes(packed + i % 2 * 64), _mm_cvtsi32_si128(i / 2 * 4));
-        __m512i both = specdec__avx512_and(specdec__avx512_select(15, low, specdec__avx512_move(high, 2 * i, 4)), 63);
-
-        _mm512_storeu_si512(scales + i * 64, _mm512_sub_epi8(both, _mm512_set1_epi8(32)));
-    }
-    specdec__avx512_scale_bytes(specdec__avx512_halves(tile + SPECDEC__TILE_AT(q3_k, d)), scales, 16, panel->scale);
-}
-
-/* IQ4_XS: 6 bits less 32. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales_iq4_xs(const unsigned char *tile, specdec__panel *panel)
-{
-    const __m512 d = specdec__avx512_halves(tile);
-    const unsigned char *lows = tile + SPECDEC__TILE_AT(iq4_xs, low), *highs = tile + SPECDEC__TILE_AT(iq4_xs, high);
-    const __m512i high = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)highs));
-    int i;
-
-    for (i = 0; i < 8; i++) {
-        __m512i low = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)(const void *)(lows + i / 2 * 16)));
-        __m512i both = specdec__avx512_select(15, _mm512_srl_epi32(low, _mm_cvtsi32_si128(i % 2 * 4)),
-                                              specdec__avx512_move(high, 2 * i, 4));
-
-        both = _mm512_sub_epi32(_mm512_and_si512(both, _mm512_set1_epi32(63)), _mm512_set1_epi32(32));
-        _mm512_storeu_ps(panel->scale[i], _mm512_mul_ps(d, _mm512_cvtepi32_ps(both)));
-    }
-}
-
 /* Sixteen bits for each of 32 bytes of IQ2_XXS, in 16-bit lanes. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_grid(__m512i index)
 {
@@ -5958,20 +5915,24 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_expand_iq2_xxs(const unsign
     }
 }
 
-/* Scales and minimums of 256 values; for IQ2_XXS the codes too. */
+/* Scales and minimums of 256 values; for IQ2_XXS the codes too. All but Q4_K and Q5_K share the factors of AVX2. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsigned char *tile, specdec__panel *panel)
 {
-    switch (type) {
-    case SPECDEC__TYPE_Q2_K: specdec__avx512_scales_q2_k(tile, panel); break;
-    case SPECDEC__TYPE_Q3_K: specdec__avx512_scales_q3_k(tile, panel); break;
-    case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: specdec__avx512_scales_k(tile, panel); break;
-    case SPECDEC__TYPE_Q6_K:
-        specdec__avx512_scale_bytes(specdec__avx512_halves(tile + SPECDEC__TILE_AT(q6_k, d)),
-                                    (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales), 16, panel->scale);
-        break;
-    case SPECDEC__TYPE_IQ4_XS: specdec__avx512_scales_iq4_xs(tile, panel); break;
-    case SPECDEC__TYPE_IQ2_XXS: specdec__avx512_expand_iq2_xxs(tile, panel); break;
-    default: break; /* has none */
+    const unsigned char *d = tile + specdec__x86_d(type);
+    const int count = 256 / specdec__x86_granule(type);
+
+    if (type == SPECDEC__TYPE_Q4_K || type == SPECDEC__TYPE_Q5_K) {
+        specdec__avx512_scales_k(tile, panel);
+    } else if (type == SPECDEC__TYPE_IQ2_XXS) {
+        specdec__avx512_expand_iq2_xxs(tile, panel);
+    } else {
+        int8_t room[512];
+        const int8_t *factors = specdec__avx2_factors(type, tile, room, panel);
+
+        specdec__avx512_scale_bytes(specdec__avx512_halves(d), factors, count, panel->scale);
+        if (specdec__x86_has_minimum(type))
+            specdec__avx512_scale_bytes(specdec__avx512_negative(specdec__avx512_halves(d + 2 * SPECDEC__ROWS)),
+                                        factors + 256, count, panel->minimum);
     }
 }
 
