@@ -433,7 +433,7 @@ static void test_lists(void)
                                                   SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF, SPECDEC_DRAFT_AUTO};
 
         c = config_of(i == 5 ? 1.0f : 0);
-        c.rule = SPECDEC_RULE_SEQUOIA;
+        c.rule = i == 5 ? SPECDEC_RULE_SEQUOIA : SPECDEC_RULE_COUPLED;
         c.drafting = chosen[i];
         c.draft.data = i == 1 ? NULL : c.draft.data;
         CHECK(!specdec_memory_needed(&c, &bytes, &failure));

@@ -53,6 +53,7 @@ static specdec_result try_config(specdec_config *c)
     specdec_text piece;
 
     last.text[0] = 0;
+    memset(&failure, 0, sizeof failure); /* calls that succeed leave it alone */
     r = specdec_memory_needed(c, &bytes, &failure);
     if (!r && bytes > ((size_t)1 << 28)) /* fine, but not here */
         return SPECDEC_OK;

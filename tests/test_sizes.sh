@@ -10,56 +10,72 @@ known=no
     [ "$($CC -dumpversion | cut -d. -f1)" = 12 ] && known=yes
 [ $known = yes ] || skip "the sizes are those of gcc 12 on x86-64"
 
-# weighs BYTES OPTION...: the header alone compiles without a warning, and to at most so many bytes of text
+# weighs BYTES OPTION...: the header alone, or a program that includes it, compiles without a warning, and to at most so many
+# bytes of text
 weighs()
 {
     bytes=$1
     shift
+    case "$*" in
+    *.c) set -- "$@" -c ;;
+    *) set -- -DSPECDEC_IMPLEMENTATION "$@" -x c -c specdec.h ;;
+    esac
     # shellcheck disable=SC2086
-    run $CC -std=c99 $SMALL $WARNINGS -DSPECDEC_IMPLEMENTATION "$@" -x c -c specdec.h -o "$T/part.o"
+    run $CC -std=c99 $SMALL $WARNINGS -Wframe-larger-than=2048 "$@" -o "$T/part.o"
     check "compiles without a warning: $*" [ $status -eq 0 ]
     [ $known = yes ] || return
     text=$(size "$T/part.o" | awk 'NR == 2 { print $1 }')
-    echo "    $text bytes: ${*:-everything}"
+    echo "    $text bytes: $*"
     check "$text bytes are at most $bytes: $*" [ "$text" -le "$bytes" ]
 }
-LEAST="-DSPECDEC_NO_BPE -DSPECDEC_NO_VERIFIERS"
-weighs 110000
-weighs 104000 -DSPECDEC_NO_BPE
-weighs 110000 -DSPECDEC_NO_SPM
-weighs 108000 -DSPECDEC_NO_VERIFIERS
-weighs 100000 -DSPECDEC_NO_ERROR_TEXTS
-weighs 100000 '-DSPECDEC_TYPES(X)='
+LEAST="-DSPECDEC_NO_BPE -DSPECDEC_NO_VERIFIERS -DSPECDEC_NO_CHAT"
+weighs 112640 # 110 KB
+weighs 100500 -DSPECDEC_NO_ERROR_TEXTS
 # shellcheck disable=SC2086
-weighs 90000 $LEAST '-DSPECDEC_TYPES(X)='
+weighs 93000 $LEAST '-DSPECDEC_TYPES(X)='
+
+# A program of one file, which holds only what it calls: the engine's four calls.
+cat > "$T/program.c" <<'END'
+#define SPECDEC_STATIC
+#define SPECDEC_IMPLEMENTATION
+#include "specdec.h"
+specdec_result start(specdec **engine, const specdec_config *config, void *memory, size_t bytes, specdec_error *error);
+specdec_result start(specdec **engine, const specdec_config *config, void *memory, size_t bytes, specdec_error *error)
+{
+    specdec_result result = specdec_init(engine, config, memory, bytes, error);
+
+    return result ? result : specdec_prompt(*engine, "Once upon a time", SPECDEC_WHOLE_STRING);
+}
+specdec_result next(specdec *engine, specdec_text *piece);
+specdec_result next(specdec *engine, specdec_text *piece) { return specdec_next(engine, piece); }
+void end(specdec *engine);
+void end(specdec *engine) { specdec_deinit(engine); }
+END
 # shellcheck disable=SC2086
-weighs 78000 $LEAST '-DSPECDEC_TYPES(X)=' -DSPECDEC_NO_ERROR_TEXTS
+weighs 71680 $LEAST '-DSPECDEC_TYPES(X)=' -DSPECDEC_NO_ERROR_TEXTS -I. "$T/program.c" # 70 KB
 
 # --- frames
-for level in -O0 -O1 -O2 -Os; do
+for level in -O0 -O2; do # -Os: all of the above
     [ $known = yes ] || continue
     $CC -std=c99 $level -DSPECDEC_NO_SIMD -DSPECDEC_IMPLEMENTATION -Wframe-larger-than=2048 -x c -c specdec.h -o "$T/part.o" 2> "$T/err"
     check "no frame is above 2 KB at $level" silent
 done
 
 # --- what is left works
-context=256
-bytes=$("$B/specdec-info" -m $DRAFT -c $context -t 1 --in-place --memory)
-embedded() # NAME OPTION...: examples/embedded.c with options, $T/NAME
+hello() # NAME OPTION...: examples/hello.c with options, $T/NAME
 {
     name=$1
     shift
-    # shellcheck disable=SC2086
-    run $CC -std=c99 $SMALL -I. "-DMODEL_FILE=\"$DRAFT\"" -DCONTEXT=$context "-DMEMORY_BYTES=$bytes" "$@" -o "$T/$name" examples/embedded.c
-    check "embedded compiles: $*" [ $status -eq 0 ]
+    run $CC -std=c99 -O1 -pthread -DSPECDEC_NO_SIMD -DSPECDEC_STATIC -I. "$@" -o "$T/$name" examples/hello.c
+    check "hello compiles: $*" [ $status -eq 0 ]
 }
-"$B/embedded" > "$T/whole"
+"$B/hello" $TARGET $DRAFT > "$T/whole"
 # shellcheck disable=SC2086
-embedded least $LEAST '-DSPECDEC_TYPES(X)=' -DSPECDEC_NO_ERROR_TEXTS
-run "$T/least"
+hello least $LEAST '-DSPECDEC_TYPES(X)=' -DSPECDEC_NO_ERROR_TEXTS
+run "$T/least" $TARGET $DRAFT
 check "with everything left out that can be, it writes the same story" same "$T/whole" "$T/out"
-embedded no_spm -DSPECDEC_NO_SPM
-run "$T/no_spm"
+hello no_spm -DSPECDEC_NO_SPM
+run "$T/no_spm" $TARGET $DRAFT
 check "a model whose tokenizer was left out is refused" [ $status -eq 1 ]
 check "which names tokenizer and option" says 'llama, which SPECDEC_NO_SPM leaves out'
 
@@ -86,7 +102,7 @@ int main(int argc, char **argv)
 }
 END
 # shellcheck disable=SC2086
-run $CC -std=c99 -O1 -DSPECDEC_NO_SIMD -DSPECDEC_NO_VERIFIERS $WARNINGS -I. -pthread -o "$T/rule" "$T/rule.c"
+run $CC -std=c99 -O0 -DSPECDEC_NO_SIMD -DSPECDEC_NO_VERIFIERS $WARNINGS -I. -pthread -o "$T/rule" "$T/rule.c"
 check "a program without verifiers compiles" [ $status -eq 0 ]
 run "$T/rule" $TARGET
 check "rules that were left out are refused, and coupled is not" [ $status -eq 0 ]
