@@ -14,6 +14,7 @@
 #define SPECDEC_IMPLEMENTATION
 #include "../specdec.h"
 #include "gguf_maker.h"
+#include <math.h>
 
 static specdec_error failure; /* of the last call that failed before there was an engine */
 
@@ -162,7 +163,8 @@ typedef struct world {
 
     side subject, oracle, reader;
     oracle_kind kind;
-    char stops[8][8];
+    char stops[2][8][8]; /* those that are set, and those before or after them */
+    int stops_at;
     int pending;         /* a cancel may still be on its way */
 
     int32_t tokens[MOST_TOKENS]; /* the subject's, before a call */
@@ -257,6 +259,7 @@ static void draw_sampling(world *w, specdec_sampling *s)
     static const float temperatures[] = {0, 0.8f, 0, 1.0f, 1.5f, 0.3f}, penalties[] = {0, 0, 1.3f, 0.9f};
     static const float top_p[] = {0, 0, 0.9f, 0.5f}, min_p[] = {0, 0, 0.05f};
     static const int32_t top_k[] = {0, 0, 40, 5, 1}, windows[] = {0, -1, 8};
+    static const specdec_bias biases[] = {{20, 2.0f}, {25, -INFINITY}, {20, 1.0f}, {100000, 5.0f}};
 
     s->temperature = temperatures[draw(w, COUNT(temperatures))];
     s->top_k = top_k[draw(w, COUNT(top_k))];
@@ -265,21 +268,25 @@ static void draw_sampling(world *w, specdec_sampling *s)
     s->repetition_penalty = penalties[draw(w, COUNT(penalties))];
     s->repetition_window = windows[draw(w, COUNT(windows))];
     s->seed = (uint64_t)draw(w, 256);
+    s->biases = biases;
+    s->bias_count = draw(w, 8) == 7 ? 4 : 0;
 }
 
 /* Up to eight strings of letters that are often written; most begin like an answer and do not go on like it. */
-static void draw_stops(world *w, specdec_config *c)
+static void draw_stops(world *w, specdec_settings *settings)
 {
     int count = draw(w, 2) ? 0 : draw(w, 9), i, j;
 
     w->random = (uint64_t)draw(w, 256);
+    w->stops_at ^= 1;
+    memset(settings->stop, 0, sizeof settings->stop);
     for (i = 0; i < count; i++) {
         int length = 1 + dice(w, 2) + dice(w, 2) + dice(w, 2);
 
         for (j = 0; j < length; j++)
-            w->stops[i][j] = "abcd "[dice(w, j ? 5 : 4)];
-        w->stops[i][j] = 0;
-        c->settings.stop[i] = w->stops[i];
+            w->stops[w->stops_at][i][j] = "abcd "[dice(w, j ? 5 : 4)];
+        w->stops[w->stops_at][i][j] = 0;
+        settings->stop[i] = w->stops[w->stops_at][i];
     }
 }
 
@@ -366,7 +373,7 @@ static void draw_config(world *w)
     c->settings.show_special = draw(w, 2);
     c->chat_format = chats[draw(w, COUNT(chats))];
     draw_sampling(w, &c->settings.sampling);
-    draw_stops(w, c);
+    draw_stops(w, &c->settings);
     c->hooks.user_data = w;
     c->hooks.progress = on_progress;
     derive(w);
@@ -690,6 +697,34 @@ static void call_step(world *w)
     agree(w, result, oracles);
 }
 
+/* Other settings; with rules of rejection no other temperature, as the oracle would then have to be another one. */
+static void call_set(world *w)
+{
+    static const int limits[] = {0, 20, 3, 40, -1};
+    specdec_settings fresh = w->subject.config.settings;
+    const float temperature = fresh.sampling.temperature;
+    const int what = draw(w, 4);
+    specdec_result result;
+
+    if (what & 1)
+        draw_sampling(w, &fresh.sampling);
+    if (what & 2)
+        draw_stops(w, &fresh);
+    if (w->subject.config.rule != SPECDEC_RULE_COUPLED)
+        fresh.sampling.temperature = temperature;
+    fresh.max_tokens = limits[draw(w, COUNT(limits))];
+    say(w, "set: temperature %g, seed %d, limit %d, stop \"%s\"", (double)fresh.sampling.temperature, (int)fresh.sampling.seed,
+        fresh.max_tokens, fresh.stop[0] ? fresh.stop[0] : "");
+    result = specdec_set(w->subject.engine, &fresh);
+    if (!settle(w, result, fresh.max_tokens < 0 ? SPECDEC_ERROR_ARGUMENT : SPECDEC_OK, 0)) {
+        w->stops_at ^= what >> 1;
+        return;
+    }
+    w->subject.config.settings = fresh;
+    w->pure = 0;
+    agree(w, result, specdec_set(w->oracle.engine, &fresh));
+}
+
 static void call_rewind(world *w)
 {
     const int any = dice(w, (unsigned)w->count + 1), few = dice(w, (unsigned)specdec__min_int(w->count, 4) + 1);
@@ -927,9 +962,9 @@ static void call_init(world *w)
 
 /* Which call a byte asks for; the first is the most frequent. */
 static const struct { int share; void (*call)(world *w); } calls[] = {
-    {76, call_next}, {20, call_step}, {20, call_prompt}, {16, call_prompt_tokens}, {6, call_chat}, {14, call_rewind},
+    {62, call_next}, {20, call_step}, {20, call_prompt}, {16, call_prompt_tokens}, {6, call_chat}, {14, call_rewind},
     {20, call_forward}, {4, call_tokenize}, {4, call_token_text}, {6, call_stats}, {10, call_cancel},
-    {16, call_cancel_later}, {22, call_cancelled_next}, {20, call_cancelled_prompt}, {2, call_init}};
+    {16, call_cancel_later}, {22, call_cancelled_next}, {20, call_cancelled_prompt}, {14, call_set}, {2, call_init}};
 
 static void call_one(world *w)
 {
