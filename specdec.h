@@ -1177,7 +1177,8 @@ static SPECDEC__UNUSED void specdec__write_format(specdec__writer *w, const char
             specdec__write_string(w, va_arg(arguments, const char *));
         } else if (*format == 'd') {
             int value = va_arg(arguments, int);
-            specdec__write_number(w, value < 0 ? 0ull - (unsigned long long)value : (unsigned long long)value, value < 0);
+            specdec__write_number(w, value < 0 ? 0ull - (unsigned long long)value : (unsigned long long)value,
+                                  value < 0);
         } else if (*format == 'u') {
             specdec__write_number(w, va_arg(arguments, unsigned), 0);
         } else if (*format == 'z') {
@@ -2038,7 +2039,8 @@ static specdec_result specdec__pool_start(specdec__pool *pool, int helpers, unsi
 
 /* Starts threads - 1 helpers. They lie in the arena, and where the system allows it their stacks, too. While the
    arena only counts, nothing is started. */
-static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *cancel, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *cancel, specdec__arena *arena,
+                                         specdec_error *error)
 {
     int helpers = SPECDEC__OS_THREADS ? threads - 1 : 0;
     specdec__crew *crew = NULL;
@@ -7637,7 +7639,10 @@ static int specdec__bytes_equal(specdec__bytes a, const char *text, size_t lengt
     return a.size == length && memcmp(a.data, text, length) == 0;
 }
 
-static int specdec__bytes_are(specdec__bytes a, const char *text) { return specdec__bytes_equal(a, text, strlen(text)); }
+static int specdec__bytes_are(specdec__bytes a, const char *text)
+{
+    return specdec__bytes_equal(a, text, strlen(text));
+}
 
 /* Reads one tensor record. Returns an error text or NULL. */
 static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec__cursor *c, specdec__gguf_tensor *out)
@@ -7656,7 +7661,8 @@ static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec_
     out->dimensions = (int)dimensions;
     for (i = 0; i < 4; i++) {
         out->shape[i] = i < dimensions ? specdec__cursor_u64(c) : 1;
-        if (!c->bad && (out->shape[i] < 1 || out->shape[i] > (1u << 30) || elements > ((uint64_t)1 << 42) / out->shape[i]))
+        if (!c->bad &&
+            (out->shape[i] < 1 || out->shape[i] > (1u << 30) || elements > ((uint64_t)1 << 42) / out->shape[i]))
             return "has an impossible dimension";
         elements *= c->bad ? 1 : out->shape[i];
     }
@@ -7748,7 +7754,8 @@ static int specdec__gguf_integer(uint32_t type, const unsigned char *at, int64_t
 }
 
 /* An integer of any width in [low, high]; *out keeps its value when the key is absent. */
-static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__gguf *gguf, const char *key, int64_t low, int64_t high,
+static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__gguf *gguf, const char *key,
+                                                                int64_t low, int64_t high,
                                                 int64_t *out, specdec_error *error)
 {
     specdec__gguf_value v;
@@ -7765,7 +7772,8 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__g
 }
 
 /* A finite f32; *out keeps its value when the key is absent. */
-static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__gguf *gguf, const char *key, float *out, specdec_error *error)
+static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__gguf *gguf, const char *key, float *out,
+                                                              specdec_error *error)
 {
     specdec__gguf_value v;
     float value;
@@ -7782,7 +7790,8 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__ggu
 }
 
 /* A string; out->data is NULL when the key is absent. */
-static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gguf *gguf, const char *key, specdec__bytes *out,
+static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gguf *gguf, const char *key,
+                                                               specdec__bytes *out,
                                                specdec_error *error)
 {
     specdec__gguf_value v;
@@ -7898,7 +7907,8 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
 }
 
 /* Finds a tensor by name. Returns 0 absent, 1 found, 2 when the name occurs twice. */
-static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, const char *name, specdec__gguf_tensor *out)
+static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, const char *name,
+                                                     specdec__gguf_tensor *out)
 {
     specdec__cursor c = specdec__cursor_over(gguf->file.data, gguf->file.size);
     uint64_t i;
@@ -9965,7 +9975,8 @@ static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int in
     layer->rope = other && a->base != 0 ? SPECDEC__ROPE_OTHER : SPECDEC__ROPE;
 }
 
-static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required, specdec__gguf_tensor *out,
+static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required,
+                                          specdec__gguf_tensor *out,
                                           int *found, specdec_error *error)
 {
     *found = specdec__gguf_find_tensor(&m->gguf, name, out);
@@ -9977,7 +9988,8 @@ static specdec_result specdec__model_find(const specdec__model *m, const char *n
 }
 
 /* Binds a matrix of exactly (rows, columns); *found tells whether an optional one is there. */
-static specdec_result specdec__model_matrix(const specdec__model *m, const char *name, int rows, int columns, int required,
+static specdec_result specdec__model_matrix(const specdec__model *m, const char *name, int rows, int columns,
+                                            int required,
                                             specdec__matrix *out, int *found, specdec_error *error)
 {
     specdec__gguf_tensor t;
@@ -10005,7 +10017,8 @@ static specdec_result specdec__model_matrix(const specdec__model *m, const char 
 }
 
 /* A vector of exactly size values, copied into the arena and padded to a multiple of 16; NULL when absent. */
-static specdec_result specdec__model_vector(const specdec__model *m, const char *name, int size, int required, specdec__arena *arena,
+static specdec_result specdec__model_vector(const specdec__model *m, const char *name, int size, int required,
+                                            specdec__arena *arena,
                                             const float **out, specdec_error *error)
 {
     specdec__gguf_tensor t;
@@ -10104,7 +10117,8 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         int required = specdec__vector_table[i].always || (m->architecture->vectors & SPECDEC__BIT(i));
 
         specdec__model_tensor_name(name, sizeof name, index, specdec__vector_table[i].suffix);
-        result = specdec__model_vector(m, name, size[specdec__vector_table[i].size], required, arena, &layer->vector[i], error);
+        result = specdec__model_vector(m, name, size[specdec__vector_table[i].size], required, arena,
+                                       &layer->vector[i], error);
         if (result)
             return result;
     }
@@ -10137,7 +10151,8 @@ static void specdec__model_yarn(const specdec__model *m, const specdec__rope *ro
         double ramp = (i - first) / (last > first ? (double)(last - first) : 0.001);
 
         ramp = 1 - (ramp < 0 ? 0 : ramp > 1 ? 1 : ramp); /* share of the unscaled frequency */
-        frequency[i] = specdec__product(frequency[i], ramp) + specdec__product(frequency[i] / (double)rope->factor, 1 - ramp);
+        frequency[i] = specdec__product(frequency[i], ramp) + specdec__product(frequency[i] / (double)rope->factor,
+                                                                               1 - ramp);
     }
 }
 
@@ -10177,14 +10192,17 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
 }
 
 /* Radians a position for every pair: base ^ (-2i / dim), over divisor and the file's own factors (Llama 3, LongRoPE) if any. */
-static specdec_result specdec__model_frequencies(specdec__model *m, int which, float base, float divisor, const char *factors_name,
+static specdec_result specdec__model_frequencies(specdec__model *m, int which, float base, float divisor,
+                                                 const char *factors_name,
                                                  specdec__arena *arena, specdec_error *error)
 {
     const float *factors = NULL;
     double *frequency;
     int i;
-    specdec_result r = factors_name ? specdec__model_vector(m, factors_name, m->rope_dim / 2, 0, arena, &factors, error) : SPECDEC_OK;
+    specdec_result r = SPECDEC_OK;
 
+    if (factors_name)
+        r = specdec__model_vector(m, factors_name, m->rope_dim / 2, 0, arena, &factors, error);
     m->rope_scale[which] = 1;
     m->rope_frequency[which] = frequency = SPECDEC__TAKE(arena, double, m->rope_dim / 2);
     for (i = 0; !r && frequency && i < m->rope_dim / 2; i++) {
@@ -10207,11 +10225,15 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     const int has_long = specdec__gguf_find_tensor(&m->gguf, longer, &unused);
 
     if (r || (r = specdec__model_frequencies(m, SPECDEC__ROPE, m->rope_base, rope.divisor, factors[has_long > 0], arena, error)) != SPECDEC_OK ||
-        (has_long && (r = specdec__model_frequencies(m, SPECDEC__ROPE_LONG, m->rope_base, rope.divisor, longer, arena, error)) != SPECDEC_OK))
+        (has_long &&
+         (r = specdec__model_frequencies(m, SPECDEC__ROPE_LONG, m->rope_base, rope.divisor, longer, arena,
+                                         error)) != SPECDEC_OK))
         return r;
     m->rope_scale[SPECDEC__ROPE] = m->rope_scale[SPECDEC__ROPE_LONG] = rope.attention;
     if (rope.yarn) {
-        m->rope_scale[SPECDEC__ROPE] = (float)specdec__product(rope.attention, 1 + specdec__product(0.1, specdec__log_double(rope.factor)));
+        const double stretch = 1 + specdec__product(0.1, specdec__log_double(rope.factor));
+
+        m->rope_scale[SPECDEC__ROPE] = (float)specdec__product(rope.attention, stretch);
         if (m->rope_frequency[SPECDEC__ROPE])
             specdec__model_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE]);
     }
@@ -10288,7 +10310,8 @@ static void specdec__model_repack_worker(void *argument, int thread)
 }
 
 /* Rewrites all matrices of a step into tiles: as many bytes as in the file, plus padding to 16 rows. */
-static specdec_result specdec__model_repack(specdec__model *m, specdec__arena *arena, specdec__pool *pool, const specdec_hooks *hooks,
+static specdec_result specdec__model_repack(specdec__model *m, specdec__arena *arena, specdec__pool *pool,
+                                            const specdec_hooks *hooks,
                                             specdec_error *error)
 {
     specdec__repack job;
@@ -10305,7 +10328,8 @@ static specdec_result specdec__model_repack(specdec__model *m, specdec__arena *a
 }
 
 /* A file, mapped, or copied into the arena; while that counts, mapped either way. */
-static specdec_result specdec__model_open(specdec__model *m, const specdec_source *source, specdec__arena *arena, specdec__bytes *file,
+static specdec_result specdec__model_open(specdec__model *m, const specdec_source *source, specdec__arena *arena,
+                                          specdec__bytes *file,
                                           specdec_error *error)
 {
     specdec_result result = specdec__os_map(&m->mapped, source->path, error);
@@ -10349,7 +10373,8 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
     if (!m->architecture)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "architecture \"%.*s\" is not known",
                              (int)(name.size < 64 ? name.size : 64), name.data ? (const char *)name.data : "");
-    if ((result = specdec__model_shape(m, error)) != SPECDEC_OK || (result = specdec__model_facts(m, error)) != SPECDEC_OK ||
+    if ((result = specdec__model_shape(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_facts(m, error)) != SPECDEC_OK ||
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
         (result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error)) != SPECDEC_OK)
         return result;
@@ -10366,7 +10391,8 @@ static void specdec__model_deinit(specdec__model *m)
  *
  * A page holds 64 slots of every kv head of the layers of one span, those that see all keys or those that see a window:
  * so a view can return the pages that no window reaches any more. A page may be part of several views: it counts them.
- * Keys are transposed, (dim, 64), so that the lanes of a score are keys and its sum runs over dimensions in order, wherever
+ * Keys are transposed, (dim,
+                         64), so that the lanes of a score are keys and its sum runs over dimensions in order, wherever
  * a key lies; values are rows, (64, dim). Keys are stored rotated. 8-bit keys are tiles of a Q8_0 matrix, 16 keys each,
  * which the kernels for weights multiply by quantised queries.
  * ====================================================================================================================== */
@@ -10444,7 +10470,8 @@ static void specdec__pages_init(specdec__pages *pages, int count, specdec__arena
 }
 
 /* Room for one view of `length` keys, some of them not committed yet. */
-static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, int length, int most, specdec__arena *arena)
+static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, int length, int most,
+                             specdec__arena *arena)
 {
     int span, keys;
 
@@ -10572,7 +10599,8 @@ static void specdec__kv_copy_tile_key(const specdec__kv *kv, const unsigned char
         unsigned char *own = to + specdec__kv_tile_block(kv, b, d);
 
         memcpy(own + b % SPECDEC__ROWS * 2, old + a % SPECDEC__ROWS * 2, 2);
-        specdec__quant_move_units(4, 8, 0, old + 32 + a % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS, own + 32 + b % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
+        specdec__quant_move_units(4, 8, 0, old + 32 + a % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS,
+                                  own + 32 + b % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
     }
 }
 
@@ -10585,8 +10613,10 @@ static void specdec__kv_copy_slot(specdec__kv *kv, int span, int from, int to)
 
     for (layer = 0; layer < kv->span[span].layers; layer++)
         for (head = 0; head < kv->kv_heads; head++) {
-            const unsigned char *k = specdec__kv_keys(kv, span, from / SPECDEC__KEYS, layer, head), *v = k + kv->half_bytes;
-            unsigned char *k_to = specdec__kv_keys(kv, span, to / SPECDEC__KEYS, layer, head), *v_to = k_to + kv->half_bytes;
+            const unsigned char *k = specdec__kv_keys(kv, span, from / SPECDEC__KEYS, layer,
+                                                      head), *v = k + kv->half_bytes;
+            unsigned char *k_to = specdec__kv_keys(kv, span, to / SPECDEC__KEYS, layer,
+                                                   head), *v_to = k_to + kv->half_bytes;
 
             memcpy(v_to + (size_t)b * (size_t)dim * size, v + (size_t)a * (size_t)dim * size, (size_t)dim * size);
             if (tiles) {
@@ -10596,7 +10626,8 @@ static void specdec__kv_copy_slot(specdec__kv *kv, int span, int from, int to)
                 memcpy(v_to + codes + (size_t)b * scales * 2, v + codes + (size_t)a * scales * 2, scales * 2);
             } else {
                 for (d = 0; d < dim; d++)
-                    memcpy(k_to + ((size_t)d * SPECDEC__KEYS + (size_t)b) * size, k + ((size_t)d * SPECDEC__KEYS + (size_t)a) * size, size);
+                    memcpy(k_to + ((size_t)d * SPECDEC__KEYS + (size_t)b) * size,
+                           k + ((size_t)d * SPECDEC__KEYS + (size_t)a) * size, size);
             }
         }
 }
@@ -10624,7 +10655,8 @@ static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int
 
         for (i = 0; i < count && kv->span[span].layers; i++)
             if (path[i] != i)
-                specdec__kv_copy_slot(kv, span, specdec__view_reserved_slot(view, span, path[i]), specdec__view_reserved_slot(view, span, i));
+                specdec__kv_copy_slot(kv, span, specdec__view_reserved_slot(view, span, path[i]),
+                                      specdec__view_reserved_slot(view, span, i));
         room = specdec__min_int(s->room, count);
         if (room)
             s->at[s->count - 1].length += room;
@@ -10674,7 +10706,8 @@ static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int len
         while (s->count && s->at[s->count - 1].start >= length)
             specdec__pages_drop(&kv->span[span], s->at[--s->count].page);
         if (s->count)
-            s->at[s->count - 1].length = specdec__min_int(s->at[s->count - 1].length, length - s->at[s->count - 1].start);
+            s->at[s->count - 1].length = specdec__min_int(s->at[s->count - 1].length,
+                                                          length - s->at[s->count - 1].start);
     }
     if (length < view->length) {
         view->position -= view->length - length;
@@ -10686,7 +10719,8 @@ static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int len
 /* Puts the keys [from, from + count) of another view behind those of a view, without a copy: both have a part in the pages.
    Returns 0 when there is no room for so many segments, or when pages that a window would reach have been returned; what
    was put stays until the view is truncated. */
-static SPECDEC__UNUSED int specdec__view_share(specdec__view *view, specdec__kv *kv, const specdec__view *other, int from, int count)
+static SPECDEC__UNUSED int specdec__view_share(specdec__view *view, specdec__kv *kv, const specdec__view *other,
+                                               int from, int count)
 {
     const int end = from + count;
     int span, i;
@@ -10743,7 +10777,8 @@ static void specdec__view_slots(const specdec__segments *segments, int from, int
 }
 
 /* Stores one key (dim floats, rotated, padded with zeros) at k of a page and one value half_bytes behind, at place `at`. */
-static void specdec__kv_store(specdec__kv *kv, const specdec__kernels *kernels, unsigned char *k, int at, const float *key, const float *value)
+static void specdec__kv_store(specdec__kv *kv, const specdec__kernels *kernels, unsigned char *k, int at,
+                              const float *key, const float *value)
 {
     unsigned char *v = k + kv->half_bytes;
     const int dim = kv->dim;
@@ -10772,16 +10807,19 @@ static void specdec__kv_store(specdec__kv *kv, const specdec__kernels *kernels, 
             float scale = kernels->float_to_codes(key + d, row);
 
             specdec__store_u16(own + at % SPECDEC__ROWS * 2, specdec__f16_from_float(scale));
-            specdec__quant_move_units(4, 8, 0, (const unsigned char *)row, 4, own + 32 + at % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
+            specdec__quant_move_units(4, 8, 0, (const unsigned char *)row, 4, own + 32 + at % SPECDEC__ROWS * 4,
+                                      4 * SPECDEC__ROWS);
             scale = kernels->float_to_codes(value + d, (int8_t *)v + (size_t)at * (size_t)dim + (size_t)d);
-            specdec__store_u16(v + codes + ((size_t)at * (size_t)(dim / 32) + (size_t)(d / 32)) * 2, specdec__f16_from_float(scale));
+            specdec__store_u16(v + codes + ((size_t)at * (size_t)(dim / 32) + (size_t)(d / 32)) * 2,
+                               specdec__f16_from_float(scale));
         }
         break;
     }
 }
 
 /* Keys (dim, 64) that are no tiles, or values (64, dim), of a page as floats: in place for f32, else converted into buffer. */
-static const float *specdec__kv_floats(const specdec__kv *kv, const specdec__kernels *kernels, const unsigned char *half, float *buffer)
+static const float *specdec__kv_floats(const specdec__kv *kv, const specdec__kernels *kernels,
+                                       const unsigned char *half, float *buffer)
 {
     const int count = kv->dim * SPECDEC__KEYS;
     float scales[32];
@@ -10936,7 +10974,8 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
 }
 
 /* Lays out a context for `length` tokens, steps of `most` nodes and most_rows rows of logits. */
-static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__kernels *kernels, specdec__pool *pool,
+static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__kernels *kernels,
+                                  specdec__pool *pool,
                                   int threads, int kv_type, int length, int most, int most_rows, specdec__arena *arena)
 {
     const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && length > model->rope_original;
@@ -10954,7 +10993,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_OTHER];
     ropes = model->architecture->base != 0 ? 2 : 1;
     specdec__kv_init(&c->kv, kv_type, model, length + 2 * most, most, arena); /* nodes of a step, behind those that one committed */
-    specdec__view_init(&c->view, specdec__max_int(c->kv.span[SPECDEC__WHOLE].count, c->kv.span[SPECDEC__WINDOW].count), arena);
+    specdec__view_init(&c->view, specdec__max_int(c->kv.span[SPECDEC__WHOLE].count, c->kv.span[SPECDEC__WINDOW].count),
+                       arena);
     specdec__context_scratch(c, threads, arena);
     c->e = specdec__forward_stride(model->embedding);
     c->q = specdec__forward_stride(model->heads * model->head_dim);
@@ -10975,7 +11015,9 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->position = SPECDEC__TAKE(arena, int, n);
     c->trunk = SPECDEC__TAKE(arena, int, n);
     c->rows = SPECDEC__TAKE(arena, int, n);
-    c->logits = SPECDEC__TAKE(arena, float, specdec__size_add(specdec__size_multiply((size_t)most_rows, (size_t)model->vocab_size), 15));
+    c->logits = SPECDEC__TAKE(arena, float,
+                              specdec__size_add(specdec__size_multiply((size_t)most_rows, (size_t)model->vocab_size),
+                                                15));
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
     c->wanted = SPECDEC__TAKE(arena, unsigned char, n);
@@ -11002,7 +11044,8 @@ SPECDEC__INLINE const unsigned char *specdec__place_bytes(const specdec__place *
 
 /* sums[i] (count, 16) = place i times columns [column, column + count). The places' matrices have the same type and length.
    next: what this thread is going to multiply after them. */
-static void specdec__forward_tiles(const specdec__context *c, const specdec__place *places, int place_count, const specdec__place *next, int column, int count,
+static void specdec__forward_tiles(const specdec__context *c, const specdec__place *places, int place_count,
+                                   const specdec__place *next, int column, int count,
                                    specdec__scratch *scratch, float *const *sums)
 {
     const specdec__matrix *matrix = places->matrix;
@@ -11017,7 +11060,8 @@ static void specdec__forward_tiles(const specdec__context *c, const specdec__pla
         tiles.next[i] = specdec__place_bytes(&next[i]);
     }
     if (matrix->tiles) {
-        specdec__kernels_multiply(c->kernels, &tiles, matrix->columns / 32, scratch->panel, &c->columns, 0, column, count, sums);
+        specdec__kernels_multiply(c->kernels, &tiles, matrix->columns / 32, scratch->panel, &c->columns, 0, column,
+                                  count, sums);
         return;
     }
     for (from = 0; from < matrix->columns; from += SPECDEC__PANEL) {
@@ -11029,22 +11073,25 @@ static void specdec__forward_tiles(const specdec__context *c, const specdec__pla
             int rows = specdec__min_int(SPECDEC__ROWS, own->rows - places[i].tile * SPECDEC__ROWS);
 
             tiles.tile[i] = scratch->tile + (size_t)i * room;
-            specdec__quant_interleave(own->type, specdec__place_bytes(&places[i]) + (size_t)(from / own->type->block) * own->type->bytes, own->row_bytes,
+            specdec__quant_interleave(own->type,
+                                      specdec__place_bytes(&places[i]) + (size_t)(from / own->type->block) * own->type->bytes, own->row_bytes,
                                       rows, blocks, scratch->tile + (size_t)i * room);
         }
-        specdec__kernels_multiply(c->kernels, &tiles, values / 32, scratch->panel, &c->columns, from / 32, column, count, sums);
+        specdec__kernels_multiply(c->kernels, &tiles, values / 32, scratch->panel, &c->columns, from / 32, column,
+                                  count, sums);
     }
 }
 
 /* Where the rows of a matrix go: out (n, stride) = sums + bias. */
-typedef struct specdec__target {
+typedef struct specdec__output {
     const specdec__matrix *matrix;
     const float *bias;
     float *out;
     size_t stride;
-} specdec__target;
+} specdec__output;
 
-static void specdec__forward_put(const specdec__context *c, const specdec__target *t, int tile, int column, int count, const float *sums)
+static void specdec__forward_put(const specdec__context *c, const specdec__output *t, int tile, int column, int count,
+                                 const float *sums)
 {
     int rows = t->matrix->rows - tile * SPECDEC__ROWS, i;
     const float *bias = t->bias ? t->bias + tile * SPECDEC__ROWS : NULL;
@@ -11061,7 +11108,7 @@ static void specdec__forward_put(const specdec__context *c, const specdec__targe
 }
 
 /* Whose tile is item i when the tiles of several matrices are counted through? places (2): it and the one after it. */
-static const specdec__target *specdec__forward_place(const specdec__target *targets, int i, specdec__place *places)
+static const specdec__output *specdec__forward_place(const specdec__output *targets, int i, specdec__place *places)
 {
     for (; i >= specdec__matrix_tiles(targets->matrix); targets++)
         i -= specdec__matrix_tiles(targets->matrix);
@@ -11072,7 +11119,7 @@ static const specdec__target *specdec__forward_place(const specdec__target *targ
 }
 
 /* Several matrices over the same columns, their tiles shared out among the threads, two at a time. */
-static void specdec__forward_multiply(specdec__context *c, int thread, const specdec__target *targets, int count)
+static void specdec__forward_multiply(specdec__context *c, int thread, const specdec__output *targets, int count)
 {
     specdec__scratch *scratch = &c->scratch[thread];
     float *sums[2];
@@ -11087,7 +11134,7 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
         specdec__place places[2], next[2];
         const int pass = passes > 1 ? walk.at / tiles : 0, column = pass * SPECDEC__COLUMNS; /* divisions are slow */
         const int columns = specdec__min_int(SPECDEC__COLUMNS, c->columns.n - column);
-        const specdec__target *t = specdec__forward_place(targets, walk.at - pass * tiles, places);
+        const specdec__output *t = specdec__forward_place(targets, walk.at - pass * tiles, places);
         int after;
 
         pair = places[1].tile < specdec__matrix_tiles(t->matrix) && walk.at + 1 < walk.end ? 2 : 1;
@@ -11150,9 +11197,11 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
         float *row = in->values + (size_t)i * (size_t)in->stride;
 
         if (in->norm)
-            c->kernels->norm(c->x + (size_t)(in->rows ? in->rows[i] : i) * (size_t)in->stride, in->norm, m->epsilon, width, at, part.to * 32, row);
+            c->kernels->norm(c->x + (size_t)(in->rows ? in->rows[i] : i) * (size_t)in->stride, in->norm, m->epsilon,
+                             width, at, part.to * 32, row);
         if (in->up)
-            c->kernels->activate[m->architecture->activation](row + at, in->up + (size_t)i * (size_t)in->stride + at, part.to * 32 - at);
+            c->kernels->activate[m->architecture->activation](row + at, in->up + (size_t)i * (size_t)in->stride + at,
+                                                              part.to * 32 - at);
         c->kernels->quantise(row, part.from, part.to, i, &columns);
     }
     if (thread == 0) {
@@ -11174,7 +11223,8 @@ static void specdec__forward_grow(specdec__context *c, int thread, const float *
 
         if (norm)
             c->kernels->norm(y, norm, c->model->epsilon, c->e - SPECDEC__APART, at, part.to * 32, h);
-        c->kernels->add_scaled(c->x + (size_t)i * (size_t)c->e + at, c->model->fact[SPECDEC__RESIDUAL_SCALE], (norm ? h : y) + at, count);
+        c->kernels->add_scaled(c->x + (size_t)i * (size_t)c->e + at, c->model->fact[SPECDEC__RESIDUAL_SCALE],
+                               (norm ? h : y) + at, count);
     }
 }
 
@@ -11221,7 +11271,8 @@ static void specdec__forward_angles(specdec__context *c, int rope, int row)
 }
 
 /* One head of one row of the projection: optional norm, rotation; out is padded to dim with zeros. */
-static void specdec__forward_head(const specdec__context *c, int rope, int row, const float *from, const float *norm, float *partner, float *out)
+static void specdec__forward_head(const specdec__context *c, int rope, int row, const float *from, const float *norm,
+                                  float *partner, float *out)
 {
     const specdec__model *m = c->model;
     const size_t at = ((size_t)rope * (size_t)c->most + (size_t)row) * (size_t)c->kv.dim;
@@ -11264,16 +11315,19 @@ static void specdec__forward_rotate(specdec__context *c, int thread, const specd
     int group = m->heads / m->kv_heads, slot = c->slots[l->span][c->first + row], i;
     specdec__scratch *s = &c->scratch[thread];
 
-    specdec__forward_head(c, l->rope, row, c->keys + (size_t)row * (size_t)c->kv_width + (size_t)head * size, l->vector[SPECDEC__K_NORM],
+    specdec__forward_head(c, l->rope, row, c->keys + (size_t)row * (size_t)c->kv_width + (size_t)head * size,
+                          l->vector[SPECDEC__K_NORM],
                           s->partner, s->queries);
     memset(s->out, 0, dim * sizeof *s->out);
     memcpy(s->out, c->values + (size_t)row * (size_t)c->kv_width + (size_t)head * size, size * sizeof *s->out);
-    specdec__kv_store(&c->kv, c->kernels, specdec__kv_keys(&c->kv, l->span, slot / SPECDEC__KEYS, l->place, head), slot % SPECDEC__KEYS,
+    specdec__kv_store(&c->kv, c->kernels, specdec__kv_keys(&c->kv, l->span, slot / SPECDEC__KEYS, l->place, head),
+                      slot % SPECDEC__KEYS,
                       s->queries, s->out);
     for (i = head * group; i < (head + 1) * group; i++) {
         float *out = c->rotated + ((size_t)row * (size_t)m->heads + (size_t)i) * dim;
 
-        specdec__forward_head(c, l->rope, row, c->queries + (size_t)row * (size_t)c->q + (size_t)i * size, l->vector[SPECDEC__Q_NORM], s->partner, out);
+        specdec__forward_head(c, l->rope, row, c->queries + (size_t)row * (size_t)c->q + (size_t)i * size,
+                              l->vector[SPECDEC__Q_NORM], s->partner, out);
         c->kernels->scale(out, m->fact[SPECDEC__QUERY_SCALE], c->kv.dim);
         if (specdec__kv_types[c->kv.type].tiles)
             c->kernels->quantise(out, 0, c->kv.dim / 32, specdec__forward_column(c, row, i), &c->turned);
@@ -11302,7 +11356,8 @@ static specdec__range specdec__forward_range(const specdec__context *c, const sp
 }
 
 /* The slots of the keys in a range of a block that a node sees: committed ones, then its ancestors and itself. */
-static void specdec__forward_slots(const specdec__context *c, const specdec__unit *u, int node, int block, specdec__range range, int *slots)
+static void specdec__forward_slots(const specdec__context *c, const specdec__unit *u, int node, int block,
+                                   specdec__range range, int *slots)
 {
     const specdec__view *view = c->batch->views[node];
     const int base = block * SPECDEC__KEYS, committed = specdec__min_int(range.to, view->length - base) - range.from;
@@ -11317,7 +11372,8 @@ static void specdec__forward_slots(const specdec__context *c, const specdec__uni
 }
 
 /* Keys, unless they are tiles, and values of a page as floats. */
-static void specdec__forward_page(const specdec__context *c, specdec__scratch *s, const specdec__unit *u, int page, const float **keys,
+static void specdec__forward_page(const specdec__context *c, specdec__scratch *s, const specdec__unit *u, int page,
+                                  const float **keys,
                                   const float **values)
 {
     const size_t size = (size_t)c->kv.dim * SPECDEC__KEYS;
@@ -11337,7 +11393,8 @@ static void specdec__forward_page(const specdec__context *c, specdec__scratch *s
 }
 
 /* Adds a block, whose scores (count, 64) are given, to the softmax and the weighted sums of up to four queries. */
-static void specdec__forward_fold(specdec__context *c, float *scores, const size_t *query, const specdec__range *range, int count, const float *values)
+static void specdec__forward_fold(specdec__context *c, float *scores, const size_t *query, const specdec__range *range,
+                                  int count, const float *values)
 {
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
     const int dim = c->kv.dim;
@@ -11348,17 +11405,20 @@ static void specdec__forward_fold(specdec__context *c, float *scores, const size
         c->kernels->cap(scores, cap, count * SPECDEC__KEYS);
     for (i = 0; i < count; i++) {
         out[i] = c->attended + query[i] * (size_t)dim;
-        factor = c->kernels->softmax(scores + i * SPECDEC__KEYS, range[i].from, range[i].to, &c->highest[query[i]], c->total + query[i] * 16);
+        factor = c->kernels->softmax(scores + i * SPECDEC__KEYS, range[i].from, range[i].to, &c->highest[query[i]],
+                                     c->total + query[i] * 16);
         if (factor < 1)
             c->kernels->scale(out[i], factor, dim);
         equal &= range[i].from == range[0].from && range[i].to == range[0].to;
     }
     for (i = 0; i < (equal ? 1 : count); i++)
-        c->kernels->weigh(scores + i * SPECDEC__KEYS + range[i].from, equal ? count : 1, values + range[i].from * dim, range[i].to - range[i].from, dim, out + i);
+        c->kernels->weigh(scores + i * SPECDEC__KEYS + range[i].from, equal ? count : 1, values + range[i].from * dim,
+                          range[i].to - range[i].from, dim, out + i);
 }
 
 /* s->scores (count, 64) of columns [column, column + count) of c->turned with the 4 tiles of keys of a page. */
-static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys, int column, int count)
+static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys,
+                                         int column, int count)
 {
     const size_t bytes = (size_t)c->kv.dim / 32 * 34 * SPECDEC__ROWS;
     float *sums[2];
@@ -11376,12 +11436,14 @@ static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *
         specdec__kernels_multiply(c->kernels, &tiles, c->kv.dim / 32, s->panel, &c->turned, 0, column, count, sums);
         for (i = 0; i < count; i++)
             for (t = 0; t < 2; t++)
-                memcpy(s->scores + i * SPECDEC__KEYS + from + t * SPECDEC__ROWS, sums[t] + i * SPECDEC__ROWS, SPECDEC__ROWS * sizeof(float));
+                memcpy(s->scores + i * SPECDEC__KEYS + from + t * SPECDEC__ROWS, sums[t] + i * SPECDEC__ROWS,
+                       SPECDEC__ROWS * sizeof(float));
     }
 }
 
 /* s->scores (count, 64) of queries, in the order of c->turned, with the keys of a page. */
-static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int page, const float *keys, const size_t *query,
+static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int page,
+                                    const float *keys, const size_t *query,
                                     int count)
 {
     const size_t dim = (size_t)c->kv.dim, heads = (size_t)c->model->heads;
@@ -11390,7 +11452,8 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
 
     if (specdec__kv_types[c->kv.type].tiles) {
         specdec__forward_tile_scores(c, s, specdec__kv_keys(&c->kv, u->layer->span, page, u->layer->place, u->head),
-                                     specdec__forward_column(c, (int)(query[0] / heads), (int)(query[0] % heads)), count);
+                                     specdec__forward_column(c, (int)(query[0] / heads),
+                                                             (int)(query[0] % heads)), count);
         return;
     }
     if (query[count - 1] - query[0] != (size_t)(count - 1)) {
@@ -11402,7 +11465,8 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
 }
 
 /* Nodes [first, last) over a block of keys that lie in their slots of one page. */
-static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int first, int last, int block, int page)
+static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, specdec__scratch *s,
+                                                       const specdec__unit *u, int first, int last, int block, int page)
 {
     const int heads = c->model->heads, part = u->to - u->from, queries = (last - first) * part, most = specdec__forward_queries(c);
     const int apart = specdec__kv_types[c->kv.type].tiles && part < heads / c->model->kv_heads; /* columns of one node lie together, no others */
@@ -11423,12 +11487,14 @@ static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, spec
         }
         specdec__forward_scores(c, s, u, page, keys, query, count);
         for (i = 0; i < count; i += 4)
-            specdec__forward_fold(c, s->scores + i * SPECDEC__KEYS, query + i, range + i, specdec__min_int(4, count - i), values);
+            specdec__forward_fold(c, s->scores + i * SPECDEC__KEYS, query + i, range + i,
+                                  specdec__min_int(4, count - i), values);
     }
 }
 
 /* One node over a block whose keys lie anywhere: scores page by page, then put into logical order. */
-static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int node, int block, const int *slots)
+static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, specdec__scratch *s,
+                                                        const specdec__unit *u, int node, int block, const int *slots)
 {
     const specdec__range seen = specdec__forward_range(c, u, node, block);
     const size_t dim = (size_t)c->kv.dim, heads = (size_t)c->model->heads;
@@ -11453,7 +11519,8 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
             for (j = done; j < seen.to && slots[j] / SPECDEC__KEYS == page; j++) {
                 for (i = 0; i < count; i++)
                     logical[i][j] = s->scores[i * SPECDEC__KEYS + slots[j] % SPECDEC__KEYS];
-                memcpy(s->gathered + (size_t)j * dim, values + (size_t)(slots[j] % SPECDEC__KEYS) * dim, dim * sizeof(float));
+                memcpy(s->gathered + (size_t)j * dim, values + (size_t)(slots[j] % SPECDEC__KEYS) * dim,
+                       dim * sizeof(float));
             }
             done = j;
         }
@@ -11463,13 +11530,15 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
 }
 
 /* How many nodes from `node` on see the same slots of a block, some more of them than others. all: what any of them sees. */
-static int specdec__forward_sharing(const specdec__context *c, const specdec__unit *u, int node, int block, specdec__range *all)
+static int specdec__forward_sharing(const specdec__context *c, const specdec__unit *u, int node, int block,
+                                    specdec__range *all)
 {
     const specdec__view *view = c->batch->views[node];
     int committed = (block + 1) * SPECDEC__KEYS <= view->length, last = node + 1;
 
     *all = specdec__forward_range(c, u, node, block);
-    for (; last < c->first + c->n && c->batch->views[last] == view && (committed || (c->trunk[node] && c->trunk[last])); last++) {
+    for (; last < c->first + c->n && c->batch->views[last] == view &&
+         (committed || (c->trunk[node] && c->trunk[last])); last++) {
         const specdec__range one = specdec__forward_range(c, u, last, block);
 
         if (one.from >= one.to)
@@ -11559,9 +11628,10 @@ static void specdec__forward_attention(specdec__context *c, int thread, const sp
 
 /* --- the step ------------------------------------------------------------------------------------------------------- */
 
-static specdec__target specdec__forward_target(const specdec__layer *layer, int matrix, int bias, float *out, int stride)
+static specdec__output specdec__forward_output(const specdec__layer *layer, int matrix, int bias, float *out,
+                                               int stride)
 {
-    specdec__target t;
+    specdec__output t;
 
     t.matrix = &layer->matrix[matrix];
     t.bias = bias >= 0 ? layer->vector[bias] : NULL;
@@ -11584,7 +11654,8 @@ static specdec__input specdec__forward_input(float *values, int n, int stride, c
 }
 
 /* Quantises an input and multiplies matrices by it. Returns 1 when cancelled. */
-static int specdec__forward_project(specdec__context *c, int thread, const specdec__input *in, const specdec__target *targets, int count)
+static int specdec__forward_project(specdec__context *c, int thread, const specdec__input *in,
+                                    const specdec__output *targets, int count)
 {
     specdec__forward_quantise(c, thread, in);
     if (specdec__pool_barrier(c->pool))
@@ -11598,12 +11669,12 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
 {
     specdec__input in = specdec__forward_input(c->h, c->n, c->e, layer->vector[SPECDEC__ATTENTION_NORM], NULL);
     const int items = c->n * c->model->kv_heads;
-    specdec__target t[3];
+    specdec__output t[3];
     int from, end = 0;
 
-    t[0] = specdec__forward_target(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries, c->q);
-    t[1] = specdec__forward_target(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys, c->kv_width);
-    t[2] = specdec__forward_target(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values, c->kv_width);
+    t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries, c->q);
+    t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys, c->kv_width);
+    t[2] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values, c->kv_width);
     if (specdec__forward_project(c, thread, &in, t, 3))
         return 1;
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
@@ -11615,7 +11686,7 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     if (specdec__pool_barrier(c->pool))
         return 1;
     in = specdec__forward_input(c->h, c->n, c->q, NULL, NULL);
-    t[0] = specdec__forward_target(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
+    t[0] = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
     specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_ATTENTION]);
@@ -11626,14 +11697,14 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
 static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__input in = specdec__forward_input(c->h, c->n, c->e, layer->vector[SPECDEC__FFN_NORM], NULL);
-    specdec__target t[2];
+    specdec__output t[2];
 
-    t[0] = specdec__forward_target(layer, SPECDEC__GATE, -1, c->hidden, c->ff);
-    t[1] = specdec__forward_target(layer, SPECDEC__UP, -1, c->y, c->ff);
+    t[0] = specdec__forward_output(layer, SPECDEC__GATE, -1, c->hidden, c->ff);
+    t[1] = specdec__forward_output(layer, SPECDEC__UP, -1, c->y, c->ff);
     if (specdec__forward_project(c, thread, &in, t, 2))
         return 1;
     in = specdec__forward_input(c->hidden, c->n, c->ff, NULL, c->y);
-    t[0] = specdec__forward_target(layer, SPECDEC__DOWN, -1, c->y, c->e);
+    t[0] = specdec__forward_output(layer, SPECDEC__DOWN, -1, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
     specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN]);
@@ -11645,14 +11716,15 @@ static void specdec__forward_worker(void *argument, int thread)
     specdec__context *c = (specdec__context *)argument;
     const specdec__model *m = c->model;
     specdec__input in = specdec__forward_input(c->h, c->row_count, c->e, m->output_norm, NULL);
-    specdec__target t;
+    specdec__output t;
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
         const specdec__matrix *table = &m->token_embedding;
         float *x = c->x + (size_t)i * (size_t)c->e;
 
-        specdec__quant_to_float(table->type, table->file + (size_t)c->batch->tokens[c->first + i] * table->row_bytes, (size_t)m->embedding, x);
+        specdec__quant_to_float(table->type, table->file + (size_t)c->batch->tokens[c->first + i] * table->row_bytes,
+                                (size_t)m->embedding, x);
         c->kernels->scale(x, m->fact[SPECDEC__EMBEDDING_SCALE], m->embedding);
         specdec__forward_angles(c, SPECDEC__ROPE, i);
         if (c->frequency[SPECDEC__ROPE_OTHER])
@@ -11661,7 +11733,8 @@ static void specdec__forward_worker(void *argument, int thread)
     if (specdec__pool_barrier(c->pool))
         return;
     for (i = 0; i < m->layers; i++)
-        if (specdec__forward_attention_half(c, thread, &m->layer[i]) || specdec__forward_ffn_half(c, thread, &m->layer[i]))
+        if (specdec__forward_attention_half(c, thread, &m->layer[i]) ||
+            specdec__forward_ffn_half(c, thread, &m->layer[i]))
             return;
     if (!c->row_count)
         return;
@@ -11670,7 +11743,8 @@ static void specdec__forward_worker(void *argument, int thread)
     t.out = c->logits;
     t.stride = (size_t)m->vocab_size;
     in.rows = c->rows;
-    if (!specdec__forward_project(c, thread, &in, &t, 1) && (m->fact[SPECDEC__LOGIT_DIVISOR] != 1 || m->fact[SPECDEC__LOGIT_CAP] > 0))
+    if (!specdec__forward_project(c, thread, &in, &t, 1) &&
+        (m->fact[SPECDEC__LOGIT_DIVISOR] != 1 || m->fact[SPECDEC__LOGIT_CAP] > 0))
         specdec__forward_finish(c, thread);
 }
 
@@ -11766,7 +11840,8 @@ static void specdec__forward_rows(specdec__context *c, const specdec__rows *rows
 
     if (skip >= n || !rows->logits)
         return;
-    memcpy(rows->logits + (size_t)(at + skip - rows->from) * vocab, c->logits, (size_t)(n - skip) * vocab * sizeof *c->logits);
+    memcpy(rows->logits + (size_t)(at + skip - rows->from) * vocab, c->logits,
+           (size_t)(n - skip) * vocab * sizeof *c->logits);
     memmove(c->logits, c->logits + (size_t)(n - skip - 1) * vocab, vocab * sizeof *c->logits);
 }
 
@@ -11898,7 +11973,8 @@ SPECDEC__INLINE float specdec__sample_clean(float logit)
 /* Does the penalty change anything? */
 SPECDEC__INLINE int specdec__sample_penalises(const specdec_sampling *sampling)
 {
-    return sampling->repetition_penalty > 0.0f && (sampling->repetition_penalty < 1.0f || sampling->repetition_penalty > 1.0f);
+    return sampling->repetition_penalty > 0.0f && (sampling->repetition_penalty < 1.0f ||
+                                                   sampling->repetition_penalty > 1.0f);
 }
 
 /* Do the penalty or biases change logits? */
@@ -12136,7 +12212,8 @@ static SPECDEC__UNUSED int32_t specdec__sample_coupled(const specdec_candidates 
 
 /* The k best tokens of a row, best first, without scratch: what a filter at temperature 0 and no penalty would give,
    but for the shift of the logits. Runs of tokens of which none can be among them are passed over. Returns how many. */
-static SPECDEC__UNUSED int specdec__sample_greedy(const specdec__kernels *kernels, const float *logits, int vocab, int k,
+static SPECDEC__UNUSED int specdec__sample_greedy(const specdec__kernels *kernels, const float *logits, int vocab,
+                                                  int k,
                                                   specdec_candidate *best)
 {
     int i = 0, held = 0, end;
@@ -12169,7 +12246,8 @@ typedef struct specdec__row {
 } specdec__row;
 
 /* items (vocab) is room for the list. recent (recent_count) is the text before the row. */
-static specdec_result specdec__row_init(specdec__row *row, const specdec__kernels *kernels, const specdec_sampling *s, specdec_candidate *items,
+static specdec_result specdec__row_init(specdec__row *row, const specdec__kernels *kernels, const specdec_sampling *s,
+                                        specdec_candidate *items,
                                                         const float *logits, int vocab, const int32_t *recent, int recent_count)
 {
     row->kernels = kernels;
@@ -12177,7 +12255,8 @@ static specdec_result specdec__row_init(specdec__row *row, const specdec__kernel
     row->vocab = vocab;
     row->temperature = 0;
     row->candidates.items = items;
-    if (s->temperature > 1e-6f && !(s->top_k > 0 && s->top_k < vocab) && !(s->top_p > 0 && s->top_p < 1) && !(s->min_p > 0) &&
+    if (s->temperature > 1e-6f && !(s->top_k > 0 && s->top_k < vocab) && !(s->top_p > 0 && s->top_p < 1) &&
+        !(s->min_p > 0) &&
         !specdec__sample_alters(s)) {
         row->highest = kernels->largest(logits, vocab);
         if (row->highest >= -SPECDEC__SAMPLE_LARGEST && row->highest <= SPECDEC__SAMPLE_LARGEST) {
@@ -12199,7 +12278,9 @@ static int specdec__row_top(const specdec__row *row, uint64_t seed, uint64_t pos
     for (from = 0; from < row->vocab && k > 0; from += 64) {
         int count = specdec__min_int(64, row->vocab - from);
 
-        if (held == k && !row->kernels->hopefuls(row->logits + from, count, row->highest, 1.0f / row->temperature, best[k - 1].logit, noise_row, (uint32_t)from))
+        if (held == k &&
+            !row->kernels->hopefuls(row->logits + from, count, row->highest, 1.0f / row->temperature,
+                                    best[k - 1].logit, noise_row, (uint32_t)from))
             continue;
         for (i = from; i < from + count; i++) {
             specdec_candidate candidate;
@@ -13018,7 +13099,8 @@ static int specdec__verify_next_used(const specdec__verify_state *state, int fro
 
 /* Adds the residuals and the draft's weights of tokens [from, to) to partial sums. Without a draft its share is 0 and the
    target stands in; nobody asks for weights then. */
-static void specdec__verify_add(const specdec__verify_state *state, int from, int to, double *residuals, double *weights)
+static void specdec__verify_add(const specdec__verify_state *state, int from, int to, double *residuals,
+                                double *weights)
 {
     const float *target = state->choice->target, *draft = state->choice->draft ? state->choice->draft : target;
 
@@ -13027,7 +13109,8 @@ static void specdec__verify_add(const specdec__verify_state *state, int from, in
         weights[from % SPECDEC__VERIFY_LANES] += (double)draft[from];
     }
     if (from < to)
-        state->residuals(target + from, draft + from, to - from, (double)state->share_high, (double)state->share_low, state->uniform_share, residuals, weights);
+        state->residuals(target + from, draft + from, to - from, (double)state->share_high, (double)state->share_low,
+                         state->uniform_share, residuals, weights);
 }
 
 static double specdec__verify_total(const double *lanes)
@@ -13095,7 +13178,8 @@ static int32_t specdec__verify_draw(const specdec__verify_state *state, double u
 }
 
 /* Back to the whole of P and Q. */
-static void specdec__verify_start(specdec__verify_state *state, specdec__residuals_function *residuals, const specdec_choice *choice)
+static void specdec__verify_start(specdec__verify_state *state, specdec__residuals_function *residuals,
+                                  const specdec_choice *choice)
 {
     memset(state, 0, sizeof *state);
     state->residuals = residuals;
@@ -13135,7 +13219,8 @@ static int specdec__verify_accept(const specdec__verify_state *state, int32_t to
 
 /* Sequoia's rule for children drawn without replacement: Chen et al. 2024, arXiv 2402.12374, algorithm 1. Children that
    the draft could not have drawn are passed over. */
-static void specdec__verify_sequoia(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict)
+static void specdec__verify_sequoia(specdec__residuals_function *residuals, const specdec_choice *choice,
+                                    specdec_verdict *verdict)
 {
     specdec__verify_state state;
     int i;
@@ -13163,7 +13248,8 @@ static void specdec__verify_sequoia(specdec__residuals_function *residuals, cons
 }
 
 /* SpecInfer's rule for children drawn with replacement: Miao et al. 2024, arXiv 2305.09781. */
-static void specdec__verify_specinfer(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict)
+static void specdec__verify_specinfer(specdec__residuals_function *residuals, const specdec_choice *choice,
+                                      specdec_verdict *verdict)
 {
     specdec__verify_state state;
     int i;
@@ -13260,7 +13346,8 @@ static int32_t specdec__verify_spectr_draw(const specdec__verify_state *state, d
 }
 
 /* SpecTr's k-sequential selection, for children drawn with replacement: Sun et al. 2023, arXiv 2310.15141. */
-static void specdec__verify_spectr(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict)
+static void specdec__verify_spectr(specdec__residuals_function *residuals, const specdec_choice *choice,
+                                   specdec_verdict *verdict)
 {
     specdec__verify_state state;
     double rho, beta;
@@ -13289,7 +13376,8 @@ static void specdec__verify_spectr(specdec__residuals_function *residuals, const
 }
 
 /* The target draws for itself; a child that equals its token is accepted. */
-static void specdec__verify_top_k(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict)
+static void specdec__verify_top_k(specdec__residuals_function *residuals, const specdec_choice *choice,
+                                  specdec_verdict *verdict)
 {
     specdec__verify_state state;
     specdec_choice target = *choice;
@@ -13307,7 +13395,8 @@ static void specdec__verify_top_k(specdec__residuals_function *residuals, const 
 #endif
 
 /* The target's most probable token; of equals the lowest. */
-static void specdec__verify_greedy(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict)
+static void specdec__verify_greedy(specdec__residuals_function *residuals, const specdec_choice *choice,
+                                   specdec_verdict *verdict)
 {
     int token, best = 0;
 
@@ -13345,7 +13434,8 @@ SPECDEC__VECTORISE static void specdec__verify_count(const float *weights, int v
 }
 
 /* Is weights[vocab] something that can be normalised? */
-static specdec_result specdec__verify_check_weights(const float *weights, int vocab, const char *whose, specdec_error *error)
+static specdec_result specdec__verify_check_weights(const float *weights, int vocab, const char *whose,
+                                                    specdec_error *error)
 {
     int token = 0, bad, positive;
 
@@ -13994,7 +14084,8 @@ typedef struct specdec__draft_model {
 
 /* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The first is
    what plain decoding writes. */
-static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent, int recent_count,
+static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
+                           int recent_count,
                            int k, specdec_candidate *best)
 {
     const specdec_sampling *s = chooser->sampling;
@@ -14073,7 +14164,8 @@ static void specdec__draft_children(specdec__draft_model *m, const specdec__prop
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         count++;
     found = specdec__min_int(count, SPECDEC__MAX_CHILDREN);
-    found = !SPECDEC__VERIFIERS || p->rule == SPECDEC_RULE_COUPLED ? specdec__choose(&m->chooser, logits, m->vocab, p->text, length, found, best)
+    found = !SPECDEC__VERIFIERS || p->rule == SPECDEC_RULE_COUPLED ? specdec__choose(&m->chooser, logits, m->vocab,
+                                                                                     p->text, length, found, best)
                                           : specdec__draft_draw(m, p, node, logits, length, found, best);
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         p->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
