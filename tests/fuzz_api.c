@@ -218,14 +218,16 @@ static void say(const world *w, const char *format, ...)
 
 /* A cancel in the middle of a call: when the subject has worked out so many norms, or from its progress hook. */
 static specdec *cancel_target;
-static int cancel_norms, cancel_progress;
+static int cancel_norms, cancel_progress, cancel_fired; /* fired: the norms have cancelled; several threads count them down */
 static void (*true_norm)(const float *x, const float *weight, float epsilon, int length, int from, int to, float *out);
 
 static void counting_norm(const float *x, const float *weight, float epsilon, int length, int from, int to, float *out)
 {
     if (__atomic_load_n(&cancel_norms, __ATOMIC_RELAXED) > 0 &&
-        __atomic_sub_fetch(&cancel_norms, 1, __ATOMIC_RELAXED) == 0)
+        __atomic_sub_fetch(&cancel_norms, 1, __ATOMIC_RELAXED) == 0) {
+        __atomic_store_n(&cancel_fired, 1, __ATOMIC_RELAXED);
         specdec_cancel(cancel_target);
+    }
     true_norm(x, weight, epsilon, length, from, to, out);
 }
 
@@ -452,9 +454,10 @@ static int settle(world *w, specdec_result result, specdec_result expected, int 
 {
     specdec *e = w->subject.engine;
 
-    if (cancel_norms == 0 || cancel_progress == 0)
+    if (cancel_fired || cancel_progress == 0)
         w->pending = 1;
     cancel_norms = cancel_progress = -1;
+    cancel_fired = 0;
     w->ended |= result == SPECDEC_DONE;
     w->full |= result == SPECDEC_ERROR_CONTEXT;
     say(w, " -> %s", specdec_result_text(result));
@@ -770,11 +773,11 @@ static specdec_result draw_nodes(world *w, int32_t *tokens, int32_t *parents, in
     }
     if (count < !w->count || count > most)
         return SPECDEC_ERROR_ARGUMENT;
-    if (fault == 1)
+    if (count && fault == 1)
         tokens[at] = dice(w, 2) ? -1 : vocabulary;
-    else if (fault == 2)
+    else if (count && fault == 2)
         parents[at] = dice(w, 2) ? at : -2;
-    return fault == 1 || fault == 2 ? SPECDEC_ERROR_ARGUMENT : SPECDEC_OK;
+    return count && (fault == 1 || fault == 2) ? SPECDEC_ERROR_ARGUMENT : SPECDEC_OK;
 }
 
 static void call_forward(world *w)
