@@ -881,6 +881,14 @@ __asm__(".cfi_sections .debug_frame");
 #endif
 #define SPECDEC__NOINLINE __attribute__((noinline, unused)) /* its frame is large: callers shall not have it all the time */
 #define SPECDEC__UNUSED __attribute__((unused))
+/* Between these two, gcc builds for size: what runs once for a model, an engine or a call. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+#define SPECDEC__FOR_SIZE _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
+#define SPECDEC__FOR_SPEED _Pragma("GCC pop_options")
+#else
+#define SPECDEC__FOR_SIZE
+#define SPECDEC__FOR_SPEED
+#endif
 #define SPECDEC__COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define SPECDEC__STATIC_ASSERT(name, condition) typedef char specdec__static_assert_##name[(condition) ? 1 : -1] SPECDEC__UNUSED
 #define SPECDEC__CACHE_LINE 64
@@ -7531,6 +7539,8 @@ static specdec_result specdec__kernels_init(specdec__kernels *table, const char 
  * >>gguf (private): reads GGUF v2 and v3 in place, trusting nothing; format: ggml/docs/gguf.md. May call: >>base >>quant
  * ====================================================================================================================== */
 
+SPECDEC__FOR_SIZE
+
 static const unsigned char specdec__gguf_type_size[SPECDEC_GGUF_TYPES] = {1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8};
 static const char *const specdec__gguf_type_name[SPECDEC_GGUF_TYPES] = {
     "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
@@ -7931,6 +7941,8 @@ static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, 
     }
     return found;
 }
+
+SPECDEC__FOR_SPEED
 
 /* ======================================================================================================================
  * >>text (private): tokenizers, text out of tokens, stop strings, chat formats. May call: >>base >>gguf
@@ -8535,6 +8547,7 @@ static uint32_t specdec__vocab_rank(const specdec__vocab *v, uint32_t left, uint
     return SPECDEC__TEXT_NONE;
 }
 
+SPECDEC__FOR_SIZE
 /* --- vocabulary: reading ------------------------------------------------------------------------------------------ */
 
 /* What the file holds, checked, before the indexes are built. */
@@ -9007,6 +9020,8 @@ static size_t specdec__text_stretch(const specdec__vocab *v, const unsigned char
     }
     return at;
 }
+
+SPECDEC__FOR_SPEED
 
 /* --- tokenizing: merges ------------------------------------------------------------------------------------------- */
 
@@ -9601,6 +9616,7 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
     return count;
 }
 
+SPECDEC__FOR_SIZE
 /* --- chat formats ------------------------------------------------------------------------------------------------- */
 
 enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1 };
@@ -9734,10 +9750,14 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat_f
     return SPECDEC_OK;
 }
 
+SPECDEC__FOR_SPEED
+
 /* ======================================================================================================================
  * >>model (private): a GGUF's tensors, checked and bound by tables, and repacked into tiles of 16 rows.
  *     May call: >>base >>os >>pool >>quant >>op >>kernel >>gguf >>text
  * ====================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 #define SPECDEC__MAX_DIMENSION (1 << 20) /* of embedding, feed-forward and head counts times sizes */
 
@@ -10385,6 +10405,8 @@ static void specdec__model_deinit(specdec__model *m)
 {
     specdec__os_unmap(&m->mapped);
 }
+
+SPECDEC__FOR_SPEED
 
 /* ======================================================================================================================
  * >>kv (private): pages of 64 slots, and views: ordered lists of segments. May call: >>base >>quant >>kernel >>model
@@ -14397,6 +14419,8 @@ static const specdec__drafter_kind *specdec__drafter_kind_of(specdec_drafting dr
  *     May call: >>base >>tree >>draft
  * ====================================================================================================================== */
 
+SPECDEC__FOR_SIZE
+
 #define SPECDEC__TUNE_RANKS 8   /* acceptance is told apart for that many ranks */
 #define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought: shares, probabilities of paths */
 #define SPECDEC__TUNE_BEHIND 8  /* tokens of text that a drafter may have to catch up with in a step that times it */
@@ -14740,6 +14764,8 @@ static double specdec__tune_shape(specdec__tune_drafter *t, specdec_tree *tree, 
     return rate;
 }
 
+SPECDEC__FOR_SPEED
+
 /* ======================================================================================================================
  * >>engine (private): layout of the block, prefill, the step: draft, forward, verify, commit.
  *     May call: every section above
@@ -14800,6 +14826,7 @@ struct specdec {
     double prompted_at;                    /* clock of the last prompt call; 0: its first token is out */
 };
 
+SPECDEC__FOR_SIZE
 /* --- layout --------------------------------------------------------------------------------------------------------- */
 
 static specdec_result specdec__engine_check_threads(const specdec_config *c, specdec_error *error)
@@ -15216,6 +15243,8 @@ static specdec_result specdec__engine_start(specdec *e, specdec_error *error)
     specdec__engine_trial(e);
     return SPECDEC_OK;
 }
+
+SPECDEC__FOR_SPEED
 
 /* --- prefill --------------------------------------------------------------------------------------------------------- */
 
@@ -15803,6 +15832,8 @@ static specdec_result specdec__engine_uncancel(specdec *e, specdec_result result
 /* ======================================================================================================================
  * >>public (private): bodies of the API. May call: every section above
  * ====================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 const char *specdec_result_text(specdec_result result)
 {
@@ -16787,6 +16818,8 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->gguf = &m->gguf;
     return SPECDEC_OK;
 }
+
+SPECDEC__FOR_SPEED
 
 #ifdef __cplusplus
 }
