@@ -249,7 +249,7 @@ static specdec_result ask_anew(talk *t, int before, const char *line, size_t len
                 t->count);
         forget(t, from);
     } else if (result == SPECDEC_ERROR_CONTEXT && saved && before) {
-        specdec_prompt_tokens(t->engine, saved, (size_t)before); /* if it fails, ask begins anew next time */
+        specdec_prompt_tokens(t->engine, saved, before); /* if it fails, ask begins anew next time */
     }
     free(saved);
     return result;

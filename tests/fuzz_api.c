@@ -569,7 +569,7 @@ static void call_prompt_tokens(world *w)
         tokens[dice(w, (unsigned)n)] = bad[dice(w, 4)];
     expected = wrong ? SPECDEC_ERROR_ARGUMENT : deserved(w, (size_t)n);
     say(w, "prompt_tokens of %d%s", n, wrong ? ", one is none" : "");
-    result = specdec_prompt_tokens(w->subject.engine, tokens, (size_t)n);
+    result = specdec_prompt_tokens(w->subject.engine, tokens, n);
     if (wrong && result == SPECDEC_ERROR_CONTEXT)
         expected = result; /* either will do when both are wrong */
     if (!settle(w, result, expected, 1))

@@ -7,8 +7,6 @@
 #undef main
 #include "check.h"
 
-static specdec_error failure; /* of the last call that failed before there was an engine */
-
 enum { CONTEXT = 160, LINES = 12 };
 
 static const char *const lines[LINES] = {

@@ -631,8 +631,8 @@ static void test_prompts(void)
             c.batch = batch;
             CHECK(!open_session(&s, &c));
             if (cut)
-                CHECK(!specdec_prompt_tokens(s.engine, prompt, (size_t)cut));
-            CHECK_EQUAL_INT(specdec_prompt_tokens(s.engine, prompt + cut, (size_t)(90 - cut)), SPECDEC_OK);
+                CHECK(!specdec_prompt_tokens(s.engine, prompt, cut));
+            CHECK_EQUAL_INT(specdec_prompt_tokens(s.engine, prompt + cut, 90 - cut), SPECDEC_OK);
             memset(&b, 0, sizeof b);
             CHECK_EQUAL_INT(read_on(s.engine, &b), SPECDEC_DONE);
             if (!a.count)

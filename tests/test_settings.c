@@ -200,6 +200,7 @@ static void test_refused(void)
     static const specdec_bias no_number = {1, NAN};
     specdec_config c = config_of(SPECDEC_DRAFT_AUTO);
     char longest[258];
+    size_t bytes;
     int i, turn = 0;
 
     TEST("settings that are refused change nothing, and say why");
@@ -223,7 +224,7 @@ static void test_refused(void)
         CHECK_EQUAL_INT(specdec_set(s.engine, &bad), SPECDEC_ERROR_ARGUMENT);
         CHECK(specdec_error_text(s.engine)[0] != 0);
         c.settings = bad;
-        CHECK_EQUAL_INT(specdec_memory_needed(&c, (size_t[]){0}, &error), SPECDEC_ERROR_ARGUMENT);
+        CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &error), SPECDEC_ERROR_ARGUMENT);
     } while (!next(&s));
     for (i = 0; i < 3; i++)
         CHECK_EQUAL_INT(next(&s), SPECDEC_DONE);
@@ -362,11 +363,11 @@ static double by_hand(const float *row, int vocabulary, int32_t token)
 /* Compares what an engine says about its answer with the rows of its whole text, read anew by another. */
 static void check_logprobs(session *s, const float *rows, const int32_t *tokens, int count, int prompted, int vocabulary)
 {
+    specdec_logprob l;
     int i, j;
 
     for (i = 0; i < count; i++) {
         const float *row = rows + (size_t)(i - 1) * (size_t)vocabulary;
-        specdec_logprob l;
 
         if (i < prompted) {
             CHECK_EQUAL_INT(specdec_get_logprob(s->engine, i, &l), SPECDEC_ERROR_ARGUMENT);
@@ -381,8 +382,8 @@ static void check_logprobs(session *s, const float *rows, const int32_t *tokens,
             CHECK(l.best[j].token == l.token || l.best[0].logit >= l.logprob);
         }
     }
-    CHECK_EQUAL_INT(specdec_get_logprob(s->engine, count, &(specdec_logprob){0, 0, NULL, 0}), SPECDEC_ERROR_ARGUMENT);
-    CHECK_EQUAL_INT(specdec_get_logprob(s->engine, -1, &(specdec_logprob){0, 0, NULL, 0}), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_get_logprob(s->engine, count, &l), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_get_logprob(s->engine, -1, &l), SPECDEC_ERROR_ARGUMENT);
 }
 
 static void test_logprobs(void)
@@ -573,6 +574,7 @@ static void test_missing(void)
     specdec_stats stats;
     specdec_info info;
     specdec_logprob logprob;
+    specdec *none;
     const int32_t *tokens;
     const int32_t token = 5, parent = -1;
     size_t bytes;
@@ -584,7 +586,7 @@ static void test_missing(void)
     CHECK_EQUAL_INT(specdec_memory_needed(NULL, &bytes, &error), SPECDEC_ERROR_ARGUMENT);
     CHECK_EQUAL_INT(specdec_memory_needed(&c, NULL, NULL), SPECDEC_ERROR_ARGUMENT);
     CHECK_EQUAL_INT(specdec_init(NULL, &c, s.block, 1, &error), SPECDEC_ERROR_ARGUMENT);
-    CHECK_EQUAL_INT(specdec_init(&(specdec *){NULL}, NULL, s.block, 1, NULL), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_init(&none, NULL, s.block, 1, NULL), SPECDEC_ERROR_ARGUMENT);
     CHECK_EQUAL_INT(specdec_set(NULL, &c.settings), SPECDEC_ERROR_ARGUMENT);
     CHECK_EQUAL_INT(specdec_set(s.engine, NULL), SPECDEC_ERROR_ARGUMENT);
     CHECK(strstr(specdec_error_text(s.engine), "NULL") != NULL);

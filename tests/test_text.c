@@ -1119,10 +1119,12 @@ static void test_chat(void)
         {"llama2", "{{ '<<SYS>>\n' + system_message + '\n<</SYS>>\n\n' %}{{ bos_token + '[INST] ' + content"},
         {"mistral", "{{ bos_token }}{{ '[INST] ' + message['content'] + ' [/INST]' }}"},
         {"gemma", "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}"}};
-    specdec_message bad = {7, "x", 1};
+    specdec_message bad = {SPECDEC_USER, "x", 1};
     char out[8];
     size_t i, needed;
+    const int none = 7;
 
+    memcpy(&bad.role, &none, sizeof bad.role);
     TEST("chat formats write what the models were trained on");
     render("zephyr", "<|system|>\nBe kind.</s>\n<|user|>\n Hi</s>\n<|assistant|>\nHello</s>\n<|user|>\nBye</s>\n"
                      "<|assistant|>\n", 1);
