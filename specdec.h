@@ -1,4 +1,5 @@
-/* specdec.h - lossless speculative decoding of GGUF language models on CPUs, in one header. C99, C++11; MIT licence at the end.
+/* specdec.h - lossless speculative decoding of GGUF language models on CPUs, in one header. C99, C++11; MIT licence
+   at the end.
 
    DO THIS
 
@@ -21,52 +22,57 @@
 
    WHAT IT DOES
 
-     Runs a model of the architectures llama, qwen2, qwen3, gemma2, gemma3, phi3, smollm3 and granite from a GGUF file or from
-     memory. A cheap drafter guesses several tokens as a tree; one pass over the model's weights verifies all of them; what the
-     model itself would have written is kept. The text is the one that plain decoding writes, byte for byte, greedy or sampled.
+     Runs a model of the architectures llama, qwen2, qwen3, gemma2, gemma3, phi3, smollm3 and granite from a GGUF file
+     or from memory. A cheap drafter guesses several tokens as a tree; one pass over the model's weights verifies all of
+     them; what the model itself would have written is kept. The text is the one that plain decoding writes, byte for
+     byte, greedy or sampled.
 
    WHAT IT DOES NOT
 
-     No training, no GPU, no downloads, no templates evaluated, no mixture of experts, no images. Chat templates are recognised,
-     not run.
+     No training, no GPU, no downloads, no templates evaluated, no mixture of experts, no images. Chat templates are
+     recognised, not run.
 
    STEP BY STEP
 
-     1. Fill a specdec_config. 2. specdec_memory_needed says how many bytes. 3. Get them anywhere: malloc, a static array, huge
-     pages. 4. specdec_init. 5. specdec_prompt or specdec_chat. 6. specdec_next until it is not SPECDEC_OK; specdec_stopped says
-     why. 7. Again from 5; specdec_rewind or specdec_set first, if wanted. 8. specdec_deinit; then the block is yours again.
-     Lower doors: specdec_step (tokens), specdec_logits (logits), specdec_model_init (one model, many engines), and the plain
-     functions on arrays (specdec_sample_..., specdec_tree_..., specdec_verify_...), which need no engine.
+     1. Fill a specdec_config. 2. specdec_memory_needed says how many bytes. 3. Get them anywhere: malloc, a static
+     array, huge pages. 4. specdec_init. 5. specdec_prompt or specdec_chat. 6. specdec_next until it is not SPECDEC_OK;
+     specdec_stopped says why. 7. Again from 5; specdec_rewind or specdec_set first, if wanted. 8. specdec_deinit; then
+     the block is yours again. Lower doors: specdec_step (tokens), specdec_logits (logits), specdec_model_init (one
+     model, many engines), and the plain functions on arrays (specdec_sample_..., specdec_tree_..., specdec_verify_...),
+     which need no engine.
 
    MEMORY
 
-     None is allocated, ever. The block holds everything: the engine, thread stacks, the KV cache (pages of 64 tokens), buffers
-     for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays mapped or yours.
-     Windows takes no stacks from others: there, each further thread has one of 256 KB outside the block.
-     Of the caller's own stack, calls need at most 12 KB (optimised; 5 to 9 were measured). Of gcc's -O2, no frame is above 2 KB.
-     Whoever truncates a mapped file kills the process that reads it (SIGBUS): replace model files by renaming new ones over
-     them. Where that cannot be ruled out, set config.target.copy, or catch the signal, as examples/specdec.c does.
+     None is allocated, ever. The block holds everything: the engine, thread stacks, the KV cache (pages of 64 tokens),
+     buffers for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays
+     mapped or yours. Windows takes no stacks from others: there, each further thread has one of 256 KB outside the
+     block. Of the caller's own stack, calls need at most 12 KB (optimised; 5 to 9 were measured). Of gcc's -O2, no
+     frame is above 2 KB. Whoever truncates a mapped file kills the process that reads it (SIGBUS): replace model files
+     by renaming new ones over them. Where that cannot be ruled out, set config.target.copy, or catch the signal, as
+     examples/specdec.c does.
 
    THREADS
 
-     config.threads of them, the caller's included. An engine is used by one thread at a time; specdec_cancel may come from any,
-     and from signal handlers. Engines are independent of each other. Models made by specdec_model_init are read-only.
+     config.threads of them, the caller's included. An engine is used by one thread at a time; specdec_cancel may come
+     from any, and from signal handlers. Engines are independent of each other. Models made by specdec_model_init are
+     read-only.
 
    DETERMINISM
 
-     The logits of a position are the same bits at every number of threads, step width, tree shape, drafter and instruction set.
-     Every sum has one order (see >>kernel); exp, log, sin and cos are ours; noise is a function of (seed, position, token).
+     The logits of a position are the same bits at every number of threads, step width, tree shape, drafter and
+     instruction set. Every sum has one order (see >>kernel); exp, log, sin and cos are ours; noise is a function of
+     (seed, position, token).
 
    ERRORS
 
-     Every call that can fail returns a specdec_result; a text says which tensor, key or token (in a specdec_error, or, once there is
-     an engine, by specdec_error_text). Nothing aborts. Files are checked byte by byte before they are believed. A failed
-     call leaves the engine as it was.
+     Every call that can fail returns a specdec_result; a text says which tensor, key or token (in a specdec_error, or,
+     once there is an engine, by specdec_error_text). Nothing aborts. Files are checked byte by byte before they are
+     believed. A failed call leaves the engine as it was.
 
    CONTENTS (search for the marker)
 
-     >>base >>os >>pool >>quant >>op >>kernel >>gguf >>text >>model >>kv >>forward >>sample >>tree >>verify >>ngram >>draft
-     >>tune >>engine >>public; >>lanes: float loops that >>kernel includes, once per instruction set */
+     >>base >>os >>pool >>quant >>op >>kernel >>gguf >>text >>model >>kv >>forward >>sample >>tree >>verify >>ngram
+     >>draft >>tune >>engine >>public; >>lanes: float loops that >>kernel includes, once per instruction set */
 
 #ifndef SPECDEC__ISA
 
@@ -94,7 +100,7 @@
 extern "C" {
 #endif
 
-/* ---- Options: define before including the implementation. ---------------------------------------------------------------
+/* ---- Options: define before including the implementation. -----------------------------------------------------------
 
    SPECDEC_NO_THREADS  no threads but the caller's; threads is always 1
    SPECDEC_NO_FILES    no files opened or mapped; models come as memory (.data, .size)
@@ -106,18 +112,19 @@ extern "C" {
                        without that instruction set: a processor that has it uses the best of the others
    SPECDEC_TYPES(X)    the types of weights that are read besides F32, F16, BF16 and Q8_0, as a list:
                        #define SPECDEC_TYPES(X) X(Q4_K) X(Q6_K). A model with others is refused. All of them
-   SPECDEC_NO_SPM      without the tokenizer of SentencePiece (tokenizer.ggml.model "llama"): models that need it are refused
+   SPECDEC_NO_SPM      without the tokenizer of SentencePiece (tokenizer.ggml.model "llama"): a model of it is refused
    SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
    SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
    SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 3 KB less
-   SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is silent; 11 KB less
+   SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
+                       silent; 11 KB less
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
-   SPECDEC_KERNELS_APART  without the kernels for AVX2 and AVX-512, which another file brings that defines SPECDEC_KERNELS
-                       besides SPECDEC_IMPLEMENTATION: both compile side by side, each in some half of the time
+   SPECDEC_KERNELS_APART  without the kernels for AVX2 and AVX-512, which another file brings that defines
+                       SPECDEC_KERNELS besides SPECDEC_IMPLEMENTATION: both compile side by side, each in half the time
    SPECDEC_WINDOWS_AVX on Windows gcc uses AVX, too. It is off there as it may crash, unless gcc was mended, as those of
                        Debian and MSYS2, or is given -Wa,-muse-unaligned-vector-move. clang needs no such word
-   SPECDEC_FILE        under which name this file includes itself. Only compilers without __FILE_NAME__ (gcc before 12, clang
-                       before 9) must be told, and only where it is not "specdec.h": #define SPECDEC_FILE "mine.h"
+   SPECDEC_FILE        under which name this file includes itself. Only compilers without __FILE_NAME__ (gcc before 12,
+                       clang before 9) must be told, and only where it is not "specdec.h": #define SPECDEC_FILE "mine.h"
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
 #define SPECDEC_VERSION "0.2.0"
@@ -133,7 +140,7 @@ extern "C" {
 #define SPECDEC_DEF extern
 #endif
 
-/* ---- Results ----------------------------------------------------------------------------------------------------------- */
+/* ---- Results ----------------------------------------------------------------------------------------------------- */
 
 #define SPECDEC_RESULTS(X) \
     X(OK, "no error") \
@@ -170,9 +177,9 @@ SPECDEC_DEF const char *specdec_result_text(specdec_result result);
 /* "0.2.0": of the implementation that was linked. */
 SPECDEC_DEF const char *specdec_version(void);
 
-/* ---- Configuration: what an engine is made of. --------------------------------------------------------------------------- */
+/* ---- Configuration: what an engine is made of. ------------------------------------------------------------------- */
 
-typedef struct specdec specdec;             /* an engine and its text; lives in the caller's memory block, as does all it needs */
+typedef struct specdec specdec;             /* an engine and its text; it lives in the caller's memory block */
 typedef struct specdec_model specdec_model; /* a prepared model that several engines share */
 
 /* Where a model comes from: the first of these that is set. */
@@ -180,15 +187,15 @@ typedef struct specdec_source {
     const specdec_model *model; /* prepared by specdec_model_init; must outlive the engine */
     const void *data;           /* a whole GGUF in memory (flash, an array), size bytes; must outlive the engine */
     size_t size;
-    const char *path;           /* a GGUF file. It is mapped, and a mapped file that shrinks kills the process (SIGBUS), */
+    const char *path;           /* a GGUF file. It is mapped; a mapped file that shrinks kills the process (SIGBUS), */
     int copy;                   /* unless this is not 0: then it is read into the block, which grows by its size */
 } specdec_source;
 
 /* Called from the thread that called the library. Any may be NULL. */
 typedef struct specdec_hooks {
     void *user_data;
-    /* done of total units of what: "repack" (matrices, in specdec_init), "prefill" (tokens, in specdec_prompt and the like).
-       Anything but 0 ends that call with SPECDEC_ERROR_CANCELLED. */
+    /* done of total units of what: "repack" (matrices, in specdec_init), "prefill" (tokens, in specdec_prompt and the
+       like). Anything but 0 ends that call with SPECDEC_ERROR_CANCELLED. */
     int (*progress)(void *user_data, const char *what, int done, int total);
     /* One line on what the engine is made of, or on what it does without. No newline; gone after the call. */
     void (*log)(void *user_data, const char *line);
@@ -200,7 +207,8 @@ typedef struct specdec_bias {
     float bias;
 } specdec_bias;
 
-/* How tokens are chosen. {0} is greedy decoding. In llama.cpp's order: bias, penalty, top-k, top-p, min-p, temperature. */
+/* How tokens are chosen. {0} is greedy decoding. In llama.cpp's order: bias, penalty, top-k, top-p, min-p,
+   temperature. */
 typedef struct specdec_sampling {
     float temperature;         /* 0: greedy, everything below but penalty and biases is then ignored */
     int32_t top_k;             /* keep the k best; 0: off */
@@ -208,8 +216,8 @@ typedef struct specdec_sampling {
     float min_p;               /* keep those at least this probable, relative to the best; 0: off */
     float repetition_penalty;  /* positive logits of recent tokens are divided by it, others multiplied; 0 or 1: off */
     int32_t repetition_window; /* how many recent tokens that looks at; 0: 64, -1: all that are handed over */
-    uint64_t seed;             /* the text is a function of prompt, target and seed; with the rules of rejection also of the trees */
-    const specdec_bias *biases; /* [bias_count]; a token that is named twice gets both; ids outside the vocabulary are skipped */
+    uint64_t seed;             /* the text is a function of prompt, target, seed; with rejection rules also of trees */
+    const specdec_bias *biases; /* [bias_count]; a token named twice gets both, unknown ids are skipped */
     int bias_count;
 } specdec_sampling;
 
@@ -220,7 +228,7 @@ typedef struct specdec_sampling {
 typedef struct specdec_settings {
     specdec_sampling sampling;
     int max_tokens;                         /* after each prompt; 0: as many as the context holds */
-    const char *stop[SPECDEC_STOP_STRINGS]; /* strings that end the answer and are not part of it; the first NULL ends the list */
+    const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list */
     int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
 } specdec_settings;
 
@@ -241,32 +249,33 @@ typedef enum specdec_drafting {
     SPECDEC_DRAFT_COUNT
 } specdec_drafting;
 
-/* How guesses are accepted. All are lossless: coupled gives the very text of plain decoding with the same seed; the next four,
-   for comparison, texts of the same distribution, from the draft model alone. At temperature 0 all are one and the same.
-   Sequoia, SpecInfer and SpecTr ask for children drawn from the draft's distribution as said, and for a tree whose shape does
-   not depend on the drawn tokens (on probabilities it may). */
+/* How guesses are accepted. All are lossless: coupled gives the very text of plain decoding with the same seed; the
+   next four, for comparison, texts of the same distribution, from the draft model alone. At temperature 0 all are one
+   and the same. Sequoia, SpecInfer and SpecTr ask for children drawn from the draft's distribution as said, and for a
+   tree whose shape does not depend on the drawn tokens (on probabilities it may). */
 typedef enum specdec_rule {
-    SPECDEC_RULE_COUPLED,   /* any children; target and draft choose with the same noise: Daliri et al. 2024, arXiv 2408.07978 */
+    SPECDEC_RULE_COUPLED,   /* any children; draft and target share the noise: Daliri et al. 2024, arXiv 2408.07978 */
     SPECDEC_RULE_SEQUOIA,   /* children without replacement (specdec_sample_top): Chen et al. 2024, arXiv 2402.12374 */
     SPECDEC_RULE_SPECINFER, /* children with replacement: Miao et al. 2024, arXiv 2305.09781 */
     SPECDEC_RULE_SPECTR,    /* children with replacement, k-sequential selection: Sun et al. 2023, arXiv 2310.15141 */
     SPECDEC_RULE_TOP_K,     /* any children; the target draws and a child that equals its token is accepted */
-    SPECDEC_RULE_GREEDY,    /* any children; the target's most probable token, the lowest of equals. Not for engines: theirs
-                               is temperature 0 */
+    SPECDEC_RULE_GREEDY,    /* any children; the target's most probable token, the lowest of equals. Not for engines:
+                               theirs is temperature 0 */
     SPECDEC_RULE_COUNT
 } specdec_rule;
 
 /* How the draft model's trees come about. The text is the same with all where the rule promises that. */
 typedef enum specdec_policy {
     SPECDEC_POLICY_STATIC,  /* from tables, by acceptance so far: Sequoia, Chen et al. 2024, arXiv 2402.12374 */
-    SPECDEC_POLICY_DYNAMIC, /* grown level by level from the draft's own probabilities: EAGLE-2, Li et al. 2024, arXiv 2406.16858;
-                               OPT-Tree, Wang et al. 2024, arXiv 2406.17276. Coupled and top-k; the other rules stay static */
+    SPECDEC_POLICY_DYNAMIC, /* grown level by level from the draft's own probabilities: EAGLE-2, Li et al. 2024, arXiv
+                               2406.16858; OPT-Tree, Wang et al. 2024, arXiv 2406.17276. With coupled and top-k alone */
     SPECDEC_POLICY_COUNT
 } specdec_policy;
 
 #define SPECDEC_MAX_LOGPROBS 64
 
-/* Everything about an engine. {0} with a target is a good configuration. Texts must stay valid while the engine lives. */
+/* Everything about an engine. {0} with a target is a good configuration. Texts must stay valid while the engine
+   lives. */
 typedef struct specdec_config {
     specdec_source target;
     specdec_source draft;       /* optional; its vocabulary must be the target's */
@@ -274,10 +283,10 @@ typedef struct specdec_config {
     int context;                /* tokens, prompt included, at most 2^24; 0: the model's own, at most 4096 */
     int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
     int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
-    int weights_in_place;       /* not 0: matrices are not repacked into the block: slower, but needs no memory for them */
+    int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
     int vocabulary_only;        /* not 0, for specdec_model_init: no weights, only what specdec_tokenize needs */
-    int logprobs;               /* k > 0: log-probabilities of written tokens are kept, and the k best beside each; at most 64.
-                                   8 (k + 1) bytes for each token of the context */
+    int logprobs;               /* k > 0 (at most 64): log-probabilities of written tokens are kept, with the k best in
+                                   their places: 8 (k + 1) bytes for each token of the context */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
     const char *isa;            /* instruction set by name; NULL: the best this CPU has. All give the same bits */
     const char *chat_format;    /* "zephyr", "chatml", "llama2", "llama3", "mistral", "gemma", "phi3", "phi4",
@@ -286,22 +295,22 @@ typedef struct specdec_config {
     specdec_rule rule;
     specdec_policy policy;
     int tree_size;              /* nodes of the token tree, root included, 2..64; 0: 8 (auto: up to 32) */
-    int tree_depth;             /* its levels, root included; as deep as the size: a chain; 0: 5 (auto: up to 12), or the size */
+    int tree_depth;             /* its levels, root included; as many as nodes: a chain; 0: at most 5 (auto: 12) */
     specdec_hooks hooks;
 } specdec_config;
 
-/* ---- An engine: made, used, given back. ----------------------------------------------------------------------------------
+/* ---- An engine: made, used, given back. -----------------------------------------------------------------------------
 
-   Calls on an engine leave the text of what failed in it (specdec_error_text); those before there is one write to *error, which
-   may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT. */
+   Calls on an engine leave the text of what failed in it (specdec_error_text); those before there is one write to
+   *error, which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT. */
 
 /* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models.
    Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
 
-/* Makes an engine inside memory (any alignment), which stays its own until specdec_deinit; starts the threads, repacks the
-   weights. Nothing is allocated, then or later. Errors: those above, MEMORY, MISMATCH (and which token), SYSTEM, CANCELLED (by
-   the progress hook). */
+/* Makes an engine inside memory (any alignment), which stays its own until specdec_deinit; starts the threads, repacks
+   the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, MISMATCH (and which token), SYSTEM,
+   CANCELLED (by the progress hook). */
 SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
                                         specdec_error *error);
 
@@ -311,9 +320,9 @@ SPECDEC_DEF void specdec_deinit(specdec *engine);
 /* Text of an engine's last failed call; "" if none has failed. */
 SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
 
-/* Changes how the text goes on, from the next token that is handed out: tokens that were verified with another sampling are
-   forgotten. max_tokens counts from the last prompt. Bytes that may begin a stop string and were held back for that are looked at
-   anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed then. */
+/* Changes how the text goes on, from the next token that is handed out: tokens that were verified with another sampling
+   are forgotten. max_tokens counts from the last prompt. Bytes that may begin a stop string and were held back for that
+   are looked at anew. An answer that a stop string has ended stays ended. Errors: ARGUMENT; nothing is changed then. */
 SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *settings);
 
 /* What is set. */
@@ -322,8 +331,9 @@ SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *s
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
 
 /* Appends text to what the model sees, the first time behind the token that begins texts, and runs the model over it.
-   Control tokens are not recognised in it. A failed call changes nothing. At most 16 bytes for each token of the context.
-   Errors: ARGUMENT (empty at the very beginning, unless a token begins texts), CONTEXT (too long), CANCELLED. */
+   Control tokens are not recognised in it. A failed call changes nothing. At most 16 bytes for each token of the
+   context. Errors: ARGUMENT (empty at the very beginning, unless a token begins texts), CONTEXT (too long),
+   CANCELLED. */
 SPECDEC_DEF specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
 
 /* The same with token ids. */
@@ -337,9 +347,9 @@ typedef struct specdec_message {
     size_t length; /* or SPECDEC_WHOLE_STRING */
 } specdec_message;
 
-/* Appends messages in the model's chat format, and what makes the model answer; all in all at most 16 bytes for each token of the
-   context. Control tokens are recognised, also inside the messages: clean what comes from strangers. Errors: as specdec_prompt;
-   UNSUPPORTED when the format is not known. */
+/* Appends messages in the model's chat format, and what makes the model answer; all in all at most 16 bytes for each
+   token of the context. Control tokens are recognised, also inside the messages: clean what comes from strangers.
+   Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
 /* A piece of text: valid until the next call; whole UTF-8 characters, not terminated. */
@@ -348,13 +358,13 @@ typedef struct specdec_text {
     size_t length;
 } specdec_text;
 
-/* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a new
-   prompt may follow. A step verifies several tokens; they are handed out one by one. Errors: CANCELLED, ARGUMENT (nothing
-   was prompted). */
+/* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
+   new prompt may follow. A step verifies several tokens; they are handed out one by one. Errors: CANCELLED, ARGUMENT
+   (nothing was prompted). */
 SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
 
-/* The same one door lower: one step, all its tokens. *tokens stays valid until the next call. Stop strings are matched in
-   text, so only specdec_next ends at them. */
+/* The same one door lower: one step, all its tokens. *tokens stays valid until the next call. Stop strings are matched
+   in text, so only specdec_next ends at them. */
 SPECDEC_DEF specdec_result specdec_step(specdec *engine, const int32_t **tokens, int *count);
 
 /* Why an answer ended. */
@@ -367,8 +377,8 @@ typedef enum specdec_stop {
     SPECDEC_STOP_CANCELLED /* it has not ended, but the last call was cancelled */
 } specdec_stop;
 
-/* Why the last answer ended. *which, if not NULL: the token that ended it, or the number of the stop string in the settings
-   that it ended by; else -1. */
+/* Why the last answer ended. *which, if not NULL: the token that ended it, or the number of the stop string in the
+   settings that it ended by; else -1. */
 SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
 
 /* All tokens so far: prompts and answers. */
@@ -387,8 +397,8 @@ typedef struct specdec_candidate {
     float logit;
 } specdec_candidate;
 
-/* What the model thought where a token was written: natural logarithms of probabilities, of the model itself, before biases,
-   penalties, filters and temperature. */
+/* What the model thought where a token was written: natural logarithms of probabilities, of the model itself, before
+   biases, penalties, filters and temperature. */
 typedef struct specdec_logprob {
     int32_t token;
     float logprob;
@@ -396,18 +406,20 @@ typedef struct specdec_logprob {
     int count;                     /* config.logprobs, or fewer when the vocabulary is smaller */
 } specdec_logprob;
 
-/* That of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted, or config.logprobs is 0. */
+/* That of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted, or config.logprobs is
+   0. */
 SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_logprob *logprob);
 
-/* Logits after the text and after any nodes behind it, in one step: row 0 of logits[(count + 1) * vocabulary] is the one after
-   the text so far (zeros while there is none), row 1 + i the one after node i. parents[i] < i, or -1 for children of the text's
-   last token. tokens and parents may be NULL when count is 0; logits may be NULL: then the step is made, for its time. Nothing
-   of the engine's text changes. At most as many nodes as the larger of batch and tree_size. Errors: ARGUMENT, CONTEXT,
-   CANCELLED. */
-SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count, float *logits);
+/* Logits after the text and after any nodes behind it, in one step: row 0 of logits[(count + 1) * vocabulary] is the
+   one after the text so far (zeros while there is none), row 1 + i the one after node i. parents[i] < i, or -1 for
+   children of the text's last token. tokens and parents may be NULL when count is 0; logits may be NULL: then the step
+   is made, for its time. Nothing of the engine's text changes. At most as many nodes as the larger of batch and
+   tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED. */
+SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count,
+                                          float *logits);
 
-/* As specdec_prompt_tokens, with a row after each of these tokens: logits[count * vocabulary]. When it fails, what it has
-   written there is of no use. */
+/* As specdec_prompt_tokens, with a row after each of these tokens: logits[count * vocabulary]. When it fails, what it
+   has written there is of no use. */
 SPECDEC_DEF specdec_result specdec_prompt_logits(specdec *engine, const int32_t *tokens, int count, float *logits);
 
 #define SPECDEC_STATS_TREES 12 /* shapes that are told apart */
@@ -447,19 +459,20 @@ SPECDEC_DEF void specdec_get_info(const specdec *engine, specdec_info *info);
 /* The target's model, for the calls below; as long-lived as the engine. */
 SPECDEC_DEF const specdec_model *specdec_get_model(const specdec *engine);
 
-/* ---- A model without an engine: one for many engines, or only to tokenise. ----------------------------------------------- */
+/* ---- A model without an engine: one for many engines, or only to tokenise. --------------------------------------- */
 
 /* The same three steps. Only target, threads, weights_in_place, vocabulary_only, isa and hooks of the config count. */
-SPECDEC_DEF specdec_result specdec_model_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
-SPECDEC_DEF specdec_result specdec_model_init(specdec_model **model, const specdec_config *config, void *memory, size_t bytes,
-                                              specdec_error *error);
+SPECDEC_DEF specdec_result specdec_model_memory_needed(const specdec_config *config, size_t *bytes, specdec_error
+                                                       *error);
+SPECDEC_DEF specdec_result specdec_model_init(specdec_model **model, const specdec_config *config, void *memory, size_t
+                                              bytes, specdec_error *error);
 SPECDEC_DEF void specdec_model_deinit(specdec_model *model);
 
 /* What specdec_tokenize shall do besides; they add up. */
 enum {
     SPECDEC_TOKENIZE_BEGIN = 1,  /* put the token that begins texts first, if the model wants one (add_bos_token) */
     SPECDEC_TOKENIZE_END = 2,    /* put the token that ends texts last, if the model wants one (add_eos_token) */
-    SPECDEC_TOKENIZE_SPECIAL = 4 /* recognise control tokens that are written in the text, as it does user-defined ones */
+    SPECDEC_TOKENIZE_SPECIAL = 4 /* recognise control tokens written in the text, as it does user-defined ones */
 };
 
 /* Bytes of working memory for any text of so many bytes: about 13 for each. */
@@ -472,13 +485,14 @@ SPECDEC_DEF specdec_result specdec_tokenize(const specdec_model *model, const ch
                                             specdec_error *error);
 
 /* The bytes of one token; *length is how many, also when size is too small (BUFFER). */
-SPECDEC_DEF specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size, size_t *length,
-                                              specdec_error *error);
+SPECDEC_DEF specdec_result specdec_token_text(const specdec_model *model, int32_t token, char *bytes, size_t size,
+                                              size_t *length, specdec_error *error);
 
-/* The text of several, as an engine hands it out at the beginning of a text; control tokens with SPECDEC_TOKENIZE_SPECIAL.
-   *length is how many bytes; when size is too small (BUFFER), how many there must be room for. */
-SPECDEC_DEF specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tokens, int count, int flags, char *bytes,
-                                              size_t size, size_t *length, specdec_error *error);
+/* The text of several, as an engine hands it out at the beginning of a text; control tokens with
+   SPECDEC_TOKENIZE_SPECIAL. *length is how many bytes; when size is too small (BUFFER), how many there must be room
+   for. */
+SPECDEC_DEF specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tokens, int count, int flags,
+                                              char *bytes, size_t size, size_t *length, specdec_error *error);
 
 /* ---- Sampling on arrays: from a row of logits to tokens. --------------------------------------------------------- */
 
@@ -489,12 +503,13 @@ typedef struct specdec_candidates {
     int greedy;               /* not zero: no noise, the best logit wins */
 } specdec_candidates;
 
-/* Turns logits[vocab] into candidates: biased, penalised, filtered, shifted so that the best is 0, divided by the temperature.
-   recent[recent_count] is the text so far, newest last (ids outside the vocabulary are skipped). out->items must have
-   room for vocab items. NaN counts as -infinity; a row of nothing else gives token 0. At temperature 0 every token
-   stays. O(vocab), no memory. Errors: SPECDEC_ERROR_ARGUMENT. */
-SPECDEC_DEF specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_sampling *sampling, const float *logits,
-                                     int vocab, const int32_t *recent, int recent_count, specdec_error *error);
+/* Turns logits[vocab] into candidates: biased, penalised, filtered, shifted so that the best is 0, divided by the
+   temperature. recent[recent_count] is the text so far, newest last (ids outside the vocabulary are skipped).
+   out->items must have room for vocab items. NaN counts as -infinity; a row of nothing else gives token 0. At
+   temperature 0 every token stays. O(vocab), no memory. Errors: SPECDEC_ERROR_ARGUMENT. */
+SPECDEC_DEF specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_sampling *sampling, const float
+                                                 *logits, int vocab, const int32_t *recent, int recent_count,
+                                                 specdec_error *error);
 
 /* The k best candidates by logit + Gumbel(seed, position, token), best first, into best[k] (its logit then holds that
    sum); the first is a sample from the candidates' distribution, the first k are k samples without replacement, in draw
@@ -564,34 +579,34 @@ SPECDEC_DEF size_t specdec_tree_memory(int n, int d, int width);
 /* The tree with exactly n nodes and at most d levels that scores highest, level by level, and its score G(n,d) (may be
    NULL): the exact dynamic programme of Sequoia (Chen et al. 2024, arXiv 2402.12374), O(n^2 d width) time. Errors also:
    SPECDEC_ERROR_MEMORY; SPECDEC_ERROR_ARGUMENT when n nodes do not fit into d levels. */
-SPECDEC_DEF specdec_result specdec_tree_best(specdec_tree *tree, double *score, const double *p, int width, int n, int d,
-                                 void *memory, size_t bytes, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_tree_best(specdec_tree *tree, double *score, const double *p, int width, int n, int
+                                             d, void *memory, size_t bytes, specdec_error *error);
 
 /* Every score at once: grid[m * (d + 1) + l] becomes G(m,l) for m <= n, l <= d, and 0 where there is no such tree. */
-SPECDEC_DEF specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n, int d, void *memory, size_t bytes,
-                                 specdec_error *error);
+SPECDEC_DEF specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n, int d, void *memory,
+                                             size_t bytes, specdec_error *error);
 
 /* The (n,d) with the highest rate G(n,d) / (t(n) + d * draft_time) over a grid, for t(widths[i]) = times[i]; any one
    unit of time. The first of equals wins: earlier in widths, then fewer levels. best_rate, in tokens a unit of time,
    may be NULL. */
-SPECDEC_DEF specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, const double *grid, int n, int d,
-                                   const int32_t *widths, const double *times, int count, double draft_time,
-                                   specdec_error *error);
+SPECDEC_DEF specdec_result specdec_tree_choose(int *best_n, int *best_d, double *best_rate, const double *grid, int n,
+                                               int d, const int32_t *widths, const double *times, int count, double
+                                               draft_time, specdec_error *error);
 
 /* The tree of the default family (at most 64 nodes; made by tools/specdec-tune) with the highest rate, which is
    F(T) / (t(n) + d * draft_time), for a live acceptance vector, times[m] being t(m) for m = 1..n (times[0] unread); the
    root alone, at the rate 1 / t(1), when nothing pays. Trees above n nodes or tree->capacity are left out. best_rate
    may be NULL. Takes microseconds. */
-SPECDEC_DEF specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width, const double *times,
-                                 int n, double draft_time, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width, const
+                                             double *times, int n, double draft_time, specdec_error *error);
 
 /* Keeps the min(n, count) most probable of count candidate nodes (a tree in topological order, the root first).
    probability is that of the path from the root, so never above the parent's; equals: the earlier. kept[n] becomes the
    kept candidates, in order, the tree their shape. EAGLE-2 (Li et al. 2024, arXiv 2406.16858), OPT-Tree (Wang et al.
    2024, arXiv 2406.17276). For the rejection rules a sibling's probability must not be above that of the sibling drawn
    before it. */
-SPECDEC_DEF specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_t *parents, const float *probability,
-                                 int count, int n, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_tree_grow(specdec_tree *tree, int32_t *kept, const int32_t *parents, const float
+                                             *probability, int count, int n, specdec_error *error);
 
 /* ---- Verifiers: which child of a node is accepted. --------------------------------------------------------------- */
 
@@ -611,15 +626,16 @@ typedef struct specdec_verdict {
     int32_t token; /* the token at this position, either way */
 } specdec_verdict;
 
-/* Decides by any rule but coupled, which needs no distributions: see specdec_verify_match. Children that the draft could not have drawn, or drawn twice without replacement, are passed over.
-   A few passes over the vocabulary and one more for each rejected child (SpecTr: about 30); no memory. Errors:
-   SPECDEC_ERROR_ARGUMENT. */
+/* Decides by any rule but coupled, which needs no distributions: see specdec_verify_match. Children that the draft
+   could not have drawn, or drawn twice without replacement, are passed over. A few passes over the vocabulary and one
+   more for each rejected child (SpecTr: about 30); no memory. Errors: SPECDEC_ERROR_ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, specdec_verdict *verdict,
                               specdec_error *error);
 
 /* Decides when the target's own token is known, from specdec_sample_top: the rule of coupled sampling and of greedy
    decoding. */
-SPECDEC_DEF void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int child_count, int32_t token);
+SPECDEC_DEF void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int child_count, int32_t
+                                      token);
 
 /* Decides for one node of a tree, whose children hold children[child_count] in order of rank (a leaf has none). Must
    set the verdict; anything but SPECDEC_OK ends the walk. */
@@ -630,16 +646,16 @@ typedef specdec_result (*specdec_verify_node)(void *user_data, int node, const i
    that the drafter left empty. accepted[tree->n] and path[tree->n] are the caller's: accepted[0 .. *accepted_count - 1]
    becomes the text of this step, its last token being the bonus token, and path[0 .. *accepted_count - 2] the nodes
    that hold the others; entries behind are scratch. Errors: SPECDEC_ERROR_ARGUMENT, and what verify returns. */
-SPECDEC_DEF specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accepted_count, const specdec_tree *tree,
-                                   const int32_t *tokens, specdec_verify_node verify, void *user_data,
-                                   specdec_error *error);
+SPECDEC_DEF specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accepted_count, const specdec_tree
+                                               *tree, const int32_t *tokens, specdec_verify_node verify, void
+                                               *user_data, specdec_error *error);
 
 /* The tree that the draft model fills from now on, at every step: one that was measured (specdec-tune), of at most
    config.tree_size nodes and config.tree_depth levels; one node: plain decoding. The tree is copied. Only with
    SPECDEC_DRAFT_MODEL and static policy. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_set_tree(specdec *engine, const specdec_tree *tree);
 
-/* ---- Files and types: what GGUF files hold, and number formats, without an engine. --------------------------------------- */
+/* ---- Files and types: what GGUF files hold, and number formats, without an engine. ------------------------------- */
 
 /* Bytes inside somebody else's memory. A string of a file is not terminated and need not be UTF-8. */
 typedef struct specdec_bytes {
@@ -694,31 +710,32 @@ typedef struct specdec_gguf {
     int strings_count;
 } specdec_gguf;
 
-/* Opens a GGUF file (version 2 or 3; format: ggml/docs/gguf.md) that lies in memory, and checks all of its structure. The
-   memory must stay as it is while *gguf and what came from it are used; nothing needs to be closed. Errors: ARGUMENT,
-   FORMAT, UNSUPPORTED (another version); the file then counts as empty. */
+/* Opens a GGUF file (version 2 or 3; format: ggml/docs/gguf.md) that lies in memory, and checks all of its structure.
+   The memory must stay as it is while *gguf and what came from it are used; nothing needs to be closed. Errors:
+   ARGUMENT, FORMAT, UNSUPPORTED (another version); the file then counts as empty. */
 SPECDEC_DEF specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t size, specdec_error *error);
 
 /* The value of a key, or the tensor of a name. Returns 1 when it is there (2: the name is there twice), else 0. */
 SPECDEC_DEF int specdec_gguf_find(const specdec_gguf *gguf, const char *key, specdec_gguf_value *value);
 SPECDEC_DEF int specdec_gguf_find_tensor(const specdec_gguf *gguf, const char *name, specdec_gguf_tensor *tensor);
 
-/* One after the other: pairs and tensors of a file, strings of an array. *place is 0 before the first one. Returns 0 when
-   there is none left. */
+/* One after the other: pairs and tensors of a file, strings of an array. *place is 0 before the first one. Returns 0
+   when there is none left. */
 SPECDEC_DEF int specdec_gguf_next_pair(const specdec_gguf *gguf, size_t *place, specdec_gguf_pair *pair);
 SPECDEC_DEF int specdec_gguf_next_tensor(const specdec_gguf *gguf, size_t *place, specdec_gguf_tensor *tensor);
 SPECDEC_DEF int specdec_gguf_next_string(const specdec_gguf_value *array, size_t *place, specdec_bytes *string);
 
-/* Item i of an array, or with i = 0 a single value, as an integer (bools, too; what is beyond INT64_MAX becomes that) or as
-   a real number (integers, too). Returns 0 when it is of another kind, or when there is no such item. */
+/* Item i of an array, or with i = 0 a single value, as an integer (bools, too; what is beyond INT64_MAX becomes that)
+   or as a real number (integers, too). Returns 0 when it is of another kind, or when there is no such item. */
 SPECDEC_DEF int specdec_gguf_integer(const specdec_gguf_value *value, uint64_t i, int64_t *out);
 SPECDEC_DEF int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out);
 
-/* The integer or bool in [low, high], finite f32, or string of a key. When the key is absent, *out stays as it is: put the
-   default there. Errors: ARGUMENT; FORMAT (another type, or out of range), and which key. */
-SPECDEC_DEF specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *key, int64_t low, int64_t high,
-                                                    int64_t *out, specdec_error *error);
-SPECDEC_DEF specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error *error);
+/* The integer or bool in [low, high], finite f32, or string of a key. When the key is absent, *out stays as it is: put
+   the default there. Errors: ARGUMENT; FORMAT (another type, or out of range), and which key. */
+SPECDEC_DEF specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *key, int64_t low, int64_t
+                                                    high, int64_t *out, specdec_error *error);
+SPECDEC_DEF specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error
+                                                  *error);
 SPECDEC_DEF specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key, specdec_bytes *out,
                                                    specdec_error *error);
 
@@ -739,8 +756,8 @@ SPECDEC_DEF int specdec_type_by_name(const char *name, specdec_type *type);
 /* Bytes of so many values of a type. Errors: ARGUMENT (an unknown type, no whole blocks, too many). */
 SPECDEC_DEF specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *bytes, specdec_error *error);
 
-/* Values (whole blocks) of a type to floats, and back with the smallest squared error found. What half floats cannot hold
-   comes back infinite or clamped. Errors: ARGUMENT; UNSUPPORTED (a type that is only read). */
+/* Values (whole blocks) of a type to floats, and back with the smallest squared error found. What half floats cannot
+   hold comes back infinite or clamped. Errors: ARGUMENT; UNSUPPORTED (a type that is only read). */
 SPECDEC_DEF specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t values, float *out,
                                                  specdec_error *error);
 SPECDEC_DEF specdec_result specdec_type_from_float(uint32_t number, const float *values, size_t count, void *out,
@@ -759,7 +776,7 @@ typedef struct specdec_model_info {
     int has_template;                       /* it brings a chat template, recognised or not */
     int context, vocabulary, layers, embedding, feed_forward; /* context: tokens that it was trained for */
     int heads, kv_heads, head_size;
-    int window, window_layers;              /* keys that some layers see, and how many layers those are; 0: all see all */
+    int window, window_layers;              /* keys that some layers see, and how many layers those are; 0: none */
     size_t weight_bytes;                    /* of the matrices that a step reads */
     uint64_t products_per_token;            /* multiply-adds in matrices */
     const specdec_gguf *gguf;               /* its file */
@@ -814,15 +831,16 @@ SPECDEC_DEF specdec_result specdec_get_model_info(const specdec_model *model, sp
 #pragma GCC diagnostic ignored "-Wbad-function-cast"
 #endif
 
-/* No compiler may fuse a product with a sum of its own accord: that would change bits. What was set before comes back at the
-   end; clang can remember it on x86 only. */
+/* No compiler may fuse a product with a sum of its own accord: that would change bits. What was set before comes back
+   at the end; clang can remember it on x86 only. */
 #if defined(__clang__)
 #if __clang_major__ >= 12 && defined(__x86_64__)
 #pragma float_control(push)
 #endif
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__)
-/* Firmware in C unwinds no stack: what debuggers need goes where it is not loaded. gcc has no option for that in a file. */
+/* Firmware in C unwinds no stack: what debuggers need goes where it is not loaded. gcc has no option for that in a
+   file. */
 #if defined(SPECDEC_FREESTANDING) && defined(__OPTIMIZE_SIZE__) && defined(__ELF__) && !defined(__cplusplus) && \
     !defined(__EXCEPTIONS)
 __asm__(".cfi_sections .debug_frame");
@@ -840,9 +858,10 @@ __asm__(".cfi_sections .debug_frame");
 #define SPECDEC__FILE "specdec.h"
 #endif
 
-/* ======================================================================================================================
- * >>base (private): compiler facts, checked arithmetic, byte order, noise, the bump arena, error text, the log. May call: nothing.
- * ====================================================================================================================== */
+/* =====================================================================================================================
+ * >>base (private): compiler facts, checked arithmetic, byte order, noise, the bump arena, error text, the log.
+ *     May call: nothing.
+ * ================================================================================================================== */
 
 #include <stdarg.h>
 #include <string.h>
@@ -865,21 +884,23 @@ __asm__(".cfi_sections .debug_frame");
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
 #error "specdec.h: -ffast-math changes results; every promise of this file rests on IEEE arithmetic. Remove it."
 #endif
-#if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0 && __FLT_EVAL_METHOD__ != 16 /* 16: only _Float16 differs */
+/* 16: only _Float16 differs */
+#if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0 && __FLT_EVAL_METHOD__ != 16
 #error "specdec.h: floats are evaluated with excess precision here; on 32-bit x86 add -msse2 -mfpmath=sse."
 #endif
 #if !defined(__GNUC__)
 #error "specdec.h needs gcc or clang (vector attributes, atomics)."
 #endif
 
-/* Small functions of which many calls are hot. Built for size, the compiler may decide, but for those with a target; without
-   optimisation they are functions that a debugger can enter, with small frames. */
+/* Small functions of which many calls are hot. Built for size, the compiler may decide, but for those with a target;
+   without optimisation they are functions that a debugger can enter, with small frames. */
 #if !defined(__OPTIMIZE__) || (defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD))
 #define SPECDEC__INLINE static inline __attribute__((unused))
 #else
 #define SPECDEC__INLINE static inline __attribute__((always_inline, unused))
 #endif
-#define SPECDEC__NOINLINE __attribute__((noinline, unused)) /* its frame is large: callers shall not have it all the time */
+/* For a function whose frame is large: callers shall not have it all the time. */
+#define SPECDEC__NOINLINE __attribute__((noinline, unused))
 #define SPECDEC__UNUSED __attribute__((unused))
 /* Between these two, gcc builds for size: what runs once for a model, an engine or a call. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
@@ -890,7 +911,8 @@ __asm__(".cfi_sections .debug_frame");
 #define SPECDEC__FOR_SPEED
 #endif
 #define SPECDEC__COUNT(array) (sizeof(array) / sizeof((array)[0]))
-#define SPECDEC__STATIC_ASSERT(name, condition) typedef char specdec__static_assert_##name[(condition) ? 1 : -1] SPECDEC__UNUSED
+#define SPECDEC__STATIC_ASSERT(name, condition) \
+    typedef char specdec__static_assert_##name[(condition) ? 1 : -1] SPECDEC__UNUSED
 #define SPECDEC__CACHE_LINE 64
 
 /* Whether chat formats are there. */
@@ -1223,7 +1245,8 @@ static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 1, 2))) void specd
 }
 
 #define specdec__tell(hooks, ...) ((void)(0 ? specdec__fail_words(__VA_ARGS__) : (void)(hooks)))
-#define specdec__fail(error, code, ...) ((void)(0 ? specdec__fail_words(__VA_ARGS__) : (void)0), specdec__fail_plainly((error), (code)))
+#define specdec__fail(error, code, ...) \
+    ((void)(0 ? specdec__fail_words(__VA_ARGS__) : (void)0), specdec__fail_plainly((error), (code)))
 #else
 /* Notes what went wrong and returns code, so that a check reads `return specdec__fail(...)`. error may be NULL. */
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 3, 4))) specdec_result
@@ -1258,11 +1281,12 @@ specdec__tell(const specdec_hooks *hooks, const char *format, ...)
 }
 #endif
 
-/* ======================================================================================================================
- * >>os (private): clock, file mapping, threads, atomics, parking; the only #ifdefs on operating systems. May call: >>base
+/* =====================================================================================================================
+ * >>os (private): clock, file mapping, threads, atomics, parking; the only #ifdefs on operating systems.
+ *     May call: >>base
  *
  * Each part is written for POSIX, for Windows and for no system at all; what the three define has the same names.
- * ====================================================================================================================== */
+ * ================================================================================================================== */
 
 #ifdef SPECDEC_FREESTANDING
 #ifndef SPECDEC_NO_FILES
@@ -1322,7 +1346,8 @@ extern "C" {
 #define SPECDEC__LOAD(at) __atomic_load_n((at), __ATOMIC_ACQUIRE)
 #define SPECDEC__STORE(at, value) __atomic_store_n((at), (value), __ATOMIC_RELEASE)
 #define SPECDEC__ADD(at, value) __atomic_fetch_add((at), (value), __ATOMIC_ACQ_REL)
-#define SPECDEC__SWAP(at, seen, value) __atomic_compare_exchange_n((at), (seen), (value), 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)
+#define SPECDEC__SWAP(at, seen, value) \
+    __atomic_compare_exchange_n((at), (seen), (value), 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)
 
 /* --- processor and clock ------------------------------------------------------------------------------------------ */
 
@@ -1767,14 +1792,14 @@ static int specdec__os_start(specdec__os_thread *thread, void *stack, size_t byt
     return specdec__os_begin(thread, stack, bytes);
 }
 
-/* ======================================================================================================================
+/* =====================================================================================================================
  * >>pool (private): threads that run one function side by side, meet at barriers, share out ranges and watch a cancel
  *     flag. May call: >>base >>os
  *
  * A pool is the thread that calls specdec__pool_run, as thread 0, and helpers on seats. A part of a pool's seats (a
  * team) that a thread of its own leads is a pool, too: it has its own cursor, barrier and cancel flag. Pools that run
  * at the same time must have no seat in common.
- * ====================================================================================================================== */
+ * ================================================================================================================== */
 
 #define SPECDEC__SPINS 2000         /* looks at a flag before a waiting thread parks: some fifty microseconds */
 #define SPECDEC__STACK (256 * 1024) /* bytes of each helper thread's stack, inside the caller's block */
@@ -1880,9 +1905,9 @@ static int specdec__pool_barrier(specdec__pool *pool)
     return pool->stopped;
 }
 
-/* Claims a part of what is left of [0, count), an even number of items and at least `least`: returns its first item and sets
-   *end, or returns count when all are taken. Threads that run faster simply come back more often; parts grow smaller, so
-   that all end at about the same time. */
+/* Claims a part of what is left of [0, count), an even number of items and at least `least`: returns its first item and
+   sets *end, or returns count when all are taken. Threads that run faster simply come back more often; parts grow
+   smaller, so that all end at about the same time. */
 static int specdec__pool_claim(specdec__pool *pool, int count, int least, int *end)
 {
     int from, part;
@@ -1903,7 +1928,8 @@ static int specdec__pool_claim(specdec__pool *pool, int count, int least, int *e
     return from;
 }
 
-/* A thread's way through [0, count). It claims a part before the one before is done: so it knows early what comes next. */
+/* A thread's way through [0, count). It claims a part before the one before is done: so it knows early what comes
+   next. */
 typedef struct specdec__walk {
     specdec__pool *pool;
     int count, least;
@@ -7535,9 +7561,10 @@ static specdec_result specdec__kernels_init(specdec__kernels *table, const char 
                          name ? name : "scalar");
 }
 
-/* ======================================================================================================================
- * >>gguf (private): reads GGUF v2 and v3 in place, trusting nothing; format: ggml/docs/gguf.md. May call: >>base >>quant
- * ====================================================================================================================== */
+/* =====================================================================================================================
+ * >>gguf (private): reads GGUF v2 and v3 in place, trusting nothing; format: ggml/docs/gguf.md.
+ *     May call: >>base >>quant
+ * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
@@ -7742,7 +7769,8 @@ static specdec_result specdec__gguf_wrong_type(const char *key, const char *want
                          value->is_array ? "an array of " : "", specdec__gguf_type_name[value->type]);
 }
 
-/* The integer at a place; one that int64_t cannot hold becomes the largest. Returns 0 when the type is none of integers. */
+/* The integer at a place; one that int64_t cannot hold becomes the largest. Returns 0 when the type is none of
+   integers. */
 static int specdec__gguf_integer(uint32_t type, const unsigned char *at, int64_t *out)
 {
     uint64_t wide;
@@ -7846,9 +7874,9 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
         if (!c->bad)
             value = specdec__cursor_value(c);
         if (c->bad)
-            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "metadata pair %llu (%.*s) is cut off or of an unknown type",
-                                 (unsigned long long)i, (int)(key.size < 64 ? key.size : 64),
-                                 key.data ? (const char *)key.data : "");
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT,
+                                 "metadata pair %llu (%.*s) is cut off or of an unknown type", (unsigned long long)i,
+                                 (int)(key.size < 64 ? key.size : 64), key.data ? (const char *)key.data : "");
         if (value.is_array && value.type == SPECDEC_GGUF_STRING && gguf->strings_count < SPECDEC_GGUF_LONG) {
             gguf->strings[gguf->strings_count].from = from;
             gguf->strings[gguf->strings_count++].to = c->at;
@@ -7944,9 +7972,9 @@ static SPECDEC__UNUSED int specdec__gguf_find_tensor(const specdec__gguf *gguf, 
 
 SPECDEC__FOR_SPEED
 
-/* ======================================================================================================================
+/* =====================================================================================================================
  * >>text (private): tokenizers, text out of tokens, stop strings, chat formats. May call: >>base >>gguf
- * ====================================================================================================================== */
+ * ================================================================================================================== */
 
 /* The tokenizers, by tokenizer.ggml.model. */
 enum {
@@ -8103,7 +8131,100 @@ static const struct {
 /* BEGIN unicode: written by tools/make-unicode.js, do not edit */
 /* Unicode 17.0 */
 static const unsigned char specdec__text_runs[] = {
-    64, 35, 136, 3, 112, 74, 48, 205, 40, 206, 72, 3, 200, 3, 64, 1, 48, 10, 0, 6, 16, 2, 1, 0, 18, 0, 181, 0, 53, 190, 0, 62, 255, 24, 0, 6, 127, 6, 255, 15, 0, 47, 14, 5, 39, 5, 6, 21, 14, 29, 6, 13, 6, 21, 22, 13, 6, 5, 55, 31, 6, 5, 6, 13, 6, 13, 39, 5, 14, 1, 5, 22, 25, 13, 6, 13, 6, 5, 143, 6, 143, 6, 5, 39, 5, 255, 28, 0, 46, 13, 6, 13, 14, 5, 6, 21, 79, 254, 36, 0, 9, 206, 137, 24, 89, 104, 33, 48, 1, 0, 1, 128, 252, 80, 0, 31, 1, 0, 5, 6, 8, 1, 22, 0, 5, 40, 5, 0, 21, 0, 5, 0, 13, 6, 133, 0, 69, 254, 3, 0, 5, 14, 21, 22, 191, 30, 5, 6, 0, 5, 6, 13, 14, 253, 19, 0, 254, 16, 0, 255, 2, 0, 0, 52, 255, 23, 0, 111, 6, 255, 64, 0, 0, 253, 6, 0, 8, 1, 40, 254, 9, 0, 56, 252, 13, 0, 0, 4, 0, 12, 0, 12, 0, 4, 56, 209, 24, 25, 224, 84, 32, 249, 11, 0, 164, 74, 24, 9, 4, 249, 67, 0, 0, 1, 52, 8, 44, 9, 12, 0, 28, 9, 74, 17, 8, 1, 120, 1, 4, 233, 212, 8, 249, 57, 0, 84, 1, 104, 74, 249, 1, 0, 68, 9, 24, 1, 8, 4, 8, 169, 28, 1, 68, 1, 20, 1, 36, 136, 193, 20, 24, 81, 32, 185, 0, 49, 48, 68, 249, 10, 0, 188, 0, 252, 1, 0, 249, 22, 0, 20, 1, 140, 1, 52, 73, 12, 8, 74, 0, 121, 20, 0, 57, 8, 9, 8, 169, 0, 49, 0, 1, 16, 25, 8, 4, 1, 52, 8, 12, 8, 20, 1, 56, 4, 24, 9, 0, 17, 12, 8, 74, 9, 8, 42, 8, 1, 0, 4, 8, 20, 0, 41, 24, 9, 8, 169, 0, 49, 0, 9, 0, 9, 0, 9, 8, 4, 0, 36, 24, 12, 8, 20, 16, 4, 48, 25, 0, 1, 48, 74, 12, 17, 4, 80, 20, 0, 65, 0, 17, 0, 169, 0, 49, 0, 9, 0, 33, 8, 4, 1, 60, 0, 20, 0, 20, 8, 1, 112, 9, 12, 8, 74, 64, 1, 44, 0, 20, 0, 57, 8, 9, 8, 169, 0, 49, 0, 9, 0, 33, 8, 4, 1, 52, 8, 12, 8, 20, 48, 20, 24, 9, 0, 17, 12, 8, 74, 0, 1, 42, 72, 4, 1, 0, 41, 16, 17, 0, 25, 16, 9, 0, 1, 0, 9, 16, 9, 16, 17, 16, 89, 24, 36, 16, 20, 0, 28, 8, 1, 40, 4, 104, 98, 96, 36, 57, 0, 17, 0, 177, 0, 121, 8, 4, 1, 52, 0, 20, 0, 28, 48, 12, 0, 17, 0, 9, 8, 9, 12, 8, 74, 56, 50, 0, 1, 20, 0, 57, 0, 17, 0, 177, 0, 73, 0, 33, 8, 4, 1, 52, 0, 20, 0, 28, 48, 12, 32, 17, 0, 9, 12, 8, 74, 0, 9, 4, 88, 28, 65, 0, 17, 0, 249, 9, 0, 12, 1, 52, 0, 20, 0, 28, 1, 32, 17, 4, 50, 17, 12, 8, 146, 0, 41, 0, 20, 0, 137, 16, 185, 0, 65, 0, 1, 8, 49, 16, 4, 24, 44, 0, 4, 0, 60, 40, 74, 8, 12, 96, 249, 16, 0, 4, 9, 52, 32, 49, 60, 0, 74, 248, 7, 0, 9, 0, 1, 0, 33, 0, 185, 0, 1, 0, 73, 4, 9, 68, 1, 8, 33, 0, 1, 0, 52, 0, 74, 8, 25, 248, 0, 0, 1, 176, 12, 40, 154, 0, 4, 0, 4, 0, 4, 24, 12, 57, 0, 249, 4, 0, 24, 156, 0, 12, 33, 84, 0, 252, 4, 0, 64, 4, 248, 25, 0, 249, 11, 0, 156, 1, 74, 40, 41, 28, 25, 20, 1, 20, 9, 52, 17, 28, 97, 92, 1, 4, 74, 28, 8, 253, 6, 0, 0, 5, 32, 5, 8, 254, 11, 0, 0, 1, 22, 249, 41, 1, 0, 25, 8, 49, 0, 1, 0, 25, 8, 249, 9, 0, 0, 25, 8, 249, 1, 0, 0, 25, 8, 49, 0, 1, 0, 25, 8, 113, 0, 249, 25, 0, 0, 25, 8, 249, 35, 0, 8, 20, 64, 154, 16, 121, 120, 253, 54, 0, 8, 46, 16, 249, 76, 2, 8, 129, 3, 201, 32, 249, 43, 0, 16, 18, 57, 48, 137, 28, 64, 145, 20, 80, 137, 12, 88, 97, 0, 17, 0, 12, 88, 249, 20, 0, 252, 0, 0, 16, 1, 24, 1, 4, 8, 74, 40, 74, 128, 20, 0, 4, 74, 40, 249, 57, 0, 48, 33, 12, 249, 2, 0, 4, 1, 32, 249, 38, 0, 72, 241, 0, 92, 24, 92, 72, 74, 233, 8, 33, 80, 249, 12, 0, 24, 201, 40, 82, 248, 5, 0, 177, 36, 24, 249, 21, 0, 76, 0, 228, 8, 4, 74, 40, 74, 96, 1, 56, 252, 14, 0, 8, 92, 152, 36, 249, 15, 0, 132, 57, 16, 74, 128, 68, 88, 20, 233, 100, 9, 74, 249, 12, 0, 108, 88, 249, 4, 0, 156, 56, 74, 16, 17, 74, 249, 4, 0, 8, 70, 5, 6, 32, 253, 11, 0, 8, 21, 120, 20, 0, 164, 25, 4, 41, 4, 9, 20, 1, 32, 254, 12, 0, 249, 31, 0, 102, 1, 254, 2, 0, 249, 5, 0, 252, 32, 0, 255, 118, 0, 62, 255, 66, 0, 62, 61, 46, 8, 45, 8, 62, 61, 62, 61, 46, 8, 45, 8, 62, 0, 5, 0, 5, 0, 5, 0, 5, 62, 61, 110, 8, 62, 61, 62, 61, 62, 61, 38, 0, 14, 37, 0, 6, 16, 22, 0, 14, 37, 16, 30, 8, 14, 29, 24, 62, 37, 32, 22, 0, 14, 37, 16, 83, 224, 11, 32, 3, 248, 15, 0, 3, 120, 2, 1, 8, 42, 32, 1, 74, 40, 97, 248, 19, 0, 252, 1, 0, 128, 5, 24, 5, 8, 6, 21, 14, 21, 6, 0, 5, 16, 37, 40, 5, 0, 5, 0, 5, 0, 29, 0, 6, 29, 6, 25, 6, 8, 14, 13, 32, 5, 30, 24, 6, 0, 250, 19, 0, 5, 6, 34, 248, 182, 2, 250, 28, 0, 248, 46, 0, 170, 248, 86, 2, 234, 248, 76, 4, 253, 16, 0, 254, 16, 0, 5, 6, 21, 14, 55, 13, 31, 6, 5, 46, 9, 13, 255, 68, 0, 6, 40, 31, 20, 5, 6, 64, 2, 8, 254, 6, 0, 0, 6, 32, 6, 8, 249, 24, 0, 48, 1, 112, 4, 177, 64, 49, 0, 49, 0, 49, 0, 49, 0, 49, 0, 49, 0, 49, 0, 49, 0, 252, 0, 0, 248, 15, 0, 1, 248, 176, 1, 3, 24, 9, 2, 192, 66, 44, 0, 33, 8, 18, 9, 24, 249, 54, 0, 8, 12, 8, 17, 0, 249, 58, 0, 0, 25, 32, 249, 11, 0, 0, 249, 62, 0, 16, 26, 72, 249, 0, 0, 248, 16, 0, 121, 248, 0, 0, 74, 232, 58, 0, 114, 248, 0, 0, 74, 248, 7, 0, 114, 248, 32, 1, 249, 160, 25, 248, 32, 0, 249, 109, 86, 248, 35, 0, 249, 14, 0, 8, 249, 237, 0, 16, 121, 74, 9, 152, 255, 14, 0, 1, 28, 0, 76, 0, 1, 223, 9, 12, 249, 38, 0, 74, 12, 248, 5, 0, 65, 8, 111, 14, 255, 30, 0, 1, 62, 39, 79, 1, 8, 31, 1, 31, 14, 167, 29, 6, 29, 135, 13, 39, 135, 152, 25, 5, 6, 17, 6, 49, 4, 17, 4, 25, 4, 177, 36, 24, 4, 16, 42, 72, 249, 20, 0, 88, 12, 249, 18, 0, 140, 72, 74, 40, 140, 41, 16, 1, 0, 9, 4, 74, 217, 60, 8, 177, 100, 88, 225, 16, 28, 249, 15, 0, 108, 104, 1, 74, 40, 33, 4, 73, 74, 33, 0, 249, 9, 0, 108, 64, 17, 4, 57, 12, 8, 74, 40, 177, 16, 1, 20, 249, 18, 0, 4, 1, 20, 9, 12, 33, 12, 1, 4, 1, 184, 17, 8, 81, 36, 8, 17, 12, 72, 41, 8, 41, 8, 41, 64, 49, 0, 49, 0, 254, 11, 0, 0, 25, 70, 1, 40, 254, 48, 0, 249, 3, 0, 60, 0, 12, 8, 74, 40, 249, 132, 43, 88, 177, 24, 249, 17, 0, 248, 228, 32, 249, 78, 1, 8, 249, 74, 0, 248, 6, 0, 54, 88, 38, 32, 1, 4, 73, 0, 97, 0, 33, 0, 1, 0, 9, 0, 9, 0, 249, 76, 0, 248, 1, 0, 249, 75, 1, 136, 249, 32, 0, 8, 249, 22, 0, 248, 8, 0, 89, 24, 124, 120, 124, 248, 32, 0, 33, 0, 249, 103, 0, 144, 74, 48, 205, 40, 206, 80, 249, 57, 0, 16, 41, 8, 41, 8, 41, 8, 17, 248, 3, 0, 89, 0, 201, 0, 145, 0, 9, 0, 113, 8, 105, 248, 2, 0, 249, 91, 0, 88, 250, 13, 0, 88, 250, 25, 0, 128, 10, 248, 81, 0, 4, 248, 98, 0, 225, 16, 249, 17, 0, 112, 4, 210, 24, 249, 0, 0, 26, 64, 153, 2, 57, 2, 32, 249, 6, 0, 36, 32, 233, 8, 249, 4, 0, 24, 57, 0, 34, 248, 10, 0, 253, 8, 0, 254, 8, 0, 249, 46, 0, 8, 74, 40, 253, 4, 0, 24, 254, 4, 0, 24, 249, 8, 0, 56, 249, 20, 0, 88, 85, 0, 117, 0, 53, 0, 13, 0, 86, 0, 118, 0, 54, 0, 14, 16, 249, 20, 0, 88, 249, 23, 1, 64, 169, 72, 57, 184, 41, 0, 249, 10, 0, 0, 65, 248, 37, 0, 41, 8, 1, 0, 249, 12, 0, 0, 9, 16, 1, 8, 177, 8, 58, 177, 8, 50, 241, 56, 66, 248, 16, 0, 145, 0, 9, 32, 34, 169, 42, 24, 201, 40, 201, 248, 6, 0, 249, 24, 0, 24, 10, 9, 122, 8, 250, 14, 0, 1, 20, 0, 12, 32, 28, 25, 0, 17, 0, 225, 8, 20, 24, 4, 66, 176, 225, 10, 0, 225, 18, 248, 0, 0, 57, 0, 217, 12, 24, 34, 120, 249, 22, 0, 72, 169, 8, 58, 145, 32, 58, 137, 176, 50, 248, 48, 0, 249, 41, 0, 248, 23, 0, 253, 19, 0, 96, 254, 19, 0, 48, 42, 249, 4, 0, 28, 56, 74, 40, 74, 41, 173, 16, 36, 0, 1, 174, 248, 186, 0, 242, 0, 249, 10, 0, 0, 12, 16, 9, 120, 41, 248, 18, 0, 44, 225, 74, 1, 56, 169, 84, 26, 208, 137, 28, 248, 10, 0, 161, 50, 152, 177, 64, 20, 249, 21, 0, 116, 80, 234, 4, 9, 12, 1, 64, 28, 249, 13, 0, 84, 48, 4, 96, 193, 48, 74, 40, 20, 249, 4, 0, 108, 0, 74, 24, 1, 12, 1, 56, 249, 3, 0, 4, 8, 1, 64, 20, 249, 16, 0, 108, 25, 24, 28, 0, 12, 74, 1, 0, 1, 24, 154, 80, 137, 0, 193, 92, 40, 4, 9, 4, 248, 30, 0, 49, 0, 1, 0, 25, 0, 113, 0, 73, 48, 249, 15, 0, 92, 32, 74, 40, 28, 0, 57, 8, 9, 8, 169, 0, 49, 0, 9, 0, 33, 0, 12, 1, 52, 8, 12, 8, 20, 8, 1, 40, 4, 32, 33, 12, 8, 52, 16, 36, 80, 73, 0, 1, 8, 1, 0, 249, 6, 0, 0, 1, 68, 0, 4, 8, 4, 0, 28, 0, 36, 1, 4, 1, 96, 12, 224, 249, 21, 0, 140, 25, 32, 74, 24, 4, 17, 232, 249, 16, 0, 156, 9, 0, 1, 56, 74, 248, 134, 0, 249, 15, 0, 52, 8, 68, 176, 25, 12, 248, 2, 0, 249, 16, 0, 132, 16, 1, 80, 74, 248, 6, 0, 249, 11, 0, 100, 1, 48, 74, 40, 154, 216, 209, 8, 116, 24, 90, 24, 49, 248, 153, 0, 249, 12, 0, 116, 248, 69, 0, 253, 0, 0, 254, 0, 0, 146, 88, 57, 8, 1, 8, 57, 0, 9, 0, 185, 44, 0, 12, 8, 28, 1, 4, 1, 12, 88, 74, 248, 38, 0, 57, 8, 249, 7, 0, 52, 8, 52, 1, 0, 1, 4, 208, 1, 76, 249, 8, 0, 52, 1, 28, 56, 4, 56, 1, 84, 249, 14, 0, 124, 16, 1, 136, 249, 41, 0, 248, 71, 0, 60, 248, 56, 0, 249, 1, 0, 112, 74, 40, 65, 0, 249, 5, 0, 60, 0, 60, 1, 112, 226, 32, 233, 8, 172, 0, 108, 248, 41, 0, 49, 0, 9, 0, 249, 6, 0, 44, 16, 4, 0, 12, 0, 52, 1, 4, 56, 74, 40, 41, 0, 9, 0, 249, 0, 0, 36, 0, 12, 0, 36, 1, 48, 74, 40, 249, 12, 0, 24, 74, 248, 214, 0, 145, 28, 64, 12, 1, 4, 97, 0, 249, 2, 0, 52, 16, 36, 96, 74, 4, 248, 53, 0, 1, 112, 162, 248, 11, 0, 249, 122, 3, 248, 70, 0, 250, 79, 0, 128, 249, 164, 0, 248, 44, 10, 249, 65, 0, 112, 249, 16, 4, 120, 4, 41, 116, 72, 249, 123, 15, 32, 249, 39, 2, 248, 153, 26, 233, 140, 74, 248, 166, 6, 249, 25, 2, 48, 241, 0, 74, 40, 249, 47, 0, 0, 74, 40, 233, 8, 36, 80, 249, 16, 0, 52, 64, 25, 88, 74, 0, 50, 0, 161, 32, 145, 248, 144, 1, 249, 13, 0, 16, 74, 248, 166, 0, 253, 0, 0, 254, 0, 0, 178, 64, 197, 8, 198, 248, 12, 0, 249, 43, 0, 24, 4, 1, 252, 23, 0, 48, 28, 97, 248, 32, 0, 9, 0, 1, 4, 80, 12, 9, 18, 64, 249, 182, 28, 248, 9, 0, 249, 0, 0, 248, 65, 0, 249, 83, 0, 248, 221, 33, 25, 0, 49, 0, 9, 0, 249, 3, 1, 112, 1, 224, 17, 8, 1, 104, 25, 56, 249, 108, 1, 248, 228, 8, 249, 75, 0, 32, 97, 16, 65, 48, 73, 16, 12, 248, 49, 16, 74, 248, 230, 1, 252, 14, 0, 8, 180, 248, 254, 1, 36, 16, 44, 56, 60, 8, 52, 232, 28, 248, 116, 0, 20, 248, 91, 0, 154, 88, 154, 248, 76, 0, 194, 248, 103, 0, 205, 206, 205, 54, 0, 142, 205, 206, 5, 0, 13, 8, 5, 8, 13, 8, 29, 0, 61, 30, 0, 6, 0, 54, 0, 86, 205, 206, 13, 0, 29, 8, 61, 0, 53, 0, 206, 13, 0, 29, 0, 37, 0, 5, 16, 53, 0, 206, 205, 206, 205, 206, 205, 206, 205, 206, 205, 206, 205, 222, 8, 197, 0, 198, 0, 46, 197, 0, 198, 0, 46, 197, 0, 198, 0, 46, 197, 0, 198, 0, 46, 197, 0, 198, 0, 46, 5, 6, 8, 250, 18, 0, 248, 224, 1, 252, 23, 0, 24, 252, 18, 0, 56, 4, 104, 4, 168, 36, 0, 116, 248, 48, 4, 78, 1, 158, 40, 46, 248, 181, 0, 52, 0, 132, 8, 52, 0, 12, 0, 36, 32, 249, 30, 0, 248, 1, 0, 4, 248, 80, 0, 249, 13, 0, 16, 52, 49, 8, 74, 24, 1, 248, 33, 1, 233, 4, 128, 249, 12, 0, 28, 74, 248, 182, 1, 217, 28, 74, 248, 182, 0, 233, 12, 1, 74, 248, 165, 0, 241, 0, 17, 4, 9, 4, 49, 12, 33, 4, 56, 9, 248, 192, 0, 49, 0, 25, 0, 9, 0, 113, 0, 249, 165, 0, 8, 66, 52, 248, 9, 0, 253, 2, 0, 254, 2, 0, 52, 1, 24, 74, 248, 247, 2, 250, 27, 0, 0, 18, 0, 26, 248, 44, 0, 250, 13, 0, 0, 114, 248, 162, 0, 25, 0, 209, 0, 9, 0, 1, 8, 1, 0, 73, 0, 25, 0, 1, 0, 1, 40, 1, 24, 1, 0, 1, 0, 1, 0, 17, 0, 9, 0, 1, 8, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 9, 0, 1, 8, 25, 0, 49, 0, 25, 0, 25, 0, 1, 0, 73, 0, 129, 32, 17, 0, 33, 0, 129, 248, 36, 2, 98, 248, 195, 10, 74, 248, 230, 3, 249, 192, 166, 248, 0, 0, 249, 254, 16, 8, 249, 110, 22, 8, 249, 17, 29, 112, 249, 78, 2, 248, 130, 9, 249, 254, 1, 248, 194, 5, 249, 43, 19, 32, 249, 10, 33, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 48, 203, 252, 208, 0, 248, 255, 255, 248, 255, 255, 248, 178, 253};
+    64, 35, 136, 3, 112, 74, 48, 205, 40, 206, 72, 3, 200, 3, 64, 1, 48, 10, 0, 6, 16, 2, 1, 0, 18, 0, 181, 0, 53, 190,
+    0, 62, 255, 24, 0, 6, 127, 6, 255, 15, 0, 47, 14, 5, 39, 5, 6, 21, 14, 29, 6, 13, 6, 21, 22, 13, 6, 5, 55, 31, 6, 5,
+    6, 13, 6, 13, 39, 5, 14, 1, 5, 22, 25, 13, 6, 13, 6, 5, 143, 6, 143, 6, 5, 39, 5, 255, 28, 0, 46, 13, 6, 13, 14, 5,
+    6, 21, 79, 254, 36, 0, 9, 206, 137, 24, 89, 104, 33, 48, 1, 0, 1, 128, 252, 80, 0, 31, 1, 0, 5, 6, 8, 1, 22, 0, 5,
+    40, 5, 0, 21, 0, 5, 0, 13, 6, 133, 0, 69, 254, 3, 0, 5, 14, 21, 22, 191, 30, 5, 6, 0, 5, 6, 13, 14, 253, 19, 0, 254,
+    16, 0, 255, 2, 0, 0, 52, 255, 23, 0, 111, 6, 255, 64, 0, 0, 253, 6, 0, 8, 1, 40, 254, 9, 0, 56, 252, 13, 0, 0, 4, 0,
+    12, 0, 12, 0, 4, 56, 209, 24, 25, 224, 84, 32, 249, 11, 0, 164, 74, 24, 9, 4, 249, 67, 0, 0, 1, 52, 8, 44, 9, 12, 0,
+    28, 9, 74, 17, 8, 1, 120, 1, 4, 233, 212, 8, 249, 57, 0, 84, 1, 104, 74, 249, 1, 0, 68, 9, 24, 1, 8, 4, 8, 169, 28,
+    1, 68, 1, 20, 1, 36, 136, 193, 20, 24, 81, 32, 185, 0, 49, 48, 68, 249, 10, 0, 188, 0, 252, 1, 0, 249, 22, 0, 20, 1,
+    140, 1, 52, 73, 12, 8, 74, 0, 121, 20, 0, 57, 8, 9, 8, 169, 0, 49, 0, 1, 16, 25, 8, 4, 1, 52, 8, 12, 8, 20, 1, 56,
+    4, 24, 9, 0, 17, 12, 8, 74, 9, 8, 42, 8, 1, 0, 4, 8, 20, 0, 41, 24, 9, 8, 169, 0, 49, 0, 9, 0, 9, 0, 9, 8, 4, 0, 36,
+    24, 12, 8, 20, 16, 4, 48, 25, 0, 1, 48, 74, 12, 17, 4, 80, 20, 0, 65, 0, 17, 0, 169, 0, 49, 0, 9, 0, 33, 8, 4, 1,
+    60, 0, 20, 0, 20, 8, 1, 112, 9, 12, 8, 74, 64, 1, 44, 0, 20, 0, 57, 8, 9, 8, 169, 0, 49, 0, 9, 0, 33, 8, 4, 1, 52,
+    8, 12, 8, 20, 48, 20, 24, 9, 0, 17, 12, 8, 74, 0, 1, 42, 72, 4, 1, 0, 41, 16, 17, 0, 25, 16, 9, 0, 1, 0, 9, 16, 9,
+    16, 17, 16, 89, 24, 36, 16, 20, 0, 28, 8, 1, 40, 4, 104, 98, 96, 36, 57, 0, 17, 0, 177, 0, 121, 8, 4, 1, 52, 0, 20,
+    0, 28, 48, 12, 0, 17, 0, 9, 8, 9, 12, 8, 74, 56, 50, 0, 1, 20, 0, 57, 0, 17, 0, 177, 0, 73, 0, 33, 8, 4, 1, 52, 0,
+    20, 0, 28, 48, 12, 32, 17, 0, 9, 12, 8, 74, 0, 9, 4, 88, 28, 65, 0, 17, 0, 249, 9, 0, 12, 1, 52, 0, 20, 0, 28, 1,
+    32, 17, 4, 50, 17, 12, 8, 146, 0, 41, 0, 20, 0, 137, 16, 185, 0, 65, 0, 1, 8, 49, 16, 4, 24, 44, 0, 4, 0, 60, 40,
+    74, 8, 12, 96, 249, 16, 0, 4, 9, 52, 32, 49, 60, 0, 74, 248, 7, 0, 9, 0, 1, 0, 33, 0, 185, 0, 1, 0, 73, 4, 9, 68, 1,
+    8, 33, 0, 1, 0, 52, 0, 74, 8, 25, 248, 0, 0, 1, 176, 12, 40, 154, 0, 4, 0, 4, 0, 4, 24, 12, 57, 0, 249, 4, 0, 24,
+    156, 0, 12, 33, 84, 0, 252, 4, 0, 64, 4, 248, 25, 0, 249, 11, 0, 156, 1, 74, 40, 41, 28, 25, 20, 1, 20, 9, 52, 17,
+    28, 97, 92, 1, 4, 74, 28, 8, 253, 6, 0, 0, 5, 32, 5, 8, 254, 11, 0, 0, 1, 22, 249, 41, 1, 0, 25, 8, 49, 0, 1, 0, 25,
+    8, 249, 9, 0, 0, 25, 8, 249, 1, 0, 0, 25, 8, 49, 0, 1, 0, 25, 8, 113, 0, 249, 25, 0, 0, 25, 8, 249, 35, 0, 8, 20,
+    64, 154, 16, 121, 120, 253, 54, 0, 8, 46, 16, 249, 76, 2, 8, 129, 3, 201, 32, 249, 43, 0, 16, 18, 57, 48, 137, 28,
+    64, 145, 20, 80, 137, 12, 88, 97, 0, 17, 0, 12, 88, 249, 20, 0, 252, 0, 0, 16, 1, 24, 1, 4, 8, 74, 40, 74, 128, 20,
+    0, 4, 74, 40, 249, 57, 0, 48, 33, 12, 249, 2, 0, 4, 1, 32, 249, 38, 0, 72, 241, 0, 92, 24, 92, 72, 74, 233, 8, 33,
+    80, 249, 12, 0, 24, 201, 40, 82, 248, 5, 0, 177, 36, 24, 249, 21, 0, 76, 0, 228, 8, 4, 74, 40, 74, 96, 1, 56, 252,
+    14, 0, 8, 92, 152, 36, 249, 15, 0, 132, 57, 16, 74, 128, 68, 88, 20, 233, 100, 9, 74, 249, 12, 0, 108, 88, 249, 4,
+    0, 156, 56, 74, 16, 17, 74, 249, 4, 0, 8, 70, 5, 6, 32, 253, 11, 0, 8, 21, 120, 20, 0, 164, 25, 4, 41, 4, 9, 20, 1,
+    32, 254, 12, 0, 249, 31, 0, 102, 1, 254, 2, 0, 249, 5, 0, 252, 32, 0, 255, 118, 0, 62, 255, 66, 0, 62, 61, 46, 8,
+    45, 8, 62, 61, 62, 61, 46, 8, 45, 8, 62, 0, 5, 0, 5, 0, 5, 0, 5, 62, 61, 110, 8, 62, 61, 62, 61, 62, 61, 38, 0, 14,
+    37, 0, 6, 16, 22, 0, 14, 37, 16, 30, 8, 14, 29, 24, 62, 37, 32, 22, 0, 14, 37, 16, 83, 224, 11, 32, 3, 248, 15, 0,
+    3, 120, 2, 1, 8, 42, 32, 1, 74, 40, 97, 248, 19, 0, 252, 1, 0, 128, 5, 24, 5, 8, 6, 21, 14, 21, 6, 0, 5, 16, 37, 40,
+    5, 0, 5, 0, 5, 0, 29, 0, 6, 29, 6, 25, 6, 8, 14, 13, 32, 5, 30, 24, 6, 0, 250, 19, 0, 5, 6, 34, 248, 182, 2, 250,
+    28, 0, 248, 46, 0, 170, 248, 86, 2, 234, 248, 76, 4, 253, 16, 0, 254, 16, 0, 5, 6, 21, 14, 55, 13, 31, 6, 5, 46, 9,
+    13, 255, 68, 0, 6, 40, 31, 20, 5, 6, 64, 2, 8, 254, 6, 0, 0, 6, 32, 6, 8, 249, 24, 0, 48, 1, 112, 4, 177, 64, 49, 0,
+    49, 0, 49, 0, 49, 0, 49, 0, 49, 0, 49, 0, 49, 0, 252, 0, 0, 248, 15, 0, 1, 248, 176, 1, 3, 24, 9, 2, 192, 66, 44, 0,
+    33, 8, 18, 9, 24, 249, 54, 0, 8, 12, 8, 17, 0, 249, 58, 0, 0, 25, 32, 249, 11, 0, 0, 249, 62, 0, 16, 26, 72, 249, 0,
+    0, 248, 16, 0, 121, 248, 0, 0, 74, 232, 58, 0, 114, 248, 0, 0, 74, 248, 7, 0, 114, 248, 32, 1, 249, 160, 25, 248,
+    32, 0, 249, 109, 86, 248, 35, 0, 249, 14, 0, 8, 249, 237, 0, 16, 121, 74, 9, 152, 255, 14, 0, 1, 28, 0, 76, 0, 1,
+    223, 9, 12, 249, 38, 0, 74, 12, 248, 5, 0, 65, 8, 111, 14, 255, 30, 0, 1, 62, 39, 79, 1, 8, 31, 1, 31, 14, 167, 29,
+    6, 29, 135, 13, 39, 135, 152, 25, 5, 6, 17, 6, 49, 4, 17, 4, 25, 4, 177, 36, 24, 4, 16, 42, 72, 249, 20, 0, 88, 12,
+    249, 18, 0, 140, 72, 74, 40, 140, 41, 16, 1, 0, 9, 4, 74, 217, 60, 8, 177, 100, 88, 225, 16, 28, 249, 15, 0, 108,
+    104, 1, 74, 40, 33, 4, 73, 74, 33, 0, 249, 9, 0, 108, 64, 17, 4, 57, 12, 8, 74, 40, 177, 16, 1, 20, 249, 18, 0, 4,
+    1, 20, 9, 12, 33, 12, 1, 4, 1, 184, 17, 8, 81, 36, 8, 17, 12, 72, 41, 8, 41, 8, 41, 64, 49, 0, 49, 0, 254, 11, 0, 0,
+    25, 70, 1, 40, 254, 48, 0, 249, 3, 0, 60, 0, 12, 8, 74, 40, 249, 132, 43, 88, 177, 24, 249, 17, 0, 248, 228, 32,
+    249, 78, 1, 8, 249, 74, 0, 248, 6, 0, 54, 88, 38, 32, 1, 4, 73, 0, 97, 0, 33, 0, 1, 0, 9, 0, 9, 0, 249, 76, 0, 248,
+    1, 0, 249, 75, 1, 136, 249, 32, 0, 8, 249, 22, 0, 248, 8, 0, 89, 24, 124, 120, 124, 248, 32, 0, 33, 0, 249, 103, 0,
+    144, 74, 48, 205, 40, 206, 80, 249, 57, 0, 16, 41, 8, 41, 8, 41, 8, 17, 248, 3, 0, 89, 0, 201, 0, 145, 0, 9, 0, 113,
+    8, 105, 248, 2, 0, 249, 91, 0, 88, 250, 13, 0, 88, 250, 25, 0, 128, 10, 248, 81, 0, 4, 248, 98, 0, 225, 16, 249, 17,
+    0, 112, 4, 210, 24, 249, 0, 0, 26, 64, 153, 2, 57, 2, 32, 249, 6, 0, 36, 32, 233, 8, 249, 4, 0, 24, 57, 0, 34, 248,
+    10, 0, 253, 8, 0, 254, 8, 0, 249, 46, 0, 8, 74, 40, 253, 4, 0, 24, 254, 4, 0, 24, 249, 8, 0, 56, 249, 20, 0, 88, 85,
+    0, 117, 0, 53, 0, 13, 0, 86, 0, 118, 0, 54, 0, 14, 16, 249, 20, 0, 88, 249, 23, 1, 64, 169, 72, 57, 184, 41, 0, 249,
+    10, 0, 0, 65, 248, 37, 0, 41, 8, 1, 0, 249, 12, 0, 0, 9, 16, 1, 8, 177, 8, 58, 177, 8, 50, 241, 56, 66, 248, 16, 0,
+    145, 0, 9, 32, 34, 169, 42, 24, 201, 40, 201, 248, 6, 0, 249, 24, 0, 24, 10, 9, 122, 8, 250, 14, 0, 1, 20, 0, 12,
+    32, 28, 25, 0, 17, 0, 225, 8, 20, 24, 4, 66, 176, 225, 10, 0, 225, 18, 248, 0, 0, 57, 0, 217, 12, 24, 34, 120, 249,
+    22, 0, 72, 169, 8, 58, 145, 32, 58, 137, 176, 50, 248, 48, 0, 249, 41, 0, 248, 23, 0, 253, 19, 0, 96, 254, 19, 0,
+    48, 42, 249, 4, 0, 28, 56, 74, 40, 74, 41, 173, 16, 36, 0, 1, 174, 248, 186, 0, 242, 0, 249, 10, 0, 0, 12, 16, 9,
+    120, 41, 248, 18, 0, 44, 225, 74, 1, 56, 169, 84, 26, 208, 137, 28, 248, 10, 0, 161, 50, 152, 177, 64, 20, 249, 21,
+    0, 116, 80, 234, 4, 9, 12, 1, 64, 28, 249, 13, 0, 84, 48, 4, 96, 193, 48, 74, 40, 20, 249, 4, 0, 108, 0, 74, 24, 1,
+    12, 1, 56, 249, 3, 0, 4, 8, 1, 64, 20, 249, 16, 0, 108, 25, 24, 28, 0, 12, 74, 1, 0, 1, 24, 154, 80, 137, 0, 193,
+    92, 40, 4, 9, 4, 248, 30, 0, 49, 0, 1, 0, 25, 0, 113, 0, 73, 48, 249, 15, 0, 92, 32, 74, 40, 28, 0, 57, 8, 9, 8,
+    169, 0, 49, 0, 9, 0, 33, 0, 12, 1, 52, 8, 12, 8, 20, 8, 1, 40, 4, 32, 33, 12, 8, 52, 16, 36, 80, 73, 0, 1, 8, 1, 0,
+    249, 6, 0, 0, 1, 68, 0, 4, 8, 4, 0, 28, 0, 36, 1, 4, 1, 96, 12, 224, 249, 21, 0, 140, 25, 32, 74, 24, 4, 17, 232,
+    249, 16, 0, 156, 9, 0, 1, 56, 74, 248, 134, 0, 249, 15, 0, 52, 8, 68, 176, 25, 12, 248, 2, 0, 249, 16, 0, 132, 16,
+    1, 80, 74, 248, 6, 0, 249, 11, 0, 100, 1, 48, 74, 40, 154, 216, 209, 8, 116, 24, 90, 24, 49, 248, 153, 0, 249, 12,
+    0, 116, 248, 69, 0, 253, 0, 0, 254, 0, 0, 146, 88, 57, 8, 1, 8, 57, 0, 9, 0, 185, 44, 0, 12, 8, 28, 1, 4, 1, 12, 88,
+    74, 248, 38, 0, 57, 8, 249, 7, 0, 52, 8, 52, 1, 0, 1, 4, 208, 1, 76, 249, 8, 0, 52, 1, 28, 56, 4, 56, 1, 84, 249,
+    14, 0, 124, 16, 1, 136, 249, 41, 0, 248, 71, 0, 60, 248, 56, 0, 249, 1, 0, 112, 74, 40, 65, 0, 249, 5, 0, 60, 0, 60,
+    1, 112, 226, 32, 233, 8, 172, 0, 108, 248, 41, 0, 49, 0, 9, 0, 249, 6, 0, 44, 16, 4, 0, 12, 0, 52, 1, 4, 56, 74, 40,
+    41, 0, 9, 0, 249, 0, 0, 36, 0, 12, 0, 36, 1, 48, 74, 40, 249, 12, 0, 24, 74, 248, 214, 0, 145, 28, 64, 12, 1, 4, 97,
+    0, 249, 2, 0, 52, 16, 36, 96, 74, 4, 248, 53, 0, 1, 112, 162, 248, 11, 0, 249, 122, 3, 248, 70, 0, 250, 79, 0, 128,
+    249, 164, 0, 248, 44, 10, 249, 65, 0, 112, 249, 16, 4, 120, 4, 41, 116, 72, 249, 123, 15, 32, 249, 39, 2, 248, 153,
+    26, 233, 140, 74, 248, 166, 6, 249, 25, 2, 48, 241, 0, 74, 40, 249, 47, 0, 0, 74, 40, 233, 8, 36, 80, 249, 16, 0,
+    52, 64, 25, 88, 74, 0, 50, 0, 161, 32, 145, 248, 144, 1, 249, 13, 0, 16, 74, 248, 166, 0, 253, 0, 0, 254, 0, 0, 178,
+    64, 197, 8, 198, 248, 12, 0, 249, 43, 0, 24, 4, 1, 252, 23, 0, 48, 28, 97, 248, 32, 0, 9, 0, 1, 4, 80, 12, 9, 18,
+    64, 249, 182, 28, 248, 9, 0, 249, 0, 0, 248, 65, 0, 249, 83, 0, 248, 221, 33, 25, 0, 49, 0, 9, 0, 249, 3, 1, 112, 1,
+    224, 17, 8, 1, 104, 25, 56, 249, 108, 1, 248, 228, 8, 249, 75, 0, 32, 97, 16, 65, 48, 73, 16, 12, 248, 49, 16, 74,
+    248, 230, 1, 252, 14, 0, 8, 180, 248, 254, 1, 36, 16, 44, 56, 60, 8, 52, 232, 28, 248, 116, 0, 20, 248, 91, 0, 154,
+    88, 154, 248, 76, 0, 194, 248, 103, 0, 205, 206, 205, 54, 0, 142, 205, 206, 5, 0, 13, 8, 5, 8, 13, 8, 29, 0, 61, 30,
+    0, 6, 0, 54, 0, 86, 205, 206, 13, 0, 29, 8, 61, 0, 53, 0, 206, 13, 0, 29, 0, 37, 0, 5, 16, 53, 0, 206, 205, 206,
+    205, 206, 205, 206, 205, 206, 205, 206, 205, 222, 8, 197, 0, 198, 0, 46, 197, 0, 198, 0, 46, 197, 0, 198, 0, 46,
+    197, 0, 198, 0, 46, 197, 0, 198, 0, 46, 5, 6, 8, 250, 18, 0, 248, 224, 1, 252, 23, 0, 24, 252, 18, 0, 56, 4, 104, 4,
+    168, 36, 0, 116, 248, 48, 4, 78, 1, 158, 40, 46, 248, 181, 0, 52, 0, 132, 8, 52, 0, 12, 0, 36, 32, 249, 30, 0, 248,
+    1, 0, 4, 248, 80, 0, 249, 13, 0, 16, 52, 49, 8, 74, 24, 1, 248, 33, 1, 233, 4, 128, 249, 12, 0, 28, 74, 248, 182, 1,
+    217, 28, 74, 248, 182, 0, 233, 12, 1, 74, 248, 165, 0, 241, 0, 17, 4, 9, 4, 49, 12, 33, 4, 56, 9, 248, 192, 0, 49,
+    0, 25, 0, 9, 0, 113, 0, 249, 165, 0, 8, 66, 52, 248, 9, 0, 253, 2, 0, 254, 2, 0, 52, 1, 24, 74, 248, 247, 2, 250,
+    27, 0, 0, 18, 0, 26, 248, 44, 0, 250, 13, 0, 0, 114, 248, 162, 0, 25, 0, 209, 0, 9, 0, 1, 8, 1, 0, 73, 0, 25, 0, 1,
+    0, 1, 40, 1, 24, 1, 0, 1, 0, 1, 0, 17, 0, 9, 0, 1, 8, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 9, 0, 1, 8, 25, 0, 49, 0, 25, 0,
+    25, 0, 1, 0, 73, 0, 129, 32, 17, 0, 33, 0, 129, 248, 36, 2, 98, 248, 195, 10, 74, 248, 230, 3, 249, 192, 166, 248,
+    0, 0, 249, 254, 16, 8, 249, 110, 22, 8, 249, 17, 29, 112, 249, 78, 2, 248, 130, 9, 249, 254, 1, 248, 194, 5, 249,
+    43, 19, 32, 249, 10, 33, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255,
+    248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 255, 255, 248, 48, 203, 252, 208, 0, 248, 255, 255, 248, 255, 255,
+    248, 178, 253};
 
 static const struct {
     uint32_t code, at;
@@ -8605,9 +8726,9 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
     v->bos = v->eos = v->eot = v->eom = v->unknown = -1;
 #if defined(SPECDEC_NO_SPM) || defined(SPECDEC_NO_BPE)
     if (specdec__bytes_are(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.model is %.*s, which %s leaves out of this build",
-                             (int)model.size, (const char *)model.data,
-                             SPECDEC__VOCAB_IS_BPE(0) ? "SPECDEC_NO_SPM" : "SPECDEC_NO_BPE");
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "tokenizer.ggml.model is %.*s, which %s leaves out of this build", (int)model.size,
+                             (const char *)model.data, SPECDEC__VOCAB_IS_BPE(0) ? "SPECDEC_NO_SPM" : "SPECDEC_NO_BPE");
 #endif
     if (!SPECDEC__VOCAB_IS_BPE(SPECDEC__VOCAB_SPM) && specdec__bytes_are(model, "llama")) {
         v->model = SPECDEC__VOCAB_SPM;
@@ -8804,8 +8925,8 @@ static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* Fills byte_token, text_at, the hash of plain tokens (the first of equal texts wins) and the unsorted list of special ones.
-   Unknown, control and byte tokens never come out of plain text, so the hash leaves them out. */
+/* Fills byte_token, text_at, the hash of plain tokens (the first of equal texts wins) and the unsorted list of special
+   ones. Unknown, control and byte tokens never come out of plain text, so the hash leaves them out. */
 static void specdec__vocab_index_tokens(specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
@@ -9752,10 +9873,10 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat_f
 
 SPECDEC__FOR_SPEED
 
-/* ======================================================================================================================
+/* =====================================================================================================================
  * >>model (private): a GGUF's tensors, checked and bound by tables, and repacked into tiles of 16 rows.
  *     May call: >>base >>os >>pool >>quant >>op >>kernel >>gguf >>text
- * ====================================================================================================================== */
+ * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
@@ -9772,10 +9893,11 @@ typedef struct specdec__matrix {
 
 enum { SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN, SPECDEC__MATRICES };
 enum {
-    SPECDEC__ATTENTION_NORM, SPECDEC__FFN_NORM, SPECDEC__Q_NORM, SPECDEC__K_NORM, SPECDEC__AFTER_ATTENTION, SPECDEC__AFTER_FFN,
+    SPECDEC__ATTENTION_NORM, SPECDEC__FFN_NORM, SPECDEC__Q_NORM, SPECDEC__K_NORM,
+    SPECDEC__AFTER_ATTENTION, SPECDEC__AFTER_FFN,
     SPECDEC__Q_BIAS, SPECDEC__K_BIAS, SPECDEC__V_BIAS, SPECDEC__O_BIAS, SPECDEC__VECTORS
 };
-enum { SPECDEC__WHOLE, SPECDEC__WINDOW, SPECDEC__SPANS };                   /* which keys a layer sees: all, or the last few */
+enum { SPECDEC__WHOLE, SPECDEC__WINDOW, SPECDEC__SPANS }; /* which keys a layer sees: all, or the last few */
 enum { SPECDEC__ROPE, SPECDEC__ROPE_OTHER, SPECDEC__ROPE_LONG, SPECDEC__ROPES }; /* long: ROPE in long contexts */
 enum {
     SPECDEC__EMBEDDING_SCALE, SPECDEC__QUERY_SCALE, SPECDEC__RESIDUAL_SCALE, SPECDEC__LOGIT_DIVISOR,
@@ -9798,15 +9920,16 @@ typedef struct specdec__architecture {
     unsigned fused;        /* bits of the rows of specdec__fused_table that hold its matrices */
     int period;
     unsigned others;
-    int window;            /* keys that the others see if the file does not say; 0: it has to, < 0: all, whatever it says */
+    int window;            /* keys that the others see if the file does not say; 0: it must; < 0: all in any case */
     float base;            /* of the others' RoPE if the file does not say; 0: as the rest, < 0: they do not rotate */
     int root_embedding;    /* embeddings are scaled by the root of their size */
-    int wide_queries;      /* with so many layers, queries are scaled by the root of embedding / heads, not of the head's size */
+    int wide_queries;      /* with so many layers, queries are scaled by the root of embedding / heads, not of a head */
     float score_cap, logit_cap; /* if the file does not say */
 } specdec__architecture;
 
 #define SPECDEC__BIT(i) (1u << (i))
-#define SPECDEC__QKV_BIAS (SPECDEC__BIT(SPECDEC__Q_BIAS) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS))
+#define SPECDEC__QKV_BIAS \
+    (SPECDEC__BIT(SPECDEC__Q_BIAS) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS))
 #define SPECDEC__QK_NORM (SPECDEC__BIT(SPECDEC__Q_NORM) | SPECDEC__BIT(SPECDEC__K_NORM))
 #define SPECDEC__AFTER (SPECDEC__BIT(SPECDEC__AFTER_ATTENTION) | SPECDEC__BIT(SPECDEC__AFTER_FFN))
 
@@ -9855,8 +9978,9 @@ static const struct { const char *suffix; unsigned char rows, columns; } specdec
 static const struct { const char *suffix; int first, count; } specdec__fused_table[] = {
     {"attn_qkv.weight", SPECDEC__Q, 3}, {"ffn_up.weight", SPECDEC__GATE, 2}};
 
-static const char *const specdec__fact_table[SPECDEC__FACTS] = {
-    ".embedding_scale", ".attention.scale", ".residual_scale", ".logit_scale", ".attn_logit_softcapping", ".final_logit_softcapping"};
+static const char *const specdec__fact_table[SPECDEC__FACTS] = {".embedding_scale",        ".attention.scale",
+                                                                ".residual_scale",         ".logit_scale",
+                                                                ".attn_logit_softcapping", ".final_logit_softcapping"};
 
 static const struct { const char *suffix; unsigned char size, always; } specdec__vector_table[SPECDEC__VECTORS] = {
     {"attn_norm.weight", SPECDEC__DIM_E, 1}, {"ffn_norm.weight", SPECDEC__DIM_E, 1},
@@ -9937,15 +10061,16 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     if (m->heads % m->kv_heads)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%d heads cannot share %d kv heads", m->heads, m->kv_heads);
     if (m->head_dim < 2 || m->head_dim > 1024 || value_dim != m->head_dim)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads of %d keys and %d values (2..1024 and equal are read)",
-                             m->head_dim, value_dim);
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "heads of %d keys and %d values (2..1024 and equal are read)", m->head_dim, value_dim);
     if (m->rope_dim > m->head_dim || m->rope_dim % 2)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "rope.dimension_count %d for heads of %d", m->rope_dim, m->head_dim);
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "rope.dimension_count %d for heads of %d", m->rope_dim,
+                             m->head_dim);
     if (m->heads * m->head_dim > most)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%d heads of %d are too many", m->heads, m->head_dim);
     if (m->layers > (int)m->gguf.tensor_count)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors", m->layers,
-                             (int)m->gguf.tensor_count);
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors",
+                             m->layers, (int)m->gguf.tensor_count);
     m->epsilon = specdec__model_float(&r, ".attention.layer_norm_rms_epsilon", 1e-5f);
     if (r.result)
         return r.result;
@@ -10019,15 +10144,18 @@ static specdec_result specdec__model_matrix(const specdec__model *m, const char 
         return result;
     out->type = specdec__quant_find(t.type);
     if (!out->type)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s is of type %u, which is not read", name, t.type);
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s is of type %u, which is not read", name,
+                             t.type);
     if (specdec__quant_left_out(out->type))
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build",
-                             name, out->type->name);
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build", name,
+                             out->type->name);
     if (t.dimensions != 2 || t.shape[0] != (uint64_t)columns || t.shape[1] != (uint64_t)rows)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu, it should be %d x %d", name,
                              (unsigned long long)t.shape[0], (unsigned long long)t.shape[1], columns, rows);
     if (columns % 32)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s has rows of %d values, no multiple of 32", name, columns);
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s has rows of %d values, no multiple of 32",
+                             name, columns);
     out->rows = rows;
     out->columns = columns;
     out->file = t.data;
@@ -10072,7 +10200,10 @@ static void specdec__model_tensor_name(char *name, size_t size, int layer, const
     specdec__write_string(&w, suffix);
 }
 
-SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix) { return matrix->row_bytes * SPECDEC__QUANT_ROWS; }
+SPECDEC__INLINE size_t specdec__matrix_tile_bytes(const specdec__matrix *matrix)
+{
+    return matrix->row_bytes * SPECDEC__QUANT_ROWS;
+}
 SPECDEC__INLINE int specdec__matrix_tiles(const specdec__matrix *matrix)
 {
     return (matrix->rows + SPECDEC__QUANT_ROWS - 1) / SPECDEC__QUANT_ROWS;
@@ -10152,10 +10283,12 @@ typedef struct specdec__rope {
     float factor, attention, fast, slow;
 } specdec__rope;
 
-/* YaRN (Peng et al. 2023, 2309.00071): the dimension at which a rotation makes `turns` turns over the original context. */
+/* YaRN (Peng et al. 2023, 2309.00071): the dimension at which a rotation makes `turns` turns over the original
+   context. */
 static double specdec__yarn_dimension(const specdec__model *m, double turns)
 {
-    return m->rope_dim * specdec__log_double(m->rope_original / (turns * 6.283185307179586)) / (2 * specdec__log_double(m->rope_base));
+    return m->rope_dim * specdec__log_double(m->rope_original / (turns * 6.283185307179586)) /
+           (2 * specdec__log_double(m->rope_base));
 }
 
 static void specdec__model_yarn(const specdec__model *m, const specdec__rope *rope, double *frequency)
@@ -10202,7 +10335,8 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     if (!kind.data || specdec__bytes_are(kind, "linear"))
         rope->divisor = rope->factor;
     else if (!rope->yarn && !specdec__bytes_are(kind, "none") && !specdec__bytes_are(kind, "longrope"))
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "RoPE scaling \"%.*s\" (none, linear, yarn and longrope are known)",
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "RoPE scaling \"%.*s\" (none, linear, yarn and longrope are known)",
                              (int)(kind.size < 32 ? kind.size : 32), (const char *)kind.data);
     if (!(rope->factor >= 1e-2f && rope->factor <= 1e6f) || !(rope->attention > 0 && rope->attention < 1e3f) ||
         !(rope->fast >= 1e-3f && rope->fast <= 1e6f) || !(rope->slow >= 1e-3f && rope->slow <= 1e6f) ||
@@ -10211,7 +10345,8 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     return SPECDEC_OK;
 }
 
-/* Radians a position for every pair: base ^ (-2i / dim), over divisor and the file's own factors (Llama 3, LongRoPE) if any. */
+/* Radians a position for every pair: base ^ (-2i / dim), over divisor and the file's own factors (Llama 3, LongRoPE) if
+   any. */
 static specdec_result specdec__model_frequencies(specdec__model *m, int which, float base, float divisor,
                                                  const char *factors_name,
                                                  specdec__arena *arena, specdec_error *error)
@@ -10236,7 +10371,8 @@ static specdec_result specdec__model_frequencies(specdec__model *m, int which, f
 
 static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    static const char *const factors[] = {"rope_freqs.weight", "rope_factors_short.weight"}, *const longer = "rope_factors_long.weight";
+    static const char *const factors[] = {"rope_freqs.weight", "rope_factors_short.weight"},
+                             *const longer = "rope_factors_long.weight";
     float other = m->architecture->base;
     specdec__gguf_tensor unused;
     specdec__rope rope;
@@ -10244,10 +10380,11 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     specdec_result r = specdec__model_rope_scaling(m, &rope, error);
     const int has_long = specdec__gguf_find_tensor(&m->gguf, longer, &unused);
 
-    if (r || (r = specdec__model_frequencies(m, SPECDEC__ROPE, m->rope_base, rope.divisor, factors[has_long > 0], arena, error)) != SPECDEC_OK ||
-        (has_long &&
-         (r = specdec__model_frequencies(m, SPECDEC__ROPE_LONG, m->rope_base, rope.divisor, longer, arena,
-                                         error)) != SPECDEC_OK))
+    if (r ||
+        (r = specdec__model_frequencies(m, SPECDEC__ROPE, m->rope_base, rope.divisor, factors[has_long > 0], arena,
+                                        error)) != SPECDEC_OK ||
+        (has_long && (r = specdec__model_frequencies(m, SPECDEC__ROPE_LONG, m->rope_base, rope.divisor, longer, arena,
+                                                     error)) != SPECDEC_OK))
         return r;
     m->rope_scale[SPECDEC__ROPE] = m->rope_scale[SPECDEC__ROPE_LONG] = rope.attention;
     if (rope.yarn) {
@@ -10278,9 +10415,12 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         if ((r = specdec__model_layer(m, i, arena, error)) != SPECDEC_OK)
             return r;
     m->vocab_size = (int)m->vocab.count;
-    if ((r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, 1, &m->token_embedding, &found, error)) != SPECDEC_OK ||
-        (r = specdec__model_vector(m, "output_norm.weight", m->embedding, 1, arena, &m->output_norm, error)) != SPECDEC_OK ||
-        (r = specdec__model_matrix(m, "output.weight", m->vocab_size, m->embedding, 0, &m->output, &found, error)) != SPECDEC_OK)
+    if ((r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, 1, &m->token_embedding, &found,
+                                   error)) != SPECDEC_OK ||
+        (r = specdec__model_vector(m, "output_norm.weight", m->embedding, 1, arena, &m->output_norm, error)) !=
+            SPECDEC_OK ||
+        (r = specdec__model_matrix(m, "output.weight", m->vocab_size, m->embedding, 0, &m->output, &found, error)) !=
+            SPECDEC_OK)
         return r;
     if (!found)
         m->output = m->token_embedding;
@@ -10291,7 +10431,8 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
 /* Every matrix of a step, by number: layers * SPECDEC__MATRICES of them and the output head. */
 static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 {
-    return i < m->layers * SPECDEC__MATRICES ? &m->layer[i / SPECDEC__MATRICES].matrix[i % SPECDEC__MATRICES] : &m->output;
+    return i < m->layers * SPECDEC__MATRICES ? &m->layer[i / SPECDEC__MATRICES].matrix[i % SPECDEC__MATRICES]
+                                             : &m->output;
 }
 
 typedef struct specdec__repack {
@@ -10365,8 +10506,9 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
     return specdec__os_read(room, file->size, source->path, error);
 }
 
-/* Opens and binds a model from a path or from memory. While the arena counts, *model is complete but for what lies in the
-   arena, and the mapping stays the caller's to release with specdec__model_deinit. vocabulary_only: without weights. */
+/* Opens and binds a model from a path or from memory. While the arena counts, *model is complete but for what lies in
+   the arena, and the mapping stays the caller's to release with specdec__model_deinit. vocabulary_only: without
+   weights. */
 static specdec_result specdec__model_init(specdec__model *m, const specdec_source *source, int vocabulary_only,
                                           specdec__arena *arena, specdec_error *error)
 {
@@ -10396,7 +10538,8 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
     if ((result = specdec__model_shape(m, error)) != SPECDEC_OK ||
         (result = specdec__model_facts(m, error)) != SPECDEC_OK ||
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
-        (result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error)) != SPECDEC_OK)
+        (result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error)) !=
+            SPECDEC_OK)
         return result;
     return vocabulary_only ? SPECDEC_OK : specdec__model_bind(m, arena, error);
 }
@@ -10408,7 +10551,7 @@ static void specdec__model_deinit(specdec__model *m)
 
 SPECDEC__FOR_SPEED
 
-/* ======================================================================================================================
+/* =====================================================================================================================
  * >>kv (private): pages of 64 slots, and views: ordered lists of segments. May call: >>base >>quant >>kernel >>model
  *
  * A page holds 64 slots of every kv head of the layers of one span, those that see all keys or those that see a window:
@@ -10417,7 +10560,7 @@ SPECDEC__FOR_SPEED
                          64), so that the lanes of a score are keys and its sum runs over dimensions in order, wherever
  * a key lies; values are rows, (64, dim). Keys are stored rotated. 8-bit keys are tiles of a Q8_0 matrix, 16 keys each,
  * which the kernels for weights multiply by quantised queries.
- * ====================================================================================================================== */
+ * ================================================================================================================== */
 
 /* How keys and values are stored. Elements are f32, f16, or 8-bit codes with one f16 scale for 32 dimensions. */
 typedef struct specdec__kv_type {
@@ -10428,7 +10571,8 @@ typedef struct specdec__kv_type {
 } specdec__kv_type;
 
 enum { SPECDEC__KV_F16, SPECDEC__KV_F32, SPECDEC__KV_Q8_0, SPECDEC__KV_TYPES };
-static const specdec__kv_type specdec__kv_types[SPECDEC__KV_TYPES] = {{"f16", 16, 64, 0}, {"f32", 16, 128, 0}, {"q8_0", 32, 34, 1}};
+static const specdec__kv_type specdec__kv_types[SPECDEC__KV_TYPES] = {
+    {"f16", 16, 64, 0}, {"f32", 16, 128, 0}, {"q8_0", 32, 34, 1}};
 
 typedef struct specdec__segment {
     int page, from, length; /* slots [from, from + length) of a page */
@@ -10441,8 +10585,8 @@ typedef struct specdec__segments {
     int room;              /* slots behind the last one, in its page, that are the view's to reserve */
 } specdec__segments;
 
-/* What a query attends to, in logical order. Reserved slots follow the last segment: first the rest of its page if no other
-   view has a part in it, then spare pages. */
+/* What a query attends to, in logical order. Reserved slots follow the last segment: first the rest of its page if no
+   other view has a part in it, then spare pages. */
 typedef struct specdec__view {
     specdec__segments span[SPECDEC__SPANS];
     int capacity; /* segments, in each span */
@@ -10531,7 +10675,8 @@ SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, int span,
 {
     const specdec__pages *pages = &kv->span[span];
 
-    return pages->memory + (size_t)page * pages->bytes + ((size_t)layer * (size_t)kv->kv_heads + (size_t)head) * 2 * kv->half_bytes;
+    return pages->memory + (size_t)page * pages->bytes +
+           ((size_t)layer * (size_t)kv->kv_heads + (size_t)head) * 2 * kv->half_bytes;
 }
 
 /* One view less has a part in a page. */
@@ -10551,10 +10696,10 @@ static void specdec__view_init(specdec__view *view, int capacity, specdec__arena
         view->span[span].at = SPECDEC__TAKE(arena, specdec__segment, capacity);
 }
 
-/* --- reserving: logical position p lies in slot p % 64 of a page ---------------------------------------------------------- */
+/* --- reserving: logical position p lies in slot p % 64 of a page -------------------------------------------------- */
 
-/* Works out which slots can be reserved in the pages of the last segments. Only when a view itself has changed: what other
-   views do to these pages must not move the nodes that are reserved. */
+/* Works out which slots can be reserved in the pages of the last segments. Only when a view itself has changed: what
+   other views do to these pages must not move the nodes that are reserved. */
 static void specdec__view_settle(specdec__view *view, const specdec__kv *kv)
 {
     const int used = view->length % SPECDEC__KEYS;
@@ -10575,7 +10720,8 @@ static int specdec__view_reserved_slot(const specdec__view *view, int span, int 
 {
     const specdec__segments *s = &view->span[span];
     const int used = view->length % SPECDEC__KEYS;
-    const int page = i < s->room ? s->at[s->count - 1].page : s->at[s->count + (s->room ? i - s->room : i + used) / SPECDEC__KEYS].page;
+    const int page = i < s->room ? s->at[s->count - 1].page
+                                 : s->at[s->count + (s->room ? i - s->room : i + used) / SPECDEC__KEYS].page;
 
     return page * SPECDEC__KEYS + (used + i) % SPECDEC__KEYS;
 }
@@ -10629,7 +10775,8 @@ static void specdec__kv_copy_tile_key(const specdec__kv *kv, const unsigned char
 /* Copies one slot to another, all layers and heads of a span: a key and a value. */
 static void specdec__kv_copy_slot(specdec__kv *kv, int span, int from, int to)
 {
-    const int dim = kv->dim, a = from % SPECDEC__KEYS, b = to % SPECDEC__KEYS, tiles = specdec__kv_types[kv->type].tiles;
+    const int dim = kv->dim, a = from % SPECDEC__KEYS, b = to % SPECDEC__KEYS,
+              tiles = specdec__kv_types[kv->type].tiles;
     const size_t size = kv->type == SPECDEC__KV_F32 ? 4 : kv->type == SPECDEC__KV_F16 ? 2 : 1;
     int layer, head, d;
 
@@ -10682,7 +10829,7 @@ static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int
         room = specdec__min_int(s->room, count);
         if (room)
             s->at[s->count - 1].length += room;
-        for (left = count - room; left > 0 && kv->span[span].layers; left -= at) { /* the first spare page becomes a segment */
+        for (left = count - room; left > 0 && kv->span[span].layers; left -= at) { /* the first spare page: a segment */
             specdec__segment *last = &s->at[s->count++];
 
             s->spare--;
@@ -10711,8 +10858,8 @@ static int specdec__view_holds(const specdec__view *view, const specdec__kv *kv,
     return at >= end || !kv->span[span].layers;
 }
 
-/* Forgets all tokens from logical position length on, and returns pages that nothing uses. Forgets all of them where a window
-   would reach pages that were returned. */
+/* Forgets all tokens from logical position length on, and returns pages that nothing uses. Forgets all of them where a
+   window would reach pages that were returned. */
 static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int length)
 {
     int span;
@@ -10738,9 +10885,9 @@ static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int len
     specdec__view_settle(view, kv);
 }
 
-/* Puts the keys [from, from + count) of another view behind those of a view, without a copy: both have a part in the pages.
-   Returns 0 when there is no room for so many segments, or when pages that a window would reach have been returned; what
-   was put stays until the view is truncated. */
+/* Puts the keys [from, from + count) of another view behind those of a view, without a copy: both have a part in the
+   pages. Returns 0 when there is no room for so many segments, or when pages that a window would reach have been
+   returned; what was put stays until the view is truncated. */
 static SPECDEC__UNUSED int specdec__view_share(specdec__view *view, specdec__kv *kv, const specdec__view *other,
                                                int from, int count)
 {
@@ -10798,7 +10945,8 @@ static void specdec__view_slots(const specdec__segments *segments, int from, int
     }
 }
 
-/* Stores one key (dim floats, rotated, padded with zeros) at k of a page and one value half_bytes behind, at place `at`. */
+/* Stores one key (dim floats, rotated, padded with zeros) at k of a page and one value half_bytes behind, at place
+   `at`. */
 static void specdec__kv_store(specdec__kv *kv, const specdec__kernels *kernels, unsigned char *k, int at,
                               const float *key, const float *value)
 {
@@ -10839,7 +10987,8 @@ static void specdec__kv_store(specdec__kv *kv, const specdec__kernels *kernels, 
     }
 }
 
-/* Keys (dim, 64) that are no tiles, or values (64, dim), of a page as floats: in place for f32, else converted into buffer. */
+/* Keys (dim, 64) that are no tiles, or values (64, dim), of a page as floats: in place for f32, else converted into
+   buffer. */
 static const float *specdec__kv_floats(const specdec__kv *kv, const specdec__kernels *kernels,
                                        const unsigned char *half, float *buffer)
 {
@@ -10860,10 +11009,10 @@ static const float *specdec__kv_floats(const specdec__kv *kv, const specdec__ker
     return buffer;
 }
 
-/* ======================================================================================================================
+/* =====================================================================================================================
  * >>forward (private): one function for prefill, one token, a tree, several views. It knows no speculation: nodes in,
  *     rows of logits out. May call: >>base >>pool >>quant >>kernel >>op >>model >>kv
- * ====================================================================================================================== */
+ * ================================================================================================================== */
 
 #define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; wider steps take several */
 
@@ -10935,7 +11084,10 @@ typedef struct specdec__context {
 } specdec__context;
 
 /* How many queries specdec__forward_scores takes at once. */
-static int specdec__forward_queries(const specdec__context *c) { return specdec__kv_types[c->kv.type].tiles ? SPECDEC__COLUMNS : 4; }
+static int specdec__forward_queries(const specdec__context *c)
+{
+    return specdec__kv_types[c->kv.type].tiles ? SPECDEC__COLUMNS : 4;
+}
 
 static void specdec__context_scratch(specdec__context *c, int threads, specdec__arena *arena)
 {
@@ -10959,7 +11111,8 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
     }
 }
 
-#define SPECDEC__APART 16 /* floats between rows that make them an odd number of cache lines: else rows compete for the same sets */
+/* Floats between rows that make them an odd number of cache lines: else rows compete for the same sets. */
+#define SPECDEC__APART 16
 
 static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__APART; }
 
@@ -11014,7 +11167,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
     c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_OTHER];
     ropes = model->architecture->base != 0 ? 2 : 1;
-    specdec__kv_init(&c->kv, kv_type, model, length + 2 * most, most, arena); /* nodes of a step, behind those that one committed */
+    /* most: nodes of a step, behind those that one committed */
+    specdec__kv_init(&c->kv, kv_type, model, length + 2 * most, most, arena);
     specdec__view_init(&c->view, specdec__max_int(c->kv.span[SPECDEC__WHOLE].count, c->kv.span[SPECDEC__WINDOW].count),
                        arena);
     specdec__context_scratch(c, threads, arena);
@@ -11049,7 +11203,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
         c->views[i] = &c->view;
 }
 
-/* --- matrices ------------------------------------------------------------------------------------------------------- */
+/* --- matrices ----------------------------------------------------------------------------------------------------- */
 
 /* A tile of 16 rows of a matrix. */
 typedef struct specdec__place {
@@ -11064,8 +11218,8 @@ SPECDEC__INLINE const unsigned char *specdec__place_bytes(const specdec__place *
     return (matrix->tiles ? matrix->tiles : matrix->file) + (size_t)place->tile * specdec__matrix_tile_bytes(matrix);
 }
 
-/* sums[i] (count, 16) = place i times columns [column, column + count). The places' matrices have the same type and length.
-   next: what this thread is going to multiply after them. */
+/* sums[i] (count, 16) = place i times columns [column, column + count). The places' matrices have the same type and
+   length. next: what this thread is going to multiply after them. */
 static void specdec__forward_tiles(const specdec__context *c, const specdec__place *places, int place_count,
                                    const specdec__place *next, int column, int count,
                                    specdec__scratch *scratch, float *const *sums)
@@ -11095,9 +11249,9 @@ static void specdec__forward_tiles(const specdec__context *c, const specdec__pla
             int rows = specdec__min_int(SPECDEC__ROWS, own->rows - places[i].tile * SPECDEC__ROWS);
 
             tiles.tile[i] = scratch->tile + (size_t)i * room;
-            specdec__quant_interleave(own->type,
-                                      specdec__place_bytes(&places[i]) + (size_t)(from / own->type->block) * own->type->bytes, own->row_bytes,
-                                      rows, blocks, scratch->tile + (size_t)i * room);
+            specdec__quant_interleave(
+                own->type, specdec__place_bytes(&places[i]) + (size_t)(from / own->type->block) * own->type->bytes,
+                own->row_bytes, rows, blocks, scratch->tile + (size_t)i * room);
         }
         specdec__kernels_multiply(c->kernels, &tiles, values / 32, scratch->panel, &c->columns, from / 32, column,
                                   count, sums);
@@ -11168,7 +11322,7 @@ static void specdec__forward_multiply(specdec__context *c, int thread, const spe
     }
 }
 
-/* --- rows ------------------------------------------------------------------------------------------------------------ */
+/* --- rows --------------------------------------------------------------------------------------------------------- */
 
 /* A thread's part of n rows of floats: whole rows, or blocks of 32 of each if they are few. */
 typedef struct specdec__part {
@@ -11178,7 +11332,8 @@ typedef struct specdec__part {
 
 static specdec__part specdec__forward_part(const specdec__context *c, int thread, int n, int stride)
 {
-    const int threads = specdec__pool_active(c->pool), blocks = (stride - SPECDEC__APART) / 32, whole = n >= 16 * threads;
+    const int threads = specdec__pool_active(c->pool), blocks = (stride - SPECDEC__APART) / 32,
+              whole = n >= 16 * threads;
     specdec__part part;
 
     part.first = whole ? n * thread / threads : 0;
@@ -11188,7 +11343,8 @@ static specdec__part specdec__forward_part(const specdec__context *c, int thread
     return part;
 }
 
-/* What the next matrices read: rows of values (n, stride), which are made first from something else if one of these is set. */
+/* What the next matrices read: rows of values (n, stride), which are made first from something else if one of these is
+   set. */
 typedef struct specdec__input {
     float *values;
     int n, stride;
@@ -11253,7 +11409,8 @@ static void specdec__forward_grow(specdec__context *c, int thread, const float *
 /* Scales and caps logits, 16 at a time: there is room behind the last. */
 static void specdec__forward_finish(const specdec__context *c, int thread)
 {
-    const size_t parts = ((size_t)c->row_count * (size_t)c->model->vocab_size + 15) / 16, threads = (size_t)specdec__pool_active(c->pool);
+    const size_t parts = ((size_t)c->row_count * (size_t)c->model->vocab_size + 15) / 16,
+                 threads = (size_t)specdec__pool_active(c->pool);
     const size_t to = parts * ((size_t)thread + 1) / threads * 16;
     size_t at = parts * (size_t)thread / threads * 16;
     int count;
@@ -11266,7 +11423,7 @@ static void specdec__forward_finish(const specdec__context *c, int thread)
     }
 }
 
-/* --- attention ------------------------------------------------------------------------------------------------------ */
+/* --- attention ---------------------------------------------------------------------------------------------------- */
 
 /* cosine and sine (dim) of a row's position, laid out so that x * cosine + partner * sine rotates. */
 static void specdec__forward_angles(specdec__context *c, int rope, int row)
@@ -11401,7 +11558,8 @@ static void specdec__forward_page(const specdec__context *c, specdec__scratch *s
     const size_t size = (size_t)c->kv.dim * SPECDEC__KEYS;
     const int tiles = specdec__kv_types[c->kv.type].tiles;
     const unsigned char *k = specdec__kv_keys(&c->kv, u->layer->span, page, u->layer->place, u->head);
-    float *k_buffer = tiles ? NULL : s->keys + (size_t)(page & 1) * size, *v_buffer = s->values + (size_t)(page & 1) * size;
+    float *k_buffer = tiles ? NULL : s->keys + (size_t)(page & 1) * size,
+          *v_buffer = s->values + (size_t)(page & 1) * size;
 
     *keys = k_buffer;
     *values = v_buffer;
@@ -11490,8 +11648,10 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
 static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, specdec__scratch *s,
                                                        const specdec__unit *u, int first, int last, int block, int page)
 {
-    const int heads = c->model->heads, part = u->to - u->from, queries = (last - first) * part, most = specdec__forward_queries(c);
-    const int apart = specdec__kv_types[c->kv.type].tiles && part < heads / c->model->kv_heads; /* columns of one node lie together, no others */
+    const int heads = c->model->heads, part = u->to - u->from, queries = (last - first) * part,
+              most = specdec__forward_queries(c);
+    /* columns of one node lie together, no others */
+    const int apart = specdec__kv_types[c->kv.type].tiles && part < heads / c->model->kv_heads;
     const float *keys, *values;
     int at, count, i;
 
@@ -11551,7 +11711,8 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
     }
 }
 
-/* How many nodes from `node` on see the same slots of a block, some more of them than others. all: what any of them sees. */
+/* How many nodes from `node` on see the same slots of a block, some more of them than others. all: what any of them
+   sees. */
 static int specdec__forward_sharing(const specdec__context *c, const specdec__unit *u, int node, int block,
                                     specdec__range *all)
 {
@@ -11648,7 +11809,7 @@ static void specdec__forward_attention(specdec__context *c, int thread, const sp
         }
 }
 
-/* --- the step ------------------------------------------------------------------------------------------------------- */
+/* --- the step ----------------------------------------------------------------------------------------------------- */
 
 static specdec__output specdec__forward_output(const specdec__layer *layer, int matrix, int bias, float *out,
                                                int stride)
@@ -11798,13 +11959,15 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     int i;
 
     if (batch->n - batch->done < 1 || batch->n > c->most)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a step of %d nodes, the engine was made for 1..%d", batch->n, c->most);
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a step of %d nodes, the engine was made for 1..%d",
+                             batch->n, c->most);
     c->row_count = 0;
     for (i = batch->done; i < batch->n; i++) {
         const int parent = batch->parents[i];
 
         if (batch->tokens[i] < 0 || batch->tokens[i] >= c->model->vocab_size)
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d", (int)batch->tokens[i], c->model->vocab_size);
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d",
+                                 (int)batch->tokens[i], c->model->vocab_size);
         if (parent < -1 || parent >= i || (parent >= 0 && batch->views[parent] != batch->views[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, parent);
         if (!specdec__forward_seat(c, batch, i))
@@ -11813,7 +11976,8 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
             c->rows[c->row_count++] = i - batch->done;
     }
     if (c->row_count > c->most_rows)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d rows of logits, the engine was made for %d", c->row_count, c->most_rows);
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d rows of logits, the engine was made for %d",
+                             c->row_count, c->most_rows);
     c->batch = batch;
     c->first = batch->done;
     c->n = batch->n - batch->done;
@@ -11821,8 +11985,8 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     return SPECDEC_OK;
 }
 
-/* Runs a batch: logits (wanted rows, vocab) lie in c->logits, states (wanted rows, c->e apart) in c->h, keys and values in
-   reserved slots of the views, until they are committed or overwritten by the next step. */
+/* Runs a batch: logits (wanted rows, vocab) lie in c->logits, states (wanted rows, c->e apart) in c->h, keys and values
+   in reserved slots of the views, until they are committed or overwritten by the next step. */
 static specdec_result specdec__forward(specdec__context *c, const specdec__batch *batch, specdec_error *error)
 {
     specdec_result result = specdec__forward_prepare(c, batch, error);
@@ -11867,8 +12031,9 @@ static void specdec__forward_rows(specdec__context *c, const specdec__rows *rows
     memmove(c->logits, c->logits + (size_t)(n - skip - 1) * vocab, vocab * sizeof *c->logits);
 }
 
-/* Runs text[view length, count), most tokens a step, and commits them; the last row wanted becomes row 0 of c->logits. Tokens
-   that the model lacks (the padding of a larger vocabulary) count as 0. hooks may be NULL. Errors also: CANCELLED. */
+/* Runs text[view length, count), most tokens a step, and commits them; the last row wanted becomes row 0 of c->logits.
+   Tokens that the model lacks (the padding of a larger vocabulary) count as 0. hooks may be NULL. Errors also:
+   CANCELLED. */
 static specdec_result specdec__forward_text(specdec__context *c, const int32_t *text, int count, int most,
                                             const specdec__rows *rows, const specdec_hooks *hooks, specdec_error *error)
 {
@@ -11899,10 +12064,10 @@ static specdec_result specdec__forward_text(specdec__context *c, const int32_t *
     return SPECDEC_OK;
 }
 
-/* ======================================================================================================================
+/* =====================================================================================================================
  * >>sample (private): a row of logits becomes a set of candidates, the candidates become tokens or a distribution;
  * noise that is a function of (seed, position, token). May call: >>base >>kernel >>op
- * ====================================================================================================================== */
+ * ================================================================================================================== */
 
 #define SPECDEC__SAMPLE_WINDOW     64 /* repetition_window when the caller leaves it 0 */
 #define SPECDEC__SAMPLE_NUCLEUS    64 /* candidates sorted first when looking for a top-p set; then 8 times more */
@@ -12010,10 +12175,12 @@ static specdec_result specdec__sample_check_biases(const specdec_sampling *sampl
     int i;
 
     if (sampling->bias_count < 0 || (sampling->bias_count && !sampling->biases))
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d biases, or none where they should be", sampling->bias_count);
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d biases, or none where they should be",
+                             sampling->bias_count);
     for (i = 0; i < sampling->bias_count; i++)
         if (!(sampling->biases[i].bias <= 0.0f) && !(sampling->biases[i].bias > 0.0f))
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the bias of token %d is not a number", (int)sampling->biases[i].token);
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the bias of token %d is not a number",
+                                 (int)sampling->biases[i].token);
     return SPECDEC_OK;
 }
 
@@ -12189,8 +12356,8 @@ SPECDEC__INLINE float specdec__sample_gumbel_limit(uint32_t bits)
     return (float)((__builtin_clz(~bits | 1u) + 1) * 710) * 0.0009765625f;
 }
 
-/* Adds Gumbel noise to a candidate and puts it into the list of the k best. Exact: passed over are only those that no noise,
-   or none as large as their leading bits allow, lifts to the k-th best. Returns how many are held. */
+/* Adds Gumbel noise to a candidate and puts it into the list of the k best. Exact: passed over are only those that no
+   noise, or none as large as their leading bits allow, lifts to the k-th best. Returns how many are held. */
 static int specdec__sample_try(specdec_candidate *best, int held, int k, specdec_candidate candidate, uint64_t row)
 {
     float worst = held == k ? best[k - 1].logit : specdec__float_from_bits(0xff800000u);
@@ -12269,8 +12436,8 @@ typedef struct specdec__row {
 
 /* items (vocab) is room for the list. recent (recent_count) is the text before the row. */
 static specdec_result specdec__row_init(specdec__row *row, const specdec__kernels *kernels, const specdec_sampling *s,
-                                        specdec_candidate *items,
-                                                        const float *logits, int vocab, const int32_t *recent, int recent_count)
+                                        specdec_candidate *items, const float *logits, int vocab, const int32_t *recent,
+                                        int recent_count)
 {
     row->kernels = kernels;
     row->logits = logits;
@@ -12356,10 +12523,10 @@ static void specdec__row_weights(const specdec__row *row, float *p)
         specdec_sample_distribution(&row->candidates, row->vocab, p, NULL);
 }
 
-/* ======================================================================================================================
+/* =====================================================================================================================
  * >>tree (private): token trees as arrays: shapes, scores, the best tree for an acceptance vector, growth from live
  * probabilities, the default family. May call: >>base
- * ====================================================================================================================== */
+ * ================================================================================================================== */
 
 #define SPECDEC__MAX_TREE  64       /* nodes of the engine's trees */
 #define SPECDEC__OFFERS    8        /* candidates behind a node while a tree grows */
@@ -13048,10 +13215,10 @@ specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const do
     return SPECDEC_OK;
 }
 
-/* ======================================================================================================================
+/* =====================================================================================================================
  * >>verify (private): the acceptance rules, one small function each, and the walk down a token tree.
  * May call: >>base >>kernel >>sample >>tree
- * ====================================================================================================================== */
+ * ================================================================================================================== */
 
 static void specdec__verify_take(specdec_verdict *verdict, int child, int32_t token)
 {
@@ -13119,8 +13286,8 @@ static int specdec__verify_next_used(const specdec__verify_state *state, int fro
 #define SPECDEC__VERIFY_LANES 16 /* partial sums: token t belongs to sum t % 16 */
 #define SPECDEC__VERIFY_RUN 512  /* tokens between looks at a running sum */
 
-/* Adds the residuals and the draft's weights of tokens [from, to) to partial sums. Without a draft its share is 0 and the
-   target stands in; nobody asks for weights then. */
+/* Adds the residuals and the draft's weights of tokens [from, to) to partial sums. Without a draft its share is 0 and
+   the target stands in; nobody asks for weights then. */
 static void specdec__verify_add(const specdec__verify_state *state, int from, int to, double *residuals,
                                 double *weights)
 {
@@ -13465,7 +13632,8 @@ static specdec_result specdec__verify_check_weights(const float *weights, int vo
     if (bad) {
         while (weights[token] >= 0.0f && weights[token] <= 1e30f)
             token++;
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the %s's probability of token %d is not a number of at least 0", whose, token);
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
+                             "the %s's probability of token %d is not a number of at least 0", whose, token);
     }
     if (!positive)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the %s's probabilities are all 0", whose);
@@ -13485,7 +13653,8 @@ specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, s
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
                              "verifying needs the target's probabilities of at least one token, and the children");
     if (!specdec__verify_rules[rule].verify)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "SPECDEC_NO_VERIFIERS leaves this rule out of this build");
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "SPECDEC_NO_VERIFIERS leaves this rule out of this build");
     if (!choice->random && specdec__verify_rules[rule].needs_random)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this rule needs a source of uniform numbers");
     for (i = 0; i < choice->child_count; i++)
@@ -13551,10 +13720,10 @@ specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accept
     return SPECDEC_OK;
 }
 
-/* ======================================================================================================================
+/* =====================================================================================================================
  * >>ngram (private): an index of every run of up to context + 1 tokens in a text, and trees of likely continuations
  * grown from it. May call: >>base >>tree
- * ====================================================================================================================== */
+ * ================================================================================================================== */
 
 #define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of context, at most */
 #define SPECDEC__NGRAM_WIDTH       8   /* continuations considered a node */
@@ -13912,11 +14081,11 @@ static SPECDEC__UNUSED specdec_result specdec__ngram_propose(specdec__ngram *ind
     }
 }
 
-/* ======================================================================================================================
+/* =====================================================================================================================
  * >>draft (private): drafters fill a token tree and never see a verifier. A drafter is a row of functions; what several
  *     propose is merged into one tree.
  *     May call: >>base >>kernel >>op >>text >>model >>kv >>forward >>sample >>tree >>ngram
- * ====================================================================================================================== */
+ * ================================================================================================================== */
 
 #define SPECDEC__MAX_CHILDREN 32   /* of a node */
 #define SPECDEC__NGRAM_TOKENS 4    /* the longest context of the n-gram drafter */
@@ -14000,7 +14169,7 @@ struct specdec__drafter {
     double seconds;                /* that this took, without what is not held against the drafter */
 };
 
-/* --- any drafter ---------------------------------------------------------------------------------------------------- */
+/* --- any drafter -------------------------------------------------------------------------------------------------- */
 
 /* Before a step: nothing is proposed but the root, the last of count tokens. */
 static void specdec__draft_begin(specdec__drafter *d, int32_t *text, int count, specdec_rule rule)
@@ -14094,7 +14263,7 @@ static void specdec__draft_accept(specdec__drafter *d, const int32_t *path, int 
         d->kind->commit(d, own, i - 1);
 }
 
-/* --- the draft model ------------------------------------------------------------------------------------------------ */
+/* --- the draft model ---------------------------------------------------------------------------------------------- */
 
 typedef struct specdec__draft_model {
     specdec__context context;
@@ -14104,8 +14273,8 @@ typedef struct specdec__draft_model {
     int32_t *node;  /* (capacity of the tree): the place in the batch of a candidate that the model has run, or -1 */
 } specdec__draft_model;
 
-/* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The first is
-   what plain decoding writes. */
+/* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The
+   first is what plain decoding writes. */
 static int specdec__choose(const specdec__chooser *chooser, const float *logits, int vocab, const int32_t *recent,
                            int recent_count,
                            int k, specdec_candidate *best)
@@ -14120,7 +14289,8 @@ static int specdec__choose(const specdec__chooser *chooser, const float *logits,
     return specdec__row_top(&row, s->seed, (uint64_t)recent_count, k, best);
 }
 
-/* Writes the tokens on the path from the root (excluded) to a node behind the text. Returns the length of text and path. */
+/* Writes the tokens on the path from the root (excluded) to a node behind the text. Returns the length of text and
+   path. */
 static int specdec__draft_path(const specdec__proposal *p, int node)
 {
     int length = p->count + p->depth[node], at;
@@ -14234,8 +14404,8 @@ static specdec_result specdec__draft_model_fill(specdec__drafter *d, specdec__pr
     return SPECDEC_OK;
 }
 
-/* Appends the best tokens behind a node, with their shares of exp(logit), noise included: what the target's noise will choose
-   from, too. Not for rules that ask for children of a certain distribution. */
+/* Appends the best tokens behind a node, with their shares of exp(logit), noise included: what the target's noise will
+   choose from, too. Not for rules that ask for children of a certain distribution. */
 static void specdec__draft_offer(specdec__draft_model *m, specdec__proposal *p, int node, const float *logits)
 {
     specdec_candidate best[SPECDEC__OFFERS];
@@ -14356,7 +14526,7 @@ static const specdec__drafter_kind specdec__draft_model_kind = {
     specdec__draft_model_extend, specdec__draft_model_commit, specdec__draft_model_truncate, specdec__draft_model_cost,
     specdec__draft_model_behind};
 
-/* --- n-grams -------------------------------------------------------------------------------------------------------- */
+/* --- n-grams ------------------------------------------------------------------------------------------------------ */
 
 /* The likeliest continuations of the text by what it holds already. */
 static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
@@ -14396,7 +14566,7 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL, specdec__draft_ngram_truncate, NULL,
     specdec__draft_ngram_behind};
 
-/* --- all of them ---------------------------------------------------------------------------------------------------- */
+/* --- all of them -------------------------------------------------------------------------------------------------- */
 
 /* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
 static const struct {
@@ -14414,10 +14584,10 @@ static const specdec__drafter_kind *specdec__drafter_kind_of(specdec_drafting dr
     return drafting > SPECDEC_DRAFT_OFF ? specdec__drafter_list[drafting - SPECDEC_DRAFT_OFF - 1].kind : NULL;
 }
 
-/* ======================================================================================================================
+/* =====================================================================================================================
  * >>tune (private): what steps cost and how guesses fare, measured while running; which tree pays best now.
  *     May call: >>base >>tree >>draft
- * ====================================================================================================================== */
+ * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
@@ -14601,8 +14771,8 @@ static void specdec__tune_fade(specdec__tune *tune)
     }
 }
 
-/* How many of count nodes, likeliest first and the root among them, pay best when drafting took `drafting` seconds; 1: none.
-   worth (count): the probability that a node is accepted. *rate: tokens a second. */
+/* How many of count nodes, likeliest first and the root among them, pay best when drafting took `drafting` seconds; 1:
+   none. worth (count): the probability that a node is accepted. *rate: tokens a second. */
 static int specdec__tune_nodes(const double *times, const double *worth, int count, double drafting, double *rate)
 {
     double expected = 1;
@@ -14634,7 +14804,8 @@ static int specdec__tune_chosen(const specdec__tune_drafter *t, const double *ti
     return specdec__tune_nodes(times, worth, count, 0, rate);
 }
 
-/* Puts a value into the falling list worth (count, at most `most`); the last one falls out. Returns how many there are. */
+/* Puts a value into the falling list worth (count, at most `most`); the last one falls out. Returns how many there
+   are. */
 static int specdec__tune_insert(double *worth, int count, int most, double value)
 {
     int at = count < most ? count : most - 1;
@@ -14697,12 +14868,13 @@ typedef struct specdec__tune_outcome {
     double seconds;                                                /* of the target's step */
 } specdec__tune_outcome;
 
-/* Settles accounts after a step: an accepted guess saves a plain step, the rest of the step's time is shared by its guesses.
-   A drafter in debt rests until that is paid back: so it never costs much more than its share of the time, whatever goes
-   wrong. */
+/* Settles accounts after a step: an accepted guess saves a plain step, the rest of the step's time is shared by its
+   guesses. A drafter in debt rests until that is paid back: so it never costs much more than its share of the time,
+   whatever goes wrong. */
 static void specdec__tune_settle(specdec__tune *tune, const specdec__tune_outcome *outcome)
 {
-    const double plain = tune->step[1].seconds, most = SPECDEC__TUNE_WEALTH * plain, least = -SPECDEC__TUNE_DEBT * plain;
+    const double plain = tune->step[1].seconds, most = SPECDEC__TUNE_WEALTH * plain,
+                 least = -SPECDEC__TUNE_DEBT * plain;
     double usual, seconds;
     int i, guesses = 0;
 
@@ -14766,10 +14938,10 @@ static double specdec__tune_shape(specdec__tune_drafter *t, specdec_tree *tree, 
 
 SPECDEC__FOR_SPEED
 
-/* ======================================================================================================================
+/* =====================================================================================================================
  * >>engine (private): layout of the block, prefill, the step: draft, forward, verify, commit.
  *     May call: every section above
- * ====================================================================================================================== */
+ * ================================================================================================================== */
 
 #define SPECDEC__THREAD_BYTES (4 << 20) /* weights a step for each further thread */
 #define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
@@ -14799,14 +14971,14 @@ struct specdec {
     int context;                 /* tokens, at most */
     int32_t *text;               /* (2 * (context + tree depth + 1)): the text, and room for a prompt behind it */
     int count;                   /* tokens of it */
-    int handed_out;              /* tokens that next or step has handed out, or that were prompted; those behind are in stock */
-    int from_row;                /* the answer begins: its first token is drawn from the last token's row, without a step */
+    int handed_out;              /* tokens prompted or handed out by next or step; those behind are in stock */
+    int from_row;                /* the answer begins: its first token comes from the last row, without a step */
     int row_ready;               /* row 0 of the target's logits belongs to the last token */
     int answer_from;             /* where the answer to the last prompt begins */
     int finished;                /* the answer has ended */
     int cancelled;               /* the last call was */
 
-    float *logprobs;             /* (context + tree depth + 1): of the text's tokens; 1: it was not written but prompted */
+    float *logprobs;             /* (context + tree depth + 1): of the text's tokens; 1: prompted, not written */
     specdec_candidate *best;     /* (the same, config.logprobs): what would have been the most probable in its place */
 
     specdec_tree shape;                    /* of a drafter that is asked for the same tree at every step */
@@ -14827,12 +14999,13 @@ struct specdec {
 };
 
 SPECDEC__FOR_SIZE
-/* --- layout --------------------------------------------------------------------------------------------------------- */
+/* --- layout ------------------------------------------------------------------------------------------------------- */
 
 static specdec_result specdec__engine_check_threads(const specdec_config *c, specdec_error *error)
 {
     if (c->threads < 0 || c->threads > SPECDEC_MAX_THREADS)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d threads (0 to %d are possible)", c->threads, SPECDEC_MAX_THREADS);
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d threads (0 to %d are possible)", c->threads,
+                             SPECDEC_MAX_THREADS);
     return SPECDEC_OK;
 }
 
@@ -14859,15 +15032,19 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     if ((int)c->drafting < 0 || c->drafting >= SPECDEC_DRAFT_COUNT)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting %d is not known", (int)c->drafting);
     if ((int)c->rule < 0 || c->rule >= SPECDEC_RULE_GREEDY)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rule %d is not known (greedy is temperature 0)", (int)c->rule);
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rule %d is not known (greedy is temperature 0)",
+                             (int)c->rule);
     if (!SPECDEC__VERIFIERS && c->rule != SPECDEC_RULE_COUPLED)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "rule %d is left out of this build by SPECDEC_NO_VERIFIERS", (int)c->rule);
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "rule %d is left out of this build by SPECDEC_NO_VERIFIERS", (int)c->rule);
     if ((int)c->policy < 0 || c->policy >= SPECDEC_POLICY_COUNT)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "policy %d is not known", (int)c->policy);
     if (c->tree_size < 0 || c->tree_size == 1 || c->tree_size > SPECDEC__MAX_TREE)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree of %d nodes (2 to %d are possible)", c->tree_size, SPECDEC__MAX_TREE);
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree of %d nodes (2 to %d are possible)", c->tree_size,
+                             SPECDEC__MAX_TREE);
     if (c->tree_depth < 0 || c->tree_depth == 1 || c->tree_depth > SPECDEC_TREE_MAX_DEPTH)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree of %d levels (2 to %d are possible)", c->tree_depth, SPECDEC_TREE_MAX_DEPTH);
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree of %d levels (2 to %d are possible)", c->tree_depth,
+                             SPECDEC_TREE_MAX_DEPTH);
 #ifdef SPECDEC_NO_THREADS
     c->threads = 1;
 #endif
@@ -14903,9 +15080,10 @@ static void specdec__engine_take_tree(specdec_tree *tree, int size, specdec__are
     tree->ranks = SPECDEC__TAKE(arena, int32_t, size);
 }
 
-/* Whether trees grow. Which children a node gets, and whether one of them is gone on from, then depends on the tokens drawn.
-   Coupled and top-k verification do not mind: the target's token is drawn without looking at the children. The rejection rules
-   do: a child offered only because it is probable is no draw from the draft's distribution. Theirs are static. */
+/* Whether trees grow. Which children a node gets, and whether one of them is gone on from, then depends on the tokens
+   drawn. Coupled and top-k verification do not mind: the target's token is drawn without looking at the children. The
+   rejection rules do: a child offered only because it is probable is no draw from the draft's distribution. Theirs are
+   static. */
 static int specdec__engine_grows(const specdec_config *c)
 {
     return c->policy == SPECDEC_POLICY_DYNAMIC && (c->rule == SPECDEC_RULE_COUPLED || c->rule == SPECDEC_RULE_TOP_K);
@@ -15066,7 +15244,8 @@ static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, 
         return r;
     e->context = c->context ? c->context : specdec__min_int(e->target_model->context, 4096);
     most = specdec__max_int(c->batch, c->tree_size) + 1; /* and the root that specdec_logits puts before them */
-    specdec__context_init(&e->target, e->target_model, e->kernels, &e->pool, c->threads, kv, e->context, most, most, arena);
+    specdec__context_init(&e->target, e->target_model, e->kernels, &e->pool, c->threads, kv, e->context, most, most,
+                          arena);
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = e->kernels;
@@ -15112,7 +15291,7 @@ static void specdec__engine_close(specdec *e)
         specdec__model_deinit(&e->own[--e->own_count]);
 }
 
-/* --- what steps cost ------------------------------------------------------------------------------------------------ */
+/* --- what steps cost ---------------------------------------------------------------------------------------------- */
 
 /* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
 static specdec_result specdec__engine_try(specdec *e, specdec__drafter *d, int n)
@@ -15180,7 +15359,8 @@ static void specdec__engine_trial(specdec *e)
 }
 
 /* Checks settings; *stop becomes a scan for their stop strings. */
-static specdec_result specdec__engine_check(const specdec_settings *settings, specdec__stop_scan *stop, specdec_error *error)
+static specdec_result specdec__engine_check(const specdec_settings *settings, specdec__stop_scan *stop,
+                                            specdec_error *error)
 {
     specdec_result result;
     int i;
@@ -15207,7 +15387,8 @@ static specdec_result specdec__engine_chat(specdec *e, specdec_error *error)
     } else if (chat_template.data) {
         e->chat = specdec__chat_find((const char *)chat_template.data, chat_template.size);
         if (!e->chat)
-            specdec__tell(&e->config.hooks, "the model's chat template is of no known format: specdec_chat needs config.chat_format");
+            specdec__tell(&e->config.hooks,
+                          "the model's chat template is of no known format: specdec_chat needs config.chat_format");
     }
     return SPECDEC_OK;
 }
@@ -15219,15 +15400,16 @@ static void specdec__engine_tell(const specdec *e)
     const specdec__model *m = e->target_model;
     int i;
 
-    specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step", m->architecture->name, m->layers,
-                  m->embedding, m->vocab_size, m->weight_bytes);
+    specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
+                  m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
     if (e->context > m->context)
         specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->context, m->context);
     for (i = 0; i < e->drafter_count; i++)
-        specdec__tell(hooks, "drafter: %s, %zu bytes of weights a level", specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
+        specdec__tell(hooks, "drafter: %s, %zu bytes of weights a level",
+                      specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
                       e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
-    specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels->name, e->pool.threads,
-                  e->context, e->config.kv, e->memory_bytes);
+    specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels->name,
+                  e->pool.threads, e->context, e->config.kv, e->memory_bytes);
 }
 
 static specdec_result specdec__engine_start(specdec *e, specdec_error *error)
@@ -15246,10 +15428,10 @@ static specdec_result specdec__engine_start(specdec *e, specdec_error *error)
 
 SPECDEC__FOR_SPEED
 
-/* --- prefill --------------------------------------------------------------------------------------------------------- */
+/* --- prefill ------------------------------------------------------------------------------------------------------ */
 
-/* Runs text[view length, count) through the target. logits, if not NULL: rows for the tokens from the given one on; then, and
-   when from is the last token, row 0 becomes that of the last one. */
+/* Runs text[view length, count) through the target. logits, if not NULL: rows for the tokens from the given one on;
+   then, and when from is the last token, row 0 becomes that of the last one. */
 static specdec_result specdec__engine_prefill(specdec *e, int count, int from, float *logits)
 {
     specdec_result result;
@@ -15266,7 +15448,8 @@ static specdec_result specdec__engine_prefill(specdec *e, int count, int from, f
 /* Forgets what the target computed for the last of count tokens and for those behind it: it becomes a root again. */
 static void specdec__engine_reroot(specdec *e, int count)
 {
-    specdec__view_truncate(&e->target.view, &e->target.kv, specdec__min_int(e->target.view.length, specdec__max_int(count - 1, 0)));
+    specdec__view_truncate(&e->target.view, &e->target.kv,
+                           specdec__min_int(e->target.view.length, specdec__max_int(count - 1, 0)));
     e->row_ready = 0;
 }
 
@@ -15311,12 +15494,12 @@ static specdec_result specdec__engine_prompt_check(specdec *e, const int32_t *to
     if (count < 0 || (count && !tokens) || (!count && !e->handed_out))
         return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "the prompt is empty");
     if (count >= e->context - e->handed_out)
-        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "the prompt has %d tokens, the context has room for %d", count,
-                             specdec__max_int(e->context - e->handed_out - 1, 0));
+        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "the prompt has %d tokens, the context has room for %d",
+                             count, specdec__max_int(e->context - e->handed_out - 1, 0));
     for (i = 0; i < count; i++)
         if (tokens[i] < 0 || tokens[i] >= e->target_model->vocab_size)
-            return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d", (int)tokens[i],
-                                 e->target_model->vocab_size);
+            return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d",
+                                 (int)tokens[i], e->target_model->vocab_size);
     return SPECDEC_OK;
 }
 
@@ -15332,8 +15515,9 @@ static void specdec__engine_answer(specdec *e)
                                e->config.settings.show_special);
 }
 
-/* Appends tokens to what was handed out and runs them; they may lie behind the text. The stock is given up when that has
-   succeeded. On failure all is as it was: the stock waits behind the prompt meanwhile. logits: NULL, or room for a row each. */
+/* Appends tokens to what was handed out and runs them; they may lie behind the text. The stock is given up when that
+   has succeeded. On failure all is as it was: the stock waits behind the prompt meanwhile. logits: NULL, or room for a
+   row each. */
 static specdec_result specdec__engine_prompt(specdec *e, const int32_t *tokens, int count, float *logits)
 {
     const int before = e->handed_out, stock = e->count - before, from_row = e->from_row;
@@ -15368,7 +15552,7 @@ static specdec_result specdec__engine_prompt(specdec *e, const int32_t *tokens, 
     return SPECDEC_OK;
 }
 
-/* --- the step -------------------------------------------------------------------------------------------------------- */
+/* --- the step ----------------------------------------------------------------------------------------------------- */
 
 /* The tree becomes a batch for the target, node by node. */
 static specdec__batch specdec__engine_batch(specdec *e)
@@ -15458,9 +15642,10 @@ static void specdec__engine_write(specdec *e, const float *logits, int32_t token
     e->text[e->count++] = token;
 }
 
-/* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. A token that ends
-   the text ends the walk, too. */
-static specdec_result specdec__engine_decide(void *engine, int node, const int32_t *children, int count, specdec_verdict *verdict)
+/* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. A token
+   that ends the text ends the walk, too. */
+static specdec_result specdec__engine_decide(void *engine, int node, const int32_t *children, int count,
+                                             specdec_verdict *verdict)
 {
     specdec *e = (specdec *)engine;
     const int vocab = e->target_model->vocab_size;
@@ -15589,8 +15774,8 @@ static int specdec__engine_branch(specdec__proposal *p, const specdec__tune_draf
 }
 
 /* Grows a tree: the drafter proposes level by level for as long as that pays; kept are as many of the most probable
-   candidates as pay. EAGLE-2 (Li et al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276), by the
-   rate of Sequoia (Chen et al. 2024, arXiv 2402.12374) for the size: F(T) / (t(n) + d * level). *levels: d. */
+   candidates as pay. EAGLE-2 (Li et al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276), by
+   the rate of Sequoia (Chen et al. 2024, arXiv 2402.12374) for the size: F(T) / (t(n) + d * level). *levels: d. */
 static specdec_result specdec__engine_grow(specdec *e, int drafter, const specdec__plan *plan, int *levels,
                                            double *rate)
 {
@@ -15778,7 +15963,8 @@ static specdec_result specdec__engine_step(specdec *e)
     double start = specdec__os_seconds();
     specdec_result result = SPECDEC_OK;
 
-    if (e->from_row ? !e->row_ready : e->target.view.length < e->count - 1) /* after a failed prompt, a rewind, a forward */
+    /* after a failed prompt, a rewind, specdec_logits: */
+    if (e->from_row ? !e->row_ready : e->target.view.length < e->count - 1)
         result = e->from_row ? specdec__engine_prefill(e, e->count, e->count - 1, NULL)
                              : specdec__engine_prefill(e, e->count - 1, e->count, NULL);
     if (result)
@@ -15829,9 +16015,9 @@ static specdec_result specdec__engine_uncancel(specdec *e, specdec_result result
     return result;
 }
 
-/* ======================================================================================================================
+/* =====================================================================================================================
  * >>public (private): bodies of the API. May call: every section above
- * ====================================================================================================================== */
+ * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
@@ -15853,7 +16039,8 @@ const char *specdec_error_text(const specdec *engine) { return engine ? engine->
 /* Bytes of a block whose layout used `used`: whatever the block's own alignment is. */
 static size_t specdec__block_bytes(size_t used) { return specdec__size_add(used, SPECDEC__CACHE_LINE - 1); }
 
-/* An arena over a block, from its first aligned byte; it is full exactly when the block is below specdec__block_bytes. */
+/* An arena over a block, from its first aligned byte; it is full exactly when the block is below
+   specdec__block_bytes. */
 static specdec__arena specdec__block_arena(void *memory, size_t bytes)
 {
     specdec__arena arena;
@@ -15950,7 +16137,8 @@ specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes
     return specdec__measure_parts(config, own, bytes, error);
 }
 
-specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes, specdec_error *error)
+specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
+                            specdec_error *error)
 {
     specdec__arena arena;
     specdec *e;
@@ -15995,8 +16183,8 @@ static int specdec__sampling_equal(const specdec_sampling *a, const specdec_samp
     return !a->bias_count && !b->bias_count && memcmp(a, b, sizeof *a) == 0;
 }
 
-/* Puts a scan for other stop strings in place of the present one. What that held back is looked at again; what then is held
-   back no more lies at the front of e->piece, for specdec_next. */
+/* Puts a scan for other stop strings in place of the present one. What that held back is looked at again; what then is
+   held back no more lies at the front of e->piece, for specdec_next. */
 static void specdec__rescan(specdec *e, specdec__stop_scan *stop)
 {
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
@@ -16044,13 +16232,13 @@ static specdec_result specdec__prompt_text(specdec *e, const char *text, size_t 
 
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
     if (length > e->chat_bytes)
-        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "a text of %zu bytes; with this context, %zu are the most", length,
-                             e->chat_bytes);
+        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT,
+                             "a text of %zu bytes; with this context, %zu are the most", length, e->chat_bytes);
     result = specdec__tokenize(&e->target_model->vocab, text, length, begin | special, e->text + e->count, room, &count,
                                e->scratch, e->scratch_bytes, &e->error);
     if (result == SPECDEC_ERROR_BUFFER)
-        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d", count,
-                             specdec__max_int((int)room - 1, 0));
+        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d",
+                             count, specdec__max_int((int)room - 1, 0));
     if (result)
         return result;
     return specdec__engine_uncancel(e, specdec__engine_prompt(e, e->text + e->count, (int)count, NULL));
@@ -16075,8 +16263,8 @@ specdec_result specdec_prompt_logits(specdec *e, const int32_t *tokens, int coun
     return specdec__engine_uncancel(e, specdec__engine_prompt(e, tokens, count, logits));
 }
 
-/* What the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended the answer,
-   the part behind the end token otherwise. */
+/* What the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended the
+   answer, the part behind the end token otherwise. */
 static specdec__bytes specdec__chat_turn_end(const specdec *e)
 {
     const char *after = e->chat->after[SPECDEC_ASSISTANT];
@@ -16103,9 +16291,11 @@ specdec_result specdec_chat(specdec *e, const specdec_message *messages, int cou
     if (!e || !messages)
         return specdec__lacks(e);
     if (!SPECDEC__CHATS)
-        return specdec__fail(&e->error, SPECDEC_ERROR_UNSUPPORTED, "SPECDEC_NO_CHAT leaves chat formats out of this build");
+        return specdec__fail(&e->error, SPECDEC_ERROR_UNSUPPORTED,
+                             "SPECDEC_NO_CHAT leaves chat formats out of this build");
     if (!e->chat)
-        return specdec__fail(&e->error, SPECDEC_ERROR_UNSUPPORTED, "the model names no chat format that is known; choose one");
+        return specdec__fail(&e->error, SPECDEC_ERROR_UNSUPPORTED,
+                             "the model names no chat format that is known; choose one");
     if (count < 1)
         return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
     turn = specdec__chat_turn_end(e);
@@ -16113,11 +16303,12 @@ specdec_result specdec_chat(specdec *e, const specdec_message *messages, int cou
         memcpy(e->chat_text, turn.data, turn.size);
     else
         turn.size = 0;
-    result = specdec__chat_render(e->chat, messages, count, 1, e->chat_text + turn.size, e->chat_bytes - turn.size, &needed, &e->error);
+    result = specdec__chat_render(e->chat, messages, count, 1, e->chat_text + turn.size, e->chat_bytes - turn.size,
+                                  &needed, &e->error);
     needed += turn.size;
     if (result == SPECDEC_ERROR_BUFFER)
-        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "a conversation of %zu bytes; with this context, %zu are the most", needed,
-                             e->chat_bytes);
+        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT,
+                             "a conversation of %zu bytes; with this context, %zu are the most", needed, e->chat_bytes);
     return result ? result : specdec__prompt_text(e, e->chat_text, needed, SPECDEC_TOKENIZE_SPECIAL);
 }
 
@@ -16175,11 +16366,13 @@ static specdec_result specdec__next_piece(specdec *e, size_t *written)
         }
         if (result)
             return result;
-        result = specdec__text_stream_push(&e->stream, &e->target_model->vocab, e->text[e->handed_out], e->token_text, e->text_room, &more, &e->error);
+        result = specdec__text_stream_push(&e->stream, &e->target_model->vocab, e->text[e->handed_out], e->token_text,
+                                           e->text_room, &more, &e->error);
         if (result)
             return result;
         e->handed_out++;
-        result = specdec__stop_push(&e->stop, e->token_text, more, e->piece, 2 * e->text_room + SPECDEC__STOP_MAX_BYTES, written, &e->error);
+        result = specdec__stop_push(&e->stop, e->token_text, more, e->piece, 2 * e->text_room + SPECDEC__STOP_MAX_BYTES,
+                                    written, &e->error);
     } while (!result && !*written);
     return result;
 }
@@ -16202,7 +16395,7 @@ specdec_result specdec_next(specdec *e, specdec_text *piece)
     stop = e->stop;
     handed_out = e->handed_out;
     result = specdec__next_piece(e, &piece->length);
-    if (result != SPECDEC_OK && result != SPECDEC_DONE) { /* tokens whose text was held back so far are in stock again */
+    if (result != SPECDEC_OK && result != SPECDEC_DONE) { /* tokens whose text was held back are in stock again */
         e->stream = stream;
         e->stop = stop;
         e->handed_out = handed_out;
@@ -16220,7 +16413,9 @@ specdec_stop specdec_stopped(const specdec *e, int *which)
     else if (e && e->cancelled)
         stop = SPECDEC_STOP_CANCELLED;
     if (which)
-        *which = stop == SPECDEC_STOP_STRING ? e->stop.stopped - 1 : stop == SPECDEC_STOP_END ? e->text[e->handed_out - 1] : -1;
+        *which = stop == SPECDEC_STOP_STRING ? e->stop.stopped - 1
+                 : stop == SPECDEC_STOP_END  ? e->text[e->handed_out - 1]
+                                             : -1;
     return stop;
 }
 
@@ -16319,13 +16514,14 @@ static specdec_result specdec__nodes_check(specdec *e, const int32_t *tokens, co
     int i;
 
     if (count < 0 || count > e->target.most - 1 || (!count && !e->handed_out))
-        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "%d nodes (%d to %d are possible)", count, !e->handed_out,
-                             e->target.most - 1);
+        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "%d nodes (%d to %d are possible)", count,
+                             !e->handed_out, e->target.most - 1);
     for (i = 0; i < count; i++)
         if (parents[i] < -1 || parents[i] >= i)
             return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, (int)parents[i]);
         else if (tokens[i] < 0 || tokens[i] >= vocab)
-            return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d", (int)tokens[i], vocab);
+            return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d",
+                                 (int)tokens[i], vocab);
     return SPECDEC_OK;
 }
 
@@ -16366,10 +16562,10 @@ specdec_result specdec_logits(specdec *e, const int32_t *tokens, const int32_t *
     return SPECDEC_OK;
 }
 
-/* --- a prepared model ------------------------------------------------------------------------------------------------ */
+/* --- a prepared model --------------------------------------------------------------------------------------------- */
 
-static specdec_result specdec__model_layout(const specdec_config *config, specdec_model *m, specdec__pool *pool, specdec__arena *arena,
-                                            specdec_error *error)
+static specdec_result specdec__model_layout(const specdec_config *config, specdec_model *m, specdec__pool *pool,
+                                            specdec__arena *arena, specdec_error *error)
 {
     int threads = config->threads ? config->threads : specdec__os_processors(), cancel = 0;
     specdec__kernels unused;
@@ -16408,7 +16604,8 @@ specdec_result specdec_model_memory_needed(const specdec_config *config, size_t 
     return result;
 }
 
-specdec_result specdec_model_init(specdec_model **model, const specdec_config *config, void *memory, size_t bytes, specdec_error *error)
+specdec_result specdec_model_init(specdec_model **model, const specdec_config *config, void *memory, size_t bytes,
+                                  specdec_error *error)
 {
     specdec__arena arena;
     specdec__pool pool;
@@ -16448,8 +16645,8 @@ size_t specdec_tokenize_memory(const specdec_model *model, size_t length)
     return model ? specdec__tokenize_scratch(&model->vocab, length) : 0;
 }
 
-specdec_result specdec_tokenize(const specdec_model *model, const char *text, size_t length, int flags, int32_t *tokens, int capacity,
-                                int *count, void *memory, size_t bytes, specdec_error *error)
+specdec_result specdec_tokenize(const specdec_model *model, const char *text, size_t length, int flags, int32_t *tokens,
+                                int capacity, int *count, void *memory, size_t bytes, specdec_error *error)
 {
     size_t all = 0;
     specdec_result result;
@@ -16459,8 +16656,8 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
     if (length > SPECDEC__TEXT_MAX_BYTES / 4) /* so that tokens can be counted by an int */
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
-    result = specdec__tokenize(&model->vocab, text, length, flags, tokens, (size_t)specdec__max_int(capacity, 0), &all, memory, bytes,
-                               error);
+    result = specdec__tokenize(&model->vocab, text, length, flags, tokens, (size_t)specdec__max_int(capacity, 0), &all,
+                               memory, bytes, error);
     *count = (int)all;
     return result;
 }
@@ -16474,8 +16671,8 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
 }
 
 /* Room that specdec_detokenize asks for: all tokens, and what the last of them may leave unfinished. */
-static specdec_result specdec__detokenize_room(const specdec_model *model, const int32_t *tokens, int count, int special,
-                                               size_t *room, specdec_error *error)
+static specdec_result specdec__detokenize_room(const specdec_model *model, const int32_t *tokens, int count,
+                                               int special, size_t *room, specdec_error *error)
 {
     size_t more;
     int i;
@@ -16490,8 +16687,8 @@ static specdec_result specdec__detokenize_room(const specdec_model *model, const
     return SPECDEC_OK;
 }
 
-specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tokens, int count, int flags, char *bytes, size_t size,
-                                  size_t *length, specdec_error *error)
+specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tokens, int count, int flags, char *bytes,
+                                  size_t size, size_t *length, specdec_error *error)
 {
     const int special = (flags & SPECDEC_TOKENIZE_SPECIAL) != 0;
     unsigned char *out = (unsigned char *)bytes;
@@ -16519,7 +16716,7 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
     return SPECDEC_OK;
 }
 
-/* --- a tree of the caller's ------------------------------------------------------------------------------------------ */
+/* --- a tree of the caller's --------------------------------------------------------------------------------------- */
 
 specdec_result specdec_set_tree(specdec *e, const specdec_tree *tree)
 {
@@ -16533,15 +16730,16 @@ specdec_result specdec_set_tree(specdec *e, const specdec_tree *tree)
     if (result)
         return result;
     if (tree->n > e->config.tree_size || specdec_tree_depth(tree, NULL) > e->config.tree_depth)
-        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "a tree of %d nodes and %d levels; the engine takes %d and %d",
-                             tree->n, specdec_tree_depth(tree, NULL), e->config.tree_size, e->config.tree_depth);
+        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT,
+                             "a tree of %d nodes and %d levels; the engine takes %d and %d", tree->n,
+                             specdec_tree_depth(tree, NULL), e->config.tree_size, e->config.tree_depth);
     memcpy(e->shape.parents, tree->parents, (size_t)tree->n * sizeof *tree->parents);
     memcpy(e->shape.ranks, tree->ranks, (size_t)tree->n * sizeof *tree->ranks);
     e->shape.n = tree->n;
     return SPECDEC_OK;
 }
 
-/* --- files and types ------------------------------------------------------------------------------------------------- */
+/* --- files and types ---------------------------------------------------------------------------------------------- */
 
 specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t size, specdec_error *error)
 {
@@ -16663,8 +16861,8 @@ int specdec_gguf_real(const specdec_gguf_value *value, uint64_t i, double *out)
     return 1;
 }
 
-specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *key, int64_t low, int64_t high, int64_t *out,
-                                        specdec_error *error)
+specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *key, int64_t low, int64_t high,
+                                        int64_t *out, specdec_error *error)
 {
     if (!gguf || !key || !out)
         return specdec__is_missing("an argument", error);
@@ -16678,7 +16876,8 @@ specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key,
     return specdec__gguf_get_float(gguf, key, out, error);
 }
 
-specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key, specdec_bytes *out, specdec_error *error)
+specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key, specdec_bytes *out,
+                                       specdec_error *error)
 {
     specdec__bytes found;
     specdec_result result;
@@ -16724,7 +16923,8 @@ int specdec_type_by_name(const char *name, specdec_type *type)
 SPECDEC__STATIC_ASSERT(type_numbers_are_public, SPECDEC_TYPE_NUMBERS == SPECDEC__TYPE_COUNT);
 
 /* The type of a number that whole blocks of values are asked of; NULL, and an error, when there is none such. */
-static const specdec__quant_type *specdec__type_of(uint32_t number, uint64_t values, size_t *bytes, specdec_error *error)
+static const specdec__quant_type *specdec__type_of(uint32_t number, uint64_t values, size_t *bytes,
+                                                   specdec_error *error)
 {
     const specdec__quant_type *type = specdec__quant_find(number);
 
@@ -16763,7 +16963,8 @@ specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t v
     return SPECDEC_OK;
 }
 
-specdec_result specdec_type_from_float(uint32_t number, const float *values, size_t count, void *out, specdec_error *error)
+specdec_result specdec_type_from_float(uint32_t number, const float *values, size_t count, void *out,
+                                       specdec_error *error)
 {
     size_t size;
     const specdec__quant_type *type = specdec__type_of(number, count, &size, error);
@@ -16797,7 +16998,8 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     if (!m || !info)
         return SPECDEC_ERROR_ARGUMENT;
     memset(info, 0, sizeof *info);
-    chat = m->chat_template.data ? specdec__chat_find((const char *)m->chat_template.data, m->chat_template.size) : NULL;
+    chat =
+        m->chat_template.data ? specdec__chat_find((const char *)m->chat_template.data, m->chat_template.size) : NULL;
     info->architecture = m->architecture ? m->architecture->name : NULL;
     info->chat_format = chat ? chat->name : NULL;
     info->has_template = m->chat_template.data != NULL;
@@ -16840,11 +17042,11 @@ SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
  * >>lanes (private): float loops over 16 lanes, written once, a part of >>kernel. specdec.h includes itself here once
- *     per instruction set (SPECDEC__ISA). V and X stand for its vector type of SPECDEC__LANES floats and its operations.
+ *     per instruction set (SPECDEC__ISA). V and X are its vector type of SPECDEC__LANES floats and its operations.
  *     May call: >>base >>quant >>op >>kernel
  *
- * Lanes are separate rows, keys or dimensions. Where they are parts of one sum (norm, softmax), 16 strided partials meet
- * in one fixed tree. So every instruction set gives the same bits.
+ * Lanes are separate rows, keys or dimensions. Where they are parts of one sum (norm, softmax), 16 strided partials
+ * meet in one fixed tree. So every instruction set gives the same bits.
  * ================================================================================================================== */
 
 #pragma push_macro("V")
@@ -17069,8 +17271,8 @@ SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weig
     }
 }
 
-/* sums (column, 16) += values (value, 16) * x (column, value), columns of them at once; of all 16, SPECDEC__ROWS_AT_ONCE
-   vectors. */
+/* sums (column, 16) += values (value, 16) * x (column, value), columns of them at once; of all 16,
+   SPECDEC__ROWS_AT_ONCE vectors. */
 SPECDEC__LANE_INLINE void X(dot_float_columns)(const float *values, int count, const float *x, int stride, float *sums,
                                                int columns)
 {
@@ -17443,14 +17645,15 @@ SPECDEC__VECTORISE SPECDEC__LANE void X(residuals)(const float *target, const fl
 
    Copyright (c) 2026 The specdec.h founders
 
-   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated documentation
-   files (the "Software"), to deal in the Software without restriction, including without limitation the rights to use, copy,
-   modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and to permit persons to whom the Software
-   is furnished to do so, subject to the following conditions:
+   Permission is hereby granted, free of charge, to any person obtaining a copy of this software and associated
+   documentation files (the "Software"), to deal in the Software without restriction, including without limitation the
+   rights to use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies of the Software, and to
+   permit persons to whom the Software is furnished to do so, subject to the following conditions:
 
-   The above copyright notice and this permission notice shall be included in all copies or substantial portions of the Software.
+   The above copyright notice and this permission notice shall be included in all copies or substantial portions of the
+   Software.
 
    THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR IMPLIED, INCLUDING BUT NOT LIMITED TO THE
-   WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR COPYRIGHT
-   HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
-   OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE. */
+   WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE AUTHORS OR
+   COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR
+   OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE. */

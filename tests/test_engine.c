@@ -1175,7 +1175,7 @@ static void test_chat(void)
             CHECK_EQUAL_INT(specdec_chat(s.engine, list + 1, 1), SPECDEC_OK);
             read_on(s.engine, into);
             CHECK_EQUAL_INT(specdec_chat(s.engine, list, 0), SPECDEC_ERROR_ARGUMENT);
-            CHECK_EQUAL_INT(specdec_chat(s.engine, list, 1000), SPECDEC_ERROR_ARGUMENT);
+            CHECK_EQUAL_INT(specdec_chat(s.engine, list, -1), SPECDEC_ERROR_ARGUMENT);
             close_session(&s);
         }
         CHECK(same_answer(&a, &b));

@@ -61,7 +61,8 @@ function runs() {
 function numbers(list) {
     const lines = [];
     let line = '   ';
-    for (const text of list) {
+    for (const item of list) {
+        const text = String(item);
         if (line.length + text.length + 2 > WIDTH) {
             lines.push(line);
             line = '   ';
