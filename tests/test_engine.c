@@ -563,6 +563,52 @@ static void test_step(void)
     close_session(&s);
 }
 
+/* What an engine writes behind `count` tokens and two more; before that it has read `far` tokens and written behind them. */
+static void answer_behind(const specdec_config *c, const int32_t *tokens, int count, int far, answer *a)
+{
+    session s;
+
+    CHECK(!open_session(&s, c));
+    if (far) {
+        memset(a, 0, sizeof *a);
+        CHECK(!specdec_prompt_tokens(s.engine, tokens, far));
+        read_on(s.engine, a);
+        CHECK(!specdec_rewind(s.engine, count));
+    } else {
+        CHECK(!specdec_prompt_tokens(s.engine, tokens, count));
+    }
+    CHECK(!specdec_prompt_tokens(s.engine, tokens + 50, 2));
+    memset(a, 0, sizeof *a);
+    read_on(s.engine, a);
+    close_session(&s);
+}
+
+static void test_far_rewind(void)
+{
+    static answer plain, a;
+    static const specdec_drafting draftings[] = {SPECDEC_DRAFT_OFF, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_AUTO};
+    specdec_config c = config_of(QUANTISED, QUANTISED);
+    int32_t tokens[700];
+    int i, k;
+
+    TEST("a rewind far behind a window, whose pages are gone, writes what was never read further");
+    for (i = 0; i < 700; i++)
+        tokens[i] = 5 + (i * i * 7 + i / 3) % 250;
+    c.context = 800;
+    c.settings.max_tokens = 30;
+    for (k = 0; k < 2; k++) {
+        c.kv = k ? "q8_0" : NULL;
+        c.drafting = SPECDEC_DRAFT_OFF;
+        answer_behind(&c, tokens, 300, 0, &plain);
+        CHECK(plain.count > 303);
+        for (i = 0; i < 3; i++) {
+            c.drafting = draftings[i];
+            answer_behind(&c, tokens, 300, 700, &a);
+            CHECK(same_answer(&plain, &a));
+        }
+    }
+}
+
 static void test_rewind(void)
 {
     specdec_config c = config_of(PLAIN, NOISY);
@@ -1632,7 +1678,7 @@ static const struct { const char *name; void (*run)(void); } tests[] = {
     {"growth", test_growth},
     {"padding", test_padding},
     {"step", test_step},
-    {"rewind", test_rewind},
+    {"rewind", test_rewind}, {"far_rewind", test_far_rewind},
     {"prompts", test_prompts},
     {"forward", test_forward},
     {"cancel", test_cancel},
