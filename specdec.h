@@ -107,11 +107,13 @@ extern "C" {
    SPECDEC_NO_CLOCK    no clock; all measured times are 0
    SPECDEC_NO_SIMD     portable C only, the reference that every instruction set equals; much slower
    SPECDEC_NO_ENCODERS  weights are only read: specdec_type_from_float writes no quantised types; 4 KB less
-   SPECDEC_FREESTANDING  these and the first three at once. gcc -Os leaves out unwinding tables, too (C only)
+   SPECDEC_FREESTANDING  the first three and SPECDEC_NO_ENCODERS at once; what gcc -Os makes of C then has no tables for
+                       unwinding in memory either
    SPECDEC_NO_SSE41, SPECDEC_NO_AVX2, SPECDEC_NO_AVXVNNI, SPECDEC_NO_AVX512, SPECDEC_NO_DOTPROD, SPECDEC_NO_I8MM
                        without that instruction set: a processor that has it uses the best of the others
    SPECDEC_TYPES(X)    the types of weights that are read besides F32, F16, BF16 and Q8_0, as a list:
-                       #define SPECDEC_TYPES(X) X(Q4_K) X(Q6_K). A model with others is refused. All of them
+                       #define SPECDEC_TYPES(X) X(Q4_K) X(Q6_K). A model with others is refused. If it is not
+                       defined: all of them
    SPECDEC_NO_SPM      without the tokenizer of SentencePiece (tokenizer.ggml.model "llama"): a model of it is refused
    SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
    SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
@@ -120,7 +122,7 @@ extern "C" {
                        silent; 11 KB less
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
    SPECDEC_KERNELS_APART  without the kernels for AVX2 and AVX-512, which another file brings that defines
-                       SPECDEC_KERNELS besides SPECDEC_IMPLEMENTATION: both compile side by side, each in half the time
+                       SPECDEC_KERNELS besides SPECDEC_IMPLEMENTATION: both compile side by side
    SPECDEC_WINDOWS_AVX on Windows gcc uses AVX, too. It is off there as it may crash, unless gcc was mended, as those of
                        Debian and MSYS2, or is given -Wa,-muse-unaligned-vector-move. clang needs no such word
    SPECDEC_FILE        under which name this file includes itself. Only compilers without __FILE_NAME__ (gcc before 12,
