@@ -15416,10 +15416,8 @@ static void specdec__engine_tell(const specdec *e)
 
 static specdec_result specdec__engine_start(specdec *e, specdec_error *error)
 {
-    specdec_result result = specdec__engine_check(&e->config.settings, &e->stop, error);
+    specdec_result result = specdec__engine_chat(e, error);
 
-    if (!result)
-        result = specdec__engine_chat(e, error);
     if (result)
         return result;
     specdec__text_stream_begin(&e->stream, &e->target_model->vocab, -1, e->config.settings.show_special);
@@ -16317,17 +16315,15 @@ specdec_result specdec_chat(specdec *e, const specdec_message *messages, int cou
 /* Makes sure that there is a token to hand out. */
 static specdec_result specdec__next_token(specdec *e)
 {
-    specdec_result result;
-
     if (!e->count)
         return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "nothing was prompted");
+    e->cancelled = 0;
     e->finished = specdec__engine_ended(e) != SPECDEC_STOP_NONE;
     if (e->finished)
         return SPECDEC_DONE;
     if (e->handed_out < e->count)
         return SPECDEC_OK;
-    result = specdec__engine_uncancel(e, specdec__engine_step(e));
-    return result;
+    return specdec__engine_uncancel(e, specdec__engine_step(e));
 }
 
 specdec_result specdec_step(specdec *e, const int32_t **tokens, int *count)

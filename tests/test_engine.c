@@ -564,15 +564,15 @@ static void test_step(void)
     close_session(&s);
 }
 
-/* What an engine writes behind `count` tokens and two more; before that it has read `far` tokens and written behind them. */
-static void answer_behind(const specdec_config *c, const int32_t *tokens, int count, int far, answer *a)
+/* What an engine writes behind `count` tokens and two more; before that it has read `before` tokens and written behind them. */
+static void answer_behind(const specdec_config *c, const int32_t *tokens, int count, int before, answer *a)
 {
     session s;
 
     CHECK(!open_session(&s, c));
-    if (far) {
+    if (before) {
         memset(a, 0, sizeof *a);
-        CHECK(!specdec_prompt_tokens(s.engine, tokens, far));
+        CHECK(!specdec_prompt_tokens(s.engine, tokens, before));
         read_on(s.engine, a);
         CHECK(!specdec_rewind(s.engine, count));
     } else {

@@ -317,6 +317,13 @@ static void test_reasons(void)
     CHECK_EQUAL_INT(specdec_stopped(s.engine, &which), SPECDEC_STOP_CANCELLED);
     CHECK_EQUAL_INT(next(&s), SPECDEC_OK);
     CHECK_EQUAL_INT(specdec_stopped(s.engine, &which), SPECDEC_STOP_NONE);
+    for (count = 0; count < 20; count++) { /* in some of these turns the next token was verified already, and nothing runs */
+        specdec_cancel(s.engine);
+        CHECK_EQUAL_INT(specdec_prompt(s.engine, "no", 2), SPECDEC_ERROR_CANCELLED);
+        CHECK_EQUAL_INT(specdec_stopped(s.engine, &which), SPECDEC_STOP_CANCELLED);
+        CHECK_EQUAL_INT(next(&s), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_stopped(s.engine, &which), SPECDEC_STOP_NONE);
+    }
     settings.sampling.biases = &bias;
     settings.sampling.bias_count = 1;
     CHECK(!specdec_set(s.engine, &settings));
@@ -539,7 +546,7 @@ static void test_hooks(void)
     repacks = w.calls;
     CHECK(repacks > 20);
     specdec_deinit(s.engine);
-    for (w.cancel_at = 1; w.cancel_at < repacks; w.cancel_at += 5) {
+    for (w.cancel_at = repacks; w.cancel_at > 0; w.cancel_at -= 5) { /* the last one, too */
         w.calls = 0;
         CHECK_EQUAL_INT(specdec_init(&s.engine, &c, block, bytes, &error), SPECDEC_ERROR_CANCELLED);
         CHECK(!s.engine && error.text[0]);
