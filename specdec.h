@@ -72,7 +72,7 @@
    CONTENTS (search for the marker)
 
      >>base >>os >>pool >>quant >>op >>kernel >>gguf >>text >>model >>kv >>forward >>sample >>tree >>verify >>ngram
-     >>draft >>tune >>engine >>public; >>lanes: float loops that >>kernel includes, once per instruction set */
+     >>draft >>tune >>stream >>engine >>public; >>lanes: float loops that >>kernel includes, once per instruction set */
 
 #ifndef SPECDEC__ISA
 
@@ -147,6 +147,7 @@ extern "C" {
 #define SPECDEC_RESULTS(X) \
     X(OK, "no error") \
     X(DONE, "nothing more to write: end of text, a stop string, the token limit or the end of the context") \
+    X(PENDING, "nothing to hand out yet: specdec_work goes on") \
     X(ERROR_ARGUMENT, "an argument or a configuration value is out of range") \
     X(ERROR_MEMORY, "the memory block is too small") \
     X(ERROR_BUFFER, "the caller's buffer is too small; the needed count has been returned") \
@@ -181,7 +182,7 @@ SPECDEC_DEF const char *specdec_version(void);
 
 /* ---- Configuration: what an engine is made of. ------------------------------------------------------------------- */
 
-typedef struct specdec specdec;             /* an engine and its text; it lives in the caller's memory block */
+typedef struct specdec specdec;             /* a text and its engine, in the caller's memory block */
 typedef struct specdec_model specdec_model; /* a prepared model that several engines share */
 
 /* Where a model comes from: the first of these that is set. */
@@ -275,14 +276,19 @@ typedef enum specdec_policy {
 } specdec_policy;
 
 #define SPECDEC_MAX_LOGPROBS 64
+#define SPECDEC_MAX_TEXTS 1024
 
 /* Everything about an engine. {0} with a target is a good configuration. Texts must stay valid while the engine
    lives. */
 typedef struct specdec_config {
     specdec_source target;
     specdec_source draft;       /* optional; its vocabulary must be the target's */
-    specdec_settings settings;  /* of the text; specdec_set changes them */
-    int context;                /* tokens, prompt included, at most 2^24; 0: the model's own, at most 4096 */
+    specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
+    int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
+    int texts;                  /* that are open at once, 1..1024; 0: 1 */
+    int cache;                  /* tokens that all texts hold together, what they share counted once; 0: texts * context */
+    int slice;                  /* prompt tokens that a step reads while other texts write; 0: as many as make that step
+                                   half as long again */
     int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
     int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
     int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
@@ -301,25 +307,26 @@ typedef struct specdec_config {
     specdec_hooks hooks;
 } specdec_config;
 
-/* ---- An engine: made, used, given back. -----------------------------------------------------------------------------
+/* ---- A text and its engine: made, used, given back. -----------------------------------------------------------------
 
-   Calls on an engine leave the text of what failed in it (specdec_error_text); those before there is one write to
-   *error, which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT. */
+   A handle is a text. The first one comes with the engine: a program that needs no second one knows but one handle.
+   Calls leave the words for what failed in the text (specdec_error_text); those before there is one write to *error,
+   which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed. */
 
 /* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models.
    Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
 
-/* Makes an engine inside memory (any alignment), which stays its own until specdec_deinit; starts the threads, repacks
-   the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, MISMATCH (and which token), SYSTEM,
+/* Makes an engine and its first text inside memory (any alignment), which stays its own until specdec_deinit; starts the
+   threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, MISMATCH (and which token), SYSTEM,
    CANCELLED (by the progress hook). */
 SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
                                         specdec_error *error);
 
-/* Stops the threads and unmaps the files. NULL is allowed. */
+/* Ends the engine of a text, and all its texts: stops the threads, unmaps the files. NULL is allowed. */
 SPECDEC_DEF void specdec_deinit(specdec *engine);
 
-/* Text of an engine's last failed call; "" if none has failed. */
+/* In words, what failed in the last call on this text that did; "" if none has. */
 SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
 
 /* Changes how the text goes on, from the next token that is handed out: tokens that were verified with another sampling
@@ -329,6 +336,26 @@ SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *
 
 /* What is set. */
 SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *settings);
+
+/* ---- More texts on the same memory, weights and threads. A step runs all that have something to do. What a text writes
+   does not depend on the others. With config.texts > 1 a prompt is read by the steps that follow, some tokens each,
+   while other texts write; what another open text begins with, too, is not read again. -------------------------------- */
+
+/* Opens an empty text with the settings of the config, in any text's engine. Errors: MEMORY, when config.texts are
+   open. */
+SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **text);
+
+/* Opens a copy of a text: its tokens, its settings, how far it was handed out. It goes on alike until its settings are
+   changed. What was computed is shared; a fork costs a page of 64 tokens. Errors: as specdec_open. */
+SPECDEC_DEF specdec_result specdec_fork(specdec *text, specdec **fork);
+
+/* Gives a text's place and pages back. The handle may still be used to open others and to end the engine. */
+SPECDEC_DEF void specdec_close(specdec *text);
+
+/* One step for all texts of an engine that have something to do: that were prompted, have not ended, and of which less
+   than 8 tokens wait to be taken. DONE: none has. What goes wrong with one text is no error here: that text's next call
+   tells, and the others go on. */
+SPECDEC_DEF specdec_result specdec_work(specdec *engine);
 
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
 
@@ -364,6 +391,9 @@ typedef struct specdec_text {
    new prompt may follow. A step verifies several tokens; they are handed out one by one. Errors: CANCELLED, ARGUMENT
    (nothing was prompted). */
 SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
+
+/* The same without a step: what specdec_work has made ready. PENDING: nothing is. */
+SPECDEC_DEF specdec_result specdec_take(specdec *engine, specdec_text *piece);
 
 /* The same one door lower: one step, all its tokens. *tokens stays valid until the next call. Stop strings are matched
    in text, so only specdec_next ends at them. */
@@ -10587,8 +10617,8 @@ typedef struct specdec__segments {
     int room;              /* slots behind the last one, in its page, that are the view's to reserve */
 } specdec__segments;
 
-/* What a query attends to, in logical order. Reserved slots follow the last segment: first the rest of its page if no
-   other view has a part in it, then spare pages. */
+/* What a query attends to, in logical order. Reserved slots follow the last segment: first the rest of its page if
+   that is the view's own, then spare pages. */
 typedef struct specdec__view {
     specdec__segments span[SPECDEC__SPANS];
     int capacity; /* segments, in each span */
@@ -10637,11 +10667,33 @@ static void specdec__pages_init(specdec__pages *pages, int count, specdec__arena
         pages->free[pages->free_count++] = count - 1 - i;
 }
 
-/* Room for one view of `length` keys, some of them not committed yet. */
-static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, int length, int most,
+/* How many views of how many keys there is to be room for. */
+typedef struct specdec__room {
+    int views;
+    int length; /* keys of a view, at most */
+    int keys;   /* of all views, at most */
+    int most;   /* nodes of a step */
+} specdec__room;
+
+/* Pages that a span needs: for its keys, for the nodes of a step behind those that one committed, and, if views share
+   pages, for the last page of each, which is its own. */
+static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *room)
+{
+    int keys = room->views > 1 ? room->keys : room->length, own = room->views > 1 ? room->views : 0;
+
+    keys += 2 * room->most;
+    if (pages->window && pages->window < room->length + 2 * room->most) { /* first and last page may be partly used */
+        own = 0;
+        keys = room->views * specdec__min_int(room->length + 2 * room->most,
+                                              pages->window + SPECDEC__BEHIND + room->most + 2 * SPECDEC__KEYS);
+    }
+    return (keys + SPECDEC__KEYS - 1) / SPECDEC__KEYS + own;
+}
+
+static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *model, const specdec__room *room,
                              specdec__arena *arena)
 {
-    int span, keys;
+    int span;
 
     memset(kv, 0, sizeof *kv);
     kv->type = type;
@@ -10654,11 +10706,8 @@ static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *mo
         pages->layers = model->span_layers[span];
         pages->window = span == SPECDEC__WINDOW ? model->window : 0;
         pages->bytes = specdec__size_multiply(2 * kv->half_bytes, (size_t)pages->layers * (size_t)kv->kv_heads);
-        keys = length;
-        if (pages->window && pages->window < length) /* the first page and the last may be partly used */
-            keys = specdec__min_int(length, pages->window + SPECDEC__BEHIND + most + 2 * SPECDEC__KEYS);
         if (pages->layers)
-            specdec__pages_init(pages, (keys + SPECDEC__KEYS - 1) / SPECDEC__KEYS, arena);
+            specdec__pages_init(pages, specdec__kv_pages(pages, room), arena);
     }
 }
 
@@ -10728,6 +10777,45 @@ static int specdec__view_reserved_slot(const specdec__view *view, int span, int 
     return page * SPECDEC__KEYS + (used + i) % SPECDEC__KEYS;
 }
 
+/* Hands out a page to one view; -1: none is left. */
+static int specdec__pages_take(specdec__pages *pages)
+{
+    int page;
+
+    if (!pages->free_count)
+        return -1;
+    page = pages->free[--pages->free_count];
+    pages->views[page] = 1;
+    if (page == pages->touched) /* memory is cleared, and so used, when it is first needed */
+        memset(pages->memory + (size_t)pages->touched++ * pages->bytes, 0, pages->bytes);
+    return page;
+}
+
+/* A view that wants to go on within its last page, of which other views have a part, gets a copy of its own. Returns 0
+   when pages run out. */
+static int specdec__view_own(specdec__view *view, specdec__kv *kv, int span)
+{
+    specdec__pages *pages = &kv->span[span];
+    specdec__segments *s = &view->span[span];
+    specdec__segment *last = s->count ? &s->at[s->count - 1] : NULL;
+    const int used = view->length % SPECDEC__KEYS;
+    int page;
+
+    if (!pages->layers || !last || !used || s->room || s->spare || last->from + last->length != used)
+        return 1;
+    if (pages->views[last->page] > 1) {
+        page = specdec__pages_take(pages);
+        if (page < 0)
+            return 0;
+        memcpy(pages->memory + (size_t)page * pages->bytes, pages->memory + (size_t)last->page * pages->bytes,
+               pages->bytes);
+        specdec__pages_drop(pages, last->page);
+        last->page = page;
+    }
+    s->room = SPECDEC__KEYS - used;
+    return 1;
+}
+
 /* Makes room for n nodes behind the committed tokens. Returns 0 when pages run out. */
 static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
 {
@@ -10736,18 +10824,18 @@ static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__pages *pages = &kv->span[span];
         specdec__segments *s = &view->span[span];
-        const int slots = s->room ? n - s->room : n + view->length % SPECDEC__KEYS;
+        int slots;
 
+        if (!specdec__view_own(view, kv, span))
+            return 0;
+        slots = s->room ? n - s->room : n + view->length % SPECDEC__KEYS;
         while (pages->layers && s->spare * SPECDEC__KEYS < slots) {
             specdec__segment *spare = &s->at[s->count + s->spare];
 
             if (!pages->free_count || s->count + s->spare >= view->capacity)
                 return 0;
             memset(spare, 0, sizeof *spare);
-            spare->page = pages->free[--pages->free_count];
-            pages->views[spare->page] = 1;
-            if (spare->page == pages->touched) /* memory is cleared, and so used, when it is first needed */
-                memset(pages->memory + (size_t)pages->touched++ * pages->bytes, 0, pages->bytes);
+            spare->page = specdec__pages_take(pages);
             s->spare++;
         }
     }
@@ -10816,6 +10904,19 @@ static void specdec__view_release(specdec__view *view, specdec__pages *pages, sp
     s->count -= gone;
 }
 
+/* Returns the spare pages. */
+static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
+{
+    int span;
+
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        specdec__segments *s = &view->span[span];
+
+        while (s->spare)
+            specdec__pages_drop(&kv->span[span], s->at[s->count + --s->spare].page);
+    }
+}
+
 /* Keeps the reserved nodes path[0] < path[1] < ... as the next committed tokens and forgets the others. */
 static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int *path, int count)
 {
@@ -10866,14 +10967,13 @@ static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int len
 {
     int span;
 
+    specdec__view_unreserve(view, kv);
     for (span = 0; span < SPECDEC__SPANS; span++)
         if (length < view->length && !specdec__view_holds(view, kv, span, 0, length))
             length = 0;
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
 
-        while (s->spare)
-            specdec__pages_drop(&kv->span[span], s->at[s->count + --s->spare].page);
         while (s->count && s->at[s->count - 1].start >= length)
             specdec__pages_drop(&kv->span[span], s->at[--s->count].page);
         if (s->count)
@@ -10890,20 +10990,19 @@ static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int len
 /* Puts the keys [from, from + count) of another view behind those of a view, without a copy: both have a part in the
    pages. Returns 0 when there is no room for so many segments, or when pages that a window would reach have been
    returned; what was put stays until the view is truncated. */
-static SPECDEC__UNUSED int specdec__view_share(specdec__view *view, specdec__kv *kv, const specdec__view *other,
+static int specdec__view_share(specdec__view *view, specdec__kv *kv, const specdec__view *other,
                                                int from, int count)
 {
     const int end = from + count;
     int span, i;
 
+    specdec__view_unreserve(view, kv);
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
         const specdec__segments *source = &other->span[span];
 
         if (!specdec__view_holds(other, kv, span, from, end))
             return 0;
-        while (s->spare)
-            specdec__pages_drop(&kv->span[span], s->at[s->count + --s->spare].page);
         for (i = 0; i < source->count; i++) {
             const specdec__segment *a = &source->at[i];
             const int first = specdec__max_int(a->start, from), last = specdec__min_int(a->start + a->length, end);
@@ -11049,7 +11148,6 @@ typedef struct specdec__context {
     specdec__pool *pool;
     int threads;               /* of the pool's, as many as help */
     specdec__kv kv;
-    specdec__view view;        /* the main stream */
     int most;                  /* nodes of a step, at most */
     int most_rows;             /* rows of logits of a step, at most */
     specdec__scratch *scratch; /* (threads) */
@@ -11075,9 +11173,9 @@ typedef struct specdec__context {
     int *trunk;                /* (most) by node: whether all nodes before it in its view are its ancestors */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
     float *logits;             /* (most_rows, vocab) */
-    /* room for a batch of the main stream: see specdec__forward_batch */
+    /* room for a batch */
     int32_t *tokens, *parents; /* (most) */
-    specdec__view **views;     /* (most): all the one view */
+    specdec__view **views;     /* (most) */
     unsigned char *wanted;     /* (most) */
     int *path;                 /* (most): nodes to be committed */
     /* the step under way */
@@ -11150,13 +11248,13 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
         arena->used = end;
 }
 
-/* Lays out a context for `length` tokens, steps of `most` nodes and most_rows rows of logits. */
+/* Lays out a context for the views and steps that `room` tells of, and most_rows rows of logits. */
 static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__kernels *kernels,
-                                  specdec__pool *pool,
-                                  int threads, int kv_type, int length, int most, int most_rows, specdec__arena *arena)
+                                  specdec__pool *pool, int threads, int kv_type, const specdec__room *room,
+                                  int most_rows, specdec__arena *arena)
 {
-    const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && length > model->rope_original;
-    size_t n = (size_t)most, widest, ropes;
+    const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
+    size_t n = (size_t)room->most, widest, ropes;
     int i;
 
     memset(c, 0, sizeof *c);
@@ -11164,15 +11262,12 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->kernels = kernels;
     c->pool = pool;
     c->threads = threads;
-    c->most = most;
+    c->most = room->most;
     c->most_rows = most_rows;
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
     c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_OTHER];
     ropes = model->architecture->base != 0 ? 2 : 1;
-    /* most: nodes of a step, behind those that one committed */
-    specdec__kv_init(&c->kv, kv_type, model, length + 2 * most, most, arena);
-    specdec__view_init(&c->view, specdec__max_int(c->kv.span[SPECDEC__WHOLE].count, c->kv.span[SPECDEC__WINDOW].count),
-                       arena);
+    specdec__kv_init(&c->kv, kv_type, model, room, arena);
     specdec__context_scratch(c, threads, arena);
     c->e = specdec__forward_stride(model->embedding);
     c->q = specdec__forward_stride(model->heads * model->head_dim);
@@ -11201,8 +11296,12 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->wanted = SPECDEC__TAKE(arena, unsigned char, n);
     c->path = SPECDEC__TAKE(arena, int, n);
     c->views = SPECDEC__TAKE(arena, specdec__view *, n);
-    for (i = 0; c->views && i < most; i++)
-        c->views[i] = &c->view;
+}
+
+/* A view of as many keys as room->length says, and of the nodes of a step. */
+static void specdec__context_view(specdec__view *view, const specdec__room *room, specdec__arena *arena)
+{
+    specdec__view_init(view, (room->length + 2 * room->most) / SPECDEC__KEYS + 2, arena);
 }
 
 /* --- matrices ----------------------------------------------------------------------------------------------------- */
@@ -12000,7 +12099,7 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
     return SPECDEC_OK;
 }
 
-/* The first n nodes in the context's own arrays, all of the main stream, as a batch that wants every row. */
+/* The first n nodes in the context's own arrays as a batch that wants every row. */
 static specdec__batch specdec__forward_batch(const specdec__context *c, int done, int n)
 {
     specdec__batch batch;
@@ -12012,6 +12111,16 @@ static specdec__batch specdec__forward_batch(const specdec__context *c, int done
     batch.views = c->views;
     batch.wanted = NULL;
     return batch;
+}
+
+/* The same, all of one view. */
+static specdec__batch specdec__forward_alone(const specdec__context *c, specdec__view *view, int done, int n)
+{
+    int i;
+
+    for (i = 0; i < n; i++)
+        c->views[i] = view;
+    return specdec__forward_batch(c, done, n);
 }
 
 /* Which tokens of a text shall have their logits. */
@@ -12036,14 +12145,15 @@ static void specdec__forward_rows(specdec__context *c, const specdec__rows *rows
 /* Runs text[view length, count), most tokens a step, and commits them; the last row wanted becomes row 0 of c->logits.
    Tokens that the model lacks (the padding of a larger vocabulary) count as 0. hooks may be NULL. Errors also:
    CANCELLED. */
-static specdec_result specdec__forward_text(specdec__context *c, const int32_t *text, int count, int most,
-                                            const specdec__rows *rows, const specdec_hooks *hooks, specdec_error *error)
+static specdec_result specdec__forward_text(specdec__context *c, specdec__view *view, const int32_t *text, int count,
+                                            int most, const specdec__rows *rows, const specdec_hooks *hooks,
+                                            specdec_error *error)
 {
-    const int from = c->view.length, total = count - from;
+    const int from = view->length, total = count - from;
 
-    while (c->view.length < count) {
-        const int at = c->view.length, n = specdec__min_int(most, count - at);
-        specdec__batch batch = specdec__forward_batch(c, 0, n);
+    while (view->length < count) {
+        const int at = view->length, n = specdec__min_int(most, count - at);
+        specdec__batch batch = specdec__forward_alone(c, view, 0, n);
         specdec_result result;
         int i;
 
@@ -12058,9 +12168,9 @@ static specdec_result specdec__forward_text(specdec__context *c, const int32_t *
         if (result)
             return result;
         specdec__forward_rows(c, rows, at, n);
-        specdec__view_commit(&c->view, &c->kv, c->path, n);
+        specdec__view_commit(view, &c->kv, c->path, n);
         if (hooks && hooks->progress && total > 1 &&
-            hooks->progress(hooks->user_data, "prefill", c->view.length - from, total))
+            hooks->progress(hooks->user_data, "prefill", view->length - from, total))
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled by the progress hook");
     }
     return SPECDEC_OK;
@@ -13178,8 +13288,10 @@ static void specdec__tree_write_default(const specdec__tree_default *shape, spec
     }
 }
 
-specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width, const double *times,
-                                 int n, double draft_time, specdec_error *error)
+/* specdec_tree_pick where a step of any size also brings `others` tokens. */
+static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width,
+                                         const double *times, int n, double draft_time, double others,
+                                         specdec_error *error)
 {
     static const specdec__tree_default alone = {1, 1, ""};
     const specdec__tree_default *best = &alone;
@@ -13196,13 +13308,13 @@ specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const do
         if (!specdec__tree_is_cost(times[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "the time of a step of %d nodes is not positive",
                                  (int)i);
-    highest = 1.0 / times[1];
+    highest = (1.0 + others) / times[1];
     for (i = 0; i < SPECDEC__COUNT(specdec__tree_defaults); i++) {
         const specdec__tree_default *shape = &specdec__tree_defaults[i];
 
         if (shape->n > n || (tree && shape->n > tree->capacity))
             continue;
-        rate = specdec__tree_score_default(shape, p, width) / (times[shape->n] + shape->d * draft_time);
+        rate = (others + specdec__tree_score_default(shape, p, width)) / (times[shape->n] + shape->d * draft_time);
         if (rate > highest + highest * SPECDEC__TREE_TIE) {
             highest = rate;
             best = shape;
@@ -13215,6 +13327,12 @@ specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const do
     if (best_rate)
         *best_rate = highest;
     return SPECDEC_OK;
+}
+
+specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width, const double *times,
+                                 int n, double draft_time, specdec_error *error)
+{
+    return specdec__tree_pick(tree, best_rate, p, width, times, n, draft_time, 0.0, error);
 }
 
 /* =====================================================================================================================
@@ -14105,10 +14223,12 @@ typedef struct specdec__chooser {
     specdec_candidate *items; /* (vocab) */
 } specdec__chooser;
 
-/* What a drafter proposes for a step: a tree of candidates behind the text, the root first. */
+/* What a drafter proposes for one text in a step: a tree of candidates behind the text, the root first. */
 typedef struct specdec__proposal {
+    int at;               /* which of the engine's texts */
     int32_t *text;        /* (count + levels): tokens so far; drafters may write behind them */
     int count;            /* the root is text[count - 1] */
+    const specdec_sampling *sampling; /* of the text */
     int most, levels;     /* nodes and levels, at most, of a tree whose shape the drafter chooses */
     specdec_rule rule;    /* children are drawn as this rule wants them; coupled: by specdec__choose */
     float *distributions; /* (tree size, vocab): for the rules that ask, what the children of a node were drawn from */
@@ -14124,13 +14244,15 @@ typedef struct specdec__proposal {
     int32_t *kept;        /* (tree size): candidates that shall be verified, in order; the root is the first of them */
     int kept_count;
     int32_t *place;       /* (capacity): the node of the merged tree that a candidate has become, or -1 */
+    double seconds;       /* that this took, without what is not held against the drafter */
 } specdec__proposal;
 
 /* What a drafter may need to know when it is made. */
 typedef struct specdec__draft_setup {
     const specdec_config *config;    /* defaults filled in */
     const specdec__context *target;
-    int context;                     /* tokens of text, at most */
+    const specdec__room *room;       /* texts, and how long they are */
+    int capacity;                    /* candidates of a proposal, at most */
     int threads;                     /* of the pool, that its model keeps busy */
 } specdec__draft_setup;
 
@@ -14152,13 +14274,18 @@ typedef struct specdec__drafter_kind {
        candidate comes once, after its parent. Or: its trees do not grow. */
     specdec_result (*extend)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
     /* path (count): which of its candidates were accepted, the root aside. Or: it reads them in the text. */
-    void (*commit)(specdec__drafter *drafter, const int32_t *path, int count);
-    /* The text, unchanged as yet, will be cut to its first length tokens. Or: it remembers none. */
-    void (*truncate)(specdec__drafter *drafter, const int32_t *text, int length);
+    void (*commit)(specdec__drafter *drafter, specdec__proposal *proposal, const int32_t *path, int count);
+    /* Text number `at`, unchanged as yet, will be cut to its first length tokens. Or: it remembers none. */
+    void (*truncate)(specdec__drafter *drafter, int at, const int32_t *text, int length);
+    /* Text number `at`, of which nothing is remembered, begins with the first length tokens of text number `of`. Or: it
+       finds out by reading. */
+    void (*share)(specdec__drafter *drafter, int at, int of, int length);
     /* What a level costs, in steps of the target; a guess until one was timed. Or: nothing: it can always be asked. */
     double (*cost)(const specdec__drafter *drafter, const specdec__model *target);
-    /* How many of the first count tokens of the text it has not read. Or: it need not read any. */
-    int (*behind)(const specdec__drafter *drafter, int count);
+    /* How many of the first count tokens of text number `at` it has not read. Or: it need not read any. */
+    int (*behind)(const specdec__drafter *drafter, int at, int count);
+    /* Reads the first count tokens of the proposal's text, so that fewer are left for later. Or: it reads fast. */
+    specdec_result (*read)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
 } specdec__drafter_kind;
 
 struct specdec__drafter {
@@ -14167,19 +14294,18 @@ struct specdec__drafter {
     void *state;                   /* of its kind */
     const specdec__model *model;   /* of the kind's source; NULL: it needs none */
     size_t kv_bytes;               /* of its cache */
-    specdec__proposal proposal;    /* for this step */
-    double seconds;                /* that this took, without what is not held against the drafter */
+    specdec__proposal *proposals;  /* (texts): for this step */
 };
 
 /* --- any drafter -------------------------------------------------------------------------------------------------- */
 
 /* Before a step: nothing is proposed but the root, the last of count tokens. */
-static void specdec__draft_begin(specdec__drafter *d, int32_t *text, int count, specdec_rule rule)
+static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count, const specdec_sampling *sampling,
+                                 specdec_rule rule)
 {
-    specdec__proposal *p = &d->proposal;
-
     p->text = text;
     p->count = count;
+    p->sampling = sampling;
     p->rule = rule;
     specdec__tree_put(&p->tree, 0, -1, 0);
     p->tokens[0] = text[count - 1];
@@ -14187,7 +14313,7 @@ static void specdec__draft_begin(specdec__drafter *d, int32_t *text, int count, 
     p->depth[0] = p->chosen[0] = p->kept[0] = 0;
     p->tree.n = p->kept_count = 1;
     p->ran = 0;
-    d->seconds = 0;
+    p->seconds = 0;
 }
 
 /* The first count candidates shall be verified. */
@@ -14202,11 +14328,12 @@ typedef struct specdec__merged {
     specdec_tree tree;
     int32_t *tokens;    /* (capacity) */
     signed char *owner; /* (capacity): which drafter was the first to propose a node; -1: the root */
+    float *worth;       /* (capacity): how probable it is that a node is accepted; never above its parent's */
 } specdec__merged;
 
-/* Merges what the drafters want to have verified into one tree, for as long as it has room. What an earlier drafter has
-   proposed at a node is not doubled; what one drafter proposes twice there, it has drawn twice. */
-static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters, int count, int32_t root)
+/* Merges what the drafters want to have verified of text number `at` into one tree, for as long as it has room. What an
+   earlier drafter has proposed at a node is not doubled; what one drafter proposes twice there, it has drawn twice. */
+static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters, int count, int at, int32_t root)
 {
     specdec_tree *tree = &m->tree;
     int i, j, k;
@@ -14216,7 +14343,7 @@ static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters,
     m->tokens[0] = root;
     m->owner[0] = -1;
     for (i = 0; i < count; i++) {
-        specdec__proposal *p = &drafters[i].proposal;
+        specdec__proposal *p = &drafters[i].proposals[at];
         const int before = tree->n;
 
         memset(p->place, -1, (size_t)p->tree.n * sizeof *p->place);
@@ -14253,26 +14380,59 @@ static int specdec__draft_candidate(const specdec__proposal *p, int node)
     return -1;
 }
 
+/* Of a merged tree's guesses, keeps the first `most` that are worth at least `least`. Returns how many these are. */
+static int specdec__draft_prune(specdec__merged *m, specdec__drafter *drafters, int count, int at, float least,
+                                int most)
+{
+    int32_t now[SPECDEC__MAX_TREE];
+    int i, k, kept = 1;
+
+    now[0] = 0;
+    for (i = 1; i < m->tree.n; i++) {
+        const int parent = now[m->tree.parents[i]];
+
+        now[i] = -1;
+        if (kept > most || parent < 0 || m->worth[i] < least)
+            continue;
+        specdec__tree_put(&m->tree, kept, parent, specdec__tree_rank(&m->tree, kept, parent));
+        m->tokens[kept] = m->tokens[i];
+        m->owner[kept] = m->owner[i];
+        m->worth[kept] = m->worth[i];
+        now[i] = kept++;
+    }
+    m->tree.n = kept;
+    for (i = 0; i < count; i++) {
+        specdec__proposal *p = &drafters[i].proposals[at];
+
+        for (k = 0; k < p->kept_count; k++)
+            if (p->place[p->kept[k]] >= 0)
+                p->place[p->kept[k]] = now[p->place[p->kept[k]]];
+    }
+    return kept - 1;
+}
+
 /* Tells a drafter which of its candidates were accepted: those on the path (length, the root first). */
-static void specdec__draft_accept(specdec__drafter *d, const int32_t *path, int length)
+static void specdec__draft_accept(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int length)
 {
     int32_t own[SPECDEC__MAX_TREE];
     int i, node;
 
-    for (i = 1; i < length && (node = specdec__draft_candidate(&d->proposal, path[i])) >= 0; i++)
+    for (i = 1; i < length && (node = specdec__draft_candidate(p, path[i])) >= 0; i++)
         own[i - 1] = node;
-    if (d->kind->commit && d->proposal.tree.n > 1)
-        d->kind->commit(d, own, i - 1);
+    if (d->kind->commit && p->tree.n > 1)
+        d->kind->commit(d, p, own, i - 1);
 }
 
 /* --- the draft model ---------------------------------------------------------------------------------------------- */
 
 typedef struct specdec__draft_model {
     specdec__context context;
+    specdec__view *views; /* (texts) */
     specdec__chooser chooser;
     int vocab;      /* tokens that may be proposed: those that target and draft share */
     int vocab_rows; /* floats of a row of proposal->distributions: the target's vocabulary */
-    int32_t *node;  /* (capacity of the tree): the place in the batch of a candidate that the model has run, or -1 */
+    int32_t *nodes; /* (texts, capacity of a tree): the place in the batch of a candidate that was run, or -1 */
+    int capacity;
 } specdec__draft_model;
 
 /* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The
@@ -14302,17 +14462,24 @@ static int specdec__draft_path(const specdec__proposal *p, int node)
     return length;
 }
 
+SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__draft_model *m, const specdec__proposal *p)
+{
+    return m->nodes + (size_t)p->at * (size_t)m->capacity;
+}
+
 /* Runs committed text through the draft model, so that its cache holds all of it; the last token's logits are row 0. */
 static specdec_result specdec__draft_catch_up(specdec__draft_model *m, const specdec__proposal *p, specdec_error *error)
 {
     specdec__context *c = &m->context;
+    specdec__view *view = &m->views[p->at];
     specdec__rows rows;
 
-    if (c->view.length >= p->count)
-        specdec__view_truncate(&c->view, &c->kv, p->count - 1);
+    if (view->length >= p->count)
+        specdec__view_truncate(view, &c->kv, p->count - 1);
+    m->chooser.sampling = p->sampling;
     rows.from = p->count - 1;
     rows.logits = NULL;
-    return specdec__forward_text(c, p->text, p->count, c->most, &rows, NULL, error);
+    return specdec__forward_text(c, view, p->text, p->count, c->most, &rows, NULL, error);
 }
 
 /* Draws count children for a rejection rule, and notes the distribution they come from. Returns how many there are. */
@@ -14372,12 +14539,13 @@ static specdec_result specdec__draft_model_fill(specdec__drafter *d, specdec__pr
     const specdec_tree *tree = &p->tree;
     specdec__context *c = &m->context;
     specdec_result result = specdec__draft_catch_up(m, p, error);
+    int32_t *nodes = specdec__draft_nodes(m, p);
     int from, to, i, row, done, n = 0;
 
     if (result)
         return result;
     for (i = 0; i < tree->n; i++) {
-        m->node[i] = -1;
+        nodes[i] = -1;
         if (i)
             p->tokens[i] = -1;
     }
@@ -14390,17 +14558,17 @@ static specdec_result specdec__draft_model_fill(specdec__drafter *d, specdec__pr
             if (p->tokens[to] < 0 || specdec__tree_child(tree, to, to + 1) == tree->n)
                 continue;
             c->tokens[n] = p->tokens[to];
-            c->parents[n] = tree->parents[to] ? m->node[tree->parents[to]] : -1;
-            m->node[to] = n++;
+            c->parents[n] = tree->parents[to] ? nodes[tree->parents[to]] : -1;
+            nodes[to] = n++;
         }
         if (n == done)
             continue;
-        batch = specdec__forward_batch(c, done, n);
+        batch = specdec__forward_alone(c, &m->views[p->at], done, n);
         result = specdec__forward(c, &batch, error);
         if (result)
             return result;
         for (i = from, row = 0; i < to; i++)
-            if (m->node[i] >= 0)
+            if (nodes[i] >= 0)
                 specdec__draft_children(m, p, i, c->logits + (size_t)row++ * (size_t)c->model->vocab_size);
     }
     return SPECDEC_OK;
@@ -14433,7 +14601,7 @@ static void specdec__draft_offer(specdec__draft_model *m, specdec__proposal *p, 
         p->tokens[at] = best[i].token;
         p->depth[at] = p->depth[node] + 1;
         p->share[at] = weight[i] / total;
-        m->node[at] = -1;
+        specdec__draft_nodes(m, p)[at] = -1;
     }
 }
 
@@ -14443,22 +14611,23 @@ static specdec_result specdec__draft_model_extend(specdec__drafter *d, specdec__
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
+    int32_t *nodes = specdec__draft_nodes(m, p);
     specdec_result result;
     specdec__batch batch;
     int i;
 
     if (p->chosen[0] == 0) {
         result = specdec__draft_catch_up(m, p, error);
-        m->node[0] = -1;
+        nodes[0] = -1;
     } else {
         for (i = 0; i < count; i++) {
             int at = p->chosen[i], parent = p->tree.parents[at];
 
             c->tokens[p->ran + i] = p->tokens[at];
-            c->parents[p->ran + i] = parent ? m->node[parent] : -1;
-            m->node[at] = p->ran + i;
+            c->parents[p->ran + i] = parent ? nodes[parent] : -1;
+            nodes[at] = p->ran + i;
         }
-        batch = specdec__forward_batch(c, p->ran, p->ran + count);
+        batch = specdec__forward_alone(c, &m->views[p->at], p->ran, p->ran + count);
         result = specdec__forward(c, &batch, error);
     }
     for (i = 0; !result && i < count; i++)
@@ -14466,23 +14635,33 @@ static specdec_result specdec__draft_model_extend(specdec__drafter *d, specdec__
     return result;
 }
 
-static void specdec__draft_model_commit(specdec__drafter *d, const int32_t *path, int count)
+static void specdec__draft_model_commit(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int count)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
+    const int32_t *nodes = specdec__draft_nodes(m, p);
     int kept[SPECDEC_TREE_MAX_DEPTH], i;
 
-    for (i = 0; i < count && i < SPECDEC_TREE_MAX_DEPTH && m->node[path[i]] >= 0; i++)
-        kept[i] = m->node[path[i]];
-    specdec__view_commit(&m->context.view, &m->context.kv, kept, i);
+    for (i = 0; i < count && i < SPECDEC_TREE_MAX_DEPTH && nodes[path[i]] >= 0; i++)
+        kept[i] = nodes[path[i]];
+    specdec__view_commit(&m->views[p->at], &m->context.kv, kept, i);
 }
 
-static void specdec__draft_model_truncate(specdec__drafter *d, const int32_t *text, int length)
+static void specdec__draft_model_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
-    specdec__context *c = &((specdec__draft_model *)d->state)->context;
+    specdec__draft_model *m = (specdec__draft_model *)d->state;
 
     (void)text;
-    if (c->view.length > length)
-        specdec__view_truncate(&c->view, &c->kv, length);
+    if (m->views[at].length > length)
+        specdec__view_truncate(&m->views[at], &m->context.kv, length);
+}
+
+static void specdec__draft_model_share(specdec__drafter *d, int at, int of, int length)
+{
+    specdec__draft_model *m = (specdec__draft_model *)d->state;
+
+    length = specdec__min_int(length, m->views[of].length);
+    if (!specdec__view_share(&m->views[at], &m->context.kv, &m->views[of], 0, length))
+        specdec__view_truncate(&m->views[at], &m->context.kv, 0);
 }
 
 /* A token costs what its weights do. */
@@ -14491,9 +14670,20 @@ static double specdec__draft_model_cost(const specdec__drafter *d, const specdec
     return (double)d->model->weight_bytes / (double)target->weight_bytes;
 }
 
-static int specdec__draft_model_behind(const specdec__drafter *d, int count)
+static int specdec__draft_model_behind(const specdec__drafter *d, int at, int count)
 {
-    return count - ((const specdec__draft_model *)d->state)->context.view.length;
+    return count - ((const specdec__draft_model *)d->state)->views[at].length;
+}
+
+static specdec_result specdec__draft_model_read(specdec__drafter *d, specdec__proposal *p, int count,
+                                                specdec_error *error)
+{
+    specdec__draft_model *m = (specdec__draft_model *)d->state;
+    specdec__rows rows;
+
+    rows.from = count;
+    rows.logits = NULL;
+    return specdec__forward_text(&m->context, &m->views[p->at], p->text, count, m->context.most, &rows, NULL, error);
 }
 
 static specdec_result specdec__draft_model_init(specdec__drafter *d, const specdec__draft_setup *setup,
@@ -14503,7 +14693,10 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     const specdec_config *config = setup->config;
     const specdec__context *target = setup->target;
     const specdec__vocab *vocab = &target->model->vocab;
+    const specdec__room *room = setup->room;
+    specdec__view view;
     uint32_t different = 0;
+    int i;
 
     d->state = m;
     m = m ? m : &counted;
@@ -14511,62 +14704,69 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model has another vocabulary: %d tokens, the "
                              "target %d; they first differ at token %u", d->model->vocab_size,
                              target->model->vocab_size, different);
-    specdec__context_init(&m->context, d->model, target->kernels, target->pool, setup->threads, target->kv.type,
-                          setup->context, target->most, config->tree_size, arena);
+    specdec__context_init(&m->context, d->model, target->kernels, target->pool, setup->threads, target->kv.type, room,
+                          config->tree_size, arena);
+    m->views = SPECDEC__TAKE(arena, specdec__view, room->views);
+    for (i = 0; i < room->views; i++)
+        specdec__context_view(m->views ? &m->views[i] : &view, room, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     m->chooser.kernels = target->kernels;
-    m->chooser.sampling = &config->settings.sampling;
     m->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, d->model->vocab_size);
     m->vocab = specdec__min_int(target->model->vocab_size, d->model->vocab_size);
     m->vocab_rows = target->model->vocab_size;
-    m->node = SPECDEC__TAKE(arena, int32_t, d->proposal.tree.capacity);
+    m->capacity = setup->capacity;
+    m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)room->views * (size_t)m->capacity);
     return SPECDEC_OK;
 }
 
 static const specdec__drafter_kind specdec__draft_model_kind = {
     offsetof(specdec_config, draft), 1, 8, 5, specdec__draft_model_init, specdec__draft_model_fill,
-    specdec__draft_model_extend, specdec__draft_model_commit, specdec__draft_model_truncate, specdec__draft_model_cost,
-    specdec__draft_model_behind};
+    specdec__draft_model_extend, specdec__draft_model_commit, specdec__draft_model_truncate, specdec__draft_model_share,
+    specdec__draft_model_cost, specdec__draft_model_behind, specdec__draft_model_read};
 
 /* --- n-grams ------------------------------------------------------------------------------------------------------ */
 
 /* The likeliest continuations of the text by what it holds already. */
 static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
-    specdec__ngram *index = (specdec__ngram *)d->state;
+    specdec__ngram *index = (specdec__ngram *)d->state + p->at;
 
     specdec__ngram_extend(index, p->text, p->count);
     return specdec__ngram_propose(index, &p->tree, p->tokens, p->probability, p->most, p->levels, SPECDEC__NGRAM_LEAST,
                                   error);
 }
 
-static void specdec__draft_ngram_truncate(specdec__drafter *d, const int32_t *text, int length)
+static void specdec__draft_ngram_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
-    specdec__ngram *index = (specdec__ngram *)d->state;
+    specdec__ngram *index = (specdec__ngram *)d->state + at;
 
     if (index->length > length)
         specdec__ngram_rewind(index, text, length);
 }
 
-static int specdec__draft_ngram_behind(const specdec__drafter *d, int count)
+static int specdec__draft_ngram_behind(const specdec__drafter *d, int at, int count)
 {
-    return count - ((const specdec__ngram *)d->state)->length;
+    return count - ((const specdec__ngram *)d->state)[at].length;
 }
 
 static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
-    const int runs = specdec__max_int(setup->context, 64) * (SPECDEC__NGRAM_TOKENS + 1);
-    specdec__ngram counted, *index = SPECDEC__TAKE(arena, specdec__ngram, 1);
+    const int runs = specdec__max_int(setup->room->length, 64) * (SPECDEC__NGRAM_TOKENS + 1);
+    specdec__ngram counted, *index = SPECDEC__TAKE(arena, specdec__ngram, setup->room->views);
+    specdec_result result = SPECDEC_OK;
+    int i;
 
     d->state = index;
-    return specdec__ngram_lay_out(index ? index : &counted, arena, runs, SPECDEC__NGRAM_TOKENS,
-                                  setup->config->tree_size, error);
+    for (i = 0; !result && i < setup->room->views; i++)
+        result = specdec__ngram_lay_out(index ? index + i : &counted, arena, runs, SPECDEC__NGRAM_TOKENS,
+                                        setup->config->tree_size, error);
+    return result;
 }
 
 static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL, specdec__draft_ngram_truncate, NULL,
-    specdec__draft_ngram_behind};
+    NULL, specdec__draft_ngram_behind, NULL};
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
 
@@ -14665,6 +14865,16 @@ static void specdec__tune_see(specdec__tune_mean *mean, double seconds)
     mean->seconds = known + (seconds - known) / mean->seen;
 }
 
+/* Seconds of a plain step; before one was seen, by the narrowest that was. */
+static double specdec__tune_plain(const specdec__tune *tune)
+{
+    int n = 1;
+
+    while (n < SPECDEC__MAX_TREE && !(tune->step[n].seconds > 0))
+        n++;
+    return tune->step[n].seconds / (1 + 0.1 * (n - 1));
+}
+
 /* times[1..most]: seen widths as they are, others on the line between their neighbours; past the last one, a tenth of a
    step for each node, or the slope seen so far if that is steeper. Never falling. */
 static void specdec__tune_times(const specdec__tune *tune, double *times, int most)
@@ -14673,7 +14883,7 @@ static void specdec__tune_times(const specdec__tune *tune, double *times, int mo
     double slope;
 
     times[0] = 0;
-    times[1] = tune->step[1].seconds;
+    times[1] = specdec__tune_plain(tune);
     for (n = 2; n <= most; n++) {
         for (next = n; next <= SPECDEC__MAX_TREE && !(tune->step[next].seconds > 0); next++)
             continue;
@@ -14773,14 +14983,24 @@ static void specdec__tune_fade(specdec__tune *tune)
     }
 }
 
+/* What a step may speculate on behind one text. */
+typedef struct specdec__plan {
+    double times[SPECDEC__MAX_TREE + 1]; /* seconds of the step with so many nodes of this text */
+    double others;                       /* tokens that the step brings to other texts */
+    double plain, rate; /* tokens a second without guesses of this text, and with those of the drafters asked so far */
+    int most;                            /* nodes of the tree */
+    int fixed;                           /* the tree is always the same, whatever it costs */
+} specdec__plan;
+
 /* How many of count nodes, likeliest first and the root among them, pay best when drafting took `drafting` seconds; 1:
    none. worth (count): the probability that a node is accepted. *rate: tokens a second. */
-static int specdec__tune_nodes(const double *times, const double *worth, int count, double drafting, double *rate)
+static int specdec__tune_nodes(const specdec__plan *plan, const double *worth, int count, double drafting, double *rate)
 {
-    double expected = 1;
+    const double *times = plan->times;
+    double expected = 1 + plan->others;
     int n, best = 1;
 
-    *rate = 1 / (times[1] + drafting);
+    *rate = expected / (times[1] + drafting);
     for (n = 2; n <= count; n++) {
         expected += worth[n - 1];
         if (expected / (times[n] + drafting) > *rate * 1.01) {
@@ -14791,19 +15011,24 @@ static int specdec__tune_nodes(const double *times, const double *worth, int cou
     return best;
 }
 
+/* How probable it is that a node comes which its drafter chose for a path of this probability. */
+static double specdec__tune_path(const specdec__tune_drafter *t, float probability)
+{
+    const int bin = specdec__tune_bin(probability);
+
+    return t->came[bin] / t->predicted[bin];
+}
+
 /* The same for count nodes of the predicted probabilities by a drafter that chose them. */
-static int specdec__tune_chosen(const specdec__tune_drafter *t, const double *times, const float *probability,
+static int specdec__tune_chosen(const specdec__tune_drafter *t, const specdec__plan *plan, const float *probability,
                                 int count, double *rate)
 {
     double worth[SPECDEC__MAX_TREE];
     int i;
 
-    for (i = 0; i < count; i++) {
-        const int bin = specdec__tune_bin(probability[i]);
-
-        worth[i] = t->came[bin] / t->predicted[bin];
-    }
-    return specdec__tune_nodes(times, worth, count, 0, rate);
+    for (i = 0; i < count; i++)
+        worth[i] = specdec__tune_path(t, probability[i]);
+    return specdec__tune_nodes(plan, worth, count, 0, rate);
 }
 
 /* Puts a value into the falling list worth (count, at most `most`); the last one falls out. Returns how many there
@@ -14829,7 +15054,7 @@ static double specdec__tune_drafting(specdec__tune *tune, int drafter, int level
     double reading = seconds - levels * t->level.seconds;
 
     if (!(t->cost > 0)) { /* more than this was a pause */
-        reading = seconds - tune->step[1].seconds / 4;
+        reading = seconds - specdec__tune_plain(tune) / 4;
         return reading > 0 ? reading : 0;
     }
     if (behind <= SPECDEC__TUNE_BEHIND || reading < 0) {
@@ -14853,10 +15078,10 @@ static void specdec__tune_step(specdec__tune *tune, int width, double seconds)
     double times[SPECDEC__MAX_TREE + 1];
     int i;
 
-    if (width == 1 && !(tune->step[1].seconds > 0))
+    if (!(specdec__tune_plain(tune) > 0))
         for (i = 0; i < tune->count; i++)
-            tune->drafters[i].credit = SPECDEC__TUNE_STAKE * seconds;
-    if (width > 1 && tune->step[1].seconds > 0 && !(tune->step[width].seconds > 0)) {
+            tune->drafters[i].credit = SPECDEC__TUNE_STAKE * seconds / (1 + 0.1 * (width - 1));
+    else if (!(tune->step[width].seconds > 0)) {
         specdec__tune_times(tune, times, width);
         seconds = seconds < 1.5 * times[width] ? seconds : 1.5 * times[width];
     }
@@ -14868,42 +15093,45 @@ typedef struct specdec__tune_outcome {
     int nodes[SPECDEC__MAX_DRAFTERS], came[SPECDEC__MAX_DRAFTERS]; /* guesses that were verified, and accepted ones */
     double drafting[SPECDEC__MAX_DRAFTERS];                        /* seconds */
     double seconds;                                                /* of the target's step */
+    int base, texts;                                               /* nodes that are no guesses; texts that have some */
 } specdec__tune_outcome;
 
-/* Settles accounts after a step: an accepted guess saves a plain step, the rest of the step's time is shared by its
-   guesses. A drafter in debt rests until that is paid back: so it never costs much more than its share of the time,
-   whatever goes wrong. */
+/* Settles accounts after a step: an accepted guess saves what a token costs without guesses, the rest of the step's time
+   is shared by its guesses. A drafter in debt rests until that is paid back: so it never costs much more than its share
+   of the time, whatever goes wrong. */
 static void specdec__tune_settle(specdec__tune *tune, const specdec__tune_outcome *outcome)
 {
-    const double plain = tune->step[1].seconds, most = SPECDEC__TUNE_WEALTH * plain,
+    const double plain = specdec__tune_plain(tune), most = SPECDEC__TUNE_WEALTH * plain,
                  least = -SPECDEC__TUNE_DEBT * plain;
-    double usual, seconds;
+    double times[SPECDEC__MAX_TREE + 1], usual, seconds;
     int i, guesses = 0;
 
     for (i = 0; i < tune->count; i++)
         guesses += outcome->nodes[i];
-    usual = tune->step[guesses + 1].seconds;
+    usual = tune->step[guesses + outcome->base].seconds;
     seconds = outcome->seconds > 0 && outcome->seconds < 2 * usual ? outcome->seconds : usual;
     if (!(plain > 0))
         return;
+    specdec__tune_times(tune, times, outcome->base);
     for (i = 0; i < tune->count; i++) {
         double credit = tune->drafters[i].credit + SPECDEC__TUNE_SHARE * plain - outcome->drafting[i];
 
         if (guesses)
-            credit += outcome->came[i] * plain - (seconds - plain) * outcome->nodes[i] / guesses;
+            credit += outcome->came[i] * times[outcome->base] / outcome->texts -
+                      (seconds - times[outcome->base]) * outcome->nodes[i] / guesses;
         tune->drafters[i].credit = credit > most ? most : credit < least ? least : credit;
     }
 }
 
 /* Whether a drafter that promises so many tokens a second has to rest. The more it promises, the sooner it is back. */
-static int specdec__tune_rests(specdec__tune *tune, int drafter, double rate)
+static int specdec__tune_rests(specdec__tune *tune, int drafter, const specdec__plan *plan, double rate)
 {
-    const double plain = tune->step[1].seconds;
+    const double once = specdec__tune_plain(tune);
     double *credit = &tune->drafters[drafter].credit;
 
     if (*credit >= 0)
         return 0;
-    *credit += SPECDEC__TUNE_NAP * SPECDEC__TUNE_HOPE * plain * (rate * plain - 1);
+    *credit += SPECDEC__TUNE_NAP * SPECDEC__TUNE_HOPE * once * (rate / plan->plain - 1);
     return 1;
 }
 
@@ -14913,17 +15141,19 @@ static int specdec__tune_naps(const specdec__tune *tune, int drafter, int count)
     return tune->drafters[drafter].credit < 0 && count % SPECDEC__TUNE_NAP;
 }
 
-/* The tree that a drafter shall fill in this step, after others offered `rate` tokens a second. Before it can be asked,
-   it has to read so many seconds of text. One that does not pay is asked again now and then, for one guess, so seldom
-   that asking costs about a hundredth. Returns the best rate now promised. */
-static double specdec__tune_shape(specdec__tune_drafter *t, specdec_tree *tree, const double *times, int most,
-                                  double rate, double reading)
+/* The tree that a drafter shall fill in this step, after others offered plan->rate. Before it can be asked, it has to
+   read so many seconds of text. One that does not pay is asked again now and then, for one guess, so seldom that asking
+   costs about a hundredth. Returns the best rate now promised. */
+static double specdec__tune_shape(specdec__tune_drafter *t, specdec_tree *tree, const specdec__plan *plan,
+                                  double reading)
 {
+    const double *times = plan->times, rate = plan->rate;
     double p[SPECDEC__TUNE_RANKS], found = 0, level = specdec__tune_level(t, times);
 
     specdec__tune_acceptance(t, p);
     if (t->idle % SPECDEC__TUNE_NAP == 0 &&
-        !specdec_tree_pick(tree, &found, p, SPECDEC__TUNE_RANKS, times, most, level, NULL) && tree->n > 1 &&
+        !specdec__tree_pick(tree, &found, p, SPECDEC__TUNE_RANKS, times, plan->most, level, plan->others, NULL) &&
+        tree->n > 1 &&
         found > rate * 1.02 && reading <= SPECDEC__TUNE_HORIZON * times[1] * (found / rate - 1)) {
         t->idle = 0;
         return found;
@@ -14941,21 +15171,218 @@ static double specdec__tune_shape(specdec__tune_drafter *t, specdec_tree *tree, 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>stream (private): a text and all that belongs to it: tokens, its view in the target's cache, settings, the decoder of
+ *     its text, counters. What it writes never depends on other texts.
+ *     May call: >>base >>text >>model >>kv >>forward >>sample >>tree >>draft
+ * ================================================================================================================== */
+
+#define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
+#define SPECDEC__STOCK 8          /* tokens in stock with which a text need not take part in a step */
+
+struct specdec__engine;
+
+struct specdec {
+    struct specdec__engine *engine;
+    const specdec__model *model;
+    int at, open;                /* its place among the engine's texts, and whether that is taken */
+    specdec_settings settings;
+    specdec_error error;
+    int cancel;                  /* set by specdec_cancel */
+    specdec_result failed;       /* what went wrong in a step that another text asked for: the next call returns it */
+
+    int context;                 /* tokens, at most */
+    int32_t *tokens;             /* (2 * (context + tree depth + 1)): the text, and room for a prompt behind it */
+    int count;                   /* of them */
+    int handed_out;              /* tokens prompted or handed out by next or step; those behind are in stock */
+    int from_row;                /* the answer begins: its first token comes from the last row, without a step */
+    int answer_from;             /* where the answer to the last prompt begins */
+    int finished;                /* the answer has ended */
+    int cancelled;               /* the last call was */
+    specdec__view view;          /* in the target's cache */
+
+    float *logprobs;             /* (context + tree depth + 1): of the tokens; 1: prompted, not written */
+    specdec_candidate *best;     /* (the same, best_count): what would have been the most probable in its place */
+    int best_count;
+
+    specdec__text_stream stream;
+    specdec__stop_scan stop;
+    unsigned char *token_text, *piece;     /* (text room), (2 * text room + stop room) */
+    size_t text_room;
+    size_t freed;                          /* bytes of piece that are held back no more, since settings have changed */
+
+    /* its part in the step under way */
+    specdec__merged merged;      /* the tree */
+    int lead, writes;            /* tokens that are read first, and whether the tree's root comes behind them */
+    int first, row;              /* its first node, and the row of logits of the root */
+    int32_t path[SPECDEC__MAX_TREE + 1]; /* (length) accepted nodes, the root first */
+    int length;
+
+    specdec_stats stats;
+    double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
+};
+
+SPECDEC__FOR_SIZE
+
+static void specdec__stream_take_tree(specdec_tree *tree, int size, specdec__arena *arena)
+{
+    memset(tree, 0, sizeof *tree);
+    tree->capacity = size;
+    tree->parents = SPECDEC__TAKE(arena, int32_t, size);
+    tree->ranks = SPECDEC__TAKE(arena, int32_t, size);
+}
+
+/* Takes from an arena what a text of room->length tokens needs. */
+static void specdec__stream_lay_out(specdec *t, const specdec__model *model, const specdec_config *c,
+                                    const specdec__room *room, specdec__arena *arena)
+{
+    const size_t tokens = (size_t)room->length + (size_t)c->tree_depth + 1;
+
+    t->model = model;
+    t->context = room->length;
+    specdec__context_view(&t->view, room, arena);
+    t->tokens = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
+    t->text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
+    t->token_text = SPECDEC__TAKE(arena, unsigned char, t->text_room);
+    t->piece = SPECDEC__TAKE(arena, unsigned char, 2 * t->text_room + SPECDEC__STOP_MAX_BYTES);
+    specdec__stream_take_tree(&t->merged.tree, c->tree_size, arena);
+    t->merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
+    t->merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
+    t->merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
+    if (!c->logprobs)
+        return;
+    t->best_count = c->logprobs;
+    t->logprobs = SPECDEC__TAKE(arena, float, tokens);
+    t->best = SPECDEC__TAKE(arena, specdec_candidate, tokens * (size_t)c->logprobs);
+}
+
+/* Checks settings; *stop becomes a scan for their stop strings. */
+static specdec_result specdec__stream_check(const specdec_settings *settings, specdec__stop_scan *stop,
+                                            specdec_error *error)
+{
+    specdec_result result;
+    int i;
+
+    memset(stop, 0, sizeof *stop);
+    if (settings->max_tokens < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d tokens", settings->max_tokens);
+    for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
+        if ((result = specdec__stop_add(stop, settings->stop[i], strlen(settings->stop[i]), error)) != SPECDEC_OK)
+            return result;
+    return specdec__sample_check(&settings->sampling, error);
+}
+
+/* Do these sample alike? Biases may have changed where they lie. */
+static int specdec__stream_samples_alike(const specdec_sampling *a, const specdec_sampling *b)
+{
+    return !a->bias_count && !b->bias_count && memcmp(a, b, sizeof *a) == 0;
+}
+
+/* Puts a scan for other stop strings in place of the present one. What that held back is looked at again; what then is
+   held back no more lies at the front of t->piece, for specdec_next. */
+static void specdec__stream_rescan(specdec *t, specdec__stop_scan *stop)
+{
+    unsigned char held[SPECDEC__STOP_MAX_BYTES];
+    const size_t count = specdec__stop_end(&t->stop, held);
+    size_t freed;
+
+    stop->stopped = t->stop.stopped;
+    t->stop = *stop;
+    specdec__stop_push(&t->stop, held, count, t->piece + t->freed, 2 * t->text_room, &freed, NULL);
+    t->freed += freed;
+}
+
+/* An answer begins behind what was handed out. */
+static void specdec__stream_answer(specdec *t)
+{
+    t->answer_from = t->handed_out;
+    t->finished = 0;
+    t->stop.stopped = 0;
+    t->stop.held = 0;
+    t->freed = 0;
+    specdec__text_stream_begin(&t->stream, &t->model->vocab, t->handed_out ? t->tokens[t->handed_out - 1] : -1,
+                               t->settings.show_special);
+}
+
+/* Whether, and why, the answer ends with the first count tokens. */
+static specdec_stop specdec__stream_ended(const specdec *t, int count)
+{
+    const int limit = t->settings.max_tokens, length = count - t->answer_from;
+
+    if (t->stop.stopped)
+        return SPECDEC_STOP_STRING;
+    if (length > 0 && specdec__vocab_is_end(&t->model->vocab, t->tokens[count - 1]))
+        return SPECDEC_STOP_END;
+    if (limit && length >= limit)
+        return SPECDEC_STOP_LIMIT;
+    return count >= t->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
+}
+
+static void specdec__stream_reverse(int32_t *tokens, int count)
+{
+    int i;
+
+    for (i = 0; i < count / 2; i++) {
+        int32_t token = tokens[i];
+
+        tokens[i] = tokens[count - 1 - i];
+        tokens[count - 1 - i] = token;
+    }
+}
+
+/* Moves the first `count` of count + behind tokens behind the others. */
+static void specdec__stream_rotate(int32_t *tokens, int count, int behind)
+{
+    if (!count || !behind)
+        return;
+    specdec__stream_reverse(tokens, count);
+    specdec__stream_reverse(tokens + count, behind);
+    specdec__stream_reverse(tokens, count + behind);
+}
+
+/* Can these tokens be appended to what was handed out? */
+static specdec_result specdec__stream_prompt_check(specdec *t, const int32_t *tokens, int count)
+{
+    int i;
+
+    if (count < 0 || (count && !tokens) || (!count && !t->handed_out))
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "the prompt is empty");
+    if (count >= t->context - t->handed_out)
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the prompt has %d tokens, the context has room for %d",
+                             count, specdec__max_int(t->context - t->handed_out - 1, 0));
+    for (i = 0; i < count; i++)
+        if (tokens[i] < 0 || tokens[i] >= t->model->vocab_size)
+            return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d",
+                                 (int)tokens[i], t->model->vocab_size);
+    return SPECDEC_OK;
+}
+
+/* How many of its first tokens another text begins with, too. */
+static int specdec__stream_common(const specdec *t, const specdec *other)
+{
+    const int most = specdec__min_int(t->count, other->count);
+    int i = 0;
+
+    while (i < most && t->tokens[i] == other->tokens[i])
+        i++;
+    return i;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>engine (private): layout of the block, prefill, the step: draft, forward, verify, commit.
  *     May call: every section above
  * ================================================================================================================== */
 
 #define SPECDEC__THREAD_BYTES (4 << 20) /* weights a step for each further thread */
-#define SPECDEC__TEXT_ROOM 1024   /* bytes for a token's text, on top of the vocabulary's longest */
 #define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt's text, at most, for each token of the context */
 
 enum { SPECDEC__MAX_MODELS = 2 }; /* that an engine opens: the target's, and those of drafters */
 
-struct specdec {
+typedef struct specdec__engine {
     specdec_config config;       /* the caller's, defaults filled in */
-    specdec_error error;
-    int cancel;                  /* set by specdec_cancel */
     specdec__pool pool;
+    int nobody;                  /* the cancel flag of a run for several texts */
     specdec__kernels *kernels;
     specdec__model *own;         /* (own_count, at most SPECDEC__MAX_MODELS) those that it has opened */
     int own_count;
@@ -14970,35 +15397,20 @@ struct specdec {
     const specdec__chat_format *chat;
     size_t memory_bytes;
 
-    int context;                 /* tokens, at most */
-    int32_t *text;               /* (2 * (context + tree depth + 1)): the text, and room for a prompt behind it */
-    int count;                   /* tokens of it */
-    int handed_out;              /* tokens prompted or handed out by next or step; those behind are in stock */
-    int from_row;                /* the answer begins: its first token comes from the last row, without a step */
-    int row_ready;               /* row 0 of the target's logits belongs to the last token */
-    int answer_from;             /* where the answer to the last prompt begins */
-    int finished;                /* the answer has ended */
-    int cancelled;               /* the last call was */
+    specdec__room room;
+    specdec *texts;              /* (room.views) */
+    const specdec *row_of;       /* the text after whose last token row 0 of the target's logits stands; NULL: none */
+    specdec_tree shape;          /* of a drafter that is asked for the same tree at every step */
+    specdec **members;           /* (member_count, at most room.views): the texts in the step under way */
+    int member_count;
+    int reading, roots;          /* nodes of prompts in it, and texts that it writes */
+    int turn;                    /* which text is asked first whether it has something to do */
 
-    float *logprobs;             /* (context + tree depth + 1): of the text's tokens; 1: prompted, not written */
-    specdec_candidate *best;     /* (the same, config.logprobs): what would have been the most probable in its place */
-
-    specdec_tree shape;                    /* of a drafter that is asked for the same tree at every step */
-    specdec__merged merged;                /* the tree of this step */
-
-    specdec__text_stream stream;
-    specdec__stop_scan stop;
-    unsigned char *token_text, *piece;     /* (text room), (2 * text room + stop room) */
-    size_t text_room;
-    size_t freed;                          /* bytes of piece that are held back no more, since settings have changed */
-    void *scratch;                         /* of the tokenizer */
+    void *scratch;               /* of the tokenizer */
     size_t scratch_bytes;
-    char *chat_text;                       /* (chat_bytes) a rendered conversation */
+    char *chat_text;             /* (chat_bytes) a rendered conversation */
     size_t chat_bytes;
-
-    specdec_stats *stats;                  /* NULL while the engine is only measured */
-    double prompted_at;                    /* clock of the last prompt call; 0: its first token is out */
-};
+} specdec__engine;
 
 SPECDEC__FOR_SIZE
 /* --- layout ------------------------------------------------------------------------------------------------------- */
@@ -15026,6 +15438,11 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a context of %d tokens", c->context);
     if (c->batch < 0 || c->batch > 512)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a batch of %d tokens (1 to 512 are possible)", c->batch);
+    if (c->texts < 0 || c->texts > SPECDEC_MAX_TEXTS)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d texts (1 to %d are possible)", c->texts,
+                             SPECDEC_MAX_TEXTS);
+    if (c->cache < 0 || c->slice < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a cache of %d tokens, slices of %d", c->cache, c->slice);
     if (c->logprobs < 0 || c->logprobs > SPECDEC_MAX_LOGPROBS)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d log-probabilities (0 to %d are possible)", c->logprobs,
                              SPECDEC_MAX_LOGPROBS);
@@ -15051,6 +15468,7 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     c->threads = 1;
 #endif
     c->batch = c->batch ? c->batch : 64;
+    c->texts = c->texts ? c->texts : 1;
     alone = specdec__drafter_kind_of(c->drafting);
     c->tree_size = c->tree_size ? c->tree_size : alone ? alone->size : 32;
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
@@ -15060,7 +15478,7 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
 static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
 /* The model of a source: the caller's prepared one, or one of the engine's own, opened and bound. */
-static specdec_result specdec__engine_model(specdec *e, const specdec_source *source, const specdec__model **out,
+static specdec_result specdec__engine_model(specdec__engine *e, const specdec_source *source, const specdec__model **out,
                                             specdec__arena *arena, specdec_error *error)
 {
     *out = source->model ? source->model : &e->own[e->own_count];
@@ -15074,14 +15492,6 @@ static specdec_result specdec__engine_model(specdec *e, const specdec_source *so
     return specdec__model_init(&e->own[e->own_count++], source, 0, arena, error);
 }
 
-static void specdec__engine_take_tree(specdec_tree *tree, int size, specdec__arena *arena)
-{
-    memset(tree, 0, sizeof *tree);
-    tree->capacity = size;
-    tree->parents = SPECDEC__TAKE(arena, int32_t, size);
-    tree->ranks = SPECDEC__TAKE(arena, int32_t, size);
-}
-
 /* Whether trees grow. Which children a node gets, and whether one of them is gone on from, then depends on the tokens
    drawn. Coupled and top-k verification do not mind: the target's token is drawn without looking at the children. The
    rejection rules do: a child offered only because it is probable is no draw from the draft's distribution. Theirs are
@@ -15092,34 +15502,39 @@ static int specdec__engine_grows(const specdec_config *c)
 }
 
 /* How the next token's guesses are accepted. At temperature 0 every rule is the same: the target's token is known. */
-static specdec_rule specdec__engine_rule(const specdec *e)
+static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec *t)
 {
-    return e->config.settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
+    return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
 }
 
-/* What a drafter proposes with. */
-static void specdec__engine_proposal(specdec *e, specdec__drafter *d, specdec__arena *arena)
+/* What a drafter proposes with for each text. */
+static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
-    specdec__proposal *p = &d->proposal;
-    const int size = e->config.tree_size;
+    const int size = e->config.tree_size, grows = d->kind->extend && specdec__engine_grows(&e->config);
+    specdec__proposal counted, *p;
+    int i;
 
-    p->grows = d->kind->extend && specdec__engine_grows(&e->config);
-    p->levels = e->config.tree_depth;
-    specdec__engine_take_tree(&p->tree, p->grows ? 1 + size * SPECDEC__OFFERS : size, arena);
-    p->tokens = SPECDEC__TAKE(arena, int32_t, p->tree.capacity);
-    p->depth = SPECDEC__TAKE(arena, int32_t, p->tree.capacity);
-    p->share = SPECDEC__TAKE(arena, float, p->tree.capacity);
-    p->probability = SPECDEC__TAKE(arena, float, p->tree.capacity);
-    p->place = SPECDEC__TAKE(arena, int32_t, p->tree.capacity);
-    p->chosen = SPECDEC__TAKE(arena, int32_t, size);
-    p->kept = SPECDEC__TAKE(arena, int32_t, size);
-    if (e->rule != SPECDEC_RULE_COUPLED && d->kind->draws)
-        p->distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
+    d->proposals = SPECDEC__TAKE(arena, specdec__proposal, e->room.views);
+    for (i = 0; i < e->room.views; i++) {
+        p = d->proposals ? &d->proposals[i] : &counted;
+        p->at = i;
+        p->grows = grows;
+        p->levels = e->config.tree_depth;
+        specdec__stream_take_tree(&p->tree, grows ? 1 + size * SPECDEC__OFFERS : size, arena);
+        p->tokens = SPECDEC__TAKE(arena, int32_t, p->tree.capacity);
+        p->depth = SPECDEC__TAKE(arena, int32_t, p->tree.capacity);
+        p->share = SPECDEC__TAKE(arena, float, p->tree.capacity);
+        p->probability = SPECDEC__TAKE(arena, float, p->tree.capacity);
+        p->place = SPECDEC__TAKE(arena, int32_t, p->tree.capacity);
+        p->chosen = SPECDEC__TAKE(arena, int32_t, size);
+        p->kept = SPECDEC__TAKE(arena, int32_t, size);
+        if (e->rule != SPECDEC_RULE_COUPLED && d->kind->draws)
+            p->distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
+    }
 }
 
-/* The tree of a step, and the one that is always the same: a chain, or the best of its size and depth for a middling
-   acceptance. */
-static specdec_result specdec__engine_tree(specdec *e, specdec__arena *arena, specdec_error *error)
+/* The tree that is always the same: a chain, or the best of its size and depth for a middling acceptance. */
+static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     static const double acceptance[] = {0.62, 0.13, 0.06, 0.03, 0.02, 0.015, 0.01, 0.008};
     const int depth = e->config.tree_depth, width = (int)SPECDEC__COUNT(acceptance);
@@ -15127,41 +15542,41 @@ static specdec_result specdec__engine_tree(specdec *e, specdec__arena *arena, sp
     size_t bytes = specdec_tree_memory(size, depth, width);
     void *memory = specdec__arena_take(arena, bytes, 1, SPECDEC__CACHE_LINE);
 
-    specdec__engine_take_tree(&e->shape, size, arena);
-    specdec__engine_take_tree(&e->merged.tree, e->config.tree_size, arena);
-    e->merged.tokens = SPECDEC__TAKE(arena, int32_t, e->config.tree_size);
-    e->merged.owner = SPECDEC__TAKE(arena, signed char, e->config.tree_size);
+    specdec__stream_take_tree(&e->shape, size, arena);
     if (!arena->base || arena->used == SIZE_MAX)
         return SPECDEC_OK;
     return depth == size ? specdec_tree_chains(&e->shape, 1, size - 1, error)
                          : specdec_tree_best(&e->shape, NULL, acceptance, width, size, depth, memory, bytes, error);
 }
 
-/* Text buffers: a prompt of more bytes than its context could ever hold is refused before it is looked at. */
-static void specdec__engine_text(specdec *e, specdec__arena *arena)
+/* What all texts use in turn. A prompt of more bytes than its context could ever hold is refused before it is looked
+   at. */
+static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
 {
-    const specdec__vocab *vocab = &e->target_model->vocab;
-
-    e->text_room = (size_t)vocab->longest + SPECDEC__TEXT_ROOM;
-    e->token_text = SPECDEC__TAKE(arena, unsigned char, e->text_room);
-    e->piece = SPECDEC__TAKE(arena, unsigned char, 2 * e->text_room + SPECDEC__STOP_MAX_BYTES);
-    e->chat_bytes = specdec__size_multiply((size_t)e->context, SPECDEC__PROMPT_BYTES);
+    e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
+    if (e->rule != SPECDEC_RULE_COUPLED || e->config.logprobs)
+        e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
+    e->chat_bytes = specdec__size_multiply((size_t)e->room.length, SPECDEC__PROMPT_BYTES);
     e->chat_text = SPECDEC__TAKE(arena, char, e->chat_bytes);
-    e->scratch_bytes = specdec__tokenize_scratch(vocab, e->chat_bytes);
+    e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
     e->scratch = specdec__arena_take(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
 }
 
-/* What is kept of the tokens that are written, and room for a distribution. */
-static void specdec__engine_records(specdec *e, specdec__arena *arena)
+/* The table of texts, all of them free. */
+static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
 {
-    const size_t tokens = (size_t)e->context + (size_t)e->config.tree_depth + 1;
+    specdec counted, *t;
+    int i;
 
-    if (e->rule != SPECDEC_RULE_COUPLED || e->config.logprobs)
-        e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
-    if (!e->config.logprobs)
-        return;
-    e->logprobs = SPECDEC__TAKE(arena, float, tokens);
-    e->best = SPECDEC__TAKE(arena, specdec_candidate, tokens * (size_t)e->config.logprobs);
+    memset(&counted, 0, sizeof counted);
+    e->texts = SPECDEC__TAKE(arena, specdec, e->room.views);
+    e->members = SPECDEC__TAKE(arena, specdec *, e->room.views);
+    for (i = 0; i < e->room.views; i++) {
+        t = e->texts ? &e->texts[i] : &counted;
+        t->engine = e;
+        t->at = i;
+        specdec__stream_lay_out(t, e->target_model, &e->config, &e->room, arena);
+    }
 }
 
 /* As many threads, of those there are, as a model's step keeps busy between two barriers. */
@@ -15179,7 +15594,7 @@ static const specdec_source *specdec__engine_source(const specdec_config *c, con
 }
 
 /* Adds a drafter, for which there is room: its model, if it needs one, its proposal, its state. */
-static specdec_result specdec__engine_add(specdec *e, const specdec__drafter_kind *kind, specdec_drafting drafting,
+static specdec_result specdec__engine_add(specdec__engine *e, const specdec__drafter_kind *kind, specdec_drafting drafting,
                                           specdec__arena *arena, specdec_error *error)
 {
     specdec__drafter *d = &e->drafters[e->drafter_count++];
@@ -15196,8 +15611,10 @@ static specdec_result specdec__engine_add(specdec *e, const specdec__drafter_kin
         setup.threads = specdec__engine_threads(d->model, e->config.threads);
     setup.config = &e->config;
     setup.target = &e->target;
-    setup.context = e->context;
-    specdec__engine_proposal(e, d, arena);
+    setup.room = &e->room;
+    specdec__engine_proposals(e, d, arena);
+    setup.capacity = d->kind->extend && specdec__engine_grows(&e->config) ? 1 + e->config.tree_size * SPECDEC__OFFERS
+                                                                           : e->config.tree_size;
     if (e->tune)
         specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0);
     return kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
@@ -15205,7 +15622,7 @@ static specdec_result specdec__engine_add(specdec *e, const specdec__drafter_kin
 
 /* The drafter that the configuration names, or all that have what they need, and the rule that verifies them. When none
    draws children from a distribution, the target draws for itself, whatever rule was chosen. */
-static specdec_result specdec__engine_drafters(specdec *e, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     const specdec_config *c = &e->config;
     specdec_result result;
@@ -15232,35 +15649,45 @@ static specdec_result specdec__engine_drafters(specdec *e, specdec__arena *arena
     return SPECDEC_OK;
 }
 
+/* How many texts there are, of how many tokens, and how wide a step is: a prompt's batch, a tree, or a root for each
+   text, and the root that specdec_logits puts before them. */
+static void specdec__engine_room(specdec__engine *e)
+{
+    const specdec_config *c = &e->config;
+    specdec__room *room = &e->room;
+
+    room->views = c->texts;
+    room->length = c->context ? c->context : specdec__min_int(e->target_model->context, 4096);
+    room->keys = c->cache ? c->cache : specdec__min_int(room->length, (1 << 30) / room->views) * room->views;
+    room->most = specdec__max_int(specdec__max_int(c->batch, c->tree_size),
+                                  specdec__min_int(c->texts, SPECDEC__MAX_TREE)) + 1;
+}
+
 /* Lays the whole engine out in an arena: the one place that knows what an engine needs. */
-static specdec_result specdec__engine_layout(specdec *e, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_config *c = &e->config;
-    int kv = specdec__kv_find_type(c->kv), most;
+    int kv = specdec__kv_find_type(c->kv);
     specdec_result r;
 
     if ((r = specdec__engine_model(e, &c->target, &e->target_model, arena, error)) != SPECDEC_OK)
         return r;
     c->threads = c->threads ? c->threads : specdec__engine_threads(e->target_model, specdec__os_processors());
-    if ((r = specdec__pool_init(&e->pool, c->threads, &e->cancel, arena, error)) != SPECDEC_OK)
+    if ((r = specdec__pool_init(&e->pool, c->threads, &e->nobody, arena, error)) != SPECDEC_OK)
         return r;
-    e->context = c->context ? c->context : specdec__min_int(e->target_model->context, 4096);
-    most = specdec__max_int(c->batch, c->tree_size) + 1; /* and the root that specdec_logits puts before them */
-    specdec__context_init(&e->target, e->target_model, e->kernels, &e->pool, c->threads, kv, e->context, most, most,
+    specdec__engine_room(e);
+    specdec__context_init(&e->target, e->target_model, e->kernels, &e->pool, c->threads, kv, &e->room, e->room.most,
                           arena);
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = e->kernels;
-    e->chooser.sampling = &e->config.settings.sampling;
-    e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
-    e->text = SPECDEC__TAKE(arena, int32_t, 2 * ((size_t)e->context + (size_t)c->tree_depth + 1));
-    specdec__engine_text(e, arena);
-    specdec__engine_records(e, arena);
+    specdec__engine_buffers(e, arena);
+    specdec__engine_texts(e, arena);
     return specdec__engine_tree(e, arena, error);
 }
 
 /* The parts of an engine that do not lie in it, so that measuring one takes little stack. */
-static void specdec__engine_parts(specdec *e, specdec__arena *arena)
+static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
 {
     specdec__kernels *kernels = SPECDEC__TAKE(arena, specdec__kernels, 1);
     specdec__model *own = SPECDEC__TAKE(arena, specdec__model, SPECDEC__MAX_MODELS);
@@ -15272,11 +15699,10 @@ static void specdec__engine_parts(specdec *e, specdec__arena *arena)
         e->drafters = drafters;
     }
     e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
-    e->stats = SPECDEC__TAKE(arena, specdec_stats, 1);
 }
 
 /* Repacked weights, behind everything else. */
-static specdec_result specdec__engine_repack(specdec *e, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     specdec_result r = SPECDEC_OK;
     int i;
@@ -15287,7 +15713,7 @@ static specdec_result specdec__engine_repack(specdec *e, specdec__arena *arena, 
 }
 
 /* Releases the models that the engine has opened. */
-static void specdec__engine_close(specdec *e)
+static void specdec__engine_close(specdec__engine *e)
 {
     while (e->own_count)
         specdec__model_deinit(&e->own[--e->own_count]);
@@ -15296,25 +15722,28 @@ static void specdec__engine_close(specdec *e)
 /* --- what steps cost ---------------------------------------------------------------------------------------------- */
 
 /* A forward of n tokens, or one level of a drafter behind one token. Both are forgotten again. */
-static specdec_result specdec__engine_try(specdec *e, specdec__drafter *d, int n)
+static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *d, int n)
 {
-    specdec__batch batch = specdec__forward_batch(&e->target, 0, n);
+    specdec *t = &e->texts[0];
+    specdec__batch batch = specdec__forward_alone(&e->target, &t->view, 0, n);
+    specdec__proposal *p;
     specdec_result result;
 
     if (!d)
         return specdec__forward(&e->target, &batch, NULL);
-    specdec__draft_begin(d, e->text, 1, specdec__engine_rule(e));
-    specdec_tree_chains(&d->proposal.tree, 1, 1, NULL);
-    d->proposal.depth[1] = 1;
-    result = d->kind->fill(d, &d->proposal, NULL);
+    p = &d->proposals[t->at];
+    specdec__draft_begin(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
+    specdec_tree_chains(&p->tree, 1, 1, NULL);
+    p->depth[1] = 1;
+    result = d->kind->fill(d, p, NULL);
     if (d->kind->truncate)
-        d->kind->truncate(d, e->text, 0);
+        d->kind->truncate(d, t->at, t->tokens, 0);
     return result;
 }
 
 /* Seconds that takes, the least of three: buffers are cold at first, and others may want the processor; fewer tries
    once the clock has passed `end`. 0 when it fails. */
-static double specdec__engine_time(specdec *e, specdec__drafter *d, int n, double end)
+static double specdec__engine_time(specdec__engine *e, specdec__drafter *d, int n, double end)
 {
     double least = 0;
     int i;
@@ -15335,13 +15764,13 @@ static double specdec__engine_time(specdec *e, specdec__drafter *d, int n, doubl
 }
 
 /* Whether one drafter was chosen that has its price: then it gets the same tree at every step. */
-static int specdec__engine_fixed(const specdec *e)
+static int specdec__engine_fixed(const specdec__engine *e)
 {
     return e->config.drafting > SPECDEC_DRAFT_OFF && e->drafter_count && e->drafters[0].kind->cost;
 }
 
 /* Measures steps of small models before there is a text; without a clock there is nothing to measure. */
-static void specdec__engine_trial(specdec *e)
+static void specdec__engine_trial(specdec__engine *e)
 {
     const double now = specdec__os_seconds(), end = now + SPECDEC__TUNE_TRIAL;
     size_t bytes = e->target_model->weight_bytes;
@@ -15360,24 +15789,8 @@ static void specdec__engine_trial(specdec *e)
             specdec__tune_step(e->tune, n, seconds);
 }
 
-/* Checks settings; *stop becomes a scan for their stop strings. */
-static specdec_result specdec__engine_check(const specdec_settings *settings, specdec__stop_scan *stop,
-                                            specdec_error *error)
-{
-    specdec_result result;
-    int i;
-
-    memset(stop, 0, sizeof *stop);
-    if (settings->max_tokens < 0)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d tokens", settings->max_tokens);
-    for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
-        if ((result = specdec__stop_add(stop, settings->stop[i], strlen(settings->stop[i]), error)) != SPECDEC_OK)
-            return result;
-    return specdec__sample_check(&settings->sampling, error);
-}
-
 /* Finds the chat format that the configuration names, or the one that the model's template shows. */
-static specdec_result specdec__engine_chat(specdec *e, specdec_error *error)
+static specdec_result specdec__engine_chat(specdec__engine *e, specdec_error *error)
 {
     const char *name = e->config.chat_format;
     const specdec__bytes chat_template = e->target_model->chat_template;
@@ -15396,7 +15809,7 @@ static specdec_result specdec__engine_chat(specdec *e, specdec_error *error)
 }
 
 /* Tells the log what the engine is made of. */
-static void specdec__engine_tell(const specdec *e)
+static void specdec__engine_tell(const specdec__engine *e)
 {
     const specdec_hooks *hooks = &e->config.hooks;
     const specdec__model *m = e->target_model;
@@ -15404,23 +15817,110 @@ static void specdec__engine_tell(const specdec *e)
 
     specdec__tell(hooks, "target: %s, %d layers of %d, a vocabulary of %d, %zu bytes of weights a step",
                   m->architecture->name, m->layers, m->embedding, m->vocab_size, m->weight_bytes);
-    if (e->context > m->context)
-        specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->context, m->context);
+    if (e->room.length > m->context)
+        specdec__tell(hooks, "a context of %d tokens, though the model was made for %d", e->room.length, m->context);
     for (i = 0; i < e->drafter_count; i++)
         specdec__tell(hooks, "drafter: %s, %zu bytes of weights a level",
                       specdec__drafter_list[e->drafters[i].drafting - SPECDEC_DRAFT_OFF - 1].name,
                       e->drafters[i].model ? e->drafters[i].model->weight_bytes : 0);
     specdec__tell(hooks, "engine: %s, %d threads, a context of %d tokens in %s, a block of %zu bytes", e->kernels->name,
-                  e->pool.threads, e->context, e->config.kv, e->memory_bytes);
+                  e->pool.threads, e->room.length, e->config.kv, e->memory_bytes);
 }
 
-static specdec_result specdec__engine_start(specdec *e, specdec_error *error)
+/* --- texts -------------------------------------------------------------------------------------------------------- */
+
+/* Forgets what the target computed for the last of count tokens and for those behind it: it becomes a root again. */
+static void specdec__engine_reroot(specdec *t, int count)
+{
+    specdec__engine *e = t->engine;
+
+    specdec__view_truncate(&t->view, &e->target.kv,
+                           specdec__min_int(t->view.length, specdec__max_int(count - 1, 0)));
+    if (e->row_of == t)
+        e->row_of = NULL;
+}
+
+/* Forgets all that was computed for tokens behind the first count. The text itself stays. */
+static void specdec__engine_forget(specdec *t, int count)
+{
+    specdec__engine *e = t->engine;
+    int i;
+
+    specdec__engine_reroot(t, count);
+    for (i = 0; i < e->drafter_count; i++)
+        if (e->drafters[i].kind->truncate)
+            e->drafters[i].kind->truncate(&e->drafters[i], t->at, t->tokens, count);
+}
+
+/* A text of which nothing is computed, or less, begins with the first length tokens of another: it shares its pages. */
+static void specdec__engine_share(specdec *t, const specdec *of, int length)
+{
+    specdec__engine *e = t->engine;
+    int i;
+
+    specdec__engine_forget(t, 0);
+    if (!specdec__view_share(&t->view, &e->target.kv, &of->view, 0, specdec__min_int(length, of->view.length)))
+        specdec__view_truncate(&t->view, &e->target.kv, 0); /* its window's pages are gone */
+    for (i = 0; i < e->drafter_count; i++)
+        if (e->drafters[i].kind->share)
+            e->drafters[i].kind->share(&e->drafters[i], t->at, of->at, length);
+}
+
+/* A place in the table becomes an empty text. */
+static void specdec__engine_open(specdec *t)
+{
+    t->open = 1;
+    t->settings = t->engine->config.settings;
+    t->error.code = SPECDEC_OK;
+    t->error.text[0] = 0;
+    t->failed = SPECDEC_OK;
+    t->cancel = t->count = t->handed_out = t->from_row = t->cancelled = 0;
+    t->prompted_at = 0;
+    memset(&t->stats, 0, sizeof t->stats);
+    specdec__stream_check(&t->settings, &t->stop, NULL);
+    specdec__stream_answer(t);
+}
+
+/* A free place in the table; NULL: all are taken. */
+static specdec *specdec__engine_vacancy(const specdec__engine *e)
+{
+    int i;
+
+    for (i = 0; i < e->room.views; i++)
+        if (!e->texts[i].open)
+            return &e->texts[i];
+    return NULL;
+}
+
+/* An empty text becomes a copy of another one, with its stock. */
+static void specdec__engine_copy(specdec *t, const specdec *of)
+{
+    const size_t count = (size_t)of->count;
+
+    t->settings = of->settings;
+    t->stream = of->stream;
+    t->stop = of->stop;
+    t->freed = of->freed;
+    t->count = of->count;
+    t->handed_out = of->handed_out;
+    t->answer_from = of->answer_from;
+    t->finished = of->finished;
+    memcpy(t->piece, of->piece, of->freed);
+    memcpy(t->tokens, of->tokens, count * sizeof *t->tokens);
+    if (t->logprobs) {
+        memcpy(t->logprobs, of->logprobs, count * sizeof *t->logprobs);
+        memcpy(t->best, of->best, count * (size_t)t->best_count * sizeof *t->best);
+    }
+    specdec__engine_share(t, of, specdec__max_int(t->count - 1, 0));
+}
+
+static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     specdec_result result = specdec__engine_chat(e, error);
 
     if (result)
         return result;
-    specdec__text_stream_begin(&e->stream, &e->target_model->vocab, -1, e->config.settings.show_special);
+    specdec__engine_open(&e->texts[0]);
     specdec__engine_tell(e);
     specdec__engine_trial(e);
     return SPECDEC_OK;
@@ -15430,296 +15930,238 @@ SPECDEC__FOR_SPEED
 
 /* --- prefill ------------------------------------------------------------------------------------------------------ */
 
-/* Runs text[view length, count) through the target. logits, if not NULL: rows for the tokens from the given one on;
+/* Runs tokens[view length, count) through the target. logits, if not NULL: rows for the tokens from the given one on;
    then, and when from is the last token, row 0 becomes that of the last one. */
-static specdec_result specdec__engine_prefill(specdec *e, int count, int from, float *logits)
+static specdec_result specdec__engine_prefill(specdec *t, int count, int from, float *logits)
 {
+    specdec__engine *e = t->engine;
     specdec_result result;
     specdec__rows rows;
 
     rows.from = from;
     rows.logits = logits;
-    result = specdec__forward_text(&e->target, e->text, count, e->config.batch, &rows, &e->config.hooks, &e->error);
-    if (!result)
-        e->row_ready = from < count;
+    e->row_of = NULL;
+    e->pool.cancel = &t->cancel;
+    result = specdec__forward_text(&e->target, &t->view, t->tokens, count, e->config.batch, &rows, &e->config.hooks,
+                                   &t->error);
+    if (!result && from < count)
+        e->row_of = t;
     return result;
 }
 
-/* Forgets what the target computed for the last of count tokens and for those behind it: it becomes a root again. */
-static void specdec__engine_reroot(specdec *e, int count)
+/* When another text begins with more of the same tokens than were computed here, that is taken over. */
+static void specdec__engine_adopt(specdec *t)
 {
-    specdec__view_truncate(&e->target.view, &e->target.kv,
-                           specdec__min_int(e->target.view.length, specdec__max_int(count - 1, 0)));
-    e->row_ready = 0;
-}
+    const specdec__engine *e = t->engine;
+    const specdec *best = NULL;
+    int i, length = t->view.length + SPECDEC__KEYS / 4; /* less is not worth it */
 
-/* Forgets all that was computed for tokens behind the first count. The text itself stays. */
-static void specdec__engine_forget(specdec *e, int count)
-{
-    int i;
+    for (i = 0; i < e->room.views; i++) {
+        const specdec *other = &e->texts[i];
+        int common = other == t || !other->open ? 0 : specdec__stream_common(t, other);
 
-    specdec__engine_reroot(e, count);
-    for (i = 0; i < e->drafter_count; i++)
-        if (e->drafters[i].kind->truncate)
-            e->drafters[i].kind->truncate(&e->drafters[i], e->text, count);
-}
-
-static void specdec__engine_reverse(int32_t *tokens, int count)
-{
-    int i;
-
-    for (i = 0; i < count / 2; i++) {
-        int32_t token = tokens[i];
-
-        tokens[i] = tokens[count - 1 - i];
-        tokens[count - 1 - i] = token;
+        common = specdec__min_int(common, specdec__min_int(other->view.length, t->count - 1));
+        if (common > length) {
+            length = common;
+            best = other;
+        }
     }
+    if (best)
+        specdec__engine_share(t, best, length);
 }
 
-/* Moves the first `count` of count + behind tokens behind the others. */
-static void specdec__engine_rotate(int32_t *tokens, int count, int behind)
+/* Reads a prompt that lies behind the first `before` tokens. One text of several is read by the steps, unless rows of
+   logits are wanted at once. */
+static specdec_result specdec__engine_read(specdec *t, int before, float *logits)
 {
-    if (!count || !behind)
-        return;
-    specdec__engine_reverse(tokens, count);
-    specdec__engine_reverse(tokens + count, behind);
-    specdec__engine_reverse(tokens, count + behind);
-}
-
-/* Can these tokens be appended to what was handed out? */
-static specdec_result specdec__engine_prompt_check(specdec *e, const int32_t *tokens, int count)
-{
-    int i;
-
-    if (count < 0 || (count && !tokens) || (!count && !e->handed_out))
-        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "the prompt is empty");
-    if (count >= e->context - e->handed_out)
-        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "the prompt has %d tokens, the context has room for %d",
-                             count, specdec__max_int(e->context - e->handed_out - 1, 0));
-    for (i = 0; i < count; i++)
-        if (tokens[i] < 0 || tokens[i] >= e->target_model->vocab_size)
-            return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d",
-                                 (int)tokens[i], e->target_model->vocab_size);
-    return SPECDEC_OK;
-}
-
-/* An answer begins behind what was handed out. */
-static void specdec__engine_answer(specdec *e)
-{
-    e->answer_from = e->handed_out;
-    e->finished = 0;
-    e->stop.stopped = 0;
-    e->stop.held = 0;
-    e->freed = 0;
-    specdec__text_stream_begin(&e->stream, &e->target_model->vocab, e->handed_out ? e->text[e->handed_out - 1] : -1,
-                               e->config.settings.show_special);
+    t->from_row = 0;
+    if (t->engine->room.views > 1 && !logits) {
+        specdec__engine_adopt(t);
+        return SPECDEC_OK;
+    }
+    t->from_row = 1;
+    return specdec__engine_prefill(t, t->count, logits && before < t->count ? before : t->count - 1, logits);
 }
 
 /* Appends tokens to what was handed out and runs them; they may lie behind the text. The stock is given up when that
    has succeeded. On failure all is as it was: the stock waits behind the prompt meanwhile. logits: NULL, or room for a
    row each. */
-static specdec_result specdec__engine_prompt(specdec *e, const int32_t *tokens, int count, float *logits)
+static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count, float *logits)
 {
-    const int before = e->handed_out, stock = e->count - before, from_row = e->from_row;
+    const int before = t->handed_out, stock = t->count - before, from_row = t->from_row;
     double start = specdec__os_seconds();
-    specdec_result result = specdec__engine_prompt_check(e, tokens, count);
+    specdec_result result = specdec__stream_prompt_check(t, tokens, count);
     int i;
 
     if (result)
         return result;
     if (stock)
-        specdec__engine_forget(e, before);
+        specdec__engine_forget(t, before);
     if (count)
-        memmove(e->text + e->count, tokens, (size_t)count * sizeof *tokens);
-    specdec__engine_rotate(e->text + before, stock, count);
-    e->count = before + count;
-    e->from_row = 1;
-    result = specdec__engine_prefill(e, e->count, logits && count ? before : e->count - 1, count ? logits : NULL);
+        memmove(t->tokens + t->count, tokens, (size_t)count * sizeof *tokens);
+    specdec__stream_rotate(t->tokens + before, stock, count);
+    t->count = before + count;
+    result = specdec__engine_read(t, before, count ? logits : NULL);
     if (result) {
-        specdec__engine_forget(e, before);
-        specdec__engine_rotate(e->text + before, count, stock);
-        e->count = before + stock;
-        e->from_row = from_row;
+        specdec__engine_forget(t, before);
+        specdec__stream_rotate(t->tokens + before, count, stock);
+        t->count = before + stock;
+        t->from_row = from_row;
         return result;
     }
-    e->handed_out = e->count;
-    for (i = before; e->logprobs && i < e->count; i++)
-        e->logprobs[i] = 1;
-    specdec__engine_answer(e);
-    e->stats->prompt_tokens += count;
-    e->stats->prompt_seconds += specdec__os_seconds() - start;
-    e->prompted_at = start;
+    t->handed_out = t->count;
+    for (i = before; t->logprobs && i < t->count; i++)
+        t->logprobs[i] = 1;
+    specdec__stream_answer(t);
+    t->failed = SPECDEC_OK;
+    t->stats.prompt_tokens += count;
+    t->stats.prompt_seconds += specdec__os_seconds() - start;
+    t->prompted_at = start;
     return SPECDEC_OK;
 }
 
-/* --- the step ----------------------------------------------------------------------------------------------------- */
+/* --- who takes part in a step, and with how many nodes ------------------------------------------------------------ */
 
-/* The tree becomes a batch for the target, node by node. */
-static specdec__batch specdec__engine_batch(specdec *e)
+/* What went wrong with a text in a step: the next call on it tells. */
+static void specdec__engine_drop(specdec *t, specdec_result result)
 {
-    const specdec_tree *tree = &e->merged.tree;
-
-    memcpy(e->target.tokens, e->merged.tokens, (size_t)tree->n * sizeof *e->target.tokens);
-    memcpy(e->target.parents, tree->parents, (size_t)tree->n * sizeof *e->target.parents);
-    return specdec__forward_batch(&e->target, 0, tree->n);
+    specdec__view_unreserve(&t->view, &t->engine->target.kv);
+    t->failed = result;
+    if (result == SPECDEC_ERROR_CANCELLED)
+        SPECDEC__STORE(&t->cancel, 0);
 }
 
-/* Notes how the children of a reached node fared; child: which of them was accepted, or -1; token: what came. */
-static void specdec__engine_note(specdec *e, int node, int child, int32_t token)
+/* Whether a pending cancellation keeps a text from taking part. */
+static int specdec__engine_cancelled(specdec *t)
 {
-    const specdec_tree *tree = &e->merged.tree;
-    int i, accepted = -1;
-
-    for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) {
-        int rank = specdec__min_int(tree->ranks[i], (int)SPECDEC__COUNT(e->stats->offered_by_rank)) - 1;
-        int hit = child-- == 0;
-
-        e->stats->offered_by_rank[rank]++;
-        e->stats->accepted_by_rank[rank] += hit;
-        accepted = hit ? i : accepted;
-    }
-    for (i = 0; i < e->drafter_count; i++) {
-        const specdec__proposal *p = &e->drafters[i].proposal;
-        int candidate = specdec__draft_candidate(p, node);
-
-        if (candidate >= 0)
-            specdec__tune_note(&e->tune->drafters[i], p, candidate, accepted, token);
-    }
+    if (!SPECDEC__LOAD(&t->cancel))
+        return 0;
+    specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_CANCELLED, "cancelled"));
+    return 1;
 }
 
-/* Decides by a rejection rule at a node whose children hold children[count]. */
-static void specdec__engine_judge(specdec *e, int node, const int32_t *children, int count, specdec_verdict *verdict)
-{
-    const int vocab = e->target_model->vocab_size;
-    const float *logits = e->target.logits + (size_t)node * (size_t)vocab;
-    const specdec__proposal *p = &e->drafters[0].proposal; /* nobody else drafts */
-    specdec_uniform uniform;
-    specdec_choice choice;
-    specdec__row row;
+/* Tokens that have to be read before the last one can be a root. */
+static int specdec__engine_pending(const specdec *t) { return t->count - 1 - t->view.length; }
 
-    specdec__row_init(&row, e->kernels, e->chooser.sampling, e->chooser.items, logits, vocab, e->text, e->count);
-    specdec__row_weights(&row, e->target_distribution);
-    uniform.seed = e->chooser.sampling->seed;
-    uniform.position = (uint64_t)e->count;
-    uniform.decision = 0;
-    choice.target = e->target_distribution;
-    choice.draft = NULL;
-    if (count && e->rule != SPECDEC_RULE_TOP_K)
-        choice.draft = p->distributions + (size_t)specdec__draft_candidate(p, node) * (size_t)vocab;
-    choice.children = children;
-    choice.vocab = vocab;
-    choice.child_count = count;
-    choice.random = &uniform;
-    verdict->token = 0;
-    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
+/* Whether a text has something to do. */
+static int specdec__engine_wants(const specdec *t)
+{
+    return t->open && t->count && !t->failed && t->count - t->handed_out < SPECDEC__STOCK &&
+           specdec__stream_ended(t, t->count) == SPECDEC_STOP_NONE;
 }
 
-/* Notes what the row that the next token comes from says about it. */
-static void specdec__engine_record(specdec *e, const float *logits, int32_t token)
+/* Nodes of a step, at most. */
+static int specdec__engine_most(const specdec__engine *e)
 {
-    const int vocab = e->target_model->vocab_size, k = specdec__min_int(e->config.logprobs, vocab);
-    specdec_candidate *best = e->best + (size_t)e->count * (size_t)e->config.logprobs;
-    double total = 0;
-    float highest;
+    return specdec__min_int(SPECDEC__MAX_TREE, e->target.most);
+}
+
+/* Makes up the step: t, if not NULL, then all others that have something to do, as many as it has nodes for. Whoever
+   finds no room is the first in the next one. */
+static void specdec__engine_gather(specdec__engine *e, specdec *t)
+{
+    const int views = e->room.views, first = e->turn;
     int i;
 
-    specdec__sample_greedy(e->kernels, logits, vocab, k, best);
-    highest = best[0].logit;
-    e->kernels->weights(logits, vocab, highest, 1.0f, e->target_distribution);
-    for (i = 0; i < vocab; i++)
-        total += (double)e->target_distribution[i];
-    total = specdec__log_double(total);
-    for (i = 0; i < k; i++)
-        best[i].logit = (float)((double)(best[i].logit - highest) - total);
-    e->logprobs[e->count] = (float)((double)(specdec__sample_clean(logits[token]) - highest) - total);
-}
+    e->member_count = e->roots = e->reading = 0;
+    e->turn = views > 1 ? (first + 1) % views : 0;
+    for (i = t ? -1 : 0; i < views; i++) {
+        specdec *x = i < 0 ? t : &e->texts[(first + i) % views];
 
-/* Appends a token, which was chosen from a row of logits, to the text. */
-static void specdec__engine_write(specdec *e, const float *logits, int32_t token)
-{
-    if (e->logprobs)
-        specdec__engine_record(e, logits, token);
-    e->text[e->count++] = token;
-}
-
-/* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. A token
-   that ends the text ends the walk, too. */
-static specdec_result specdec__engine_decide(void *engine, int node, const int32_t *children, int count,
-                                             specdec_verdict *verdict)
-{
-    specdec *e = (specdec *)engine;
-    const int vocab = e->target_model->vocab_size;
-    const float *logits = e->target.logits + (size_t)node * (size_t)vocab;
-    specdec_candidate best;
-
-    best.token = 0;
-    if (!SPECDEC__VERIFIERS || specdec__engine_rule(e) == SPECDEC_RULE_COUPLED) {
-        specdec__choose(&e->chooser, logits, vocab, e->text, e->count, 1, &best);
-        specdec_verify_match(verdict, children, count, best.token);
-    } else {
-        specdec__engine_judge(e, node, children, count, verdict);
+        if ((x == t && i >= 0) || !specdec__engine_wants(x) || specdec__engine_cancelled(x))
+            continue;
+        if (e->member_count == specdec__engine_most(e)) {
+            e->turn = x->at;
+            return;
+        }
+        if (x->from_row)
+            specdec__engine_reroot(x, x->count);
+        x->from_row = x->lead = 0;
+        e->roots += specdec__engine_pending(x) == 0;
+        e->members[e->member_count++] = x;
     }
-    specdec__engine_note(e, node, verdict->child, verdict->token);
-    specdec__engine_write(e, logits, verdict->token);
-    if (specdec__vocab_is_end(&e->target_model->vocab, verdict->token))
-        verdict->child = -1;
-    return SPECDEC_OK;
 }
 
-/* Appends the tokens that are accepted to the text and leaves their nodes in path, the root first: *length of them. */
-static specdec_result specdec__engine_verify(specdec *e, int32_t *path, int *length)
+/* Tokens of prompts that a step may read while `roots` texts write: what the configuration says, or as many as make the
+   step half as long again. */
+static int specdec__engine_slice(const specdec__engine *e)
 {
-    int32_t accepted[SPECDEC__MAX_TREE];
+    const int most = specdec__engine_most(e);
+    double times[SPECDEC__MAX_TREE + 1];
+    int n = e->roots + 1;
 
-    path[0] = 0;
-    return specdec_verify_walk(path + 1, accepted, length, &e->merged.tree, e->merged.tokens, specdec__engine_decide, e,
-                               &e->error);
+    if (!e->roots)
+        return e->config.batch;
+    if (e->config.slice)
+        return e->config.slice;
+    specdec__tune_times(e->tune, times, most);
+    while (n < most && times[n + 1] <= 1.5 * times[e->roots])
+        n++;
+    return n - e->roots;
 }
 
-/* What a step may speculate on. */
-typedef struct specdec__plan {
-    double times[SPECDEC__MAX_TREE + 1]; /* seconds of a step of so many nodes */
-    double rate;                         /* tokens a second that the drafters promise who were asked so far */
-    int most;                            /* nodes of the tree */
-    int fixed;                           /* the tree is always the same, whatever it costs */
-} specdec__plan;
-
-/* Whether this step may speculate, and on what. */
-static int specdec__engine_plan(const specdec *e, specdec__plan *plan)
+/* Shares out the nodes that read prompts. A prompt that is read to its end has its root in the same step, if there is a
+   node for it; a text that gets none waits for the next step. */
+static void specdec__engine_lead(specdec__engine *e)
 {
+    int left = specdec__engine_slice(e), room = (e->roots ? specdec__engine_most(e) : e->target.most) - e->roots;
+    int i, kept = 0;
+
+    for (i = 0; i < e->member_count; i++) {
+        specdec *t = e->members[i];
+        const int pending = specdec__engine_pending(t);
+
+        t->lead = specdec__min_int(pending, specdec__min_int(left, room));
+        t->writes = !pending || (t->lead == pending && t->lead < room);
+        left -= t->lead;
+        room -= t->lead + (pending && t->writes);
+        e->roots += pending && t->writes;
+        e->reading += t->lead;
+        if (t->lead || t->writes)
+            e->members[kept++] = t;
+    }
+    e->member_count = kept;
+}
+
+/* --- what a step speculates on ------------------------------------------------------------------------------------ */
+
+/* Whether a step may speculate behind a text, and on what. times: of a step with so many nodes; base: those that it has
+   anyway, and for other texts; others: tokens that these get; spent: seconds of drafting for them. */
+static int specdec__engine_plan(const specdec *t, const double *times, int base, double others, double spent,
+                                specdec__plan *plan)
+{
+    const specdec__engine *e = t->engine;
     int i;
 
     plan->fixed = specdec__engine_fixed(e);
-    plan->most = plan->fixed ? e->shape.n : e->config.tree_size;
-    if (e->config.drafting == SPECDEC_DRAFT_OFF || e->context - e->count <= e->config.tree_depth)
-        return 0;
-    if (plan->fixed)
-        for (i = 0; i <= plan->most; i++)
-            plan->times[i] = 1; /* whatever they cost */
-    else if (e->tune->step[1].seconds > 0)
-        specdec__tune_times(e->tune, plan->times, plan->most);
-    else
+    plan->most = specdec__min_int(plan->fixed ? e->shape.n : e->config.tree_size, specdec__engine_most(e) - base + 1);
+    plan->others = others;
+    if (e->config.drafting == SPECDEC_DRAFT_OFF || t->context - t->count <= e->config.tree_depth ||
+        plan->most < (plan->fixed ? e->shape.n : 2) || !(times[1] > 0 || plan->fixed))
         return 0; /* the first step tells what plain decoding costs */
-    plan->rate = 1 / plan->times[1];
+    for (i = 0; i <= plan->most; i++)
+        plan->times[i] = plan->fixed ? 1 : i ? times[base + i - 1] + spent : 0; /* fixed: whatever they cost */
+    plan->plain = plan->rate = (1 + others) / plan->times[1];
     return 1;
 }
 
 /* Seconds that a drafter needs to catch up with the text; before it was seen reading, by what the target took. */
-static double specdec__engine_reading(const specdec *e, int drafter, int behind)
+static double specdec__engine_reading(const specdec *t, int drafter, int behind)
 {
-    const specdec__tune_drafter *t = &e->tune->drafters[drafter];
-    double each = t->reading.seconds;
+    const specdec__tune_drafter *known = &t->engine->tune->drafters[drafter];
+    double each = known->reading.seconds;
 
-    if (!(each > 0) && e->stats->prompt_tokens)
-        each = t->cost * e->stats->prompt_seconds / (double)e->stats->prompt_tokens;
+    if (!(each > 0) && t->stats.prompt_tokens)
+        each = known->cost * t->stats.prompt_seconds / (double)t->stats.prompt_tokens;
     return behind > SPECDEC__TUNE_BEHIND ? behind * each : 0;
 }
 
 /* Decides on the tree that a drafter with a price shall fill; when its trees grow, on whether it shall grow one.
    Returns 0 when it is not asked. */
-static int specdec__engine_shape(specdec *e, int drafter, int behind, specdec__plan *plan)
+static int specdec__engine_shape(const specdec *t, int drafter, int behind, specdec__plan *plan)
 {
-    specdec__proposal *p = &e->drafters[drafter].proposal;
+    const specdec__engine *e = t->engine;
+    specdec__proposal *p = &e->drafters[drafter].proposals[t->at];
     const size_t bytes = (size_t)e->shape.n * sizeof *p->tree.parents;
     double rate;
 
@@ -15728,9 +16170,9 @@ static int specdec__engine_shape(specdec *e, int drafter, int behind, specdec__p
         memcpy(p->tree.ranks, e->shape.ranks, bytes);
         p->tree.n = e->shape.n;
     } else {
-        rate = specdec__tune_shape(&e->tune->drafters[drafter], &p->tree, plan->times, plan->most, plan->rate,
-                                   specdec__engine_reading(e, drafter, behind));
-        if (specdec__tune_rests(e->tune, drafter, rate))
+        rate = specdec__tune_shape(&e->tune->drafters[drafter], &p->tree, plan,
+                                   specdec__engine_reading(t, drafter, behind));
+        if (specdec__tune_rests(e->tune, drafter, plan, rate))
             p->tree.n = 1;
         if (p->tree.n > 1)
             plan->rate = rate;
@@ -15746,7 +16188,7 @@ static int specdec__engine_width(const specdec__proposal *p, const specdec__plan
 
     for (i = 0, *held = 0; i < p->tree.n; i++)
         *held = specdec__tune_insert(worth, *held, plan->most, (double)p->probability[i]);
-    return plan->fixed ? *held : specdec__tune_nodes(plan->times, worth, *held, drafting, rate);
+    return plan->fixed ? *held : specdec__tune_nodes(plan, worth, *held, drafting, rate);
 }
 
 /* Chooses the candidates of the newest level that are extended next: those of whose children, should they fare as
@@ -15763,7 +16205,7 @@ static int specdec__engine_branch(specdec__proposal *p, const specdec__tune_draf
     for (i = p->level; i < p->tree.n; i++)
         for (k = 0; k < SPECDEC__TUNE_RANKS; k++)
             held = specdec__tune_insert(worth, held, plan->most, (double)p->probability[i] * chance[k]);
-    n = plan->fixed ? held : specdec__tune_nodes(plan->times, worth, held, drafting + level, &then);
+    n = plan->fixed ? held : specdec__tune_nodes(plan, worth, held, drafting + level, &then);
     if (!plan->fixed && !(then > now * 1.01))
         return 0;
     least = worth[n - 1];
@@ -15776,13 +16218,14 @@ static int specdec__engine_branch(specdec__proposal *p, const specdec__tune_draf
 /* Grows a tree: the drafter proposes level by level for as long as that pays; kept are as many of the most probable
    candidates as pay. EAGLE-2 (Li et al. 2024, arXiv 2406.16858) and OPT-Tree (Wang et al. 2024, arXiv 2406.17276), by
    the rate of Sequoia (Chen et al. 2024, arXiv 2402.12374) for the size: F(T) / (t(n) + d * level). *levels: d. */
-static specdec_result specdec__engine_grow(specdec *e, int drafter, const specdec__plan *plan, int *levels,
+static specdec_result specdec__engine_grow(specdec *t, int drafter, const specdec__plan *plan, int *levels,
                                            double *rate)
 {
+    specdec__engine *e = t->engine;
     specdec__drafter *d = &e->drafters[drafter];
-    specdec__proposal *p = &d->proposal;
-    const specdec__tune_drafter *t = &e->tune->drafters[drafter];
-    const double level = plan->fixed ? 0 : specdec__tune_level(t, plan->times);
+    specdec__proposal *p = &d->proposals[t->at];
+    const specdec__tune_drafter *known = &e->tune->drafters[drafter];
+    const double level = plan->fixed ? 0 : specdec__tune_level(known, plan->times);
     double worth[SPECDEC__MAX_TREE];
     int i, n, held, count = 1;
     specdec_result result;
@@ -15790,123 +16233,379 @@ static specdec_result specdec__engine_grow(specdec *e, int drafter, const specde
     p->tree.n = 1;
     for (*levels = 1; count && *levels < p->levels; ++*levels) {
         p->level = p->tree.n;
-        result = d->kind->extend(d, p, count, &e->error);
+        result = d->kind->extend(d, p, count, &t->error);
         if (result)
             return result;
         p->ran += *levels > 1 ? count : 0;
         for (i = p->level; i < p->tree.n; i++)
             p->probability[i] =
-                (float)((double)p->probability[p->tree.parents[i]] * specdec__tune_offer(t, p->share[i]));
-        count = specdec__engine_branch(p, t, plan, (*levels + 1) * level, level, e->config.tree_size);
+                (float)((double)p->probability[p->tree.parents[i]] * specdec__tune_offer(known, p->share[i]));
+        count = specdec__engine_branch(p, known, plan, (*levels + 1) * level, level, e->config.tree_size);
     }
     n = specdec__engine_width(p, plan, *levels * level, worth, &held, rate);
-    result = specdec_tree_grow(&e->merged.tree, p->kept, p->tree.parents, p->probability, p->tree.n, n, &e->error);
-    p->kept_count = e->merged.tree.n; /* only the number is used: the tree is made when all have proposed */
+    result = specdec_tree_grow(&t->merged.tree, p->kept, p->tree.parents, p->probability, p->tree.n, n, &t->error);
+    p->kept_count = t->merged.tree.n; /* only the number is used: the tree is made when all have proposed */
     return result;
 }
 
 /* Lets a drafter fill its tree, and keeps all of it; of a tree that the drafter chose, what pays. */
-static specdec_result specdec__engine_fill(specdec *e, int drafter, const specdec__plan *plan, int *levels,
+static specdec_result specdec__engine_fill(specdec *t, int drafter, const specdec__plan *plan, int *levels,
                                            double *rate)
 {
-    specdec__drafter *d = &e->drafters[drafter];
-    specdec__proposal *p = &d->proposal;
+    specdec__drafter *d = &t->engine->drafters[drafter];
+    specdec__proposal *p = &d->proposals[t->at];
     specdec_result result;
 
     p->most = plan->most;
     *levels = specdec_tree_depth(&p->tree, p->depth);
-    result = d->kind->fill(d, p, &e->error);
+    result = d->kind->fill(d, p, &t->error);
     if (result)
         return result;
     specdec__draft_keep(p, p->tree.n);
     if (!d->kind->cost)
-        p->kept_count = specdec__tune_chosen(&e->tune->drafters[drafter], plan->times, p->probability, p->tree.n, rate);
+        p->kept_count = specdec__tune_chosen(&t->engine->tune->drafters[drafter], plan, p->probability, p->tree.n,
+                                             rate);
     return SPECDEC_OK;
 }
 
-/* Asks a drafter what it proposes for this step, if that may pay. */
-static specdec_result specdec__engine_ask(specdec *e, int drafter, specdec__plan *plan)
+/* Lets a drafter that has much to read read a part of it, so that other texts need not wait for all. */
+static specdec_result specdec__engine_let_read(specdec *t, int drafter, int behind, int tokens)
 {
+    specdec__engine *e = t->engine;
     specdec__drafter *d = &e->drafters[drafter];
-    const int behind = d->kind->behind ? d->kind->behind(d, e->count) : 0, fresh = e->count - behind < e->answer_from;
+    const double start = specdec__os_seconds();
+    specdec_result result;
+
+    d->proposals[t->at].tree.n = 1;
+    result = d->kind->read(d, &d->proposals[t->at], t->count - behind + tokens, &t->error);
+    if (!result)
+        specdec__tune_see(&e->tune->drafters[drafter].reading, (specdec__os_seconds() - start) / tokens);
+    return result;
+}
+
+/* Asks a drafter what it proposes for a text in this step, if that may pay. */
+static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan *plan)
+{
+    specdec__engine *e = t->engine;
+    specdec__drafter *d = &e->drafters[drafter];
+    specdec__proposal *p = &d->proposals[t->at];
+    const int behind = d->kind->behind ? d->kind->behind(d, t->at, t->count) : 0;
+    const int fresh = t->count - behind < t->answer_from;
     double start, rate = 0;
     specdec_result result;
     int levels;
 
-    if ((!plan->fixed && specdec__tune_naps(e->tune, drafter, e->count)) ||
-        (d->kind->cost && !specdec__engine_shape(e, drafter, behind, plan)))
+    if ((!plan->fixed && specdec__tune_naps(e->tune, drafter, t->count)) ||
+        (d->kind->cost && !specdec__engine_shape(t, drafter, behind, plan)))
         return SPECDEC_OK;
+    if (d->kind->read && e->member_count > 1 && behind > e->config.batch)
+        return specdec__engine_let_read(t, drafter, behind, e->config.batch);
     start = specdec__os_seconds();
-    result = d->proposal.grows ? specdec__engine_grow(e, drafter, plan, &levels, &rate)
-                               : specdec__engine_fill(e, drafter, plan, &levels, &rate);
-    if (!result && !d->kind->cost && d->proposal.kept_count > 1) {
-        if (specdec__tune_rests(e->tune, drafter, rate))
-            d->proposal.kept_count = 1;
+    result = p->grows ? specdec__engine_grow(t, drafter, plan, &levels, &rate)
+                      : specdec__engine_fill(t, drafter, plan, &levels, &rate);
+    if (!result && !d->kind->cost && p->kept_count > 1) {
+        if (specdec__tune_rests(e->tune, drafter, plan, rate))
+            p->kept_count = 1;
         else if (rate > plan->rate)
             plan->rate = rate;
     }
-    d->seconds = specdec__os_seconds() - start;
+    p->seconds = specdec__os_seconds() - start;
     if (!result)
-        d->seconds -= specdec__tune_drafting(e->tune, drafter, levels, behind, fresh, d->seconds);
+        p->seconds -= specdec__tune_drafting(e->tune, drafter, levels, behind, fresh, p->seconds);
     return result;
 }
 
-/* What this step verifies: the drafters are asked, the last in the list first; then their trees are merged. */
-static SPECDEC__NOINLINE specdec_result specdec__engine_draft(specdec *e)
+/* What the step verifies behind a text: the drafters are asked, the last in the list first; then their trees are
+   merged. A drafter whose cache has no room left proposes nothing. */
+static specdec_result specdec__engine_consult(specdec *t, specdec__plan *plan, int speculate)
 {
-    specdec__plan plan;
+    specdec__engine *e = t->engine;
     specdec_result result = SPECDEC_OK;
     int i;
 
     for (i = 0; i < e->drafter_count; i++)
-        specdec__draft_begin(&e->drafters[i], e->text, e->count, specdec__engine_rule(e));
-    if (specdec__engine_plan(e, &plan))
-        for (i = e->drafter_count; !result && i-- > 0;)
-            result = specdec__engine_ask(e, i, &plan);
-    specdec__draft_merge(&e->merged, e->drafters, e->drafter_count, e->text[e->count - 1]);
+        specdec__draft_begin(&e->drafters[i].proposals[t->at], t->tokens, t->count, &t->settings.sampling,
+                             specdec__engine_rule(e, t));
+    for (i = e->drafter_count; speculate && !result && i-- > 0;) {
+        result = specdec__engine_ask(t, i, plan);
+        if (result == SPECDEC_ERROR_CONTEXT) {
+            e->drafters[i].proposals[t->at].tree.n = e->drafters[i].proposals[t->at].kept_count = 1;
+            result = SPECDEC_OK;
+        }
+    }
+    specdec__draft_merge(&t->merged, e->drafters, e->drafter_count, t->at, t->tokens[t->count - 1]);
     return result;
 }
 
-/* What the step has taught: what its nodes cost, and what they brought to whom. */
-static SPECDEC__NOINLINE void specdec__engine_learn(specdec *e, double seconds, const int32_t *path, int length)
+/* How probable it is that node i of a text's tree is accepted, by what its drafter knows; its parent's is known. */
+static float specdec__engine_worth(const specdec *t, int i)
 {
-    const int width = e->merged.tree.n;
-    specdec__tune_outcome outcome;
-    int i, at = 1;
+    const specdec__engine *e = t->engine;
+    const specdec__merged *m = &t->merged;
+    const specdec__drafter *d = &e->drafters[m->owner[i]];
+    const specdec__proposal *p = &d->proposals[t->at];
+    const float parent = m->worth[m->tree.parents[i]];
+    double chance[SPECDEC__TUNE_RANKS], worth;
 
-    memset(&outcome, 0, sizeof outcome);
-    outcome.seconds = seconds;
-    specdec__tune_step(e->tune, width, seconds > 0 ? seconds : 1 + 0.1 * (width - 1));
-    for (i = 1; i < width; i++) {
-        const int owner = e->merged.owner[i];
-        const specdec__drafter *d = &e->drafters[owner];
-        int came = at < length && path[at] == i;
+    if (p->grows || !d->kind->cost) {
+        const int candidate = specdec__draft_candidate(p, i);
 
-        at += came;
-        outcome.nodes[owner]++;
-        outcome.came[owner] += came;
-        if (!d->kind->cost)
-            specdec__tune_predicted(&e->tune->drafters[owner],
-                                    d->proposal.probability[specdec__draft_candidate(&d->proposal, i)], came);
+        worth = (double)p->probability[candidate];
+        if (!p->grows)
+            worth = specdec__tune_path(&e->tune->drafters[m->owner[i]], p->probability[candidate]);
+    } else {
+        specdec__tune_acceptance(&e->tune->drafters[m->owner[i]], chance);
+        worth = (double)parent * chance[specdec__min_int(m->tree.ranks[i], SPECDEC__TUNE_RANKS) - 1];
     }
-    specdec__tune_fade(e->tune);
+    return (float)worth < parent ? (float)worth : parent;
+}
+
+/* Of all that was proposed for several texts, keeps what together pays best: the nodes that promise most, whosever they
+   are. times: of a step of so many nodes. */
+static void specdec__engine_share_out(specdec__engine *e, const double *times)
+{
+    const int base = e->roots + e->reading;
+    double worth[SPECDEC__MAX_TREE + 1], rate;
+    specdec__plan plan;
+    int i, k, held = 1, left;
+
+    plan.most = specdec__engine_most(e) - base + 1;
+    plan.others = e->roots - 1;
+    for (i = 1; i <= plan.most; i++)
+        plan.times[i] = times[base + i - 1];
+    worth[0] = 1;
+    for (k = 0; k < e->member_count; k++) {
+        specdec__merged *m = &e->members[k]->merged;
+
+        m->worth[0] = 1;
+        for (i = 1; i < m->tree.n; i++) {
+            m->worth[i] = specdec__engine_worth(e->members[k], i);
+            held = specdec__tune_insert(worth, held, plan.most, (double)m->worth[i]);
+        }
+    }
+    left = specdec__tune_nodes(&plan, worth, held, 0, &rate) - 1;
+    for (k = 0, rate = worth[left]; k < e->member_count; k++)
+        left -= specdec__draft_prune(&e->members[k]->merged, e->drafters, e->drafter_count, e->members[k]->at,
+                                     (float)rate, left);
+}
+
+/* Chooses the trees of a step, text by text: what those before have taken is no longer to be had. */
+static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
+{
+    const int least = e->roots + e->reading;
+    double times[SPECDEC__MAX_TREE + 1], others = e->roots - 1, spent = 0;
+    int i, base = least, kept = 0;
+    specdec__plan plan;
+
+    specdec__tune_times(e->tune, times, SPECDEC__MAX_TREE);
+    for (i = 0; i < e->member_count; i++) {
+        specdec *t = e->members[i];
+        const double start = specdec__os_seconds();
+        const int speculate = t->writes && specdec__engine_plan(t, times, base, others, spent, &plan);
+        specdec_result result;
+
+        e->pool.cancel = &t->cancel;
+        result = specdec__engine_consult(t, &plan, speculate);
+        if (result) {
+            specdec__engine_drop(t, result);
+            e->roots -= t->writes;
+            e->reading -= t->lead;
+            continue;
+        }
+        e->members[kept++] = t;
+        if (t->merged.tree.n == 1)
+            continue;
+        spent += specdec__os_seconds() - start;
+        base += t->merged.tree.n - 1;
+        if (!plan.fixed && plan.rate > plan.plain) /* what its guesses promise */
+            others = plan.rate * plan.times[t->merged.tree.n] - 1;
+    }
+    e->member_count = kept;
+    if (kept > 1 && base > least && !specdec__engine_fixed(e))
+        specdec__engine_share_out(e, times);
+}
+
+/* --- the step ----------------------------------------------------------------------------------------------------- */
+
+/* Slots for all nodes. A text for whose tree there are too few goes on with the root alone, one without any is left
+   out. */
+static void specdec__engine_reserve(specdec__engine *e)
+{
+    int i, kept = 0;
+
+    for (i = 0; i < e->member_count; i++) {
+        specdec *t = e->members[i];
+        int *nodes = &t->merged.tree.n;
+
+        if (!t->writes)
+            *nodes = 0;
+        if (!specdec__view_reserve(&t->view, &e->target.kv, t->lead + *nodes) && *nodes > 1) {
+            specdec__view_unreserve(&t->view, &e->target.kv);
+            specdec__draft_prune(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
+        }
+        if (specdec__view_reserve(&t->view, &e->target.kv, t->lead + *nodes)) {
+            e->members[kept++] = t;
+            continue;
+        }
+        specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                                              "no room in the cache, which all texts share, for %d more tokens",
+                                              t->lead + *nodes));
+        e->roots -= *nodes > 0;
+        e->reading -= t->lead;
+    }
+    e->member_count = kept;
+}
+
+/* The members' unread tokens and trees become a batch for the target. */
+static specdec__batch specdec__engine_batch(specdec__engine *e)
+{
+    specdec__context *c = &e->target;
+    specdec__batch batch;
+    int i, k, n = 0, rows = 0;
+
+    for (k = 0; k < e->member_count; k++) {
+        specdec *t = e->members[k];
+        const specdec_tree *tree = &t->merged.tree;
+        const int root = n + t->lead;
+
+        t->first = n;
+        t->row = rows;
+        rows += tree->n;
+        for (; n < root + tree->n; n++) {
+            c->views[n] = &t->view;
+            c->wanted[n] = n >= root;
+        }
+        for (i = t->first; i < root; i++) {
+            c->tokens[i] = t->tokens[t->view.length + i - t->first];
+            c->parents[i] = i > t->first ? i - 1 : -1;
+        }
+        for (i = 0; i < tree->n; i++) {
+            c->tokens[root + i] = t->merged.tokens[i];
+            c->parents[root + i] = i ? root + tree->parents[i] : t->lead ? root - 1 : -1;
+        }
+    }
+    batch = specdec__forward_batch(c, 0, n);
+    batch.wanted = c->wanted;
+    return batch;
+}
+
+/* Notes how the children of a reached node fared; child: which of them was accepted, or -1; token: what came. */
+static void specdec__engine_note(specdec *t, int node, int child, int32_t token)
+{
+    specdec__engine *e = t->engine;
+    const specdec_tree *tree = &t->merged.tree;
+    int i, accepted = -1;
+
+    for (i = specdec__tree_child(tree, node, node + 1); i < tree->n; i = specdec__tree_child(tree, node, i + 1)) {
+        int rank = specdec__min_int(tree->ranks[i], (int)SPECDEC__COUNT(t->stats.offered_by_rank)) - 1;
+        int hit = child-- == 0;
+
+        t->stats.offered_by_rank[rank]++;
+        t->stats.accepted_by_rank[rank] += hit;
+        accepted = hit ? i : accepted;
+    }
     for (i = 0; i < e->drafter_count; i++) {
-        const specdec__drafter *d = &e->drafters[i];
+        const specdec__proposal *p = &e->drafters[i].proposals[t->at];
+        int candidate = specdec__draft_candidate(p, node);
 
-        if (d->kind->cost || outcome.nodes[i]) /* a look that found nothing is free */
-            outcome.drafting[i] = d->seconds;
-        e->stats->steps_by_drafter[d->drafting] += outcome.nodes[i] > 0;
+        if (candidate >= 0)
+            specdec__tune_note(&e->tune->drafters[i], p, candidate, accepted, token);
     }
-    specdec__tune_settle(e->tune, &outcome);
-    for (i = 0; 1 << i < width; i++)
-        continue;
-    e->stats->steps_by_width[i]++;
+}
+
+/* Decides by a rejection rule at a node whose children hold children[count]. */
+static void specdec__engine_judge(specdec *t, int node, const float *logits, const int32_t *children, int count,
+                                  specdec_verdict *verdict)
+{
+    specdec__engine *e = t->engine;
+    const int vocab = e->target_model->vocab_size;
+    const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* nobody else drafts */
+    specdec_uniform uniform;
+    specdec_choice choice;
+    specdec__row row;
+
+    specdec__row_init(&row, e->kernels, &t->settings.sampling, e->chooser.items, logits, vocab, t->tokens, t->count);
+    specdec__row_weights(&row, e->target_distribution);
+    uniform.seed = t->settings.sampling.seed;
+    uniform.position = (uint64_t)t->count;
+    uniform.decision = 0;
+    choice.target = e->target_distribution;
+    choice.draft = NULL;
+    if (count && e->rule != SPECDEC_RULE_TOP_K)
+        choice.draft = p->distributions + (size_t)specdec__draft_candidate(p, node) * (size_t)vocab;
+    choice.children = children;
+    choice.vocab = vocab;
+    choice.child_count = count;
+    choice.random = &uniform;
+    verdict->token = 0;
+    specdec__verify_rules[count ? e->rule : SPECDEC_RULE_TOP_K].verify(e->kernels->residuals, &choice, verdict);
+}
+
+/* Notes what the row that the next token comes from says about it. */
+static void specdec__engine_record(specdec *t, const float *logits, int32_t token)
+{
+    specdec__engine *e = t->engine;
+    const int vocab = e->target_model->vocab_size, k = specdec__min_int(t->best_count, vocab);
+    specdec_candidate *best = t->best + (size_t)t->count * (size_t)t->best_count;
+    double total = 0;
+    float highest;
+    int i;
+
+    specdec__sample_greedy(e->kernels, logits, vocab, k, best);
+    highest = best[0].logit;
+    e->kernels->weights(logits, vocab, highest, 1.0f, e->target_distribution);
+    for (i = 0; i < vocab; i++)
+        total += (double)e->target_distribution[i];
+    total = specdec__log_double(total);
+    for (i = 0; i < k; i++)
+        best[i].logit = (float)((double)(best[i].logit - highest) - total);
+    t->logprobs[t->count] = (float)((double)(specdec__sample_clean(logits[token]) - highest) - total);
+}
+
+/* Appends a token, which was chosen from a row of logits, to the text. */
+static void specdec__engine_write(specdec *t, const float *logits, int32_t token)
+{
+    if (t->logprobs)
+        specdec__engine_record(t, logits, token);
+    t->tokens[t->count++] = token;
+}
+
+/* The token that follows by a row of logits when nothing was guessed, or when guesses are coupled. */
+static int32_t specdec__engine_choose(specdec *t, const float *logits)
+{
+    specdec__engine *e = t->engine;
+    specdec_candidate best;
+
+    best.token = 0;
+    e->chooser.sampling = &t->settings.sampling;
+    specdec__choose(&e->chooser, logits, e->target_model->vocab_size, t->tokens, t->count, 1, &best);
+    return best.token;
+}
+
+/* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. A token
+   that ends the text ends the walk, too. */
+static specdec_result specdec__engine_decide(void *text, int node, const int32_t *children, int count,
+                                             specdec_verdict *verdict)
+{
+    specdec *t = (specdec *)text;
+    const specdec__engine *e = t->engine;
+    const float *logits = e->target.logits + (size_t)(t->row + node) * (size_t)e->target_model->vocab_size;
+
+    if (!SPECDEC__VERIFIERS || specdec__engine_rule(e, t) == SPECDEC_RULE_COUPLED)
+        specdec_verify_match(verdict, children, count, specdec__engine_choose(t, logits));
+    else
+        specdec__engine_judge(t, node, logits, children, count, verdict);
+    specdec__engine_note(t, node, verdict->child, verdict->token);
+    specdec__engine_write(t, logits, verdict->token);
+    if (specdec__vocab_is_end(&e->target_model->vocab, verdict->token))
+        verdict->child = -1;
+    return SPECDEC_OK;
 }
 
 /* Counts a step by the nodes and levels of its tree. When there are too many kinds, the rarest makes room. */
-static void specdec__engine_count_tree(specdec *e, int nodes, int levels)
+static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int levels)
 {
-    specdec_tree_count *trees = e->stats->trees, *at = trees;
+    specdec_tree_count *trees = stats->trees, *at = trees;
     int i;
 
     for (i = 0; i < SPECDEC_STATS_TREES; i++) {
@@ -15916,102 +16615,199 @@ static void specdec__engine_count_tree(specdec *e, int nodes, int levels)
         }
         at = trees[i].steps < at->steps ? &trees[i] : at;
     }
-    e->stats->steps_other_trees += at->steps;
+    stats->steps_other_trees += at->steps;
     at->nodes = nodes;
     at->levels = levels;
     at->steps = 1;
 }
 
-/* One step of speculation, or a plain one: the tree then is its root. */
-static specdec_result specdec__engine_speculate(specdec *e)
+/* Walks the tree of a text: the tokens that are accepted are appended to it, their nodes lie in t->path, the root
+   first. Then keys and values of what was read and accepted are kept, and the drafters hear of it. */
+static void specdec__engine_accept(specdec *t)
 {
-    double start = specdec__os_seconds(), drafted, verified;
-    int32_t path[SPECDEC__MAX_TREE + 1];
-    int length = 0, i, before = e->count;
-    specdec__batch batch;
-    specdec_result result = specdec__engine_draft(e);
+    specdec__engine *e = t->engine;
+    const int before = t->count;
+    int32_t accepted[SPECDEC__MAX_TREE];
+    int i;
 
-    drafted = specdec__os_seconds();
-    if (result)
-        return result;
-    batch = specdec__engine_batch(e);
-    result = specdec__forward(&e->target, &batch, &e->error);
-    if (result)
-        return result;
-    verified = specdec__os_seconds();
-    result = specdec__engine_verify(e, path, &length);
-    if (result)
-        return result;
-    for (i = 0; i < length; i++)
-        e->target.path[i] = path[i];
-    specdec__view_commit(&e->target.view, &e->target.kv, e->target.path, length);
-    for (i = 0; i < e->drafter_count; i++)
-        specdec__draft_accept(&e->drafters[i], path, length);
-    specdec__engine_learn(e, verified - drafted, path, length);
-    specdec__engine_count_tree(e, batch.n, specdec_tree_depth(&e->merged.tree, NULL));
-    e->stats->drafted += batch.n - 1;
-    e->stats->accepted += length - 1;
-    e->stats->draft_seconds += drafted - start;
-    e->stats->verify_seconds += verified - drafted;
-    e->stats->tokens += e->count - before;
-    return SPECDEC_OK;
+    t->length = 0;
+    t->path[0] = 0;
+    if (t->merged.tree.n && specdec_verify_walk(t->path + 1, accepted, &t->length, &t->merged.tree, t->merged.tokens,
+                                                specdec__engine_decide, t, &t->error))
+        return;
+    for (i = 0; i < t->lead; i++)
+        e->target.path[i] = i;
+    for (i = 0; i < t->length; i++)
+        e->target.path[t->lead + i] = t->lead + t->path[i];
+    specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->lead + t->length);
+    specdec__view_unreserve(&t->view, &e->target.kv);
+    for (i = 0; t->length && i < e->drafter_count; i++)
+        specdec__draft_accept(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
+    t->stats.tokens += t->count - before;
 }
 
-/* Makes at least one more token. */
-static specdec_result specdec__engine_step(specdec *e)
+/* Counts what a text's tree has brought to whom. */
+static void specdec__engine_outcome(specdec *t, specdec__tune_outcome *outcome)
+{
+    specdec__engine *e = t->engine;
+    int nodes[SPECDEC__MAX_DRAFTERS] = {0}, i, at = 1;
+
+    for (i = 1; i < t->merged.tree.n; i++) {
+        const int owner = t->merged.owner[i];
+        const specdec__drafter *d = &e->drafters[owner];
+        const specdec__proposal *p = &d->proposals[t->at];
+        int came = at < t->length && t->path[at] == i;
+
+        at += came;
+        nodes[owner]++;
+        outcome->nodes[owner]++;
+        outcome->came[owner] += came;
+        if (!d->kind->cost)
+            specdec__tune_predicted(&e->tune->drafters[owner], p->probability[specdec__draft_candidate(p, i)], came);
+    }
+    for (i = 0; i < e->drafter_count; i++) {
+        const specdec__drafter *d = &e->drafters[i];
+
+        if (d->kind->cost || nodes[i]) /* a look that found nothing is free */
+            outcome->drafting[i] += d->proposals[t->at].seconds;
+        t->stats.steps_by_drafter[d->drafting] += nodes[i] > 0;
+    }
+}
+
+/* What the step has taught: what its nodes cost, and what they brought. */
+static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int width, double seconds)
+{
+    specdec__tune_outcome outcome;
+    int i;
+
+    if (!e->roots || width > SPECDEC__MAX_TREE)
+        return;
+    memset(&outcome, 0, sizeof outcome);
+    outcome.seconds = seconds;
+    outcome.base = e->roots + e->reading;
+    outcome.texts = e->roots;
+    specdec__tune_step(e->tune, width, seconds > 0 ? seconds : 1 + 0.1 * (width - 1));
+    for (i = 0; i < e->member_count; i++)
+        specdec__engine_outcome(e->members[i], &outcome);
+    specdec__tune_fade(e->tune);
+    specdec__tune_settle(e->tune, &outcome);
+}
+
+/* What a step took, for a text that took part; drafting: of that, before the target ran. */
+static void specdec__engine_count(specdec *t, int width, double seconds, double drafting, double verifying)
+{
+    const int nodes = t->merged.tree.n;
+    int i;
+
+    if (!nodes) {
+        t->stats.prompt_seconds += seconds;
+        return;
+    }
+    for (i = 0; 1 << i < width && i < (int)SPECDEC__COUNT(t->stats.steps_by_width) - 1; i++)
+        continue;
+    t->stats.steps_by_width[i]++;
+    specdec__engine_count_tree(&t->stats, nodes, specdec_tree_depth(&t->merged.tree, NULL));
+    t->stats.drafted += nodes - 1;
+    t->stats.accepted += t->length - 1;
+    t->stats.draft_seconds += drafting;
+    t->stats.verify_seconds += verifying;
+    t->stats.seconds += seconds;
+    t->stats.steps++;
+}
+
+/* The first token of an answer is out. */
+static void specdec__engine_answered(specdec *t, double now)
+{
+    if (t->prompted_at > 0)
+        t->stats.first_token_seconds = now - t->prompted_at;
+    t->prompted_at = 0;
+}
+
+/* Runs the step that was made up. */
+static void specdec__engine_run(specdec__engine *e, double start)
+{
+    const double drafted = specdec__os_seconds();
+    specdec__batch batch = specdec__engine_batch(e);
+    double verified, now;
+    specdec_error error;
+    int i;
+
+    e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->nobody;
+    e->row_of = NULL;
+    if (specdec__forward(&e->target, &batch, &error)) { /* nobody but its only text can cancel it */
+        specdec__engine_drop(e->members[0], specdec__fail(&e->members[0]->error, error.code, "%s", error.text));
+        return;
+    }
+    verified = specdec__os_seconds();
+    for (i = 0; i < e->member_count; i++)
+        specdec__engine_accept(e->members[i]);
+    specdec__engine_learn(e, batch.n, verified - drafted);
+    now = specdec__os_seconds();
+    for (i = 0; i < e->member_count; i++) {
+        specdec__engine_count(e->members[i], batch.n, now - start, drafted - start, verified - drafted);
+        if (e->members[i]->length)
+            specdec__engine_answered(e->members[i], now);
+    }
+}
+
+/* The first token of an answer, by the row that the prompt has left. */
+static void specdec__engine_begin_answer(specdec *t)
+{
+    double start = specdec__os_seconds();
+
+    specdec__engine_write(t, t->engine->target.logits, specdec__engine_choose(t, t->engine->target.logits));
+    t->from_row = 0;
+    t->engine->row_of = NULL;
+    specdec__engine_count_tree(&t->stats, 1, 1);
+    t->stats.tokens++;
+    t->stats.steps++;
+    t->stats.seconds += specdec__os_seconds() - start;
+    specdec__engine_answered(t, specdec__os_seconds());
+}
+
+/* One step for all texts that have something to do; t, if not NULL, is among them, and needs a token. DONE: nobody
+   has. Errors are those of t; what goes wrong with others they are told by their next call. */
+static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
 {
     double start = specdec__os_seconds();
     specdec_result result = SPECDEC_OK;
 
-    /* after a failed prompt, a rewind, specdec_logits: */
-    if (e->from_row ? !e->row_ready : e->target.view.length < e->count - 1)
-        result = e->from_row ? specdec__engine_prefill(e, e->count, e->count - 1, NULL)
-                             : specdec__engine_prefill(e, e->count - 1, e->count, NULL);
-    if (result)
-        return result;
-    if (e->from_row) {
-        specdec_candidate best;
-
-        if (!specdec__choose(&e->chooser, e->target.logits, e->target_model->vocab_size, e->text, e->count, 1, &best))
-            best.token = 0;
-        specdec__engine_write(e, e->target.logits, best.token);
-        e->from_row = e->row_ready = 0;
-        specdec__engine_count_tree(e, 1, 1);
-        e->stats->tokens++;
-    } else {
-        result = specdec__engine_speculate(e);
+    if (t && t->from_row && e->row_of == t) {
+        specdec__engine_begin_answer(t);
+        return SPECDEC_OK;
+    }
+    if (t && e->room.views == 1) { /* nobody else waits: after a failed prompt, a rewind, specdec_logits */
+        if (t->from_row || specdec__engine_pending(t) > 0)
+            result = specdec__engine_prefill(t, t->count - !t->from_row, t->count - t->from_row, NULL);
         if (result)
             return result;
+        if (t->from_row) {
+            specdec__engine_begin_answer(t);
+            return SPECDEC_OK;
+        }
     }
-    e->stats->steps++;
-    if (e->prompted_at > 0) {
-        e->stats->first_token_seconds = specdec__os_seconds() - e->prompted_at;
-        e->prompted_at = 0;
+    specdec__engine_gather(e, t);
+    specdec__engine_lead(e);
+    if (e->member_count)
+        specdec__engine_draft(e);
+    specdec__engine_reserve(e);
+    if (e->member_count)
+        specdec__engine_run(e, start);
+    else if (!t)
+        return SPECDEC_DONE;
+    if (t) {
+        result = t->failed;
+        t->failed = SPECDEC_OK;
     }
-    e->stats->seconds += specdec__os_seconds() - start;
-    return SPECDEC_OK;
-}
-
-/* Whether, and why, the answer ends with what has been handed out. */
-static specdec_stop specdec__engine_ended(const specdec *e)
-{
-    const int limit = e->config.settings.max_tokens, length = e->handed_out - e->answer_from;
-
-    if (e->stop.stopped)
-        return SPECDEC_STOP_STRING;
-    if (length > 0 && specdec__vocab_is_end(&e->target_model->vocab, e->text[e->handed_out - 1]))
-        return SPECDEC_STOP_END;
-    if (limit && length >= limit)
-        return SPECDEC_STOP_LIMIT;
-    return e->handed_out >= e->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
+    return result;
 }
 
 /* A pending cancellation ends one call. */
-static specdec_result specdec__engine_uncancel(specdec *e, specdec_result result)
+static specdec_result specdec__engine_uncancel(specdec *t, specdec_result result)
 {
-    e->cancelled = result == SPECDEC_ERROR_CANCELLED;
-    if (e->cancelled)
-        SPECDEC__STORE(&e->cancel, 0);
+    t->cancelled = result == SPECDEC_ERROR_CANCELLED;
+    if (t->cancelled)
+        SPECDEC__STORE(&t->cancel, 0);
     return result;
 }
 
@@ -16069,26 +16865,31 @@ static specdec_result specdec__too_small(size_t bytes, size_t needed, specdec_er
 }
 
 /* Refuses a call with a NULL where something must be. */
-static specdec_result specdec__is_missing(const char *what, specdec_error *error)
+static specdec_result specdec__is_missing(specdec_error *error)
 {
-    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%s is NULL", what);
+    return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an argument is NULL");
 }
 
-/* The same for a call on an engine, which may be what is missing. */
-static specdec_result specdec__lacks(specdec *engine)
+/* Refuses a call on no text, on one that is closed, or one without what it needs (given: it has that). */
+static specdec_result specdec__check_call(specdec *t, int given)
 {
-    return specdec__is_missing("an argument", engine ? &engine->error : NULL);
+    if (!t)
+        return SPECDEC_ERROR_ARGUMENT;
+    if (!t->open)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is closed");
+    return given ? SPECDEC_OK : specdec__is_missing(&t->error);
 }
 
 /* Everything that an engine needs, from a configuration that it has a copy of, in an arena. */
-static specdec_result specdec__engine_build(specdec *e, specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
+    specdec__stop_scan stop;
     specdec_result result;
 
     specdec__engine_parts(e, arena);
     if ((result = specdec__engine_config(&e->config, error)) == SPECDEC_OK &&
         (result = specdec__kernels_init(e->kernels, e->config.isa, error)) == SPECDEC_OK &&
-        (result = specdec__engine_check(&e->config.settings, &e->stop, error)) == SPECDEC_OK &&
+        (result = specdec__stream_check(&e->config.settings, &stop, error)) == SPECDEC_OK &&
         (result = specdec__engine_layout(e, arena, error)) == SPECDEC_OK)
         result = specdec__engine_repack(e, arena, error);
     return result;
@@ -16100,7 +16901,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *c
                                                          size_t *bytes, specdec_error *error)
 {
     specdec__arena arena = {NULL, 0, 0};
-    specdec engine;
+    specdec__engine engine;
     specdec_result result;
 
     memset(&engine, 0, sizeof engine);
@@ -16108,7 +16909,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *c
     engine.own = own;
     engine.kernels = kernels;
     engine.drafters = drafters;
-    SPECDEC__TAKE(&arena, specdec, 1);
+    SPECDEC__TAKE(&arena, specdec__engine, 1);
     result = specdec__engine_build(&engine, &arena, error);
     if (!result)
         result = specdec__counted_bytes(&arena, bytes, error);
@@ -16132,7 +16933,7 @@ specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes
     specdec__model own[SPECDEC__MAX_MODELS];
 
     if (!config || !bytes)
-        return specdec__is_missing("an argument", error);
+        return specdec__is_missing(error);
     memset(own, 0, sizeof own);
     return specdec__measure_parts(config, own, bytes, error);
 }
@@ -16141,12 +16942,12 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
                             specdec_error *error)
 {
     specdec__arena arena;
-    specdec *e;
+    specdec__engine *e;
     size_t needed;
     specdec_result result;
 
     if (!engine)
-        return specdec__is_missing("an argument", error);
+        return specdec__is_missing(error);
     *engine = NULL;
     result = specdec_memory_needed(config, &needed, error);
     if (result)
@@ -16154,7 +16955,7 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
     if (!memory || bytes < needed)
         return specdec__too_small(memory ? bytes : 0, needed, error);
     arena = specdec__block_arena(memory, needed);
-    e = SPECDEC__TAKE(&arena, specdec, 1);
+    e = SPECDEC__TAKE(&arena, specdec__engine, 1);
     e->config = *config;
     e->memory_bytes = needed;
     result = specdec__engine_build(e, &arena, error);
@@ -16162,119 +16963,127 @@ specdec_result specdec_init(specdec **engine, const specdec_config *config, void
         result = arena.used == SIZE_MAX ? specdec__too_small(bytes, needed, error) /* a file has changed */
                                         : specdec__engine_start(e, error);
     if (result) {
-        specdec_deinit(e);
+        specdec__pool_deinit(&e->pool);
+        specdec__engine_close(e);
         return result;
     }
-    *engine = e;
+    *engine = &e->texts[0];
     return SPECDEC_OK;
 }
 
-void specdec_deinit(specdec *engine)
+void specdec_deinit(specdec *t)
 {
-    if (!engine)
+    if (!t)
         return;
-    specdec__pool_deinit(&engine->pool);
-    specdec__engine_close(engine);
+    specdec__pool_deinit(&t->engine->pool);
+    specdec__engine_close(t->engine);
 }
 
-/* Do these sample alike? Biases may have changed where they lie. */
-static int specdec__sampling_equal(const specdec_sampling *a, const specdec_sampling *b)
+specdec_result specdec_open(specdec *t, specdec **opened)
 {
-    return !a->bias_count && !b->bias_count && memcmp(a, b, sizeof *a) == 0;
-}
-
-/* Puts a scan for other stop strings in place of the present one. What that held back is looked at again; what then is
-   held back no more lies at the front of e->piece, for specdec_next. */
-static void specdec__rescan(specdec *e, specdec__stop_scan *stop)
-{
-    unsigned char held[SPECDEC__STOP_MAX_BYTES];
-    const size_t count = specdec__stop_end(&e->stop, held);
-    size_t freed;
-
-    stop->stopped = e->stop.stopped;
-    e->stop = *stop;
-    specdec__stop_push(&e->stop, held, count, e->piece + e->freed, 2 * e->text_room, &freed, NULL);
-    e->freed += freed;
-}
-
-specdec_result specdec_set(specdec *e, const specdec_settings *settings)
-{
-    specdec__stop_scan stop;
-    specdec_result result;
-
-    if (!e || !settings)
-        return specdec__lacks(e);
-    result = specdec__engine_check(settings, &stop, &e->error);
-    if (result)
-        return result;
-    if (e->handed_out < e->count && !specdec__sampling_equal(&settings->sampling, &e->config.settings.sampling)) {
-        specdec__engine_forget(e, e->handed_out);
-        e->count = e->handed_out;
-    }
-    specdec__rescan(e, &stop);
-    e->stream.show_special = settings->show_special;
-    e->config.settings = *settings;
+    if (!t || !opened)
+        return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+    *opened = specdec__engine_vacancy(t->engine);
+    if (!*opened)
+        return specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "all of the %d texts are open (config.texts)",
+                             t->engine->room.views);
+    specdec__engine_open(*opened);
     return SPECDEC_OK;
 }
 
-void specdec_get_settings(const specdec *e, specdec_settings *settings)
+specdec_result specdec_fork(specdec *t, specdec **fork)
 {
-    if (e && settings)
-        *settings = e->config.settings;
+    specdec_result result = specdec__check_call(t, fork != NULL);
+
+    if (result || (result = specdec_open(t, fork)) != SPECDEC_OK)
+        return result;
+    specdec__engine_copy(*fork, t);
+    return SPECDEC_OK;
+}
+
+void specdec_close(specdec *t)
+{
+    if (!t || !t->open)
+        return;
+    specdec__engine_forget(t, 0);
+    t->open = t->count = t->handed_out = 0;
+}
+
+specdec_result specdec_set(specdec *t, const specdec_settings *settings)
+{
+    specdec_result result = specdec__check_call(t, settings != NULL);
+    specdec__stop_scan stop;
+
+    if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK)
+        return result;
+    if (t->handed_out < t->count && !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling)) {
+        specdec__engine_forget(t, t->handed_out);
+        t->count = t->handed_out;
+    }
+    specdec__stream_rescan(t, &stop);
+    t->stream.show_special = settings->show_special;
+    t->settings = *settings;
+    return SPECDEC_OK;
+}
+
+void specdec_get_settings(const specdec *t, specdec_settings *settings)
+{
+    if (t && settings)
+        *settings = t->settings;
 }
 
 /* Text straight into the engine's own token buffer, behind the text. */
-static specdec_result specdec__prompt_text(specdec *e, const char *text, size_t length, int special)
+static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t length, int special)
 {
-    const int begin = e->handed_out ? 0 : SPECDEC_TOKENIZE_BEGIN;
-    size_t count, room = (size_t)specdec__max_int(e->context - e->handed_out, 0);
+    const int begin = t->handed_out ? 0 : SPECDEC_TOKENIZE_BEGIN;
+    size_t count, room = (size_t)specdec__max_int(t->context - t->handed_out, 0);
     specdec_result result;
 
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
-    if (length > e->chat_bytes)
-        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT,
-                             "a text of %zu bytes; with this context, %zu are the most", length, e->chat_bytes);
-    result = specdec__tokenize(&e->target_model->vocab, text, length, begin | special, e->text + e->count, room, &count,
-                               e->scratch, e->scratch_bytes, &e->error);
+    if (length > t->engine->chat_bytes)
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                             "a text of %zu bytes; with this context, %zu are the most", length, t->engine->chat_bytes);
+    result = specdec__tokenize(&t->model->vocab, text, length, begin | special, t->tokens + t->count, room, &count,
+                               t->engine->scratch, t->engine->scratch_bytes, &t->error);
     if (result == SPECDEC_ERROR_BUFFER)
-        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d",
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d",
                              count, specdec__max_int((int)room - 1, 0));
     if (result)
         return result;
-    return specdec__engine_uncancel(e, specdec__engine_prompt(e, e->text + e->count, (int)count, NULL));
+    return specdec__engine_uncancel(t, specdec__engine_prompt(t, t->tokens + t->count, (int)count, NULL));
 }
 
-specdec_result specdec_prompt(specdec *e, const char *text, size_t length)
+specdec_result specdec_prompt(specdec *t, const char *text, size_t length)
 {
-    if (!e || (!text && length))
-        return specdec__lacks(e);
-    return specdec__prompt_text(e, text, length, 0);
+    specdec_result result = specdec__check_call(t, text || !length);
+
+    return result ? result : specdec__prompt_text(t, text, length, 0);
 }
 
-specdec_result specdec_prompt_tokens(specdec *e, const int32_t *tokens, int count)
+specdec_result specdec_prompt_tokens(specdec *t, const int32_t *tokens, int count)
 {
-    return specdec_prompt_logits(e, tokens, count, NULL);
+    return specdec_prompt_logits(t, tokens, count, NULL);
 }
 
-specdec_result specdec_prompt_logits(specdec *e, const int32_t *tokens, int count, float *logits)
+specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int count, float *logits)
 {
-    if (!e)
-        return SPECDEC_ERROR_ARGUMENT;
-    return specdec__engine_uncancel(e, specdec__engine_prompt(e, tokens, count, logits));
+    specdec_result result = specdec__check_call(t, 1);
+
+    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, logits));
 }
 
 /* What the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended the
    answer, the part behind the end token otherwise. */
-static specdec__bytes specdec__chat_turn_end(const specdec *e)
+static specdec__bytes specdec__chat_turn_end(const specdec *t)
 {
-    const char *after = e->chat->after[SPECDEC_ASSISTANT];
+    const char *after = t->engine->chat->after[SPECDEC_ASSISTANT];
     specdec__bytes end, out;
 
     out.data = (const unsigned char *)after;
-    out.size = e->handed_out ? strlen(after) : 0;
-    if (!e->handed_out || !specdec__vocab_is_end(&e->target_model->vocab, e->text[e->handed_out - 1]))
+    out.size = t->handed_out ? strlen(after) : 0;
+    if (!t->handed_out || !specdec__vocab_is_end(&t->model->vocab, t->tokens[t->handed_out - 1]))
         return out;
-    end = specdec__vocab_text(&e->target_model->vocab, (uint32_t)e->text[e->handed_out - 1]);
+    end = specdec__vocab_text(&t->model->vocab, (uint32_t)t->tokens[t->handed_out - 1]);
     if (end.size <= out.size && memcmp(out.data, end.data, end.size) == 0) {
         out.data += end.size;
         out.size -= end.size;
@@ -16282,179 +17091,203 @@ static specdec__bytes specdec__chat_turn_end(const specdec *e)
     return out;
 }
 
-specdec_result specdec_chat(specdec *e, const specdec_message *messages, int count)
+specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
 {
     specdec__bytes turn;
     size_t needed;
-    specdec_result result;
+    specdec_result result = specdec__check_call(t, messages != NULL);
 
-    if (!e || !messages)
-        return specdec__lacks(e);
+    if (result)
+        return result;
     if (!SPECDEC__CHATS)
-        return specdec__fail(&e->error, SPECDEC_ERROR_UNSUPPORTED,
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_CHAT leaves chat formats out of this build");
-    if (!e->chat)
-        return specdec__fail(&e->error, SPECDEC_ERROR_UNSUPPORTED,
+    if (!t->engine->chat)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                              "the model names no chat format that is known; choose one");
     if (count < 1)
-        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
-    turn = specdec__chat_turn_end(e);
-    if (turn.size < e->chat_bytes)
-        memcpy(e->chat_text, turn.data, turn.size);
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
+    turn = specdec__chat_turn_end(t);
+    if (turn.size < t->engine->chat_bytes)
+        memcpy(t->engine->chat_text, turn.data, turn.size);
     else
         turn.size = 0;
-    result = specdec__chat_render(e->chat, messages, count, 1, e->chat_text + turn.size, e->chat_bytes - turn.size,
-                                  &needed, &e->error);
+    result = specdec__chat_render(t->engine->chat, messages, count, 1, t->engine->chat_text + turn.size,
+                                  t->engine->chat_bytes - turn.size, &needed, &t->error);
     needed += turn.size;
     if (result == SPECDEC_ERROR_BUFFER)
-        return specdec__fail(&e->error, SPECDEC_ERROR_CONTEXT,
-                             "a conversation of %zu bytes; with this context, %zu are the most", needed, e->chat_bytes);
-    return result ? result : specdec__prompt_text(e, e->chat_text, needed, SPECDEC_TOKENIZE_SPECIAL);
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
+                             "a conversation of %zu bytes; with this context, %zu are the most", needed,
+                             t->engine->chat_bytes);
+    return result ? result : specdec__prompt_text(t, t->engine->chat_text, needed, SPECDEC_TOKENIZE_SPECIAL);
 }
 
-/* Makes sure that there is a token to hand out. */
-static specdec_result specdec__next_token(specdec *e)
-{
-    if (!e->count)
-        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "nothing was prompted");
-    e->cancelled = 0;
-    e->finished = specdec__engine_ended(e) != SPECDEC_STOP_NONE;
-    if (e->finished)
-        return SPECDEC_DONE;
-    if (e->handed_out < e->count)
-        return SPECDEC_OK;
-    return specdec__engine_uncancel(e, specdec__engine_step(e));
-}
-
-specdec_result specdec_step(specdec *e, const int32_t **tokens, int *count)
+/* Makes sure that there is a token to hand out; with work = 0 without a step. */
+static specdec_result specdec__next_token(specdec *t, int work)
 {
     specdec_result result;
+
+    if (!t->count)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "nothing was prompted");
+    t->cancelled = 0;
+    for (;;) {
+        t->finished = specdec__stream_ended(t, t->handed_out) != SPECDEC_STOP_NONE;
+        if (t->finished)
+            return SPECDEC_DONE;
+        if (t->handed_out < t->count)
+            return SPECDEC_OK;
+        result = t->failed;
+        t->failed = SPECDEC_OK;
+        if (!result && !work)
+            return SPECDEC_PENDING;
+        if (!result)
+            result = specdec__engine_step(t->engine, t);
+        if (result)
+            return specdec__engine_uncancel(t, result);
+    }
+}
+
+specdec_result specdec_work(specdec *t)
+{
+    return t ? specdec__engine_step(t->engine, NULL) : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_step(specdec *t, const int32_t **tokens, int *count)
+{
+    specdec_result result = specdec__check_call(t, tokens && count);
     int from;
 
-    if (!e || !tokens || !count)
-        return specdec__lacks(e);
-    result = specdec__next_token(e);
-    from = e->handed_out;
-    *tokens = e->text + from;
+    if (result)
+        return result;
+    result = specdec__next_token(t, 1);
+    from = t->handed_out;
+    *tokens = t->tokens + from;
     *count = 0;
     if (result)
         return result;
-    while (e->handed_out < e->count && !specdec__engine_ended(e))
-        e->handed_out++;
-    *count = e->handed_out - from;
+    while (t->handed_out < t->count && !specdec__stream_ended(t, t->handed_out))
+        t->handed_out++;
+    *count = t->handed_out - from;
     return SPECDEC_OK;
 }
 
-/* The next piece that is not empty, into e->piece. */
-static specdec_result specdec__next_piece(specdec *e, size_t *written)
+/* The next piece that is not empty, into t->piece. */
+static specdec_result specdec__next_piece(specdec *t, int work, size_t *written)
 {
     specdec_result result;
     size_t more;
 
     do {
-        int was_finished = e->finished;
+        int was_finished = t->finished;
         unsigned char rest[3];
 
-        result = specdec__next_token(e);
-        if (result == SPECDEC_DONE && !was_finished && !e->stop.stopped) { /* what was held back */
-            more = specdec__text_stream_end(&e->stream, rest);
-            specdec__stop_push(&e->stop, rest, more, e->piece, 2 * e->text_room, written, &e->error);
-            if (!e->stop.stopped)
-                *written += specdec__stop_end(&e->stop, e->piece + *written);
+        result = specdec__next_token(t, work);
+        if (result == SPECDEC_DONE && !was_finished && !t->stop.stopped) { /* what was held back */
+            more = specdec__text_stream_end(&t->stream, rest);
+            specdec__stop_push(&t->stop, rest, more, t->piece, 2 * t->text_room, written, &t->error);
+            if (!t->stop.stopped)
+                *written += specdec__stop_end(&t->stop, t->piece + *written);
         }
         if (result)
             return result;
-        result = specdec__text_stream_push(&e->stream, &e->target_model->vocab, e->text[e->handed_out], e->token_text,
-                                           e->text_room, &more, &e->error);
+        result = specdec__text_stream_push(&t->stream, &t->model->vocab, t->tokens[t->handed_out], t->token_text,
+                                           t->text_room, &more, &t->error);
         if (result)
             return result;
-        e->handed_out++;
-        result = specdec__stop_push(&e->stop, e->token_text, more, e->piece, 2 * e->text_room + SPECDEC__STOP_MAX_BYTES,
-                                    written, &e->error);
+        t->handed_out++;
+        result = specdec__stop_push(&t->stop, t->token_text, more, t->piece, 2 * t->text_room + SPECDEC__STOP_MAX_BYTES,
+                                    written, &t->error);
     } while (!result && !*written);
     return result;
 }
 
-specdec_result specdec_next(specdec *e, specdec_text *piece)
+static specdec_result specdec__hand_out(specdec *t, int work, specdec_text *piece)
 {
+    specdec_result result = specdec__check_call(t, piece != NULL);
     specdec__text_stream stream;
     specdec__stop_scan stop;
     int handed_out;
-    specdec_result result;
 
-    if (!e || !piece)
-        return specdec__lacks(e);
-    piece->bytes = (const char *)e->piece;
-    piece->length = e->freed;
-    e->freed = 0;
+    if (result)
+        return result;
+    piece->bytes = (const char *)t->piece;
+    piece->length = t->freed;
+    t->freed = 0;
     if (piece->length)
         return SPECDEC_OK;
-    stream = e->stream;
-    stop = e->stop;
-    handed_out = e->handed_out;
-    result = specdec__next_piece(e, &piece->length);
-    if (result != SPECDEC_OK && result != SPECDEC_DONE) { /* tokens whose text was held back are in stock again */
-        e->stream = stream;
-        e->stop = stop;
-        e->handed_out = handed_out;
+    stream = t->stream;
+    stop = t->stop;
+    handed_out = t->handed_out;
+    result = specdec__next_piece(t, work, &piece->length);
+    if (result != SPECDEC_OK && result != SPECDEC_DONE && result != SPECDEC_PENDING) {
+        t->stream = stream; /* tokens whose text was held back are in stock again */
+        t->stop = stop;
+        t->handed_out = handed_out;
         piece->length = 0;
     }
     return result;
 }
 
-specdec_stop specdec_stopped(const specdec *e, int *which)
+specdec_result specdec_next(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 1, piece); }
+
+specdec_result specdec_take(specdec *t, specdec_text *piece) { return specdec__hand_out(t, 0, piece); }
+
+specdec_stop specdec_stopped(const specdec *t, int *which)
 {
     specdec_stop stop = SPECDEC_STOP_NONE;
 
-    if (e && e->finished)
-        stop = specdec__engine_ended(e);
-    else if (e && e->cancelled)
+    if (t && t->finished)
+        stop = specdec__stream_ended(t, t->handed_out);
+    else if (t && t->cancelled)
         stop = SPECDEC_STOP_CANCELLED;
     if (which)
-        *which = stop == SPECDEC_STOP_STRING ? e->stop.stopped - 1
-                 : stop == SPECDEC_STOP_END  ? e->text[e->handed_out - 1]
+        *which = stop == SPECDEC_STOP_STRING ? t->stop.stopped - 1
+                 : stop == SPECDEC_STOP_END  ? t->tokens[t->handed_out - 1]
                                              : -1;
     return stop;
 }
 
-void specdec_tokens(const specdec *e, const int32_t **tokens, int *count)
+void specdec_tokens(const specdec *t, const int32_t **tokens, int *count)
 {
     if (tokens)
-        *tokens = e ? e->text : NULL;
+        *tokens = t ? t->tokens : NULL;
     if (count)
-        *count = e ? e->handed_out : 0;
+        *count = t ? t->handed_out : 0;
 }
 
-specdec_result specdec_rewind(specdec *e, int count)
+specdec_result specdec_rewind(specdec *t, int count)
 {
-    if (!e)
-        return SPECDEC_ERROR_ARGUMENT;
-    if (count < 0 || count > e->handed_out)
-        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "cannot keep %d of %d tokens", count, e->handed_out);
-    if (count < e->handed_out) { /* else the stock stays */
-        specdec__engine_forget(e, count);
-        e->count = e->handed_out = count;
-        e->from_row = 0;
+    specdec_result result = specdec__check_call(t, 1);
+
+    if (result)
+        return result;
+    if (count < 0 || count > t->handed_out)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "cannot keep %d of %d tokens", count, t->handed_out);
+    if (count < t->handed_out) { /* else the stock stays */
+        specdec__engine_forget(t, count);
+        t->count = t->handed_out = count;
+        t->from_row = 0;
     }
-    e->cancelled = 0;
-    specdec__engine_answer(e);
+    t->cancelled = 0;
+    t->failed = SPECDEC_OK;
+    specdec__stream_answer(t);
     return SPECDEC_OK;
 }
 
-void specdec_cancel(specdec *e)
+void specdec_cancel(specdec *t)
 {
-    if (e)
-        SPECDEC__STORE(&e->cancel, 1);
+    if (t)
+        SPECDEC__STORE(&t->cancel, 1);
 }
 
-void specdec_get_stats(const specdec *e, specdec_stats *stats)
+void specdec_get_stats(const specdec *t, specdec_stats *stats)
 {
     specdec_tree_count *trees, moving;
     int i, j;
 
-    if (!e || !stats)
+    if (!t || !stats)
         return;
-    *stats = *e->stats;
+    *stats = t->stats;
     trees = stats->trees;
     for (i = 1; i < SPECDEC_STATS_TREES; i++) {
         moving = trees[i];
@@ -16464,99 +17297,102 @@ void specdec_get_stats(const specdec *e, specdec_stats *stats)
     }
 }
 
-void specdec_get_info(const specdec *e, specdec_info *info)
+void specdec_get_info(const specdec *t, specdec_info *info)
 {
     const specdec__model *m;
     int i;
 
-    if (!e || !info)
+    if (!t || !info)
         return;
-    m = e->target_model;
+    m = t->model;
     memset(info, 0, sizeof *info);
-    info->isa = e->kernels->name;
-    info->kv = e->config.kv;
-    info->chat_format = e->chat ? e->chat->name : NULL;
-    info->threads = e->pool.threads;
-    info->context = e->context;
+    info->isa = t->engine->kernels->name;
+    info->kv = t->engine->config.kv;
+    info->chat_format = t->engine->chat ? t->engine->chat->name : NULL;
+    info->threads = t->engine->pool.threads;
+    info->context = t->context;
     info->vocabulary = m->vocab_size;
     info->layers = m->layers;
     info->embedding = m->embedding;
-    info->memory_bytes = e->memory_bytes;
+    info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
-    info->kv_bytes = specdec__kv_bytes(&e->target.kv);
-    for (i = 0; i < e->drafter_count; i++)
-        info->kv_bytes += e->drafters[i].kv_bytes;
+    info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);
+    for (i = 0; i < t->engine->drafter_count; i++)
+        info->kv_bytes += t->engine->drafters[i].kv_bytes;
     info->products_per_token = m->weight_products;
 }
 
-const specdec_model *specdec_get_model(const specdec *e) { return e ? e->target_model : NULL; }
+const specdec_model *specdec_get_model(const specdec *t) { return t ? t->model : NULL; }
 
-specdec_result specdec_get_logprob(specdec *e, int at, specdec_logprob *logprob)
+specdec_result specdec_get_logprob(specdec *t, int at, specdec_logprob *logprob)
 {
-    if (!e || !logprob)
-        return specdec__lacks(e);
-    if (!e->logprobs || at < 0 || at >= e->handed_out || e->logprobs[at] > 0)
-        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "token %d of %d: %s", at, e->handed_out,
-                             e->logprobs ? "it was not written" : "config.logprobs is 0");
-    logprob->token = e->text[at];
-    logprob->logprob = e->logprobs[at];
-    logprob->best = e->best + (size_t)at * (size_t)e->config.logprobs;
-    logprob->count = specdec__min_int(e->config.logprobs, e->target_model->vocab_size);
+    specdec_result result = specdec__check_call(t, logprob != NULL);
+
+    if (result)
+        return result;
+    if (!t->logprobs || at < 0 || at >= t->handed_out || t->logprobs[at] > 0)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "token %d of %d: %s", at, t->handed_out,
+                             t->logprobs ? "it was not written" : "config.logprobs is 0");
+    logprob->token = t->tokens[at];
+    logprob->logprob = t->logprobs[at];
+    logprob->best = t->best + (size_t)at * (size_t)t->best_count;
+    logprob->count = specdec__min_int(t->best_count, t->model->vocab_size);
     return SPECDEC_OK;
 }
 
 /* May these nodes hang below the text? */
-static specdec_result specdec__nodes_check(specdec *e, const int32_t *tokens, const int32_t *parents, int count)
+static specdec_result specdec__nodes_check(specdec *t, const int32_t *tokens, const int32_t *parents, int count)
 {
-    const int vocab = e->target_model->vocab_size;
+    const int vocab = t->model->vocab_size;
     int i;
 
-    if (count < 0 || count > e->target.most - 1 || (!count && !e->handed_out))
-        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "%d nodes (%d to %d are possible)", count,
-                             !e->handed_out, e->target.most - 1);
+    if (count < 0 || count > t->engine->target.most - 1 || (!count && !t->handed_out))
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d nodes (%d to %d are possible)", count,
+                             !t->handed_out, t->engine->target.most - 1);
     for (i = 0; i < count; i++)
         if (parents[i] < -1 || parents[i] >= i)
-            return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, (int)parents[i]);
+            return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, (int)parents[i]);
         else if (tokens[i] < 0 || tokens[i] >= vocab)
-            return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d",
+            return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "token id %d, the vocabulary has %d",
                                  (int)tokens[i], vocab);
     return SPECDEC_OK;
 }
 
-specdec_result specdec_logits(specdec *e, const int32_t *tokens, const int32_t *parents, int count, float *logits)
+specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *parents, int count, float *logits)
 {
-    specdec_result result;
+    specdec_result result = specdec__check_call(t, count <= 0 || (tokens && parents));
+    specdec__context *c;
     specdec__batch batch;
     size_t row;
     int i, root;
 
-    if (!e || (count > 0 && (!tokens || !parents)))
-        return specdec__lacks(e);
-    result = specdec__nodes_check(e, tokens, parents, count);
-    if (result)
+    if (result || (result = specdec__nodes_check(t, tokens, parents, count)) != SPECDEC_OK)
         return result;
-    root = e->handed_out > 0;
-    specdec__engine_reroot(e, e->handed_out);
-    if (e->target.view.length < e->handed_out - 1)
-        result = specdec__engine_uncancel(e, specdec__engine_prefill(e, e->handed_out - 1, e->handed_out, NULL));
+    c = &t->engine->target;
+    root = t->handed_out > 0;
+    specdec__engine_reroot(t, t->handed_out);
+    if (t->view.length < t->handed_out - 1)
+        result = specdec__engine_uncancel(t, specdec__engine_prefill(t, t->handed_out - 1, t->handed_out, NULL));
     if (result)
         return result;
     if (root) {
-        e->target.tokens[0] = e->text[e->handed_out - 1];
-        e->target.parents[0] = -1;
+        c->tokens[0] = t->tokens[t->handed_out - 1];
+        c->parents[0] = -1;
     }
     for (i = 0; i < count; i++) {
-        e->target.tokens[root + i] = tokens[i];
-        e->target.parents[root + i] = parents[i] < 0 ? root - 1 : parents[i] + root;
+        c->tokens[root + i] = tokens[i];
+        c->parents[root + i] = parents[i] < 0 ? root - 1 : parents[i] + root;
     }
-    batch = specdec__forward_batch(&e->target, 0, count + root);
-    result = specdec__engine_uncancel(e, specdec__forward(&e->target, &batch, &e->error));
+    batch = specdec__forward_alone(c, &t->view, 0, count + root);
+    t->engine->pool.cancel = &t->cancel;
+    t->engine->row_of = NULL;
+    result = specdec__engine_uncancel(t, specdec__forward(c, &batch, &t->error));
     if (result || !logits)
         return result;
-    row = (size_t)e->target_model->vocab_size;
+    row = (size_t)t->model->vocab_size;
     if (!root)
         memset(logits, 0, row * sizeof *logits);
-    memcpy(logits + (root ? 0 : row), e->target.logits, (size_t)(count + root) * row * sizeof *logits);
+    memcpy(logits + (root ? 0 : row), c->logits, (size_t)(count + root) * row * sizeof *logits);
     return SPECDEC_OK;
 }
 
@@ -16592,7 +17428,7 @@ specdec_result specdec_model_memory_needed(const specdec_config *config, size_t 
     specdec_result result;
 
     if (!config || !bytes)
-        return specdec__is_missing("an argument", error);
+        return specdec__is_missing(error);
     memset(&model, 0, sizeof model);
     SPECDEC__TAKE(&arena, specdec_model, 1);
     result = specdec__model_layout(config, &model, &pool, &arena, error);
@@ -16612,7 +17448,7 @@ specdec_result specdec_model_init(specdec_model **model, const specdec_config *c
     specdec_result result;
 
     if (!model)
-        return specdec__is_missing("an argument", error);
+        return specdec__is_missing(error);
     *model = NULL;
     result = specdec_model_memory_needed(config, &needed, error);
     if (result)
@@ -16650,7 +17486,7 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
     specdec_result result;
 
     if (!model || (!text && length) || !count || (capacity > 0 && !tokens))
-        return specdec__is_missing("an argument", error);
+        return specdec__is_missing(error);
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
     if (length > SPECDEC__TEXT_MAX_BYTES / 4) /* so that tokens can be counted by an int */
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
@@ -16664,7 +17500,7 @@ specdec_result specdec_token_text(const specdec_model *model, int32_t token, cha
                                   specdec_error *error)
 {
     if (!model || !length || (size && !bytes))
-        return specdec__is_missing("an argument", error);
+        return specdec__is_missing(error);
     return specdec__token_bytes(&model->vocab, token, 1, (unsigned char *)bytes, size, length, error);
 }
 
@@ -16696,7 +17532,7 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
     int i;
 
     if (!model || !length || (count > 0 && !tokens) || (size && !bytes))
-        return specdec__is_missing("an argument", error);
+        return specdec__is_missing(error);
     result = specdec__detokenize_room(model, tokens, count, special, &room, error);
     *length = result ? 0 : room;
     if (result)
@@ -16716,19 +17552,21 @@ specdec_result specdec_detokenize(const specdec_model *model, const int32_t *tok
 
 /* --- a tree of the caller's --------------------------------------------------------------------------------------- */
 
-specdec_result specdec_set_tree(specdec *e, const specdec_tree *tree)
+specdec_result specdec_set_tree(specdec *t, const specdec_tree *tree)
 {
-    specdec_result result;
+    specdec_result result = specdec__check_call(t, tree != NULL);
+    specdec__engine *e;
 
-    if (!e || !tree)
-        return specdec__lacks(e);
-    if (e->config.drafting != SPECDEC_DRAFT_MODEL || !e->drafter_count || e->drafters[0].proposal.grows)
-        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT, "a tree is set for static SPECDEC_DRAFT_MODEL only");
-    result = specdec_tree_check(tree, &e->error);
+    if (result)
+        return result;
+    e = t->engine;
+    if (e->config.drafting != SPECDEC_DRAFT_MODEL || !e->drafter_count || e->drafters[0].proposals[0].grows)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a tree is set for static SPECDEC_DRAFT_MODEL only");
+    result = specdec_tree_check(tree, &t->error);
     if (result)
         return result;
     if (tree->n > e->config.tree_size || specdec_tree_depth(tree, NULL) > e->config.tree_depth)
-        return specdec__fail(&e->error, SPECDEC_ERROR_ARGUMENT,
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT,
                              "a tree of %d nodes and %d levels; the engine takes %d and %d", tree->n,
                              specdec_tree_depth(tree, NULL), e->config.tree_size, e->config.tree_depth);
     memcpy(e->shape.parents, tree->parents, (size_t)tree->n * sizeof *tree->parents);
@@ -16745,7 +17583,7 @@ specdec_result specdec_gguf_open(specdec_gguf *gguf, const void *data, size_t si
     specdec_result result;
 
     if (!gguf || !data)
-        return specdec__is_missing("an argument", error);
+        return specdec__is_missing(error);
     file.data = (const unsigned char *)data;
     file.size = size;
     result = specdec__gguf_open(gguf, file, error);
@@ -16863,14 +17701,14 @@ specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *ke
                                         int64_t *out, specdec_error *error)
 {
     if (!gguf || !key || !out)
-        return specdec__is_missing("an argument", error);
+        return specdec__is_missing(error);
     return specdec__gguf_get_integer(gguf, key, low, high, out, error);
 }
 
 specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error *error)
 {
     if (!gguf || !key || !out)
-        return specdec__is_missing("an argument", error);
+        return specdec__is_missing(error);
     return specdec__gguf_get_float(gguf, key, out, error);
 }
 
@@ -16881,7 +17719,7 @@ specdec_result specdec_gguf_get_string(const specdec_gguf *gguf, const char *key
     specdec_result result;
 
     if (!gguf || !key || !out)
-        return specdec__is_missing("an argument", error);
+        return specdec__is_missing(error);
     result = specdec__gguf_get_string(gguf, key, &found, error);
     *out = result || !found.data ? *out : found;
     return result;
@@ -16943,7 +17781,7 @@ specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *byte
     size_t size;
 
     if (!bytes)
-        return specdec__is_missing("an argument", error);
+        return specdec__is_missing(error);
     if (!specdec__type_of(number, values, &size, error))
         return SPECDEC_ERROR_ARGUMENT;
     *bytes = size;
@@ -16956,7 +17794,7 @@ specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t v
     const specdec__quant_type *type = specdec__type_of(number, values, &size, error);
 
     if (!type || (values && (!data || !out)))
-        return type ? specdec__is_missing("an argument", error) : SPECDEC_ERROR_ARGUMENT;
+        return type ? specdec__is_missing(error) : SPECDEC_ERROR_ARGUMENT;
     specdec__quant_to_float(type, data, values, out);
     return SPECDEC_OK;
 }
@@ -16969,7 +17807,7 @@ specdec_result specdec_type_from_float(uint32_t number, const float *values, siz
     specdec_type about;
 
     if (!specdec__type_show(type, &about) || (count && (!values || !out)))
-        return type ? specdec__is_missing("an argument", error) : SPECDEC_ERROR_ARGUMENT;
+        return type ? specdec__is_missing(error) : SPECDEC_ERROR_ARGUMENT;
     if (!about.writable)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s is only read", about.name);
     specdec__quant_from_float(type, values, count, out);

@@ -417,8 +417,8 @@ static void open_all(world *w)
     w->pure = w->full = 0;
     w->ended = 1;
     cancel_target = w->subject.engine;
-    true_norm = w->subject.engine->kernels->norm;
-    w->subject.engine->kernels->norm = counting_norm;
+    true_norm = w->subject.engine->engine->kernels->norm;
+    w->subject.engine->engine->kernels->norm = counting_norm;
 }
 
 static void close_all(world *w)

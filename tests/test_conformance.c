@@ -66,6 +66,8 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
     specdec__kernels kernels;
     specdec__pool pool;
     specdec__context c;
+    specdec__room room = {1, ROOM, ROOM, NODES};
+    specdec__view view;
     specdec__arena arena = {NULL, 0, 0};
     int cancel = 0, path[NODES], i, j, pass, good = 1, width, n;
     void *block = NULL;
@@ -86,14 +88,16 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
         good = !specdec__pool_init(&pool, w->threads, &cancel, &arena, &error) && !specdec__model_init(m, &source, 0, &arena, &error) &&
                (!w->repacked || !specdec__model_repack(m, &arena, &pool, &hooks, &error));
         if (good)
-            specdec__context_init(&c, m, &kernels, &pool, w->threads, w->kv, ROOM, NODES, NODES, &arena);
+            specdec__context_init(&c, m, &kernels, &pool, w->threads, w->kv, &room, NODES, &arena);
+        if (good)
+            specdec__context_view(&view, &room, &arena);
     }
     if (!good || arena.used == SIZE_MAX) {
         fprintf(stderr, "%s: %s\n", s->name, error.text);
         return 0;
     }
     for (i = 0; i < NODES; i++)
-        views[i] = &c.view;
+        views[i] = &view;
     for (i = 0; i < s->count && good; i += width) {
         specdec__batch batch;
 
@@ -110,8 +114,8 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
             }
             batch.n = 70;
             good = !specdec__forward(&c, &batch, &error);
-            specdec__view_commit(&c.view, &c.kv, path, i % 2 ? 70 : 3);
-            specdec__view_truncate(&c.view, &c.kv, i);
+            specdec__view_commit(&view, &c.kv, path, i % 2 ? 70 : 3);
+            specdec__view_truncate(&view, &c.kv, i);
         }
         batch.n = n = batch_of(s, w, i, width, m->vocab_size, tokens, parents, path);
         if (n > 3 && w->shape == TREE) { /* level by level, as drafters do: the first half alone, then the rest */
@@ -127,7 +131,7 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
         good = good && !specdec__forward(&c, &batch, &error);
         for (; j < width; j++)
             memcpy(rows + (size_t)(i + j) * (size_t)m->vocab_size, c.logits + (size_t)(path[j] - batch.done) * (size_t)m->vocab_size, (size_t)m->vocab_size * 4);
-        specdec__view_commit(&c.view, &c.kv, path, width);
+        specdec__view_commit(&view, &c.kv, path, width);
     }
     if (!good)
         fprintf(stderr, "%s: %s\n", s->name, error.text);
@@ -475,7 +479,7 @@ typedef struct rig {
     specdec__pool pool;
     specdec__model model;
     specdec__context context;
-    specdec__view other;
+    specdec__view view, other;
 } rig;
 
 static int open_rig(rig *g, const maker_recipe *recipe, int kv, int length, int most)
@@ -483,6 +487,7 @@ static int open_rig(rig *g, const maker_recipe *recipe, int kv, int length, int 
     specdec_error error = {SPECDEC_OK, ""};
     specdec_source source = {NULL, NULL, 0, NULL, 0};
     specdec__arena arena = {NULL, 0, 0};
+    specdec__room room;
     int good;
 
     memset(g, 0, sizeof *g);
@@ -494,7 +499,11 @@ static int open_rig(rig *g, const maker_recipe *recipe, int kv, int length, int 
            !specdec__model_init(&g->model, &source, 0, &arena, &error);
     CHECK(good);
     if (good) {
-        specdec__context_init(&g->context, &g->model, &g->kernels, &g->pool, 2, kv, length, most, most, &arena);
+        room.views = 1;
+        room.length = length;
+        room.most = most;
+        specdec__context_init(&g->context, &g->model, &g->kernels, &g->pool, 2, kv, &room, most, &arena);
+        specdec__context_view(&g->view, &room, &arena);
         specdec__view_init(&g->other, 64, &arena);
     }
     CHECK(arena.used != SIZE_MAX);
@@ -573,7 +582,7 @@ static void run_both(rig *g, const int32_t *first, const int32_t *other)
     int i;
 
     for (i = 0; i < 8; i++) {
-        views[i] = i % 2 ? &g->other : &g->context.view;
+        views[i] = i % 2 ? &g->other : &g->view;
         tokens[i] = (i % 2 ? other : first)[views[i]->length + i / 2];
         parents[i] = i < 2 ? -1 : i - 2;
     }
@@ -589,7 +598,7 @@ static void commit_both(rig *g)
 {
     static const int path[] = {0, 1, 2, 3};
 
-    specdec__view_commit(&g->context.view, &g->context.kv, path, 4);
+    specdec__view_commit(&g->view, &g->context.kv, path, 4);
     specdec__view_commit(&g->other, &g->context.kv, path, 4);
 }
 
@@ -646,13 +655,13 @@ static void check_fork(const char *architecture, int kv, int shared)
     for (i = 0; i < 2; i++)
         expected[i] = rows_alone(&g, tokens[i], COUNT, kv, &vocab);
     for (i = 0; i < 100; i += 20)
-        run_chain(&g, &g.context.view, tokens[0] + i, 20, 20);
+        run_chain(&g, &g.view, tokens[0] + i, 20, 20);
     n = free_pages(&g);
-    CHECK(specdec__view_share(&g.other, &g.context.kv, &g.context.view, 0, shared));
+    CHECK(specdec__view_share(&g.other, &g.context.kv, &g.view, 0, shared));
     CHECK_EQUAL_INT(g.other.position, shared);
     CHECK_EQUAL_INT(free_pages(&g), n); /* no page for a fork alone */
-    for (i = 1; g.other.length < COUNT || g.context.view.length < COUNT; i = !i) {
-        specdec__view *view = i ? &g.other : &g.context.view;
+    for (i = 1; g.other.length < COUNT || g.view.length < COUNT; i = !i) {
+        specdec__view *view = i ? &g.other : &g.view;
         const int from = view->length;
 
         n = specdec__min_int(7, COUNT - from);
@@ -661,7 +670,7 @@ static void check_fork(const char *architecture, int kv, int shared)
             CHECK(memcmp(g.context.logits, expected[i] + (size_t)from * (size_t)vocab, (size_t)(n * vocab) * 4) == 0);
         }
     }
-    specdec__view_truncate(&g.context.view, &g.context.kv, 0);
+    specdec__view_truncate(&g.view, &g.context.kv, 0);
     CHECK(free_pages(&g) < all_pages(&g));
     specdec__view_truncate(&g.other, &g.context.kv, COUNT - 1); /* the other one lives on */
     run_chain(&g, &g.other, tokens[1] + COUNT - 1, 1, 0);
@@ -692,9 +701,9 @@ static void check_parts(int kv)
     vocab = g.model.vocab_size;
     random_text(tokens, COUNT + 1, 8);
     for (at = 0; at < COUNT; at += 50)
-        run_chain(&g, &g.context.view, tokens + at, 50, 50);
+        run_chain(&g, &g.view, tokens + at, 50, 50);
     for (i = 0; i < 4; i++)
-        CHECK(specdec__view_share(&g.other, &g.context.kv, &g.context.view, part[i].from, part[i].count));
+        CHECK(specdec__view_share(&g.other, &g.context.kv, &g.view, part[i].from, part[i].count));
     CHECK_EQUAL_INT(g.other.length, 60);
     CHECK_EQUAL_INT(g.other.position, COUNT);
     run_chain(&g, &g.other, tokens + COUNT, 1, 1);
@@ -708,8 +717,8 @@ static void check_parts(int kv)
     CHECK_EQUAL_INT(g.other.position, COUNT);
     run_chain(&g, &g.other, tokens + COUNT, 1, 1);
     CHECK(memcmp(row, g.context.logits, (size_t)vocab * sizeof *row) == 0);
-    specdec__view_truncate(&g.context.view, &g.context.kv, COUNT - 1);
-    run_chain(&g, &g.context.view, tokens + COUNT, 1, 1);
+    specdec__view_truncate(&g.view, &g.context.kv, COUNT - 1);
+    run_chain(&g, &g.view, tokens + COUNT, 1, 1);
     CHECK(memcmp(row, g.context.logits, (size_t)vocab * sizeof *row) != 0); /* all keys, or another position, give others */
     free(row);
     close_rig(&g);
@@ -734,18 +743,18 @@ static void check_left_page(void)
     random_text(tokens, AHEAD + 4, 5);
     expected = rows_alone(&g, tokens, SHARED + 8, SPECDEC__KV_F32, &vocab);
     for (i = 0; i < SHARED; i += 20)
-        run_chain(&g, &g.context.view, tokens + i, 20, 20);
-    CHECK(specdec__view_share(&g.other, &g.context.kv, &g.context.view, 0, SHARED));
+        run_chain(&g, &g.view, tokens + i, 20, 20);
+    CHECK(specdec__view_share(&g.other, &g.context.kv, &g.view, 0, SHARED));
     for (; i < AHEAD; i += 4)
-        run_chain(&g, &g.context.view, tokens + i, 4, 4);
+        run_chain(&g, &g.view, tokens + i, 4, 4);
     run_both(&g, tokens, tokens);
     commit_both(&g);
     run_chain(&g, &g.other, tokens + SHARED + 4, 4, 4);
     CHECK(memcmp(g.context.logits, expected + (size_t)(SHARED + 4) * (size_t)vocab, (size_t)(4 * vocab) * 4) == 0);
     specdec__view_truncate(&g.other, &g.context.kv, 0);
-    CHECK(!specdec__view_share(&g.other, &g.context.kv, &g.context.view, 0, 60)); /* its window's keys are gone */
+    CHECK(!specdec__view_share(&g.other, &g.context.kv, &g.view, 0, 60)); /* its window's keys are gone */
     specdec__view_truncate(&g.other, &g.context.kv, 0);
-    specdec__view_truncate(&g.context.view, &g.context.kv, 0);
+    specdec__view_truncate(&g.view, &g.context.kv, 0);
     CHECK_EQUAL_INT(free_pages(&g), all_pages(&g));
     free(expected);
     close_rig(&g);
@@ -790,7 +799,7 @@ static void check_reach(int window)
     vocab = g.model.vocab_size;
     random_text(tokens, COUNT, 9);
     for (at = 0; at < COUNT; at += 50)
-        run_chain(&g, &g.context.view, tokens + at, 50, 50);
+        run_chain(&g, &g.view, tokens + at, 50, 50);
     row = (float *)malloc((size_t)vocab * sizeof *row);
     memcpy(row, g.context.logits + 49 * (size_t)vocab, (size_t)vocab * sizeof *row);
     for (more = 0; more < 2; more++) { /* the window's tokens; one less */
@@ -835,7 +844,7 @@ static void check_pages(void)
     rows.from = count - 1;
     rows.logits = NULL;
     random_text(tokens, count, 10);
-    CHECK_EQUAL_INT(specdec__forward_text(&g.context, tokens, count, 64, &rows, NULL, &error), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__forward_text(&g.context, &g.view, tokens, count, 64, &rows, NULL, &error), SPECDEC_OK);
     row = (float *)malloc((size_t)g.model.vocab_size * sizeof *row);
     memcpy(row, g.context.logits, (size_t)g.model.vocab_size * sizeof *row);
     whole = &g.context.kv.span[SPECDEC__WHOLE];
@@ -846,14 +855,14 @@ static void check_pages(void)
     CHECK(whole->count - whole->free_count >= count / 64);
     CHECK(window->count - window->free_count <= (WINDOW + SPECDEC__BEHIND) / 64 + 2);
     CHECK(window->count <= (WINDOW + SPECDEC__BEHIND + 64) / 64 + 2);
-    specdec__view_truncate(&g.context.view, &g.context.kv, count - 200);
-    CHECK_EQUAL_INT(g.context.view.length, count - 200); /* near enough: its keys are still there */
-    CHECK_EQUAL_INT(specdec__forward_text(&g.context, tokens, count, 64, &rows, NULL, &error), SPECDEC_OK);
+    specdec__view_truncate(&g.view, &g.context.kv, count - 200);
+    CHECK_EQUAL_INT(g.view.length, count - 200); /* near enough: its keys are still there */
+    CHECK_EQUAL_INT(specdec__forward_text(&g.context, &g.view, tokens, count, 64, &rows, NULL, &error), SPECDEC_OK);
     CHECK(memcmp(row, g.context.logits, (size_t)g.model.vocab_size * sizeof *row) == 0);
-    specdec__view_truncate(&g.context.view, &g.context.kv, count - 900);
-    CHECK_EQUAL_INT(g.context.view.length, 0); /* what the window would see is gone: the text has to be read again */
+    specdec__view_truncate(&g.view, &g.context.kv, count - 900);
+    CHECK_EQUAL_INT(g.view.length, 0); /* what the window would see is gone: the text has to be read again */
     CHECK_EQUAL_INT(free_pages(&g), all_pages(&g));
-    CHECK_EQUAL_INT(specdec__forward_text(&g.context, tokens, count, 64, &rows, NULL, &error), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__forward_text(&g.context, &g.view, tokens, count, 64, &rows, NULL, &error), SPECDEC_OK);
     CHECK(memcmp(row, g.context.logits, (size_t)g.model.vocab_size * sizeof *row) == 0);
     free(row);
     close_rig(&g);
@@ -897,7 +906,7 @@ static void test_states(void)
     if (!open_rig(&g, &r, SPECDEC__KV_F32, 100, 20))
         return;
     random_text(tokens, 20, 12);
-    run_chain(&g, &g.context.view, tokens, 20, 20);
+    run_chain(&g, &g.view, tokens, 20, 20);
     for (row = 0; row < 20; row++) {
         const float *state = g.context.h + (size_t)row * (size_t)g.context.e;
         double worst = 0;

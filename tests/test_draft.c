@@ -25,6 +25,7 @@ typedef struct paper {
 } paper;
 
 static paper papers[SPECDEC__MAX_DRAFTERS];
+static specdec__proposal proposals[SPECDEC__MAX_DRAFTERS];
 static specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
 static int32_t merged_parents[NODES], merged_ranks[NODES], merged_tokens[NODES];
 static signed char merged_owner[NODES];
@@ -34,10 +35,11 @@ static specdec__merged merged;
    kept. No token comes twice behind a node. */
 static void propose(int at, int n)
 {
-    specdec__proposal *p = &drafters[at].proposal;
+    specdec__proposal *p = &proposals[at];
     paper *own = &papers[at];
     int i, j, keeps;
 
+    drafters[at].proposals = p;
     memset(p, 0, sizeof *p);
     p->tree.parents = own->parents;
     p->tree.ranks = own->ranks;
@@ -72,7 +74,7 @@ static void merge(int count, int capacity)
     merged.tree.capacity = capacity;
     merged.tokens = merged_tokens;
     merged.owner = merged_owner;
-    specdec__draft_merge(&merged, drafters, count, 99);
+    specdec__draft_merge(&merged, drafters, count, 0, 99);
 }
 
 /* The node of the merged tree that has the same tokens on its path as candidate i; -1: none. */
@@ -102,10 +104,10 @@ static int faults(int count, int whole)
              j = specdec__tree_child(&merged.tree, merged_parents[i], j + 1))
             wrong += merged_tokens[j] == merged_tokens[i];
         wrong += merged_owner[i] < 0 || merged_owner[i] >= count;
-        wrong += specdec__draft_candidate(&drafters[merged_owner[i]].proposal, i) < 1;
+        wrong += specdec__draft_candidate(&drafters[merged_owner[i]].proposals[0], i) < 1;
     }
     for (i = 0; i < count; i++) {
-        const specdec__proposal *p = &drafters[i].proposal;
+        const specdec__proposal *p = &drafters[i].proposals[0];
 
         for (k = 0; k < p->kept_count; k++) {
             const int node = p->kept[k], right = same_path(p, node);
@@ -146,7 +148,7 @@ static void test_merge(void)
         wrong += faults(count, 1);
         unequal += merged.tree.n != nodes;
         for (i = 0; i < count; i++)
-            missing += drafters[i].proposal.place[0] != 0;
+            missing += drafters[i].proposals[0].place[0] != 0;
     }
     TEST("a merged tree is valid, no larger than its budget, without doubles, and each node is where its drafter wants it");
     CHECK_EQUAL_INT(wrong, 0);
@@ -157,11 +159,11 @@ static void test_merge(void)
     TEST("what one drafter has drawn twice is twice in the tree; what another one adds to that is not");
     for (i = 0; i < 2; i++) {
         propose(i, 1);
-        specdec__tree_put(&drafters[i].proposal.tree, 1, 0, 1);
-        specdec__tree_put(&drafters[i].proposal.tree, 2, 0, 2);
+        specdec__tree_put(&drafters[i].proposals[0].tree, 1, 0, 1);
+        specdec__tree_put(&drafters[i].proposals[0].tree, 2, 0, 2);
         papers[i].tokens[1] = papers[i].tokens[2] = 3;
-        drafters[i].proposal.tree.n = 3;
-        specdec__draft_keep(&drafters[i].proposal, 3);
+        drafters[i].proposals[0].tree.n = 3;
+        specdec__draft_keep(&drafters[i].proposals[0], 3);
     }
     merge(1, NODES);
     CHECK_EQUAL_INT(merged.tree.n, 3);
@@ -185,7 +187,7 @@ static specdec_result oracle_init(specdec__drafter *d, const specdec__draft_setu
     oracle *state_of = SPECDEC__TAKE(arena, oracle, 1);
 
     (void)error;
-    CHECK(setup->context > 0 && setup->target->model->vocab_size > 0 && !d->model && state_of);
+    CHECK(setup->room->length > 0 && setup->target->model->vocab_size > 0 && !d->model && state_of);
     *state_of = known;
     d->state = state_of;
     return SPECDEC_OK;
@@ -207,23 +209,25 @@ static specdec_result oracle_fill(specdec__drafter *d, specdec__proposal *p, spe
     return SPECDEC_OK;
 }
 
-static void oracle_commit(specdec__drafter *d, const int32_t *path, int count)
+static void oracle_commit(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int count)
 {
     int i;
 
+    CHECK_EQUAL_INT(p->at, 0);
     for (i = 0; i < count; i++)
         CHECK_EQUAL_INT(path[i], i + 1);
     ((oracle *)d->state)->accepted += count;
 }
 
-static void oracle_truncate(specdec__drafter *d, const int32_t *text, int length)
+static void oracle_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
+    CHECK_EQUAL_INT(at, 0);
     CHECK(memcmp(text, ((oracle *)d->state)->text, (size_t)length * sizeof *text) == 0);
     ((oracle *)d->state)->cut_to = length;
 }
 
 static const specdec__drafter_kind oracle_kind = {
-    0, 0, 8, 8, oracle_init, oracle_fill, NULL, oracle_commit, oracle_truncate, NULL, NULL};
+    0, 0, 8, 8, oracle_init, oracle_fill, NULL, oracle_commit, oracle_truncate, NULL, NULL, NULL, NULL};
 
 /* One that says anything, for a small price, in trees that are given and in trees that grow. */
 static specdec_result liar_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
@@ -259,7 +263,7 @@ static double liar_cost(const specdec__drafter *d, const specdec__model *target)
     return 0.01;
 }
 
-static const specdec__drafter_kind liar_kind = {0, 0, 8, 5, NULL, liar_fill, liar_extend, NULL, NULL, liar_cost, NULL};
+static const specdec__drafter_kind liar_kind = {0, 0, 8, 5, NULL, liar_fill, liar_extend, NULL, NULL, NULL, liar_cost, NULL, NULL};
 
 /* --- engines with lists of ours ------------------------------------------------------------------------------------- */
 
@@ -303,10 +307,10 @@ static specdec *open_engine(specdec_config *c, const int *list, int count, void 
     CHECK(!specdec_init(&e, c, *block, bytes, &failure));
     if (!e)
         return NULL;
-    CHECK_EQUAL_INT(e->drafter_count, 0);
-    e->config.drafting = SPECDEC_DRAFT_AUTO;
+    CHECK_EQUAL_INT(e->engine->drafter_count, 0);
+    e->engine->config.drafting = SPECDEC_DRAFT_AUTO;
     for (i = 0; i < count; i++)
-        CHECK_EQUAL_INT(specdec__engine_add(e, kinds[list[i]], (specdec_drafting)list[i], &arena, &e->error), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec__engine_add(e->engine, kinds[list[i]], (specdec_drafting)list[i], &arena, &e->error), SPECDEC_OK);
     CHECK(arena.used != SIZE_MAX);
     return e;
 }
@@ -395,7 +399,7 @@ static void test_own_row(void)
     know(&c, plain);
     TEST("a drafter that is a row of its own is asked, believed, and told what was accepted");
     e = open_engine(&c, alone, 1, &block);
-    o = (const oracle *)e->drafters[0].state;
+    o = (const oracle *)e->engine->drafters[0].state;
     CHECK(!specdec_prompt_tokens(e, prompt, PROMPT));
     CHECK_EQUAL_INT(write_all(e, got), known.count);
     CHECK(memcmp(got, plain, (size_t)known.count * sizeof *got) == 0);
@@ -439,8 +443,8 @@ static void test_lists(void)
         CHECK(!specdec_memory_needed(&c, &bytes, &failure));
         block = malloc(bytes);
         CHECK(!specdec_init(&e, &c, block, bytes, &failure));
-        CHECK_EQUAL_INT(e->drafter_count, counts[i]);
-        CHECK_EQUAL_INT(e->tune->count, counts[i]);
+        CHECK_EQUAL_INT(e->engine->drafter_count, counts[i]);
+        CHECK_EQUAL_INT(e->engine->tune->count, counts[i]);
         specdec_deinit(e);
         free(block);
     }

@@ -402,6 +402,7 @@ static void settle(specdec__tune *tune, int drafter, int speculates, int came)
     specdec__tune_outcome outcome;
 
     memset(&outcome, 0, sizeof outcome);
+    outcome.base = outcome.texts = 1;
     outcome.nodes[drafter] = speculates;
     outcome.came[drafter] = came;
     outcome.drafting[drafter] = speculates ? 0.1 : 0;
@@ -414,8 +415,11 @@ static void settle(specdec__tune *tune, int drafter, int speculates, int came)
 /* A drafter none of whose guesses come true, then one whose guesses all do. */
 static void test_credit(void)
 {
+    specdec__plan plan;
     int drafter;
 
+    memset(&plan, 0, sizeof plan);
+    plan.plain = 1;
     TEST("a drafter that never pays costs a four-hundredth of the time and half a step; one that pays is not held back");
     for (drafter = 0; drafter < SPECDEC__MAX_DRAFTERS; drafter++) {
         specdec__tune tune = tune_of(SPECDEC__MAX_DRAFTERS);
@@ -424,7 +428,7 @@ static void test_credit(void)
 
         specdec__tune_step(&tune, 1, 1.0);
         for (i = 0; i < 4000; i++) {
-            int speculates = !specdec__tune_rests(&tune, drafter, 1.0);
+            int speculates = !specdec__tune_rests(&tune, drafter, &plan, 1.0);
 
             settle(&tune, drafter, speculates, 0);
             lost += speculates ? 0.3 : 0;
@@ -433,7 +437,7 @@ static void test_credit(void)
         CHECK(asked > 10);
         CHECK(lost < 0.003 * 4000 + 1);
         for (i = 0, asked = 0; i < 400; i++) {
-            int speculates = !specdec__tune_rests(&tune, drafter, 1.6);
+            int speculates = !specdec__tune_rests(&tune, drafter, &plan, 1.6);
 
             settle(&tune, drafter, speculates, speculates);
             asked += speculates;
@@ -449,8 +453,8 @@ static void test_credit(void)
         specdec__tune_step(&tune, 1, 1.0);
         for (i = 0; i < 100; i++)
             settle(&tune, 1, 1, 0);
-        CHECK(specdec__tune_rests(&tune, 1, 1.0));
-        CHECK(!specdec__tune_rests(&tune, 0, 1.0));
+        CHECK(specdec__tune_rests(&tune, 1, &plan, 1.0));
+        CHECK(!specdec__tune_rests(&tune, 0, &plan, 1.0));
     }
 }
 
@@ -478,7 +482,7 @@ static void test_growth(void)
     for (v = 0; v < SPECDEC_RULE_GREEDY; v++) {
         c.rule = (specdec_rule)v;
         CHECK(!open_session(&s, &c));
-        CHECK_EQUAL_INT(s.engine->drafters[0].proposal.grows, v == SPECDEC_RULE_COUPLED || v == SPECDEC_RULE_TOP_K);
+        CHECK_EQUAL_INT(s.engine->engine->drafters[0].proposals[0].grows, v == SPECDEC_RULE_COUPLED || v == SPECDEC_RULE_TOP_K);
         CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
         memset(&a, 0, sizeof a);
         CHECK_EQUAL_INT(read_on(s.engine, &a), SPECDEC_DONE);
@@ -891,8 +895,8 @@ static void test_cancel_worst(void)
     batch.n = 1;
     batch.tokens = &node;
     batch.parents = &none;
-    batch.views = s.engine->target.views;
-    CHECK(!specdec__forward(&s.engine->target, &batch, NULL));
+    batch.views = s.engine->engine->target.views;
+    CHECK(!specdec__forward(&s.engine->engine->target, &batch, NULL));
     memset(&b, 0, sizeof b);
     read_on(s.engine, &b);
     CHECK(same_answer(&a, &b));
@@ -1141,7 +1145,7 @@ static specdec_stop reason_of(const specdec_config *config, const char *prompt, 
     CHECK_EQUAL_INT(r, SPECDEC_DONE);
     why = specdec_stopped(s.engine, which);
     specdec_tokens(s.engine, &all, tokens);
-    CHECK(why != SPECDEC_STOP_END || specdec__vocab_is_end(&s.engine->target_model->vocab, all[*tokens - 1]));
+    CHECK(why != SPECDEC_STOP_END || specdec__vocab_is_end(&s.engine->model->vocab, all[*tokens - 1]));
     CHECK_EQUAL_INT(specdec_next(s.engine, &piece), SPECDEC_DONE); /* it stays so, */
     CHECK_EQUAL_INT(specdec_stopped(s.engine, NULL), why);
     CHECK(!specdec_rewind(s.engine, 2)); /* until the text goes on */

@@ -66,7 +66,7 @@ static int draw(specdec *e, int prompt, uint64_t seed, int32_t *out)
     int count, written = 0;
 
     specdec_rewind(e, prompt);
-    e->config.settings.sampling.seed = seed;
+    e->settings.sampling.seed = seed;
     while (written < LENGTH) {
         specdec_result result = specdec_step(e, &tokens, &count);
         int i;
@@ -90,7 +90,7 @@ static double compare(specdec *e, int draws)
     drawn d;
     const int32_t *tokens;
     int i, way, at, prompt, second = 0;
-    specdec_drafting drafting = e->config.drafting;
+    specdec_drafting drafting = e->engine->config.drafting;
     double lowest = 1, speculated = 0;
 
     d.draws = draws;
@@ -100,7 +100,7 @@ static double compare(specdec *e, int draws)
     for (way = 0; way < 2; way++) {
         specdec_stats before, now;
 
-        e->config.drafting = way ? drafting : SPECDEC_DRAFT_OFF;
+        e->engine->config.drafting = way ? drafting : SPECDEC_DRAFT_OFF;
         specdec_get_stats(e, &before);
         for (i = 0; i < draws; i++)
             if (!texts || !draw(e, prompt, (uint64_t)(way * draws + i + 1), texts + ((size_t)way * (size_t)draws + (size_t)i) * LENGTH))

@@ -1,0 +1,362 @@
+/* test_texts.c - many texts in one engine: each writes what it writes alone, whoever else is there, whenever they come, go,
+   fork, are cancelled or run out of memory; pages come back when nobody needs them.
+   cc -O2 -pthread test_texts.c, run from the repository's root; SPECDEC_QUICK=1 shortens. */
+#define SPECDEC_IMPLEMENTATION
+#include "../specdec.h"
+#include "check.h"
+#include "gguf_maker.h"
+
+enum { CONTEXT_TOKENS = 300, TEXTS = 32 };
+
+static int quick;
+static specdec_error failure;
+
+/* --- models ----------------------------------------------------------------------------------------------------------- */
+
+enum { PLAIN, NOISY, WINDOWED, MODELS };
+static struct {
+    unsigned char *data;
+    size_t size;
+} models[MODELS];
+
+static void make_models(void)
+{
+    maker_recipe r;
+
+    memset(&r, 0, sizeof r);
+    r.seed = 11;
+    r.output_type = 1;
+    r.may_end = 1;
+    r.embedding = 32;
+    r.layers = 1;
+    models[PLAIN].data = maker_model(&r, &models[PLAIN].size);
+    r.noise = 0.25f;
+    models[NOISY].data = maker_model(&r, &models[NOISY].size);
+    memset(&r, 0, sizeof r);
+    r.seed = 13;
+    r.architecture = "gemma3";
+    r.embedding = 32;
+    r.layers = 6;
+    r.window = 20;
+    r.may_end = 1;
+    models[WINDOWED].data = maker_model(&r, &models[WINDOWED].size);
+}
+
+/* --- engines ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct machine {
+    specdec *first;
+    void *block;
+} machine;
+
+static int open_machine(machine *m, const specdec_config *c)
+{
+    size_t bytes;
+
+    memset(m, 0, sizeof *m);
+    CHECK_EQUAL_INT(specdec_memory_needed(c, &bytes, &failure), SPECDEC_OK);
+    m->block = malloc(bytes);
+    memset(m->block, 0xA5, bytes);
+    CHECK_EQUAL_INT(specdec_init(&m->first, c, m->block, bytes, &failure), SPECDEC_OK);
+    if (!m->first)
+        fprintf(stderr, "%s\n", failure.text);
+    return m->first != NULL;
+}
+
+static void close_machine(machine *m)
+{
+    specdec_deinit(m->first);
+    free(m->block);
+}
+
+static specdec_config config_of(int target, int draft)
+{
+    specdec_config c;
+
+    memset(&c, 0, sizeof c);
+    c.target.data = models[target].data;
+    c.target.size = models[target].size;
+    if (draft >= 0) {
+        c.draft.data = models[draft].data;
+        c.draft.size = models[draft].size;
+    }
+    c.threads = 1;
+    c.context = CONTEXT_TOKENS;
+    return c;
+}
+
+/* Pages that some view of target or draft still has. */
+static int used_pages(const specdec *t)
+{
+    const specdec__engine *e = t->engine;
+    int i, span, used = 0;
+
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        used += e->target.kv.span[span].count - e->target.kv.span[span].free_count;
+        for (i = 0; i < e->drafter_count; i++)
+            if (e->drafters[i].kind == &specdec__draft_model_kind) {
+                const specdec__pages *pages = &((const specdec__draft_model *)e->drafters[i].state)->context.kv.span[span];
+
+                used += pages->count - pages->free_count;
+            }
+    }
+    return used;
+}
+
+/* --- what a text must be ---------------------------------------------------------------------------------------------- */
+
+static machine oracle;
+
+/* Compares tokens [from, count) of a text with what an engine with one text writes behind the first `from` of them. */
+static void check_written(const int32_t *tokens, int from, int count, const specdec_settings *settings)
+{
+    const int32_t *known;
+    int n, common = 0;
+
+    if (from == count)
+        return;
+    specdec_tokens(oracle.first, &known, &n);
+    while (common < n && common < from - 1 && known[common] == tokens[common])
+        common++;
+    CHECK_EQUAL_INT(specdec_rewind(oracle.first, common), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_set(oracle.first, settings), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_prompt_tokens(oracle.first, tokens + common, from - common), SPECDEC_OK);
+    for (n = from; n < count;) {
+        const int32_t *more;
+        int length, i;
+
+        if (specdec_step(oracle.first, &more, &length)) {
+            CHECK(!"the text goes on where it must end");
+            return;
+        }
+        for (i = 0; i < length && n < count; i++, n++)
+            if (more[i] != tokens[n]) {
+                CHECK(!"a text is what it is alone");
+                return;
+            }
+    }
+    CHECK_EQUAL_INT(n, count);
+}
+
+/* A text of the engine under test, and what is known of it. */
+typedef struct slot {
+    specdec *text;
+    specdec_settings settings;
+    int from;      /* tokens that were prompted, or checked already */
+    int prompted;  /* there was a prompt */
+} slot;
+
+static void check_slot(slot *s)
+{
+    const int32_t *tokens;
+    int count;
+
+    specdec_tokens(s->text, &tokens, &count);
+    check_written(tokens, s->from, count, &s->settings);
+    s->from = count;
+}
+
+/* --- random schedules ------------------------------------------------------------------------------------------------- */
+
+typedef struct world {
+    machine machine;
+    specdec_config config;
+    slot slots[TEXTS];
+    uint64_t random;
+} world;
+
+static int steps, together, full, cancelled, written; /* what has happened in all schedules */
+
+static int dice(world *w, int n) { return (int)(maker_random(&w->random) % (uint64_t)n); }
+
+static slot *any_slot(world *w, int open)
+{
+    int first = dice(w, w->config.texts), i;
+
+    for (i = 0; i < w->config.texts; i++) {
+        slot *s = &w->slots[(first + i) % w->config.texts];
+
+        if ((s->text != NULL) == open)
+            return s;
+    }
+    return NULL;
+}
+
+static void change_settings(world *w, slot *s)
+{
+    check_slot(s);
+    s->settings.sampling.temperature = dice(w, 2) ? 0 : 0.9f;
+    s->settings.sampling.seed = (uint64_t)dice(w, 5);
+    s->settings.max_tokens = dice(w, 3) ? 0 : 20;
+    CHECK_EQUAL_INT(specdec_set(s->text, &s->settings), SPECDEC_OK);
+}
+
+static void open_slot(world *w)
+{
+    slot *s = any_slot(w, 0), *other = any_slot(w, 1);
+    specdec *text = w->machine.first;
+
+    if (!s) {
+        CHECK_EQUAL_INT(specdec_open(text, &text), SPECDEC_ERROR_MEMORY);
+        CHECK(!text);
+        return;
+    }
+    memset(s, 0, sizeof *s);
+    if (other && other->prompted && dice(w, 2)) {
+        check_slot(other);
+        *s = *other;
+        CHECK_EQUAL_INT(specdec_fork(other->text, &s->text), SPECDEC_OK);
+    } else {
+        CHECK_EQUAL_INT(specdec_open(text, &s->text), SPECDEC_OK);
+        change_settings(w, s);
+    }
+}
+
+/* Tokens of nobody's, or those that another text begins with. */
+static void prompt_slot(world *w, slot *s)
+{
+    int32_t tokens[CONTEXT_TOKENS];
+    const slot *other = any_slot(w, 1);
+    const int32_t *theirs, *mine;
+    int n = 1 + dice(w, dice(w, 4) ? 20 : 150), i, count, own;
+    specdec_result result;
+
+    check_slot(s);
+    for (i = 0; i < n; i++)
+        tokens[i] = 5 + dice(w, dice(w, 2) ? 6 : 250);
+    specdec_tokens(other->text, &theirs, &count);
+    specdec_tokens(s->text, &mine, &own);
+    if (!own && dice(w, 2) && count)
+        memcpy(tokens, theirs, (size_t)(n = 1 + dice(w, count)) * sizeof *tokens);
+    result = specdec_prompt_tokens(s->text, tokens, n);
+    if (result == SPECDEC_ERROR_CANCELLED || result == SPECDEC_ERROR_CONTEXT)
+        return;
+    CHECK_EQUAL_INT(result, SPECDEC_OK);
+    s->from = own + n;
+    s->prompted = 1;
+}
+
+/* Some hand-outs, in one of the ways there are. */
+static void read_slot(world *w, slot *s)
+{
+    const int32_t *tokens;
+    specdec_text piece;
+    int way = dice(w, 3), n = 1 + dice(w, 10), count;
+    specdec_result result = SPECDEC_OK;
+
+    while (n-- > 0 && !result) {
+        result = way == 0 ? specdec_next(s->text, &piece) : way == 1 ? specdec_take(s->text, &piece)
+                                                                     : specdec_step(s->text, &tokens, &count);
+        written += !result;
+    }
+    cancelled += result == SPECDEC_ERROR_CANCELLED;
+    full += result == SPECDEC_ERROR_CONTEXT;
+    if (result != SPECDEC_OK && result != SPECDEC_DONE && result != SPECDEC_ERROR_CANCELLED &&
+        !(result == SPECDEC_PENDING && way == 1) && !(result == SPECDEC_ERROR_CONTEXT && w->config.cache) &&
+        !(result == SPECDEC_ERROR_ARGUMENT && !s->prompted)) {
+        fprintf(stderr, "%d: %s\n", (int)result, specdec_error_text(s->text));
+        CHECK(!"a call fails for a reason that there is");
+    }
+}
+
+static void act(world *w)
+{
+    slot *s = any_slot(w, 1);
+    const int32_t *tokens;
+    int count, what = dice(w, 20);
+
+    if (!s || what < 2) {
+        open_slot(w);
+        return;
+    }
+    specdec_tokens(s->text, &tokens, &count);
+    if (what < 4)
+        prompt_slot(w, s);
+    else if (what < 5)
+        change_settings(w, s);
+    else if (what < 6 && dice(w, 2)) {
+        check_slot(s);
+        specdec_close(s->text);
+        s->text = NULL;
+    } else if (what < 7 && count && dice(w, 2)) {
+        check_slot(s);
+        CHECK_EQUAL_INT(specdec_rewind(s->text, s->from = dice(w, count + 1)), SPECDEC_OK);
+        s->prompted = s->from > 0;
+    } else if (what < 8)
+        specdec_cancel(s->text);
+    else if (what < 12) {
+        specdec_result result = specdec_work(s->text);
+
+        steps += !result;
+        together += w->machine.first->engine->roots > 1;
+        CHECK(result == SPECDEC_OK || result == SPECDEC_DONE);
+    } else if (what < 19)
+        read_slot(w, s);
+    else if (s->prompted)
+        specdec_logits(s->text, NULL, NULL, 0, NULL);
+}
+
+static void run_schedule(const specdec_config *c, uint64_t seed, int acts)
+{
+    specdec_config alone = *c;
+    world w;
+    int i;
+
+    memset(&w, 0, sizeof w);
+    w.config = *c;
+    w.random = seed;
+    alone.texts = alone.cache = 0;
+    alone.drafting = SPECDEC_DRAFT_OFF;
+    if (!open_machine(&oracle, &alone) || !open_machine(&w.machine, c))
+        return;
+    w.slots[0].text = w.machine.first;
+    for (i = 0; i < acts; i++)
+        act(&w);
+    for (i = 0; i < c->texts; i++)
+        if (w.slots[i].text) {
+            check_slot(&w.slots[i]);
+            specdec_close(w.slots[i].text);
+        }
+    CHECK_EQUAL_INT(used_pages(w.machine.first), 0);
+    close_machine(&w.machine);
+    close_machine(&oracle);
+}
+
+static void test_schedules(void)
+{
+    static const int counts[] = {1, 2, 3, 5, 8, 16, 32};
+    static const specdec_drafting draftings[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF};
+    const int schedules = quick ? 60 : 400;
+    uint64_t random = 77;
+    int i;
+
+    TEST("each text is what it is alone: random arrivals, forks, cancellations, rewinds, settings and departures");
+    for (i = 0; i < schedules; i++) {
+        const int model = maker_random(&random) % 3 ? PLAIN : WINDOWED;
+        specdec_config c = config_of(model, model == PLAIN ? NOISY : WINDOWED);
+
+        c.texts = counts[i % 7];
+        c.drafting = draftings[maker_random(&random) % 4];
+        c.policy = maker_random(&random) % 2 ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
+        c.slice = (int)(maker_random(&random) % 3) * 3;
+        c.batch = 1 + (int)(maker_random(&random) % 70);
+        c.tree_size = maker_random(&random) % 2 ? 0 : 3 + (int)(maker_random(&random) % 20);
+        c.kv = maker_random(&random) % 2 ? NULL : "q8_0";
+        c.threads = 1 + (int)(maker_random(&random) % 2);
+        c.cache = maker_random(&random) % 3 || c.texts == 1 ? 0 : 1 + (int)(maker_random(&random) % 200);
+        run_schedule(&c, (uint64_t)i + 1, 150);
+    }
+    printf("  %d schedules: %d steps, %d of them for several texts; %d pieces; %d calls cancelled, %d without room\n", schedules, steps,
+           together, written, cancelled, full);
+    CHECK(together > steps / 4 && cancelled && full);
+}
+
+int main(int argc, char **argv)
+{
+    quick = getenv("SPECDEC_QUICK") != NULL;
+    (void)argc, (void)argv;
+    make_models();
+    test_schedules();
+    printf("test_texts: %d passed, %d failed, %d skipped\n", check_passed, check_failed, check_skipped);
+    return check_failed != 0;
+}
