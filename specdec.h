@@ -13826,8 +13826,8 @@ static SPECDEC__UNUSED specdec_result specdec__ngram_lay_out(specdec__ngram *ind
     if (size->readers < 1 || size->readers > most / (16 * (context + 1)) || size->capacity > most ||
         size->capacity < 16 * (context + 1) * size->readers || size->history < 0 || size->history > most)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an n-gram index of %d runs for %d texts and a history of "
-                             "%d tokens; each text needs %d runs, at most %d are allowed", size->capacity, size->readers,
-                             size->history, 16 * (context + 1), most);
+                             "%d tokens; each text needs %d runs, at most %d are allowed", size->capacity,
+                             size->readers, size->history, 16 * (context + 1), most);
     memset(index, 0, sizeof *index);
     index->size = *size;
     for (index->bucket_count = 16; index->bucket_count < (uint32_t)size->capacity; index->bucket_count *= 2)
