@@ -555,6 +555,15 @@ static void test_learning(void)
         CHECK_EQUAL_INT(guess(&index, &r[1], other + 2, 2), history ? 15 : -1);
     }
 
+    TEST("a text may move when it is rewound or grows");
+    start_many(&index, memory, 600, 4, 2, 0);
+    memcpy(texts[0], question, sizeof question);
+    specdec__ngram_extend(&index, &index.readers[0], texts[0], 8);
+    specdec__ngram_rewind(&index, &index.readers[0], question, 6);
+    memset(texts[0], 0, sizeof texts[0]);
+    specdec__ngram_extend(&index, &index.readers[1], text, 300);
+    CHECK(index.readers[1].from > 0 && specdec__ngram_locate(&index, question, 1, 6) > 0);
+
     TEST("a text longer than the history leaves its newest part");
     start_many(&index, memory, 1000, 4, 1, 5);
     specdec__ngram_extend(&index, index.readers, question, 8);
@@ -700,12 +709,16 @@ static void test_damage(void)
         wrong += size != file_size && !refused(&index, bad, size, SPECDEC_ERROR_FORMAT);
     CHECK_EQUAL_INT(wrong, 0);
     TEST("whoever seals a file with tokens that are none, or a text without an end, is refused as well");
-    specdec__store_u32(bad + 32, VOCABULARY);
-    CHECK(refused(&index, bad, seal(bad, 5), SPECDEC_ERROR_FORMAT));
+    specdec__store_u32(bad + 32, VOCABULARY); /* the first text has nine tokens */
+    CHECK(refused(&index, bad, seal(bad, 10), SPECDEC_ERROR_FORMAT));
     specdec__store_u32(bad + 32, 0x80000000u);
-    CHECK(refused(&index, bad, seal(bad, 5), SPECDEC_ERROR_FORMAT));
+    CHECK(refused(&index, bad, seal(bad, 10), SPECDEC_ERROR_FORMAT));
     specdec__store_u32(bad + 32, 0);
-    CHECK(refused(&index, bad, seal(bad, 3), SPECDEC_ERROR_FORMAT));
+    CHECK(refused(&index, bad, seal(bad, 9), SPECDEC_ERROR_FORMAT));
+    memcpy(bad, file, file_size);
+    size = seal(bad, 10) + 1;
+    specdec__ngram_store_u64(bad + size - 8, specdec__ngram_hash(SPECDEC__NGRAM_HASH, bad, size - 8));
+    CHECK(refused(&index, bad, size, SPECDEC_ERROR_FORMAT));
     specdec__store_u32(bad + 8, 2);
     CHECK(refused(&index, bad, seal(bad, 0), SPECDEC_ERROR_UNSUPPORTED));
     TEST("a file for another vocabulary is refused");
