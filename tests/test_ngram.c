@@ -601,7 +601,7 @@ static void save(const specdec__ngram *index)
 static void test_files(void)
 {
     specdec__ngram one, two;
-    int i, history;
+    int i, history, fresh = 0, known = 0;
 
     TEST("what was saved and loaded is, byte for byte, the index in which these texts have ended");
     start_many(&one, memory, 20000, 4, READERS, 1000);
@@ -641,9 +641,24 @@ static void test_files(void)
         CHECK_EQUAL_INT(wrong_guesses(&two, two.readers), 0);
     }
 
+    TEST("an answer that was given before the file was saved is guessed from its second token on");
+    make_text(600, 100);
+    start_many(&one, memory, 20000, 4, 1, 1000);
+    specdec__ngram_extend(&one, one.readers, text, 600);
+    save(&one);
+    start_many(&two, memory_two, 20000, 4, 1, 1000);
+    CHECK_EQUAL_INT(specdec__ngram_load(&two, fingerprint, 1000, file, file_size, NULL), SPECDEC_OK);
+    start_many(&one, memory, 20000, 4, 1, 1000);
+    for (i = 1; i < 600; i++) {
+        fresh += guess(&one, one.readers, text, i) == text[i];
+        known += guess(&two, two.readers, text, i) == text[i];
+    }
+    CHECK(fresh < 30 && known > 580);
+    printf("  %d of 599 tokens guessed, %d after loading\n", fresh, known);
+
     TEST("without a history nothing can be loaded");
     start_many(&two, memory_two, 3000, 4, 1, 0);
-    CHECK_EQUAL_INT(specdec__ngram_load(&two, fingerprint, VOCABULARY, file, file_size, NULL), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec__ngram_load(&two, fingerprint, 1000, file, file_size, NULL), SPECDEC_ERROR_ARGUMENT);
 }
 
 /* A file that says what it holds rightly. */
