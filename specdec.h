@@ -154,7 +154,7 @@ extern "C" {
     X(ERROR_FILE, "a file cannot be opened, read or mapped") \
     X(ERROR_FORMAT, "a file does not hold what its format promises") \
     X(ERROR_UNSUPPORTED, "well-formed, but of a kind that is not supported") \
-    X(ERROR_MISMATCH, "target and draft do not belong together") \
+    X(ERROR_MISMATCH, "two things do not belong together: target and draft, or a file and the model") \
     X(ERROR_CONTEXT, "the text does not fit into the context") \
     X(ERROR_CANCELLED, "cancelled by specdec_cancel or the progress hook") \
     X(ERROR_SYSTEM, "the operating system refused a thread")
@@ -287,6 +287,7 @@ typedef struct specdec_config {
     int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
     int texts;                  /* that are open at once, 1..1024; 0: 1 */
     int cache;                  /* tokens that all texts hold together, what they share counted once; 0: texts * context */
+    int history;                /* tokens of closed texts that n-grams still draft from, 230 bytes each; 0: none */
     int slice;                  /* prompt tokens that a step reads while other texts write; 0: as many as make that step
                                    half as long again */
     int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
@@ -356,6 +357,17 @@ SPECDEC_DEF void specdec_close(specdec *text);
    than 8 tokens wait to be taken. DONE: none has. What goes wrong with one text is no error here: that text's next call
    tells, and the others go on. */
 SPECDEC_DEF specdec_result specdec_work(specdec *engine);
+
+/* Writes what n-grams draft from, closed texts that are remembered (config.history) and the open ones, into data[room],
+   as a file that specdec_load_seen reads on any machine. *bytes becomes what that takes; with NULL as data that is all.
+   It holds the texts' tokens as they are. Errors: BUFFER; ARGUMENT: this engine has no n-grams. */
+SPECDEC_DEF specdec_result specdec_save_seen(specdec *engine, void *data, size_t room, size_t *bytes);
+
+/* Adds what such a file holds to what is remembered, as if its texts had just been closed; of what exceeds
+   config.history the newest is kept. Changes what is guessed, never what is written. Every byte is checked; a file that
+   is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another vocabulary), ARGUMENT (no
+   n-grams, or config.history is 0). */
+SPECDEC_DEF specdec_result specdec_load_seen(specdec *engine, const void *data, size_t size);
 
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
 
@@ -13841,21 +13853,24 @@ specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accept
 }
 
 /* =====================================================================================================================
- * >>ngram (private): an index of every run of up to context + 1 tokens in a text, and trees of likely continuations
- * grown from it. May call: >>base >>tree
+ * >>ngram (private): an index of every run of up to context + 1 tokens in some texts, trees of likely continuations
+ *     grown from it, and a file of what it holds. What one text brought is offered to all.
+ *     May call: >>base >>tree
  * ================================================================================================================== */
 
 #define SPECDEC__NGRAM_CONTEXT_MAX 8   /* tokens of context, at most */
 #define SPECDEC__NGRAM_WIDTH       8   /* continuations considered a node */
 #define SPECDEC__NGRAM_SCAN        512 /* distinct continuations of a context looked at, newest first */
+#define SPECDEC__NGRAM_END        (-1) /* among tokens: a text ends here */
+#define SPECDEC__NGRAM_HEAD        24  /* bytes before the tokens of a file */
 
-/* A run of tokens that occurs in the text. Indices of runs; -1: none. Run 0 is the empty one. */
+/* A run of tokens that occurs in the texts. Indices of runs; -1: none. Run 0 is the empty one. */
 typedef struct specdec__ngram_run {
     int32_t token;  /* its last token */
     int32_t parent; /* the run without its last token */
     int32_t suffix; /* the run without its first token */
     int32_t depth;  /* tokens */
-    int32_t count;  /* occurrences */
+    int32_t count;  /* occurrences; a run that has lost all of them stays until those made after it are gone */
     int32_t total;  /* occurrences that have a token after them */
     int32_t kinds;  /* different tokens after them */
     int32_t child;  /* the newest run that is one token longer */
@@ -13871,22 +13886,52 @@ typedef struct specdec__ngram_offer {
     int32_t order; /* of making; settles equal probabilities */
 } specdec__ngram_offer;
 
-/* The index of text[from .. length). Its runs are made and removed in stack order, so a rewind leaves no trace. */
-typedef struct specdec__ngram {
-    specdec__ngram_run *runs;                       /* [capacity] */
-    int32_t *buckets;                               /* [bucket_count], a power of two */
-    specdec__ngram_offer *offers;                   /* [max_nodes * SPECDEC__NGRAM_WIDTH], a heap */
-    int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run that is the text's last k tokens */
-    int context, max_nodes, capacity, count, offer_count, offer_order;
-    uint32_t bucket_count;
+/* A live text's place in the index, which counts text[from .. length). An empty place is free for the next text. */
+typedef struct specdec__ngram_reader {
+    const int32_t *text; /* the caller's: what was counted stays as it is until it is taken back */
     int from, length;
+    int32_t active[SPECDEC__NGRAM_CONTEXT_MAX + 1]; /* the run that is the text's last k tokens */
+} specdec__ngram_reader;
+
+/* How large an index is. */
+typedef struct specdec__ngram_size {
+    int capacity;  /* runs: a token of text needs up to context + 1, of 40 bytes and a bucket each */
+    int context;   /* tokens, 1 to SPECDEC__NGRAM_CONTEXT_MAX */
+    int max_nodes; /* of a tree */
+    int readers;   /* live texts */
+    int history;   /* tokens kept of texts that have ended, each text's end taking one more; 0: none */
+} specdec__ngram_size;
+
+/* The index. It counts the history and what its readers have, each run as often as it occurs in these. With one text
+   and no history, runs are made and removed in stack order, so a rewind leaves no trace. */
+typedef struct specdec__ngram {
+    specdec__ngram_size size;
+    specdec__ngram_run *runs;       /* [size.capacity] */
+    int32_t *buckets;               /* [bucket_count], a power of two */
+    specdec__ngram_offer *offers;   /* [size.max_nodes * SPECDEC__NGRAM_WIDTH], a heap */
+    specdec__ngram_reader *readers; /* [size.readers] */
+    int32_t *history;               /* [size.history], a ring: texts, each with SPECDEC__NGRAM_END behind it */
+    specdec__ngram_reader past;     /* where history is indexed anew */
+    int count, offer_count, offer_order;
+    int oldest, remembered; /* in history: where it begins, and how much there is */
+    uint32_t bucket_count;
 } specdec__ngram;
 
-/* Forgets everything; the text now starts at from. */
-static void specdec__ngram_reset(specdec__ngram *index, int from)
+/* A reader is to count its text from here. */
+static void specdec__ngram_start(specdec__ngram_reader *reader, int from)
+{
+    int k;
+
+    reader->from = reader->length = from;
+    for (k = 1; k <= SPECDEC__NGRAM_CONTEXT_MAX; k++)
+        reader->active[k] = -1;
+    reader->active[0] = 0;
+}
+
+/* Removes all runs. */
+static void specdec__ngram_clear(specdec__ngram *index)
 {
     uint32_t i;
-    int k;
 
     for (i = 0; i < index->bucket_count; i++)
         index->buckets[i] = -1;
@@ -13894,40 +13939,47 @@ static void specdec__ngram_reset(specdec__ngram *index, int from)
     index->runs[0].token = index->runs[0].parent = index->runs[0].child = index->runs[0].sibling =
         index->runs[0].chain = -1;
     index->count = 1;
-    index->from = index->length = from;
-    for (k = 1; k <= SPECDEC__NGRAM_CONTEXT_MAX; k++)
-        index->active[k] = -1;
-    index->active[0] = 0;
 }
 
-/* Takes the index's memory from an arena: capacity runs (48 bytes each, context + 1 a token of text at most), contexts
-   of 1 to SPECDEC__NGRAM_CONTEXT_MAX tokens, trees of up to max_nodes. An arena that only counts fills nothing. */
-static SPECDEC__UNUSED specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__arena *arena, int capacity,
-                                                             int context, int max_nodes, specdec_error *error)
+/* Takes the index's memory from an arena. One that only counts fills nothing. */
+static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__arena *arena,
+                                                             const specdec__ngram_size *size, specdec_error *error)
 {
+    const int most = 1 << 28, context = size->context, max_nodes = size->max_nodes;
+    int i;
+
     if (context < 1 || context > SPECDEC__NGRAM_CONTEXT_MAX || max_nodes < 1 || max_nodes > SPECDEC_TREE_MAX_NODES)
         return specdec__fail(
             error, SPECDEC_ERROR_ARGUMENT,
             "an n-gram index of %d tokens of context for trees of %d nodes; allowed are 1 to %d and 1 to %d", context,
             max_nodes, SPECDEC__NGRAM_CONTEXT_MAX, SPECDEC_TREE_MAX_NODES);
-    if (capacity < 16 * (context + 1) || capacity > 1 << 28)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an n-gram index of %d runs; allowed are %d to %d",
-                             capacity, 16 * (context + 1), 1 << 28);
+    if (size->readers < 1 || size->readers > most / (16 * (context + 1)) || size->capacity > most ||
+        size->capacity < 16 * (context + 1) * size->readers || size->history < 0 || size->history > most)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an n-gram index of %d runs for %d texts and a history of "
+                             "%d tokens; each text needs %d runs, at most %d are allowed", size->capacity,
+                             size->readers, size->history, 16 * (context + 1), most);
     memset(index, 0, sizeof *index);
-    index->capacity = capacity;
-    index->context = context;
-    index->max_nodes = max_nodes;
-    for (index->bucket_count = 16; index->bucket_count < (uint32_t)capacity; index->bucket_count *= 2)
+    index->size = *size;
+    for (index->bucket_count = 16; index->bucket_count < (uint32_t)size->capacity; index->bucket_count *= 2)
         continue;
-    index->runs = SPECDEC__TAKE(arena, specdec__ngram_run, capacity);
+    index->runs = SPECDEC__TAKE(arena, specdec__ngram_run, size->capacity);
     index->buckets = SPECDEC__TAKE(arena, int32_t, index->bucket_count);
     index->offers = SPECDEC__TAKE(arena, specdec__ngram_offer, (size_t)max_nodes * SPECDEC__NGRAM_WIDTH);
+    index->readers = SPECDEC__TAKE(arena, specdec__ngram_reader, size->readers);
+    index->history = SPECDEC__TAKE(arena, int32_t, size->history);
     if (arena->used == SIZE_MAX)
-        return specdec__fail(error, SPECDEC_ERROR_MEMORY, "no memory left for an n-gram index of %d runs", capacity);
-    if (index->offers)
-        specdec__ngram_reset(index, 0);
+        return specdec__fail(error, SPECDEC_ERROR_MEMORY, "no memory left for an n-gram index of %d runs",
+                             size->capacity);
+    if (!arena->base)
+        return SPECDEC_OK;
+    specdec__ngram_clear(index);
+    specdec__ngram_start(&index->past, 0);
+    for (i = 0; i < size->readers; i++)
+        specdec__ngram_start(&index->readers[i], 0);
     return SPECDEC_OK;
 }
+
+/* --- counting ----------------------------------------------------------------------------------------------------- */
 
 /* The bucket of the run that continues parent by token. */
 SPECDEC__INLINE int32_t *specdec__ngram_bucket(const specdec__ngram *index, int32_t parent, int32_t token)
@@ -13947,6 +13999,16 @@ static int32_t specdec__ngram_find(const specdec__ngram *index, int32_t parent, 
     return run;
 }
 
+/* The run text[from .. end), or -1. */
+static int32_t specdec__ngram_locate(const specdec__ngram *index, const int32_t *text, int from, int end)
+{
+    int32_t run = 0;
+
+    for (; from < end && run >= 0; from++)
+        run = specdec__ngram_find(index, run, text[from]);
+    return run;
+}
+
 /* Adds the run that continues parent by token; there is room. */
 static int32_t specdec__ngram_add(specdec__ngram *index, int32_t parent, int32_t token, int32_t suffix)
 {
@@ -13963,106 +14025,248 @@ static int32_t specdec__ngram_add(specdec__ngram *index, int32_t parent, int32_t
     run->chain = *bucket;
     *bucket = at;
     index->runs[parent].child = at;
-    index->runs[parent].kinds++;
     return at;
 }
 
-/* Removes the newest run. */
+/* Removes the newest runs, as far as they have no occurrences left. */
 static void specdec__ngram_pop(specdec__ngram *index)
 {
-    const specdec__ngram_run *run = &index->runs[--index->count];
+    while (index->count > 1 && index->runs[index->count - 1].count <= 0) {
+        const specdec__ngram_run *run = &index->runs[--index->count];
 
-    *specdec__ngram_bucket(index, run->parent, run->token) = run->chain;
-    index->runs[run->parent].child = run->sibling;
-    index->runs[run->parent].kinds--;
+        *specdec__ngram_bucket(index, run->parent, run->token) = run->chain;
+        index->runs[run->parent].child = run->sibling;
+    }
 }
 
-/* Counts token as what follows the indexed text. */
-static void specdec__ngram_insert(specdec__ngram *index, int32_t token)
+/* Counts token as what follows a reader's text; there is room. O(context). */
+static void specdec__ngram_insert(specdec__ngram *index, specdec__ngram_reader *reader, int32_t token)
 {
     int32_t longer[SPECDEC__NGRAM_CONTEXT_MAX + 2], suffix = 0;
     int k, reached = 0;
 
     longer[0] = 0;
-    for (k = 0; k <= index->context && index->active[k] >= 0; k++) {
-        int32_t run = specdec__ngram_find(index, index->active[k], token);
+    for (k = 0; k <= index->size.context && reader->active[k] >= 0; k++) {
+        int32_t run = specdec__ngram_find(index, reader->active[k], token);
 
         if (run < 0)
-            run = specdec__ngram_add(index, index->active[k], token, suffix);
-        index->runs[run].count++;
-        index->runs[index->active[k]].total++;
+            run = specdec__ngram_add(index, reader->active[k], token, suffix);
+        if (!index->runs[run].count++)
+            index->runs[reader->active[k]].kinds++;
+        index->runs[reader->active[k]].total++;
         suffix = longer[k + 1] = run;
         reached = k + 1;
     }
-    for (k = 1; k <= index->context; k++)
-        index->active[k] = k <= reached ? longer[k] : -1;
-    index->length++;
+    for (k = 1; k <= index->size.context; k++)
+        reader->active[k] = k <= reached ? longer[k] : -1;
+    reader->length++;
 }
 
-/* Indexes text[index->length .. length). When no room is left, the older part of the text is forgotten. */
-static SPECDEC__UNUSED void specdec__ngram_extend(specdec__ngram *index, const int32_t *text, int length)
+/* Takes one occurrence out of the counts. A caller's changed text may have none. */
+static void specdec__ngram_uncount(specdec__ngram *index, int32_t run)
 {
-    while (index->length < length) {
-        if (index->capacity - index->count <= index->context) {
-            int end = index->length, from = end - index->capacity / (2 * (index->context + 1));
+    specdec__ngram_run *parent;
 
-            specdec__ngram_reset(index, from);
-            while (index->length < end)
-                specdec__ngram_insert(index, text[index->length]);
-        }
-        specdec__ngram_insert(index, text[index->length]);
-    }
+    if (run <= 0 || index->runs[run].count <= 0)
+        return;
+    parent = &index->runs[index->runs[run].parent];
+    parent->total--;
+    if (!--index->runs[run].count)
+        parent->kinds--;
 }
 
-/* The run text[from .. end), or -1. */
-static int32_t specdec__ngram_locate(const specdec__ngram *index, const int32_t *text, int from, int end)
+/* Takes the last token of a reader's text out of the counts: the runs that end with it. */
+static void specdec__ngram_remove(specdec__ngram *index, specdec__ngram_reader *reader, const int32_t *text)
+{
+    int end = reader->length--, k;
+
+    for (k = 1; k <= index->size.context + 1 && end - k >= reader->from; k++)
+        specdec__ngram_uncount(index, specdec__ngram_locate(index, text, end - k, end));
+    specdec__ngram_pop(index);
+}
+
+/* Takes the first token of what is counted of a text out of the counts: the runs that begin with it. text[count] is
+   all that is counted, or its first context + 1 tokens. */
+static void specdec__ngram_forget(specdec__ngram *index, const int32_t *text, int count)
 {
     int32_t run = 0;
+    int i;
 
-    for (; from < end && run >= 0; from++)
-        run = specdec__ngram_find(index, run, text[from]);
-    return run;
-}
-
-/* Takes the last token out of the counts. */
-static void specdec__ngram_remove(specdec__ngram *index, const int32_t *text)
-{
-    int end = index->length, k;
-
-    for (k = 1; k <= index->context + 1 && end - k >= index->from; k++) {
-        int32_t run = specdec__ngram_locate(index, text, end - k, end);
-
-        if (run > 0) { /* a caller's changed text may not be here */
-            index->runs[run].count--;
-            index->runs[index->runs[run].parent].total--;
-        }
+    for (i = 0; i <= index->size.context && i < count && run >= 0; i++) {
+        run = specdec__ngram_find(index, run, text[i]);
+        specdec__ngram_uncount(index, run);
     }
-    while (index->count > 1 && index->runs[index->count - 1].count <= 0)
-        specdec__ngram_pop(index);
-    index->length--;
+    specdec__ngram_pop(index);
 }
 
-/* Goes back to text[0 .. length). text still holds the tokens that are taken back; the caller drops them afterwards. */
-static SPECDEC__UNUSED void specdec__ngram_rewind(specdec__ngram *index, const int32_t *text, int length)
+/* --- bounds: the oldest is forgotten ------------------------------------------------------------------------------ */
+
+/* A place in the history, counted from the oldest. */
+SPECDEC__INLINE int32_t *specdec__ngram_past(const specdec__ngram *index, int at)
+{
+    return &index->history[(index->oldest + at) % index->size.history];
+}
+
+/* Forgets the first `count` places of the history, whose runs are counted no more. */
+static void specdec__ngram_drop(specdec__ngram *index, int count)
+{
+    if (count > 0)
+        index->oldest = (index->oldest + count) % index->size.history;
+    index->remembered -= count;
+}
+
+/* Makes a token, or the end of a text, the newest of the history. A full one forgets its oldest. Counts nothing. */
+static void specdec__ngram_remember(specdec__ngram *index, int32_t token)
+{
+    int32_t first[SPECDEC__NGRAM_CONTEXT_MAX + 1];
+    int n = 0;
+
+    if (index->remembered == index->size.history) {
+        for (; n <= index->size.context && n < index->remembered; n++)
+            if ((first[n] = *specdec__ngram_past(index, n)) == SPECDEC__NGRAM_END)
+                break;
+        specdec__ngram_forget(index, first, n);
+        specdec__ngram_drop(index, 1);
+    }
+    *specdec__ngram_past(index, index->remembered++) = token;
+}
+
+/* So many tokens have room in half of the runs, whatever they are. */
+static int specdec__ngram_budget(const specdec__ngram *index)
+{
+    return index->size.capacity / (2 * (index->size.context + 1));
+}
+
+/* The most tokens that each reader may keep so that all together keep at most `room`. */
+static int specdec__ngram_share(const specdec__ngram *index, int room)
+{
+    int low = 0, high = room, i;
+
+    while (low < high) {
+        int middle = high - (high - low) / 2;
+        int64_t sum = 0;
+
+        for (i = 0; i < index->size.readers; i++)
+            sum += specdec__min_int(index->readers[i].length - index->readers[i].from, middle);
+        if (sum <= room)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
+/* Counts a token of the history, or begins its next text. */
+static void specdec__ngram_replay(specdec__ngram *index, int32_t token)
+{
+    if (token == SPECDEC__NGRAM_END)
+        specdec__ngram_start(&index->past, 0);
+    else
+        specdec__ngram_insert(index, &index->past, token);
+}
+
+/* Makes room: indexes anew the newest tokens of history and live texts, as many as fill at most half of the runs. Half
+   of these tokens, or what the live texts leave, are of the history; live texts share the rest, and each keeps its
+   newest. O(capacity), once in at least capacity / (2 * (context + 1)) tokens: a constant time a token. */
+static void specdec__ngram_rebuild(specdec__ngram *index)
+{
+    const int budget = specdec__ngram_budget(index);
+    int64_t live = 0;
+    int i, kept, share;
+
+    for (i = 0; i < index->size.readers; i++)
+        live += index->readers[i].length - index->readers[i].from;
+    kept = specdec__max_int(budget / 2, budget - (int)(live < budget ? live : budget));
+    kept = specdec__min_int(kept, index->remembered);
+    share = specdec__ngram_share(index, budget - kept);
+    specdec__ngram_drop(index, index->remembered - kept);
+    specdec__ngram_clear(index);
+    specdec__ngram_start(&index->past, 0);
+    for (i = 0; i < kept; i++)
+        specdec__ngram_replay(index, *specdec__ngram_past(index, i));
+    for (i = 0; i < index->size.readers; i++) {
+        specdec__ngram_reader *reader = &index->readers[i];
+        const int end = reader->length;
+
+        specdec__ngram_start(reader, specdec__max_int(reader->from, end - share));
+        while (reader->length < end)
+            specdec__ngram_insert(index, reader, reader->text[reader->length]);
+    }
+}
+
+/* Makes room for one more token if there is none. */
+SPECDEC__INLINE void specdec__ngram_make_room(specdec__ngram *index)
+{
+    if (index->size.capacity - index->count <= index->size.context)
+        specdec__ngram_rebuild(index);
+}
+
+/* --- texts -------------------------------------------------------------------------------------------------------- */
+
+/* Lets an empty reader begin with a text whose first `shared` tokens another text has counted: a fork. Of these only
+   the context of what will follow is counted again. */
+static void specdec__ngram_begin(const specdec__ngram *index, specdec__ngram_reader *reader, int shared)
+{
+    specdec__ngram_start(reader, specdec__max_int(shared - index->size.context, 0));
+}
+
+/* Indexes text[reader->length .. length). When no room is left, the oldest is forgotten. */
+static void specdec__ngram_extend(specdec__ngram *index, specdec__ngram_reader *reader,
+                                                  const int32_t *text, int length)
+{
+    reader->text = text;
+    while (reader->length < length) {
+        specdec__ngram_make_room(index);
+        specdec__ngram_insert(index, reader, text[reader->length]);
+    }
+}
+
+/* Goes back to text[0 .. length) and takes what this reader counted behind it out of the counts. text still holds the
+   tokens that are taken back; the caller drops them afterwards. O(context ^ 2) a token. To before what is counted: what
+   then is newest is counted anew. */
+static void specdec__ngram_rewind(specdec__ngram *index, specdec__ngram_reader *reader,
+                                                  const int32_t *text, int length)
 {
     int k;
 
+    reader->text = text;
     length = specdec__max_int(length, 0);
-    if (length < index->from) {
-        specdec__ngram_reset(index, specdec__max_int(length - index->capacity / (2 * (index->context + 1)), 0));
-        specdec__ngram_extend(index, text, length);
+    while (reader->length > specdec__max_int(length, reader->from))
+        specdec__ngram_remove(index, reader, text);
+    if (length < reader->from) {
+        specdec__ngram_start(reader, specdec__max_int(length - specdec__ngram_budget(index), 0));
+        specdec__ngram_extend(index, reader, text, length);
         return;
     }
-    while (index->length > length)
-        specdec__ngram_remove(index, text);
-    for (k = 1; k <= index->context; k++)
-        index->active[k] = length - k >= index->from ? specdec__ngram_locate(index, text, length - k, length) : -1;
+    for (k = 1; k <= index->size.context; k++)
+        reader->active[k] =
+            length - k >= reader->from ? specdec__ngram_locate(index, text, length - k, length) : -1;
 }
+
+/* The text has ended: what is counted of it goes into the history, or its newest part, if there is less room. The
+   reader is empty afterwards. A text that shall leave nothing is rewound to 0 instead. O(context) a token. */
+static void specdec__ngram_end(specdec__ngram *index, specdec__ngram_reader *reader,
+                                               const int32_t *text)
+{
+    const int room = specdec__max_int(index->size.history - 1, 0), length = reader->length;
+    int at;
+
+    for (at = reader->from; length - at > room; at++)
+        specdec__ngram_forget(index, text + at, length - at);
+    if (at < length) {
+        for (; at < length; at++)
+            specdec__ngram_remember(index, text[at]);
+        specdec__ngram_remember(index, SPECDEC__NGRAM_END);
+    }
+    specdec__ngram_start(reader, 0);
+}
+
+/* --- trees -------------------------------------------------------------------------------------------------------- */
 
 /* The longest suffix of a run that is short enough to be continued and ever was; 0 when none is. */
 static int32_t specdec__ngram_settle(const specdec__ngram *index, int32_t run)
 {
-    while (run > 0 && (index->runs[run].depth > index->context || index->runs[run].total <= 0))
+    while (run > 0 && (index->runs[run].depth > index->size.context || index->runs[run].total <= 0))
         run = index->runs[run].suffix;
     return specdec__max_int(run, 0);
 }
@@ -14162,28 +14366,28 @@ static void specdec__ngram_offer_children(specdec__ngram *index, int node, specd
     }
 }
 
-/* Grows the tree of the at most n likeliest continuations of the indexed text (root included, which stands for its last
+/* Grows the tree of the at most n likeliest continuations of a reader's text (root included, which stands for its last
    token), of at most d levels, each likelier than least, after contexts of one token or more. tokens[n] and
    probability[n] (of the path from the root, an estimate) go with it; tokens[0] is the caller's. SuffixDecoding (Oliaro
    et al. 2024, arXiv 2411.04975) with bounded contexts. O(n). Errors: SPECDEC_ERROR_ARGUMENT, SPECDEC_ERROR_BUFFER. */
-static SPECDEC__UNUSED specdec_result specdec__ngram_propose(specdec__ngram *index, specdec_tree *tree, int32_t *tokens,
-                                                             float *probability, int n, int d, float least,
-                                                             specdec_error *error)
+static specdec_result specdec__ngram_propose(specdec__ngram *index, const specdec__ngram_reader *reader,
+                                                             specdec_tree *tree, int32_t *tokens, float *probability,
+                                                             int n, int d, float least, specdec_error *error)
 {
     specdec__ngram_offer offer;
     int k;
 
-    if (!tree || !tree->parents || !tree->ranks || !tokens || !probability || n < 1 || n > index->max_nodes || d < 1 ||
-        !(least >= 0.0f))
+    if (!tree || !tree->parents || !tree->ranks || !tokens || !probability || n < 1 || n > index->size.max_nodes ||
+        d < 1 || !(least >= 0.0f))
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an n-gram tree has 1 to %d nodes and at least 1 level",
-                             index->max_nodes);
+                             index->size.max_nodes);
     if (n > tree->capacity)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the tree needs %d nodes, its arrays hold %d", n,
                              tree->capacity);
     memset(&offer, 0, sizeof offer);
-    for (k = index->context; k > 0 && index->active[k] < 0; k--)
+    for (k = index->size.context; k > 0 && reader->active[k] < 0; k--)
         continue;
-    offer.run = specdec__ngram_settle(index, index->active[k]);
+    offer.run = specdec__ngram_settle(index, reader->active[k]);
     offer.probability = 1.0f;
     offer.parent = -1;
     index->offer_count = index->offer_order = 0;
@@ -14201,6 +14405,135 @@ static SPECDEC__UNUSED specdec_result specdec__ngram_propose(specdec__ngram *ind
     }
 }
 
+/* --- a file of what was seen -------------------------------------------------------------------------------------- */
+
+/* FNV-1a of 64 bits (Fowler, Noll, Vo), continued from hash. No change of a single byte leaves it as it was. */
+static uint64_t specdec__ngram_hash(uint64_t hash, const unsigned char *bytes, size_t count)
+{
+    while (count--)
+        hash = (hash ^ *bytes++) * 0x100000001b3u;
+    return hash;
+}
+
+#define SPECDEC__NGRAM_HASH 0xcbf29ce484222325u /* of no bytes */
+
+static void specdec__ngram_store_u64(unsigned char *at, uint64_t value)
+{
+    specdec__store_u32(at, (uint32_t)value);
+    specdec__store_u32(at + 4, (uint32_t)(value >> 32));
+}
+
+/* The bytes of a file that specdec__ngram_save writes. */
+static size_t specdec__ngram_file_size(const specdec__ngram *index)
+{
+    size_t tokens = (size_t)index->remembered;
+    int i;
+
+    for (i = 0; i < index->size.readers; i++)
+        if (index->readers[i].length > index->readers[i].from)
+            tokens += (size_t)(index->readers[i].length - index->readers[i].from) + 1;
+    return SPECDEC__NGRAM_HEAD + tokens * 4 + 8;
+}
+
+/* Writes a live text and its end. Returns where it stopped. */
+static unsigned char *specdec__ngram_save_text(const specdec__ngram_reader *reader, unsigned char *to)
+{
+    int i;
+
+    for (i = reader->from; i < reader->length; i++, to += 4)
+        specdec__store_u32(to, (uint32_t)reader->text[i]);
+    if (i == reader->from)
+        return to;
+    specdec__store_u32(to, (uint32_t)SPECDEC__NGRAM_END);
+    return to + 4;
+}
+
+/* Writes what the index counts, the history and then the live texts, as a file into data[room]. *bytes becomes what
+   that takes; with data NULL that is all. All numbers are little-endian:
+     8 bytes  "SPECSEEN"
+     4        version: 1
+     4        count
+     8        vocabulary: a fingerprint, by which specdec__ngram_load knows files for another tokenizer
+     4 each   count tokens; 0xffffffff is the end of a text
+     8        FNV-1a of all bytes before
+   O(bytes). Errors: SPECDEC_ERROR_BUFFER. */
+static specdec_result specdec__ngram_save(const specdec__ngram *index, uint64_t vocabulary, void *data,
+                                                          size_t room, size_t *bytes, specdec_error *error)
+{
+    unsigned char *file = (unsigned char *)data, *to;
+    int i;
+
+    *bytes = specdec__ngram_file_size(index);
+    if (!data)
+        return SPECDEC_OK;
+    if (*bytes > room)
+        return specdec__fail(error, SPECDEC_ERROR_BUFFER, "%zu bytes are needed, there is room for %zu", *bytes, room);
+    memcpy(file, "SPECSEEN", 8);
+    specdec__store_u32(file + 8, 1);
+    specdec__store_u32(file + 12, (uint32_t)((*bytes - SPECDEC__NGRAM_HEAD - 8) / 4));
+    specdec__ngram_store_u64(file + 16, vocabulary);
+    to = file + SPECDEC__NGRAM_HEAD;
+    for (i = 0; i < index->remembered; i++, to += 4)
+        specdec__store_u32(to, (uint32_t)*specdec__ngram_past(index, i));
+    for (i = 0; i < index->size.readers; i++)
+        to = specdec__ngram_save_text(&index->readers[i], to);
+    specdec__ngram_store_u64(to, specdec__ngram_hash(SPECDEC__NGRAM_HASH, file, *bytes - 8));
+    return SPECDEC_OK;
+}
+
+/* Is data[size] a file that specdec__ngram_save wrote for this vocabulary, of so many tokens? */
+static specdec_result specdec__ngram_check(const unsigned char *data, size_t size, uint64_t vocabulary, int tokens,
+                                           specdec_error *error)
+{
+    size_t count, i;
+
+    if (size < SPECDEC__NGRAM_HEAD + 8 || memcmp(data, "SPECSEEN", 8) != 0)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a file of what was seen");
+    if (specdec__load_u32(data + 8) != 1)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "what was seen is of version %u (1 is read)",
+                             specdec__load_u32(data + 8));
+    count = specdec__load_u32(data + 12);
+    if ((size - SPECDEC__NGRAM_HEAD - 8) / 4 != count || size % 4 ||
+        specdec__ngram_hash(SPECDEC__NGRAM_HASH, data, size - 8) != specdec__load_u64(data + size - 8))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the file of what was seen is damaged");
+    if (specdec__load_u64(data + 16) != vocabulary)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "what was seen belongs to another vocabulary");
+    for (i = 0; i < count; i++) {
+        uint32_t token = specdec__load_u32(data + SPECDEC__NGRAM_HEAD + i * 4);
+
+        if (token != (uint32_t)SPECDEC__NGRAM_END && (token >= (uint32_t)tokens || i + 1 == count))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "token %zu of what was seen is out of range", i);
+    }
+    return SPECDEC_OK;
+}
+
+/* Takes what a file of specdec__ngram_save holds into the history, as if these texts ended now: what has no room is
+   forgotten, the oldest first. tokens: of the vocabulary. Every byte is checked before any counts. O(size). A file
+   that is refused changes nothing. Errors: SPECDEC_ERROR_FORMAT, SPECDEC_ERROR_UNSUPPORTED, SPECDEC_ERROR_MISMATCH;
+   SPECDEC_ERROR_ARGUMENT: this index has no history. */
+static specdec_result specdec__ngram_load(specdec__ngram *index, uint64_t vocabulary, int tokens,
+                                                          const void *data, size_t size, specdec_error *error)
+{
+    const unsigned char *file = (const unsigned char *)data;
+    const size_t room = (size_t)index->size.history;
+    specdec_result result = specdec__ngram_check(file, size, vocabulary, tokens, error);
+    size_t count, i;
+
+    if (result)
+        return result;
+    if (!room)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "there is no room for what was seen");
+    count = specdec__load_u32(file + 12);
+    for (i = count > room ? count - room : 0; i < count; i++) {
+        int32_t token = (int32_t)specdec__load_u32(file + SPECDEC__NGRAM_HEAD + i * 4);
+
+        specdec__ngram_make_room(index);
+        specdec__ngram_replay(index, token);
+        specdec__ngram_remember(index, token);
+    }
+    return SPECDEC_OK;
+}
+
 /* =====================================================================================================================
  * >>draft (private): drafters fill a token tree and never see a verifier. A drafter is a row of functions; what several
  *     propose is merged into one tree.
@@ -14209,6 +14542,7 @@ static SPECDEC__UNUSED specdec_result specdec__ngram_propose(specdec__ngram *ind
 
 #define SPECDEC__MAX_CHILDREN 32   /* of a node */
 #define SPECDEC__NGRAM_TOKENS 4    /* the longest context of the n-gram drafter */
+#define SPECDEC__NGRAM_SHARE 1024  /* tokens of each further text that the index has room for */
 #define SPECDEC__NGRAM_LEAST 0.02f /* a continuation is not proposed that is less probable */
 
 enum {
@@ -14280,6 +14614,8 @@ typedef struct specdec__drafter_kind {
     /* Text number `at`, of which nothing is remembered, begins with the first length tokens of text number `of`. Or: it
        finds out by reading. */
     void (*share)(specdec__drafter *drafter, int at, int of, int length);
+    /* Text number `at` has ended; its place will be another text's. Or: as if it were cut to nothing. */
+    void (*end)(specdec__drafter *drafter, int at, const int32_t *text);
     /* What a level costs, in steps of the target; a guess until one was timed. Or: nothing: it can always be asked. */
     double (*cost)(const specdec__drafter *drafter, const specdec__model *target);
     /* How many of the first count tokens of text number `at` it has not read. Or: it need not read any. */
@@ -14331,9 +14667,10 @@ typedef struct specdec__merged {
     float *worth;       /* (capacity): how probable it is that a node is accepted; never above its parent's */
 } specdec__merged;
 
-/* Merges what the drafters want to have verified of text number `at` into one tree, for as long as it has room. What an
+/* Merges what the drafters want to have verified of text number `at` into one tree of at most `most` nodes. What an
    earlier drafter has proposed at a node is not doubled; what one drafter proposes twice there, it has drawn twice. */
-static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters, int count, int at, int32_t root)
+static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters, int count, int at, int32_t root,
+                                 int most)
 {
     specdec_tree *tree = &m->tree;
     int i, j, k;
@@ -14357,7 +14694,7 @@ static void specdec__draft_merge(specdec__merged *m, specdec__drafter *drafters,
             while (j < before && m->tokens[j] != p->tokens[node])
                 j = specdec__tree_child(tree, parent, j + 1);
             if (j >= before) {
-                if (tree->n >= tree->capacity)
+                if (tree->n >= most)
                     continue;
                 j = tree->n++;
                 specdec__tree_put(tree, j, parent, specdec__tree_rank(tree, j, parent));
@@ -14722,51 +15059,84 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
 static const specdec__drafter_kind specdec__draft_model_kind = {
     offsetof(specdec_config, draft), 1, 8, 5, specdec__draft_model_init, specdec__draft_model_fill,
     specdec__draft_model_extend, specdec__draft_model_commit, specdec__draft_model_truncate, specdec__draft_model_share,
-    specdec__draft_model_cost, specdec__draft_model_behind, specdec__draft_model_read};
+    NULL, specdec__draft_model_cost, specdec__draft_model_behind, specdec__draft_model_read};
 
 /* --- n-grams ------------------------------------------------------------------------------------------------------ */
 
-/* The likeliest continuations of the text by what it holds already. */
+/* The likeliest continuations of the text by what it and the others hold already. */
 static specdec_result specdec__draft_ngram_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
 {
-    specdec__ngram *index = (specdec__ngram *)d->state + p->at;
+    specdec__ngram *index = (specdec__ngram *)d->state;
+    specdec__ngram_reader *reader = &index->readers[p->at];
 
-    specdec__ngram_extend(index, p->text, p->count);
-    return specdec__ngram_propose(index, &p->tree, p->tokens, p->probability, p->most, p->levels, SPECDEC__NGRAM_LEAST,
-                                  error);
+    specdec__ngram_extend(index, reader, p->text, p->count);
+    return specdec__ngram_propose(index, reader, &p->tree, p->tokens, p->probability, p->most, p->levels,
+                                  SPECDEC__NGRAM_LEAST, error);
 }
 
 static void specdec__draft_ngram_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
 {
-    specdec__ngram *index = (specdec__ngram *)d->state + at;
+    specdec__ngram *index = (specdec__ngram *)d->state;
 
-    if (index->length > length)
-        specdec__ngram_rewind(index, text, length);
+    if (index->readers[at].length > length)
+        specdec__ngram_rewind(index, &index->readers[at], text, length);
+}
+
+static void specdec__draft_ngram_share(specdec__drafter *d, int at, int of, int length)
+{
+    specdec__ngram *index = (specdec__ngram *)d->state;
+
+    (void)of;
+    specdec__ngram_begin(index, &index->readers[at], length);
+}
+
+static void specdec__draft_ngram_end(specdec__drafter *d, int at, const int32_t *text)
+{
+    specdec__ngram *index = (specdec__ngram *)d->state;
+
+    specdec__ngram_end(index, &index->readers[at], text);
 }
 
 static int specdec__draft_ngram_behind(const specdec__drafter *d, int at, int count)
 {
-    return count - ((const specdec__ngram *)d->state)[at].length;
+    return count - ((const specdec__ngram *)d->state)->readers[at].length;
 }
 
 static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specdec__draft_setup *setup,
                                                 specdec__arena *arena, specdec_error *error)
 {
-    const int runs = specdec__max_int(setup->room->length, 64) * (SPECDEC__NGRAM_TOKENS + 1);
-    specdec__ngram counted, *index = SPECDEC__TAKE(arena, specdec__ngram, setup->room->views);
-    specdec_result result = SPECDEC_OK;
-    int i;
+    const int length = specdec__max_int(setup->room->length, 64), history = setup->config->history;
+    const int most = (1 << 28) / (SPECDEC__NGRAM_TOKENS + 1);
+    specdec__ngram counted, *index = SPECDEC__TAKE(arena, specdec__ngram, 1);
+    specdec__ngram_size size;
 
+    size.context = SPECDEC__NGRAM_TOKENS;
+    size.max_nodes = setup->config->tree_size;
+    size.readers = setup->room->views;
+    size.history = history;
+    size.capacity = length + (size.readers - 1) * specdec__min_int(length, SPECDEC__NGRAM_SHARE);
+    size.capacity = specdec__min_int(specdec__min_int(size.capacity, most) + history, most) * (size.context + 1);
     d->state = index;
-    for (i = 0; !result && i < setup->room->views; i++)
-        result = specdec__ngram_lay_out(index ? index + i : &counted, arena, runs, SPECDEC__NGRAM_TOKENS,
-                                        setup->config->tree_size, error);
-    return result;
+    return specdec__ngram_lay_out(index ? index : &counted, arena, &size, error);
+}
+
+/* By what a file of what was seen is known to be for this vocabulary: a hash of its tokens' texts. */
+static uint64_t specdec__draft_ngram_fingerprint(const specdec__vocab *vocab)
+{
+    uint64_t hash = SPECDEC__NGRAM_HASH;
+    uint32_t id;
+
+    for (id = 0; id < vocab->count; id++) {
+        specdec__bytes text = specdec__vocab_text(vocab, id);
+
+        hash = specdec__ngram_hash(hash, text.data - 8, text.size + 8); /* its length stands before it */
+    }
+    return hash;
 }
 
 static const specdec__drafter_kind specdec__draft_ngram_kind = {
-    0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL, specdec__draft_ngram_truncate, NULL,
-    NULL, specdec__draft_ngram_behind, NULL};
+    0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL, specdec__draft_ngram_truncate,
+    specdec__draft_ngram_share, specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL};
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
 
@@ -15441,8 +15811,9 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     if (c->texts < 0 || c->texts > SPECDEC_MAX_TEXTS)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d texts (1 to %d are possible)", c->texts,
                              SPECDEC_MAX_TEXTS);
-    if (c->cache < 0 || c->slice < 0)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a cache of %d tokens, slices of %d", c->cache, c->slice);
+    if (c->cache < 0 || c->slice < 0 || c->history < 0 || c->history > 1 << 24)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a cache of %d tokens, slices of %d, a history of %d",
+                             c->cache, c->slice, c->history);
     if (c->logprobs < 0 || c->logprobs > SPECDEC_MAX_LOGPROBS)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d log-probabilities (0 to %d are possible)", c->logprobs,
                              SPECDEC_MAX_LOGPROBS);
@@ -15879,6 +16250,19 @@ static void specdec__engine_open(specdec *t)
     memset(&t->stats, 0, sizeof t->stats);
     specdec__stream_check(&t->settings, &t->stop, NULL);
     specdec__stream_answer(t);
+}
+
+/* A text becomes a free place in the table. What drafters remember of it, they do. */
+static void specdec__engine_end(specdec *t)
+{
+    specdec__engine *e = t->engine;
+    int i;
+
+    for (i = 0; i < e->drafter_count; i++)
+        if (e->drafters[i].kind->end)
+            e->drafters[i].kind->end(&e->drafters[i], t->at, t->tokens);
+    specdec__engine_forget(t, 0);
+    t->open = t->count = t->handed_out = 0;
 }
 
 /* A free place in the table; NULL: all are taken. */
@@ -16333,7 +16717,8 @@ static specdec_result specdec__engine_consult(specdec *t, specdec__plan *plan, i
             result = SPECDEC_OK;
         }
     }
-    specdec__draft_merge(&t->merged, e->drafters, e->drafter_count, t->at, t->tokens[t->count - 1]);
+    specdec__draft_merge(&t->merged, e->drafters, e->drafter_count, t->at, t->tokens[t->count - 1],
+                         speculate ? plan->most : 1);
     return result;
 }
 
@@ -17005,8 +17390,44 @@ void specdec_close(specdec *t)
 {
     if (!t || !t->open)
         return;
-    specdec__engine_forget(t, 0);
-    t->open = t->count = t->handed_out = 0;
+    specdec__engine_end(t);
+}
+
+/* The index of n-grams; NULL, and an error: the engine has none. */
+static specdec__ngram *specdec__seen(specdec *t)
+{
+    const specdec__engine *e = t->engine;
+    int i;
+
+    for (i = 0; i < e->drafter_count; i++)
+        if (e->drafters[i].drafting == SPECDEC_DRAFT_NGRAM)
+            return (specdec__ngram *)e->drafters[i].state;
+    specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this engine does not draft from n-grams");
+    return NULL;
+}
+
+specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *bytes)
+{
+    const specdec__ngram *index;
+
+    if (!t || !bytes)
+        return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+    index = specdec__seen(t);
+    return index ? specdec__ngram_save(index, specdec__draft_ngram_fingerprint(&t->model->vocab), data, room, bytes,
+                                       &t->error)
+                 : SPECDEC_ERROR_ARGUMENT;
+}
+
+specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
+{
+    specdec__ngram *index;
+
+    if (!t || !data)
+        return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+    index = specdec__seen(t);
+    return index ? specdec__ngram_load(index, specdec__draft_ngram_fingerprint(&t->model->vocab), t->model->vocab_size,
+                                       data, size, &t->error)
+                 : SPECDEC_ERROR_ARGUMENT;
 }
 
 specdec_result specdec_set(specdec *t, const specdec_settings *settings)
