@@ -194,6 +194,8 @@ typedef struct specdec_source {
     int copy;                   /* unless this is not 0: then it is read into the block, which grows by its size */
 } specdec_source;
 
+#define SPECDEC_FORK_TOKENS 16 /* that a child is made to begin with, at most */
+
 /* Called from the thread that called the library. Any may be NULL. */
 typedef struct specdec_hooks {
     void *user_data;
@@ -202,6 +204,9 @@ typedef struct specdec_hooks {
     int (*progress)(void *user_data, const char *what, int done, int total);
     /* One line on what the engine is made of, or on what it does without. No newline; gone after the call. */
     void (*log)(void *user_data, const char *line);
+    /* The last of tokens[count] was written: shall the text fork here? How many tokens the child begins with, written
+       to child[SPECDEC_FORK_TOKENS]; 0: no fork. Must be a function of the tokens alone. */
+    int (*fork)(void *user_data, const int32_t *tokens, int count, int32_t *child);
 } specdec_hooks;
 
 /* What is added to the logit of a token; -INFINITY forbids it. */
@@ -286,7 +291,11 @@ typedef struct specdec_config {
     specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
     int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
     int texts;                  /* that are open at once, 1..1024; 0: 1 */
-    int cache;                  /* tokens that all texts hold together, what they share counted once; 0: texts * context */
+    int cache;                  /* tokens that all texts hold together, shared ones counted once; 0: texts * context */
+    const char *fork_token;     /* by name or id: a text that writes it forks; "": none; NULL: "[Fork]", if there are */
+    const char *child_token;    /* this, which the child begins with (NULL: "[Child]"), and room for several texts */
+    int forks;                  /* of a text between two prompts, at most; 0: 16 */
+    int fork_depth;             /* forks of forks, at most 8 deep; 0: 2 */
     int history;                /* tokens of closed texts that n-grams still draft from, 230 bytes each; 0: none */
     int slice;                  /* prompt tokens that a step reads while other texts write; 0: as many as make that step
                                    half as long again */
@@ -318,9 +327,9 @@ typedef struct specdec_config {
    Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
 
-/* Makes an engine and its first text inside memory (any alignment), which stays its own until specdec_deinit; starts the
-   threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, MISMATCH (and which token), SYSTEM,
-   CANCELLED (by the progress hook). */
+/* Makes an engine and its first text inside memory (any alignment), which stays theirs until specdec_deinit; starts the
+   threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, MISMATCH (and which
+   token), SYSTEM, CANCELLED (by the progress hook). */
 SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
                                         specdec_error *error);
 
@@ -338,9 +347,11 @@ SPECDEC_DEF specdec_result specdec_set(specdec *engine, const specdec_settings *
 /* What is set. */
 SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *settings);
 
-/* ---- More texts on the same memory, weights and threads. A step runs all that have something to do. What a text writes
-   does not depend on the others. With config.texts > 1 a prompt is read by the steps that follow, some tokens each,
-   while other texts write; what another open text begins with, too, is not read again. -------------------------------- */
+/* ---- More texts on the same memory, weights and threads. ------------------------------------------------------------
+
+   A step runs all texts that have something to do. What a text writes does not depend on the others. With config.texts
+   > 1 a prompt is read by the steps that follow, some tokens each, while other texts write; what another open text
+   begins with, too, is not read again. */
 
 /* Opens an empty text with the settings of the config, in any text's engine. Errors: MEMORY, when config.texts are
    open. */
@@ -350,8 +361,23 @@ SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **text);
    changed. What was computed is shared; a fork costs a page of 64 tokens. Errors: as specdec_open. */
 SPECDEC_DEF specdec_result specdec_fork(specdec *text, specdec **fork);
 
-/* Gives a text's place and pages back. The handle may still be used to open others and to end the engine. */
+/* Gives the places and pages of a text, and of its children, back. The handle may still be used to open others and to
+   end the engine. */
 SPECDEC_DEF void specdec_close(specdec *text);
+
+/* Texts fork by themselves where the model writes the fork token, or where hooks.fork says so: a child, which begins
+   with all tokens up to there and the child token, is opened and goes on for itself, with the same settings; neither
+   sees what the other writes. The child token is never chosen, the fork token not behind a control token. Children keep
+   running, whether anybody takes their text or not; their pages come back when they end, their places with the next
+   prompt of the parent, or when it is closed. Where no place is free, the call on the parent fails with MEMORY, and may
+   be repeated later. APAR: Liu et al. 2024, arXiv 2401.06761. */
+
+/* The i-th child of a text's last answer, in the order of the forks; NULL: there is none. */
+SPECDEC_DEF specdec *specdec_child(specdec *text, int i);
+
+/* The last answer as one text: what was written up to a fork, the child's (with its children's), the rest. *length
+   becomes its bytes; bytes[room] may be too small (BUFFER), or NULL with room 0. */
+SPECDEC_DEF specdec_result specdec_restore(specdec *text, char *bytes, size_t room, size_t *length);
 
 /* One step for all texts of an engine that have something to do: that were prompted, have not ended, and of which less
    than 8 tokens wait to be taken. DONE: none has. What goes wrong with one text is no error here: that text's next call
@@ -494,6 +520,8 @@ SPECDEC_DEF void specdec_get_stats(const specdec *engine, specdec_stats *stats);
 typedef struct specdec_info {
     const char *isa, *kv, *chat_format; /* chat_format is NULL when none was recognised */
     int threads, context, vocabulary, layers, embedding;
+    int texts, open_texts;                       /* places for texts, and how many are taken */
+    int cache, cache_free;                       /* tokens that the target's cache has room for, in pages of 64 */
     size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
     uint64_t products_per_token;                 /* multiply-adds in matrices */
 } specdec_info;
@@ -8139,6 +8167,25 @@ static int specdec__vocab_is_special(int type)
     return type == SPECDEC__TOKEN_UNKNOWN || type == SPECDEC__TOKEN_CONTROL || type == SPECDEC__TOKEN_USER_DEFINED;
 }
 
+/* The token that is spelled so, or has this decimal id; -1: there is none. */
+static int32_t specdec__vocab_named(const specdec__vocab *v, const char *name)
+{
+    const size_t length = strlen(name);
+    uint32_t id;
+    int64_t number = 0;
+    size_t i;
+
+    for (id = 0; id < v->count; id++) {
+        specdec__bytes text = specdec__vocab_text(v, id);
+
+        if (text.size == length && memcmp(text.data, name, length) == 0)
+            return (int32_t)id;
+    }
+    for (i = 0; i < length && name[i] >= '0' && name[i] <= '9' && number < v->count; i++)
+        number = number * 10 + (name[i] - '0');
+    return length && i == length && number < v->count ? (int32_t)number : -1;
+}
+
 /* Does this token end the text? Ids outside the vocabulary do not. */
 static SPECDEC__UNUSED int specdec__vocab_is_end(const specdec__vocab *v, int32_t id)
 {
@@ -15466,9 +15513,9 @@ typedef struct specdec__tune_outcome {
     int base, texts;                                               /* nodes that are no guesses; texts that have some */
 } specdec__tune_outcome;
 
-/* Settles accounts after a step: an accepted guess saves what a token costs without guesses, the rest of the step's time
-   is shared by its guesses. A drafter in debt rests until that is paid back: so it never costs much more than its share
-   of the time, whatever goes wrong. */
+/* Settles accounts after a step: an accepted guess saves what a token costs without guesses, the rest of the step's
+   time is shared by its guesses. A drafter in debt rests until that is paid back: so it never costs much more than its
+   share of the time, whatever goes wrong. */
 static void specdec__tune_settle(specdec__tune *tune, const specdec__tune_outcome *outcome)
 {
     const double plain = specdec__tune_plain(tune), most = SPECDEC__TUNE_WEALTH * plain,
@@ -15541,8 +15588,8 @@ static double specdec__tune_shape(specdec__tune_drafter *t, specdec_tree *tree, 
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>stream (private): a text and all that belongs to it: tokens, its view in the target's cache, settings, the decoder of
- *     its text, counters. What it writes never depends on other texts.
+ * >>stream (private): a text and all that belongs to it: tokens, its view in the target's cache, settings, the decoder
+ *     of its text, counters. What it writes never depends on other texts.
  *     May call: >>base >>text >>model >>kv >>forward >>sample >>tree >>draft
  * ================================================================================================================== */
 
@@ -15586,6 +15633,12 @@ struct specdec {
     int first, row;              /* its first node, and the row of logits of the root */
     int32_t path[SPECDEC__MAX_TREE + 1]; /* (length) accepted nodes, the root first */
     int length;
+
+    /* forks */
+    specdec *parent;             /* whose child it is; NULL: nobody's */
+    int fork_at, depth, forks;   /* tokens of the parent up to the fork; forks above it; its own since its prompt */
+    int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count) what the child begins with that is to be made */
+    int forced_count;
 
     specdec_stats stats;
     double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
@@ -15775,6 +15828,7 @@ typedef struct specdec__engine {
     int member_count;
     int reading, roots;          /* nodes of prompts in it, and texts that it writes */
     int turn;                    /* which text is asked first whether it has something to do */
+    int32_t fork_token, child_token; /* -1: there are none */
 
     void *scratch;               /* of the tokenizer */
     size_t scratch_bytes;
@@ -15811,6 +15865,9 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     if (c->texts < 0 || c->texts > SPECDEC_MAX_TEXTS)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d texts (1 to %d are possible)", c->texts,
                              SPECDEC_MAX_TEXTS);
+    if (c->forks < 0 || c->fork_depth < 0 || c->fork_depth > 8)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d forks, %d deep (8 are possible)", c->forks,
+                             c->fork_depth);
     if (c->cache < 0 || c->slice < 0 || c->history < 0 || c->history > 1 << 24)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a cache of %d tokens, slices of %d, a history of %d",
                              c->cache, c->slice, c->history);
@@ -15840,6 +15897,8 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
 #endif
     c->batch = c->batch ? c->batch : 64;
     c->texts = c->texts ? c->texts : 1;
+    c->forks = c->forks ? c->forks : 16;
+    c->fork_depth = c->fork_depth ? c->fork_depth : 2;
     alone = specdec__drafter_kind_of(c->drafting);
     c->tree_size = c->tree_size ? c->tree_size : alone ? alone->size : 32;
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
@@ -15849,8 +15908,8 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
 static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
 /* The model of a source: the caller's prepared one, or one of the engine's own, opened and bound. */
-static specdec_result specdec__engine_model(specdec__engine *e, const specdec_source *source, const specdec__model **out,
-                                            specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__engine_model(specdec__engine *e, const specdec_source *source,
+                                            const specdec__model **out, specdec__arena *arena, specdec_error *error)
 {
     *out = source->model ? source->model : &e->own[e->own_count];
     if (source->model && !source->model->weight_bytes)
@@ -15965,8 +16024,8 @@ static const specdec_source *specdec__engine_source(const specdec_config *c, con
 }
 
 /* Adds a drafter, for which there is room: its model, if it needs one, its proposal, its state. */
-static specdec_result specdec__engine_add(specdec__engine *e, const specdec__drafter_kind *kind, specdec_drafting drafting,
-                                          specdec__arena *arena, specdec_error *error)
+static specdec_result specdec__engine_add(specdec__engine *e, const specdec__drafter_kind *kind,
+                                          specdec_drafting drafting, specdec__arena *arena, specdec_error *error)
 {
     specdec__drafter *d = &e->drafters[e->drafter_count++];
     const specdec_source *source = specdec__engine_source(&e->config, kind);
@@ -16179,6 +16238,26 @@ static specdec_result specdec__engine_chat(specdec__engine *e, specdec_error *er
     return SPECDEC_OK;
 }
 
+/* Finds the tokens by which texts fork. */
+static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_error *error)
+{
+    const specdec__vocab *vocab = &e->target_model->vocab;
+    const char *fork = e->config.fork_token, *child = e->config.child_token;
+    const int named = fork && *fork;
+
+    e->fork_token = e->child_token = -1;
+    if ((fork && !*fork) || (!named && e->config.texts == 1))
+        return SPECDEC_OK;
+    e->fork_token = specdec__vocab_named(vocab, named ? fork : "[Fork]");
+    e->child_token = specdec__vocab_named(vocab, child ? child : "[Child]");
+    if (e->fork_token >= 0 && e->child_token >= 0 && e->fork_token != e->child_token)
+        return SPECDEC_OK;
+    e->fork_token = e->child_token = -1;
+    return named ? specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "no two tokens \"%s\" and \"%s\" in the vocabulary",
+                                 fork, child ? child : "[Child]")
+                 : SPECDEC_OK;
+}
+
 /* Tells the log what the engine is made of. */
 static void specdec__engine_tell(const specdec__engine *e)
 {
@@ -16246,14 +16325,16 @@ static void specdec__engine_open(specdec *t)
     t->error.text[0] = 0;
     t->failed = SPECDEC_OK;
     t->cancel = t->count = t->handed_out = t->from_row = t->cancelled = 0;
+    t->parent = NULL;
+    t->fork_at = t->depth = t->forks = t->forced_count = 0;
     t->prompted_at = 0;
     memset(&t->stats, 0, sizeof t->stats);
     specdec__stream_check(&t->settings, &t->stop, NULL);
     specdec__stream_answer(t);
 }
 
-/* A text becomes a free place in the table. What drafters remember of it, they do. */
-static void specdec__engine_end(specdec *t)
+/* Gives back what a text that has ended holds in caches. What drafters remember of it, they do. */
+static void specdec__engine_release(specdec *t)
 {
     specdec__engine *e = t->engine;
     int i;
@@ -16262,6 +16343,33 @@ static void specdec__engine_end(specdec *t)
         if (e->drafters[i].kind->end)
             e->drafters[i].kind->end(&e->drafters[i], t->at, t->tokens);
     specdec__engine_forget(t, 0);
+}
+
+/* Closes the children that a text has got by forks behind its first count tokens, and theirs. */
+static void specdec__engine_disown(specdec *t, int count)
+{
+    specdec__engine *e = t->engine;
+    int i;
+
+    for (i = 0; i < e->room.views; i++) {
+        specdec *x = &e->texts[i];
+
+        if (x->open && x->parent == t && x->fork_at > count) {
+            specdec__engine_disown(x, 0);
+            specdec__engine_release(x);
+            x->open = x->count = x->handed_out = 0;
+            t->forks--;
+        }
+    }
+    if (t->count > count)
+        t->forced_count = 0;
+}
+
+/* A text becomes a free place in the table. */
+static void specdec__engine_end(specdec *t)
+{
+    specdec__engine_disown(t, 0);
+    specdec__engine_release(t);
     t->open = t->count = t->handed_out = 0;
 }
 
@@ -16289,6 +16397,10 @@ static void specdec__engine_copy(specdec *t, const specdec *of)
     t->handed_out = of->handed_out;
     t->answer_from = of->answer_from;
     t->finished = of->finished;
+    t->depth = of->depth;
+    t->forks = of->forks;
+    t->forced_count = of->forced_count;
+    memcpy(t->forced, of->forced, sizeof t->forced);
     memcpy(t->piece, of->piece, of->freed);
     memcpy(t->tokens, of->tokens, count * sizeof *t->tokens);
     if (t->logprobs) {
@@ -16298,10 +16410,41 @@ static void specdec__engine_copy(specdec *t, const specdec *of)
     specdec__engine_share(t, of, specdec__max_int(t->count - 1, 0));
 }
 
+/* A text that is to fork gets its child. Without a free place the text has failed, for now. */
+static void specdec__engine_bear(specdec *t)
+{
+    specdec *child = specdec__engine_vacancy(t->engine);
+    int i;
+
+    if (!child) {
+        t->failed = specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "no place for a text that forks off: all of the %d "
+                                  "are open (config.texts)", t->engine->room.views);
+        return;
+    }
+    specdec__engine_open(child);
+    specdec__engine_copy(child, t);
+    child->parent = t;
+    child->fork_at = t->count;
+    child->depth = t->depth + 1;
+    child->forks = child->forced_count = 0;
+    for (i = 0; i < t->forced_count; i++) {
+        if (child->logprobs)
+            child->logprobs[child->count] = 1;
+        child->tokens[child->count++] = t->forced[i];
+    }
+    child->handed_out = child->count;
+    child->stop.stopped = 0;
+    specdec__stream_answer(child);
+    t->forks++;
+    t->forced_count = 0;
+}
+
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     specdec_result result = specdec__engine_chat(e, error);
 
+    if (!result)
+        result = specdec__engine_fork_tokens(e, error);
     if (result)
         return result;
     specdec__engine_open(&e->texts[0]);
@@ -16396,6 +16539,8 @@ static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, 
     t->handed_out = t->count;
     for (i = before; t->logprobs && i < t->count; i++)
         t->logprobs[i] = 1;
+    specdec__engine_disown(t, 0);
+    t->forks = 0;
     specdec__stream_answer(t);
     t->failed = SPECDEC_OK;
     t->stats.prompt_tokens += count;
@@ -16427,11 +16572,15 @@ static int specdec__engine_cancelled(specdec *t)
 /* Tokens that have to be read before the last one can be a root. */
 static int specdec__engine_pending(const specdec *t) { return t->count - 1 - t->view.length; }
 
-/* Whether a text has something to do. */
-static int specdec__engine_wants(const specdec *t)
+/* Whether a text has something to do: it was prompted, has not ended, and what it writes is taken. Children run on. */
+static int specdec__engine_wants(specdec *t)
 {
-    return t->open && t->count && !t->failed && t->count - t->handed_out < SPECDEC__STOCK &&
-           specdec__stream_ended(t, t->count) == SPECDEC_STOP_NONE;
+    if (!t->open || !t->count || t->failed || specdec__stream_ended(t, t->count) != SPECDEC_STOP_NONE ||
+        (t->count - t->handed_out >= SPECDEC__STOCK && !t->parent))
+        return 0;
+    if (t->forced_count)
+        specdec__engine_bear(t);
+    return !t->failed;
 }
 
 /* Nodes of a step, at most. */
@@ -16955,6 +17104,41 @@ static void specdec__engine_write(specdec *t, const float *logits, int32_t token
     t->tokens[t->count++] = token;
 }
 
+/* Forbids the tokens that may not be chosen here: the child token, and the fork token where there can be no fork. */
+static void specdec__engine_mask(const specdec *t, float *logits)
+{
+    const specdec__engine *e = t->engine;
+    const float forbidden = -SPECDEC__SAMPLE_LARGEST;
+
+    if (e->fork_token < 0)
+        return;
+    logits[e->child_token] = forbidden;
+    if (t->forks >= e->config.forks || t->depth >= e->config.fork_depth || t->count + 2 >= t->context ||
+        specdec__vocab_type(&t->model->vocab, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
+        logits[e->fork_token] = forbidden;
+}
+
+/* Notes that the text forks behind the token that it has just got. Returns whether it does. */
+static int specdec__engine_forks(specdec *t)
+{
+    const specdec__engine *e = t->engine;
+    const specdec_hooks *hooks = &e->config.hooks;
+    int i, count = 0;
+
+    if (t->tokens[t->count - 1] == e->fork_token) {
+        t->forced[0] = e->child_token;
+        count = 1;
+    } else if (hooks->fork && t->forks < e->config.forks && t->depth < e->config.fork_depth) {
+        count = hooks->fork(hooks->user_data, t->tokens, t->count, t->forced);
+        count = count <= SPECDEC_FORK_TOKENS && t->count + count + 1 < t->context ? count : 0;
+    }
+    for (i = 0; i < count; i++)
+        if (t->forced[i] < 0 || t->forced[i] >= t->model->vocab_size)
+            count = 0;
+    t->forced_count = specdec__max_int(count, 0);
+    return count > 0;
+}
+
 /* The token that follows by a row of logits when nothing was guessed, or when guesses are coupled. */
 static int32_t specdec__engine_choose(specdec *t, const float *logits)
 {
@@ -16968,21 +17152,22 @@ static int32_t specdec__engine_choose(specdec *t, const float *logits)
 }
 
 /* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. A token
-   that ends the text ends the walk, too. */
+   that ends the text, or behind which it forks, ends the walk, too. */
 static specdec_result specdec__engine_decide(void *text, int node, const int32_t *children, int count,
                                              specdec_verdict *verdict)
 {
     specdec *t = (specdec *)text;
     const specdec__engine *e = t->engine;
-    const float *logits = e->target.logits + (size_t)(t->row + node) * (size_t)e->target_model->vocab_size;
+    float *logits = e->target.logits + (size_t)(t->row + node) * (size_t)e->target_model->vocab_size;
 
+    specdec__engine_mask(t, logits);
     if (!SPECDEC__VERIFIERS || specdec__engine_rule(e, t) == SPECDEC_RULE_COUPLED)
         specdec_verify_match(verdict, children, count, specdec__engine_choose(t, logits));
     else
         specdec__engine_judge(t, node, logits, children, count, verdict);
     specdec__engine_note(t, node, verdict->child, verdict->token);
     specdec__engine_write(t, logits, verdict->token);
-    if (specdec__vocab_is_end(&e->target_model->vocab, verdict->token))
+    if (specdec__stream_ended(t, t->count) || specdec__engine_forks(t))
         verdict->child = -1;
     return SPECDEC_OK;
 }
@@ -17129,9 +17314,15 @@ static void specdec__engine_run(specdec__engine *e, double start)
     specdec__engine_learn(e, batch.n, verified - drafted);
     now = specdec__os_seconds();
     for (i = 0; i < e->member_count; i++) {
-        specdec__engine_count(e->members[i], batch.n, now - start, drafted - start, verified - drafted);
-        if (e->members[i]->length)
-            specdec__engine_answered(e->members[i], now);
+        specdec *t = e->members[i];
+
+        specdec__engine_count(t, batch.n, now - start, drafted - start, verified - drafted);
+        if (t->length)
+            specdec__engine_answered(t, now);
+        if (t->forced_count)
+            specdec__engine_bear(t);
+        if (t->parent && specdec__stream_ended(t, t->count))
+            specdec__engine_release(t);
     }
 }
 
@@ -17140,7 +17331,10 @@ static void specdec__engine_begin_answer(specdec *t)
 {
     double start = specdec__os_seconds();
 
+    specdec__engine_mask(t, t->engine->target.logits);
     specdec__engine_write(t, t->engine->target.logits, specdec__engine_choose(t, t->engine->target.logits));
+    if (!specdec__stream_ended(t, t->count) && specdec__engine_forks(t))
+        specdec__engine_bear(t);
     t->from_row = 0;
     t->engine->row_of = NULL;
     specdec__engine_count_tree(&t->stats, 1, 1);
@@ -17393,6 +17587,73 @@ void specdec_close(specdec *t)
     specdec__engine_end(t);
 }
 
+specdec *specdec_child(specdec *t, int i)
+{
+    specdec *found = NULL;
+    int at = 0, k;
+
+    for (; t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
+        found = NULL;
+        for (k = 0; k < t->engine->room.views; k++) {
+            specdec *x = &t->engine->texts[k];
+
+            if (x->open && x->parent == t && x->fork_at > at && (!found || x->fork_at < found->fork_at))
+                found = x;
+        }
+        if (!found)
+            break;
+    }
+    return found;
+}
+
+/* Appends bytes to what is being restored, as far as there is room. */
+static void specdec__restore_bytes(const unsigned char *from, size_t count, char *bytes, size_t room, size_t *length)
+{
+    if (*length < room)
+        memcpy(bytes + *length, from, count < room - *length ? count : room - *length);
+    *length += count;
+}
+
+/* Appends a text's answer, and in their places those of its children. A stop string ends it, but not across a fork. */
+static void specdec__restore(specdec *t, char *bytes, size_t room, size_t *length)
+{
+    unsigned char *piece = t->piece + t->freed;
+    specdec *child = specdec_child(t, 0);
+    specdec__text_stream stream;
+    specdec__stop_scan stop;
+    size_t more, written;
+    int i, k = 0;
+
+    specdec__stream_check(&t->settings, &stop, NULL);
+    specdec__text_stream_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
+                               t->settings.show_special);
+    for (i = t->answer_from; i < t->count && !stop.stopped; i++) {
+        specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
+        specdec__stop_push(&stop, t->token_text, more, piece, 2 * t->text_room, &written, NULL);
+        specdec__restore_bytes(piece, written, bytes, room, length);
+        if (child && child->fork_at == i + 1 && !stop.stopped) {
+            specdec__restore_bytes(piece, specdec__stop_end(&stop, piece), bytes, room, length);
+            specdec__restore(child, bytes, room, length);
+            child = specdec_child(t, ++k);
+        }
+    }
+    if (!stop.stopped)
+        specdec__restore_bytes(piece, specdec__stop_end(&stop, piece), bytes, room, length);
+}
+
+specdec_result specdec_restore(specdec *t, char *bytes, size_t room, size_t *length)
+{
+    specdec_result result = specdec__check_call(t, length && (bytes || !room));
+
+    if (result)
+        return result;
+    *length = 0;
+    specdec__restore(t, bytes, room, length);
+    return *length <= room ? SPECDEC_OK
+                           : specdec__fail(&t->error, SPECDEC_ERROR_BUFFER, "the answer has %zu bytes, there is room "
+                                           "for %zu", *length, room);
+}
+
 /* The index of n-grams; NULL, and an error: the engine has none. */
 static specdec__ngram *specdec__seen(specdec *t)
 {
@@ -17438,6 +17699,7 @@ specdec_result specdec_set(specdec *t, const specdec_settings *settings)
     if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling)) {
+        specdec__engine_disown(t, t->handed_out);
         specdec__engine_forget(t, t->handed_out);
         t->count = t->handed_out;
     }
@@ -17685,6 +17947,7 @@ specdec_result specdec_rewind(specdec *t, int count)
     if (count < 0 || count > t->handed_out)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "cannot keep %d of %d tokens", count, t->handed_out);
     if (count < t->handed_out) { /* else the stock stays */
+        specdec__engine_disown(t, count);
         specdec__engine_forget(t, count);
         t->count = t->handed_out = count;
         t->from_row = 0;
@@ -17721,6 +17984,7 @@ void specdec_get_stats(const specdec *t, specdec_stats *stats)
 void specdec_get_info(const specdec *t, specdec_info *info)
 {
     const specdec__model *m;
+    const specdec__pages *pages;
     int i;
 
     if (!t || !info)
@@ -17735,6 +17999,12 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->vocabulary = m->vocab_size;
     info->layers = m->layers;
     info->embedding = m->embedding;
+    info->texts = t->engine->room.views;
+    for (i = 0; i < info->texts; i++)
+        info->open_texts += t->engine->texts[i].open;
+    pages = &t->engine->target.kv.span[m->span_layers[SPECDEC__WHOLE] ? SPECDEC__WHOLE : SPECDEC__WINDOW];
+    info->cache = pages->count * SPECDEC__KEYS;
+    info->cache_free = pages->free_count * SPECDEC__KEYS;
     info->memory_bytes = t->engine->memory_bytes;
     info->weight_bytes = m->weight_bytes;
     info->kv_bytes = specdec__kv_bytes(&t->engine->target.kv);

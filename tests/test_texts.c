@@ -125,7 +125,10 @@ static void check_written(const int32_t *tokens, int from, int count, const spec
         const int32_t *more;
         int length, i;
 
-        if (specdec_step(oracle.first, &more, &length)) {
+        const specdec_result result = specdec_step(oracle.first, &more, &length);
+
+        if (result) {
+            fprintf(stderr, "%d (%s) at %d of %d from %d, token %d before\n", (int)result, specdec_error_text(oracle.first), n, count, from, (int)tokens[n - 1]);
             CHECK(!"the text goes on where it must end");
             return;
         }
@@ -351,11 +354,117 @@ static void test_schedules(void)
     CHECK(together > steps / 4 && cancelled && full);
 }
 
+/* --- texts that fork -------------------------------------------------------------------------------------------------- */
+
+enum { FORK = 40, CHILD = 41 };
+static const specdec_bias no_child = {CHILD, -INFINITY};
+static const specdec_bias no_forks[] = {{CHILD, -INFINITY}, {FORK, -INFINITY}};
+
+/* A rule that forks at every token which is a multiple of seven. */
+static int sevens(void *user_data, const int32_t *tokens, int count, int32_t *child)
+{
+    (void)user_data;
+    child[0] = tokens[count - 1] / 7 + 5;
+    child[1] = 77;
+    return tokens[count - 1] % 7 == 0 ? 2 : 0;
+}
+
+static int forked, attended; /* children; keys that were looked at */
+
+/* Checks a text that has ended and its children: each path is what it is when it is read and gone on from alone. */
+static void check_family(specdec *t, int depth, int max_depth, int by_token)
+{
+    specdec_settings settings;
+    const int32_t *tokens;
+    specdec *child;
+    int i, from = t->answer_from, at = 0;
+
+    specdec_get_settings(t, &settings);
+    if (by_token) {
+        settings.sampling.biases = depth < max_depth ? &no_child : no_forks;
+        settings.sampling.bias_count = depth < max_depth ? 1 : 2;
+    }
+    tokens = t->tokens;
+    check_written(tokens, from, t->count, &settings);
+    for (i = from; i < t->count; i++)
+        attended += i;
+    for (i = 0; (child = specdec_child(t, i)) != NULL; i++) {
+        forked++;
+        CHECK(child->fork_at > from && child->fork_at > at && child->fork_at <= t->count);
+        at = child->fork_at;
+        CHECK(memcmp(child->tokens, tokens, (size_t)at * sizeof *tokens) == 0);
+        CHECK(by_token ? tokens[at - 1] == FORK && child->tokens[at] == CHILD : tokens[at - 1] % 7 == 0 && child->tokens[at + 1] == 77);
+        check_family(child, depth + 1, max_depth, by_token);
+    }
+}
+
+static void test_forks(void)
+{
+    int i;
+
+    TEST("texts that fork: each path is what it is alone, by token and by rule, greedily and sampled, with every drafter");
+    for (i = 0; i < (quick ? 40 : 200); i++) {
+        static const specdec_drafting draftings[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF};
+        const int model = i % 5 ? PLAIN : WINDOWED, by_token = i % 2;
+        specdec_config c = config_of(model, model == PLAIN ? NOISY : WINDOWED), alone;
+        int32_t tokens[30];
+        uint64_t random = (uint64_t)i;
+        char text[20000];
+        size_t length, again;
+        machine m;
+        int k;
+
+        alone = c;
+        alone.fork_token = "";
+        c.texts = 200;
+        c.drafting = draftings[i / 2 % 4];
+        c.settings.max_tokens = 40;
+        c.settings.sampling.temperature = i % 3 ? 1.0f : 0;
+        c.settings.sampling.seed = (uint64_t)i;
+        c.fork_depth = 1 + i % 3;
+        c.forks = 4;
+        c.cache = 6000;
+        if (by_token) {
+            c.fork_token = "40";
+            c.child_token = "41";
+        } else {
+            c.hooks.fork = sevens;
+        }
+        if (!open_machine(&oracle, &alone) || !open_machine(&m, &c))
+            return;
+        for (k = 0; k < 30; k++)
+            tokens[k] = 5 + (int)(maker_random(&random) % 250);
+        CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 30), SPECDEC_OK);
+        while (m.first->count - m.first->answer_from < 40 && !specdec__stream_ended(m.first, m.first->count)) {
+            specdec_text piece;
+
+            CHECK(specdec_work(m.first) == SPECDEC_OK);
+            while (specdec_take(m.first, &piece) == SPECDEC_OK)
+                continue;
+        }
+        while (specdec_work(m.first) == SPECDEC_OK)
+            continue;
+        check_family(m.first, 0, c.fork_depth, by_token);
+        CHECK_EQUAL_INT(specdec_restore(m.first, NULL, 0, &length), length ? SPECDEC_ERROR_BUFFER : SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_restore(m.first, text, sizeof text, &again), SPECDEC_OK);
+        CHECK_EQUAL_INT(length, again);
+        specdec_close(m.first);
+        CHECK_EQUAL_INT(used_pages(m.first), 0);
+        for (k = 0; k < 200; k++)
+            CHECK(!m.first->engine->texts[k].open);
+        close_machine(&m);
+        close_machine(&oracle);
+    }
+    printf("  %d forks\n", forked);
+    CHECK(forked > (quick ? 100 : 500));
+}
+
 int main(int argc, char **argv)
 {
     quick = getenv("SPECDEC_QUICK") != NULL;
     (void)argc, (void)argv;
     make_models();
+    test_forks();
     test_schedules();
     printf("test_texts: %d passed, %d failed, %d skipped\n", check_passed, check_failed, check_skipped);
     return check_failed != 0;
