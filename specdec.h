@@ -15296,13 +15296,13 @@ static double specdec__tune_plain(const specdec__tune *tune)
    step for each node, or the slope seen so far if that is steeper. Never falling. */
 static void specdec__tune_times(const specdec__tune *tune, double *times, int most)
 {
-    int n, known = 1, next;
+    int n, known = 1, next = 1;
     double slope;
 
     times[0] = 0;
     times[1] = specdec__tune_plain(tune);
     for (n = 2; n <= most; n++) {
-        for (next = n; next <= SPECDEC__MAX_TREE && !(tune->step[next].seconds > 0); next++)
+        for (next = specdec__max_int(next, n); next <= SPECDEC__MAX_TREE && !(tune->step[next].seconds > 0); next++)
             continue;
         if (next <= SPECDEC__MAX_TREE) {
             times[n] = times[n - 1] + (tune->step[next].seconds - times[n - 1]) / (next - n + 1);
@@ -16931,7 +16931,10 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
     int i, base = least, kept = 0;
     specdec__plan plan;
 
-    specdec__tune_times(e->tune, times, SPECDEC__MAX_TREE);
+    times[1] = 0;
+    if (e->drafter_count)
+        specdec__tune_times(e->tune, times, e->member_count > 1 ? SPECDEC__MAX_TREE
+                                            : specdec__min_int(SPECDEC__MAX_TREE, least + e->config.tree_size));
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
         const double start = specdec__os_seconds();

@@ -459,11 +459,241 @@ static void test_forks(void)
     CHECK(forked > (quick ? 100 : 500));
 }
 
+/* --- pages, bombs, waiting -------------------------------------------------------------------------------------------- */
+
+static void write_all(specdec *t)
+{
+    specdec_text piece;
+
+    while (specdec_next(t, &piece) == SPECDEC_OK)
+        continue;
+}
+
+/* Pages of a target whose layers all see everything. */
+static int target_pages(const specdec *t)
+{
+    return t->engine->target.kv.span[0].count - t->engine->target.kv.span[0].free_count;
+}
+
+static void test_shared_prompt(void)
+{
+    enum { PROMPT = 1000, FORKS = 64, OWN = 40 };
+    static int32_t tokens[PROMPT + 1];
+    static specdec *texts[FORKS];
+    specdec_config c = config_of(PLAIN, -1), alone;
+    specdec_settings settings;
+    machine m;
+    int i;
+
+    TEST("64 forks of a prompt of 1,000 tokens hold it once, and each a copy of its last page beside what it writes");
+    c.context = 1100;
+    alone = c;
+    c.texts = FORKS + 1;
+    c.cache = PROMPT + FORKS * 128;
+    c.settings.max_tokens = OWN;
+    if (!open_machine(&oracle, &alone) || !open_machine(&m, &c))
+        return;
+    for (i = 0; i < PROMPT; i++)
+        tokens[i] = 5 + (i * i + i / 7) % 250;
+    CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, PROMPT), SPECDEC_OK);
+    while (m.first->view.length < PROMPT - 1)
+        CHECK_EQUAL_INT(specdec_work(m.first), SPECDEC_OK);
+    for (i = 0; i < FORKS; i++) {
+        CHECK_EQUAL_INT(specdec_fork(m.first, &texts[i]), SPECDEC_OK);
+        specdec_get_settings(texts[i], &settings);
+        settings.sampling.temperature = 1;
+        settings.sampling.seed = (uint64_t)i;
+        CHECK_EQUAL_INT(specdec_set(texts[i], &settings), SPECDEC_OK);
+    }
+    for (i = 0; i < FORKS; i++)
+        write_all(texts[i]);
+    printf("  %d tokens in the cache for %d texts of %d\n", 64 * target_pages(m.first), FORKS, PROMPT + OWN);
+    CHECK(target_pages(m.first) <= (PROMPT + 63) / 64 + FORKS * (1 + (OWN + 63) / 64));
+    for (i = 0; i < FORKS; i++) {
+        specdec_get_settings(texts[i], &settings);
+        check_written(texts[i]->tokens, PROMPT, texts[i]->handed_out, &settings);
+        specdec_close(texts[i]);
+    }
+    TEST("a text that begins as another one did reads only what is new, and pages come back at once");
+    CHECK(target_pages(m.first) <= (PROMPT + OWN) / 64 + 2);
+    CHECK_EQUAL_INT(specdec_open(m.first, &texts[0]), SPECDEC_OK);
+    tokens[PROMPT] = 9;
+    CHECK_EQUAL_INT(specdec_prompt_tokens(texts[0], tokens, PROMPT + 1), SPECDEC_OK);
+    CHECK(texts[0]->view.length >= PROMPT - 1);
+    specdec_close(m.first);
+    write_all(texts[0]);
+    specdec_get_settings(texts[0], &settings);
+    check_written(texts[0]->tokens, PROMPT + 1, texts[0]->handed_out, &settings);
+    specdec_close(texts[0]);
+    CHECK_EQUAL_INT(target_pages(m.first), 0);
+    CHECK_EQUAL_INT(specdec_prompt_tokens(texts[0], tokens, 3), SPECDEC_ERROR_ARGUMENT); /* it is closed */
+    CHECK_EQUAL_INT(specdec_open(m.first, &texts[0]), SPECDEC_OK);
+    close_machine(&m);
+    close_machine(&oracle);
+}
+
+static int always(void *user_data, const int32_t *tokens, int count, int32_t *child)
+{
+    (void)user_data, (void)tokens;
+    child[0] = 5 + count % 250;
+    return 1;
+}
+
+static void test_bombs(void)
+{
+    specdec_config c = config_of(PLAIN, NOISY), alone = c;
+    static const int32_t tokens[] = {5, 9, 70, 9};
+    int32_t most[CONTEXT_TOKENS];
+    specdec *victim, *bomb, *child;
+    specdec_text piece;
+    specdec_result result;
+    machine m;
+    int i, refused = 0;
+
+    TEST("a text that forks at every token gets an error when the places are gone; the others go on");
+    c.texts = 12;
+    c.forks = 1000;
+    c.fork_depth = 8;
+    c.hooks.fork = always;
+    c.settings.max_tokens = 60;
+    if (!open_machine(&oracle, &alone) || !open_machine(&m, &c))
+        return;
+    bomb = m.first;
+    CHECK_EQUAL_INT(specdec_open(m.first, &victim), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_prompt_tokens(bomb, tokens, 4), SPECDEC_OK);
+    for (i = 0; i < 200; i++) {
+        specdec_work(bomb);
+        result = specdec_take(bomb, &piece);
+        refused += result == SPECDEC_ERROR_MEMORY;
+    }
+    CHECK(refused > 0 && strstr(specdec_error_text(bomb), "config.texts") != NULL);
+    child = specdec_child(bomb, 0);
+    CHECK(child && child->fork_at == 5);
+    TEST("closing what forks gives all its places back, and it can be told to go on otherwise");
+    specdec_close(bomb);
+    for (i = 0; i < 12; i++)
+        CHECK_EQUAL_INT(m.first->engine->texts[i].open, &m.first->engine->texts[i] == victim);
+    m.first->engine->config.hooks.fork = NULL;
+    CHECK_EQUAL_INT(specdec_prompt_tokens(victim, tokens, 4), SPECDEC_OK);
+    write_all(victim);
+    check_written(victim->tokens, 4, victim->handed_out, &c.settings);
+    specdec_close(victim);
+    CHECK_EQUAL_INT(used_pages(m.first), 0);
+    TEST("at the context's end no text forks");
+    m.first->engine->config.hooks.fork = always;
+    CHECK_EQUAL_INT(specdec_open(m.first, &victim), SPECDEC_OK);
+    for (i = 0; i < CONTEXT_TOKENS; i++)
+        most[i] = 5 + i % 200;
+    CHECK_EQUAL_INT(specdec_prompt_tokens(victim, most, CONTEXT_TOKENS - 2), SPECDEC_OK);
+    write_all(victim);
+    CHECK(!specdec_child(victim, 0));
+    close_machine(&m);
+    close_machine(&oracle);
+}
+
+/* What may go wrong with texts: calls with nothing, too many of them, too small a cache. */
+static void test_refusals(void)
+{
+    specdec_config c = config_of(PLAIN, -1);
+    specdec *texts[3] = {NULL, NULL, NULL}, *other = NULL;
+    static int32_t tokens[250];
+    specdec_text piece;
+    specdec_info info;
+    size_t bytes;
+    machine m;
+    int i, failed = 0, count[3];
+
+    TEST("what is out of range is refused");
+    c.texts = SPECDEC_MAX_TEXTS + 1;
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_ERROR_ARGUMENT);
+    c.texts = 3;
+    c.fork_depth = 9;
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_ERROR_ARGUMENT);
+    c.fork_depth = 0;
+    c.fork_token = "no such token";
+    CHECK_EQUAL_INT(specdec_init(&other, &c, malloc(1), 1, &failure), SPECDEC_ERROR_MEMORY);
+    c.fork_token = NULL;
+    c.cache = 400;
+    if (!open_machine(&m, &c))
+        return;
+    CHECK_EQUAL_INT(specdec_open(NULL, &other), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_open(m.first, NULL), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_fork(NULL, &other), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_work(NULL), SPECDEC_ERROR_ARGUMENT);
+    CHECK_EQUAL_INT(specdec_work(m.first), SPECDEC_DONE);
+    CHECK_EQUAL_INT(specdec_take(m.first, &piece), SPECDEC_ERROR_ARGUMENT);
+    specdec_close(NULL);
+    TEST("when the cache is full, one text is told and nothing is lost: room that another one leaves is used");
+    for (i = 0; i < 250; i++)
+        tokens[i] = 5 + i * i % 200;
+    texts[0] = m.first;
+    for (i = 0; i < 3; i++) {
+        if (i)
+            CHECK_EQUAL_INT(specdec_open(m.first, &texts[i]), SPECDEC_OK);
+        tokens[0] = 10 + i; /* nothing to share */
+        CHECK_EQUAL_INT(specdec_prompt_tokens(texts[i], tokens, 250), SPECDEC_OK);
+    }
+    while (specdec_work(m.first) == SPECDEC_OK)
+        for (i = 0; i < 3; i++)
+            failed += specdec_take(texts[i], &piece) == SPECDEC_ERROR_CONTEXT;
+    CHECK(failed > 0);
+    for (i = 0; i < 3; i++)
+        count[i] = texts[i]->count;
+    CHECK(count[0] + count[1] + count[2] < 3 * CONTEXT_TOKENS);
+    specdec_close(texts[0]);
+    specdec_close(texts[1]);
+    write_all(texts[2]); /* which may begin with what went wrong before */
+    write_all(texts[2]);
+    CHECK(texts[2]->count == CONTEXT_TOKENS || specdec_stopped(texts[2], NULL) == SPECDEC_STOP_END);
+    specdec_get_info(texts[2], &info);
+    CHECK_EQUAL_INT(info.texts, 3);
+    CHECK_EQUAL_INT(info.open_texts, 1);
+    CHECK(info.cache_free < info.cache && info.cache >= 400);
+    close_machine(&m);
+}
+
+/* The longest step, in nodes, while a text writes and a prompt of 250 tokens comes in. */
+static void test_slices(void)
+{
+    specdec_config c = config_of(PLAIN, -1);
+    static int32_t tokens[250];
+    specdec *late;
+    const int32_t *got;
+    machine m;
+    int i, slices = 0, before, count;
+
+    TEST("a prompt is read in slices between the steps of others, as many tokens each as the caller allows");
+    c.texts = 2;
+    c.slice = 5;
+    c.settings.sampling.temperature = 1;
+    if (!open_machine(&m, &c))
+        return;
+    for (i = 0; i < 250; i++)
+        tokens[i] = 5 + i * i % 200;
+    CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens + 3, 4), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_step(m.first, &got, &count), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_open(m.first, &late), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_prompt_tokens(late, tokens, 250), SPECDEC_OK);
+    while (late->view.length < 249) {
+        before = late->view.length;
+        if (specdec_step(m.first, &got, &count))
+            break;
+        CHECK(late->view.length - before <= 5);
+        slices++;
+    }
+    CHECK(slices >= 49 || specdec_stopped(m.first, NULL));
+    close_machine(&m);
+}
+
 int main(int argc, char **argv)
 {
     quick = getenv("SPECDEC_QUICK") != NULL;
     (void)argc, (void)argv;
     make_models();
+    test_shared_prompt();
+    test_bombs();
+    test_refusals();
+    test_slices();
     test_forks();
     test_schedules();
     printf("test_texts: %d passed, %d failed, %d skipped\n", check_passed, check_failed, check_skipped);
