@@ -522,6 +522,7 @@ typedef struct specdec_info {
     int threads, context, vocabulary, layers, embedding;
     int texts, open_texts;                       /* places for texts, and how many are taken */
     int cache, cache_free;                       /* tokens that the target's cache has room for, in pages of 64 */
+    int32_t fork_token, child_token;             /* by which texts fork; -1: none */
     size_t memory_bytes, weight_bytes, kv_bytes; /* the block; matrices of a step; cache of target and draft */
     uint64_t products_per_token;                 /* multiply-adds in matrices */
 } specdec_info;
@@ -18006,6 +18007,8 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     for (i = 0; i < info->texts; i++)
         info->open_texts += t->engine->texts[i].open;
     pages = &t->engine->target.kv.span[m->span_layers[SPECDEC__WHOLE] ? SPECDEC__WHOLE : SPECDEC__WINDOW];
+    info->fork_token = t->engine->fork_token;
+    info->child_token = t->engine->child_token;
     info->cache = pages->count * SPECDEC__KEYS;
     info->cache_free = pages->free_count * SPECDEC__KEYS;
     info->memory_bytes = t->engine->memory_bytes;
