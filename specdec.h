@@ -849,6 +849,10 @@ __asm__(".cfi_sections .debug_frame");
 #endif
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=off")
+/* Built for size and without kernels: gcc's -Os comes to 2 KB less without these. */
+#if defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD)
+#pragma GCC optimize("no-move-loop-invariants", "no-inline-functions-called-once", "no-tree-loop-im", "no-caller-saves")
+#endif
 #endif
 
 /* The name under which this file includes itself, once per instruction set. */
@@ -7764,10 +7768,11 @@ static int specdec__gguf_find(const specdec__gguf *gguf, const char *key, specde
     return 0;
 }
 
-static specdec_result specdec__gguf_wrong_type(const char *key, const char *wanted, const specdec__gguf_value *value,
-                                               specdec_error *error)
+/* Says that the value of a key is not what was wanted: of a kind ("an array of ", "a ", "") of a type. */
+static specdec_result specdec__gguf_wrong_type(const char *key, const char *kind, const char *wanted,
+                                               const specdec__gguf_value *value, specdec_error *error)
 {
-    return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s should be %s, the file has %s%s", key, wanted,
+    return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s should be %s%s, the file has %s%s", key, kind, wanted,
                          value->is_array ? "an array of " : "", specdec__gguf_type_name[value->type]);
 }
 
@@ -7804,7 +7809,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__g
     if (!specdec__gguf_find(gguf, key, &v))
         return SPECDEC_OK;
     if (v.is_array || !specdec__gguf_integer(v.type, v.items, &value))
-        return specdec__gguf_wrong_type(key, "an integer", &v, error);
+        return specdec__gguf_wrong_type(key, "an ", "integer", &v, error);
     if (value < low || value > high)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
     *out = value;
@@ -7821,7 +7826,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__ggu
     if (!specdec__gguf_find(gguf, key, &v))
         return SPECDEC_OK;
     if (v.is_array || v.type != SPECDEC_GGUF_F32)
-        return specdec__gguf_wrong_type(key, "f32", &v, error);
+        return specdec__gguf_wrong_type(key, "", "f32", &v, error);
     value = specdec__load_f32(v.items);
     if (!(value - value == 0))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is not finite", key);
@@ -7841,7 +7846,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gg
     if (!specdec__gguf_find(gguf, key, &v))
         return SPECDEC_OK;
     if (v.is_array || v.type != SPECDEC_GGUF_STRING)
-        return specdec__gguf_wrong_type(key, "a string", &v, error);
+        return specdec__gguf_wrong_type(key, "a ", "string", &v, error);
     out->data = v.items;
     out->size = v.bytes;
     return SPECDEC_OK;
@@ -7856,9 +7861,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_array(const specdec__ggu
     if (!specdec__gguf_find(gguf, key, out))
         return SPECDEC_OK;
     if (!out->is_array || out->type != type)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s should be an array of %s, the file has %s%s", key,
-                             specdec__gguf_type_name[type], out->is_array ? "an array of " : "",
-                             specdec__gguf_type_name[out->type]);
+        return specdec__gguf_wrong_type(key, "an array of ", specdec__gguf_type_name[type], out, error);
     return SPECDEC_OK;
 }
 
@@ -8723,8 +8726,7 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
     if (result)
         return result;
     if (!model.data)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT,
-                             "the file has no vocabulary: tokenizer.ggml.model is missing");
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", "tokenizer.ggml.model");
     v->bos = v->eos = v->eot = v->eom = v->unknown = -1;
 #if defined(SPECDEC_NO_SPM) || defined(SPECDEC_NO_BPE)
     if (specdec__bytes_are(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
@@ -8817,6 +8819,13 @@ static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__
     return SPECDEC_OK;
 }
 
+/* Says that an array has not an item for every token. */
+static specdec_result specdec__vocab_wrong_count(const char *key, uint64_t items, uint32_t tokens, specdec_error *error)
+{
+    return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s has %llu items for %u tokens", key, (unsigned long long)items,
+                         tokens);
+}
+
 /* Scores (SPM), types and merges (BPE): there, of the right type and long enough. */
 static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specdec__gguf *gguf,
                                                  specdec__vocab_source *source, specdec_error *error)
@@ -8833,8 +8842,7 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
     if (result)
         return result;
     if (source->types.items && source->types.count < v->count)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tokenizer.ggml.token_type has %llu items for %u tokens",
-                             (unsigned long long)source->types.count, v->count);
+        return specdec__vocab_wrong_count("tokenizer.ggml.token_type", source->types.count, v->count, error);
     v->types = source->types.items;
     if (SPECDEC__VOCAB_IS_BPE(v->model)) {
         if (!source->merges.items || source->merges.count > SPECDEC__VOCAB_MAX_TOKENS)
@@ -8844,8 +8852,7 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
         return SPECDEC_OK;
     }
     if (!source->scores.items || source->scores.count < v->count)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tokenizer.ggml.scores has %llu items for %u tokens",
-                             (unsigned long long)source->scores.count, v->count);
+        return specdec__vocab_wrong_count("tokenizer.ggml.scores", source->scores.count, v->count, error);
     v->scores = source->scores.items;
     for (i = 0; i < v->count; i++)
         if ((specdec__load_u32(v->scores + (size_t)i * 4) & 0x7fffffffu) > 0x7f800000u)
@@ -12498,8 +12505,8 @@ specdec_result specdec_sample_distribution(const specdec_candidates *candidates,
                              "a distribution needs candidates and room for at least one token");
     for (i = 0; i < candidates->count; i++)
         if (candidates->items[i].token < 0 || candidates->items[i].token >= vocab)
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "candidate token %d is outside of a vocabulary of %d",
-                                 (int)candidates->items[i].token, vocab);
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "token %d is not in the vocabulary of %u",
+                                 (int)candidates->items[i].token, (unsigned)vocab);
     memset(p, 0, (size_t)vocab * sizeof *p);
     if (candidates->greedy) {
         p[specdec__sample_coupled(candidates, 0, 0)] = 1.0f;
@@ -12567,7 +12574,7 @@ static specdec_result specdec__tree_reserve(specdec_tree *tree, size_t n, specde
     if (!tree || !tree->parents || !tree->ranks)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree needs its arrays of parents and ranks");
     if (n < 1 || n > SPECDEC_TREE_MAX_NODES)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree of %zu nodes is asked for; it has 1 to %d", n,
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree of %zu nodes; it has 1 to %d", n,
                              SPECDEC_TREE_MAX_NODES);
     tree->n = (int)n;
     if (tree->capacity < (int)n)
@@ -12808,7 +12815,7 @@ static specdec_result specdec__tree_solve(specdec__tree_tables *tables, const do
         return result;
     if (needed == 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
-                             "a tree of %d nodes and %d levels is asked for; allowed are 1 to %d and 1 to %d", n, d,
+                             "a tree of %d nodes and %d levels; allowed are 1 to %d and 1 to %d", n, d,
                              SPECDEC_TREE_MAX_NODES, SPECDEC_TREE_MAX_DEPTH);
     if (!memory || bytes < needed)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the best tree needs %zu bytes of memory, not %zu", needed,
@@ -13661,8 +13668,8 @@ specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, s
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this rule needs a source of uniform numbers");
     for (i = 0; i < choice->child_count; i++)
         if (choice->children[i] < 0 || choice->children[i] >= choice->vocab)
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "child %d is token %d, outside of a vocabulary of %d",
-                                 i, (int)choice->children[i], choice->vocab);
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "token %d is not in the vocabulary of %u",
+                                 (int)choice->children[i], (unsigned)choice->vocab);
     result = specdec__verify_check_weights(choice->target, choice->vocab, "target", error);
     if (!result && specdec__verify_rules[rule].needs_draft && choice->child_count) {
         if (!choice->draft)
