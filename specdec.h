@@ -890,7 +890,7 @@ __asm__(".cfi_sections .debug_frame");
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
 #error "specdec.h: -ffast-math changes results; every promise of this file rests on IEEE arithmetic. Remove it."
 #endif
-/* 16: only _Float16 differs */
+/* 16: only _Float16 is evaluated with excess precision */
 #if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0 && __FLT_EVAL_METHOD__ != 16
 #error "specdec.h: floats are evaluated with excess precision here; on 32-bit x86 add -msse2 -mfpmath=sse."
 #endif
@@ -898,17 +898,18 @@ __asm__(".cfi_sections .debug_frame");
 #error "specdec.h needs gcc or clang (vector attributes, atomics)."
 #endif
 
-/* Small functions of which many calls are hot. Built for size, the compiler may decide, but for those with a target;
-   without optimisation they are functions that a debugger can enter, with small frames. */
+/* Small functions that are called often where time is spent. They are always inlined, but for two kinds of builds.
+   Built for size and without kernels, the compiler decides. Without optimisation a debugger can enter them, and frames
+   stay small. */
 #if !defined(__OPTIMIZE__) || (defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD))
 #define SPECDEC__INLINE static inline __attribute__((unused))
 #else
 #define SPECDEC__INLINE static inline __attribute__((always_inline, unused))
 #endif
-/* For a function whose frame is large: callers shall not have it all the time. */
+/* For a function with a large frame: inlined, it would make the frame of its caller as large. */
 #define SPECDEC__NOINLINE __attribute__((noinline, unused))
 #define SPECDEC__UNUSED __attribute__((unused))
-/* Between these two, gcc builds for size: what runs once for a model, an engine or a call. */
+/* What stands between these two runs once for a model, an engine or a call. gcc builds it for size. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #define SPECDEC__FOR_SIZE _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
 #define SPECDEC__FOR_SPEED _Pragma("GCC pop_options")
@@ -928,14 +929,14 @@ __asm__(".cfi_sections .debug_frame");
 #define SPECDEC__CHATS 1
 #endif
 
-/* Whether rules of verification are there that need distributions: all but coupled and greedy. */
+/* Whether the acceptance rules that need distributions are there: all but coupled and greedy. */
 #ifdef SPECDEC_NO_VERIFIERS
 #define SPECDEC__VERIFIERS 0
 #else
 #define SPECDEC__VERIFIERS 1
 #endif
 
-/* The checker of formats: gcc for Windows has one of its own for "printf" that knows no %zu. */
+/* The name of the format checker. To gcc for Windows, "printf" means a checker that does not know %zu. */
 #if defined(__clang__)
 #define SPECDEC__PRINTF printf
 #else
@@ -979,8 +980,9 @@ SPECDEC__INLINE int specdec__round_up(int value, int multiple)
     return (value + multiple - 1) / multiple * multiple;
 }
 
-/* Defines function(heap, key, count, at), which sinks heap[at] in a heap of count things whose root comes last of them.
-   before(key, a, b): does a come before b, by a key that is all of theirs? */
+/* Defines function(heap, key, count, at): it sinks heap[at] to its place in a heap of count things. The root of the
+   heap is the thing that comes last. before(key, a, b): does a come before b? key is what all things are compared by,
+   an array or NULL. */
 #define SPECDEC__HEAP(function, type, key_type, before) \
     static void function(type *heap, const key_type *key, int count, int at) \
     { \
@@ -1045,7 +1047,7 @@ SPECDEC__INLINE uint32_t specdec__bits_from_float(float value)
     return bits;
 }
 
-/* Hides where a double comes from, so that nothing is fused with what made it. */
+/* Hides from the compiler where a double comes from: it cannot fuse what made it with what uses it. */
 #if defined(__x86_64__)
 #define SPECDEC__OPAQUE(value) __asm__("" : "+x"(value))
 #elif defined(__aarch64__)
@@ -1054,7 +1056,7 @@ SPECDEC__INLINE uint32_t specdec__bits_from_float(float value)
 #define SPECDEC__OPAQUE(value) __asm__("" : "+m"(value))
 #endif
 
-/* a * b, for sums that no compiler may fuse it with, whatever its flags. */
+/* a * b, rounded: no compiler can fuse it with the sum that it goes into, whatever its flags. */
 SPECDEC__INLINE double specdec__product(double a, double b)
 {
     double product = a * b;
@@ -1072,10 +1074,10 @@ SPECDEC__INLINE float specdec__load_f32(const void *at) { return specdec__float_
 #define SPECDEC__VECTORISE
 #endif
 
-/* Two doubles side by side. The larger and the smaller of two such: a > b ? a : b and a < b ? a : b. */
+/* Two doubles side by side, and the larger and the smaller of two such pairs: a > b ? a : b and a < b ? a : b. */
 typedef double specdec__pair __attribute__((vector_size(16)));
 
-#if defined(__SSE2__) /* which gcc does not find by itself */
+#if defined(__SSE2__) /* gcc does not find these instructions by itself */
 #define SPECDEC__LARGER_PAIR(a, b) __builtin_ia32_maxpd((a), (b))
 #define SPECDEC__SMALLER_PAIR(a, b) __builtin_ia32_minpd((a), (b))
 #else
@@ -1090,7 +1092,7 @@ SPECDEC__INLINE specdec__pair specdec__pair_select(specdec__pair_bits mask, spec
 }
 #endif
 
-/* Four words side by side, and four of the eight of two such by their numbers, which are constants. */
+/* Four words side by side. SPECDEC__PICK takes four of the eight words of a and b, by constant numbers. */
 typedef uint32_t specdec__words __attribute__((vector_size(16)));
 
 #if defined(__clang__) || __GNUC__ >= 12
@@ -1129,7 +1131,7 @@ typedef struct specdec__arena {
     size_t used;         /* bytes taken so far; SIZE_MAX once a request could not be met */
 } specdec__arena;
 
-/* Room for count items of item_size bytes, aligned (a power of two), as it is; NULL while counting or when full. */
+/* Room for count items of item_size bytes, not zeroed; align is a power of two. NULL while counting or when full. */
 static SPECDEC__UNUSED void *specdec__arena_reserve(specdec__arena *arena, size_t count, size_t item_size, size_t align)
 {
     size_t bytes = specdec__size_multiply(count, item_size);
@@ -1234,7 +1236,7 @@ static SPECDEC__UNUSED void specdec__write_format(specdec__writer *w, const char
 }
 
 #ifdef SPECDEC_NO_ERROR_TEXTS
-/* Notes a code alone. */
+/* Notes the code of an error, without words. */
 static SPECDEC__UNUSED specdec_result specdec__fail_plainly(specdec_error *error, specdec_result code)
 {
     if (error) {
