@@ -1373,15 +1373,16 @@ static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 }
 #endif
 
-/* Whether vectors wider than 16 bytes may lie on the stack. Windows aligns it to 16, and gcc moves wider vectors
-   there as if they were aligned (GCC bug 54412). SPECDEC_WINDOWS_AVX says that this one does not. */
+/* Whether vectors wider than 16 bytes may lie on the stack. Windows aligns the stack to 16, and gcc for Windows moves
+   wider vectors on it as if they were aligned to their size (GCC bug 54412). SPECDEC_WINDOWS_AVX says that this gcc was
+   mended. */
 #if defined(_WIN32) && !defined(__clang__) && !defined(SPECDEC_WINDOWS_AVX)
 #define SPECDEC__OS_WIDE_STACK 0
 #else
 #define SPECDEC__OS_WIDE_STACK 1
 #endif
 
-/* For names that files share, and others shall not see. Windows shows nothing unasked. */
+/* For functions that files of the library share and that programs shall not see. Windows hides them anyway. */
 #if defined(_WIN32)
 #define SPECDEC__OS_HIDDEN
 #else
@@ -1605,7 +1606,7 @@ static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size
     return result;
 }
 
-/* Ends a mapping. Bytes that are none, or no more, are left alone. */
+/* Ends a mapping. Does nothing when there is none, or none any more. */
 static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
 {
     if (file->data)
@@ -1617,10 +1618,10 @@ static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
 
 /* --- threads ---------------------------------------------------------------------------------------------------------
 
-   What each system defines: specdec__os_begin starts thread->function; on the caller's stack of so many bytes where
-   SPECDEC__OS_LENT is 1, else on one as large that the system brings. It returns 0 when refused. A lot is where
-   threads sleep: specdec__os_park returns once *word differs from value; specdec__os_wake wakes all who sleep there
-   to look again. */
+   What each system defines: specdec__os_begin starts thread->function. Where SPECDEC__OS_LENT is 1, it runs on the
+   stack that is handed over; elsewhere the system brings a stack of that size. It returns 0 when the thread is refused.
+   A lot is where threads sleep. specdec__os_park sleeps until *word differs from value; specdec__os_wake makes all who
+   sleep in a lot look at their words again. */
 
 typedef void specdec__os_function(void *argument);
 
@@ -1667,7 +1668,8 @@ static void specdec__os_lot_deinit(specdec__os_lot *lot) { (void)lot; }
 static void specdec__os_park(specdec__os_lot *l, unsigned *word, unsigned value) { (void)l, (void)word, (void)value; }
 static void specdec__os_wake(specdec__os_lot *lot) { (void)lot; }
 #elif defined(_WIN32)
-/* Processors that this process may use, at least 1; of the processor group that it was started in, at most 64. */
+/* Processors that this process may use, at least 1; only those of the processor group that it was started in are
+   counted, at most 64. */
 static SPECDEC__UNUSED int specdec__os_processors(void)
 {
     DWORD_PTR ours, all;
@@ -1791,7 +1793,7 @@ static void specdec__os_wake(specdec__os_lot *lot)
 }
 #endif
 
-/* Starts function(argument) on a thread; *thread must stay where it is until it was joined. Returns 0 when refused. */
+/* Starts function(argument) on a thread; *thread must stay where it is until it is joined. Returns 0 when refused. */
 static int specdec__os_start(specdec__os_thread *thread, void *stack, size_t bytes, specdec__os_function *function,
                              void *argument)
 {
@@ -1818,7 +1820,7 @@ typedef void specdec__team_function(void *argument, int thread);
 typedef struct specdec__seat {
     specdec__os_thread thread;
     struct specdec__crew *crew;
-    struct specdec__pool *pool; /* whose run it is called to; NULL: it ends */
+    struct specdec__pool *pool; /* whose run it is called to; NULL: the thread ends */
     int number;                 /* which thread of that pool it is */
     unsigned calls;
     unsigned char apart[SPECDEC__CACHE_LINE]; /* what it waits for shares no cache line with the next seat */
@@ -1840,10 +1842,10 @@ typedef struct specdec__pool {
     void *argument;
     int first;            /* seat of thread 1; those of the others follow */
     int threads;          /* the caller's included */
-    int active;           /* threads of the run under way: the first so many */
+    int active;           /* threads in the run under way, counted from 0 on */
     int arrived;          /* threads at the barrier */
     unsigned phase;       /* bumped when a barrier opens */
-    int asleep;           /* threads that sleep until it does */
+    int asleep;           /* threads that sleep until it opens */
     int stopped;          /* what the barrier saw in *cancel: the same for every thread */
     int cursor;           /* next unclaimed item of the phase */
 } specdec__pool;
@@ -1857,7 +1859,7 @@ SPECDEC__INLINE void specdec__pool_relax(void)
 #endif
 }
 
-/* Waits until *word differs from value: spins, then sleeps, and *asleep counts those who do. */
+/* Waits until *word differs from value: spins first, then sleeps. *asleep counts the threads that sleep. */
 static void specdec__pool_wait(specdec__crew *crew, int *asleep, unsigned *word, unsigned value)
 {
     int i;
@@ -1875,10 +1877,10 @@ static void specdec__pool_wait(specdec__crew *crew, int *asleep, unsigned *word,
     __atomic_fetch_sub(asleep, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Wakes those whom *asleep counts; the words that they wait for have been changed. */
+/* Wakes the threads that *asleep counts. The caller has changed the word that they wait for. */
 static void specdec__pool_wake(specdec__crew *crew, int *asleep)
 {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* who goes to sleep counts first and looks at the word again then */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* a thread that goes to sleep counts itself, then looks again */
     if (__atomic_load_n(asleep, __ATOMIC_SEQ_CST))
         specdec__os_wake(&crew->lot);
 }
@@ -1906,16 +1908,17 @@ static void specdec__pool_meet(specdec__pool *pool)
 /* Threads of the run under way. */
 SPECDEC__INLINE int specdec__pool_active(const specdec__pool *pool) { return SPECDEC__OS_THREADS ? pool->active : 1; }
 
-/* The same within a run. Returns 1 once cancelled: the same answer for every thread, so that all leave together. */
+/* All threads meet here in the middle of a run. Returns 1 once the run is cancelled. Every thread gets the same answer,
+   so that all leave together. */
 static int specdec__pool_barrier(specdec__pool *pool)
 {
     specdec__pool_meet(pool);
     return pool->stopped;
 }
 
-/* Claims a part of what is left of [0, count), an even number of items and at least `least`: returns its first item and
-   sets *end, or returns count when all are taken. Threads that run faster simply come back more often; parts grow
-   smaller, so that all end at about the same time. */
+/* Claims a part of what is left of [0, count): an even number of items, at least `least`. Returns the first item of the
+   part and sets *end behind its last; returns count when all are taken. Faster threads come back more often, and parts
+   get smaller towards the end, so all threads end at about the same time. */
 static int specdec__pool_claim(specdec__pool *pool, int count, int least, int *end)
 {
     int from, part;
@@ -1936,12 +1939,12 @@ static int specdec__pool_claim(specdec__pool *pool, int count, int least, int *e
     return from;
 }
 
-/* A thread's way through [0, count). It claims a part before the one before is done: so it knows early what comes
-   next. */
+/* A thread's way through [0, count). It claims its next part before the present one is done, so it knows early what
+   comes next. */
 typedef struct specdec__walk {
     specdec__pool *pool;
     int count, least;
-    int at, end;        /* the part at work, from the item at hand on; at = count: nothing is left */
+    int at, end;        /* what is left of the present part, from the item at hand on; at = count: nothing */
     int next, next_end; /* the part after it; next = -1: not claimed yet */
 } specdec__walk;
 
@@ -1955,7 +1958,7 @@ static void specdec__walk_begin(specdec__walk *walk, specdec__pool *pool, int co
     walk->next = -1;
 }
 
-/* The item that follows the n at hand, or if none does the last of these. */
+/* The item that follows the n items at hand. When none follows: the last of these n. */
 static int specdec__walk_next(specdec__walk *walk, int n)
 {
     if (walk->at + n < walk->end)
@@ -1965,7 +1968,7 @@ static int specdec__walk_next(specdec__walk *walk, int n)
     return walk->next < walk->count ? walk->next : walk->at + n - 1;
 }
 
-/* Leaves n items behind; specdec__walk_next has been asked for the one after them. */
+/* Moves on by n items. specdec__walk_next must have been asked for the one after them. */
 static void specdec__walk_on(specdec__walk *walk, int n)
 {
     walk->at += n;
@@ -1976,7 +1979,7 @@ static void specdec__walk_on(specdec__walk *walk, int n)
     walk->next = -1;
 }
 
-/* Calls the seats of all threads of a run but the first, which is the caller. */
+/* Calls the helpers to a run: all threads but the first, which is the caller. */
 static void specdec__pool_call(specdec__pool *pool)
 {
     int i;
@@ -1991,8 +1994,8 @@ static void specdec__pool_call(specdec__pool *pool)
     specdec__pool_wake(pool->crew, &pool->crew->asleep);
 }
 
-/* Runs function(argument, thread) on the first `threads` threads, the caller as thread 0; returns when all are done:
-   1 when the run was cancelled at a barrier. The others sleep on. */
+/* Runs function(argument, thread) on the first `threads` threads, with the caller as thread 0; other threads sleep on.
+   Returns when all are done: 1 when the run was cancelled at a barrier, else 0. */
 static int specdec__pool_run(specdec__pool *pool, int threads, specdec__team_function *function, void *argument)
 {
     pool->function = function;
@@ -2007,7 +2010,8 @@ static int specdec__pool_run(specdec__pool *pool, int threads, specdec__team_fun
     return pool->stopped;
 }
 
-/* A helper: no run of its pool ends without it, so no call is missed. */
+/* What a helper runs: it waits for a call, takes part in a run, and waits again. No run ends without its helpers, so no
+   call is missed. */
 static void specdec__pool_helper(void *argument)
 {
     specdec__seat *seat = (specdec__seat *)argument;
@@ -2045,8 +2049,8 @@ static void specdec__pool_deinit(specdec__pool *pool)
     pool->crew = NULL;
 }
 
-/* Makes a pool of `threads` threads: of whoever will call specdec__pool_run with it, and threads - 1 seats of another
-   pool, from `first` on. It ends with that pool. */
+/* Makes a pool of `threads` threads: the one that will call specdec__pool_run with it, and threads - 1 helpers of
+   another pool, from seat `first` on. It ends with that pool. */
 static SPECDEC__UNUSED void specdec__pool_part(specdec__pool *part, const specdec__pool *whole, int first, int threads,
                                                int *cancel)
 {
@@ -2079,8 +2083,8 @@ static specdec_result specdec__pool_start(specdec__pool *pool, int helpers, unsi
     return SPECDEC_OK;
 }
 
-/* Starts threads - 1 helpers. They lie in the arena, and where the system allows it their stacks, too. While the
-   arena only counts, nothing is started. */
+/* Starts threads - 1 helpers. They lie in the arena; so do their stacks, where the system allows that. While the arena
+   only counts, nothing is started. */
 static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *cancel, specdec__arena *arena,
                                          specdec_error *error)
 {
