@@ -2114,8 +2114,8 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
  * ================================================================================================================== */
 
 /* Every type that is read, a row each, in the order of their numbers in files (ggml_type). All that depends on the type
-   alone follows from its row. To add one: the struct of its block, its decoder, a row. It runs on every instruction set
-   then; kernels that are made for it may be entered in the tables of >>kernel. */
+   alone follows from its row. To add a type, write the struct of its block, its decoder and a row. It then runs on
+   every instruction set; faster kernels for it may be entered in the tables of >>kernel. */
 #define SPECDEC__QUANT_TYPES(X) \
     /* number, name, block, bytes, granule, bits, has_minimum, decode, fields: see specdec__quant_type */ \
     X(0, F32, 1, 4, 0, 0, 0, NULL, {4, 1}) \
@@ -2157,7 +2157,7 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
 #define SPECDEC__QUANT_NUMBER(number, name, ...) SPECDEC__TYPE_##name = number,
 enum { SPECDEC__QUANT_TYPES(SPECDEC__QUANT_NUMBER) SPECDEC__TYPE_COUNT };
 
-/* SPECDEC__HAS(name): was the type asked for? A constant, so that no machine code remains of the others. */
+/* SPECDEC__HAS(name): is the type wanted? A constant, so that no machine code remains of types that are not. */
 #ifdef SPECDEC_TYPES
 #define SPECDEC__QUANT_WANT(name) | 1 << SPECDEC__TYPE_##name
 enum {
@@ -2536,8 +2536,8 @@ static void specdec__quant_decode_q8_0(const unsigned char *block, int8_t *codes
     memcpy(codes, from->codes, 32);
 }
 
-/* Two bits of element i (0..255) from 64 bytes, as Q2_K, Q3_K and Q6_K lay them: byte 32*(i/128) + i%32, bits
-   2*(i/32 % 4). */
+/* Two bits of element i (0..255) from 64 bytes, as Q2_K, Q3_K and Q6_K store them: byte 32*(i/128) + i%32, bits 2*(i/32
+   % 4). */
 SPECDEC__INLINE int specdec__quant_crumb(const unsigned char *packed, int i)
 {
     return packed[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
@@ -2669,7 +2669,7 @@ static void specdec__quant_decode_iq4_xs(const unsigned char *block, int8_t *cod
         codes[i] = specdec__quant_iq4_values[codes[i]];
 }
 
-/* Eight signs from seven of them, one a bit: the eighth makes the number of those that are set even. */
+/* Eight sign bits from seven: the eighth makes the number of set bits even. */
 SPECDEC__INLINE uint32_t specdec__quant_even_signs(uint32_t seven)
 {
     uint32_t parity = seven ^ seven >> 4;
@@ -2678,8 +2678,8 @@ SPECDEC__INLINE uint32_t specdec__quant_even_signs(uint32_t seven)
     return seven | ((parity ^ parity >> 1) & 1) << 7;
 }
 
-/* Eight magnitudes (0..127), one a byte, to codes: bit k of signs says that code k, the first one lowest, is
-   negative. */
+/* Eight magnitudes (0..127), one a byte, to codes. Where bit k of signs is set, code k is negative; bit 0 is the
+   lowest. */
 SPECDEC__INLINE void specdec__quant_put_eight(uint64_t magnitudes, uint64_t signs, int8_t *codes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -2722,7 +2722,7 @@ static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *co
     }
 }
 
-/* The magnitudes of two points of an IQ3 grid as they stand there (0..7), one a byte. */
+/* The magnitudes (0..7) of two points of an IQ3 grid, one a byte. */
 SPECDEC__INLINE uint64_t specdec__quant_iq3_points(uint64_t first, uint64_t second)
 {
     uint64_t points = first | second << 32;
@@ -2829,7 +2829,7 @@ SPECDEC__INLINE int specdec__quant_round(double value, int low, int high)
     return (int)specdec__quant_nearest(value, (double)low, (double)high);
 }
 
-/* 1 / value, and 0 of 0. */
+/* 1 / value; 0 for 0. */
 SPECDEC__INLINE double specdec__quant_inverse(double value) { return value != 0 ? 1 / value : 0; }
 
 /* The same value twice. */
@@ -2875,7 +2875,7 @@ SPECDEC__INLINE void specdec__quant_widen(int pairs, const float *values, specde
     }
 }
 
-/* The smallest of 0 and the values, and the largest value, of count (a multiple of 8). NaNs do not count. */
+/* The smallest of 0 and the values, and the largest of the values. count is a multiple of 8; NaNs do not count. */
 SPECDEC__INLINE void specdec__quant_extent(int count, const float *values, float *low, float *high)
 {
     float lows[8], highs[8];
@@ -2898,7 +2898,8 @@ SPECDEC__INLINE void specdec__quant_extent(int count, const float *values, float
     *high = highs[0];
 }
 
-/* The value of largest magnitude, with its sign, of count (a multiple of 8); of two, the first. NaNs do not count. */
+/* The value of largest magnitude, with its sign; of equal ones the first. count is a multiple of 8; NaNs do not count.
+   */
 SPECDEC__INLINE float specdec__quant_peak(int count, const float *values)
 {
     float low, high;
@@ -2931,7 +2932,7 @@ typedef struct specdec__quant_sums {
     specdec__pair code_value, code_code, code;
 } specdec__quant_sums;
 
-/* One pair more. weight: NULL for 1; weighted = weight * value. */
+/* Adds one pair of elements to the sums. weight: NULL for 1; weighted = weight * value. */
 SPECDEC__INLINE void specdec__quant_add(specdec__quant_sums *sums, specdec__pair code,
                                         const specdec__pair *weight, specdec__pair weighted)
 {
@@ -2982,7 +2983,7 @@ SPECDEC__INLINE void specdec__quant_try_two(int pairs, const specdec__pair *valu
     }
 }
 
-/* Where there are kernels for AVX2, >>kernel has a copy for it of what encoders spend their time on, too. */
+/* Encoders spend most of their time here. Where there are kernels for AVX2, >>kernel has a copy of this for AVX2. */
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC__QUANT_WIDE)
 #define SPECDEC__QUANT_WIDE
 #endif
@@ -2994,13 +2995,14 @@ static void specdec__quant_try(int pairs, const specdec__pair *value, const spec
 #define specdec__quant_try specdec__quant_try_two
 #endif
 
-/* Codes that the value of largest magnitude is tried at, before rounding: near either end of the range. 5.1 and 3 of
-   Q4_0 are where values that were IQ2_XXS (8, 25, 43 times a scale) fall almost on whole codes. */
+/* Encoders try several scales. Each is the one that gives the value of largest magnitude one of these codes, before
+   rounding; most lie near either end of the range. With 5.1 and 3, for Q4_0, values that were IQ2_XXS before (8, 25, 43
+   times a scale) fall almost on whole codes. */
 static const float specdec__quant_peaks_q4_0[] = {-8.8f, -8.4f, -8, -7.6f, -7.2f, 6.2f, 6.6f, 7, 7.4f, 7.8f, 5.1f, 3};
 static const float specdec__quant_peaks_q6_k[] = {-32.8f, -32.4f, -32, -31.6f, -31.2f, 30.2f, 30.6f, 31, 31.4f, 31.8f};
 
-/* Scale s that minimises sum of weight * (value - s * code)^2 over codes in [low, high], of the tries at peaks (tries),
-   where peak is the value of largest magnitude. 0 when all values are. */
+/* Scale s that minimises sum of weight * (value - s * code)^2 over codes in [low, high], the best of several tries.
+   peaks (tries): the codes that are tried for peak, the value of largest magnitude. 0 when all values are 0. */
 SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *value,
                                                const specdec__pair *weight, const specdec__pair *weighted,
                                                double low, double high, const float *peaks, int tries, float peak)
@@ -3017,7 +3019,7 @@ SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *v
     specdec__quant_try(pairs, value, weight, weighted, low, high, tries, inverse, &s);
     for (t = 0; t < tries; t++)
         gain[t] = s.code_value[t] * s.code_value[t] / s.code_code[t];
-    for (t = 0; t < tries; t++) /* 0 / 0 is no gain */
+    for (t = 0; t < tries; t++) /* a NaN, from 0 / 0, is no gain */
         if (gain[t] > best) {
             best = gain[t];
             scale = s.code_value[t] / s.code_code[t];
@@ -3043,7 +3045,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q4_0(const 
         to->nibbles[i] = (unsigned char)((codes[i] + 8) | (codes[i + 16] + 8) << 4);
 }
 
-/* The scale of a group of Q6_K (16 values). Weights are squared values: what is large must be met best. */
+/* The scale of a group of Q6_K (16 values). Weights are squared values: large values must be met best. */
 SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
 {
     specdec__pair value[8], weight[8], weighted[8];
@@ -3301,7 +3303,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_from_float(const s
             specdec__quant_encoder_of(type)(values + i * type->block, at + i * type->bytes);
 }
 
-/* Bits 0, 4, 8 .. 28 of word, side by side; and back. */
+/* Bits 0, 4, 8 .. 28 of a word, side by side. */
 SPECDEC__INLINE uint32_t specdec__quant_gather_bits(uint32_t word)
 {
     word &= 0x11111111u;
@@ -3333,7 +3335,8 @@ SPECDEC__INLINE uint32_t specdec__quant_transpose_bits_back(uint32_t word)
            specdec__quant_scatter_bits(word >> 16 & 255) << 2 | specdec__quant_scatter_bits(word >> 24) << 3;
 }
 
-/* Moves count units of one field, from_step and to_step bytes apart. With back, bit-transposed words are restored. */
+/* Moves count units of one field, from_step and to_step bytes apart. If back is not 0, bit-transposed words are
+   restored. */
 SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, const unsigned char *from,
                                                size_t from_step, unsigned char *to, size_t to_step)
 {
@@ -3390,7 +3393,7 @@ SPECDEC__INLINE void specdec__quant_move_words(const unsigned char *from, size_t
     }
 }
 
-/* One field of a block of row_count rows, row_bytes apart: count units of each. */
+/* Interleaves one field of a block of row_count rows, which are row_bytes apart: count units of each row. */
 SPECDEC__INLINE void specdec__quant_interleave_field(int unit, int count, const unsigned char *from, size_t row_bytes,
                                                      int row_count, unsigned char *to)
 {
@@ -3466,7 +3469,7 @@ static SPECDEC__UNUSED void specdec__quant_deinterleave_block(const specdec__qua
 /* a*b + c rounded once, on every machine. Without fused hardware: the exact product in double, the sum rounded to odd
    (Boldo and Melquiond 2008), then to float. */
 #if defined(__FP_FAST_FMAF) || defined(__aarch64__) || defined(__FMA__)
-/* With fused hardware. */
+/* The hardware has it. */
 SPECDEC__INLINE float specdec__fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #else
 static SPECDEC__UNUSED __attribute__((noinline)) float specdec__fma(float a, float b, float c)
@@ -3503,9 +3506,9 @@ static double specdec__inverse_root(double x)
     return y;
 }
 
-/* e^x, for one float here and for sixteen lanes in >>lanes, which so give the same bits: e^x = 2^n * p, where the low
-   bits of shifter are those of n. madd(a, b, c) is a * b + c rounded once, set(a) the constant, sub(a, b) a difference.
-   Reduction as Cody and Waite (1980), then a polynomial of degree 6 in r, |r| <= log(2) / 2. */
+/* e^x. One float here and sixteen lanes in >>lanes take the same steps, so they give the same bits: e^x = 2^n * p. The
+   low bits of shifter are those of n. madd(a, b, c) is a * b + c rounded once, set(a) the constant, sub(a, b) a
+   difference. Reduction as Cody and Waite (1980), then a polynomial of degree 6 in r, |r| <= log(2) / 2. */
 #define SPECDEC__EXP(x, shifter, n, r, p, madd, set, sub) \
     do { \
         shifter = madd(x, set(1.44269502f), set(12582912.0f)); /* 1.5 * 2^23: adding it rounds to an integer */ \
