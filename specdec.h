@@ -2983,7 +2983,8 @@ SPECDEC__INLINE void specdec__quant_try_two(int pairs, const specdec__pair *valu
     }
 }
 
-/* Encoders spend most of their time here. Where there are kernels for AVX2, >>kernel has a copy of this for AVX2. */
+/* Encoders spend most of their time on these sums. Where there are kernels for AVX2, >>kernel computes them with AVX2,
+   too. */
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC__QUANT_WIDE)
 #define SPECDEC__QUANT_WIDE
 #endif
@@ -3686,8 +3687,8 @@ typedef struct specdec__tiles {
     const unsigned char *tile[2];
     const unsigned char *next[2]; /* what is likely to be multiplied after them; any address */
 } specdec__tiles;
-/* sums[i] (count, 16) += blocks*32 values of tile i times columns [column, column + count), from block on; with block 0
-   they begin at zero. panels: two. */
+/* sums[i] (count, 16) += blocks*32 values of tile i times columns [column, column + count), from block `block` on; when
+   that is 0, sums begin at zero. panels: room for two. */
 typedef void specdec__multiply_function(const specdec__tiles *tiles, int blocks, specdec__panel *panels,
                                         const specdec__columns *x, int block, int column, int count,
                                         float *const *sums);
@@ -3745,8 +3746,8 @@ enum { SPECDEC__SILU, SPECDEC__GELU, SPECDEC__ACTIVATIONS };
 #define SPECDEC__KERNEL_MEMBER(isa, name, result, parameters) specdec__##name##_function *name;
 SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_TYPE, )
 
-/* What an instruction set supplies. Every function gives the same bits in every table. No entry is NULL but those of
-   numbers that are no type's, and multiply's. */
+/* What an instruction set supplies. Every function gives the same bits in every table. An entry is NULL only where a
+   number is no type's; in multiply, also where it would not be faster. */
 typedef struct specdec__kernels {
     const char *name;
     /* Unpacks blocks*32 values of 16 rows from a tile. */
@@ -3958,8 +3959,8 @@ enum {
     SPECDEC__X86_PANEL_32_SIGNED, SPECDEC__X86_PANEL_16_SIGNED
 };
 
-/* What the compiler needs to know of a type's row, or of a panel, for machine code of its own: a bit for each of them.
-   Masks compile faster than switches. */
+/* Each type, and each kind of panel, has machine code of its own. What that depends on are constants from the type's
+   row, kept in masks with a bit for each type and kind of panel. Masks compile faster than switches. */
 #define SPECDEC__X86_MASK(condition, number) | (uint64_t)((condition) != 0) << (number)
 #define SPECDEC__X86_BIT_0(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 1, number)
 #define SPECDEC__X86_BIT_1(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 2, number)
@@ -3994,7 +3995,7 @@ SPECDEC__INLINE int specdec__x86_bits(int type)
     return (int)((mask0 >> type & 1) | (mask1 >> type & 1) << 1 | (mask2 >> type & 1) << 2 | (mask3 >> type & 1) << 3);
 }
 
-/* What is added to a code to make it unsigned, and the highest unsigned code. */
+/* What is added to a code to make it unsigned. */
 SPECDEC__INLINE int specdec__x86_bias(int type)
 {
     return specdec__x86_has_minimum(type) ? 0 : 1 << (specdec__x86_bits(type) - 1);
@@ -4077,7 +4078,8 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
 #define SPECDEC__X86_TARGET_avx2 SPECDEC__AVX2
 #define SPECDEC__X86_TARGET_avx512 SPECDEC__AVX512
 
-/* Asks for so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile, whose end another one follows. */
+/* Prefetches so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile. What comes behind the end of the tile is
+   `next`. */
 #define SPECDEC__AHEAD 4096
 SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile, size_t at, size_t end,
                                            const unsigned char *next)
@@ -4191,7 +4193,8 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load_bf16(const void *at)
 {
     return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)at)));
 }
-/* The bits, 13 places up, times 2^112, subnormals too; infinities and NaNs get the rest of their exponent. */
+/* Half floats to floats: the bits, moved up by 13, times 2^112; subnormals, too. Infinities and NaNs get the rest of
+   their exponent. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load_f16(const void *at)
 {
     __m128i half = _mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)at));
@@ -4258,8 +4261,9 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_and(__m128i a, int mask)
     return _mm_and_si128(a, _mm_set1_epi8((char)mask));
 }
 
-/* Products of unsigned w (or signed, for SIGNED) and signed x in 16-bit lanes, in twos. What may be added up there: 8
-   steps of 4-bit codes, 2 of 6-bit codes, 1 of 8-bit codes: all below 2^15, so nothing ever saturates. */
+/* Products of unsigned w (or signed, for SIGNED) and signed x, added up in twos in 16-bit lanes. So many steps may be
+   added up there: 8 with 4-bit codes, 2 with 6-bit codes, 1 with 8-bit codes. All sums stay below 2^15, so nothing
+   saturates. */
 enum { SPECDEC__SSE41_4BIT, SPECDEC__SSE41_6BIT, SPECDEC__SSE41_SIGNED };
 
 /* Products of codes w and activations x, added up in twos to 16-bit lanes. */
@@ -4380,7 +4384,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned cha
 }
 
 /* Pairs of granules: the sum of the codes below, -bias above, so that madd(pair, (offset, sum of activation codes)) is
-   what offset and bias add to a dot. small: codes are unsigned, a granule's of a lane add up to a byte. */
+   what offset and bias add to a dot. small: the codes are unsigned, and those of a granule in one lane add up to at
+   most a byte. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_pairs(int granule, int bias, int small, int blocks,
                                                          specdec__panel *panel)
 {
@@ -4910,7 +4915,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_points(__m256i magnitudes, _
     return _mm256_shuffle_epi8(table, _mm256_or_si256(specdec__avx2_and(magnitudes, 3), specdec__avx2_and(signs, 4)));
 }
 
-/* IQ2_XXS: a long way to go, so its codes and scales are stored. */
+/* IQ2_XXS takes many steps to unpack, so its codes and scales are stored in the panel. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_iq2_xxs(const unsigned char *tile, specdec__panel *panel)
 {
     const uint16_t *grid = specdec__quant_iq2_xxs_grid;
@@ -4961,7 +4966,7 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, cons
     return room;
 }
 
-/* Where d of 256 values stands in a tile, and dmin after it. */
+/* Where the scale d of 256 values stands in a tile; dmin comes after it. */
 SPECDEC__INLINE size_t specdec__x86_d(int type)
 {
     switch (type) {
@@ -5059,7 +5064,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
     }
 }
 
-/* Seldom types are unpacked: codes, unsigned ones or signed ones, and their pairs, for AVX2 and AVX-VNNI alike. */
+/* Rarer types are unpacked to codes, unsigned or signed, and their pairs, for AVX2 and AVX-VNNI alike. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack(int type, const unsigned char *tile, int blocks,
                                                         specdec__panel *panel)
 {
@@ -5267,7 +5272,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_grid(uint32_t type, cons
     }
 }
 
-/* The same for any of them, for AVX-512 too: machine code of its own for each type, but once. */
+/* The same for any of these types. Each has machine code of its own, but only once: AVX-512 uses it, too. */
 SPECDEC__AVX2 static __attribute__((noinline)) void specdec__avx2_expand(const specdec__quant_type *type,
                                                                          const unsigned char *tile,
                                                                          specdec__panel *panel)
@@ -5280,7 +5285,7 @@ SPECDEC__AVX2 static __attribute__((noinline)) void specdec__avx2_expand(const s
     }
 }
 
-/* A tile of a type whose codes are points of a grid to codes, scales and pairs. */
+/* Unpacks a tile of a type whose codes are points of a grid: codes, scales and pairs. */
 SPECDEC__AVX2 static void specdec__avx2_unpack_grid(const specdec__quant_type *type, const unsigned char *tile,
                                                     int blocks, specdec__panel *panel)
 {
@@ -5288,8 +5293,8 @@ SPECDEC__AVX2 static void specdec__avx2_unpack_grid(const specdec__quant_type *t
     specdec__avx2_panel_pairs(type->granule, blocks, panel);
 }
 
-/* sum += four products of unsigned u and signed x in every 32-bit lane: AVX-VNNI's instruction, as no function for AVX2
-   may call its intrinsic. */
+/* sum += four products of unsigned u and signed x in every 32-bit lane: AVX-VNNI's instruction, written out because no
+   function for AVX2 may call its intrinsic. */
 #ifdef SPECDEC__AVXVNNI
 #define SPECDEC__AVX2_DPBUSD(sum, u, x) \
     __asm__("%{vex%} vpdpbusd {%2, %1, %0|%0, %1, %2}" : "+x"(sum) : "x"(u), "x"(x))
@@ -5297,7 +5302,8 @@ SPECDEC__AVX2 static void specdec__avx2_unpack_grid(const specdec__quant_type *t
 #define SPECDEC__AVX2_DPBUSD(sum, u, x) ((void)(u), (void)(x))
 #endif
 
-/* The same with AVX-VNNI as specdec__avx2_sums, in two chains a column: half the wait for the last product. */
+/* The same as specdec__avx2_sums, with AVX-VNNI. Each column has two chains of sums: half the wait for the last
+   product. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_sums(int columns, int vectors, const __m256i *u, const int32_t *x,
                                                            __m256i *sums)
 {
@@ -5365,7 +5371,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_columns(int type, int vnn
     }
 }
 
-/* A block times columns: 1 or 2, known to the compiler, to acc (column), or else count of them to sums (column, 16). */
+/* A block times columns. `columns` is a constant: 1 or 2 of them go to acc (column); with 0, count of them go to sums
+   (column, 16). */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, const specdec__panel *panel, int block,
                           const specdec__columns *x, size_t at, int columns, int count, __m256 *acc, float *sums)
@@ -5433,7 +5440,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, c
     }
 }
 
-/* 256 values of one tile, then of the other: more streams bring more bytes. */
+/* 256 values of one tile, then of the other: two streams bring more bytes from memory than one. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused(int type, int vnni, const specdec__tiles *tiles, int blocks,
                                                        specdec__panel *panels, const specdec__columns *x, int block,
                                                        int column, int columns, int count, float *const *sums)
@@ -5645,7 +5652,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_select(int mask, __m512i
     return _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)mask), a, b, 0xCA);
 }
 
-/* value in every byte whose bit n is set. (Zen 5 shifts by a variable count on the ports of the multipliers; this
+/* value in every byte whose bit n is set. (On Zen 5, shifts by a variable count keep the multipliers busy; this does
    not.) */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit(__m512i a, int n, int value)
 {
@@ -5954,7 +5961,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_iq2_xxs(const unsigned 
     }
 }
 
-/* IQ2_XXS: too long a way to go for every pass, so its codes are stored. */
+/* IQ2_XXS takes too many steps to unpack in every pass, so its codes are stored in the panel. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_expand_iq2_xxs(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *groups = tile + SPECDEC__TILE_AT(iq2_xxs, groups);
@@ -6162,7 +6169,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_block(int type, int col
     }
 }
 
-/* Columns are 4, 5 or 6, known to the compiler, or 0 for count of them, 1 to 3: those three share their decoder. */
+/* `columns` is a constant in what follows: 4, 5 or 6; or 0, which means count of them, 1 to 3. Those three counts share
+   the code that unpacks. */
 SPECDEC__INLINE int specdec__avx512_most(int columns) { return columns ? columns : 3; }
 
 /* acc (columns) += a block times columns. */
@@ -6190,7 +6198,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_get_sums(int columns, int c
         acc[k] = columns || k < count ? _mm512_loadu_ps(sums + k * SPECDEC__ROWS) : _mm512_setzero_ps();
 }
 
-/* And back. */
+/* acc (columns) back to sums (columns, 16). */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_sums(int columns, int count, const __m512 *acc, float *sums)
 {
     int k;
@@ -6226,8 +6234,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, 
     specdec__avx512_put_sums(columns, count, acc, sums);
 }
 
-/* Few columns: tile after tile, which memory likes better. An odd tile with many columns, which is seldom: six of them,
-   then the others. */
+/* Few columns: tile after tile, which reads memory faster. A single tile with many columns, which is rare: six columns
+   at a time. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const specdec__tiles *tiles, int blocks,
                                                               specdec__panel *panels, const specdec__columns *x,
                                                               int block, int column, int count, float *const *sums)
@@ -6573,8 +6581,9 @@ SPECDEC__INLINE void specdec__neon_store_f16(void *at, specdec__neon_v x)
 #include SPECDEC__FILE
 
 /* Unpacking. Codes are signed; pair is the sum of a granule's codes. Layout of codes: (value/4, row, 4), or, zipped for
-   matrix products, (value/8, row, 8). Plain NEON multiplies narrow codes (-32..32) in longer chains of 16-bit sums, so
-   granules of 32 without a minimum, which may be either, say which they are in a row of pair that they do not use. */
+   matrix products, (value/8, row, 8). Plain NEON multiplies narrow codes (-32..32) in longer chains of 16-bit sums.
+   Granules of 32 without a minimum may hold narrow codes or wide ones; a row of pair that they do not use says which.
+   */
 #define SPECDEC__NEON_WIDE(panel) ((panel)->pair[SPECDEC__PANEL / 32][0])
 
 /* Stores 32 values of the 4 rows from 4*quad on, q[i] = values 4*i.. of each, and their sums. */
@@ -6640,7 +6649,7 @@ SPECDEC__INLINE int8x16_t specdec__neon_high_nibbles(uint8x16_t packed)
     return vreinterpretq_s8_u8(vshrq_n_u8(packed, 4));
 }
 
-/* Any type: generic codes, put again in this order. */
+/* Any type, by its decoder; the codes are then put in this order. */
 SPECDEC__INLINE void specdec__neon_unpack_generic(const specdec__quant_type *type, const unsigned char *tile,
                                                   int blocks, specdec__panel *panel, int zipped)
 {
@@ -7128,8 +7137,8 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
 #define SPECDEC__WIDE __attribute__((target("avx2,fma")))
 typedef double specdec__wide_four __attribute__((vector_size(32)));
 
-/* One element more for the sums of four tries: code_value, code_code, code; scaled = value * inverse. Fused, because
-   the products are exact: the bits are those of specdec__quant_add. */
+/* Adds one element to the sums of four tries: code_value, code_code, code; scaled = value * inverse. Fused, because the
+   products are exact: the bits are those of specdec__quant_add. */
 SPECDEC__INLINE SPECDEC__WIDE void
 specdec__wide_add(specdec__wide_four *sums, const double *weight, double weighted,
                   const specdec__wide_four *scaled, double low, double high)
@@ -7278,7 +7287,7 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
                           SPECDEC__HAS_16M ? specdec__##name##_16m : NULL, specdec__##name##_32, \
                           SPECDEC__HAS_32M ? specdec__##name##_32m : NULL)
 
-/* Any type is unpacked by its decoder, but for those that have something faster: an unpacker of their own, or a kernel
+/* Most types are unpacked by their decoders. The others have something faster: an unpacker of their own, or a kernel
    that multiplies without a panel. */
 #define SPECDEC__ENTRY(member, number, function) \
     table->member[SPECDEC__TYPE_##number] = SPECDEC__HAS(number) ? function : NULL
@@ -7351,7 +7360,7 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
     }
 }
 
-/* The table of plain C. */
+/* Fills the table of plain C. */
 static void specdec__kernels_scalar(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__unpack_codes);
@@ -7359,11 +7368,11 @@ static void specdec__kernels_scalar(specdec__kernels *table)
     SPECDEC__FLOAT_KERNELS(scalar);
 }
 
-/* For what every CPU can do. */
+/* For instruction sets that every CPU has. */
 static int specdec__cpu_always(void) { return 1; }
 
 #ifdef SPECDEC__AVX512
-/* The table of SSE4.1. */
+/* Fills the table of SSE4.1. */
 static void specdec__kernels_sse41(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__sse41_unpack_any);
@@ -7385,7 +7394,7 @@ SPECDEC__TABLE void specdec__kernels_avxvnni(specdec__kernels *table);
 #endif
 
 #ifndef SPECDEC_KERNELS_APART
-/* The tables of AVX2, AVX-VNNI and AVX-512. */
+/* Fill the tables of AVX2, AVX-VNNI and AVX-512. */
 void specdec__kernels_avx2(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVX2)
@@ -7488,7 +7497,7 @@ static int specdec__cpu_avx512(void)
         SPECDEC__ENTRY(unpack, IQ4_XS, specdec__##isa##_unpack_iq4_xs); \
     } while (0)
 
-/* The table of NEON. */
+/* Fills the table of NEON. */
 static void specdec__kernels_neon(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__neon_unpack_any);
@@ -7497,7 +7506,7 @@ static void specdec__kernels_neon(specdec__kernels *table)
     SPECDEC__NEON_UNPACK_TABLE(table, neon);
 }
 
-/* The table of NEON with dot products. */
+/* Fills the table of NEON with dot products. */
 static void specdec__kernels_dotprod(specdec__kernels *table)
 {
     specdec__kernels_neon(table);
@@ -7505,7 +7514,7 @@ static void specdec__kernels_dotprod(specdec__kernels *table)
     table->name = "dotprod";
 }
 
-/* The table of NEON with matrix products. */
+/* Fills the table of NEON with matrix products. */
 static void specdec__kernels_i8mm(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__i8mm_unpack_any);
@@ -7515,7 +7524,7 @@ static void specdec__kernels_i8mm(specdec__kernels *table)
     table->name = "i8mm";
 }
 
-/* What the compiler was told to expect is there; or else what the system tells. */
+/* Does the CPU have dot products? Yes if the compiler was told so; else the system says. */
 static int specdec__cpu_dotprod(void)
 {
 #if defined(__ARM_FEATURE_DOTPROD)
