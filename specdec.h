@@ -7794,8 +7794,8 @@ static specdec_result specdec__gguf_wrong_type(const char *key, const char *kind
                          value->is_array ? "an array of " : "", specdec__gguf_type_name[value->type]);
 }
 
-/* The integer at a place; one that int64_t cannot hold becomes the largest. Returns 0 when the type is none of
-   integers. */
+/* The integer at an address. One that is too large for int64_t becomes the largest int64_t. Returns 0 when the type is
+   not one of integers. */
 static int specdec__gguf_integer(uint32_t type, const unsigned char *at, int64_t *out)
 {
     uint64_t wide;
@@ -7883,7 +7883,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_array(const specdec__ggu
     return SPECDEC_OK;
 }
 
-/* Walks the metadata pairs once: bounds and types. */
+/* Walks the metadata pairs once and checks their bounds and types. */
 static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cursor *c, specdec_error *error)
 {
     uint64_t i;
@@ -7908,7 +7908,7 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
     return SPECDEC_OK;
 }
 
-/* Walks the tensor records once; called twice, before and after data_at is known. */
+/* Walks the tensor records once and checks them. Called twice: before and after data_at is known. */
 static specdec_result specdec__gguf_check_tensors(specdec__gguf *gguf, specdec__cursor *c, specdec_error *error)
 {
     specdec__gguf_tensor tensor;
@@ -8009,7 +8009,8 @@ enum {
 #error "specdec.h: SPECDEC_NO_SPM and SPECDEC_NO_BPE together leave no tokenizer."
 #endif
 
-/* Which of the two it is. A build without one of them knows: the compiler then leaves out what only that one needs. */
+/* Is the tokenizer BPE? In a build with only one of the two the answer is a constant, and the compiler leaves out what
+   only the other one needs. */
 #if defined(SPECDEC_NO_SPM)
 #define SPECDEC__VOCAB_IS_BPE(model) ((void)(model), 1)
 #elif defined(SPECDEC_NO_BPE)
@@ -8090,7 +8091,7 @@ static int specdec__vocab_byte_of(specdec__bytes text)
     return value;
 }
 
-/* SPECDEC__TOKEN_... of a token with this text; a file without types has them guessed from ids and texts. */
+/* SPECDEC__TOKEN_... of a token with this text; in a file without types it is guessed from id and text. */
 static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     int32_t i = (int32_t)id;
@@ -8545,7 +8546,7 @@ static size_t specdec__text_word_cased(const unsigned char *text, size_t length,
 {
     specdec__text_character c = specdec__text_character_at(text, length, 0);
     size_t from = specdec__text_before_letters(c), end = specdec__text_head_and_tail(text, length, from);
-    int mark = from && c.cases; /* a word of its own, if need be */
+    int mark = from && c.cases; /* it can be a word by itself */
 
     if (end == from && !mark)
         end = specdec__text_skip(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
@@ -8563,8 +8564,8 @@ typedef struct specdec__vocab_words {
     int add_bos;       /* the default for add_bos_token */
 } specdec__vocab_words;
 
-/* Who has them: "smaug-bpe" SmolLM3; "dbrx" Phi-4 and Granite 4; "refact" Granite 3; "starcoder" older ones; "gpt-4o"
-   Phi-4-mini. */
+/* Which models have them: "smaug-bpe" SmolLM3; "dbrx" Phi-4 and Granite 4; "refact" Granite 3; "starcoder" older ones;
+   "gpt-4o" Phi-4-mini. */
 static const specdec__vocab_words specdec__vocab_words_known[] = {
     {"gpt-2", specdec__text_word_gpt2, 0, 0, 0},
     {"llama-bpe", specdec__text_word_modern, 3, 1, 1},
@@ -8699,8 +8700,8 @@ typedef struct specdec__vocab_source {
     specdec__gguf_value tokens, scores, types, merges;
 } specdec__vocab_source;
 
-/* An id in the vocabulary, or -1; *out keeps its value when the key is absent, and is dropped when it is a default that
-   a small vocabulary does not have. */
+/* An id in the vocabulary, or -1; *out keeps its value when the key is absent; a default that a small vocabulary does
+   not have becomes -1. */
 static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specdec__gguf *gguf, const char *key,
                                             int32_t *out, specdec_error *error)
 {
@@ -8710,7 +8711,7 @@ static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specd
     if (result)
         return result;
     if (id == UINT32_MAX)
-        id = -1; /* some converters write "none" so */
+        id = -1; /* how some converters write "none" */
     if (id < -1 || id >= (int64_t)v->count)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is not a token of this vocabulary of %u", key, v->count);
     *out = (int32_t)id;
@@ -8732,7 +8733,7 @@ static specdec_result specdec__vocab_unknown_words(specdec__bytes name, specdec_
                          (int)(name.size < 64 ? name.size : 64), (const char *)name.data, known);
 }
 
-/* tokenizer.ggml.model and .pre, with the defaults that go with them. */
+/* Reads tokenizer.ggml.model and .pre, and sets the defaults that go with them. */
 static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
     specdec__bytes model, words;
@@ -8814,7 +8815,7 @@ static const struct {
     {"tokenizer.ggml.add_eos_token", offsetof(specdec__vocab, add_eos), 1},
     {"tokenizer.ggml.add_space_prefix", offsetof(specdec__vocab, add_space_prefix), 1}};
 
-/* Ids of special tokens and the flags. */
+/* Reads the ids of special tokens and the flags. */
 static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
     size_t i;
@@ -8844,7 +8845,7 @@ static specdec_result specdec__vocab_wrong_count(const char *key, uint64_t items
                          tokens);
 }
 
-/* Scores (SPM), types and merges (BPE): there, of the right type and long enough. */
+/* Reads scores (SPM), types and merges (BPE), and checks that they are there, of the right type and long enough. */
 static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specdec__gguf *gguf,
                                                  specdec__vocab_source *source, specdec_error *error)
 {
@@ -8906,7 +8907,7 @@ static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes te
     return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
 }
 
-/* One walk over all token texts: what can be known without indexes. */
+/* Walks over all token texts once, and notes what can be known without indexes. */
 static void specdec__vocab_survey(specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
@@ -9173,11 +9174,11 @@ SPECDEC__FOR_SPEED
 
 /* --- tokenizing: merges ------------------------------------------------------------------------------------------- */
 
-/* Where tokens go; count runs on when there is no more room. */
+/* Where tokens go. count goes on counting when there is no more room. */
 typedef struct specdec__text_sink {
     int32_t *tokens;
     size_t capacity, count;
-    int after_unknown; /* the last token was the unknown one: SPM melts a row of them into one */
+    int after_unknown; /* the last token was the unknown one: SPM writes one for several in a row */
 } specdec__text_sink;
 
 static void specdec__text_emit(specdec__text_sink *sink, int32_t id)
@@ -9307,8 +9308,8 @@ static void specdec__text_merge(specdec__text_merger *m)
     }
 }
 
-/* A symbol that is no token: its bytes where the vocabulary has them all; else SPM writes the unknown token if there is
-   one, BPE nothing (StarCoder's has no tokens for bytes that UTF-8 never has). */
+/* Writes a symbol that is no token. Where the vocabulary has all of its bytes as tokens: those. Else SPM writes the
+   unknown token, if there is one, and BPE writes nothing (StarCoder's has no tokens for bytes that UTF-8 never has). */
 static void specdec__text_emit_bytes(const specdec__text_merger *m, size_t at, specdec__text_sink *sink)
 {
     unsigned char spelled[3];
@@ -9686,7 +9687,7 @@ static SPECDEC__UNUSED specdec_result specdec__stop_add(specdec__stop_scan *scan
     return SPECDEC_OK;
 }
 
-/* Is the beginning, length bytes, of a string the end of what is held back followed by next? */
+/* Do the bytes held back, followed by next, end with the first length bytes of a string? */
 static int specdec__stop_fits(const specdec__stop_scan *scan, specdec__bytes string, size_t length, unsigned char next)
 {
     if (string.data[length - 1] != next)
@@ -9695,7 +9696,7 @@ static int specdec__stop_fits(const specdec__stop_scan *scan, specdec__bytes str
            memcmp(string.data, scan->strings[scan->held_of].data + scan->held - (length - 1), length - 1) == 0;
 }
 
-/* Takes one byte. Returns how many of the bytes held so far plus this one are no part of a stop string. */
+/* Takes one byte. Returns how many bytes, of those held back and this one, are no part of a stop string. */
 static size_t specdec__stop_byte(specdec__stop_scan *scan, unsigned char next)
 {
     size_t longest = 0, all = scan->held + 1, length;
@@ -9938,7 +9939,8 @@ typedef struct specdec__layer {
     int rope;                              /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
 } specdec__layer;
 
-/* What differs between architectures. Layer i is one of the others if bit i % period of `others` is set. */
+/* What differs between architectures. Some have layers of a second kind, "the others": layer i is one of them if bit i
+   % period of `others` is set. */
 typedef struct specdec__architecture {
     const char *name;
     int halves;            /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
@@ -10026,7 +10028,7 @@ static const char *specdec__model_key(const specdec__model *model, const char *s
     return buffer;
 }
 
-/* Reads a model's keys, one after the other, up to the first failure: result then tells, and nothing more is read. */
+/* Reads a model's keys, one after the other. After the first failure, which is in result, nothing more is read. */
 typedef struct specdec__model_reader {
     const specdec__model *model;
     specdec_error *error;
@@ -10067,7 +10069,7 @@ static float specdec__model_float(specdec__model_reader *r, const char *suffix, 
     return fallback;
 }
 
-/* The sizes of a model. */
+/* Reads the sizes of a model and checks them. */
 static specdec_result specdec__model_shape(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
@@ -10106,7 +10108,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     return SPECDEC_OK;
 }
 
-/* Scales, caps and the window: the architecture's, unless the file says otherwise. A scale of 0 says nothing. */
+/* Scales, caps and the window: the architecture's, unless the file says otherwise. A scale of 0 in the file counts as
+   absent. */
 static specdec_result specdec__model_facts(specdec__model *m, specdec_error *error)
 {
     const specdec__architecture *a = m->architecture;
@@ -10136,7 +10139,7 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
     return r.result;
 }
 
-/* What kind of layer it is. */
+/* Notes which keys a layer sees and how it rotates. */
 static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int index)
 {
     const specdec__architecture *a = m->architecture;
@@ -10372,8 +10375,8 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     return SPECDEC_OK;
 }
 
-/* Radians a position for every pair: base ^ (-2i / dim), over divisor and the file's own factors (Llama 3, LongRoPE) if
-   any. */
+/* Radians a position for every pair: base ^ (-2i / dim), divided by divisor and by the file's own factors (Llama 3,
+   LongRoPE), if any. */
 static specdec_result specdec__model_frequencies(specdec__model *m, int which, float base, float divisor,
                                                  const char *factors_name,
                                                  specdec__arena *arena, specdec_error *error)
@@ -10515,7 +10518,7 @@ static specdec_result specdec__model_repack(specdec__model *m, specdec__arena *a
     return SPECDEC_OK;
 }
 
-/* A file, mapped, or copied into the arena; while that counts, mapped either way. */
+/* A file, mapped or copied into the arena. While the arena only counts, it is mapped in both cases. */
 static specdec_result specdec__model_open(specdec__model *m, const specdec_source *source, specdec__arena *arena,
                                           specdec__bytes *file,
                                           specdec_error *error)
