@@ -12101,7 +12101,7 @@ static specdec_result specdec__forward_text(specdec__context *c, const int32_t *
 
 #define SPECDEC__SAMPLE_WINDOW     64 /* repetition_window when the caller leaves it 0 */
 #define SPECDEC__SAMPLE_NUCLEUS    64 /* candidates sorted first when looking for a top-p set; then 8 times more */
-#define SPECDEC__SAMPLE_GUMBEL_MAX 22.1808f       /* no Gumbel value is above: 32 ln 2, and a little for rounding */
+#define SPECDEC__SAMPLE_GUMBEL_MAX 22.1808f       /* no Gumbel value is larger: 32 ln 2 and some rounding */
 #define SPECDEC__SAMPLE_LARGEST    3.40282347e38f /* the largest float */
 
 /* What seed and position contribute to the noise; the same for every token of a row. */
@@ -12179,7 +12179,7 @@ static void specdec__sample_select(specdec_candidate *items, int count, int k)
     }
 }
 
-/* A logit that compares: NaN becomes -infinity, +infinity the largest float. */
+/* A logit that can be compared: NaN becomes -infinity, +infinity the largest float. */
 SPECDEC__INLINE float specdec__sample_clean(float logit)
 {
     if (!(logit >= -SPECDEC__SAMPLE_LARGEST))
@@ -12366,7 +12366,8 @@ specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_samp
     return SPECDEC_OK;
 }
 
-/* Puts a candidate into the sorted list best[held] of at most k; the last one falls out. Returns how many are held. */
+/* Puts a candidate into the sorted list best[held] of at most k; when the list is full, its last one falls out. Returns
+   how many are held. */
 static int specdec__sample_insert(specdec_candidate *best, int held, int k, specdec_candidate candidate)
 {
     int at = held < k ? held : k - 1;
@@ -12386,8 +12387,9 @@ SPECDEC__INLINE float specdec__sample_gumbel_limit(uint32_t bits)
     return (float)((__builtin_clz(~bits | 1u) + 1) * 710) * 0.0009765625f;
 }
 
-/* Adds Gumbel noise to a candidate and puts it into the list of the k best. Exact: passed over are only those that no
-   noise, or none as large as their leading bits allow, lifts to the k-th best. Returns how many are held. */
+/* Adds Gumbel noise to a candidate and puts it into the list of the k best. A candidate is passed over only when no
+   noise, or none that its leading random bits allow, could lift it to the k-th best: so the result is exact. Returns
+   how many are held. */
 static int specdec__sample_try(specdec_candidate *best, int held, int k, specdec_candidate candidate, uint64_t row)
 {
     float worst = held == k ? best[k - 1].logit : specdec__float_from_bits(0xff800000u);
@@ -12486,7 +12488,7 @@ static specdec_result specdec__row_init(specdec__row *row, const specdec__kernel
     return specdec_sample_filter(&row->candidates, s, logits, vocab, recent, recent_count, NULL);
 }
 
-/* What specdec_sample_top gives, in blocks of 64 tokens: most have no hope. */
+/* What specdec_sample_top gives, in blocks of 64 tokens: most blocks hold no token that could be chosen. */
 static int specdec__row_top(const specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
 {
     uint64_t noise_row = specdec__sample_noise_row(seed, position);
@@ -12589,7 +12591,8 @@ SPECDEC__INLINE int specdec__tree_rank(const specdec_tree *tree, int i, int pare
     return sibling > 0 ? tree->ranks[sibling] + 1 : 1;
 }
 
-/* Room for n nodes? Then sets tree->n. On SPECDEC_ERROR_BUFFER tree->n holds the needed count, too. */
+/* Checks that there is room for n nodes, and sets tree->n; when there is not, too: SPECDEC_ERROR_BUFFER and the needed
+   count. */
 static specdec_result specdec__tree_reserve(specdec_tree *tree, size_t n, specdec_error *error)
 {
     if (!tree || !tree->parents || !tree->ranks)
@@ -12725,7 +12728,7 @@ specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const
     return SPECDEC_OK;
 }
 
-/* The dynamic programme's tables; one row holds the subtree sizes 0..n. */
+/* The dynamic programme's tables. A row has a place for every subtree size, 0..n. */
 typedef struct specdec__tree_tables {
     const double *p;
     int width, n, d;
@@ -12854,8 +12857,8 @@ static specdec_result specdec__tree_solve(specdec__tree_tables *tables, const do
     return SPECDEC_OK;
 }
 
-/* Splits the m nodes of a subtree between its root and the root's children, given the rows of its level: writes the
-   children's sizes, in order of rank, and returns how many there are. */
+/* Splits the m nodes of a subtree between its root and the root's children, by the rows of its level. Writes the sizes
+   of the children's subtrees, in order of rank, and returns how many there are. */
 static int specdec__tree_split(const specdec__tree_tables *tables, const double *below, int m, int32_t *sizes)
 {
     int b = 0, k, y, children;
@@ -12945,7 +12948,7 @@ specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n
     return SPECDEC_OK;
 }
 
-/* A cost that a rate can be divided by. */
+/* Is this a cost that a rate can be divided by? */
 SPECDEC__INLINE int specdec__tree_is_cost(double cost)
 {
     return cost > 0.0 && cost <= 1e30;
@@ -13162,7 +13165,7 @@ static const specdec__tree_default specdec__tree_defaults[] = {
     /* END GENERATED TREES */
 };
 
-/* Children of the next node in a row's children; moves on. */
+/* Reads how many children the next node has, from a row's digits, and moves on to the next digit. */
 SPECDEC__INLINE int specdec__tree_digit(const char **at)
 {
     char digit = **at;
@@ -13293,7 +13296,7 @@ SPECDEC__INLINE double specdec__verify_residual(const specdec__verify_state *sta
     return rest > 0.0 ? rest : 0.0;
 }
 
-/* Was child i rejected by a draft that could have drawn it? */
+/* Does rejecting child i use up a token: could the draft have drawn it? */
 SPECDEC__INLINE int specdec__verify_used(const specdec__verify_state *state, int i)
 {
     return i >= state->uniform_from || state->choice->draft[state->choice->children[i]] > 0.0f;
@@ -13317,7 +13320,7 @@ static int specdec__verify_next_used(const specdec__verify_state *state, int fro
 #define SPECDEC__VERIFY_RUN 512  /* tokens between looks at a running sum */
 
 /* Adds the residuals and the draft's weights of tokens [from, to) to partial sums. Without a draft its share is 0 and
-   the target stands in; nobody asks for weights then. */
+   the target's probabilities stand in for the draft's; the weights are not used then. */
 static void specdec__verify_add(const specdec__verify_state *state, int from, int to, double *residuals,
                                 double *weights)
 {
@@ -13396,7 +13399,7 @@ static int32_t specdec__verify_draw(const specdec__verify_state *state, double u
     return last;
 }
 
-/* Back to the whole of P and Q. */
+/* Starts over with the whole of P and Q. */
 static void specdec__verify_start(specdec__verify_state *state, specdec__residuals_function *residuals,
                                   const specdec_choice *choice)
 {
@@ -13626,7 +13629,7 @@ static void specdec__verify_greedy(specdec__residuals_function *residuals, const
     specdec_verify_match(verdict, choice->children, choice->child_count, best);
 }
 
-/* A row a rule; the order is that of specdec_rule. */
+/* A row for each rule, in the order of specdec_rule. */
 static const struct specdec__verify_rule {
     void (*verify)(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict);
     int needs_draft, needs_random;
@@ -13639,7 +13642,7 @@ static const struct specdec__verify_rule {
     {specdec__verify_greedy, 0, 0},    /* SPECDEC_RULE_GREEDY */
 };
 
-/* How many weights are no numbers of at least 0, and how many are more. */
+/* Counts the weights that are not numbers of at least 0 (bad) and those above 0 (positive). */
 SPECDEC__VECTORISE static void specdec__verify_count(const float *weights, int vocab, int *bad, int *positive)
 {
     int token, no_weights = 0, above = 0;
@@ -17081,7 +17084,7 @@ SPECDEC__FOR_SPEED
 #undef X
 #define V SPECDEC__PASTE(SPECDEC__ISA, v)
 #define X(name) SPECDEC__PASTE(SPECDEC__ISA, name)
-/* SPECDEC__LANE_OPERATIONS are all there, with their types; nothing is called. */
+/* Checks that all SPECDEC__LANE_OPERATIONS are there, with their types. Nothing is called. */
 #define SPECDEC__LANE_OPERATION(name, result, parameters) + sizeof(0 ? X(name) : (result (*) parameters)0)
 enum { X(operations) = 0 SPECDEC__LANE_OPERATIONS(SPECDEC__LANE_OPERATION, V) };
 #undef SPECDEC__LANE_OPERATION
@@ -17126,8 +17129,8 @@ SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, i
         X(store)(out + i, X(mul)(X(mul)(X(load)(x + i), scale), X(load)(weight + i)));
 }
 
-/* From the extent of 16 blocks of values above and below 0 to the places of their windows, their scales, and the
-   inverses of those, 0 where a window is too small to divide by. */
+/* From how far the values of 16 blocks reach above and below 0: the places of their windows, their scales, and the
+   inverses of the scales, 0 where a scale is too small to divide by. */
 SPECDEC__VECTORISE SPECDEC__LANE void X(windows)(const float *high, const float *low, int32_t *offset, float *scale,
                                                  float *inverse)
 {
@@ -17581,8 +17584,8 @@ SPECDEC__VECTORISE SPECDEC__LANE float X(largest)(const float *x, int count)
 }
 
 /* With c = 1 - u, u uniform in (0, 1), the noise -log(-log(u)) is at most -log(c): it lifts y to `wanted` only if c is
-   at most e^(y - wanted). That power is taken between its neighbours 2^k and 2^(k+1) on a straight line, which lies
-   above it. */
+   at most e^(y - wanted). In place of that power stands the straight line between its neighbours 2^k and 2^(k+1), which
+   lies above it. */
 SPECDEC__VECTORISE SPECDEC__LANE int X(hopefuls)(const float *logits, int count, float best, float inverse,
                                                  float wanted, uint64_t noise_row, uint32_t first)
 {
