@@ -1842,7 +1842,7 @@ typedef struct specdec__pool {
     void *argument;
     int first;            /* seat of thread 1; those of the others follow */
     int threads;          /* the caller's included */
-    int active;           /* threads in the run under way, counted from 0 on */
+    int active;           /* threads in the run under way: 0 .. active - 1 */
     int arrived;          /* threads at the barrier */
     unsigned phase;       /* bumped when a barrier opens */
     int asleep;           /* threads that sleep until it opens */
@@ -4481,8 +4481,10 @@ specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, 
                 integers[c][r] = _mm_madd_epi16(specdec__sse41_get(&panel->pair[k][r * 4]), pair);
         }
         specdec__sse41_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, from.codes, integers);
-        specdec__sse41_add_up(panel->scale[k], has_minimum ? panel->minimum[k] : NULL, &from, per, columns, integers,
-                              sums);
+        if (has_minimum)
+            specdec__sse41_add_up(panel->scale[k], panel->minimum[k], &from, per, columns, integers, sums);
+        else
+            specdec__sse41_add_up(panel->scale[k], NULL, &from, per, columns, integers, sums);
     }
 }
 
@@ -4497,22 +4499,29 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, in
         specdec__sse41_dot_columns(mode, granule, has_minimum, 1, panel, blocks, x, at, sums);
 }
 
-#define SPECDEC__SSE41_DOT(name, mode, granule, has_minimum) \
-    SPECDEC__SSE41 static void specdec__sse41_dot_##name(const specdec__panel *panel, int blocks, \
-                                                         const specdec__columns *x, int block, int column, int count, \
-                                                         float *sums) \
+/* The dots of a mode and a granule: without minimums (name) and with them (name_m), which share their machine code. */
+#define SPECDEC__SSE41_DOT(name, name_m, mode, granule) \
+    SPECDEC__SSE41 static SPECDEC__NOINLINE void \
+    specdec__sse41_dots_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, \
+                               int column, int count, float *sums, int has_minimum) \
     { \
         const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
         specdec__sse41_dot(mode, granule, has_minimum, panel, blocks, x, at, count, sums); \
+    } \
+    SPECDEC__SSE41_DOT_OF(name, name, 0) \
+    SPECDEC__SSE41_DOT_OF(name_m, name, 1)
+#define SPECDEC__SSE41_DOT_OF(name, common, has_minimum) \
+    static SPECDEC__UNUSED void specdec__sse41_dot_##name(const specdec__panel *panel, int blocks, \
+                                                          const specdec__columns *x, int block, int column, \
+                                                          int count, float *sums) \
+    { \
+        specdec__sse41_dots_##common(panel, blocks, x, block, column, count, sums, has_minimum); \
     }
 
-SPECDEC__SSE41_DOT(4bit, SPECDEC__SSE41_4BIT, 32, 0)
-SPECDEC__SSE41_DOT(4bitm, SPECDEC__SSE41_4BIT, 32, 1)
-SPECDEC__SSE41_DOT(6bit, SPECDEC__SSE41_6BIT, 16, 0)
-SPECDEC__SSE41_DOT(16, SPECDEC__SSE41_SIGNED, 16, 0)
-SPECDEC__SSE41_DOT(16m, SPECDEC__SSE41_SIGNED, 16, 1)
-SPECDEC__SSE41_DOT(32, SPECDEC__SSE41_SIGNED, 32, 0)
-SPECDEC__SSE41_DOT(32m, SPECDEC__SSE41_SIGNED, 32, 1)
+SPECDEC__SSE41_DOT(4bit, 4bitm, SPECDEC__SSE41_4BIT, 32)
+SPECDEC__SSE41_DOT(6bit, 6bitm, SPECDEC__SSE41_6BIT, 16)
+SPECDEC__SSE41_DOT(16, 16m, SPECDEC__SSE41_SIGNED, 16)
+SPECDEC__SSE41_DOT(32, 32m, SPECDEC__SSE41_SIGNED, 32)
 
 /* Unpacks to pairs and to codes + bias where that fits 6 bits (Q4_0, Q4_K, Q6_K: multiplied as unsigned), else to
    codes. */
