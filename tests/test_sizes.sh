@@ -55,7 +55,7 @@ void end(specdec *engine);
 void end(specdec *engine) { specdec_deinit(engine); }
 END
 # shellcheck disable=SC2086
-weighs 71680 $LEAST '-DSPECDEC_TYPES(X)=' -DSPECDEC_NO_ERROR_TEXTS -I. "$T/program.c" # 70 KB
+weighs 70000 $LEAST '-DSPECDEC_TYPES(X)=' -DSPECDEC_NO_ERROR_TEXTS -I. "$T/program.c"
 
 # --- frames
 for level in -O0 -O2; do # -Os: all of the above
