@@ -920,6 +920,10 @@ __asm__(".cfi_sections .debug_frame");
 #endif
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=off")
+/* Built for size and without kernels: gcc's -Os comes to 2 KB less without these. */
+#if defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD)
+#pragma GCC optimize("no-move-loop-invariants", "no-inline-functions-called-once", "no-tree-loop-im", "no-caller-saves")
+#endif
 #endif
 
 /* The name under which this file includes itself, once per instruction set. */
@@ -957,7 +961,7 @@ __asm__(".cfi_sections .debug_frame");
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
 #error "specdec.h: -ffast-math changes results; every promise of this file rests on IEEE arithmetic. Remove it."
 #endif
-/* 16: only _Float16 differs */
+/* 16: only _Float16 is evaluated with excess precision */
 #if defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ != 0 && __FLT_EVAL_METHOD__ != 16
 #error "specdec.h: floats are evaluated with excess precision here; on 32-bit x86 add -msse2 -mfpmath=sse."
 #endif
@@ -965,17 +969,18 @@ __asm__(".cfi_sections .debug_frame");
 #error "specdec.h needs gcc or clang (vector attributes, atomics)."
 #endif
 
-/* Small functions of which many calls are hot. Built for size, the compiler may decide, but for those with a target;
-   without optimisation they are functions that a debugger can enter, with small frames. */
+/* Small functions that are called often where time is spent. They are always inlined, but for two kinds of builds.
+   Built for size and without kernels, the compiler decides. Without optimisation a debugger can enter them, and frames
+   stay small. */
 #if !defined(__OPTIMIZE__) || (defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD))
 #define SPECDEC__INLINE static inline __attribute__((unused))
 #else
 #define SPECDEC__INLINE static inline __attribute__((always_inline, unused))
 #endif
-/* For a function whose frame is large: callers shall not have it all the time. */
+/* For a function with a large frame: inlined, it would make the frame of its caller as large. */
 #define SPECDEC__NOINLINE __attribute__((noinline, unused))
 #define SPECDEC__UNUSED __attribute__((unused))
-/* Between these two, gcc builds for size: what runs once for a model, an engine or a call. */
+/* What stands between these two runs once for a model, an engine or a call. gcc builds it for size. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
 #define SPECDEC__FOR_SIZE _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
 #define SPECDEC__FOR_SPEED _Pragma("GCC pop_options")
@@ -995,14 +1000,14 @@ __asm__(".cfi_sections .debug_frame");
 #define SPECDEC__CHATS 1
 #endif
 
-/* Whether rules of verification are there that need distributions: all but coupled and greedy. */
+/* Whether the acceptance rules that need distributions are there: all but coupled and greedy. */
 #ifdef SPECDEC_NO_VERIFIERS
 #define SPECDEC__VERIFIERS 0
 #else
 #define SPECDEC__VERIFIERS 1
 #endif
 
-/* The checker of formats: gcc for Windows has one of its own for "printf" that knows no %zu. */
+/* The name of the format checker. To gcc for Windows, "printf" means a checker that does not know %zu. */
 #if defined(__clang__)
 #define SPECDEC__PRINTF printf
 #else
@@ -1046,8 +1051,9 @@ SPECDEC__INLINE int specdec__round_up(int value, int multiple)
     return (value + multiple - 1) / multiple * multiple;
 }
 
-/* Defines function(heap, key, count, at), which sinks heap[at] in a heap of count things whose root comes last of them.
-   before(key, a, b): does a come before b, by a key that is all of theirs? */
+/* Defines function(heap, key, count, at): it sinks heap[at] to its place in a heap of count things. The root of the
+   heap is the thing that comes last. before(key, a, b): does a come before b? key is what all things are compared by,
+   an array or NULL. */
 #define SPECDEC__HEAP(function, type, key_type, before) \
     static void function(type *heap, const key_type *key, int count, int at) \
     { \
@@ -1112,7 +1118,7 @@ SPECDEC__INLINE uint32_t specdec__bits_from_float(float value)
     return bits;
 }
 
-/* Hides where a double comes from, so that nothing is fused with what made it. */
+/* Hides from the compiler where a double comes from: it cannot fuse what made it with what uses it. */
 #if defined(__x86_64__)
 #define SPECDEC__OPAQUE(value) __asm__("" : "+x"(value))
 #elif defined(__aarch64__)
@@ -1121,7 +1127,7 @@ SPECDEC__INLINE uint32_t specdec__bits_from_float(float value)
 #define SPECDEC__OPAQUE(value) __asm__("" : "+m"(value))
 #endif
 
-/* a * b, for sums that no compiler may fuse it with, whatever its flags. */
+/* a * b, rounded: no compiler can fuse it with the sum that it goes into, whatever its flags. */
 SPECDEC__INLINE double specdec__product(double a, double b)
 {
     double product = a * b;
@@ -1139,10 +1145,10 @@ SPECDEC__INLINE float specdec__load_f32(const void *at) { return specdec__float_
 #define SPECDEC__VECTORISE
 #endif
 
-/* Two doubles side by side. The larger and the smaller of two such: a > b ? a : b and a < b ? a : b. */
+/* Two doubles side by side, and the larger and the smaller of two such pairs: a > b ? a : b and a < b ? a : b. */
 typedef double specdec__pair __attribute__((vector_size(16)));
 
-#if defined(__SSE2__) /* which gcc does not find by itself */
+#if defined(__SSE2__) /* gcc does not find these instructions by itself */
 #define SPECDEC__LARGER_PAIR(a, b) __builtin_ia32_maxpd((a), (b))
 #define SPECDEC__SMALLER_PAIR(a, b) __builtin_ia32_minpd((a), (b))
 #else
@@ -1157,7 +1163,7 @@ SPECDEC__INLINE specdec__pair specdec__pair_select(specdec__pair_bits mask, spec
 }
 #endif
 
-/* Four words side by side, and four of the eight of two such by their numbers, which are constants. */
+/* Four words side by side. SPECDEC__PICK takes four of the eight words of a and b, by constant numbers. */
 typedef uint32_t specdec__words __attribute__((vector_size(16)));
 
 #if defined(__clang__) || __GNUC__ >= 12
@@ -1196,7 +1202,7 @@ typedef struct specdec__arena {
     size_t used;         /* bytes taken so far; SIZE_MAX once a request could not be met */
 } specdec__arena;
 
-/* Room for count items of item_size bytes, aligned (a power of two), as it is; NULL while counting or when full. */
+/* Room for count items of item_size bytes, not zeroed; align is a power of two. NULL while counting or when full. */
 static SPECDEC__UNUSED void *specdec__arena_reserve(specdec__arena *arena, size_t count, size_t item_size, size_t align)
 {
     size_t bytes = specdec__size_multiply(count, item_size);
@@ -1301,7 +1307,7 @@ static SPECDEC__UNUSED void specdec__write_format(specdec__writer *w, const char
 }
 
 #ifdef SPECDEC_NO_ERROR_TEXTS
-/* Notes a code alone. */
+/* Notes the code of an error, without words. */
 static SPECDEC__UNUSED specdec_result specdec__fail_plainly(specdec_error *error, specdec_result code)
 {
     if (error) {
@@ -1438,15 +1444,16 @@ static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 }
 #endif
 
-/* Whether vectors wider than 16 bytes may lie on the stack. Windows aligns it to 16, and gcc moves wider vectors
-   there as if they were aligned (GCC bug 54412). SPECDEC_WINDOWS_AVX says that this one does not. */
+/* Whether vectors wider than 16 bytes may lie on the stack. Windows aligns the stack to 16, and gcc for Windows moves
+   wider vectors on it as if they were aligned to their size (GCC bug 54412). SPECDEC_WINDOWS_AVX says that this gcc was
+   mended. */
 #if defined(_WIN32) && !defined(__clang__) && !defined(SPECDEC_WINDOWS_AVX)
 #define SPECDEC__OS_WIDE_STACK 0
 #else
 #define SPECDEC__OS_WIDE_STACK 1
 #endif
 
-/* For names that files share, and others shall not see. Windows shows nothing unasked. */
+/* For functions that files of the library share and that programs shall not see. Windows hides them anyway. */
 #if defined(_WIN32)
 #define SPECDEC__OS_HIDDEN
 #else
@@ -1670,7 +1677,7 @@ static SPECDEC__UNUSED specdec_result specdec__os_read(unsigned char *data, size
     return result;
 }
 
-/* Ends a mapping. Bytes that are none, or no more, are left alone. */
+/* Ends a mapping. Does nothing when there is none, or none any more. */
 static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
 {
     if (file->data)
@@ -1682,10 +1689,10 @@ static SPECDEC__UNUSED void specdec__os_unmap(specdec__bytes *file)
 
 /* --- threads ---------------------------------------------------------------------------------------------------------
 
-   What each system defines: specdec__os_begin starts thread->function; on the caller's stack of so many bytes where
-   SPECDEC__OS_LENT is 1, else on one as large that the system brings. It returns 0 when refused. A lot is where
-   threads sleep: specdec__os_park returns once *word differs from value; specdec__os_wake wakes all who sleep there
-   to look again. */
+   What each system defines: specdec__os_begin starts thread->function. Where SPECDEC__OS_LENT is 1, it runs on the
+   stack that is handed over; elsewhere the system brings a stack of that size. It returns 0 when the thread is refused.
+   A lot is where threads sleep. specdec__os_park sleeps until *word differs from value; specdec__os_wake makes all who
+   sleep in a lot look at their words again. */
 
 typedef void specdec__os_function(void *argument);
 
@@ -1732,7 +1739,8 @@ static void specdec__os_lot_deinit(specdec__os_lot *lot) { (void)lot; }
 static void specdec__os_park(specdec__os_lot *l, unsigned *word, unsigned value) { (void)l, (void)word, (void)value; }
 static void specdec__os_wake(specdec__os_lot *lot) { (void)lot; }
 #elif defined(_WIN32)
-/* Processors that this process may use, at least 1; of the processor group that it was started in, at most 64. */
+/* Processors that this process may use, at least 1; only those of the processor group that it was started in are
+   counted, at most 64. */
 static SPECDEC__UNUSED int specdec__os_processors(void)
 {
     DWORD_PTR ours, all;
@@ -1856,7 +1864,7 @@ static void specdec__os_wake(specdec__os_lot *lot)
 }
 #endif
 
-/* Starts function(argument) on a thread; *thread must stay where it is until it was joined. Returns 0 when refused. */
+/* Starts function(argument) on a thread; *thread must stay where it is until it is joined. Returns 0 when refused. */
 static int specdec__os_start(specdec__os_thread *thread, void *stack, size_t bytes, specdec__os_function *function,
                              void *argument)
 {
@@ -1883,7 +1891,7 @@ typedef void specdec__team_function(void *argument, int thread);
 typedef struct specdec__seat {
     specdec__os_thread thread;
     struct specdec__crew *crew;
-    struct specdec__pool *pool; /* whose run it is called to; NULL: it ends */
+    struct specdec__pool *pool; /* whose run it is called to; NULL: the thread ends */
     int number;                 /* which thread of that pool it is */
     unsigned calls;
     unsigned char apart[SPECDEC__CACHE_LINE]; /* what it waits for shares no cache line with the next seat */
@@ -1905,10 +1913,10 @@ typedef struct specdec__pool {
     void *argument;
     int first;            /* seat of thread 1; those of the others follow */
     int threads;          /* the caller's included */
-    int active;           /* threads of the run under way: the first so many */
+    int active;           /* threads in the run under way: 0 .. active - 1 */
     int arrived;          /* threads at the barrier */
     unsigned phase;       /* bumped when a barrier opens */
-    int asleep;           /* threads that sleep until it does */
+    int asleep;           /* threads that sleep until it opens */
     int stopped;          /* what the barrier saw in *cancel: the same for every thread */
     int cursor;           /* next unclaimed item of the phase */
 } specdec__pool;
@@ -1922,7 +1930,7 @@ SPECDEC__INLINE void specdec__pool_relax(void)
 #endif
 }
 
-/* Waits until *word differs from value: spins, then sleeps, and *asleep counts those who do. */
+/* Waits until *word differs from value: spins first, then sleeps. *asleep counts the threads that sleep. */
 static void specdec__pool_wait(specdec__crew *crew, int *asleep, unsigned *word, unsigned value)
 {
     int i;
@@ -1940,10 +1948,10 @@ static void specdec__pool_wait(specdec__crew *crew, int *asleep, unsigned *word,
     __atomic_fetch_sub(asleep, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Wakes those whom *asleep counts; the words that they wait for have been changed. */
+/* Wakes the threads that *asleep counts. The caller has changed the word that they wait for. */
 static void specdec__pool_wake(specdec__crew *crew, int *asleep)
 {
-    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* who goes to sleep counts first and looks at the word again then */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* a thread that goes to sleep counts itself, then looks again */
     if (__atomic_load_n(asleep, __ATOMIC_SEQ_CST))
         specdec__os_wake(&crew->lot);
 }
@@ -1971,16 +1979,17 @@ static void specdec__pool_meet(specdec__pool *pool)
 /* Threads of the run under way. */
 SPECDEC__INLINE int specdec__pool_active(const specdec__pool *pool) { return SPECDEC__OS_THREADS ? pool->active : 1; }
 
-/* The same within a run. Returns 1 once cancelled: the same answer for every thread, so that all leave together. */
+/* All threads meet here in the middle of a run. Returns 1 once the run is cancelled. Every thread gets the same answer,
+   so that all leave together. */
 static int specdec__pool_barrier(specdec__pool *pool)
 {
     specdec__pool_meet(pool);
     return pool->stopped;
 }
 
-/* Claims a part of what is left of [0, count), an even number of items and at least `least`: returns its first item and
-   sets *end, or returns count when all are taken. Threads that run faster simply come back more often; parts grow
-   smaller, so that all end at about the same time. */
+/* Claims a part of what is left of [0, count): an even number of items, at least `least`. Returns the first item of the
+   part and sets *end behind its last; returns count when all are taken. Faster threads come back more often, and parts
+   get smaller towards the end, so all threads end at about the same time. */
 static int specdec__pool_claim(specdec__pool *pool, int count, int least, int *end)
 {
     int from, part;
@@ -2001,12 +2010,12 @@ static int specdec__pool_claim(specdec__pool *pool, int count, int least, int *e
     return from;
 }
 
-/* A thread's way through [0, count). It claims a part before the one before is done: so it knows early what comes
-   next. */
+/* A thread's way through [0, count). It claims its next part before the present one is done, so it knows early what
+   comes next. */
 typedef struct specdec__walk {
     specdec__pool *pool;
     int count, least;
-    int at, end;        /* the part at work, from the item at hand on; at = count: nothing is left */
+    int at, end;        /* what is left of the present part, from the item at hand on; at = count: nothing */
     int next, next_end; /* the part after it; next = -1: not claimed yet */
 } specdec__walk;
 
@@ -2020,7 +2029,7 @@ static void specdec__walk_begin(specdec__walk *walk, specdec__pool *pool, int co
     walk->next = -1;
 }
 
-/* The item that follows the n at hand, or if none does the last of these. */
+/* The item that follows the n items at hand. When none follows: the last of these n. */
 static int specdec__walk_next(specdec__walk *walk, int n)
 {
     if (walk->at + n < walk->end)
@@ -2030,7 +2039,7 @@ static int specdec__walk_next(specdec__walk *walk, int n)
     return walk->next < walk->count ? walk->next : walk->at + n - 1;
 }
 
-/* Leaves n items behind; specdec__walk_next has been asked for the one after them. */
+/* Moves on by n items. specdec__walk_next must have been asked for the one after them. */
 static void specdec__walk_on(specdec__walk *walk, int n)
 {
     walk->at += n;
@@ -2041,7 +2050,7 @@ static void specdec__walk_on(specdec__walk *walk, int n)
     walk->next = -1;
 }
 
-/* Calls the seats of all threads of a run but the first, which is the caller. */
+/* Calls the helpers to a run: all threads but the first, which is the caller. */
 static void specdec__pool_call(specdec__pool *pool)
 {
     int i;
@@ -2056,8 +2065,8 @@ static void specdec__pool_call(specdec__pool *pool)
     specdec__pool_wake(pool->crew, &pool->crew->asleep);
 }
 
-/* Runs function(argument, thread) on the first `threads` threads, the caller as thread 0; returns when all are done:
-   1 when the run was cancelled at a barrier. The others sleep on. */
+/* Runs function(argument, thread) on the first `threads` threads, with the caller as thread 0; other threads sleep on.
+   Returns when all are done: 1 when the run was cancelled at a barrier, else 0. */
 static int specdec__pool_run(specdec__pool *pool, int threads, specdec__team_function *function, void *argument)
 {
     pool->function = function;
@@ -2072,7 +2081,8 @@ static int specdec__pool_run(specdec__pool *pool, int threads, specdec__team_fun
     return pool->stopped;
 }
 
-/* A helper: no run of its pool ends without it, so no call is missed. */
+/* What a helper runs: it waits for a call, takes part in a run, and waits again. No run ends without its helpers, so no
+   call is missed. */
 static void specdec__pool_helper(void *argument)
 {
     specdec__seat *seat = (specdec__seat *)argument;
@@ -2110,8 +2120,8 @@ static void specdec__pool_deinit(specdec__pool *pool)
     pool->crew = NULL;
 }
 
-/* Makes a pool of `threads` threads: of whoever will call specdec__pool_run with it, and threads - 1 seats of another
-   pool, from `first` on. It ends with that pool. */
+/* Makes a pool of `threads` threads: the one that will call specdec__pool_run with it, and threads - 1 helpers of
+   another pool, from seat `first` on. It ends with that pool. */
 static SPECDEC__UNUSED void specdec__pool_part(specdec__pool *part, const specdec__pool *whole, int first, int threads,
                                                int *cancel)
 {
@@ -2144,8 +2154,8 @@ static specdec_result specdec__pool_start(specdec__pool *pool, int helpers, unsi
     return SPECDEC_OK;
 }
 
-/* Starts threads - 1 helpers. They lie in the arena, and where the system allows it their stacks, too. While the
-   arena only counts, nothing is started. */
+/* Starts threads - 1 helpers. They lie in the arena; so do their stacks, where the system allows that. While the arena
+   only counts, nothing is started. */
 static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *cancel, specdec__arena *arena,
                                          specdec_error *error)
 {
@@ -2175,8 +2185,8 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
  * ================================================================================================================== */
 
 /* Every type that is read, a row each, in the order of their numbers in files (ggml_type). All that depends on the type
-   alone follows from its row. To add one: the struct of its block, its decoder, a row. It runs on every instruction set
-   then; kernels that are made for it may be entered in the tables of >>kernel. */
+   alone follows from its row. To add a type, write the struct of its block, its decoder and a row. It then runs on
+   every instruction set; faster kernels for it may be entered in the tables of >>kernel. */
 #define SPECDEC__QUANT_TYPES(X) \
     /* number, name, block, bytes, granule, bits, has_minimum, decode, fields: see specdec__quant_type */ \
     X(0, F32, 1, 4, 0, 0, 0, NULL, {4, 1}) \
@@ -2218,7 +2228,7 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
 #define SPECDEC__QUANT_NUMBER(number, name, ...) SPECDEC__TYPE_##name = number,
 enum { SPECDEC__QUANT_TYPES(SPECDEC__QUANT_NUMBER) SPECDEC__TYPE_COUNT };
 
-/* SPECDEC__HAS(name): was the type asked for? A constant, so that no machine code remains of the others. */
+/* SPECDEC__HAS(name): is the type wanted? A constant, so that no machine code remains of types that are not. */
 #ifdef SPECDEC_TYPES
 #define SPECDEC__QUANT_WANT(name) | 1 << SPECDEC__TYPE_##name
 enum {
@@ -2597,8 +2607,8 @@ static void specdec__quant_decode_q8_0(const unsigned char *block, int8_t *codes
     memcpy(codes, from->codes, 32);
 }
 
-/* Two bits of element i (0..255) from 64 bytes, as Q2_K, Q3_K and Q6_K lay them: byte 32*(i/128) + i%32, bits
-   2*(i/32 % 4). */
+/* Two bits of element i (0..255) from 64 bytes, as Q2_K, Q3_K and Q6_K store them: byte 32*(i/128) + i%32, bits 2*(i/32
+   % 4). */
 SPECDEC__INLINE int specdec__quant_crumb(const unsigned char *packed, int i)
 {
     return packed[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
@@ -2730,7 +2740,7 @@ static void specdec__quant_decode_iq4_xs(const unsigned char *block, int8_t *cod
         codes[i] = specdec__quant_iq4_values[codes[i]];
 }
 
-/* Eight signs from seven of them, one a bit: the eighth makes the number of those that are set even. */
+/* Eight sign bits from seven: the eighth makes the number of set bits even. */
 SPECDEC__INLINE uint32_t specdec__quant_even_signs(uint32_t seven)
 {
     uint32_t parity = seven ^ seven >> 4;
@@ -2739,8 +2749,8 @@ SPECDEC__INLINE uint32_t specdec__quant_even_signs(uint32_t seven)
     return seven | ((parity ^ parity >> 1) & 1) << 7;
 }
 
-/* Eight magnitudes (0..127), one a byte, to codes: bit k of signs says that code k, the first one lowest, is
-   negative. */
+/* Eight magnitudes (0..127), one a byte, to codes. Where bit k of signs is set, code k is negative; bit 0 is the
+   lowest. */
 SPECDEC__INLINE void specdec__quant_put_eight(uint64_t magnitudes, uint64_t signs, int8_t *codes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
@@ -2783,7 +2793,7 @@ static void specdec__quant_decode_iq2_xxs(const unsigned char *block, int8_t *co
     }
 }
 
-/* The magnitudes of two points of an IQ3 grid as they stand there (0..7), one a byte. */
+/* The magnitudes (0..7) of two points of an IQ3 grid, one a byte. */
 SPECDEC__INLINE uint64_t specdec__quant_iq3_points(uint64_t first, uint64_t second)
 {
     uint64_t points = first | second << 32;
@@ -2890,7 +2900,7 @@ SPECDEC__INLINE int specdec__quant_round(double value, int low, int high)
     return (int)specdec__quant_nearest(value, (double)low, (double)high);
 }
 
-/* 1 / value, and 0 of 0. */
+/* 1 / value; 0 for 0. */
 SPECDEC__INLINE double specdec__quant_inverse(double value) { return value != 0 ? 1 / value : 0; }
 
 /* The same value twice. */
@@ -2936,7 +2946,7 @@ SPECDEC__INLINE void specdec__quant_widen(int pairs, const float *values, specde
     }
 }
 
-/* The smallest of 0 and the values, and the largest value, of count (a multiple of 8). NaNs do not count. */
+/* The smallest of 0 and the values, and the largest of the values. count is a multiple of 8; NaNs do not count. */
 SPECDEC__INLINE void specdec__quant_extent(int count, const float *values, float *low, float *high)
 {
     float lows[8], highs[8];
@@ -2959,7 +2969,8 @@ SPECDEC__INLINE void specdec__quant_extent(int count, const float *values, float
     *high = highs[0];
 }
 
-/* The value of largest magnitude, with its sign, of count (a multiple of 8); of two, the first. NaNs do not count. */
+/* The value of largest magnitude, with its sign; of equal ones the first. count is a multiple of 8; NaNs do not count.
+   */
 SPECDEC__INLINE float specdec__quant_peak(int count, const float *values)
 {
     float low, high;
@@ -2992,7 +3003,7 @@ typedef struct specdec__quant_sums {
     specdec__pair code_value, code_code, code;
 } specdec__quant_sums;
 
-/* One pair more. weight: NULL for 1; weighted = weight * value. */
+/* Adds one pair of elements to the sums. weight: NULL for 1; weighted = weight * value. */
 SPECDEC__INLINE void specdec__quant_add(specdec__quant_sums *sums, specdec__pair code,
                                         const specdec__pair *weight, specdec__pair weighted)
 {
@@ -3043,7 +3054,8 @@ SPECDEC__INLINE void specdec__quant_try_two(int pairs, const specdec__pair *valu
     }
 }
 
-/* Where there are kernels for AVX2, >>kernel has a copy for it of what encoders spend their time on, too. */
+/* Encoders spend most of their time on these sums. Where there are kernels for AVX2, >>kernel computes them with AVX2,
+   too. */
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC__QUANT_WIDE)
 #define SPECDEC__QUANT_WIDE
 #endif
@@ -3055,13 +3067,14 @@ static void specdec__quant_try(int pairs, const specdec__pair *value, const spec
 #define specdec__quant_try specdec__quant_try_two
 #endif
 
-/* Codes that the value of largest magnitude is tried at, before rounding: near either end of the range. 5.1 and 3 of
-   Q4_0 are where values that were IQ2_XXS (8, 25, 43 times a scale) fall almost on whole codes. */
+/* Encoders try several scales. Each is the one that gives the value of largest magnitude one of these codes, before
+   rounding; most lie near either end of the range. With 5.1 and 3, for Q4_0, values that were IQ2_XXS before (8, 25, 43
+   times a scale) fall almost on whole codes. */
 static const float specdec__quant_peaks_q4_0[] = {-8.8f, -8.4f, -8, -7.6f, -7.2f, 6.2f, 6.6f, 7, 7.4f, 7.8f, 5.1f, 3};
 static const float specdec__quant_peaks_q6_k[] = {-32.8f, -32.4f, -32, -31.6f, -31.2f, 30.2f, 30.6f, 31, 31.4f, 31.8f};
 
-/* Scale s that minimises sum of weight * (value - s * code)^2 over codes in [low, high], of the tries at peaks (tries),
-   where peak is the value of largest magnitude. 0 when all values are. */
+/* Scale s that minimises sum of weight * (value - s * code)^2 over codes in [low, high], the best of several tries.
+   peaks (tries): the codes that are tried for peak, the value of largest magnitude. 0 when all values are 0. */
 SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *value,
                                                const specdec__pair *weight, const specdec__pair *weighted,
                                                double low, double high, const float *peaks, int tries, float peak)
@@ -3078,7 +3091,7 @@ SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *v
     specdec__quant_try(pairs, value, weight, weighted, low, high, tries, inverse, &s);
     for (t = 0; t < tries; t++)
         gain[t] = s.code_value[t] * s.code_value[t] / s.code_code[t];
-    for (t = 0; t < tries; t++) /* 0 / 0 is no gain */
+    for (t = 0; t < tries; t++) /* a NaN, from 0 / 0, is no gain */
         if (gain[t] > best) {
             best = gain[t];
             scale = s.code_value[t] / s.code_code[t];
@@ -3104,7 +3117,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q4_0(const 
         to->nibbles[i] = (unsigned char)((codes[i] + 8) | (codes[i + 16] + 8) << 4);
 }
 
-/* The scale of a group of Q6_K (16 values). Weights are squared values: what is large must be met best. */
+/* The scale of a group of Q6_K (16 values). Weights are squared values: large values must be met best. */
 SPECDEC__VECTORISE static float specdec__quant_fit_q6_k(const float *values)
 {
     specdec__pair value[8], weight[8], weighted[8];
@@ -3362,7 +3375,7 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_from_float(const s
             specdec__quant_encoder_of(type)(values + i * type->block, at + i * type->bytes);
 }
 
-/* Bits 0, 4, 8 .. 28 of word, side by side; and back. */
+/* Bits 0, 4, 8 .. 28 of a word, side by side. */
 SPECDEC__INLINE uint32_t specdec__quant_gather_bits(uint32_t word)
 {
     word &= 0x11111111u;
@@ -3394,7 +3407,8 @@ SPECDEC__INLINE uint32_t specdec__quant_transpose_bits_back(uint32_t word)
            specdec__quant_scatter_bits(word >> 16 & 255) << 2 | specdec__quant_scatter_bits(word >> 24) << 3;
 }
 
-/* Moves count units of one field, from_step and to_step bytes apart. With back, bit-transposed words are restored. */
+/* Moves count units of one field, from_step and to_step bytes apart. If back is not 0, bit-transposed words are
+   restored. */
 SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, const unsigned char *from,
                                                size_t from_step, unsigned char *to, size_t to_step)
 {
@@ -3451,7 +3465,7 @@ SPECDEC__INLINE void specdec__quant_move_words(const unsigned char *from, size_t
     }
 }
 
-/* One field of a block of row_count rows, row_bytes apart: count units of each. */
+/* Interleaves one field of a block of row_count rows, which are row_bytes apart: count units of each row. */
 SPECDEC__INLINE void specdec__quant_interleave_field(int unit, int count, const unsigned char *from, size_t row_bytes,
                                                      int row_count, unsigned char *to)
 {
@@ -3527,7 +3541,7 @@ static SPECDEC__UNUSED void specdec__quant_deinterleave_block(const specdec__qua
 /* a*b + c rounded once, on every machine. Without fused hardware: the exact product in double, the sum rounded to odd
    (Boldo and Melquiond 2008), then to float. */
 #if defined(__FP_FAST_FMAF) || defined(__aarch64__) || defined(__FMA__)
-/* With fused hardware. */
+/* The hardware has it. */
 SPECDEC__INLINE float specdec__fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #else
 static SPECDEC__UNUSED __attribute__((noinline)) float specdec__fma(float a, float b, float c)
@@ -3564,9 +3578,9 @@ static double specdec__inverse_root(double x)
     return y;
 }
 
-/* e^x, for one float here and for sixteen lanes in >>lanes, which so give the same bits: e^x = 2^n * p, where the low
-   bits of shifter are those of n. madd(a, b, c) is a * b + c rounded once, set(a) the constant, sub(a, b) a difference.
-   Reduction as Cody and Waite (1980), then a polynomial of degree 6 in r, |r| <= log(2) / 2. */
+/* e^x. One float here and sixteen lanes in >>lanes take the same steps, so they give the same bits: e^x = 2^n * p. The
+   low bits of shifter are those of n. madd(a, b, c) is a * b + c rounded once, set(a) the constant, sub(a, b) a
+   difference. Reduction as Cody and Waite (1980), then a polynomial of degree 6 in r, |r| <= log(2) / 2. */
 #define SPECDEC__EXP(x, shifter, n, r, p, madd, set, sub) \
     do { \
         shifter = madd(x, set(1.44269502f), set(12582912.0f)); /* 1.5 * 2^23: adding it rounds to an integer */ \
@@ -3744,8 +3758,8 @@ typedef struct specdec__tiles {
     const unsigned char *tile[2];
     const unsigned char *next[2]; /* what is likely to be multiplied after them; any address */
 } specdec__tiles;
-/* sums[i] (count, 16) += blocks*32 values of tile i times columns [column, column + count), from block on; with block 0
-   they begin at zero. panels: two. */
+/* sums[i] (count, 16) += blocks*32 values of tile i times columns [column, column + count), from block `block` on; when
+   that is 0, sums begin at zero. panels: room for two. */
 typedef void specdec__multiply_function(const specdec__tiles *tiles, int blocks, specdec__panel *panels,
                                         const specdec__columns *x, int block, int column, int count,
                                         float *const *sums);
@@ -3803,8 +3817,8 @@ enum { SPECDEC__SILU, SPECDEC__GELU, SPECDEC__ACTIVATIONS };
 #define SPECDEC__KERNEL_MEMBER(isa, name, result, parameters) specdec__##name##_function *name;
 SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_TYPE, )
 
-/* What an instruction set supplies. Every function gives the same bits in every table. No entry is NULL but those of
-   numbers that are no type's, and multiply's. */
+/* What an instruction set supplies. Every function gives the same bits in every table. An entry is NULL only where a
+   number is no type's; in multiply, also where it would not be faster. */
 typedef struct specdec__kernels {
     const char *name;
     /* Unpacks blocks*32 values of 16 rows from a tile. */
@@ -4016,8 +4030,8 @@ enum {
     SPECDEC__X86_PANEL_32_SIGNED, SPECDEC__X86_PANEL_16_SIGNED
 };
 
-/* What the compiler needs to know of a type's row, or of a panel, for machine code of its own: a bit for each of them.
-   Masks compile faster than switches. */
+/* Each type, and each kind of panel, has machine code of its own. What that depends on are constants from the type's
+   row, kept in masks with a bit for each type and kind of panel. Masks compile faster than switches. */
 #define SPECDEC__X86_MASK(condition, number) | (uint64_t)((condition) != 0) << (number)
 #define SPECDEC__X86_BIT_0(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 1, number)
 #define SPECDEC__X86_BIT_1(number, name, block, bytes, granule, bits, ...) SPECDEC__X86_MASK((bits) & 2, number)
@@ -4052,7 +4066,7 @@ SPECDEC__INLINE int specdec__x86_bits(int type)
     return (int)((mask0 >> type & 1) | (mask1 >> type & 1) << 1 | (mask2 >> type & 1) << 2 | (mask3 >> type & 1) << 3);
 }
 
-/* What is added to a code to make it unsigned, and the highest unsigned code. */
+/* What is added to a code to make it unsigned. */
 SPECDEC__INLINE int specdec__x86_bias(int type)
 {
     return specdec__x86_has_minimum(type) ? 0 : 1 << (specdec__x86_bits(type) - 1);
@@ -4135,7 +4149,8 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
 #define SPECDEC__X86_TARGET_avx2 SPECDEC__AVX2
 #define SPECDEC__X86_TARGET_avx512 SPECDEC__AVX512
 
-/* Asks for so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile, whose end another one follows. */
+/* Prefetches so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile. What comes behind the end of the tile is
+   `next`. */
 #define SPECDEC__AHEAD 4096
 SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile, size_t at, size_t end,
                                            const unsigned char *next)
@@ -4249,7 +4264,8 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load_bf16(const void *at)
 {
     return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)at)));
 }
-/* The bits, 13 places up, times 2^112, subnormals too; infinities and NaNs get the rest of their exponent. */
+/* Half floats to floats: the bits, moved up by 13, times 2^112; subnormals, too. Infinities and NaNs get the rest of
+   their exponent. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load_f16(const void *at)
 {
     __m128i half = _mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)at));
@@ -4316,8 +4332,9 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_and(__m128i a, int mask)
     return _mm_and_si128(a, _mm_set1_epi8((char)mask));
 }
 
-/* Products of unsigned w (or signed, for SIGNED) and signed x in 16-bit lanes, in twos. What may be added up there: 8
-   steps of 4-bit codes, 2 of 6-bit codes, 1 of 8-bit codes: all below 2^15, so nothing ever saturates. */
+/* Products of unsigned w (or signed, for SIGNED) and signed x, added up in twos in 16-bit lanes. So many steps may be
+   added up there: 8 with 4-bit codes, 2 with 6-bit codes, 1 with 8-bit codes. All sums stay below 2^15, so nothing
+   saturates. */
 enum { SPECDEC__SSE41_4BIT, SPECDEC__SSE41_6BIT, SPECDEC__SSE41_SIGNED };
 
 /* Products of codes w and activations x, added up in twos to 16-bit lanes. */
@@ -4438,7 +4455,8 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q6_K(const unsigned cha
 }
 
 /* Pairs of granules: the sum of the codes below, -bias above, so that madd(pair, (offset, sum of activation codes)) is
-   what offset and bias add to a dot. small: codes are unsigned, a granule's of a lane add up to a byte. */
+   what offset and bias add to a dot. small: the codes are unsigned, and those of a granule in one lane add up to at
+   most a byte. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_pairs(int granule, int bias, int small, int blocks,
                                                          specdec__panel *panel)
 {
@@ -4534,8 +4552,10 @@ specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, 
                 integers[c][r] = _mm_madd_epi16(specdec__sse41_get(&panel->pair[k][r * 4]), pair);
         }
         specdec__sse41_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, from.codes, integers);
-        specdec__sse41_add_up(panel->scale[k], has_minimum ? panel->minimum[k] : NULL, &from, per, columns, integers,
-                              sums);
+        if (has_minimum)
+            specdec__sse41_add_up(panel->scale[k], panel->minimum[k], &from, per, columns, integers, sums);
+        else
+            specdec__sse41_add_up(panel->scale[k], NULL, &from, per, columns, integers, sums);
     }
 }
 
@@ -4550,22 +4570,29 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, in
         specdec__sse41_dot_columns(mode, granule, has_minimum, 1, panel, blocks, x, at, sums);
 }
 
-#define SPECDEC__SSE41_DOT(name, mode, granule, has_minimum) \
-    SPECDEC__SSE41 static void specdec__sse41_dot_##name(const specdec__panel *panel, int blocks, \
-                                                         const specdec__columns *x, int block, int column, int count, \
-                                                         float *sums) \
+/* The dots of a mode and a granule: without minimums (name) and with them (name_m), which share their machine code. */
+#define SPECDEC__SSE41_DOT(name, name_m, mode, granule) \
+    SPECDEC__SSE41 static SPECDEC__NOINLINE void \
+    specdec__sse41_dots_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, \
+                               int column, int count, float *sums, int has_minimum) \
     { \
         const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
         specdec__sse41_dot(mode, granule, has_minimum, panel, blocks, x, at, count, sums); \
+    } \
+    SPECDEC__SSE41_DOT_OF(name, name, 0) \
+    SPECDEC__SSE41_DOT_OF(name_m, name, 1)
+#define SPECDEC__SSE41_DOT_OF(name, common, has_minimum) \
+    static SPECDEC__UNUSED void specdec__sse41_dot_##name(const specdec__panel *panel, int blocks, \
+                                                          const specdec__columns *x, int block, int column, \
+                                                          int count, float *sums) \
+    { \
+        specdec__sse41_dots_##common(panel, blocks, x, block, column, count, sums, has_minimum); \
     }
 
-SPECDEC__SSE41_DOT(4bit, SPECDEC__SSE41_4BIT, 32, 0)
-SPECDEC__SSE41_DOT(4bitm, SPECDEC__SSE41_4BIT, 32, 1)
-SPECDEC__SSE41_DOT(6bit, SPECDEC__SSE41_6BIT, 16, 0)
-SPECDEC__SSE41_DOT(16, SPECDEC__SSE41_SIGNED, 16, 0)
-SPECDEC__SSE41_DOT(16m, SPECDEC__SSE41_SIGNED, 16, 1)
-SPECDEC__SSE41_DOT(32, SPECDEC__SSE41_SIGNED, 32, 0)
-SPECDEC__SSE41_DOT(32m, SPECDEC__SSE41_SIGNED, 32, 1)
+SPECDEC__SSE41_DOT(4bit, 4bitm, SPECDEC__SSE41_4BIT, 32)
+SPECDEC__SSE41_DOT(6bit, 6bitm, SPECDEC__SSE41_6BIT, 16)
+SPECDEC__SSE41_DOT(16, 16m, SPECDEC__SSE41_SIGNED, 16)
+SPECDEC__SSE41_DOT(32, 32m, SPECDEC__SSE41_SIGNED, 32)
 
 /* Unpacks to pairs and to codes + bias where that fits 6 bits (Q4_0, Q4_K, Q6_K: multiplied as unsigned), else to
    codes. */
@@ -4968,7 +4995,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_points(__m256i magnitudes, _
     return _mm256_shuffle_epi8(table, _mm256_or_si256(specdec__avx2_and(magnitudes, 3), specdec__avx2_and(signs, 4)));
 }
 
-/* IQ2_XXS: a long way to go, so its codes and scales are stored. */
+/* IQ2_XXS takes many steps to unpack, so its codes and scales are stored in the panel. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_iq2_xxs(const unsigned char *tile, specdec__panel *panel)
 {
     const uint16_t *grid = specdec__quant_iq2_xxs_grid;
@@ -5019,7 +5046,7 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, cons
     return room;
 }
 
-/* Where d of 256 values stands in a tile, and dmin after it. */
+/* Where the scale d of 256 values stands in a tile; dmin comes after it. */
 SPECDEC__INLINE size_t specdec__x86_d(int type)
 {
     switch (type) {
@@ -5117,7 +5144,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
     }
 }
 
-/* Seldom types are unpacked: codes, unsigned ones or signed ones, and their pairs, for AVX2 and AVX-VNNI alike. */
+/* Rarer types are unpacked to codes, unsigned or signed, and their pairs, for AVX2 and AVX-VNNI alike. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack(int type, const unsigned char *tile, int blocks,
                                                         specdec__panel *panel)
 {
@@ -5325,7 +5352,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_grid(uint32_t type, cons
     }
 }
 
-/* The same for any of them, for AVX-512 too: machine code of its own for each type, but once. */
+/* The same for any of these types. Each has machine code of its own, but only once: AVX-512 uses it, too. */
 SPECDEC__AVX2 static __attribute__((noinline)) void specdec__avx2_expand(const specdec__quant_type *type,
                                                                          const unsigned char *tile,
                                                                          specdec__panel *panel)
@@ -5338,7 +5365,7 @@ SPECDEC__AVX2 static __attribute__((noinline)) void specdec__avx2_expand(const s
     }
 }
 
-/* A tile of a type whose codes are points of a grid to codes, scales and pairs. */
+/* Unpacks a tile of a type whose codes are points of a grid: codes, scales and pairs. */
 SPECDEC__AVX2 static void specdec__avx2_unpack_grid(const specdec__quant_type *type, const unsigned char *tile,
                                                     int blocks, specdec__panel *panel)
 {
@@ -5346,8 +5373,8 @@ SPECDEC__AVX2 static void specdec__avx2_unpack_grid(const specdec__quant_type *t
     specdec__avx2_panel_pairs(type->granule, blocks, panel);
 }
 
-/* sum += four products of unsigned u and signed x in every 32-bit lane: AVX-VNNI's instruction, as no function for AVX2
-   may call its intrinsic. */
+/* sum += four products of unsigned u and signed x in every 32-bit lane: AVX-VNNI's instruction, written out because no
+   function for AVX2 may call its intrinsic. */
 #ifdef SPECDEC__AVXVNNI
 #define SPECDEC__AVX2_DPBUSD(sum, u, x) \
     __asm__("%{vex%} vpdpbusd {%2, %1, %0|%0, %1, %2}" : "+x"(sum) : "x"(u), "x"(x))
@@ -5355,7 +5382,8 @@ SPECDEC__AVX2 static void specdec__avx2_unpack_grid(const specdec__quant_type *t
 #define SPECDEC__AVX2_DPBUSD(sum, u, x) ((void)(u), (void)(x))
 #endif
 
-/* The same with AVX-VNNI as specdec__avx2_sums, in two chains a column: half the wait for the last product. */
+/* The same as specdec__avx2_sums, with AVX-VNNI. Each column has two chains of sums: half the wait for the last
+   product. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_sums(int columns, int vectors, const __m256i *u, const int32_t *x,
                                                            __m256i *sums)
 {
@@ -5423,7 +5451,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_columns(int type, int vnn
     }
 }
 
-/* A block times columns: 1 or 2, known to the compiler, to acc (column), or else count of them to sums (column, 16). */
+/* A block times columns. `columns` is a constant: 1 or 2 of them go to acc (column); with 0, count of them go to sums
+   (column, 16). */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, const specdec__panel *panel, int block,
                           const specdec__columns *x, size_t at, int columns, int count, __m256 *acc, float *sums)
@@ -5491,7 +5520,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, c
     }
 }
 
-/* 256 values of one tile, then of the other: more streams bring more bytes. */
+/* 256 values of one tile, then of the other: two streams bring more bytes from memory than one. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused(int type, int vnni, const specdec__tiles *tiles, int blocks,
                                                        specdec__panel *panels, const specdec__columns *x, int block,
                                                        int column, int columns, int count, float *const *sums)
@@ -5703,7 +5732,7 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_select(int mask, __m512i
     return _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)mask), a, b, 0xCA);
 }
 
-/* value in every byte whose bit n is set. (Zen 5 shifts by a variable count on the ports of the multipliers; this
+/* value in every byte whose bit n is set. (On Zen 5, shifts by a variable count keep the multipliers busy; this does
    not.) */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bit(__m512i a, int n, int value)
 {
@@ -6012,7 +6041,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_iq2_xxs(const unsigned 
     }
 }
 
-/* IQ2_XXS: too long a way to go for every pass, so its codes are stored. */
+/* IQ2_XXS takes too many steps to unpack in every pass, so its codes are stored in the panel. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_expand_iq2_xxs(const unsigned char *tile, specdec__panel *panel)
 {
     const unsigned char *groups = tile + SPECDEC__TILE_AT(iq2_xxs, groups);
@@ -6220,7 +6249,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_block(int type, int col
     }
 }
 
-/* Columns are 4, 5 or 6, known to the compiler, or 0 for count of them, 1 to 3: those three share their decoder. */
+/* `columns` is a constant in what follows: 4, 5 or 6; or 0, which means count of them, 1 to 3. Those three counts share
+   the code that unpacks. */
 SPECDEC__INLINE int specdec__avx512_most(int columns) { return columns ? columns : 3; }
 
 /* acc (columns) += a block times columns. */
@@ -6248,7 +6278,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_get_sums(int columns, int c
         acc[k] = columns || k < count ? _mm512_loadu_ps(sums + k * SPECDEC__ROWS) : _mm512_setzero_ps();
 }
 
-/* And back. */
+/* acc (columns) back to sums (columns, 16). */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_sums(int columns, int count, const __m512 *acc, float *sums)
 {
     int k;
@@ -6284,8 +6314,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, 
     specdec__avx512_put_sums(columns, count, acc, sums);
 }
 
-/* Few columns: tile after tile, which memory likes better. An odd tile with many columns, which is seldom: six of them,
-   then the others. */
+/* Few columns: tile after tile, which reads memory faster. A single tile with many columns, which is rare: six columns
+   at a time. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const specdec__tiles *tiles, int blocks,
                                                               specdec__panel *panels, const specdec__columns *x,
                                                               int block, int column, int count, float *const *sums)
@@ -6631,8 +6661,9 @@ SPECDEC__INLINE void specdec__neon_store_f16(void *at, specdec__neon_v x)
 #include SPECDEC__FILE
 
 /* Unpacking. Codes are signed; pair is the sum of a granule's codes. Layout of codes: (value/4, row, 4), or, zipped for
-   matrix products, (value/8, row, 8). Plain NEON multiplies narrow codes (-32..32) in longer chains of 16-bit sums, so
-   granules of 32 without a minimum, which may be either, say which they are in a row of pair that they do not use. */
+   matrix products, (value/8, row, 8). Plain NEON multiplies narrow codes (-32..32) in longer chains of 16-bit sums.
+   Granules of 32 without a minimum may hold narrow codes or wide ones; a row of pair that they do not use says which.
+   */
 #define SPECDEC__NEON_WIDE(panel) ((panel)->pair[SPECDEC__PANEL / 32][0])
 
 /* Stores 32 values of the 4 rows from 4*quad on, q[i] = values 4*i.. of each, and their sums. */
@@ -6698,7 +6729,7 @@ SPECDEC__INLINE int8x16_t specdec__neon_high_nibbles(uint8x16_t packed)
     return vreinterpretq_s8_u8(vshrq_n_u8(packed, 4));
 }
 
-/* Any type: generic codes, put again in this order. */
+/* Any type, by its decoder; the codes are then put in this order. */
 SPECDEC__INLINE void specdec__neon_unpack_generic(const specdec__quant_type *type, const unsigned char *tile,
                                                   int blocks, specdec__panel *panel, int zipped)
 {
@@ -7186,8 +7217,8 @@ SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
 #define SPECDEC__WIDE __attribute__((target("avx2,fma")))
 typedef double specdec__wide_four __attribute__((vector_size(32)));
 
-/* One element more for the sums of four tries: code_value, code_code, code; scaled = value * inverse. Fused, because
-   the products are exact: the bits are those of specdec__quant_add. */
+/* Adds one element to the sums of four tries: code_value, code_code, code; scaled = value * inverse. Fused, because the
+   products are exact: the bits are those of specdec__quant_add. */
 SPECDEC__INLINE SPECDEC__WIDE void
 specdec__wide_add(specdec__wide_four *sums, const double *weight, double weighted,
                   const specdec__wide_four *scaled, double low, double high)
@@ -7336,7 +7367,7 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
                           SPECDEC__HAS_16M ? specdec__##name##_16m : NULL, specdec__##name##_32, \
                           SPECDEC__HAS_32M ? specdec__##name##_32m : NULL)
 
-/* Any type is unpacked by its decoder, but for those that have something faster: an unpacker of their own, or a kernel
+/* Most types are unpacked by their decoders. The others have something faster: an unpacker of their own, or a kernel
    that multiplies without a panel. */
 #define SPECDEC__ENTRY(member, number, function) \
     table->member[SPECDEC__TYPE_##number] = SPECDEC__HAS(number) ? function : NULL
@@ -7409,7 +7440,7 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
     }
 }
 
-/* The table of plain C. */
+/* Fills the table of plain C. */
 static void specdec__kernels_scalar(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__unpack_codes);
@@ -7417,11 +7448,11 @@ static void specdec__kernels_scalar(specdec__kernels *table)
     SPECDEC__FLOAT_KERNELS(scalar);
 }
 
-/* For what every CPU can do. */
+/* For instruction sets that every CPU has. */
 static int specdec__cpu_always(void) { return 1; }
 
 #ifdef SPECDEC__AVX512
-/* The table of SSE4.1. */
+/* Fills the table of SSE4.1. */
 static void specdec__kernels_sse41(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__sse41_unpack_any);
@@ -7443,7 +7474,7 @@ SPECDEC__TABLE void specdec__kernels_avxvnni(specdec__kernels *table);
 #endif
 
 #ifndef SPECDEC_KERNELS_APART
-/* The tables of AVX2, AVX-VNNI and AVX-512. */
+/* Fill the tables of AVX2, AVX-VNNI and AVX-512. */
 void specdec__kernels_avx2(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVX2)
@@ -7546,7 +7577,7 @@ static int specdec__cpu_avx512(void)
         SPECDEC__ENTRY(unpack, IQ4_XS, specdec__##isa##_unpack_iq4_xs); \
     } while (0)
 
-/* The table of NEON. */
+/* Fills the table of NEON. */
 static void specdec__kernels_neon(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__neon_unpack_any);
@@ -7555,7 +7586,7 @@ static void specdec__kernels_neon(specdec__kernels *table)
     SPECDEC__NEON_UNPACK_TABLE(table, neon);
 }
 
-/* The table of NEON with dot products. */
+/* Fills the table of NEON with dot products. */
 static void specdec__kernels_dotprod(specdec__kernels *table)
 {
     specdec__kernels_neon(table);
@@ -7563,7 +7594,7 @@ static void specdec__kernels_dotprod(specdec__kernels *table)
     table->name = "dotprod";
 }
 
-/* The table of NEON with matrix products. */
+/* Fills the table of NEON with matrix products. */
 static void specdec__kernels_i8mm(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__i8mm_unpack_any);
@@ -7573,7 +7604,7 @@ static void specdec__kernels_i8mm(specdec__kernels *table)
     table->name = "i8mm";
 }
 
-/* What the compiler was told to expect is there; or else what the system tells. */
+/* Does the CPU have dot products? Yes if the compiler was told so; else the system says. */
 static int specdec__cpu_dotprod(void)
 {
 #if defined(__ARM_FEATURE_DOTPROD)
@@ -7835,15 +7866,16 @@ static int specdec__gguf_find(const specdec__gguf *gguf, const char *key, specde
     return 0;
 }
 
-static specdec_result specdec__gguf_wrong_type(const char *key, const char *wanted, const specdec__gguf_value *value,
-                                               specdec_error *error)
+/* Says that the value of a key is not what was wanted: of a kind ("an array of ", "a ", "") of a type. */
+static specdec_result specdec__gguf_wrong_type(const char *key, const char *kind, const char *wanted,
+                                               const specdec__gguf_value *value, specdec_error *error)
 {
-    return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s should be %s, the file has %s%s", key, wanted,
+    return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s should be %s%s, the file has %s%s", key, kind, wanted,
                          value->is_array ? "an array of " : "", specdec__gguf_type_name[value->type]);
 }
 
-/* The integer at a place; one that int64_t cannot hold becomes the largest. Returns 0 when the type is none of
-   integers. */
+/* The integer at an address. One that is too large for int64_t becomes the largest int64_t. Returns 0 when the type is
+   not one of integers. */
 static int specdec__gguf_integer(uint32_t type, const unsigned char *at, int64_t *out)
 {
     uint64_t wide;
@@ -7875,7 +7907,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__g
     if (!specdec__gguf_find(gguf, key, &v))
         return SPECDEC_OK;
     if (v.is_array || !specdec__gguf_integer(v.type, v.items, &value))
-        return specdec__gguf_wrong_type(key, "an integer", &v, error);
+        return specdec__gguf_wrong_type(key, "an ", "integer", &v, error);
     if (value < low || value > high)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
     *out = value;
@@ -7892,7 +7924,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_float(const specdec__ggu
     if (!specdec__gguf_find(gguf, key, &v))
         return SPECDEC_OK;
     if (v.is_array || v.type != SPECDEC_GGUF_F32)
-        return specdec__gguf_wrong_type(key, "f32", &v, error);
+        return specdec__gguf_wrong_type(key, "", "f32", &v, error);
     value = specdec__load_f32(v.items);
     if (!(value - value == 0))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is not finite", key);
@@ -7912,7 +7944,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_string(const specdec__gg
     if (!specdec__gguf_find(gguf, key, &v))
         return SPECDEC_OK;
     if (v.is_array || v.type != SPECDEC_GGUF_STRING)
-        return specdec__gguf_wrong_type(key, "a string", &v, error);
+        return specdec__gguf_wrong_type(key, "a ", "string", &v, error);
     out->data = v.items;
     out->size = v.bytes;
     return SPECDEC_OK;
@@ -7927,13 +7959,11 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_get_array(const specdec__ggu
     if (!specdec__gguf_find(gguf, key, out))
         return SPECDEC_OK;
     if (!out->is_array || out->type != type)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s should be an array of %s, the file has %s%s", key,
-                             specdec__gguf_type_name[type], out->is_array ? "an array of " : "",
-                             specdec__gguf_type_name[out->type]);
+        return specdec__gguf_wrong_type(key, "an array of ", specdec__gguf_type_name[type], out, error);
     return SPECDEC_OK;
 }
 
-/* Walks the metadata pairs once: bounds and types. */
+/* Walks the metadata pairs once and checks their bounds and types. */
 static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cursor *c, specdec_error *error)
 {
     uint64_t i;
@@ -7958,7 +7988,7 @@ static specdec_result specdec__gguf_check_pairs(specdec__gguf *gguf, specdec__cu
     return SPECDEC_OK;
 }
 
-/* Walks the tensor records once; called twice, before and after data_at is known. */
+/* Walks the tensor records once and checks them. Called twice: before and after data_at is known. */
 static specdec_result specdec__gguf_check_tensors(specdec__gguf *gguf, specdec__cursor *c, specdec_error *error)
 {
     specdec__gguf_tensor tensor;
@@ -8059,7 +8089,8 @@ enum {
 #error "specdec.h: SPECDEC_NO_SPM and SPECDEC_NO_BPE together leave no tokenizer."
 #endif
 
-/* Which of the two it is. A build without one of them knows: the compiler then leaves out what only that one needs. */
+/* Is the tokenizer BPE? In a build with only one of the two the answer is a constant, and the compiler leaves out what
+   only the other one needs. */
 #if defined(SPECDEC_NO_SPM)
 #define SPECDEC__VOCAB_IS_BPE(model) ((void)(model), 1)
 #elif defined(SPECDEC_NO_BPE)
@@ -8140,7 +8171,7 @@ static int specdec__vocab_byte_of(specdec__bytes text)
     return value;
 }
 
-/* SPECDEC__TOKEN_... of a token with this text; a file without types has them guessed from ids and texts. */
+/* SPECDEC__TOKEN_... of a token with this text; in a file without types it is guessed from id and text. */
 static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
     int32_t i = (int32_t)id;
@@ -8614,7 +8645,7 @@ static size_t specdec__text_word_cased(const unsigned char *text, size_t length,
 {
     specdec__text_character c = specdec__text_character_at(text, length, 0);
     size_t from = specdec__text_before_letters(c), end = specdec__text_head_and_tail(text, length, from);
-    int mark = from && c.cases; /* a word of its own, if need be */
+    int mark = from && c.cases; /* it can be a word by itself */
 
     if (end == from && !mark)
         end = specdec__text_skip(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
@@ -8632,8 +8663,8 @@ typedef struct specdec__vocab_words {
     int add_bos;       /* the default for add_bos_token */
 } specdec__vocab_words;
 
-/* Who has them: "smaug-bpe" SmolLM3; "dbrx" Phi-4 and Granite 4; "refact" Granite 3; "starcoder" older ones; "gpt-4o"
-   Phi-4-mini. */
+/* Which models have them: "smaug-bpe" SmolLM3; "dbrx" Phi-4 and Granite 4; "refact" Granite 3; "starcoder" older ones;
+   "gpt-4o" Phi-4-mini. */
 static const specdec__vocab_words specdec__vocab_words_known[] = {
     {"gpt-2", specdec__text_word_gpt2, 0, 0, 0},
     {"llama-bpe", specdec__text_word_modern, 3, 1, 1},
@@ -8768,8 +8799,8 @@ typedef struct specdec__vocab_source {
     specdec__gguf_value tokens, scores, types, merges;
 } specdec__vocab_source;
 
-/* An id in the vocabulary, or -1; *out keeps its value when the key is absent, and is dropped when it is a default that
-   a small vocabulary does not have. */
+/* An id in the vocabulary, or -1; *out keeps its value when the key is absent; a default that a small vocabulary does
+   not have becomes -1. */
 static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specdec__gguf *gguf, const char *key,
                                             int32_t *out, specdec_error *error)
 {
@@ -8779,7 +8810,7 @@ static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specd
     if (result)
         return result;
     if (id == UINT32_MAX)
-        id = -1; /* some converters write "none" so */
+        id = -1; /* how some converters write "none" */
     if (id < -1 || id >= (int64_t)v->count)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is not a token of this vocabulary of %u", key, v->count);
     *out = (int32_t)id;
@@ -8801,7 +8832,7 @@ static specdec_result specdec__vocab_unknown_words(specdec__bytes name, specdec_
                          (int)(name.size < 64 ? name.size : 64), (const char *)name.data, known);
 }
 
-/* tokenizer.ggml.model and .pre, with the defaults that go with them. */
+/* Reads tokenizer.ggml.model and .pre, and sets the defaults that go with them. */
 static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
     specdec__bytes model, words;
@@ -8813,8 +8844,7 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
     if (result)
         return result;
     if (!model.data)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT,
-                             "the file has no vocabulary: tokenizer.ggml.model is missing");
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", "tokenizer.ggml.model");
     v->bos = v->eos = v->eot = v->eom = v->unknown = -1;
 #if defined(SPECDEC_NO_SPM) || defined(SPECDEC_NO_BPE)
     if (specdec__bytes_are(model, SPECDEC__VOCAB_IS_BPE(0) ? "llama" : "gpt2"))
@@ -8884,7 +8914,7 @@ static const struct {
     {"tokenizer.ggml.add_eos_token", offsetof(specdec__vocab, add_eos), 1},
     {"tokenizer.ggml.add_space_prefix", offsetof(specdec__vocab, add_space_prefix), 1}};
 
-/* Ids of special tokens and the flags. */
+/* Reads the ids of special tokens and the flags. */
 static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
     size_t i;
@@ -8907,7 +8937,14 @@ static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__
     return SPECDEC_OK;
 }
 
-/* Scores (SPM), types and merges (BPE): there, of the right type and long enough. */
+/* Says that an array has not an item for every token. */
+static specdec_result specdec__vocab_wrong_count(const char *key, uint64_t items, uint32_t tokens, specdec_error *error)
+{
+    return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s has %llu items for %u tokens", key, (unsigned long long)items,
+                         tokens);
+}
+
+/* Reads scores (SPM), types and merges (BPE), and checks that they are there, of the right type and long enough. */
 static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specdec__gguf *gguf,
                                                  specdec__vocab_source *source, specdec_error *error)
 {
@@ -8923,8 +8960,7 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
     if (result)
         return result;
     if (source->types.items && source->types.count < v->count)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tokenizer.ggml.token_type has %llu items for %u tokens",
-                             (unsigned long long)source->types.count, v->count);
+        return specdec__vocab_wrong_count("tokenizer.ggml.token_type", source->types.count, v->count, error);
     v->types = source->types.items;
     if (SPECDEC__VOCAB_IS_BPE(v->model)) {
         if (!source->merges.items || source->merges.count > SPECDEC__VOCAB_MAX_TOKENS)
@@ -8934,8 +8970,7 @@ static specdec_result specdec__vocab_read_arrays(specdec__vocab *v, const specde
         return SPECDEC_OK;
     }
     if (!source->scores.items || source->scores.count < v->count)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tokenizer.ggml.scores has %llu items for %u tokens",
-                             (unsigned long long)source->scores.count, v->count);
+        return specdec__vocab_wrong_count("tokenizer.ggml.scores", source->scores.count, v->count, error);
     v->scores = source->scores.items;
     for (i = 0; i < v->count; i++)
         if ((specdec__load_u32(v->scores + (size_t)i * 4) & 0x7fffffffu) > 0x7f800000u)
@@ -8971,7 +9006,7 @@ static int specdec__vocab_single_byte(const specdec__vocab *v, specdec__bytes te
     return c.size && (size_t)c.size == text.size ? specdec__text_code_to_byte(c.code) : -1;
 }
 
-/* One walk over all token texts: what can be known without indexes. */
+/* Walks over all token texts once, and notes what can be known without indexes. */
 static void specdec__vocab_survey(specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
@@ -9238,11 +9273,11 @@ SPECDEC__FOR_SPEED
 
 /* --- tokenizing: merges ------------------------------------------------------------------------------------------- */
 
-/* Where tokens go; count runs on when there is no more room. */
+/* Where tokens go. count goes on counting when there is no more room. */
 typedef struct specdec__text_sink {
     int32_t *tokens;
     size_t capacity, count;
-    int after_unknown; /* the last token was the unknown one: SPM melts a row of them into one */
+    int after_unknown; /* the last token was the unknown one: SPM writes one for several in a row */
 } specdec__text_sink;
 
 static void specdec__text_emit(specdec__text_sink *sink, int32_t id)
@@ -9372,8 +9407,8 @@ static void specdec__text_merge(specdec__text_merger *m)
     }
 }
 
-/* A symbol that is no token: its bytes where the vocabulary has them all; else SPM writes the unknown token if there is
-   one, BPE nothing (StarCoder's has no tokens for bytes that UTF-8 never has). */
+/* Writes a symbol that is no token. Where the vocabulary has all of its bytes as tokens: those. Else SPM writes the
+   unknown token, if there is one, and BPE writes nothing (StarCoder's has no tokens for bytes that UTF-8 never has). */
 static void specdec__text_emit_bytes(const specdec__text_merger *m, size_t at, specdec__text_sink *sink)
 {
     unsigned char spelled[3];
@@ -9751,7 +9786,7 @@ static SPECDEC__UNUSED specdec_result specdec__stop_add(specdec__stop_scan *scan
     return SPECDEC_OK;
 }
 
-/* Is the beginning, length bytes, of a string the end of what is held back followed by next? */
+/* Do the bytes held back, followed by next, end with the first length bytes of a string? */
 static int specdec__stop_fits(const specdec__stop_scan *scan, specdec__bytes string, size_t length, unsigned char next)
 {
     if (string.data[length - 1] != next)
@@ -9760,7 +9795,7 @@ static int specdec__stop_fits(const specdec__stop_scan *scan, specdec__bytes str
            memcmp(string.data, scan->strings[scan->held_of].data + scan->held - (length - 1), length - 1) == 0;
 }
 
-/* Takes one byte. Returns how many of the bytes held so far plus this one are no part of a stop string. */
+/* Takes one byte. Returns how many bytes, of those held back and this one, are no part of a stop string. */
 static size_t specdec__stop_byte(specdec__stop_scan *scan, unsigned char next)
 {
     size_t longest = 0, all = scan->held + 1, length;
@@ -10003,7 +10038,8 @@ typedef struct specdec__layer {
     int rope;                              /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
 } specdec__layer;
 
-/* What differs between architectures. Layer i is one of the others if bit i % period of `others` is set. */
+/* What differs between architectures. Some have layers of a second kind, "the others": layer i is one of them if bit i
+   % period of `others` is set. */
 typedef struct specdec__architecture {
     const char *name;
     int halves;            /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
@@ -10091,7 +10127,7 @@ static const char *specdec__model_key(const specdec__model *model, const char *s
     return buffer;
 }
 
-/* Reads a model's keys, one after the other, up to the first failure: result then tells, and nothing more is read. */
+/* Reads a model's keys, one after the other. After the first failure, which is in result, nothing more is read. */
 typedef struct specdec__model_reader {
     const specdec__model *model;
     specdec_error *error;
@@ -10132,7 +10168,7 @@ static float specdec__model_float(specdec__model_reader *r, const char *suffix, 
     return fallback;
 }
 
-/* The sizes of a model. */
+/* Reads the sizes of a model and checks them. */
 static specdec_result specdec__model_shape(specdec__model *m, specdec_error *error)
 {
     const int most = SPECDEC__MAX_DIMENSION;
@@ -10171,7 +10207,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     return SPECDEC_OK;
 }
 
-/* Scales, caps and the window: the architecture's, unless the file says otherwise. A scale of 0 says nothing. */
+/* Scales, caps and the window: the architecture's, unless the file says otherwise. A scale of 0 in the file counts as
+   absent. */
 static specdec_result specdec__model_facts(specdec__model *m, specdec_error *error)
 {
     const specdec__architecture *a = m->architecture;
@@ -10201,7 +10238,7 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
     return r.result;
 }
 
-/* What kind of layer it is. */
+/* Notes which keys a layer sees and how it rotates. */
 static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int index)
 {
     const specdec__architecture *a = m->architecture;
@@ -10437,8 +10474,8 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     return SPECDEC_OK;
 }
 
-/* Radians a position for every pair: base ^ (-2i / dim), over divisor and the file's own factors (Llama 3, LongRoPE) if
-   any. */
+/* Radians a position for every pair: base ^ (-2i / dim), divided by divisor and by the file's own factors (Llama 3,
+   LongRoPE), if any. */
 static specdec_result specdec__model_frequencies(specdec__model *m, int which, float base, float divisor,
                                                  const char *factors_name,
                                                  specdec__arena *arena, specdec_error *error)
@@ -10580,7 +10617,7 @@ static specdec_result specdec__model_repack(specdec__model *m, specdec__arena *a
     return SPECDEC_OK;
 }
 
-/* A file, mapped, or copied into the arena; while that counts, mapped either way. */
+/* A file, mapped or copied into the arena. While the arena only counts, it is mapped in both cases. */
 static specdec_result specdec__model_open(specdec__model *m, const specdec_source *source, specdec__arena *arena,
                                           specdec__bytes *file,
                                           specdec_error *error)
@@ -12243,7 +12280,7 @@ static specdec_result specdec__forward_text(specdec__context *c, specdec__view *
 
 #define SPECDEC__SAMPLE_WINDOW     64 /* repetition_window when the caller leaves it 0 */
 #define SPECDEC__SAMPLE_NUCLEUS    64 /* candidates sorted first when looking for a top-p set; then 8 times more */
-#define SPECDEC__SAMPLE_GUMBEL_MAX 22.1808f       /* no Gumbel value is above: 32 ln 2, and a little for rounding */
+#define SPECDEC__SAMPLE_GUMBEL_MAX 22.1808f       /* no Gumbel value is larger: 32 ln 2 and some rounding */
 #define SPECDEC__SAMPLE_LARGEST    3.40282347e38f /* the largest float */
 
 /* What seed and position contribute to the noise; the same for every token of a row. */
@@ -12321,7 +12358,7 @@ static void specdec__sample_select(specdec_candidate *items, int count, int k)
     }
 }
 
-/* A logit that compares: NaN becomes -infinity, +infinity the largest float. */
+/* A logit that can be compared: NaN becomes -infinity, +infinity the largest float. */
 SPECDEC__INLINE float specdec__sample_clean(float logit)
 {
     if (!(logit >= -SPECDEC__SAMPLE_LARGEST))
@@ -12508,7 +12545,8 @@ specdec_result specdec_sample_filter(specdec_candidates *out, const specdec_samp
     return SPECDEC_OK;
 }
 
-/* Puts a candidate into the sorted list best[held] of at most k; the last one falls out. Returns how many are held. */
+/* Puts a candidate into the sorted list best[held] of at most k; when the list is full, its last one falls out. Returns
+   how many are held. */
 static int specdec__sample_insert(specdec_candidate *best, int held, int k, specdec_candidate candidate)
 {
     int at = held < k ? held : k - 1;
@@ -12528,8 +12566,9 @@ SPECDEC__INLINE float specdec__sample_gumbel_limit(uint32_t bits)
     return (float)((__builtin_clz(~bits | 1u) + 1) * 710) * 0.0009765625f;
 }
 
-/* Adds Gumbel noise to a candidate and puts it into the list of the k best. Exact: passed over are only those that no
-   noise, or none as large as their leading bits allow, lifts to the k-th best. Returns how many are held. */
+/* Adds Gumbel noise to a candidate and puts it into the list of the k best. A candidate is passed over only when no
+   noise, or none that its leading random bits allow, could lift it to the k-th best: so the result is exact. Returns
+   how many are held. */
 static int specdec__sample_try(specdec_candidate *best, int held, int k, specdec_candidate candidate, uint64_t row)
 {
     float worst = held == k ? best[k - 1].logit : specdec__float_from_bits(0xff800000u);
@@ -12628,7 +12667,7 @@ static specdec_result specdec__row_init(specdec__row *row, const specdec__kernel
     return specdec_sample_filter(&row->candidates, s, logits, vocab, recent, recent_count, NULL);
 }
 
-/* What specdec_sample_top gives, in blocks of 64 tokens: most have no hope. */
+/* What specdec_sample_top gives, in blocks of 64 tokens: most blocks hold no token that could be chosen. */
 static int specdec__row_top(const specdec__row *row, uint64_t seed, uint64_t position, int k, specdec_candidate *best)
 {
     uint64_t noise_row = specdec__sample_noise_row(seed, position);
@@ -12668,8 +12707,8 @@ specdec_result specdec_sample_distribution(const specdec_candidates *candidates,
                              "a distribution needs candidates and room for at least one token");
     for (i = 0; i < candidates->count; i++)
         if (candidates->items[i].token < 0 || candidates->items[i].token >= vocab)
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "candidate token %d is outside of a vocabulary of %d",
-                                 (int)candidates->items[i].token, vocab);
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "token %d is not in the vocabulary of %u",
+                                 (int)candidates->items[i].token, (unsigned)vocab);
     memset(p, 0, (size_t)vocab * sizeof *p);
     if (candidates->greedy) {
         p[specdec__sample_coupled(candidates, 0, 0)] = 1.0f;
@@ -12731,13 +12770,14 @@ SPECDEC__INLINE int specdec__tree_rank(const specdec_tree *tree, int i, int pare
     return sibling > 0 ? tree->ranks[sibling] + 1 : 1;
 }
 
-/* Room for n nodes? Then sets tree->n. On SPECDEC_ERROR_BUFFER tree->n holds the needed count, too. */
+/* Checks that there is room for n nodes, and sets tree->n; when there is not, too: SPECDEC_ERROR_BUFFER and the needed
+   count. */
 static specdec_result specdec__tree_reserve(specdec_tree *tree, size_t n, specdec_error *error)
 {
     if (!tree || !tree->parents || !tree->ranks)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree needs its arrays of parents and ranks");
     if (n < 1 || n > SPECDEC_TREE_MAX_NODES)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree of %zu nodes is asked for; it has 1 to %d", n,
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree of %zu nodes; it has 1 to %d", n,
                              SPECDEC_TREE_MAX_NODES);
     tree->n = (int)n;
     if (tree->capacity < (int)n)
@@ -12867,7 +12907,7 @@ specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const
     return SPECDEC_OK;
 }
 
-/* The dynamic programme's tables; one row holds the subtree sizes 0..n. */
+/* The dynamic programme's tables. A row has a place for every subtree size, 0..n. */
 typedef struct specdec__tree_tables {
     const double *p;
     int width, n, d;
@@ -12978,7 +13018,7 @@ static specdec_result specdec__tree_solve(specdec__tree_tables *tables, const do
         return result;
     if (needed == 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT,
-                             "a tree of %d nodes and %d levels is asked for; allowed are 1 to %d and 1 to %d", n, d,
+                             "a tree of %d nodes and %d levels; allowed are 1 to %d and 1 to %d", n, d,
                              SPECDEC_TREE_MAX_NODES, SPECDEC_TREE_MAX_DEPTH);
     if (!memory || bytes < needed)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the best tree needs %zu bytes of memory, not %zu", needed,
@@ -12996,8 +13036,8 @@ static specdec_result specdec__tree_solve(specdec__tree_tables *tables, const do
     return SPECDEC_OK;
 }
 
-/* Splits the m nodes of a subtree between its root and the root's children, given the rows of its level: writes the
-   children's sizes, in order of rank, and returns how many there are. */
+/* Splits the m nodes of a subtree between its root and the root's children, by the rows of its level. Writes the sizes
+   of the children's subtrees, in order of rank, and returns how many there are. */
 static int specdec__tree_split(const specdec__tree_tables *tables, const double *below, int m, int32_t *sizes)
 {
     int b = 0, k, y, children;
@@ -13087,7 +13127,7 @@ specdec_result specdec_tree_grid(double *grid, const double *p, int width, int n
     return SPECDEC_OK;
 }
 
-/* A cost that a rate can be divided by. */
+/* Is this a cost that a rate can be divided by? */
 SPECDEC__INLINE int specdec__tree_is_cost(double cost)
 {
     return cost > 0.0 && cost <= 1e30;
@@ -13304,7 +13344,7 @@ static const specdec__tree_default specdec__tree_defaults[] = {
     /* END GENERATED TREES */
 };
 
-/* Children of the next node in a row's children; moves on. */
+/* Reads how many children the next node has, from a row's digits, and moves on to the next digit. */
 SPECDEC__INLINE int specdec__tree_digit(const char **at)
 {
     char digit = **at;
@@ -13443,7 +13483,7 @@ SPECDEC__INLINE double specdec__verify_residual(const specdec__verify_state *sta
     return rest > 0.0 ? rest : 0.0;
 }
 
-/* Was child i rejected by a draft that could have drawn it? */
+/* Does rejecting child i use up a token: could the draft have drawn it? */
 SPECDEC__INLINE int specdec__verify_used(const specdec__verify_state *state, int i)
 {
     return i >= state->uniform_from || state->choice->draft[state->choice->children[i]] > 0.0f;
@@ -13467,7 +13507,7 @@ static int specdec__verify_next_used(const specdec__verify_state *state, int fro
 #define SPECDEC__VERIFY_RUN 512  /* tokens between looks at a running sum */
 
 /* Adds the residuals and the draft's weights of tokens [from, to) to partial sums. Without a draft its share is 0 and
-   the target stands in; nobody asks for weights then. */
+   the target's probabilities stand in for the draft's; the weights are not used then. */
 static void specdec__verify_add(const specdec__verify_state *state, int from, int to, double *residuals,
                                 double *weights)
 {
@@ -13546,7 +13586,7 @@ static int32_t specdec__verify_draw(const specdec__verify_state *state, double u
     return last;
 }
 
-/* Back to the whole of P and Q. */
+/* Starts over with the whole of P and Q. */
 static void specdec__verify_start(specdec__verify_state *state, specdec__residuals_function *residuals,
                                   const specdec_choice *choice)
 {
@@ -13776,7 +13816,7 @@ static void specdec__verify_greedy(specdec__residuals_function *residuals, const
     specdec_verify_match(verdict, choice->children, choice->child_count, best);
 }
 
-/* A row a rule; the order is that of specdec_rule. */
+/* A row for each rule, in the order of specdec_rule. */
 static const struct specdec__verify_rule {
     void (*verify)(specdec__residuals_function *residuals, const specdec_choice *choice, specdec_verdict *verdict);
     int needs_draft, needs_random;
@@ -13789,7 +13829,7 @@ static const struct specdec__verify_rule {
     {specdec__verify_greedy, 0, 0},    /* SPECDEC_RULE_GREEDY */
 };
 
-/* How many weights are no numbers of at least 0, and how many are more. */
+/* Counts the weights that are not numbers of at least 0 (bad) and those above 0 (positive). */
 SPECDEC__VECTORISE static void specdec__verify_count(const float *weights, int vocab, int *bad, int *positive)
 {
     int token, no_weights = 0, above = 0;
@@ -13839,8 +13879,8 @@ specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, s
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this rule needs a source of uniform numbers");
     for (i = 0; i < choice->child_count; i++)
         if (choice->children[i] < 0 || choice->children[i] >= choice->vocab)
-            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "child %d is token %d, outside of a vocabulary of %d",
-                                 i, (int)choice->children[i], choice->vocab);
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "token %d is not in the vocabulary of %u",
+                                 (int)choice->children[i], (unsigned)choice->vocab);
     result = specdec__verify_check_weights(choice->target, choice->vocab, "target", error);
     if (!result && specdec__verify_rules[rule].needs_draft && choice->child_count) {
         if (!choice->draft)
@@ -18588,7 +18628,7 @@ SPECDEC__FOR_SPEED
 #undef X
 #define V SPECDEC__PASTE(SPECDEC__ISA, v)
 #define X(name) SPECDEC__PASTE(SPECDEC__ISA, name)
-/* SPECDEC__LANE_OPERATIONS are all there, with their types; nothing is called. */
+/* Checks that all SPECDEC__LANE_OPERATIONS are there, with their types. Nothing is called. */
 #define SPECDEC__LANE_OPERATION(name, result, parameters) + sizeof(0 ? X(name) : (result (*) parameters)0)
 enum { X(operations) = 0 SPECDEC__LANE_OPERATIONS(SPECDEC__LANE_OPERATION, V) };
 #undef SPECDEC__LANE_OPERATION
@@ -18633,8 +18673,8 @@ SPECDEC__LANE void X(norm)(const float *x, const float *weight, float epsilon, i
         X(store)(out + i, X(mul)(X(mul)(X(load)(x + i), scale), X(load)(weight + i)));
 }
 
-/* From the extent of 16 blocks of values above and below 0 to the places of their windows, their scales, and the
-   inverses of those, 0 where a window is too small to divide by. */
+/* From how far the values of 16 blocks reach above and below 0: the places of their windows, their scales, and the
+   inverses of the scales, 0 where a scale is too small to divide by. */
 SPECDEC__VECTORISE SPECDEC__LANE void X(windows)(const float *high, const float *low, int32_t *offset, float *scale,
                                                  float *inverse)
 {
@@ -19088,8 +19128,8 @@ SPECDEC__VECTORISE SPECDEC__LANE float X(largest)(const float *x, int count)
 }
 
 /* With c = 1 - u, u uniform in (0, 1), the noise -log(-log(u)) is at most -log(c): it lifts y to `wanted` only if c is
-   at most e^(y - wanted). That power is taken between its neighbours 2^k and 2^(k+1) on a straight line, which lies
-   above it. */
+   at most e^(y - wanted). In place of that power stands the straight line between its neighbours 2^k and 2^(k+1), which
+   lies above it. */
 SPECDEC__VECTORISE SPECDEC__LANE int X(hopefuls)(const float *logits, int count, float best, float inverse,
                                                  float wanted, uint64_t noise_row, uint32_t first)
 {
