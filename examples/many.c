@@ -235,7 +235,7 @@ static void collect(work *w, job *j)
     } while (!result);
     specdec_tokens(j->text, NULL, &j->tokens);
     j->tokens -= j->prompted;
-    j->stop = stops[interrupted ? SPECDEC_STOP_CANCELLED : specdec_stopped(j->text, NULL)];
+    j->stop = stops[result == SPECDEC_DONE ? specdec_stopped(j->text, NULL) : SPECDEC_STOP_CANCELLED];
     if (result == SPECDEC_DONE || interrupted)
         finish(w, j, NULL);
     else if (result == SPECDEC_ERROR_CONTEXT && w->running > 1)
@@ -385,21 +385,31 @@ static int read_options(options *o, int argc, char **argv)
         {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a small draft model with the same vocabulary", 0, 0},
         {"-f", PROGRAM_TEXT, &o->file, "FILE", "the lines are in this file; - is standard input", 0, 0},
         {"--streams", PROGRAM_INTEGER, &c->texts, "N", "texts that are written at a time (8)", 1, SPECDEC_MAX_TEXTS},
-        {"--in-order", PROGRAM_SWITCH, &o->in_order, NULL, "answers come in the order of the lines, not as they are done", 0, 0},
-        {"--seen", PROGRAM_TEXT, &o->seen, "FILE", "what was written is kept here, and guessed from the next time", 0, 0},
-        {"-n", PROGRAM_INTEGER, &o->limit, "N", "tokens of an answer, at most; -1: until it ends or the context is full (-1)", -1, 1 << 24},
+        {"--in-order", PROGRAM_SWITCH, &o->in_order, NULL,
+         "answers come in the order of the lines, not as they are done", 0, 0},
+        {"--seen", PROGRAM_TEXT, &o->seen, "FILE",
+         "what was written is kept here, and guessed from the next time", 0, 0},
+        {"-n", PROGRAM_INTEGER, &o->limit, "N",
+         "tokens of an answer, at most; -1: until it ends or the context is full (-1)", -1, 1 << 24},
         {"-t", PROGRAM_INTEGER, &c->threads, "N", "threads; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
-        {"-c", PROGRAM_INTEGER, &c->context, "N", "tokens of context for each text; 0: the model's own, at most 4096 (0)", 0, 1 << 24},
-        {"--cache", PROGRAM_INTEGER, &c->cache, "N", "tokens of all texts at a time; 0: streams times context (0)", 0, 1 << 30},
-        {"--temp", PROGRAM_REAL, &s->temperature, "F", "temperature; 0: greedy, always the most probable token (0)", 0, 1e6},
+        {"-c", PROGRAM_INTEGER, &c->context, "N",
+         "tokens of context for each text; 0: the model's own, at most 4096 (0)", 0, 1 << 24},
+        {"--cache", PROGRAM_INTEGER, &c->cache, "N",
+         "tokens of all texts at a time; 0: streams times context (0)", 0, 1 << 30},
+        {"--temp", PROGRAM_REAL, &s->temperature, "F",
+         "temperature; 0: greedy, always the most probable token (0)", 0, 1e6},
         {"--top-k", PROGRAM_INTEGER, &s->top_k, "N", "sample among the N best tokens; 0: off (0)", 0, 1 << 24},
         {"--top-p", PROGRAM_REAL, &s->top_p, "F", "sample among the best that hold this probability; 1: off (1)", 0, 1},
-        {"--min-p", PROGRAM_REAL, &s->min_p, "F", "not below this share of the best one's probability; 0: off (0)", 0, 1},
+        {"--min-p", PROGRAM_REAL, &s->min_p, "F",
+         "not below this share of the best one's probability; 0: off (0)", 0, 1},
         {"--repeat-penalty", PROGRAM_REAL, &s->repetition_penalty, "F", "against repetition; 1: off (1)", 0, 1e6},
-        {"--repeat-last-n", PROGRAM_INTEGER, &s->repetition_window, "N", "tokens it looks back; -1: all (64)", -1, 1 << 24},
+        {"--repeat-last-n", PROGRAM_INTEGER, &s->repetition_window, "N",
+         "tokens it looks back; -1: all (64)", -1, 1 << 24},
         {"--seed", PROGRAM_SEED, &s->seed, "S", "a text is a function of prompt, models, flags and seed (0)", 0, 0},
-        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from: whatever pays; nowhere; always -md; repetition (auto)", 0, 0},
-        {"--chat-format", PROGRAM_TEXT, &c->chat_format, "NAME", "of lines with messages, as in specdec (as the model says)", 0, 0},
+        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING,
+         "where guesses come from: whatever pays; nowhere; always -md; repetition (auto)", 0, 0},
+        {"--chat-format", PROGRAM_TEXT, &c->chat_format, "NAME",
+         "of lines with messages, as in specdec (as the model says)", 0, 0},
         {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends a text, and is not part of it; up to 8 times", 0, 8},
         {"--kv", PROGRAM_TEXT, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
@@ -410,9 +420,10 @@ static int read_options(options *o, int argc, char **argv)
     c->history = HISTORY;
     c->hooks.progress = on_progress;
     status = program_read(flags, argc, argv, "many", "-m MODEL.gguf [-md DRAFT.gguf] -f FILE.jsonl [flags]",
-                          "Lines in: {\"id\": any, \"prompt\": \"...\"}, or {\"id\": any, \"messages\": [{\"role\": \"user\", \"content\": \"...\"}]}.\n"
-                          "Lines out: {\"id\", \"text\", \"tokens\", \"stop\"}, or {\"id\", \"error\"}; \"line\" stands for an id that is missing.\n"
-                          "Ctrl-C ends all texts early (status 130). A line with an error: status 1, when the others are done.\n");
+                          "Lines in: {\"id\": any, \"prompt\": \"...\"}, or with \"messages\": [{\"role\": \"user\",\n"
+                          "\"content\": \"...\"}] in place of the prompt. Lines out: {\"id\", \"text\", \"tokens\", \"stop\"}, or\n"
+                          "{\"id\", \"error\"}; \"line\", its number, stands for an id that is missing. Ctrl-C ends all\n"
+                          "texts early (status 130). A line with an error: status 1, when the others are done.\n");
     if (status != PROGRAM_GO_ON)
         return status;
     if (!c->target.path || !o->file)

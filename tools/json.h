@@ -1,5 +1,5 @@
-/* json.h - the one writer of JSON: commas come by themselves, strings are escaped, what is no number is null. And the one
-   reader: text is checked, members are found, strings are decoded in place. Include it behind program.h. */
+/* json.h - the one writer of JSON: commas come by themselves, strings are escaped, what is no number is null. And the
+   one reader: text is checked, members are found, strings are decoded in place. Include it behind program.h. */
 #ifndef JSON_H
 #define JSON_H
 
@@ -262,8 +262,8 @@ static char *json_skip(char *at, int nested)
     }
 }
 
-/* Goes through an object or array that json_skip has passed: *at is its place, then what the call before has left there.
-   Returns the place of the next value, in an object also that of its name; NULL at the end. */
+/* Goes through an object or array that json_skip has passed: *at is its place, then what the call before has left
+   there. Returns the place of the next value, in an object also that of its name; NULL at the end. */
 static PROGRAM_UNUSED char *json_next(char **at, char **name)
 {
     char *value = json_space(*at + 1);
