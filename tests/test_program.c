@@ -1,5 +1,6 @@
 /* test_program.c - the promises of tools/program.h and json.h: energy is counted where the platform tells, also when
-   its counter starts over; JSON is valid, whatever is put into it; numbers on the command line are what they say.
+   its counter starts over; JSON is valid, whatever is put into it, and read as it is written; numbers on the command
+   line are what they say.
    cc -O2 -pthread test_program.c; writes a few files below /tmp. */
 #define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
 #include "../specdec.h"
@@ -115,6 +116,92 @@ static void test_json(void)
     CHECK(strstr(written_as(buffer, "", -1 / zero), "\"number\":null,") != NULL);
 }
 
+/* The bytes behind what the reader takes for a value at the beginning of a text; -1: for none. */
+static int left_behind(const char *text)
+{
+    char copy[512], *behind;
+
+    snprintf(copy, sizeof copy, "%s", text);
+    behind = json_skip(copy, JSON_NESTED);
+    return behind ? (int)strlen(behind) : -1;
+}
+
+static void test_json_reading(void)
+{
+    static const char *const values[] = {
+        "{}", "[]", "[[],{}]", "\"\"", "\"a\\\"\\\\\\/\\b\\f\\n\\r\\t\\u00e9\xc3\xa9\"", "0", "-0", "-12.50e+3", "1E5", "10",
+        "0.1", "true", "false", "null", "{ \"a\" : [ 1 , { \"b\" : null } ] , \"a\" : \"\" }"};
+    static const char *const others[] = {
+        "", "{", "[", "\"", "\"a", "{\"a\"}", "{\"a\":}", "{a:1}", "{\"a\":1,}", "[1,]", "[1 2]", "[,]", "{1:2}",
+        "{\"a\" 1}", "[1}", "-", "01", "1.", ".5", "1e", "1e+", "+1", "nul", "True", "'a'", "\"\\x\"", "\"\\u12g4\"",
+        "\"\\u12", "\"\n\"", "\"\xff\"", "\"\xed\xa0\x80\"", "\"\\"};
+    char deep[2 * JSON_NESTED + 4];
+    size_t i;
+
+    TEST("json: what is a value is one, what is none is none");
+    for (i = 0; i < PROGRAM_COUNT(values); i++)
+        CHECK_EQUAL_INT(left_behind(values[i]), 0);
+    for (i = 0; i < PROGRAM_COUNT(others); i++)
+        CHECK(left_behind(others[i]) != 0);
+    CHECK_EQUAL_INT(left_behind("12 3"), 2);
+    memset(deep, '[', sizeof deep);
+    memset(deep + JSON_NESTED, ']', sizeof deep - JSON_NESTED);
+    deep[2 * JSON_NESTED] = 0;
+    CHECK_EQUAL_INT(left_behind(deep), 0);
+    memset(deep, '[', JSON_NESTED + 1);
+    memset(deep + JSON_NESTED + 1, ']', JSON_NESTED + 1);
+    deep[2 * JSON_NESTED + 2] = 0;
+    TEST("json: what is nested too deeply is no value, and no stack is lost for it");
+    CHECK_EQUAL_INT(left_behind(deep), -1);
+}
+
+/* The bytes that a string in JSON stands for, behind its opening quote; as JSON again, in the caller's 256 bytes. */
+static const char *read_as(char *buffer, const char *json)
+{
+    char text[128];
+    size_t length = 0;
+    FILE *file = tmpfile();
+
+    snprintf(text, sizeof text, "%s", json);
+    buffer[0] = 0;
+    if (file && json_decode(text, &length)) {
+        json_quote(file, text, length);
+        rewind(file);
+        buffer[fread(buffer, 1, 255, file)] = 0;
+    }
+    if (file)
+        fclose(file);
+    return buffer;
+}
+
+static void test_json_strings(void)
+{
+    static const struct {
+        const char *json, *again;
+    } cases[] = {{"a\" b", "\"a\""}, {"\\\"\\\\\\/\"", "\"\\\"\\\\/\""},
+                 {"\\n\\t\\u007F\"", "\"\\u000a\\u0009\\u007f\""}, {"a\\u0000b\"", "\"a\\u0000b\""}, {"\"", "\"\""},
+                 {"\\u00e9\\u20AC\\ud83d\\ude00\"", "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\""},
+                 {"\\ud83d\"", ""}, {"\\ude00\\ud83d\"", ""}, {"\\ud83d\\n\"", ""}, {"a", ""}, {"\\q\"", ""}};
+    char buffer[256], object[] = " {\"a\": {\"b\": 1}, \"b\" :2 , \"c\":[], \"b\": [3, 4],\"\\u0064\":5}", *at, *value;
+    size_t i;
+
+    TEST("json: strings are decoded, zero bytes too, and halves of surrogate pairs are no text");
+    for (i = 0; i < PROGRAM_COUNT(cases); i++)
+        CHECK(strcmp(read_as(buffer, cases[i].json), cases[i].again) == 0);
+    TEST("json: members are found by name, the last of equals, in this object alone");
+    at = json_space(object);
+    CHECK_EQUAL_INT(left_behind(at), 0);
+    CHECK(!strncmp(json_member(at, "a"), "{\"b\"", 4) && !strncmp(json_member(at, "c"), "[]", 2));
+    CHECK(!json_member(at, "x") && !json_member(at, ""));
+    CHECK(!json_member(json_member(at, "c"), "b") && !json_member(json_member(at, "b"), "b"));
+    at = json_member(at, "b");
+    value = json_next(&at, NULL);
+    CHECK(value && *value == '3');
+    value = json_next(&at, NULL);
+    CHECK(value && *value == '4');
+    CHECK(!json_next(&at, NULL) && !json_next(&at, NULL));
+}
+
 /* Stores a text for a flag of whole numbers from -10 to high; the value, or -99 when it is refused. */
 static int stored(const char *text, double high)
 {
@@ -146,6 +233,8 @@ int main(void)
         return 1;
     test_energy();
     test_json();
+    test_json_reading();
+    test_json_strings();
     test_integers();
     rmdir(folder);
     return check_report("test_program");

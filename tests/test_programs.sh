@@ -6,7 +6,7 @@ story() { "$B/specdec" -m $TARGET -md $DRAFT -p "Once upon a time" -n 120 "$@"; 
 ISAS=$("$B/specdec-info" -m $TARGET | sed -n 's/^instruction set.*here: //p')
 
 # --- flags and exit codes
-for program in specdec specdec-logits specdec-info specdec-tokens specdec-quantize specdec-convert specdec-bench specdec-tune; do
+for program in specdec specdec-logits specdec-info specdec-tokens specdec-quantize specdec-convert specdec-bench specdec-tune many; do
     run "$B/$program" --help
     check "$program --help succeeds" [ $status -eq 0 ]
     check "$program --help shows the usage" grep -q '^usage: ' "$T/out"
@@ -219,6 +219,118 @@ tail -c "$(wc -c < "$T/fresh")" "$T/out" > "$T/last"
 check "the last answer is that of a fresh conversation" same "$T/fresh" "$T/last"
 run talk -p "$long"
 check "one message that is too long is a failure" [ $status -eq 1 ]
+
+# --- many texts
+printf '%s\n' 'Once upon a time' 'Tom had a' 'The little girl said: "No' 'One day, a boy' 'Lily and Tom' 'There was a dog. The dog' 'Once upon a time' \
+    'The sun' 'A big red ball' 'Mom said' 'Once upon a time, there was a cat' '' > "$T/prompts"
+awk '{ gsub(/"/, "\\\""); printf "{\"id\": %d, \"prompt\": \"%s\"}\n", NR, $0 }' "$T/prompts" > "$T/lines.jsonl"
+many() { "$B/many" -m $TARGET -md $DRAFT "$@"; }
+decode() # FILE: the text of each line into $T/many-ID
+{
+    rm -f "$T"/many-*
+    awk -v to="$T/many-" 'match($0, /^{"id":[0-9]+,"text":"/) { file = to substr($0, 7, RLENGTH - 15); s = substr($0, RLENGTH + 1)
+        sub(/","tokens":[0-9]+,"stop":"[a-z]+"}$/, "", s)
+        for (out = ""; match(s, /\\(u00..|.)/); s = substr(s, RSTART + RLENGTH)) {
+            c = substr(s, RSTART + 1, RLENGTH - 1)
+            out = out substr(s, 1, RSTART - 1) (c == "u000a" ? "\n" : c) }
+        printf "%s", out s > file; close(file) }' "$1"
+}
+same_texts() # PROMISE FLAGS...: the texts in $T/out are those that specdec writes with these flags, one by one
+{
+    promise=$1 n=0
+    shift
+    decode "$T/out"
+    [ -f "$T/alone-$*-1" ] || while read -r prompt; do
+        n=$((n + 1))
+        "$B/specdec" -m $TARGET --spec off --no-echo -p "$prompt" "$@" > "$T/alone-$*-$n" < /dev/null
+    done < "$T/prompts"
+    for n in 1 2 3 4 5 6 7 8 9 10 11 12; do check "$promise: text $n" same "$T/alone-$*-$n" "$T/many-$n"; done
+}
+for flags in "-n 60" "-n 60 --temp 0.8 --seed 3 --top-k 40" "-n 400 -c 300 --kv q8_0 --stop day"; do
+    for spec in off auto "draft -t 2"; do
+        for streams in 1 3 8; do
+            # shellcheck disable=SC2086
+            run many -f "$T/lines.jsonl" --streams $streams --spec $spec $flags
+            check "many texts: $flags, $streams at a time, --spec $spec" [ "$status $(wc -l < "$T/out")" = "0 12" ]
+            # shellcheck disable=SC2086
+            same_texts "each is what it is alone ($streams streams, --spec $spec)" $flags
+        done
+    done
+done
+check "why they end: stop strings" [ "$(grep -c '"stop":"string"}$' "$T/out")" -ge 3 ]
+check "nothing of the stop string is written" sh -c "! grep -q 'day' $T/out"
+check "why they end: the context" [ "$(grep -c '"stop":"context"}$' "$T/out")" -ge 1 ]
+many -f - --in-order --streams 5 -n 60 < "$T/lines.jsonl" > "$T/out" 2> "$T/err"
+check "lines from standard input" [ $? -eq 0 ]
+same_texts "from standard input" -n 60
+check "no words besides them" silent
+check "--in-order: as the lines came" [ "$(sed 's/{"id":\([0-9]*\),.*/\1/' "$T/out" | tr '\n' ' ')" = "1 2 3 4 5 6 7 8 9 10 11 12 " ]
+check "tokens are counted" [ "$(grep -c '"tokens":60,"stop":"limit"}$' "$T/out")" -ge 8 ]
+run many -f "$T/lines.jsonl" --cache 200 -n 60 --streams 8
+check "a cache too small for so many at a time: they take turns" [ $status -eq 0 ]
+same_texts "in a small cache" -n 60
+{
+    printf '{"id": "a b", "prompt": "Tom had a"}\n\nrubbish\n{"id": 3, "prompt": 4}\n{"id": {"n": [4]}, "prompt": "%s"}\n' "$long"
+    printf '{"prompt": "One day", "id": nul}\r\n{"id": 7}\n {"prompt": "\\ud83d"} \n{"id":9,"x":[{"id":1}],"prompt":"\\u0054om had a"}\r\n{"prompt":"One","messages":[]}'
+} > "$T/bad.jsonl"
+run many -f "$T/bad.jsonl" --in-order -c 200 -n 5
+check "bad lines: status 1 at the end" [ $status -eq 1 ]
+check "and a line for each" [ "$(wc -l < "$T/out")" -eq 9 ]
+cut -d: -f1-2 "$T/out" | cut -d, -f1 > "$T/ids"
+check "by id or else by number" [ "$(tr '\n' ' ' < "$T/ids")" = '{"id":"a b" {"line":3 {"id":3 {"id":{"n" {"line":6 {"id":7 {"line":8 {"id":9 {"line":10 ' ]
+check "that say what is wrong" [ "$(grep -c '"error":"' "$T/out") $(grep -c 'the context has room' "$T/out")" = "7 1" ]
+check "the others have their texts" [ "$(grep -c '"tokens":5,"stop":"limit"}$' "$T/out")" -eq 2 ]
+while read -r line; do echo "$line" > "$T/line"; check "JSON is written: $line" valid "$T/line"; done < "$T/out"
+{
+    echo '{"id": 1, "messages": [{"role": "system", "content": "You are kind."}, {"content": "Tell me\u0020a story", "role": "user"}]}'
+    echo '{"id": 2, "messages": [{"role": "cat", "content": "Tell me a story"}]}'
+    echo '{"id": 3, "messages": []}'
+} > "$T/chat.jsonl"
+run many -f "$T/chat.jsonl" --chat-format zephyr -n 20
+"$B/specdec" -m $TARGET --chat-format zephyr --chat -p "Tell me a story" -n 20 --system "You are kind." > "$T/answer"
+decode "$T/out"
+check "messages are answered as in a chat" same "$T/answer" "$T/many-1"
+check "messages that are none are errors" [ "$status $(grep -c '"error"' "$T/out")" = "1 2" ]
+run many -f "$T/chat.jsonl" -n 20
+check "messages without a chat format: errors that say so" [ "$status $(grep -c '"error":.*chat format' "$T/out")" = "1 2" ]
+: > "$T/none.jsonl"
+run many -f "$T/none.jsonl"
+check "no lines, no texts" [ "$status $(wc -c < "$T/out")" = "0 0" ]
+run many -f "$T/absent.jsonl"
+check "lines that are not there are an error" [ $status -eq 1 ]
+{ many -f "$T/lines.jsonl" 2> "$T/err"; echo $? > "$T/status"; } | head -c 1 > /dev/null
+check "many: a closed pipe ends the program without success" [ "$(cat "$T/status")" -eq 1 ]
+check "many: a closed pipe ends the program without words" silent
+if [ -c /dev/full ]; then
+    many -f "$T/lines.jsonl" -n 5 > /dev/full 2> "$T/err"
+    check "many: a full disk is an error" [ $? -eq 1 ]
+    check "many: a full disk is reported" says 'cannot write'
+fi
+for lines in 1 2; do
+    run many -f "$T/lines.jsonl" -n 60 --seen "$T/seen"
+    check "what was seen is kept, then used" [ $status -eq 0 -a -s "$T/seen" ]
+    same_texts "with what was seen ($lines)" -n 60
+done
+head -c 1000 "$T/seen" > "$T/damaged"
+printf 'no' >> "$T/damaged"
+tail -c +1003 "$T/seen" >> "$T/damaged"
+cp "$T/damaged" "$T/damaged-before"
+run many -f "$T/lines.jsonl" -n 60 --seen "$T/damaged"
+check "what was seen and is damaged is refused" [ "$status $(wc -c < "$T/out")" = "1 0" ]
+check "with words" says "damaged: ."
+check "and stays as it is" same "$T/damaged-before" "$T/damaged"
+run many -f "$T/lines.jsonl" --seen "$T/seen" --spec off
+check "--seen without n-grams is wrong usage" [ $status -eq 2 ]
+run many -f "$T/lines.jsonl" --seen "$T/lines.jsonl"
+check "the lines are not overwritten by what was seen" [ $status -eq 1 ]
+rm -f "$T/out"
+"$B/many" -m $TARGET -f "$T/lines.jsonl" -c 20000 --temp 5 --streams 4 --in-order > "$T/out" 2> "$T/err" < /dev/null &
+process=$!
+sleep 1
+kill -INT $process
+wait $process
+check "many: Ctrl-C ends the texts early" [ $? -eq 130 ]
+check "many: Ctrl-C keeps what they have" [ "$(grep -c '"stop":"cancelled"}$' "$T/out")" -ge 4 ]
 
 # --- the other programs
 "$B/hello" $TARGET $DRAFT > "$T/out"

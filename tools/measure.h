@@ -1,5 +1,5 @@
 /* measure.h - what specdec-tune and specdec-bench share: prompts from a file, an engine that takes any token tree, acceptance by
-   child rank along the target's own text, and runs. Include it behind specdec.h and program.h. */
+   child rank along the target's own text, and runs. Include it behind specdec.h, program.h and json.h. */
 
 #ifndef MEASURE_H
 #define MEASURE_H
@@ -15,82 +15,13 @@ typedef struct measure_prompts {
     int count;
 } measure_prompts;
 
-/* Writes a code point as UTF-8; returns what is behind it. */
-static char *measure_put_utf8(char *to, unsigned long code)
-{
-    if (code < 0x80) {
-        *to++ = (char)code;
-    } else if (code < 0x800) {
-        *to++ = (char)(0xC0 | code >> 6);
-        *to++ = (char)(0x80 | (code & 63));
-    } else if (code < 0x10000) {
-        *to++ = (char)(0xE0 | code >> 12);
-        *to++ = (char)(0x80 | (code >> 6 & 63));
-        *to++ = (char)(0x80 | (code & 63));
-    } else {
-        *to++ = (char)(0xF0 | code >> 18);
-        *to++ = (char)(0x80 | (code >> 12 & 63));
-        *to++ = (char)(0x80 | (code >> 6 & 63));
-        *to++ = (char)(0x80 | (code & 63));
-    }
-    return to;
-}
-
-/* The four digits behind \u; -1 when they are none. */
-static long measure_hex4(const char *at)
-{
-    long code = 0;
-    int i;
-
-    for (i = 0; i < 4; i++) {
-        const char *digits = "0123456789abcdef0123456789ABCDEF", *digit = at[i] ? strchr(digits, at[i]) : NULL;
-
-        if (!digit)
-            return -1;
-        code = code * 16 + (long)(digit - digits) % 16;
-    }
-    return code;
-}
-
-/* Decodes a JSON string in place; at stands behind its opening quote. Terminates it and returns what is behind the closing
-   quote; NULL when it is no string. A zero byte or half a surrogate pair is no text either. */
+/* As json_decode; a zero byte is no text either. */
 static char *measure_json_string(char *at)
 {
-    static const char names[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
-    char *to = at;
+    size_t length;
+    char *behind = json_decode(at, &length);
 
-    while (*at && *at != '"') {
-        const char *name;
-        long code, low;
-
-        if (*at != '\\') {
-            *to++ = *at++;
-            continue;
-        }
-        at++;
-        name = *at ? strchr(names, *at) : NULL;
-        if (name) {
-            *to++ = values[name - names];
-            at++;
-            continue;
-        }
-        code = *at == 'u' ? measure_hex4(at + 1) : 0;
-        if (code <= 0 || (code >= 0xDC00 && code < 0xE000))
-            return NULL;
-        at += 5;
-        if (code >= 0xD800 && code < 0xDC00) {
-            low = at[0] == '\\' && at[1] == 'u' ? measure_hex4(at + 2) : -1;
-            if (low < 0xDC00 || low >= 0xE000)
-                return NULL;
-            code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
-            at += 6;
-        }
-        to = measure_put_utf8(to, (unsigned long)code);
-    }
-    if (!*at)
-        return NULL;
-    *to = 0;
-    return at + 1;
+    return behind && strlen(at) == length ? behind : NULL;
 }
 
 /* The prompt of a line of JSON, decoded in place: the first of "turns", or "prompt". NULL when there is none. */

@@ -22,10 +22,12 @@
 #endif
 #endif
 
+#define DRAFTER_NAME(NAME, kind, name) , name
 #define MAX_MODELS 8
 #define MAX_WIDTHS 16
 #define MAX_REPEATS 101
 #define MAX_PREFILLS 4
+#define MAX_STREAMS 64
 
 enum { FORMAT_MD, FORMAT_JSON, FORMAT_SVG };
 
@@ -34,6 +36,8 @@ typedef struct options {
     int model_count, threads, widths[MAX_WIDTHS], width_count, context, repeats, tokens, in_place, prefill, format;
     const char *prompts, *temperatures; /* of --compare */
     int compare, positions, steps, chat;
+    const char *stream_list;            /* of --streams */
+    int streams[MAX_WIDTHS], stream_count, spec, wait;
 } options;
 
 typedef struct spread {
@@ -404,23 +408,30 @@ static specdec_model *open_model(const options *o, const char *path, void **memo
     return model;
 }
 
+/* An engine; NULL after saying what went wrong. */
+static specdec *start_engine(const specdec_config *config, void **memory)
+{
+    specdec_error error;
+    specdec *engine = NULL;
+    size_t bytes;
+
+    error.text[0] = 0;
+    if (specdec_memory_needed(config, &bytes, &error) || (*memory = malloc(bytes)) == NULL ||
+        specdec_init(&engine, config, *memory, bytes, &error))
+        fprintf(stderr, "specdec-bench: %s\n", error.text);
+    return engine;
+}
+
 static specdec *open_engine(const options *o, const specdec_model *model, specdec_drafting drafting, const char *draft,
                             void **memory)
 {
     specdec_config config;
-    specdec_error error;
-    specdec *engine = NULL;
-    size_t bytes;
 
     configure(o, &config);
     config.target.model = model;
     config.draft.path = draft;
     config.drafting = drafting;
-    error.text[0] = 0;
-    if (specdec_memory_needed(&config, &bytes, &error) || (*memory = malloc(bytes)) == NULL ||
-        specdec_init(&engine, &config, *memory, bytes, &error))
-        fprintf(stderr, "specdec-bench: %s\n", error.text);
-    return engine;
+    return start_engine(&config, memory);
 }
 
 /* Fills a chain of tokens: parents[i] = i - 1. */
@@ -470,6 +481,32 @@ static double step_macs(const model_result *r, int context, int width)
     return width * (r->macs + (context + 0.5 * (width + 1)) * r->attention_macs);
 }
 
+/* What the machine can do, in this repeat. */
+static void measure_machine(bench *b, int i)
+{
+    b->read_gbps[i] = measure_bandwidth(b->m);
+    b->int8_gmacs[i] = measure_peak(b->m);
+    b->meeting_us[i] = measure_meeting(b->m);
+}
+
+/* Seconds that a step takes at best, by what the machine could do in a repeat. */
+static double roofline(const bench *b, int i, double bytes, double macs)
+{
+    const double memory = bytes / b->read_gbps[i] / 1e9, integer = macs / b->int8_gmacs[i] / 1e9;
+
+    return memory > integer ? memory : integer;
+}
+
+static spread milliseconds(const double *seconds, int count)
+{
+    spread s = spread_of(seconds, count);
+
+    s.min *= 1e3;
+    s.median *= 1e3;
+    s.max *= 1e3;
+    return s;
+}
+
 /* Widths, bandwidth and peak in turn, so that a slow minute hits all of them. */
 static void measure_steps(bench *b, specdec *e, model_result *r)
 {
@@ -478,25 +515,18 @@ static void measure_steps(bench *b, specdec *e, model_result *r)
 
     fill_context(e, b->o->context + 1, r->vocabulary); /* the last token is part of every step */
     for (i = 0; i < b->repeats; i++) {
-        b->read_gbps[i] = measure_bandwidth(b->m);
-        b->int8_gmacs[i] = measure_peak(b->m);
-        b->meeting_us[i] = measure_meeting(b->m);
+        measure_machine(b, i);
         for (w = 0; w < b->o->width_count; w++) {
-            double memory = (r->weight_bytes + r->kv_bytes) / b->read_gbps[i] / 1e9, integer;
-
-            integer = step_macs(r, b->o->context, b->o->widths[w]) / b->int8_gmacs[i] / 1e9;
             seconds[w][i] = step_seconds(e, b->o->widths[w], r->vocabulary);
-            share[w][i] = (memory > integer ? memory : integer) / seconds[w][i];
+            share[w][i] = roofline(b, i, r->weight_bytes + r->kv_bytes, step_macs(r, b->o->context, b->o->widths[w])) /
+                          seconds[w][i];
         }
     }
     for (w = 0; w < b->o->width_count; w++) {
         step_result *s = &r->steps[w];
 
         s->width = b->o->widths[w];
-        s->ms = spread_of(seconds[w], b->repeats);
-        s->ms.min *= 1e3;
-        s->ms.median *= 1e3;
-        s->ms.max *= 1e3;
+        s->ms = milliseconds(seconds[w], b->repeats);
         s->share = spread_of(share[w], b->repeats).median;
     }
 }
@@ -660,13 +690,18 @@ static int measure_model(bench *b, const char *path, model_result *r)
 
 /* --- output ------------------------------------------------------------------------------------------------------- */
 
+static void print_md_machine(const bench *b)
+{
+    printf("%s, %d threads, context %d, read bandwidth %.1f GB/s, int8 peak %.0f GMAC/s, threads meet in %.1f us; medians of %d\n",
+           b->m->isa, b->m->threads, b->o->context, spread_of(b->read_gbps, b->repeats).median,
+           spread_of(b->int8_gmacs, b->repeats).median, spread_of(b->meeting_us, b->repeats).median, b->repeats);
+}
+
 static void print_md(const bench *b, const model_result *results, int count)
 {
     int i, k;
 
-    printf("%s, %d threads, context %d, read bandwidth %.1f GB/s, int8 peak %.0f GMAC/s, threads meet in %.1f us; medians of %d\n", b->m->isa,
-           b->m->threads, b->o->context, spread_of(b->read_gbps, b->repeats).median, spread_of(b->int8_gmacs, b->repeats).median,
-           spread_of(b->meeting_us, b->repeats).median, b->repeats);
+    print_md_machine(b);
     for (i = 0; i < count; i++) {
         const model_result *r = &results[i];
 
@@ -744,19 +779,25 @@ static void print_json_model(json_writer *j, const model_result *r, int widths)
     json_close(j);
 }
 
+/* Begins an object with what the machine can do. */
+static void print_json_machine(const bench *b, json_writer *j)
+{
+    json_begin(j, stdout);
+    json_object(j, NULL);
+    json_integer(j, "threads", b->m->threads);
+    json_text(j, "isa", b->m->isa);
+    json_integer(j, "context", b->o->context);
+    json_number(j, "read_gbps", "%.2f", spread_of(b->read_gbps, b->repeats).median);
+    json_number(j, "int8_gmacs", "%.1f", spread_of(b->int8_gmacs, b->repeats).median);
+    json_number(j, "meeting_us", "%.2f", spread_of(b->meeting_us, b->repeats).median);
+}
+
 static void print_json(const bench *b, const model_result *results, int count)
 {
     json_writer j;
     int i;
 
-    json_begin(&j, stdout);
-    json_object(&j, NULL);
-    json_integer(&j, "threads", b->m->threads);
-    json_text(&j, "isa", b->m->isa);
-    json_integer(&j, "context", b->o->context);
-    json_number(&j, "read_gbps", "%.2f", spread_of(b->read_gbps, b->repeats).median);
-    json_number(&j, "int8_gmacs", "%.1f", spread_of(b->int8_gmacs, b->repeats).median);
-    json_number(&j, "meeting_us", "%.2f", spread_of(b->meeting_us, b->repeats).median);
+    print_json_machine(b, &j);
     json_array(&j, "models");
     for (i = 0; i < count; i++)
         print_json_model(&j, &results[i], b->o->width_count);
@@ -764,60 +805,634 @@ static void print_json(const bench *b, const model_result *results, int count)
     json_close(&j);
 }
 
-/* Step time over width, both on doubling axes: a flat line is a step that costs the same at every width. */
+/* Lines over widths, both axes doubling. */
+typedef struct chart {
+    const int *x;      /* (n) */
+    int n, lines;      /* lines that have been named */
+    double low, high;  /* of the values */
+} chart;
+
+static const char *const chart_colours[] = {"#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#e377c2", "#17becf"};
+
+#define CHART_LEFT   64
+#define CHART_TOP    48
+#define CHART_WIDTH  560
+#define CHART_HEIGHT 320
+
+static double chart_x(const chart *c, int index)
+{
+    return CHART_LEFT + (c->n > 1 ? (double)CHART_WIDTH * index / (c->n - 1) : CHART_WIDTH / 2.0);
+}
+
+static double chart_y(const chart *c, double value)
+{
+    return CHART_TOP + CHART_HEIGHT - CHART_HEIGHT * log(value / c->low) / log(c->high / c->low);
+}
+
+/* Values that are to be seen. */
+static void chart_hold(chart *c, double value)
+{
+    if (!(value > 0))
+        return;
+    c->low = c->high <= 0 || value * 0.7 < c->low ? value * 0.7 : c->low;
+    c->high = value * 1.2 > c->high ? value * 1.2 : c->high;
+}
+
+/* What stands around the lines. */
+static void chart_begin(const chart *c, const bench *b, const char *title)
+{
+    int k;
+
+    printf("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 860 440\" font-family=\"sans-serif\" font-size=\"13\">\n"
+           "<rect width=\"860\" height=\"440\" fill=\"white\"/>\n<text x=\"%d\" y=\"24\" font-size=\"15\">%s</text>\n"
+           "<text x=\"%d\" y=\"424\" fill=\"#555\">%s, %d threads, context %d, %.1f GB/s, %.0f GMAC/s (int8)</text>\n",
+           CHART_LEFT, title, CHART_LEFT, b->m->isa, b->m->threads, b->o->context,
+           spread_of(b->read_gbps, b->repeats).median, spread_of(b->int8_gmacs, b->repeats).median);
+    for (k = 0; k < c->n; k++)
+        printf("<line x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\" stroke=\"#eee\"/>"
+               "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%d</text>\n",
+               chart_x(c, k), CHART_TOP, chart_x(c, k), CHART_TOP + CHART_HEIGHT, chart_x(c, k),
+               CHART_TOP + CHART_HEIGHT + 20, c->x[k]);
+    for (k = 0; k < 20; k++) {
+        double value = (double)(1 << k);
+
+        if (value >= c->low && value <= c->high)
+            printf("<line x1=\"%d\" y1=\"%.1f\" x2=\"%d\" y2=\"%.1f\" stroke=\"#eee\"/>"
+                   "<text x=\"%d\" y=\"%.1f\" text-anchor=\"end\">%.0f</text>\n",
+                   CHART_LEFT, chart_y(c, value), CHART_LEFT + CHART_WIDTH, chart_y(c, value), CHART_LEFT - 8,
+                   chart_y(c, value) + 4, value);
+    }
+}
+
+/* A line through values[n]; what lies below the chart lies on its edge. */
+static void chart_line(const chart *c, const double *values, int colour, int dashed)
+{
+    int k;
+
+    printf("<polyline fill=\"none\" stroke=\"%s\" %s points=\"", chart_colours[colour % 8],
+           dashed ? "stroke-dasharray=\"5 4\"" : "stroke-width=\"2.5\"");
+    for (k = 0; k < c->n; k++)
+        printf("%.1f,%.1f ", chart_x(c, k), chart_y(c, values[k] > c->low ? values[k] : c->low));
+    printf("\"/>\n");
+}
+
+/* Names the next line, beside the chart. */
+static void chart_name(chart *c, const char *colour, const char *name)
+{
+    printf("<text x=\"%d\" y=\"%d\" fill=\"%s\">%s</text>\n", CHART_LEFT + CHART_WIDTH + 14, CHART_TOP + 20 + 22 * c->lines,
+           colour, name);
+    c->lines++;
+}
+
+/* Step time over width: a flat line is a step that costs the same at every width. */
 static void print_svg(const bench *b, const model_result *results, int count)
 {
-    static const char *const colours[] = {"#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#e377c2", "#17becf"};
-    const double left = 64, top = 48, width = 560, height = 320, gbps = spread_of(b->read_gbps, b->repeats).median;
-    const double gmacs = spread_of(b->int8_gmacs, b->repeats).median;
-    double low = 1e30, high = 0, octaves;
+    const double gbps = spread_of(b->read_gbps, b->repeats).median, gmacs = spread_of(b->int8_gmacs, b->repeats).median;
+    chart c = {NULL, 0, 0, 0, 0};
+    double values[MAX_WIDTHS];
+    char name[64];
     int i, k, n = b->o->width_count;
 
-#define X_OF(index) (left + (n > 1 ? width * (index) / (n - 1) : width / 2))
-#define Y_OF(ms) (top + height - height * log2_of((ms) / low) / octaves)
+    c.x = b->o->widths;
+    c.n = n;
     for (i = 0; i < count; i++)
-        for (k = 0; k < n; k++) {
-            low = results[i].steps[k].ms.median < low ? results[i].steps[k].ms.median : low;
-            high = results[i].steps[k].ms.median > high ? results[i].steps[k].ms.median : high;
-        }
-    low *= 0.7;
-    octaves = log(high * 1.2 / low) / log(2);
-#define log2_of(x) (log(x) / log(2))
-    printf("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 860 440\" font-family=\"sans-serif\" font-size=\"13\">\n"
-           "<rect width=\"860\" height=\"440\" fill=\"white\"/>\n"
-           "<text x=\"%.0f\" y=\"24\" font-size=\"15\">Time of one step (ms) over its width in tokens; dashed: the roofline of this machine</text>\n"
-           "<text x=\"%.0f\" y=\"424\" fill=\"#555\">%s, %d threads, context %d, %.1f GB/s, %.0f GMAC/s (int8)</text>\n", left, left, b->m->isa,
-           b->m->threads, b->o->context, gbps, gmacs);
-    for (k = 0; k < n; k++)
-        printf("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#eee\"/><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"middle\">%d</text>\n", X_OF(k),
-               top, X_OF(k), top + height, X_OF(k), top + height + 20, b->o->widths[k]);
-    for (k = 0; k < 16; k++) {
-        double ms = (double)(1 << k);
-
-        if (ms >= low && ms <= high * 1.2)
-            printf("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#eee\"/><text x=\"%.1f\" y=\"%.1f\" text-anchor=\"end\">%.0f</text>\n", left,
-                   Y_OF(ms), left + width, Y_OF(ms), left - 8, Y_OF(ms) + 4, ms);
-    }
+        for (k = 0; k < n; k++)
+            chart_hold(&c, results[i].steps[k].ms.median);
+    chart_begin(&c, b, "Time of one step (ms) over its width in tokens; dashed: the roofline of this machine");
     for (i = 0; i < count; i++) {
         const model_result *r = &results[i];
 
-        printf("<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2.5\" points=\"", colours[i]);
         for (k = 0; k < n; k++)
-            printf("%.1f,%.1f ", X_OF(k), Y_OF(r->steps[k].ms.median));
-        printf("\"/>\n<polyline fill=\"none\" stroke=\"%s\" stroke-dasharray=\"5 4\" points=\"", colours[i]);
+            values[k] = r->steps[k].ms.median;
+        chart_line(&c, values, i, 0);
         for (k = 0; k < n; k++) {
-            double memory = (r->weight_bytes + r->kv_bytes) / gbps / 1e6, integer = step_macs(r, b->o->context, b->o->widths[k]) / gmacs / 1e6;
-            double ms = memory > integer ? memory : integer;
+            double memory = (r->weight_bytes + r->kv_bytes) / gbps / 1e6;
+            double integer = step_macs(r, b->o->context, b->o->widths[k]) / gmacs / 1e6;
 
-            printf("%.1f,%.1f ", X_OF(k), Y_OF(ms > low ? ms : low));
+            values[k] = memory > integer ? memory : integer;
         }
-        printf("\"/>\n<text x=\"%.0f\" y=\"%.0f\" fill=\"%s\">%s: %.2f at 8</text>\n", left + width + 14, top + 20 + 22 * i, colours[i], r->type,
-               r->steps[n > 3 ? 3 : n - 1].ms.median / r->steps[0].ms.median);
+        chart_line(&c, values, i, 1);
+        snprintf(name, sizeof name, "%s: %.2f at 8", r->type, r->steps[n > 3 ? 3 : n - 1].ms.median / r->steps[0].ms.median);
+        chart_name(&c, chart_colours[i % 8], name);
     }
-    printf("<text x=\"%.0f\" y=\"%.0f\" fill=\"#555\">(time over that of one token)</text>\n</svg>\n", left + width + 14, top + 20 + 22.0 * count);
-#undef X_OF
-#undef Y_OF
-#undef log2_of
+    chart_name(&c, "#555", "(time over that of one token)");
+    printf("</svg>\n");
+}
+
+/* --- many texts --------------------------------------------------------------------------------------------------- */
+
+#define CROWD_TOKENS 32 /* that each text writes in a run, in the middle */
+#define CROWD_RUNS   3
+#define CROWD_ROOM   512 /* tokens of context for prompts of words and what is written */
+#define WAIT_TOKENS  2000
+#define WAIT_STEPS   20 /* alone, before the long prompt comes in */
+
+/* Texts of one engine. */
+typedef struct crowd {
+    specdec *texts[MAX_STREAMS];
+    int prompted[MAX_STREAMS]; /* tokens */
+    int count;
+    float temperature;
+    void *memory;
+} crowd;
+
+typedef struct stream_result {
+    int streams;
+    spread ms;             /* of a step that writes a token of each text */
+    double share;          /* of the roofline */
+    double tree_ms, tree_share; /* those of a tree of as many nodes, in turn with the steps above */
+    double tok_s[2];       /* of all texts together: plain, with --spec */
+    double tokens_per_step; /* of a text, with --spec */
+} stream_result;
+
+/* What a text feels of a long prompt that comes in beside it. */
+typedef struct wait_result {
+    double alone_ms;       /* its step alone, in the middle */
+    double longest, usual; /* between two tokens while the prompt is read, in such steps: at most, in the middle */
+    double seconds;        /* until the prompt is read */
+} wait_result;
+
+typedef struct crowd_result {
+    model_result model;
+    stream_result streams[MAX_WIDTHS];
+    wait_result wait;
+} crowd_result;
+
+static void close_crowd(crowd *c)
+{
+    specdec_deinit(c->texts[0]);
+    free(c->memory);
+}
+
+/* An engine and its texts. Returns 0 after saying what went wrong. */
+static int open_crowd(const options *o, const specdec_model *model, specdec_drafting drafting, int context, crowd *c)
+{
+    specdec_config config;
+    int i, ok;
+
+    configure(o, &config);
+    config.target.model = model;
+    config.draft.path = drafting == SPECDEC_DRAFT_OFF ? NULL : o->draft;
+    config.drafting = drafting;
+    config.texts = c->count;
+    config.context = context;
+    config.settings.max_tokens = 0;
+    c->texts[0] = start_engine(&config, &c->memory);
+    ok = c->texts[0] != NULL;
+    for (i = 1; ok && i < c->count; i++)
+        ok = !specdec_open(c->texts[0], &c->texts[i]);
+    return ok;
+}
+
+static int crowd_failed(const specdec *text) { return program_failed("", specdec_error_text(text)), 0; }
+
+/* Sets a text back behind its prompt; it may write so many tokens (0: as many as there is room for). */
+static void crowd_rewind(const crowd *c, int i, int limit)
+{
+    specdec_settings settings;
+
+    memset(&settings, 0, sizeof settings);
+    settings.max_tokens = limit;
+    settings.sampling.temperature = c->temperature;
+    settings.sampling.seed = (uint64_t)i + 1;
+    specdec_rewind(c->texts[i], c->prompted[i]);
+    specdec_set(c->texts[i], &settings);
+}
+
+/* Lets the first n texts write, from their prompts' ends on. The others have written one token, and rest. */
+static void crowd_wake(const crowd *c, int n)
+{
+    int i;
+
+    for (i = 0; i < c->count; i++)
+        crowd_rewind(c, i, 1);
+    while (!specdec_work(c->texts[0]))
+        continue;
+    for (i = 0; i < n; i++)
+        crowd_rewind(c, i, 0);
+}
+
+/* Takes what the first n texts have ready; one that has ended begins its answer anew. Returns how many tokens these
+   were, or -1 after saying what went wrong. */
+static long crowd_take(const crowd *c, int n)
+{
+    long tokens = 0;
+    int i, before, now;
+
+    for (i = 0; i < n; i++) {
+        specdec_result result;
+        specdec_text piece;
+
+        specdec_tokens(c->texts[i], NULL, &before);
+        do
+            result = specdec_take(c->texts[i], &piece);
+        while (!result);
+        specdec_tokens(c->texts[i], NULL, &now);
+        tokens += now - before;
+        if (result != SPECDEC_DONE && result != SPECDEC_PENDING)
+            return crowd_failed(c->texts[i]), -1;
+        if (result == SPECDEC_DONE)
+            specdec_rewind(c->texts[i], c->prompted[i]);
+    }
+    return tokens;
+}
+
+/* Prompts a text with tokens of its own. Returns 0 after saying what went wrong. */
+static int crowd_prompt_tokens(crowd *c, int text, int count, int salt, int vocabulary)
+{
+    int32_t *tokens = (int32_t *)malloc((size_t)count * sizeof *tokens);
+    int i, ok = tokens != NULL;
+
+    for (i = 0; ok && i < count; i++)
+        tokens[i] = (int32_t)((100 + i % 64 * 7 + salt * 31) % vocabulary);
+    ok = ok && (!specdec_prompt_tokens(c->texts[text], tokens, count) || crowd_failed(c->texts[text]));
+    c->prompted[text] = count;
+    free(tokens);
+    return ok;
+}
+
+/* Prompts a text with words of its own. Returns 0 after saying what went wrong. */
+static int crowd_prompt_words(crowd *c, int text)
+{
+    static const char *const places[] = {
+        "Once upon a time, in a small village by the sea,", "In the old town behind the mill,",
+        "On a farm far away from any road,", "One winter, when the lake was frozen,", "At the edge of the forest,",
+        "In a house with a red door,", "Many years ago, on a ship,", "In the last summer before school,"};
+    static const char *const people[] = {"an old man", "a little girl", "a doctor", "two brothers", "a king", "a young cook",
+                                         "a cat", "a teacher"};
+    char words[160];
+
+    snprintf(words, sizeof words, "%s there lived %s who", places[text % 8], people[(text / 8 + text) % 8]);
+    if (specdec_prompt(c->texts[text], words, SPECDEC_WHOLE_STRING))
+        return crowd_failed(c->texts[text]);
+    specdec_tokens(c->texts[text], NULL, &c->prompted[text]);
+    return 1;
+}
+
+/* Steps of so many texts, and of trees with as many nodes, in turn with what the machine can do. Every text has
+   o->context tokens before the one that is computed. Returns 0 when it failed. */
+static int measure_crowd_steps(bench *b, crowd *c, crowd_result *r)
+{
+    static double seconds[4][MAX_WIDTHS][MAX_REPEATS]; /* of texts, of trees; shares of the roofline of the two */
+    const model_result *m = &r->model;
+    const options *o = b->o;
+    int i, w;
+
+    for (i = 0; i < b->repeats; i++) {
+        measure_machine(b, i);
+        for (w = 0; w < o->stream_count; w++) {
+            const int n = o->streams[w];
+            double start;
+
+            crowd_wake(c, n);
+            specdec_work(c->texts[0]);
+            if (crowd_take(c, n) < 0)
+                return 0;
+            start = program_seconds();
+            specdec_work(c->texts[0]);
+            seconds[0][w][i] = program_seconds() - start;
+            seconds[1][w][i] = step_seconds(c->texts[0], n, m->vocabulary);
+            seconds[2][w][i] = roofline(b, i, m->weight_bytes + n * m->kv_bytes, n * step_macs(m, o->context, 1)) /
+                               seconds[0][w][i];
+            seconds[3][w][i] = roofline(b, i, m->weight_bytes + m->kv_bytes, step_macs(m, o->context, n)) /
+                               seconds[1][w][i];
+        }
+    }
+    for (w = 0; w < o->stream_count; w++) {
+        r->streams[w].streams = o->streams[w];
+        r->streams[w].ms = milliseconds(seconds[0][w], b->repeats);
+        r->streams[w].tree_ms = milliseconds(seconds[1][w], b->repeats).median;
+        r->streams[w].share = spread_of(seconds[2][w], b->repeats).median;
+        r->streams[w].tree_share = spread_of(seconds[3][w], b->repeats).median;
+    }
+    return 1;
+}
+
+/* Lets n texts write. Returns tokens a second, 0 when it failed; *per_step: tokens of a text in a step. */
+static double run_crowd(const crowd *c, int n, double *per_step)
+{
+    double start;
+    long tokens = 0, more, steps;
+
+    crowd_wake(c, n);
+    start = program_seconds();
+    for (steps = 0; tokens < (long)n * CROWD_TOKENS; steps++) {
+        specdec_work(c->texts[0]);
+        more = crowd_take(c, n);
+        if (more < 0)
+            return 0;
+        tokens += more;
+    }
+    *per_step = (double)tokens / (double)steps / n;
+    return (double)tokens / (program_seconds() - start);
+}
+
+/* Tokens a second of texts that begin with words, into tok_s[at] of every row. Returns 0 when it failed. */
+static int measure_crowd_runs(bench *b, crowd *c, crowd_result *r, int at)
+{
+    static double tok_s[MAX_WIDTHS][CROWD_RUNS], per_step[MAX_WIDTHS][CROWD_RUNS];
+    int i, w;
+
+    c->temperature = 0.8f;
+    for (i = 0; i < c->count; i++)
+        if (specdec_rewind(c->texts[i], 0) || !crowd_prompt_words(c, i))
+            return 0;
+    for (i = 0; i < CROWD_RUNS; i++)
+        for (w = 0; w < b->o->stream_count; w++) {
+            tok_s[w][i] = run_crowd(c, b->o->streams[w], &per_step[w][i]);
+            if (!(tok_s[w][i] > 0))
+                return 0;
+        }
+    for (w = 0; w < b->o->stream_count; w++) {
+        r->streams[w].tok_s[at] = spread_of(tok_s[w], CROWD_RUNS).median;
+        r->streams[w].tokens_per_step = spread_of(per_step[w], CROWD_RUNS).median;
+    }
+    return 1;
+}
+
+/* What its steps have to read and to multiply, and with which instructions. */
+static void describe_crowd(bench *b, const crowd *c, crowd_result *r)
+{
+    const char *file = r->model.file;
+    specdec_info info;
+
+    memset(&r->model, 0, sizeof r->model);
+    r->model.file = file;
+    describe(b->o, c->texts[0], &r->model);
+    specdec_get_info(c->texts[0], &info);
+    b->m->isa = info.isa;
+}
+
+/* Texts side by side: steps, runs without and with speculation. Returns 0 when it failed. */
+static int measure_streams(bench *b, const specdec_model *model, crowd_result *r)
+{
+    const options *o = b->o;
+    int i, at, ok = 1;
+
+    for (at = 0; ok && at < (o->spec == SPECDEC_DRAFT_OFF ? 1 : 2); at++) {
+        crowd c;
+
+        memset(&c, 0, sizeof c);
+        for (i = 0; i < o->stream_count; i++)
+            c.count = o->streams[i] > c.count ? o->streams[i] : c.count;
+        ok = open_crowd(o, model, at ? (specdec_drafting)o->spec : SPECDEC_DRAFT_OFF, o->context + CROWD_ROOM, &c);
+        if (ok && !at) {
+            describe_crowd(b, &c, r);
+            for (i = 0; ok && i < c.count; i++)
+                ok = crowd_prompt_tokens(&c, i, o->context, i, r->model.vocabulary);
+            ok = ok && measure_crowd_steps(b, &c, r);
+        }
+        ok = ok && measure_crowd_runs(b, &c, r, at);
+        close_crowd(&c);
+    }
+    return ok;
+}
+
+/* Works until the first text has a token. Returns the seconds since *last, which becomes now; -1 when it failed. */
+static double wait_token(const crowd *c, double *last)
+{
+    const double before = *last;
+    long tokens;
+
+    do {
+        specdec_work(c->texts[0]);
+        tokens = crowd_take(c, 1);
+    } while (!tokens);
+    *last = program_seconds();
+    return tokens < 0 ? -1 : *last - before;
+}
+
+/* Seconds between the tokens of the first text, gaps[WAIT_TOKENS], while the second reads a long prompt. Returns how
+   many there are, 0 when it failed. */
+static int wait_gaps(crowd *c, int salt, int vocabulary, double *gaps)
+{
+    specdec_result result = SPECDEC_PENDING;
+    specdec_text piece;
+    double last = program_seconds();
+    int count;
+
+    if (!crowd_prompt_tokens(c, 1, WAIT_TOKENS, salt, vocabulary))
+        return 0;
+    for (count = 0; result == SPECDEC_PENDING && count < WAIT_TOKENS; count++) {
+        gaps[count] = wait_token(c, &last);
+        if (gaps[count] < 0)
+            return 0;
+        result = specdec_take(c->texts[1], &piece);
+    }
+    return result == SPECDEC_OK || result == SPECDEC_DONE ? count : crowd_failed(c->texts[1]);
+}
+
+/* A text alone, then beside a prompt that is read; medians of runs. Returns 0 when it failed. */
+static int measure_wait(bench *b, const specdec_model *model, crowd_result *r)
+{
+    static double gaps[WAIT_TOKENS];
+    double alone[WAIT_STEPS], runs[4][CROWD_RUNS], last;
+    crowd c;
+    int i, k, count, ok;
+
+    memset(&c, 0, sizeof c);
+    c.count = 2;
+    ok = open_crowd(b->o, model, SPECDEC_DRAFT_OFF, b->o->context + WAIT_TOKENS + CROWD_ROOM, &c);
+    if (ok)
+        describe_crowd(b, &c, r);
+    for (i = 0; ok && !b->o->stream_count && i < b->repeats; i++)
+        measure_machine(b, i);
+    ok = ok && crowd_prompt_tokens(&c, 0, b->o->context, 0, r->model.vocabulary);
+    for (i = 0; ok && i < CROWD_RUNS; i++) {
+        c.prompted[1] = 0;
+        crowd_rewind(&c, 1, 1);
+        crowd_wake(&c, 1);
+        ok = wait_token(&c, &last) >= 0;
+        for (k = 0; ok && k < WAIT_STEPS; k++)
+            ok = (alone[k] = wait_token(&c, &last)) >= 0;
+        count = ok ? wait_gaps(&c, i + 1, r->model.vocabulary, gaps) : 0;
+        ok = count > 0;
+        runs[0][i] = measure_median(alone, WAIT_STEPS);
+        for (k = 0, runs[3][i] = 0; k < count; k++)
+            runs[3][i] += gaps[k];
+        runs[1][i] = measure_median(gaps, count) / runs[0][i];
+        runs[2][i] = ok ? gaps[count - 1] / runs[0][i] : 0; /* they are sorted now */
+    }
+    r->wait.alone_ms = 1e3 * measure_median(runs[0], CROWD_RUNS);
+    r->wait.usual = measure_median(runs[1], CROWD_RUNS);
+    r->wait.longest = measure_median(runs[2], CROWD_RUNS);
+    r->wait.seconds = measure_median(runs[3], CROWD_RUNS);
+    close_crowd(&c);
+    return ok;
+}
+
+/* The name behind --spec. */
+static const char *drafting_name(int drafting)
+{
+    static const char *const names[] = {"auto", "off" SPECDEC_DRAFTERS(DRAFTER_NAME)};
+
+    return names[drafting];
+}
+
+static void print_md_streams(const options *o, const crowd_result *r)
+{
+    const int spec = o->spec != SPECDEC_DRAFT_OFF;
+    int k;
+
+    printf("\n| streams | ms (min) | ms (median) | ms (max) | roofline share | of a tree | tok/s |%s\n"
+           "|---:|---:|---:|---:|---:|---:|---:|%s\n", spec ? " tok/s with --spec | tokens a step |" : "", spec ? "---:|---:|" : "");
+    for (k = 0; k < o->stream_count; k++) {
+        const stream_result *s = &r->streams[k];
+
+        printf("| %d | %.2f | %.2f | %.2f | %.2f | %.2f | %.1f |", s->streams, s->ms.min, s->ms.median, s->ms.max, s->share,
+               s->tree_share, s->tok_s[0]);
+        if (spec)
+            printf(" %.1f | %.2f |", s->tok_s[1], s->tokens_per_step);
+        printf("\n");
+    }
+}
+
+static void print_md_crowds(const bench *b, const crowd_result *results, int count)
+{
+    const options *o = b->o;
+    int i;
+
+    print_md_machine(b);
+    if (o->stream_count)
+        printf("\nstreams: texts of one engine. ms: a step that writes a token of each, behind %d tokens. Of a tree: the share of a\n"
+               "step of one text with as many nodes. tok/s: of all texts together, after short prompts, temperature 0.8;\n"
+               "--spec %s.\n", o->context, drafting_name(o->spec));
+    for (i = 0; i < count; i++) {
+        const crowd_result *r = &results[i];
+
+        printf("\n%s (%s, %.0f MB of weights, %.2f GMAC a token)\n", r->model.file, r->model.type, r->model.weight_bytes / 1e6,
+               r->model.macs / 1e9);
+        if (o->stream_count)
+            print_md_streams(o, r);
+        if (o->wait)
+            printf("\nwhile a prompt of %d tokens is read, in %.1f s, a text waits for its next token as long as for %.2f steps\n"
+                   "alone (%.2f ms each) in the middle, and as for %.2f at most\n", WAIT_TOKENS, r->wait.seconds, r->wait.usual,
+                   r->wait.alone_ms, r->wait.longest);
+    }
+}
+
+static void print_json_stream(json_writer *j, const options *o, const stream_result *s)
+{
+    json_gap(j, "\n  ");
+    json_object(j, NULL);
+    json_integer(j, "streams", s->streams);
+    json_number(j, "ms_min", "%.3f", s->ms.min);
+    json_number(j, "ms_median", "%.3f", s->ms.median);
+    json_number(j, "ms_max", "%.3f", s->ms.max);
+    json_number(j, "roofline_share", "%.3f", s->share);
+    json_number(j, "tree_ms_median", "%.3f", s->tree_ms);
+    json_number(j, "tree_roofline_share", "%.3f", s->tree_share);
+    json_number(j, "tok_s", "%.2f", s->tok_s[0]);
+    if (o->spec != SPECDEC_DRAFT_OFF) {
+        json_number(j, "spec_tok_s", "%.2f", s->tok_s[1]);
+        json_number(j, "spec_tokens_per_step", "%.3f", s->tokens_per_step);
+    }
+    json_close(j);
+}
+
+static void print_json_crowds(const bench *b, const crowd_result *results, int count)
+{
+    const options *o = b->o;
+    json_writer j;
+    int i, k;
+
+    print_json_machine(b, &j);
+    json_text(&j, "spec", drafting_name(o->spec));
+    json_array(&j, "models");
+    for (i = 0; i < count; i++) {
+        const crowd_result *r = &results[i];
+
+        json_gap(&j, "\n");
+        json_object(&j, NULL);
+        json_text(&j, "file", r->model.file);
+        json_text(&j, "type", r->model.type);
+        json_number(&j, "weight_bytes", "%.0f", r->model.weight_bytes);
+        json_number(&j, "macs_per_token", "%.0f", r->model.macs);
+        json_array(&j, "streams");
+        for (k = 0; k < o->stream_count; k++)
+            print_json_stream(&j, o, &r->streams[k]);
+        json_close(&j);
+        if (o->wait) {
+            json_gap(&j, "\n ");
+            json_object(&j, "wait");
+            json_integer(&j, "prompt_tokens", WAIT_TOKENS);
+            json_number(&j, "prompt_s", "%.3f", r->wait.seconds);
+            json_number(&j, "step_ms", "%.3f", r->wait.alone_ms);
+            json_number(&j, "steps_median", "%.3f", r->wait.usual);
+            json_number(&j, "steps_max", "%.3f", r->wait.longest);
+            json_close(&j);
+        }
+        json_close(&j);
+    }
+    json_close(&j);
+    json_close(&j);
+}
+
+/* Tokens a second over streams. */
+static void print_svg_crowds(const bench *b, const crowd_result *results, int count)
+{
+    const double gbps = spread_of(b->read_gbps, b->repeats).median, gmacs = spread_of(b->int8_gmacs, b->repeats).median;
+    const options *o = b->o;
+    double values[3][MAX_WIDTHS]; /* plain, with --spec, the roofline */
+    chart c = {NULL, 0, 0, 0, 0};
+    char name[96];
+    int i, k, line;
+
+    c.x = o->streams;
+    c.n = o->stream_count;
+    for (i = 0; i < count; i++)
+        for (k = 0; k < c.n; k++) {
+            chart_hold(&c, results[i].streams[k].tok_s[0]);
+            chart_hold(&c, results[i].streams[k].tok_s[1]);
+        }
+    chart_begin(&c, b, "Tokens a second of all texts together, over streams; dashed: the roofline");
+    for (i = 0; i < count; i++) {
+        const model_result *m = &results[i].model;
+
+        for (k = 0; k < c.n; k++) {
+            const int n = o->streams[k];
+            const double memory = (m->weight_bytes + n * m->kv_bytes) / gbps, integer = n * step_macs(m, o->context, 1) / gmacs;
+
+            values[0][k] = results[i].streams[k].tok_s[0];
+            values[1][k] = results[i].streams[k].tok_s[1];
+            values[2][k] = 1e9 * n / (memory > integer ? memory : integer);
+        }
+        for (line = 0; line < 3; line++) {
+            if (line == 1 && o->spec == SPECDEC_DRAFT_OFF)
+                continue;
+            chart_line(&c, values[line], 2 * i + (line == 1), line == 2);
+            if (line == 2)
+                continue;
+            snprintf(name, sizeof name, "%s, --spec %s: %.1f", m->type, drafting_name(line ? o->spec : SPECDEC_DRAFT_OFF),
+                     values[line][c.n - 1]);
+            chart_name(&c, chart_colours[(2 * i + line) % 8], name);
+        }
+    }
+    printf("</svg>\n");
+}
+
+/* Many texts, for every model. */
+static int run_crowds(bench *b)
+{
+    static void (*const print[])(const bench *, const crowd_result *, int) = {print_md_crowds, print_json_crowds, print_svg_crowds};
+    static crowd_result results[MAX_MODELS];
+    int i, ok;
+
+    for (i = 0; i < b->o->model_count; i++) {
+        const char *path = b->o->models[i];
+        void *memory = NULL;
+        specdec_model *model = open_model(b->o, path, &memory);
+
+        results[i].model.file = program_last_name(path);
+        ok = model && (!b->o->stream_count || measure_streams(b, model, &results[i])) &&
+             (!b->o->wait || measure_wait(b, model, &results[i]));
+        specdec_model_deinit(model);
+        free(memory);
+        if (!ok)
+            return PROGRAM_FAILED;
+    }
+    print[b->o->format](b, results, b->o->model_count);
+    return program_flush();
 }
 
 /* --- comparison: tree shapes and verifiers ------------------------------------------------------------------------ */
@@ -1117,19 +1732,21 @@ static int run_comparison(const options *o)
 
 /* --- command line ------------------------------------------------------------------------------------------------- */
 
-static int parse_widths(options *o, const char *text)
+/* Reads "1,2,4" into list[MAX_WIDTHS]: numbers of 1 to 64. Returns how many, or 0 when they are none. */
+static int parse_widths(const char *text, int *list)
 {
-    o->width_count = 0;
+    int count = 0;
+
     while (*text) {
         char *end;
         long n = strtol(text, &end, 10);
 
-        if (end == text || n < 1 || n > 64 || o->width_count == MAX_WIDTHS || (*end && *end != ','))
+        if (end == text || n < 1 || n > 64 || count == MAX_WIDTHS || (*end && *end != ','))
             return 0;
-        o->widths[o->width_count++] = (int)n;
+        list[count++] = (int)n;
         text = *end ? end + 1 : end;
     }
-    return o->width_count > 0;
+    return count;
 }
 
 /* Reads the command line. Returns PROGRAM_GO_ON, or an exit status. */
@@ -1149,6 +1766,11 @@ static int parse(options *o, int argc, char **argv)
         {"--no-prefill", PROGRAM_NO, &o->prefill, NULL, "leaves out the prefill of 128 and 512 tokens", 0, 0},
         {"-o", PROGRAM_CHOICE, &o->format, "md|json|svg", "what is written to standard output (md)", 0, 0},
         {"--compare", PROGRAM_SWITCH, &o->compare, NULL, "instead: tree shapes and verifiers, for -m, -md and --prompts; md or json", 0, 0},
+        {"--streams", PROGRAM_TEXT, (void *)&o->stream_list, "LIST",
+         "instead: so many texts side by side, 1 to 64: 1,2,4,8,16,32", 0, 0},
+        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "how they are guessed in the second run (auto)", 0, 0},
+        {"--wait", PROGRAM_SWITCH, &o->wait, NULL,
+         "instead, or with --streams: how long a text waits while a prompt of 2000 tokens is read", 0, 0},
         {"--prompts", PROGRAM_TEXT, (void *)&o->prompts, "FILE", "JSON lines with \"turns\" or \"prompt\", or text with empty lines between", 0, 0},
         {"--temp", PROGRAM_TEXT, (void *)&o->temperatures, "LIST", "temperatures to compare at (0,0.2,0.6,1)", 0, 0},
         {"--positions", PROGRAM_INTEGER, &o->positions, "N", "positions of text for each of them (500)", 1, 1000000},
@@ -1164,8 +1786,18 @@ static int parse(options *o, int argc, char **argv)
         o->model_count++;
     if (!o->model_count)
         return program_misused("a model is needed: -m MODEL.gguf", "");
-    if (!parse_widths(o, o->width_list))
+    o->width_count = parse_widths(o->width_list, o->widths);
+    if (!o->width_count)
         return program_misused("-w takes up to 16 widths of 1 to 64 with commas between, not ", o->width_list);
+    o->stream_count = o->stream_list ? parse_widths(o->stream_list, o->streams) : 0;
+    if (o->stream_list && !o->stream_count)
+        return program_misused("--streams takes up to 16 numbers of 1 to 64 with commas between, not ", o->stream_list);
+    if (o->compare && (o->stream_count || o->wait))
+        return program_misused("--compare goes without --streams and --wait", "");
+    if (o->wait && !o->stream_count && o->format == FORMAT_SVG)
+        return program_misused("--wait has nothing to draw: -o md or json", "");
+    if (o->spec == SPECDEC_DRAFT_MODEL && !o->draft)
+        return program_misused("--spec draft needs a draft model: -md", "");
     if (o->compare && (o->model_count > 1 || !o->draft || !o->prompts || o->format == FORMAT_SVG))
         return program_misused("--compare takes one -m, -md and --prompts, and writes md or json", "");
     return PROGRAM_GO_ON;
@@ -1201,6 +1833,8 @@ int main(int argc, char **argv)
     b.o = &o;
     b.m = &m;
     b.repeats = o.repeats;
+    if (o.stream_count || o.wait)
+        return run_crowds(&b);
     for (i = 0; i < o.model_count; i++)
         if (!measure_model(&b, o.models[i], &results[i]))
             return PROGRAM_FAILED;

@@ -1,0 +1,470 @@
+/* many - many texts in one engine: lines of JSON with prompts in, lines with their continuations out. One step writes a
+   token or more of all texts under way; each text is the same to the byte as alone. */
+#define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
+#include "specdec.h"
+#include "tools/program.h"
+#include "tools/json.h"
+
+enum { HISTORY = 65536 }; /* tokens of finished texts that guesses are made from */
+
+typedef struct options {
+    specdec_config config;
+    const char *file, *seen;
+    int limit, spec, in_order;
+} options;
+
+/* A line of the input, and what becomes of it. */
+typedef struct job {
+    const char *line, *id; /* id: as it stands in the line; NULL: it has none */
+    size_t length, id_length;
+    int number;            /* of the line, from 1 */
+    specdec *text;         /* while it is being written */
+    char *answer;          /* (room): bytes and a zero byte */
+    size_t bytes, room;
+    int prompted, tokens;  /* tokens of the prompt, of the answer */
+    const char *stop;      /* why the answer ended */
+    char error[SPECDEC_ERROR_TEXT_SIZE]; /* why there is none, or "" */
+    int done;
+} job;
+
+/* All jobs. Those before `first` are done, those from `next` on not begun. */
+typedef struct work {
+    const options *o;
+    specdec *engine;
+    job *jobs;             /* (count) */
+    char *copy;            /* of a line, to be decoded in place */
+    int count, first, next;
+    int streams, running;  /* texts at a time: at most, now */
+    int done, failed;      /* jobs */
+    int lost;              /* errno of standard output; 0: it takes lines */
+    long long tokens;
+} work;
+
+static volatile sig_atomic_t interrupted;
+
+/* Ctrl-C, once: ends the texts where they are. Twice: the program. */
+static void on_interrupt(int number)
+{
+    if (interrupted)
+        program_die(number);
+    interrupted = 1;
+    signal(SIGINT, on_interrupt);
+}
+
+/* specdec_hooks.progress: a bar while the engine is made. */
+static int on_progress(void *user_data, const char *what, int done, int total)
+{
+    if (strcmp(what, "repack") == 0)
+        program_progress(user_data, what, done, total);
+    return interrupted;
+}
+
+/* --- lines out ---------------------------------------------------------------------------------------------------- */
+
+/* Writes a job's line and forgets its answer. */
+static void write_line(work *w, job *j)
+{
+    json_writer out;
+
+    json_begin(&out, stdout);
+    json_object(&out, NULL);
+    if (j->id)
+        json_raw(&out, "id", j->id, j->id_length);
+    else
+        json_integer(&out, "line", j->number);
+    if (j->error[0]) {
+        json_text(&out, "error", j->error);
+    } else {
+        json_bytes(&out, "text", j->bytes ? j->answer : "", j->bytes);
+        json_integer(&out, "tokens", j->tokens);
+        json_text(&out, "stop", j->stop);
+    }
+    json_close(&out);
+    if ((fflush(stdout) || ferror(stdout)) && !w->lost)
+        w->lost = errno ? errno : EIO;
+    free(j->answer);
+    j->answer = NULL;
+}
+
+/* Gives a job's text back. */
+static void close_text(work *w, job *j)
+{
+    specdec_close(j->text);
+    j->text = NULL;
+    w->running--;
+}
+
+/* A job is done: its answer is complete, or error says why there is none. */
+static void finish(work *w, job *j, const char *error)
+{
+    snprintf(j->error, sizeof j->error, "%s", error ? error : "");
+    close_text(w, j);
+    j->done = 1;
+    w->done++;
+    w->failed += error != NULL;
+    w->tokens += j->tokens;
+    if (!w->o->in_order)
+        write_line(w, j);
+    for (; w->first < w->count && w->jobs[w->first].done; w->first++)
+        if (w->o->in_order)
+            write_line(w, &w->jobs[w->first]);
+    if (!isatty(STDOUT_FILENO))
+        program_progress(NULL, "texts", w->done, w->count);
+}
+
+/* --- lines in ----------------------------------------------------------------------------------------------------- */
+
+/* The text of the string at a place, decoded in place; NULL when there is none. */
+static const char *string_at(char *place, size_t *length)
+{
+    return place && *place == '"' && json_decode(place + 1, length) ? place + 1 : NULL;
+}
+
+/* Prompts a text with the messages of an array. Returns NULL, or what is wrong with them. */
+static const char *prompt_messages(specdec *text, char *array)
+{
+    static const char *const roles[] = {"system", "user", "assistant"};
+    specdec_message *messages = (specdec_message *)malloc((strlen(array) / 16 + 1) * sizeof *messages);
+    const char *wrong = messages ? NULL : "out of memory";
+    int count = 0;
+    char *place;
+
+    while (!wrong && (place = json_next(&array, NULL)) != NULL) {
+        specdec_message *m = &messages[count++];
+        char *role = json_member(place, "role"), *content = json_member(place, "content");
+        int i = 0;
+
+        while (i < 3 && !(role && json_is(role, roles[i])))
+            i++;
+        m->role = (specdec_role)i;
+        m->text = string_at(content, &m->length);
+        if (i == 3 || !m->text)
+            wrong = "a message needs a \"role\" (system, user or assistant) and a text as \"content\"";
+    }
+    if (!wrong && specdec_chat(text, messages, count))
+        wrong = specdec_error_text(text);
+    free(messages);
+    return wrong;
+}
+
+/* Prompts a job's text with what stands in a copy of its line. Returns NULL, or what is wrong with the line. */
+static const char *prompt_line(job *j, char *line)
+{
+    char *object = json_space(line), *behind = json_skip(object, JSON_NESTED), *id, *prompt, *messages;
+    const char *text;
+    size_t length;
+
+    if (*object != '{' || !behind || *json_space(behind) || strlen(line) != j->length)
+        return "this line is no JSON object";
+    id = json_member(object, "id");
+    j->id = id ? j->line + (id - line) : NULL;
+    j->id_length = id ? (size_t)(json_skip(id, JSON_NESTED) - id) : 0;
+    prompt = json_member(object, "prompt");
+    messages = json_member(object, "messages");
+    if (!prompt == !messages)
+        return "a line needs a \"prompt\" or \"messages\"";
+    if (messages)
+        return *messages == '[' ? prompt_messages(j->text, messages) : "\"messages\" is no array";
+    text = string_at(prompt, &length);
+    if (!text)
+        return "\"prompt\" is no text";
+    return specdec_prompt(j->text, text, length) ? specdec_error_text(j->text) : NULL;
+}
+
+/* Opens a text for a job and prompts it. What Ctrl-C stops here is not begun. */
+static void begin(work *w, job *j)
+{
+    const char *wrong;
+
+    if (specdec_open(w->engine, &j->text)) /* there are as many as texts run at a time */
+        return;
+    w->running++;
+    memcpy(w->copy, j->line, j->length);
+    w->copy[j->length] = 0;
+    wrong = prompt_line(j, w->copy);
+    specdec_tokens(j->text, NULL, &j->prompted);
+    j->stop = "limit";
+    if (wrong && interrupted)
+        close_text(w, j);
+    else if (wrong || !w->o->limit)
+        finish(w, j, wrong);
+}
+
+/* --- the texts ---------------------------------------------------------------------------------------------------- */
+
+/* Appends a piece to a job's answer. Returns 0 when memory ran out. */
+static int append(job *j, specdec_text piece)
+{
+    if (j->bytes + piece.length >= j->room) {
+        const size_t room = 2 * (j->bytes + piece.length) + 64;
+        char *grown = (char *)realloc(j->answer, room);
+
+        if (!grown)
+            return 0;
+        j->answer = grown;
+        j->room = room;
+    }
+    memcpy(j->answer + j->bytes, piece.bytes, piece.length);
+    j->bytes += piece.length;
+    j->answer[j->bytes] = 0;
+    return 1;
+}
+
+/* The cache has no room for so many texts: from now on there is one less at a time, and this one begins anew later. */
+static void put_back(work *w, job *j)
+{
+    close_text(w, j);
+    w->streams = w->running;
+    j->bytes = 0;
+    w->next = program_least(w->next, (int)(j - w->jobs));
+}
+
+/* Takes what a text has ready. */
+static void collect(work *w, job *j)
+{
+    static const char *const stops[] = {"none", "end", "string", "limit", "context", "cancelled"};
+    specdec_text piece;
+    specdec_result result;
+
+    do {
+        result = specdec_take(j->text, &piece);
+        if ((!result || result == SPECDEC_DONE) && !append(j, piece)) {
+            finish(w, j, "out of memory");
+            return;
+        }
+    } while (!result);
+    specdec_tokens(j->text, NULL, &j->tokens);
+    j->tokens -= j->prompted;
+    j->stop = stops[result == SPECDEC_DONE ? specdec_stopped(j->text, NULL) : SPECDEC_STOP_CANCELLED];
+    if (result == SPECDEC_DONE || interrupted)
+        finish(w, j, NULL);
+    else if (result == SPECDEC_ERROR_CONTEXT && w->running > 1)
+        put_back(w, j);
+    else if (result != SPECDEC_PENDING)
+        finish(w, j, specdec_error_text(j->text));
+}
+
+/* Keeps as many texts busy as there may be, until all are done, Ctrl-C, or nobody reads the lines any more. */
+static void run(work *w)
+{
+    int i;
+
+    while (w->first < w->count && !w->lost && !(interrupted && !w->running)) {
+        for (; w->next < w->count && w->running < w->streams && !interrupted; w->next++)
+            if (!w->jobs[w->next].done && !w->jobs[w->next].text)
+                begin(w, &w->jobs[w->next]);
+        specdec_work(w->engine);
+        for (i = w->first; i < w->next; i++)
+            if (w->jobs[i].text)
+                collect(w, &w->jobs[i]);
+    }
+}
+
+/* --- files -------------------------------------------------------------------------------------------------------- */
+
+/* Cuts the input into jobs, a line each; lines of white space are none. Returns a status. */
+static int read_jobs(work *w, char *input, size_t length)
+{
+    char *line = input, *end = input + length, *stop;
+    size_t longest = 0, lines = 1;
+    int number;
+
+    for (stop = input; (stop = (char *)memchr(stop, '\n', (size_t)(end - stop))) != NULL; stop++)
+        lines++;
+    w->jobs = lines > INT_MAX ? NULL : (job *)calloc(lines, sizeof *w->jobs);
+    for (number = 1; w->jobs && line < end; number++, line = stop + 1) {
+        job *j = &w->jobs[w->count];
+
+        stop = (char *)memchr(line, '\n', (size_t)(end - line));
+        stop = stop ? stop : end;
+        *stop = 0;
+        j->line = line;
+        j->length = (size_t)(stop - line);
+        j->number = number;
+        longest = longest < j->length ? j->length : longest;
+        w->count += json_space(line) < stop;
+    }
+    w->copy = (char *)malloc(longest + 1);
+    return w->jobs && w->copy ? PROGRAM_OK : program_failed("out of memory", "");
+}
+
+/* Loads what was seen before, if there is such a file. Returns a status. */
+static int load_seen(specdec *engine, const char *path)
+{
+    FILE *file = program_open(path);
+    size_t size;
+    char *data;
+    int status;
+
+    if (!file && errno == ENOENT)
+        return PROGRAM_OK;
+    if (file)
+        fclose(file);
+    data = program_read_file(path, &size);
+    status = data ? PROGRAM_OK : PROGRAM_FAILED;
+    if (data && specdec_load_seen(engine, data, size)) {
+        fprintf(stderr, "%s: %s: %s\n", program_name, path, specdec_error_text(engine));
+        status = PROGRAM_FAILED;
+    }
+    free(data);
+    return status;
+}
+
+/* Writes what was seen. Returns a status. */
+static int save_seen(specdec *engine, program_output *out)
+{
+    size_t size = 0;
+    char *data;
+    int status;
+
+    specdec_save_seen(engine, NULL, 0, &size);
+    data = (char *)malloc(size + 1);
+    if (!data)
+        return program_failed("out of memory", "");
+    status = specdec_save_seen(engine, data, size, &size) ? program_failed("", specdec_error_text(engine)) : PROGRAM_OK;
+    if (!status)
+        program_output_write(out, data, size);
+    free(data);
+    return status ? status : program_output_close(out);
+}
+
+/* --- the program -------------------------------------------------------------------------------------------------- */
+
+/* The engine for all jobs, with no text open; NULL after saying what went wrong. */
+static specdec *make_engine(specdec_config *c)
+{
+    specdec *engine = NULL;
+    specdec_error failure;
+    size_t bytes;
+    void *memory;
+
+    if (specdec_memory_needed(c, &bytes, &failure))
+        return program_failed("", failure.text), (specdec *)NULL;
+    memory = program_memory(bytes);
+    if (!memory)
+        return NULL;
+    if (specdec_init(&engine, c, memory, bytes, &failure))
+        return program_failed("", failure.text), (specdec *)NULL;
+    specdec_close(engine);
+    return engine;
+}
+
+/* Does all jobs. Returns a status. */
+static int many(options *o, work *w, program_output *seen)
+{
+    double start;
+    int status;
+
+    o->config.texts = w->streams = program_least(o->config.texts, w->count ? w->count : 1);
+    w->o = o;
+    w->engine = make_engine(&o->config);
+    if (!w->engine)
+        return PROGRAM_FAILED;
+    status = o->seen ? load_seen(w->engine, o->seen) : PROGRAM_OK;
+    start = program_seconds();
+    if (!status)
+        run(w);
+    program_progress(NULL, "texts", 1, 1);
+    if (!status && isatty(STDERR_FILENO))
+        fprintf(stderr, "[%d lines, %d without an answer; %lld tokens, %.1f a second]\n", w->done, w->failed, w->tokens,
+                (double)w->tokens / (program_seconds() - start));
+    if (!status && o->seen)
+        status = save_seen(w->engine, seen);
+    specdec_deinit(w->engine);
+    if (w->lost)
+        return w->lost == EPIPE ? PROGRAM_FAILED : program_failed("cannot write the lines: ", strerror(w->lost));
+    return status ? status : interrupted ? 128 + SIGINT : w->failed ? PROGRAM_FAILED : PROGRAM_OK;
+}
+
+static int read_options(options *o, int argc, char **argv)
+{
+    specdec_config *c = &o->config;
+    specdec_sampling *s = &c->settings.sampling;
+    const program_flag flags[] = {
+        {"-m", PROGRAM_TEXT, &c->target.path, "FILE", "the model: a GGUF file", 0, 0},
+        {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a small draft model with the same vocabulary", 0, 0},
+        {"-f", PROGRAM_TEXT, &o->file, "FILE", "the lines are in this file; - is standard input", 0, 0},
+        {"--streams", PROGRAM_INTEGER, &c->texts, "N", "texts that are written at a time (8)", 1, SPECDEC_MAX_TEXTS},
+        {"--in-order", PROGRAM_SWITCH, &o->in_order, NULL,
+         "answers come in the order of the lines, not as they are done", 0, 0},
+        {"--seen", PROGRAM_TEXT, &o->seen, "FILE",
+         "what was written is kept here, and guessed from the next time", 0, 0},
+        {"-n", PROGRAM_INTEGER, &o->limit, "N",
+         "tokens of an answer, at most; -1: until it ends or the context is full (-1)", -1, 1 << 24},
+        {"-t", PROGRAM_INTEGER, &c->threads, "N", "threads; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
+        {"-c", PROGRAM_INTEGER, &c->context, "N",
+         "tokens of context for each text; 0: the model's own, at most 4096 (0)", 0, 1 << 24},
+        {"--cache", PROGRAM_INTEGER, &c->cache, "N",
+         "tokens of all texts at a time; 0: streams times context (0)", 0, 1 << 30},
+        {"--temp", PROGRAM_REAL, &s->temperature, "F",
+         "temperature; 0: greedy, always the most probable token (0)", 0, 1e6},
+        {"--top-k", PROGRAM_INTEGER, &s->top_k, "N", "sample among the N best tokens; 0: off (0)", 0, 1 << 24},
+        {"--top-p", PROGRAM_REAL, &s->top_p, "F", "sample among the best that hold this probability; 1: off (1)", 0, 1},
+        {"--min-p", PROGRAM_REAL, &s->min_p, "F",
+         "not below this share of the best one's probability; 0: off (0)", 0, 1},
+        {"--repeat-penalty", PROGRAM_REAL, &s->repetition_penalty, "F", "against repetition; 1: off (1)", 0, 1e6},
+        {"--repeat-last-n", PROGRAM_INTEGER, &s->repetition_window, "N",
+         "tokens it looks back; -1: all (64)", -1, 1 << 24},
+        {"--seed", PROGRAM_SEED, &s->seed, "S", "a text is a function of prompt, models, flags and seed (0)", 0, 0},
+        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING,
+         "where guesses come from: whatever pays; nowhere; always -md; repetition (auto)", 0, 0},
+        {"--chat-format", PROGRAM_TEXT, &c->chat_format, "NAME",
+         "of lines with messages, as in specdec (as the model says)", 0, 0},
+        {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends a text, and is not part of it; up to 8 times", 0, 8},
+        {"--kv", PROGRAM_TEXT, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
+        {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
+    int status;
+
+    o->limit = -1;
+    c->texts = 8;
+    c->history = HISTORY;
+    c->hooks.progress = on_progress;
+    status = program_read(flags, argc, argv, "many", "-m MODEL.gguf [-md DRAFT.gguf] -f FILE.jsonl [flags]",
+                          "Lines in: {\"id\": any, \"prompt\": \"...\"}, or with \"messages\": [{\"role\": \"user\",\n"
+                          "\"content\": \"...\"}] in place of the prompt. Lines out: {\"id\", \"text\", \"tokens\", \"stop\"}, or\n"
+                          "{\"id\", \"error\"}; \"line\", its number, stands for an id that is missing. Ctrl-C ends all\n"
+                          "texts early (status 130). A line with an error: status 1, when the others are done.\n");
+    if (status != PROGRAM_GO_ON)
+        return status;
+    if (!c->target.path || !o->file)
+        return program_misused(c->target.path ? "-f is missing: which lines?" : "-m is missing: which model?", "");
+    if (o->spec == SPECDEC_DRAFT_MODEL && !c->draft.path)
+        return program_misused("--spec draft needs a draft model: -md", "");
+    if (o->seen && o->spec != SPECDEC_DRAFT_AUTO && o->spec != SPECDEC_DRAFT_NGRAM)
+        return program_misused("--seen goes with --spec auto and ngram only", "");
+    c->drafting = (specdec_drafting)o->spec;
+    c->settings.max_tokens = o->limit > 0 ? o->limit : 0;
+    return PROGRAM_GO_ON;
+}
+
+int main(int argc, char **argv)
+{
+    static options o;
+    static work w;
+    program_output seen = PROGRAM_NO_OUTPUT;
+    const char *inputs[4] = {NULL, NULL, NULL, NULL};
+    char *input;
+    size_t length;
+    int status = read_options(&o, argc, argv);
+
+    if (status != PROGRAM_GO_ON)
+        return status;
+#ifdef SIGPIPE
+    signal(SIGPIPE, SIG_IGN);
+#endif
+    inputs[0] = o.config.target.path;
+    inputs[1] = o.file;
+    inputs[2] = o.config.draft.path;
+    input = program_read_file(o.file, &length);
+    status = input ? read_jobs(&w, input, length) : PROGRAM_FAILED;
+    if (!status && o.seen)
+        status = program_output_open(&seen, o.seen, inputs);
+    signal(SIGINT, on_interrupt);
+    if (!status)
+        status = many(&o, &w, &seen);
+    program_output_drop(&seen);
+    free(w.jobs);
+    free(w.copy);
+    free(input);
+    return status;
+}
