@@ -8,7 +8,7 @@
 
 enum { CONTEXT_TOKENS = 300, TEXTS = 32 };
 
-static int quick;
+static int quick, schedules;
 static specdec_error failure;
 
 /* --- models ----------------------------------------------------------------------------------------------------------- */
@@ -329,7 +329,6 @@ static void test_schedules(void)
 {
     static const int counts[] = {1, 2, 3, 5, 8, 16, 32};
     static const specdec_drafting draftings[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF};
-    const int schedules = quick ? 60 : 400;
     uint64_t random = 77;
     int i;
 
@@ -351,7 +350,7 @@ static void test_schedules(void)
     }
     printf("  %d schedules: %d steps, %d of them for several texts; %d pieces; %d calls cancelled, %d without room\n", schedules, steps,
            together, written, cancelled, full);
-    CHECK(together > steps / 4 && cancelled && full);
+    CHECK(schedules < 50 || (together > steps / 4 && cancelled && full));
 }
 
 /* --- texts that fork -------------------------------------------------------------------------------------------------- */
@@ -599,6 +598,7 @@ static void test_refusals(void)
     static int32_t tokens[250];
     specdec_text piece;
     specdec_info info;
+    void *block;
     size_t bytes;
     machine m;
     int i, failed = 0, count[3];
@@ -611,7 +611,11 @@ static void test_refusals(void)
     CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_ERROR_ARGUMENT);
     c.fork_depth = 0;
     c.fork_token = "no such token";
-    CHECK_EQUAL_INT(specdec_init(&other, &c, malloc(1), 1, &failure), SPECDEC_ERROR_MEMORY);
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_OK);
+    block = malloc(bytes);
+    CHECK_EQUAL_INT(specdec_init(&other, &c, block, bytes, &failure), SPECDEC_ERROR_ARGUMENT);
+    CHECK(!other && strstr(failure.text, "no such token") != NULL);
+    free(block);
     c.fork_token = NULL;
     c.cache = 400;
     if (!open_machine(&m, &c))
@@ -652,6 +656,52 @@ static void test_refusals(void)
     close_machine(&m);
 }
 
+/* An assistant that answers alike every day: what one engine has seen, another one drafts from. */
+static void test_seen(void)
+{
+    static unsigned char file[8000];
+    static const int32_t tokens[] = {5, 9, 70, 9, 33};
+    specdec_config c = config_of(PLAIN, -1);
+    specdec_stats stats[2];
+    specdec *text;
+    machine m;
+    size_t bytes = 0, i;
+    int day, refused = 0;
+
+    TEST("what texts have written is remembered when they are closed, saved and loaded, and the next ones are guessed from it");
+    c.texts = 2;
+    c.history = 1000;
+    c.drafting = SPECDEC_DRAFT_NGRAM;
+    c.settings.sampling.temperature = 1;
+    c.settings.max_tokens = 200;
+    for (day = 0; day < 2; day++) {
+        if (!open_machine(&m, &c))
+            return;
+        if (day) {
+            CHECK_EQUAL_INT(specdec_load_seen(m.first, file, bytes - 1), SPECDEC_ERROR_FORMAT);
+            for (i = 0; i < bytes; i += 7) {
+                file[i] ^= 4;
+                refused += specdec_load_seen(m.first, file, bytes) != SPECDEC_OK;
+                file[i] ^= 4;
+            }
+            CHECK_EQUAL_INT(refused, (bytes + 6) / 7);
+            CHECK_EQUAL_INT(specdec_load_seen(m.first, file, bytes), SPECDEC_OK);
+        }
+        CHECK_EQUAL_INT(specdec_open(m.first, &text), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_prompt_tokens(text, tokens, 5), SPECDEC_OK);
+        write_all(text);
+        specdec_get_stats(text, &stats[day]);
+        specdec_close(text);
+        CHECK_EQUAL_INT(specdec_save_seen(m.first, NULL, 0, &bytes), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_save_seen(m.first, file, bytes - 1, &bytes), SPECDEC_ERROR_BUFFER);
+        CHECK_EQUAL_INT(specdec_save_seen(m.first, file, sizeof file, &bytes), SPECDEC_OK);
+        close_machine(&m);
+    }
+    printf("  %d tokens in %d steps on the first day, %d in %d on the second\n", (int)stats[0].tokens, (int)stats[0].steps,
+           (int)stats[1].tokens, (int)stats[1].steps);
+    CHECK(stats[0].tokens == stats[1].tokens && stats[1].steps * 2 < stats[0].steps);
+}
+
 /* The longest step, in nodes, while a text writes and a prompt of 250 tokens comes in. */
 static void test_slices(void)
 {
@@ -685,17 +735,30 @@ static void test_slices(void)
     close_machine(&m);
 }
 
+static const struct {
+    const char *name;
+    void (*run)(void);
+} tests[] = {{"shared_prompt", test_shared_prompt}, {"bombs", test_bombs}, {"refusals", test_refusals}, {"slices", test_slices},
+             {"seen", test_seen}, {"forks", test_forks}, {"schedules", test_schedules}};
+
+/* All tests, or the one named; "schedules 10": so many of them. */
 int main(int argc, char **argv)
 {
+    size_t i;
+
     quick = getenv("SPECDEC_QUICK") != NULL;
-    (void)argc, (void)argv;
+    schedules = argc > 2 ? atoi(argv[2]) : quick ? 60 : 400;
     make_models();
-    test_shared_prompt();
-    test_bombs();
-    test_refusals();
-    test_slices();
-    test_forks();
-    test_schedules();
-    printf("test_texts: %d passed, %d failed, %d skipped\n", check_passed, check_failed, check_skipped);
-    return check_failed != 0;
+    for (i = 0; i < sizeof tests / sizeof *tests; i++) {
+        double start = specdec__os_seconds();
+
+        if (argc > 1 && strcmp(argv[1], tests[i].name) != 0)
+            continue;
+        tests[i].run();
+        printf("  %-16s %.1f s\n", tests[i].name, specdec__os_seconds() - start);
+        fflush(stdout);
+    }
+    for (i = 0; i < MODELS; i++)
+        free(models[i].data);
+    return check_report("test_texts");
 }
