@@ -10,7 +10,8 @@ NAMES = ("attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm", "
 
 
 def turned(x, cos, sin):
-    """Rotary positions of pairs of neighbours. x: (batch, heads, tokens, size); cos, sin: (batch, 1, tokens, size/2)"""
+    """Rotary positions of pairs of neighbours. x: (batch, heads, tokens, size); cos, sin: (batch, 1, tokens,
+    size/2)"""
     a, b = x[..., 0::2], x[..., 1::2]
     return torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
 

@@ -2,8 +2,9 @@
 
     plain.py MODEL.gguf OUT.jsonl COUNT SEED
 
-Rules. One third begins with nothing, one third with the usual first words, one third answers "Tell me a story about ...".
-The model samples at temperature 0.9 until it begins the next story or has 180 tokens; unfinished ones do not end."""
+Rules. One third begins with nothing, one third with the usual first words, one third answers "Tell me a story about
+...". The model samples at temperature 0.9 until it begins the next story or has 180 tokens; unfinished ones do not
+end."""
 import json
 import random
 import sys
@@ -14,8 +15,9 @@ from model import Llama, Streams
 from stories import ANIMALS, BOYS, GIRLS, filled, with_article
 
 LONGEST, TEMPERATURE, AT_ONCE = 180, 0.9, 50
-OPENINGS = ("Once upon a time", "One day", "There was once", "Long ago", "A little", "{name} was", "{name} and {other}",
-            "One morning, {name}", "Once upon a time there was {an animal}", "In the forest", "The king", "{name} went to")
+OPENINGS = ("Once upon a time", "One day", "There was once", "Long ago", "A little", "{name} was",
+            "{name} and {other}", "One morning, {name}", "Once upon a time there was {an animal}", "In the forest",
+            "The king", "{name} went to")
 ASKED = (("Tell me a story about {name}.", "Once upon a time there was a {child|little {child}} named {name}."),
          ("Tell me a story about {an animal}.", "Once upon a time there was {an animal}"),
          ("Tell {name} a story.", "Once upon a time"), ("What happened to {name} one day?", "One day {name}"))

@@ -1,12 +1,12 @@
 """Records: prompts with answers that fork, a line of JSON each, and what training makes of them.
 
     {"prompt": "Three animals lived by the sea:",
-     "answer": ["\\n1. Lily the fox", [": Lily was ..."], "\\n2. Tom the owl", [": Tom was ..."], "\\nThey were friends."]}
+     "answer": ["\\n1. Lily the fox", [": Lily was ..."], "\\n2. Tom the owl", [": Tom was ..."], "\\nThe end."]}
 
-An answer is a list of parts. A text is written by the stream that owns the list; a list inside is a fork: the owner writes
-[Fork] there and goes on with the next part, a child that begins with [Child] writes the list. Every list ends with the end
-token, unless the record says "ends": false. Texts put together in order (pre-order) are the plain answer.
-A record without forks is plain text; where it has no prompt, all of it is learned."""
+An answer is a list of parts. A text is written by the stream that owns the list; a list inside is a fork: the owner
+writes [Fork] there and goes on with the next part, a child that begins with [Child] writes the list. Every list ends
+with the end token, unless the record says "ends": false. Texts put together in order (pre-order) are the plain
+answer. A record without forks is plain text; where it has no prompt, all of it is learned."""
 import json
 
 NO_TARGET = -1
@@ -27,8 +27,8 @@ def forks(parts):
 
 
 def broken_rule(parts, child=False):
-    """What is wrong with an answer, or None: a fork needs a text before it (no [Fork] behind a control token), nothing is
-    empty, and there are no other things than texts and lists."""
+    """What is wrong with an answer, or None: a fork needs a text before it (no [Fork] behind a control token),
+    nothing is empty, and there are no other things than texts and lists."""
     before_is_text = False
     for part in parts:
         if isinstance(part, str) and part:

@@ -2,11 +2,12 @@
 
     stories.py OUT.jsonl COUNT SEED [--without FILE.jsonl]
 
-Rules. A kind of list is drawn, then one of its prompts, then the items, no title twice in a list. An item is a title and
-a detail of two to four sentences. The detail forks off right behind the title; it begins with a colon and names what the
-title names. What is said fits the thing, by the tables below: owls fly, soups are tasted. A number in the prompt is the
-number of items. Where the prompt names the items, the list has just these, in this order. Things to pack have no number
-and are marked by "-". The details of rooms hold a list each: forks inside of forks. --without: no prompt of that file."""
+Rules. A kind of list is drawn, then one of its prompts, then the items, no title twice in a list. An item is a title
+and a detail of two to four sentences. The detail forks off right behind the title; it begins with a colon and names
+what the title names. What is said fits the thing, by the tables below: owls fly, soups are tasted. A number in the
+prompt is the number of items. Where the prompt names the items, the list has just these, in this order. Things to
+pack have no number and are marked by "-". The details of rooms hold a list each: forks inside of forks. --without: no
+prompt of that file."""
 import json
 import random
 import re
@@ -231,7 +232,7 @@ STEPS = {
 
 
 def filled(rng, text, words):
-    """A template with every {name} replaced by words["name"] and every {a|b} by one of its choices, innermost first."""
+    """A template with every {name} replaced by words["name"] and every {a|b} by one of its choices."""
     def chosen(found):
         inside = found.group(1)
         return words[inside] if inside in words else rng.choice(inside.split("|"))
@@ -380,7 +381,8 @@ def family(rng):
     who, names = person(rng), rng.sample(list(FAMILY), rng.randint(2, 5))
     prompt = asked(rng, dict(who, them=joined(names)),
                    "Tell me about {name}'s {them}.", "Tell me about {name}'s {them}.",
-                   "Tell me about {name}'s family {place}.", "Who lives with {name} {place}?", "{name} lived {place} with {his} family:")
+                   "Tell me about {name}'s family {place}.", "Who lives with {name} {place}?",
+                   "{name} lived {place} with {his} family:")
     items = []
     for relation in names:
         he, looks, does = FAMILY[relation]

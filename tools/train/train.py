@@ -3,10 +3,10 @@
     train.py MODEL.gguf OUT.gguf --data FILE.jsonl [--data ...] [--judge FILE.jsonl ...] [--steps N] [--rate F]
              [--tokens N] [--seed N] [--checkpoint FILE]
 
-Every record is one tree of tokens under one attention mask: a token sees its own path and nothing else, places are path
-length - 1, so shared tokens are computed once and each path is what the engine will see. Cross-entropy on all tokens of
-the answer but [Child]. AdamW, warm-up, then a cosine down to a twentieth. Loss on the judge files is printed before and
-after. The state is kept in the checkpoint once a minute; the same command goes on from there."""
+Every record is one tree of tokens under one attention mask: a token sees its own path and nothing else, places are
+path length - 1, so shared tokens are computed once and each path is what the engine will see. Cross-entropy on all
+tokens of the answer but [Child]. AdamW, warm-up, then a cosine down to a twentieth. Loss on the judge files is
+printed before and after. The state is kept in the checkpoint once a minute; the same command goes on from there."""
 import argparse
 import math
 import os
@@ -77,7 +77,8 @@ def judged(model, files, tokens):
     """Mean loss a token on each of the files."""
     results = []
     for path in files:
-        sums = [loss_of(model, b, "sum") for b in batches([records.Tree(model.vocabulary, r) for r in records.read(path)], tokens)]
+        trees = [records.Tree(model.vocabulary, r) for r in records.read(path)]
+        sums = [loss_of(model, batch, "sum") for batch in batches(trees, tokens)]
         results.append("%s %.4f" % (os.path.basename(path), float(sum(s for s, _ in sums)) / sum(n for _, n in sums)))
     return ", ".join(results)
 
@@ -109,7 +110,8 @@ def main():
         model.load_state_dict(state["model"]), adam.load_state_dict(state["adam"])
         step = state["step"]
     first = step
-    print("%d batches an epoch; step %d; loss %s" % (len(made), step, judged(model, given.judge, given.tokens)), flush=True)
+    print("%d batches an epoch; step %d; loss %s" % (len(made), step, judged(model, given.judge, given.tokens)),
+          flush=True)
     while step < given.steps:
         for group in adam.param_groups:
             group["lr"] = rate_at(step, given)
@@ -120,9 +122,11 @@ def main():
         adam.step()
         step += 1
         if step % 20 == 0:
-            print("step %d loss %.4f, %.2f s a step" % (step, float(loss), (time.time() - began) / (step - first)), flush=True)
+            print("step %d loss %.4f, %.2f s a step" % (step, float(loss), (time.time() - began) / (step - first)),
+                  flush=True)
         if given.checkpoint and (time.time() - saved > 60 or step == given.steps):
-            torch.save({"model": model.state_dict(), "adam": adam.state_dict(), "step": step}, given.checkpoint + ".part")
+            state = {"model": model.state_dict(), "adam": adam.state_dict(), "step": step}
+            torch.save(state, given.checkpoint + ".part")
             os.replace(given.checkpoint + ".part", given.checkpoint)
             saved = time.time()
     print("step %d; loss %s" % (step, judged(model, given.judge, given.tokens)))

@@ -6,8 +6,8 @@ FORK, CHILD = "[Fork]", "[Child]"
 
 
 class Vocabulary:
-    """ids and texts of tokens. One word after the other is encoded: the same as the whole, because no token has a space
-    inside."""
+    """ids and texts of tokens. One word after the other is encoded: the same as the whole, because no token has a
+    space inside."""
 
     def __init__(self, meta):
         self.tokens = list(meta["tokenizer.ggml.tokens"][1][1])
