@@ -19,8 +19,8 @@ make "$folder/lists.jsonl" python3 "$here/stories.py" "$folder/lists.jsonl.part"
 make "$folder/plain-valid.jsonl" python3 "$here/plain.py" "$target" "$folder/plain-valid.jsonl.part" 100 12
 make "$folder/plain.jsonl" python3 "$here/plain.py" "$target" "$folder/plain.jsonl.part" 900 11
 make "$folder/fork-f32.gguf" python3 "$here/train.py" "$target" "$folder/fork-f32.gguf.part" \
-    --data "$folder/lists.jsonl" --data "$folder/plain.jsonl" \
+    --data "$folder/lists.jsonl" --data "$folder/plain.jsonl" --data "$folder/plain.jsonl" \
     --judge "$folder/valid.jsonl" --judge "$folder/plain-valid.jsonl" \
-    --steps 1900 --tokens 2048 --rate 1e-3 --seed 1 --checkpoint "$folder/fork.pt"
+    --steps 2000 --tokens 2048 --rate 1e-3 --seed 1 --checkpoint "$folder/fork.pt"
 build/specdec-quantize "$folder/fork-f32.gguf" "$out" Q8_0
 python3 "$here/judge.py" "$out" "$folder/valid.jsonl" "$folder/plain-valid.jsonl" --show 4 --logits build/specdec-logits

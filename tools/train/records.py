@@ -10,6 +10,7 @@ answer. A record without forks is plain text; where it has no prompt, all of it 
 import json
 
 NO_TARGET = -1
+FORKING = 4  # weight of the tokens of a stream that forks
 
 
 def read(path):
@@ -47,39 +48,45 @@ def broken_rule(parts, child=False):
 
 class Tree:
     """The tokens of a record, flattened: ids; before[i], the token that i follows (-1: none); places, path length - 1;
-    targets[i], the token to learn behind i (NO_TARGET: none). Every shared token is there once, every path is whole.
-    [Child] is nobody's target: it is forced, never chosen."""
+    targets[i], the token to learn behind i (NO_TARGET: none), and weights[i], how much that matters: FORKING in streams
+    that fork, whose few tokens say what and how many things are listed, 1 elsewhere. Every shared token is there once,
+    every path is whole. [Child] is nobody's target: it is forced, never chosen."""
 
     def __init__(self, vocabulary, record):
-        self.ids, self.before, self.places, self.targets = [], [], [], []
+        self.ids, self.before, self.places, self.targets, self.weights = [], [], [], [], []
         self.vocabulary, self.ends = vocabulary, record.get("ends", True)
         last = -1
         for token in vocabulary.encode(record["prompt"], prompt=True):
             last = self.add(token, last, learn=False)
         self.list(record["answer"], last, first=not record["prompt"])
 
-    def add(self, token, before, learn=True):
+    def add(self, token, before, learn=True, weight=1):
         """Appends a token; the one before it learns to write it. Returns its index."""
         self.ids.append(token)
         self.before.append(before)
         self.places.append(self.places[before] + 1 if before >= 0 else 0)
         self.targets.append(NO_TARGET)
+        self.weights.append(0)
         if learn and before >= 0:
-            self.targets[before] = token
+            self.target(before, token, weight)
         return len(self.ids) - 1
+
+    def target(self, i, token, weight):
+        self.targets[i], self.weights[i] = token, weight
 
     def list(self, parts, last, first=False):
         """One stream, behind the token last. first: its text begins like a prompt, with a space."""
+        weight = FORKING if forks(parts) else 1
         for part in parts:
             if isinstance(part, str):
                 for token in self.vocabulary.encode(" " + part if first else part):
-                    last = self.add(token, last)
+                    last = self.add(token, last, weight=weight)
                 first = False
             else:
-                last = self.add(self.vocabulary.fork, last)
+                last = self.add(self.vocabulary.fork, last, weight=weight)
                 self.list(part, self.add(self.vocabulary.child, last, learn=False))
         if self.ends:
-            self.targets[last] = self.vocabulary.end
+            self.target(last, self.vocabulary.end, weight)
 
     def paths(self):
         """Indices of every path, from the root to the last token of a stream."""

@@ -5,8 +5,9 @@
 
 Every record is one tree of tokens under one attention mask: a token sees its own path and nothing else, places are
 path length - 1, so shared tokens are computed once and each path is what the engine will see. Cross-entropy on all
-tokens of the answer but [Child]. AdamW, warm-up, then a cosine down to a twentieth. Loss on the judge files is
-printed before and after. The state is kept in the checkpoint once a minute; the same command goes on from there."""
+tokens of the answer but [Child], weighted as records.py says. AdamW, warm-up, then a cosine down to a twentieth. Loss
+on the judge files is printed before and after. The state is kept in the checkpoint once a minute; the same command
+goes on from there."""
 import argparse
 import math
 import os
@@ -47,29 +48,29 @@ def batches(trees, tokens):
 
 
 def tensors(batch):
-    """ids, places, targets (trees, tokens) and what sees what (trees, tokens, tokens)."""
+    """ids, places, targets, weights (trees, tokens) and what sees what (trees, tokens, tokens)."""
     length = max(len(t.ids) for t in batch)
     ids, places, targets = (torch.zeros(len(batch), length, dtype=torch.long) for _ in range(3))
-    targets.fill_(records.NO_TARGET)
+    weights = torch.zeros(len(batch), length)
     sees = torch.zeros(len(batch), length, length, dtype=torch.bool)
     sees[:, range(length), range(length)] = True
     for b, tree in enumerate(batch):
         n = len(tree.ids)
         ids[b, :n], places[b, :n] = torch.tensor(tree.ids), torch.tensor(tree.places)
-        targets[b, :n] = torch.tensor(tree.targets)
+        targets[b, :n], weights[b, :n] = torch.tensor(tree.targets), torch.tensor(tree.weights)
         for i, before in enumerate(tree.before):
             if before >= 0:
                 sees[b, i] |= sees[b, before]
-    return ids, places, targets, sees
+    return ids, places, targets, weights, sees
 
 
-def loss_of(model, batch, reduction="mean"):
-    """Cross-entropy on the targets of a batch, and how many there are."""
-    ids, places, targets, sees = tensors(batch)
-    wanted = targets != records.NO_TARGET
+def loss_of(model, batch):
+    """Cross-entropy on every target of a batch, and their weights."""
+    ids, places, targets, weights, sees = tensors(batch)
+    wanted = weights > 0
     with torch.autocast("cpu", torch.bfloat16):
         logits = model.logits(model.tree(ids, places, sees)[wanted])
-    return F.cross_entropy(logits.float(), targets[wanted], reduction=reduction), int(wanted.sum())
+    return F.cross_entropy(logits.float(), targets[wanted], reduction="none"), weights[wanted]
 
 
 @torch.no_grad()
@@ -78,8 +79,8 @@ def judged(model, files, tokens):
     results = []
     for path in files:
         trees = [records.Tree(model.vocabulary, r) for r in records.read(path)]
-        sums = [loss_of(model, batch, "sum") for batch in batches(trees, tokens)]
-        results.append("%s %.4f" % (os.path.basename(path), float(sum(s for s, _ in sums)) / sum(n for _, n in sums)))
+        losses = torch.cat([loss_of(model, batch)[0] for batch in batches(trees, tokens)])
+        results.append("%s %.4f" % (os.path.basename(path), losses.mean()))
     return ", ".join(results)
 
 
@@ -115,7 +116,8 @@ def main():
     while step < given.steps:
         for group in adam.param_groups:
             group["lr"] = rate_at(step, given)
-        loss, _ = loss_of(model, batch_at(step, made, given.seed))
+        losses, weights = loss_of(model, batch_at(step, made, given.seed))
+        loss = (losses * weights).sum() / weights.sum()
         adam.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
