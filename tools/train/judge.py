@@ -56,7 +56,8 @@ def answers(model, prompts):
     live = [Stream([], vocabulary.encode(p, prompt=True), f) for p, f in zip(prompts, families)]
     for _ in live:
         cache.open()
-    going = [s.take(s.next(None, vocabulary), -1) for s in live]
+    for stream in live:
+        stream.take(stream.next(None, vocabulary), -1)
     while live:
         logits = cache.step([s.path[-1] for s in live])
         for row in range(len(live)):
@@ -118,13 +119,14 @@ def titles(stream, vocabulary):
 def scores(families, asked, vocabulary):
     """Counts over the answers to list prompts. tokens: written by all streams; steps: with all streams in one forward;
     attended: tokens that the written ones see, and what they would see in one text after the other."""
-    count = dict.fromkeys(("lists", "all items fork", "right number", "children", "ended", "on title", "tokens",
-                           "steps", "attended", "attended flat"), 0)
+    count = dict.fromkeys(("lists", "all items fork", "right number", "titles differ", "children", "ended", "on title",
+                           "tokens", "steps", "attended", "attended flat"), 0)
     for streams, record in zip(families, asked):
         items = [line for line in own_lines(streams[0], vocabulary) if is_item(line)]
         count["lists"] += 1
         count["all items fork"] += bool(items) and all(line.count("\0") == 1 and line.endswith("\0") for line in items)
         count["right number"] += len(items) == sum(isinstance(p, list) for p in record["answer"])
+        count["titles differ"] += len({line.split(" ", 1)[1] for line in items}) == len(items)
         count["ended"] += sum(s.ended for s in streams[1:])
         count["children"] += len(streams) - 1
         for stream in streams:
