@@ -109,6 +109,11 @@ def words(line):
     return set(re.findall("[a-z]{3,}", line.lower())) - SMALL_WORDS
 
 
+def says_how_many(record):
+    """Whether a prompt has a number, or names what to list."""
+    return re.search(r"\b(two|three|four|five|and)\b", record["prompt"]) is not None
+
+
 def titles(stream, vocabulary):
     """The children of a stream, each with the line that it forked off."""
     lines = own_lines(stream, vocabulary)
@@ -119,13 +124,15 @@ def titles(stream, vocabulary):
 def scores(families, asked, vocabulary):
     """Counts over the answers to list prompts. tokens: written by all streams; steps: with all streams in one forward;
     attended: tokens that the written ones see, and what they would see in one text after the other."""
-    count = dict.fromkeys(("lists", "all items fork", "right number", "titles differ", "children", "ended", "on title",
-                           "tokens", "steps", "attended", "attended flat"), 0)
+    count = dict.fromkeys(("lists", "all items fork", "number asked", "right number", "titles differ", "children",
+                           "ended", "on title", "tokens", "steps", "attended", "attended flat"), 0)
     for streams, record in zip(families, asked):
         items = [line for line in own_lines(streams[0], vocabulary) if is_item(line)]
         count["lists"] += 1
         count["all items fork"] += bool(items) and all(line.count("\0") == 1 and line.endswith("\0") for line in items)
-        count["right number"] += len(items) == sum(isinstance(p, list) for p in record["answer"])
+        children = sum(isinstance(p, list) for p in record["answer"])
+        count["number asked"] += says_how_many(record)
+        count["right number"] += says_how_many(record) and len(items) == children
         count["titles differ"] += len({line.split(" ", 1)[1] for line in items}) == len(items)
         count["ended"] += sum(s.ended for s in streams[1:])
         count["children"] += len(streams) - 1
