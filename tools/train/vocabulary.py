@@ -1,13 +1,15 @@
 """The tokenizer of a llama GGUF ("tokenizer.ggml.model" is "llama": SentencePiece's BPE, with bytes)."""
+import re
 
 SPACE = "\u2581"
+WORD = re.compile("%s*[^%s]+|%s+" % (SPACE, SPACE, SPACE))
 CONTROL = 3
 FORK, CHILD = "[Fork]", "[Child]"
 
 
 class Vocabulary:
     """ids and texts of tokens. One word after the other is encoded: the same as the whole, because no token has a
-    space inside."""
+    space behind a letter."""
 
     def __init__(self, meta):
         self.tokens = list(meta["tokenizer.ggml.tokens"][1][1])
@@ -57,8 +59,7 @@ class Vocabulary:
         """Ids of a text; a prompt begins with the token of the beginning and a space."""
         text = (" " + text if prompt else text).replace(" ", SPACE)
         ids = [self.begin] if prompt else []
-        for i, word in enumerate(text.split(SPACE)):
-            word = word if i == 0 else SPACE + word
+        for word in WORD.findall(text):
             if word not in self.words:
                 self.words[word] = self.word(word)
             ids += self.words[word]
