@@ -89,7 +89,6 @@ int main(int argc, char **argv)
     config.settings.max_tokens = argc > 3 ? atoi(argv[3]) : 200;
     config.settings.sampling.temperature = argc > 4 ? (float)atof(argv[4]) : 0;
     config.texts = 16; /* at once, at most */
-    config.fork_depth = 1;
     config.hooks.user_data = &r;
     config.hooks.fork = colons;
     if (specdec_memory_needed(&config, &bytes, &error) || specdec_init(&text, &config, malloc(bytes), bytes, &error))

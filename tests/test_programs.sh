@@ -20,7 +20,7 @@ for program in specdec specdec-logits specdec-info specdec-tokens specdec-quanti
     run "$B/$program"
     check "$program without a model is wrong usage" [ $status -eq 2 ]
 done
-for program in hello talk classify; do
+for program in hello talk classify fork; do
     run "$B/$program"
     check "$program without a model is wrong usage" [ $status -eq 2 ]
 done
@@ -219,6 +219,12 @@ tail -c "$(wc -c < "$T/fresh")" "$T/out" > "$T/last"
 check "the last answer is that of a fresh conversation" same "$T/fresh" "$T/last"
 run talk -p "$long"
 check "one message that is too long is a failure" [ $status -eq 1 ]
+
+# --- answers that fork
+"$B/fork" examples/models/tiny-fork-q8_0.gguf 'Paul wants to make a boat on the island. What must he do?' > "$T/out" 2> "$T/err"
+check "fork writes all parts in their order" [ "$(grep -c '^[1-4]\. .*: ' "$T/out") $(wc -l < "$T/out")" = "4 5" ]
+"$B/fork" $TARGET 'Once upon a time' 30 > "$T/out" 2> "$T/err"
+check "a model without fork tokens writes, too" [ -s "$T/out" ]
 
 # --- many texts
 printf '%s\n' 'Once upon a time' 'Tom had a' 'The little girl said: "No' 'One day, a boy' 'Lily and Tom' 'There was a dog. The dog' 'Once upon a time' \

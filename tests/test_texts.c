@@ -735,11 +735,95 @@ static void test_slices(void)
     close_machine(&m);
 }
 
+/* Keys that texts hold now: what children share with their parents counts once. */
+static int held(const specdec__engine *e)
+{
+    int i, sum = 0;
+
+    for (i = 0; i < e->room.views; i++)
+        if (e->texts[i].open && e->texts[i].view.length)
+            sum += e->texts[i].view.length - (e->texts[i].parent ? e->texts[i].fork_at - 1 : 0);
+    return sum;
+}
+
+/* Tokens that a text and its children have written, and what each of them looked at; in the order of restoring these would
+   be one text. */
+static int family_tokens(specdec *t, int *looked_at)
+{
+    int i, sum = t->count - t->answer_from;
+    specdec *child;
+
+    for (i = t->answer_from; i < t->count; i++)
+        *looked_at += i;
+    for (i = 0; (child = specdec_child(t, i)) != NULL; i++)
+        sum += family_tokens(child, looked_at);
+    return sum;
+}
+
+static void test_forking_model(void)
+{
+    static const struct {
+        const char *prompt, *answer;
+    } known[] = {
+        {"Lucy saw a cow, a sheep and a wolf in the village:",
+         "\n1. The cow: The large kind cow lived in the barn. It loved to lie in the sun. It ate grass.\n"
+         "2. The sheep: The soft quiet sheep lived in the meadow. It liked to walk behind the others. It ate grass every day.\n"
+         "3. The wolf: The wild grey wolf lived in the dark woods. It liked to sing to the moon. It ate meat."},
+        {"Paul wants to make a boat on the island. What must he do?",
+         "\n1. Cut the wood: Cut the wood of a strong tree into long boards. Let them dry in the sun.\n"
+         "2. Build the body: Nail the boards together to build the body. There must be no hole. Paul can do that alone.\n"
+         "3. Sew the sail: Take a large white cloth. Sew the sail with strong thread. Paul can do that alone.\n"
+         "4. Try it: Push the boat into the water and try it. See if it swims."},
+        {"Tell me about two rooms of Tim's farm in the forest.",
+         "\n1. The hall: The hall was high and wide. There were two things in it.\n"
+         "- A small picture: The picture was small. It showed a queen on a horse. Nobody knew who had made it.\n"
+         "- A big clock: The clock was big. It was always late. Tim used it every day.\n"
+         "2. The tower: The tower was round and cold. There were two things in it.\n"
+         "- A beautiful ladder: The ladder was beautiful. It was long and old. Tim liked it.\n"
+         "- A big ladder: The ladder was big. It was long and old. Tim liked it."}};
+    size_t i;
+
+    TEST("the model that was taught to fork writes its lists side by side, and restoring puts them in order");
+    for (i = 0; i < 3; i++) {
+        specdec_config c = config_of(PLAIN, -1);
+        char answer[2000];
+        size_t length;
+        int peak = 0, steps_made = 0, looked_at = 0, flat = 0, tokens, k, prompted;
+        machine m;
+
+        c.target.data = NULL;
+        c.target.path = "examples/models/tiny-fork-q8_0.gguf";
+        c.texts = 12;
+        c.drafting = i ? SPECDEC_DRAFT_AUTO : SPECDEC_DRAFT_OFF;
+        if (!open_machine(&m, &c))
+            return;
+        CHECK_EQUAL_INT(specdec_prompt(m.first, known[i].prompt, SPECDEC_WHOLE_STRING), SPECDEC_OK);
+        prompted = m.first->count;
+        for (; specdec_work(m.first) == SPECDEC_OK; steps_made++) {
+            specdec_text piece;
+
+            while (specdec_take(m.first, &piece) == SPECDEC_OK)
+                continue;
+            peak = held(m.first->engine) > peak ? held(m.first->engine) : peak;
+        }
+        CHECK_EQUAL_INT(specdec_restore(m.first, answer, sizeof answer, &length), SPECDEC_OK);
+        CHECK(length == strlen(known[i].answer) && memcmp(answer, known[i].answer, length) == 0);
+        tokens = family_tokens(m.first, &looked_at);
+        for (k = prompted; k < prompted + tokens; k++)
+            flat += k;
+        printf("  %d tokens in %d steps; keys at most %d of %d, looked at %d of %d\n", tokens, steps_made, peak, prompted + tokens,
+               looked_at, flat);
+        CHECK(steps_made * 2 < tokens && peak < prompted + tokens && looked_at < flat * 85 / 100);
+        close_machine(&m);
+    }
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } tests[] = {{"shared_prompt", test_shared_prompt}, {"bombs", test_bombs}, {"refusals", test_refusals}, {"slices", test_slices},
-             {"seen", test_seen}, {"forks", test_forks}, {"schedules", test_schedules}};
+             {"seen", test_seen}, {"forking_model", test_forking_model},
+             {"forks", test_forks}, {"schedules", test_schedules}};
 
 /* All tests, or the one named; "schedules 10": so many of them. */
 int main(int argc, char **argv)
