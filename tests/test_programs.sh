@@ -413,6 +413,20 @@ run "$B/specdec-bench" --compare $pair --prompts "$T/prompts.jsonl" --positions 
 check "specdec-bench --compare as a table" grep -q '| 0.6 | 8 |' "$T/out"
 run "$B/specdec-bench" --compare -m $TARGET --prompts "$T/prompts"
 check "specdec-bench --compare without a draft model is wrong usage" [ $status -eq 2 ]
+run "$B/specdec-bench" $pair --streams 1,3,8 --wait -r 1 -n 4 -c 32 -o json
+check "specdec-bench --streams --wait -o json" [ $status -eq 0 ]
+check "is valid" valid "$T/out"
+check "has a row for each number of streams" [ "$(grep -c '"streams":[138],.*"tok_s":[1-9].*"spec_tokens_per_step":[1-9]' "$T/out")" -eq 3 ]
+check "and what a text waits" grep -q '"wait":{"prompt_tokens":2000,.*"steps_max":[0-9]' "$T/out"
+run "$B/specdec-bench" -m $TARGET -t 1 --streams 2 -r 1 -n 2 -c 16 --spec off
+check "specdec-bench --streams as a table" grep -q '^| 2 |.*|$' "$T/out"
+run "$B/specdec-bench" -m $TARGET -t 1 --streams 1,2 -r 1 -n 2 -c 16 -o svg
+check "specdec-bench --streams as a picture" [ "$status $(grep -c '^<polyline' "$T/out") $(tail -n 1 "$T/out")" = "0 3 </svg>" ]
+for bad in "--streams 0" "--streams 1,x" "--streams 65" "--streams 2 --compare" "--wait -o svg" "--streams 1 --spec draft"; do
+    # shellcheck disable=SC2086
+    run "$B/specdec-bench" -m $TARGET --prompts "$T/prompts" $bad
+    check "specdec-bench: wrong usage: $bad" [ $status -eq 2 ]
+done
 echo '{"turns":[3]}' > "$T/prompts.jsonl"
 run "$B/specdec-tune" $pair --prompts "$T/prompts.jsonl"
 check "prompts that are none are an error that names the line" sh -c "[ $status -eq 1 ] && grep -q 'prompts.jsonl:1: ' $T/err"

@@ -692,8 +692,8 @@ static int measure_model(bench *b, const char *path, model_result *r)
 
 static void print_md_machine(const bench *b)
 {
-    printf("%s, %d threads, context %d, read bandwidth %.1f GB/s, int8 peak %.0f GMAC/s, threads meet in %.1f us; medians of %d\n",
-           b->m->isa, b->m->threads, b->o->context, spread_of(b->read_gbps, b->repeats).median,
+    printf("%s, %d threads, context %d, read bandwidth %.1f GB/s, int8 peak %.0f GMAC/s, threads meet in %.1f us; "
+           "medians of %d\n", b->m->isa, b->m->threads, b->o->context, spread_of(b->read_gbps, b->repeats).median,
            spread_of(b->int8_gmacs, b->repeats).median, spread_of(b->meeting_us, b->repeats).median, b->repeats);
 }
 
@@ -812,7 +812,8 @@ typedef struct chart {
     double low, high;  /* of the values */
 } chart;
 
-static const char *const chart_colours[] = {"#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#e377c2", "#17becf"};
+static const char *const chart_colours[] = {"#1f77b4", "#d62728", "#2ca02c", "#9467bd",
+                                            "#ff7f0e", "#8c564b", "#e377c2", "#17becf"};
 
 #define CHART_LEFT   64
 #define CHART_TOP    48
@@ -843,8 +844,8 @@ static void chart_begin(const chart *c, const bench *b, const char *title)
 {
     int k;
 
-    printf("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 860 440\" font-family=\"sans-serif\" font-size=\"13\">\n"
-           "<rect width=\"860\" height=\"440\" fill=\"white\"/>\n<text x=\"%d\" y=\"24\" font-size=\"15\">%s</text>\n"
+    printf("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 860 440\" font-family=\"sans-serif\" "
+           "font-size=\"13\">\n<rect width=\"860\" height=\"440\" fill=\"white\"/>\n<text x=\"%d\" y=\"24\" font-size=\"15\">%s</text>\n"
            "<text x=\"%d\" y=\"424\" fill=\"#555\">%s, %d threads, context %d, %.1f GB/s, %.0f GMAC/s (int8)</text>\n",
            CHART_LEFT, title, CHART_LEFT, b->m->isa, b->m->threads, b->o->context,
            spread_of(b->read_gbps, b->repeats).median, spread_of(b->int8_gmacs, b->repeats).median);
@@ -879,8 +880,8 @@ static void chart_line(const chart *c, const double *values, int colour, int das
 /* Names the next line, beside the chart. */
 static void chart_name(chart *c, const char *colour, const char *name)
 {
-    printf("<text x=\"%d\" y=\"%d\" fill=\"%s\">%s</text>\n", CHART_LEFT + CHART_WIDTH + 14, CHART_TOP + 20 + 22 * c->lines,
-           colour, name);
+    printf("<text x=\"%d\" y=\"%d\" fill=\"%s\">%s</text>\n", CHART_LEFT + CHART_WIDTH + 14,
+           CHART_TOP + 20 + 22 * c->lines, colour, name);
     c->lines++;
 }
 
@@ -912,7 +913,8 @@ static void print_svg(const bench *b, const model_result *results, int count)
             values[k] = memory > integer ? memory : integer;
         }
         chart_line(&c, values, i, 1);
-        snprintf(name, sizeof name, "%s: %.2f at 8", r->type, r->steps[n > 3 ? 3 : n - 1].ms.median / r->steps[0].ms.median);
+        snprintf(name, sizeof name, "%s: %.2f at 8", r->type,
+                 r->steps[n > 3 ? 3 : n - 1].ms.median / r->steps[0].ms.median);
         chart_name(&c, chart_colours[i % 8], name);
     }
     chart_name(&c, "#555", "(time over that of one token)");
@@ -921,9 +923,9 @@ static void print_svg(const bench *b, const model_result *results, int count)
 
 /* --- many texts --------------------------------------------------------------------------------------------------- */
 
-#define CROWD_TOKENS 32 /* that each text writes in a run, in the middle */
+#define CROWD_TOKENS 24 /* that each text writes, if -n does not say otherwise */
 #define CROWD_RUNS   3
-#define CROWD_ROOM   512 /* tokens of context for prompts of words and what is written */
+#define CROWD_ROOM   1000 /* tokens of context for prompts of words and what is written */
 #define WAIT_TOKENS  2000
 #define WAIT_STEPS   20 /* alone, before the long prompt comes in */
 
@@ -931,7 +933,7 @@ static void print_svg(const bench *b, const model_result *results, int count)
 typedef struct crowd {
     specdec *texts[MAX_STREAMS];
     int prompted[MAX_STREAMS]; /* tokens */
-    int count;
+    int count, tokens;         /* tokens: that each text writes in a run, in the middle */
     float temperature;
     void *memory;
 } crowd;
@@ -977,6 +979,7 @@ static int open_crowd(const options *o, const specdec_model *model, specdec_draf
     config.texts = c->count;
     config.context = context;
     config.settings.max_tokens = 0;
+    c->tokens = o->tokens;
     c->texts[0] = start_engine(&config, &c->memory);
     ok = c->texts[0] != NULL;
     for (i = 1; ok && i < c->count; i++)
@@ -1008,8 +1011,13 @@ static void crowd_wake(const crowd *c, int n)
         crowd_rewind(c, i, 1);
     while (!specdec_work(c->texts[0]))
         continue;
-    for (i = 0; i < n; i++)
+    for (i = 0; i < n; i++) {
+        specdec_text piece;
+
+        while (!specdec_take(c->texts[i], &piece)) /* it would be there without a step */
+            continue;
         crowd_rewind(c, i, 0);
+    }
 }
 
 /* Takes what the first n texts have ready; one that has ended begins its answer anew. Returns how many tokens these
@@ -1058,8 +1066,8 @@ static int crowd_prompt_words(crowd *c, int text)
         "Once upon a time, in a small village by the sea,", "In the old town behind the mill,",
         "On a farm far away from any road,", "One winter, when the lake was frozen,", "At the edge of the forest,",
         "In a house with a red door,", "Many years ago, on a ship,", "In the last summer before school,"};
-    static const char *const people[] = {"an old man", "a little girl", "a doctor", "two brothers", "a king", "a young cook",
-                                         "a cat", "a teacher"};
+    static const char *const people[] = {"an old man", "a little girl", "a doctor", "two brothers",
+                                         "a king", "a young cook", "a cat", "a teacher"};
     char words[160];
 
     snprintf(words, sizeof words, "%s there lived %s who", places[text % 8], people[(text / 8 + text) % 8]);
@@ -1116,7 +1124,7 @@ static double run_crowd(const crowd *c, int n, double *per_step)
 
     crowd_wake(c, n);
     start = program_seconds();
-    for (steps = 0; tokens < (long)n * CROWD_TOKENS; steps++) {
+    for (steps = 0; tokens < (long)n * c->tokens; steps++) {
         specdec_work(c->texts[0]);
         more = crowd_take(c, n);
         if (more < 0)
@@ -1275,12 +1283,13 @@ static void print_md_streams(const options *o, const crowd_result *r)
     int k;
 
     printf("\n| streams | ms (min) | ms (median) | ms (max) | roofline share | of a tree | tok/s |%s\n"
-           "|---:|---:|---:|---:|---:|---:|---:|%s\n", spec ? " tok/s with --spec | tokens a step |" : "", spec ? "---:|---:|" : "");
+           "|---:|---:|---:|---:|---:|---:|---:|%s\n", spec ? " tok/s with --spec | tokens a step |" : "",
+           spec ? "---:|---:|" : "");
     for (k = 0; k < o->stream_count; k++) {
         const stream_result *s = &r->streams[k];
 
-        printf("| %d | %.2f | %.2f | %.2f | %.2f | %.2f | %.1f |", s->streams, s->ms.min, s->ms.median, s->ms.max, s->share,
-               s->tree_share, s->tok_s[0]);
+        printf("| %d | %.2f | %.2f | %.2f | %.2f | %.2f | %.1f |", s->streams, s->ms.min, s->ms.median, s->ms.max,
+               s->share, s->tree_share, s->tok_s[0]);
         if (spec)
             printf(" %.1f | %.2f |", s->tok_s[1], s->tokens_per_step);
         printf("\n");
@@ -1294,20 +1303,20 @@ static void print_md_crowds(const bench *b, const crowd_result *results, int cou
 
     print_md_machine(b);
     if (o->stream_count)
-        printf("\nstreams: texts of one engine. ms: a step that writes a token of each, behind %d tokens. Of a tree: the share of a\n"
-               "step of one text with as many nodes. tok/s: of all texts together, after short prompts, temperature 0.8;\n"
-               "--spec %s.\n", o->context, drafting_name(o->spec));
+        printf("\nstreams: texts of one engine. ms: a step that writes a token of each, behind %d tokens. Of a tree: the\n"
+               "share of a step of one text with as many nodes. tok/s: of all texts together, %d tokens each after short\n"
+               "prompts, temperature 0.8; --spec %s.\n", o->context, o->tokens, drafting_name(o->spec));
     for (i = 0; i < count; i++) {
         const crowd_result *r = &results[i];
 
-        printf("\n%s (%s, %.0f MB of weights, %.2f GMAC a token)\n", r->model.file, r->model.type, r->model.weight_bytes / 1e6,
-               r->model.macs / 1e9);
+        printf("\n%s (%s, %.0f MB of weights, %.2f GMAC a token)\n", r->model.file, r->model.type,
+               r->model.weight_bytes / 1e6, r->model.macs / 1e9);
         if (o->stream_count)
             print_md_streams(o, r);
         if (o->wait)
-            printf("\nwhile a prompt of %d tokens is read, in %.1f s, a text waits for its next token as long as for %.2f steps\n"
-                   "alone (%.2f ms each) in the middle, and as for %.2f at most\n", WAIT_TOKENS, r->wait.seconds, r->wait.usual,
-                   r->wait.alone_ms, r->wait.longest);
+            printf("\nwhile a prompt of %d tokens is read, in %.1f s, a text waits for its next token as long as for %.2f\n"
+                   "steps alone (%.2f ms each) in the middle, and as for %.2f at most\n", WAIT_TOKENS, r->wait.seconds,
+                   r->wait.usual, r->wait.alone_ms, r->wait.longest);
     }
 }
 
@@ -1391,7 +1400,8 @@ static void print_svg_crowds(const bench *b, const crowd_result *results, int co
 
         for (k = 0; k < c.n; k++) {
             const int n = o->streams[k];
-            const double memory = (m->weight_bytes + n * m->kv_bytes) / gbps, integer = n * step_macs(m, o->context, 1) / gmacs;
+            const double memory = (m->weight_bytes + n * m->kv_bytes) / gbps;
+            const double integer = n * step_macs(m, o->context, 1) / gmacs;
 
             values[0][k] = results[i].streams[k].tok_s[0];
             values[1][k] = results[i].streams[k].tok_s[1];
@@ -1403,8 +1413,8 @@ static void print_svg_crowds(const bench *b, const crowd_result *results, int co
             chart_line(&c, values[line], 2 * i + (line == 1), line == 2);
             if (line == 2)
                 continue;
-            snprintf(name, sizeof name, "%s, --spec %s: %.1f", m->type, drafting_name(line ? o->spec : SPECDEC_DRAFT_OFF),
-                     values[line][c.n - 1]);
+            snprintf(name, sizeof name, "%s, --spec %s: %.1f", m->type,
+                     drafting_name(line ? o->spec : SPECDEC_DRAFT_OFF), values[line][c.n - 1]);
             chart_name(&c, chart_colours[(2 * i + line) % 8], name);
         }
     }
@@ -1414,7 +1424,8 @@ static void print_svg_crowds(const bench *b, const crowd_result *results, int co
 /* Many texts, for every model. */
 static int run_crowds(bench *b)
 {
-    static void (*const print[])(const bench *, const crowd_result *, int) = {print_md_crowds, print_json_crowds, print_svg_crowds};
+    static void (*const print[])(const bench *, const crowd_result *, int) = {print_md_crowds, print_json_crowds,
+                                                                              print_svg_crowds};
     static crowd_result results[MAX_MODELS];
     int i, ok;
 
@@ -1759,7 +1770,8 @@ static int parse(options *o, int argc, char **argv)
         {"-w", PROGRAM_TEXT, (void *)&o->width_list, "LIST", "step widths, 1 to 64 (1,2,4,8,16,32,64)", 0, 0},
         {"-c", PROGRAM_INTEGER, &o->context, "N", "context behind every step, in tokens (128)", 1, 1 << 20},
         {"-r", PROGRAM_INTEGER, &o->repeats, "N", "repeats (9)", 1, MAX_REPEATS},
-        {"-n", PROGRAM_INTEGER, &o->tokens, "N", "tokens that the end-to-end runs write (128)", 1, 800},
+        {"-n", PROGRAM_INTEGER, &o->tokens, "N",
+         "tokens that the end-to-end runs write (128; with --streams 24 for each text)", 1, 800},
         {"--kv", PROGRAM_TEXT, (void *)&o->kv, "NAME", "key and value cache: f16, f32, q8_0 (f16)", 0, 0},
         {"--isa", PROGRAM_TEXT, (void *)&o->isa, "NAME", "instruction set (the best of this CPU)", 0, 0},
         {"--in-place", PROGRAM_SWITCH, &o->in_place, NULL, "weights are not repacked", 0, 0},
@@ -1792,6 +1804,8 @@ static int parse(options *o, int argc, char **argv)
     o->stream_count = o->stream_list ? parse_widths(o->stream_list, o->streams) : 0;
     if (o->stream_list && !o->stream_count)
         return program_misused("--streams takes up to 16 numbers of 1 to 64 with commas between, not ", o->stream_list);
+    if (!o->tokens)
+        o->tokens = o->stream_count || o->wait ? CROWD_TOKENS : 128;
     if (o->compare && (o->stream_count || o->wait))
         return program_misused("--compare goes without --streams and --wait", "");
     if (o->wait && !o->stream_count && o->format == FORMAT_SVG)
@@ -1816,7 +1830,6 @@ int main(int argc, char **argv)
     o.temperatures = "0,0.2,0.6,1";
     o.context = 128;
     o.repeats = 9;
-    o.tokens = 128;
     o.prefill = 1;
     o.positions = 500;
     o.steps = 40;
