@@ -11286,6 +11286,8 @@ static int specdec__forward_queries(const specdec__context *c)
     return specdec__kv_types[c->kv.type].tiles ? SPECDEC__COLUMNS : 4;
 }
 
+SPECDEC__FOR_SIZE
+
 static void specdec__context_scratch(specdec__context *c, int threads, specdec__arena *arena)
 {
     specdec__scratch unused, *s;
@@ -11400,6 +11402,8 @@ static void specdec__context_view(specdec__view *view, const specdec__room *room
 {
     specdec__view_init(view, (room->length + 2 * room->most) / SPECDEC__KEYS + 2, arena);
 }
+
+SPECDEC__FOR_SPEED
 
 /* --- matrices ----------------------------------------------------------------------------------------------------- */
 
@@ -12739,6 +12743,8 @@ static void specdec__row_weights(const specdec__row *row, float *p)
  * probabilities, the default family. May call: >>base
  * ================================================================================================================== */
 
+SPECDEC__FOR_SIZE
+
 #define SPECDEC__MAX_TREE  64       /* nodes of the engine's trees */
 #define SPECDEC__OFFERS    8        /* candidates behind a node while a tree grows */
 #define SPECDEC__TREE_NONE (-1e300) /* the score of a tree that does not exist */
@@ -13343,6 +13349,8 @@ static const specdec__tree_default specdec__tree_defaults[] = {
     {64, 11, "2212112111211112111112111111211111112111111111110111111"},
     /* END GENERATED TREES */
 };
+
+SPECDEC__FOR_SPEED
 
 /* Reads how many children the next node has, from a row's digits, and moves on to the next digit. */
 SPECDEC__INLINE int specdec__tree_digit(const char **at)
@@ -14523,6 +14531,8 @@ static size_t specdec__ngram_file_size(const specdec__ngram *index)
     return SPECDEC__NGRAM_HEAD + tokens * 4 + 8;
 }
 
+SPECDEC__FOR_SIZE
+
 /* Writes a live text and its end. Returns where it stopped. */
 static unsigned char *specdec__ngram_save_text(const specdec__ngram_reader *reader, unsigned char *to)
 {
@@ -14622,11 +14632,15 @@ static specdec_result specdec__ngram_load(specdec__ngram *index, uint64_t vocabu
     return SPECDEC_OK;
 }
 
+SPECDEC__FOR_SPEED
+
 /* =====================================================================================================================
  * >>draft (private): drafters fill a token tree and never see a verifier. A drafter is a row of functions; what several
  *     propose is merged into one tree.
  *     May call: >>base >>kernel >>op >>text >>model >>kv >>forward >>sample >>tree >>ngram
  * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
 
 #define SPECDEC__MAX_CHILDREN 32   /* of a node */
 #define SPECDEC__NGRAM_TOKENS 4    /* the longest context of the n-gram drafter */
@@ -15243,6 +15257,8 @@ static const specdec__drafter_kind *specdec__drafter_kind_of(specdec_drafting dr
 {
     return drafting > SPECDEC_DRAFT_OFF ? specdec__drafter_list[drafting - SPECDEC_DRAFT_OFF - 1].kind : NULL;
 }
+
+SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
  * >>tune (private): what steps cost and how guesses fare, measured while running; which tree pays best now.
@@ -16494,8 +16510,6 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     return SPECDEC_OK;
 }
 
-SPECDEC__FOR_SPEED
-
 /* --- prefill ------------------------------------------------------------------------------------------------------ */
 
 /* Runs tokens[view length, count) through the target. logits, if not NULL: rows for the tokens from the given one on;
@@ -16937,7 +16951,7 @@ static float specdec__engine_worth(const specdec *t, int i)
 
 /* Of all that was proposed for several texts, keeps what together pays best: the nodes that promise most, whosever they
    are. times: of a step of so many nodes. */
-static void specdec__engine_share_out(specdec__engine *e, const double *times)
+static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, const double *times)
 {
     const int base = e->roots + e->reading;
     double worth[SPECDEC__MAX_TREE + 1], rate;
@@ -17437,8 +17451,6 @@ static specdec_result specdec__engine_uncancel(specdec *t, specdec_result result
 /* =====================================================================================================================
  * >>public (private): bodies of the API. May call: every section above
  * ================================================================================================================== */
-
-SPECDEC__FOR_SIZE
 
 const char *specdec_result_text(specdec_result result)
 {
