@@ -27,13 +27,13 @@ typedef struct job {
     int done;
 } job;
 
-/* All jobs. Those before `first` are done, those from `next` on not begun. */
+/* All jobs. Those before `first` are done, those from `last` on were never begun; `next` is the next one to look at. */
 typedef struct work {
     const options *o;
     specdec *engine;
     job *jobs;             /* (count) */
     char *copy;            /* of a line, to be decoded in place */
-    int count, first, next;
+    int count, first, next, last;
     int streams, running;  /* texts at a time: at most, now */
     int done, failed;      /* jobs */
     int lost;              /* errno of standard output; 0: it takes lines */
@@ -253,8 +253,9 @@ static void run(work *w)
         for (; w->next < w->count && w->running < w->streams && !interrupted; w->next++)
             if (!w->jobs[w->next].done && !w->jobs[w->next].text)
                 begin(w, &w->jobs[w->next]);
+        w->last = w->last < w->next ? w->next : w->last;
         specdec_work(w->engine);
-        for (i = w->first; i < w->next; i++)
+        for (i = w->first; i < w->last; i++)
             if (w->jobs[i].text)
                 collect(w, &w->jobs[i]);
     }

@@ -924,7 +924,7 @@ static void print_svg(const bench *b, const model_result *results, int count)
 /* --- many texts --------------------------------------------------------------------------------------------------- */
 
 #define CROWD_TOKENS 24 /* that each text writes, if -n does not say otherwise */
-#define CROWD_RUNS   3
+#define CROWD_RUNS   3  /* at most; -r may ask for fewer */
 #define CROWD_ROOM   1000 /* tokens of context for prompts of words and what is written */
 #define WAIT_TOKENS  2000
 #define WAIT_STEPS   20 /* alone, before the long prompt comes in */
@@ -1139,21 +1139,22 @@ static double run_crowd(const crowd *c, int n, double *per_step)
 static int measure_crowd_runs(bench *b, crowd *c, crowd_result *r, int at)
 {
     static double tok_s[MAX_WIDTHS][CROWD_RUNS], per_step[MAX_WIDTHS][CROWD_RUNS];
+    const int runs = program_least(b->repeats, CROWD_RUNS);
     int i, w;
 
     c->temperature = 0.8f;
     for (i = 0; i < c->count; i++)
         if (specdec_rewind(c->texts[i], 0) || !crowd_prompt_words(c, i))
             return 0;
-    for (i = 0; i < CROWD_RUNS; i++)
+    for (i = 0; i < runs; i++)
         for (w = 0; w < b->o->stream_count; w++) {
             tok_s[w][i] = run_crowd(c, b->o->streams[w], &per_step[w][i]);
             if (!(tok_s[w][i] > 0))
                 return 0;
         }
     for (w = 0; w < b->o->stream_count; w++) {
-        r->streams[w].tok_s[at] = spread_of(tok_s[w], CROWD_RUNS).median;
-        r->streams[w].tokens_per_step = spread_of(per_step[w], CROWD_RUNS).median;
+        r->streams[w].tok_s[at] = spread_of(tok_s[w], runs).median;
+        r->streams[w].tokens_per_step = spread_of(per_step[w], runs).median;
     }
     return 1;
 }
@@ -1235,6 +1236,7 @@ static int measure_wait(bench *b, const specdec_model *model, crowd_result *r)
 {
     static double gaps[WAIT_TOKENS];
     double alone[WAIT_STEPS], runs[4][CROWD_RUNS], last;
+    const int run_count = program_least(b->repeats, CROWD_RUNS);
     crowd c;
     int i, k, count, ok;
 
@@ -1246,7 +1248,7 @@ static int measure_wait(bench *b, const specdec_model *model, crowd_result *r)
     for (i = 0; ok && !b->o->stream_count && i < b->repeats; i++)
         measure_machine(b, i);
     ok = ok && crowd_prompt_tokens(&c, 0, b->o->context, 0, r->model.vocabulary);
-    for (i = 0; ok && i < CROWD_RUNS; i++) {
+    for (i = 0; ok && i < run_count; i++) {
         c.prompted[1] = 0;
         crowd_rewind(&c, 1, 1);
         crowd_wake(&c, 1);
@@ -1261,10 +1263,10 @@ static int measure_wait(bench *b, const specdec_model *model, crowd_result *r)
         runs[1][i] = measure_median(gaps, count) / runs[0][i];
         runs[2][i] = ok ? gaps[count - 1] / runs[0][i] : 0; /* they are sorted now */
     }
-    r->wait.alone_ms = 1e3 * measure_median(runs[0], CROWD_RUNS);
-    r->wait.usual = measure_median(runs[1], CROWD_RUNS);
-    r->wait.longest = measure_median(runs[2], CROWD_RUNS);
-    r->wait.seconds = measure_median(runs[3], CROWD_RUNS);
+    r->wait.alone_ms = 1e3 * measure_median(runs[0], run_count);
+    r->wait.usual = measure_median(runs[1], run_count);
+    r->wait.longest = measure_median(runs[2], run_count);
+    r->wait.seconds = measure_median(runs[3], run_count);
     close_crowd(&c);
     return ok;
 }
