@@ -60,7 +60,7 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
 {
     static int32_t tokens[NODES], parents[NODES];
     static specdec__view *views[NODES];
-    specdec_hooks hooks = {NULL, NULL, NULL};
+    specdec_hooks hooks = {NULL, NULL, NULL, NULL};
     specdec_source source = {NULL, NULL, 0, NULL, 0};
     specdec_error error = {SPECDEC_OK, ""};
     specdec__kernels kernels;
