@@ -17681,6 +17681,11 @@ static void specdec__restore(specdec *t, char *bytes, size_t room, size_t *lengt
             child = specdec_child(t, ++k);
         }
     }
+    if (stop.stopped)
+        return;
+    more = specdec__text_stream_end(&stream, t->token_text);
+    specdec__stop_push(&stop, t->token_text, more, piece, 2 * t->text_room, &written, NULL);
+    specdec__restore_bytes(piece, written, bytes, room, length);
     if (!stop.stopped)
         specdec__restore_bytes(piece, specdec__stop_end(&stop, piece), bytes, room, length);
 }

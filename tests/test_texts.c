@@ -458,6 +458,136 @@ static void test_forks(void)
     CHECK(forked > (quick ? 100 : 500));
 }
 
+/* --- bytes and log-probabilities ---------------------------------------------------------------------------------------- */
+
+enum { ANSWER_BYTES = 20000 };
+
+/* One answer to its end: its bytes, its log-probabilities, why it ended. */
+typedef struct answer {
+    char bytes[ANSWER_BYTES];
+    size_t length;
+    int count, done;
+    specdec_stop stop;
+    int32_t tokens[CONTEXT_TOKENS];
+    float logprobs[CONTEXT_TOKENS];
+} answer;
+
+/* Hands out one more piece. Returns 0 when there is none now. */
+static int answer_more(answer *a, specdec *t, int work)
+{
+    specdec_text piece;
+    const specdec_result result = work ? specdec_next(t, &piece) : specdec_take(t, &piece);
+
+    if (result == SPECDEC_PENDING || result == SPECDEC_ERROR_CANCELLED)
+        return 0;
+    CHECK(result == SPECDEC_OK || result == SPECDEC_DONE);
+    a->done = result != SPECDEC_OK;
+    memcpy(a->bytes + a->length, piece.bytes, piece.length);
+    a->length += piece.length;
+    return !a->done;
+}
+
+static void answer_end(answer *a, specdec *t)
+{
+    const int32_t *tokens;
+    specdec_logprob logprob;
+    int i;
+
+    a->stop = specdec_stopped(t, NULL);
+    specdec_tokens(t, &tokens, &a->count);
+    memcpy(a->tokens, tokens, (size_t)a->count * sizeof *tokens);
+    for (i = 0; i < a->count; i++)
+        a->logprobs[i] = specdec_get_logprob(t, i, &logprob) ? 1 : logprob.logprob + logprob.best[1].logit;
+}
+
+static void test_bytes(void)
+{
+    static const char *const kinds[] = {"f32", "f16", "q8_0"};
+    static const int contexts[] = {20, 40, 300, 70};
+    static answer alone, many[8];
+    static float rows[10 * 400];
+    uint64_t random = 5;
+    int i, k, j;
+
+    TEST("bytes, stop strings, log-probabilities and restored answers are those of a text alone, in the tightest engines, too");
+    for (i = 0; i < (quick ? 14 : 70); i++) {
+        const int model = i % 4 ? PLAIN : WINDOWED;
+        specdec_config c = config_of(model, i % 3 ? -1 : model == PLAIN ? NOISY : WINDOWED), one;
+        int32_t tokens[8][10];
+        specdec_settings settings[8];
+        specdec *t[8];
+        machine m;
+
+        c.context = contexts[i % 4];
+        c.kv = kinds[i % 3];
+        c.batch = i % 5 ? 1 : 0;
+        c.tree_size = i % 2 ? 2 : 0;
+        c.logprobs = 2;
+        one = c;
+        one.drafting = SPECDEC_DRAFT_OFF;
+        c.texts = i % 7 ? 8 : 200;
+        c.policy = i % 2 ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
+        if (!open_machine(&oracle, &one) || !open_machine(&m, &c))
+            return;
+        for (k = 0; k < 8; k++) {
+            t[k] = m.first;
+            if (k)
+                CHECK_EQUAL_INT(specdec_open(m.first, &t[k]), SPECDEC_OK);
+            specdec_get_settings(t[k], &settings[k]);
+            settings[k].sampling.temperature = (float)(k % 3);
+            settings[k].sampling.seed = (uint64_t)i;
+            settings[k].stop[0] = k % 2 ? NULL : "e";
+            settings[k].stop[1] = k % 2 ? NULL : "\xC3";
+            settings[k].show_special = k % 3 == 1;
+            CHECK_EQUAL_INT(specdec_set(t[k], &settings[k]), SPECDEC_OK);
+            for (j = 0; j < 10; j++)
+                tokens[k][j] = 5 + (int)(maker_random(&random) % 250);
+            CHECK_EQUAL_INT(k == 3 ? specdec_prompt_logits(t[k], tokens[k], 10, rows)
+                                   : specdec_prompt_tokens(t[k], tokens[k], 10), SPECDEC_OK);
+            many[k].length = 0;
+            many[k].done = 0;
+        }
+        for (j = 1; j;)
+            for (j = k = 0; k < 8; k++) {
+                const int way = (int)(maker_random(&random) % 8);
+
+                if (many[k].done)
+                    continue;
+                if (way == 0)
+                    CHECK_EQUAL_INT(specdec_work(t[k]) | 1, SPECDEC_DONE | 1);
+                if (way == 1)
+                    specdec_cancel(t[k]);
+                if (way == 2 && specdec_logits(t[k], NULL, NULL, 0, NULL) != SPECDEC_OK)
+                    CHECK_EQUAL_INT(specdec_logits(t[k], NULL, NULL, 0, NULL), SPECDEC_OK);
+                answer_more(&many[k], t[k], way < 6);
+                j |= !many[k].done;
+            }
+        for (k = 0; k < 8; k++) {
+            char whole[ANSWER_BYTES];
+            size_t length;
+
+            answer_end(&many[k], t[k]);
+            CHECK_EQUAL_INT(specdec_rewind(oracle.first, 0), SPECDEC_OK);
+            CHECK_EQUAL_INT(specdec_set(oracle.first, &settings[k]), SPECDEC_OK);
+            CHECK_EQUAL_INT(specdec_prompt_tokens(oracle.first, tokens[k], 10), SPECDEC_OK);
+            alone.length = 0;
+            while (answer_more(&alone, oracle.first, 1))
+                continue;
+            answer_end(&alone, oracle.first);
+            CHECK_EQUAL_INT(alone.stop, many[k].stop);
+            CHECK_EQUAL_INT(alone.count, many[k].count);
+            CHECK(alone.length == many[k].length && memcmp(alone.bytes, many[k].bytes, alone.length) == 0);
+            CHECK(memcmp(alone.logprobs, many[k].logprobs, (size_t)alone.count * sizeof *alone.logprobs) == 0);
+            CHECK_EQUAL_INT(specdec_restore(t[k], whole, sizeof whole, &length), SPECDEC_OK);
+            CHECK(alone.length == length && memcmp(alone.bytes, whole, length) == 0);
+            specdec_close(t[k]);
+        }
+        CHECK_EQUAL_INT(used_pages(m.first), 0);
+        close_machine(&m);
+        close_machine(&oracle);
+    }
+}
+
 /* --- pages, bombs, waiting -------------------------------------------------------------------------------------------- */
 
 static void write_all(specdec *t)
@@ -739,7 +869,7 @@ static const struct {
     const char *name;
     void (*run)(void);
 } tests[] = {{"shared_prompt", test_shared_prompt}, {"bombs", test_bombs}, {"refusals", test_refusals}, {"slices", test_slices},
-             {"seen", test_seen}, {"forks", test_forks}, {"schedules", test_schedules}};
+             {"seen", test_seen}, {"bytes", test_bytes}, {"forks", test_forks}, {"schedules", test_schedules}};
 
 /* All tests, or the one named; "schedules 10": so many of them. */
 int main(int argc, char **argv)
