@@ -12168,8 +12168,11 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
                                  (int)batch->tokens[i], c->model->vocab_size);
         if (parent < -1 || parent >= i || (parent >= 0 && batch->views[parent] != batch->views[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, parent);
-        if (!specdec__forward_seat(c, batch, i))
-            return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "no room in the KV cache for %d more tokens", batch->n);
+        if (!specdec__forward_seat(c, batch, i)) {
+            specdec__view_unreserve(batch->views[i], &c->kv);
+            return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "no room in the KV cache for %d more tokens",
+                                 batch->n);
+        }
         if (batch->wanted == NULL || batch->wanted[i])
             c->rows[c->row_count++] = i - batch->done;
     }
@@ -15076,8 +15079,7 @@ static void specdec__draft_model_truncate(specdec__drafter *d, int at, const int
     specdec__draft_model *m = (specdec__draft_model *)d->state;
 
     (void)text;
-    if (m->views[at].length > length)
-        specdec__view_truncate(&m->views[at], &m->context.kv, length);
+    specdec__view_truncate(&m->views[at], &m->context.kv, length);
 }
 
 static void specdec__draft_model_share(specdec__drafter *d, int at, int of, int length)
@@ -16200,8 +16202,11 @@ static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *
     specdec__proposal *p;
     specdec_result result;
 
-    if (!d)
-        return specdec__forward(&e->target, &batch, NULL);
+    if (!d) {
+        result = specdec__forward(&e->target, &batch, NULL);
+        specdec__view_unreserve(&t->view, &e->target.kv);
+        return result;
+    }
     p = &d->proposals[t->at];
     specdec__draft_begin(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
     specdec_tree_chains(&p->tree, 1, 1, NULL);
@@ -16406,12 +16411,33 @@ static void specdec__engine_disown(specdec *t, int count)
         t->forced_count = 0;
 }
 
+/* Gives up the stock of a text, and the children that have come of it. */
+static void specdec__engine_unstock(specdec *t)
+{
+    specdec__engine_disown(t, t->handed_out);
+    specdec__engine_forget(t, t->handed_out);
+    t->count = t->handed_out;
+}
+
 /* A text becomes a free place in the table. */
 static void specdec__engine_end(specdec *t)
 {
     specdec__engine_disown(t, 0);
     specdec__engine_release(t);
     t->open = t->count = t->handed_out = 0;
+}
+
+/* How many children a text has by forks behind its first count tokens. */
+static int specdec__engine_born(const specdec *t, int count)
+{
+    int i, born = 0;
+
+    for (i = 0; i < t->engine->room.views; i++) {
+        const specdec *x = &t->engine->texts[i];
+
+        born += x->open && x->parent == t && x->fork_at > count;
+    }
+    return born;
 }
 
 /* A free place in the table; NULL: all are taken. */
@@ -17152,7 +17178,7 @@ static void specdec__engine_write(specdec *t, const float *logits, int32_t token
 static void specdec__engine_mask(const specdec *t, float *logits)
 {
     const specdec__engine *e = t->engine;
-    const float forbidden = -SPECDEC__SAMPLE_LARGEST;
+    const float forbidden = specdec__float_from_bits(0xff800000u); /* no bias lifts it */
 
     if (e->fork_token < 0)
         return;
@@ -17617,10 +17643,16 @@ specdec_result specdec_open(specdec *t, specdec **opened)
 specdec_result specdec_fork(specdec *t, specdec **fork)
 {
     specdec_result result = specdec__check_call(t, fork != NULL);
+    int born;
 
     if (result || (result = specdec_open(t, fork)) != SPECDEC_OK)
         return result;
     specdec__engine_copy(*fork, t);
+    born = specdec__engine_born(t, t->handed_out);
+    if (born) { /* the copy writes its stock anew, to get such children for itself */
+        specdec__engine_unstock(*fork);
+        (*fork)->forks -= born;
+    }
     return SPECDEC_OK;
 }
 
@@ -17634,7 +17666,7 @@ void specdec_close(specdec *t)
 specdec *specdec_child(specdec *t, int i)
 {
     specdec *found = NULL;
-    int at = 0, k;
+    int at = t ? t->answer_from : 0, k;
 
     for (; t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
         found = NULL;
@@ -17747,11 +17779,8 @@ specdec_result specdec_set(specdec *t, const specdec_settings *settings)
 
     if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK)
         return result;
-    if (t->handed_out < t->count && !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling)) {
-        specdec__engine_disown(t, t->handed_out);
-        specdec__engine_forget(t, t->handed_out);
-        t->count = t->handed_out;
-    }
+    if (t->handed_out < t->count && !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling))
+        specdec__engine_unstock(t);
     specdec__stream_rescan(t, &stop);
     t->stream.show_special = settings->show_special;
     t->settings = *settings;
@@ -18129,6 +18158,7 @@ specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *
     t->engine->pool.cancel = &t->cancel;
     t->engine->row_of = NULL;
     result = specdec__engine_uncancel(t, specdec__forward(c, &batch, &t->error));
+    specdec__view_unreserve(&t->view, &c->kv);
     if (result || !logits)
         return result;
     row = (size_t)t->model->vocab_size;
