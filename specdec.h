@@ -291,7 +291,8 @@ typedef struct specdec_config {
     specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
     int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
     int texts;                  /* that are open at once, 1..1024; 0: 1 */
-    int cache;                  /* tokens that all texts hold together, shared ones counted once; 0: texts * context */
+    int cache;                  /* tokens that all texts hold together, at most 2^30, shared ones counted once; 0: texts *
+                                   context */
     const char *fork_token;     /* by name or id: a text that writes it forks; "": none; NULL: "[Fork]", if there are */
     const char *child_token;    /* this, which the child begins with (NULL: "[Child]"), and room for several texts */
     int forks;                  /* of a text between two prompts, at most; 0: 16 */
@@ -10781,8 +10782,9 @@ static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *r
     keys += 2 * room->most;
     if (pages->window && pages->window < room->length + 2 * room->most) { /* first and last page may be partly used */
         own = 0;
-        keys = room->views * specdec__min_int(room->length + 2 * room->most,
-                                              pages->window + SPECDEC__BEHIND + room->most + 2 * SPECDEC__KEYS);
+        keys = specdec__min_int(room->length + 2 * room->most,
+                                pages->window + SPECDEC__BEHIND + room->most + 2 * SPECDEC__KEYS);
+        keys = specdec__min_int(keys, (1 << 30) / room->views) * room->views;
     }
     return (keys + SPECDEC__KEYS - 1) / SPECDEC__KEYS + own;
 }
@@ -15911,7 +15913,7 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     if (c->forks < 0 || c->fork_depth < 0 || c->fork_depth > 8)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d forks, %d deep (8 are possible)", c->forks,
                              c->fork_depth);
-    if (c->cache < 0 || c->slice < 0 || c->history < 0 || c->history > 1 << 24)
+    if (c->cache < 0 || c->cache > 1 << 30 || c->slice < 0 || c->history < 0 || c->history > 1 << 24)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a cache of %d tokens, slices of %d, a history of %d",
                              c->cache, c->slice, c->history);
     if (c->logprobs < 0 || c->logprobs > SPECDEC_MAX_LOGPROBS)
@@ -16963,7 +16965,7 @@ static float specdec__engine_worth(const specdec *t, int i)
 
 /* Of all that was proposed for several texts, keeps what together pays best: the nodes that promise most, whosever they
    are. times: of a step of so many nodes. */
-static void specdec__engine_share_out(specdec__engine *e, const double *times)
+static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, const double *times)
 {
     const int base = e->roots + e->reading;
     double worth[SPECDEC__MAX_TREE + 1], rate;

@@ -879,6 +879,9 @@ static void test_refusals(void)
     c.fork_depth = 9;
     CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_ERROR_ARGUMENT);
     c.fork_depth = 0;
+    c.cache = INT_MAX;
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_ERROR_ARGUMENT);
+    c.cache = 0;
     c.fork_token = "no such token";
     CHECK_EQUAL_INT(specdec_memory_needed(&c, &bytes, &failure), SPECDEC_OK);
     block = malloc(bytes);
