@@ -129,12 +129,12 @@ static void check_written(const int32_t *tokens, int from, int count, const spec
 
         if (result) {
             fprintf(stderr, "%d (%s) at %d of %d from %d, token %d before\n", (int)result, specdec_error_text(oracle.first), n, count, from, (int)tokens[n - 1]);
-            CHECK(!"the text goes on where it must end");
+            CHECK(0 && "the text goes on where it must end");
             return;
         }
         for (i = 0; i < length && n < count; i++, n++)
             if (more[i] != tokens[n]) {
-                CHECK(!"a text is what it is alone");
+                CHECK(0 && "a text is what it is alone");
                 return;
             }
     }
@@ -162,7 +162,7 @@ static void check_slot(slot *s)
 /* --- random schedules ------------------------------------------------------------------------------------------------- */
 
 typedef struct world {
-    machine machine;
+    machine own;
     specdec_config config;
     slot slots[TEXTS];
     uint64_t random;
@@ -197,7 +197,7 @@ static void change_settings(world *w, slot *s)
 static void open_slot(world *w)
 {
     slot *s = any_slot(w, 0), *other = any_slot(w, 1);
-    specdec *text = w->machine.first;
+    specdec *text = w->own.first;
 
     if (!s) {
         CHECK_EQUAL_INT(specdec_open(text, &text), SPECDEC_ERROR_MEMORY);
@@ -258,7 +258,7 @@ static void read_slot(world *w, slot *s)
         !(result == SPECDEC_PENDING && way == 1) && !(result == SPECDEC_ERROR_CONTEXT && w->config.cache) &&
         !(result == SPECDEC_ERROR_ARGUMENT && !s->prompted)) {
         fprintf(stderr, "%d: %s\n", (int)result, specdec_error_text(s->text));
-        CHECK(!"a call fails for a reason that there is");
+        CHECK(0 && "a call fails for a reason that there is");
     }
 }
 
@@ -291,7 +291,7 @@ static void act(world *w)
         specdec_result result = specdec_work(s->text);
 
         steps += !result;
-        together += w->machine.first->engine->roots > 1;
+        together += w->own.first->engine->roots > 1;
         CHECK(result == SPECDEC_OK || result == SPECDEC_DONE);
     } else if (what < 19)
         read_slot(w, s);
@@ -310,9 +310,9 @@ static void run_schedule(const specdec_config *c, uint64_t seed, int acts)
     w.random = seed;
     alone.texts = alone.cache = 0;
     alone.drafting = SPECDEC_DRAFT_OFF;
-    if (!open_machine(&oracle, &alone) || !open_machine(&w.machine, c))
+    if (!open_machine(&oracle, &alone) || !open_machine(&w.own, c))
         return;
-    w.slots[0].text = w.machine.first;
+    w.slots[0].text = w.own.first;
     for (i = 0; i < acts; i++)
         act(&w);
     for (i = 0; i < c->texts; i++)
@@ -320,8 +320,8 @@ static void run_schedule(const specdec_config *c, uint64_t seed, int acts)
             check_slot(&w.slots[i]);
             specdec_close(w.slots[i].text);
         }
-    CHECK_EQUAL_INT(used_pages(w.machine.first), 0);
-    close_machine(&w.machine);
+    CHECK_EQUAL_INT(used_pages(w.own.first), 0);
+    close_machine(&w.own);
     close_machine(&oracle);
 }
 
@@ -585,6 +585,191 @@ static void test_bytes(void)
         CHECK_EQUAL_INT(used_pages(m.first), 0);
         close_machine(&m);
         close_machine(&oracle);
+    }
+}
+
+/* --- random acts on texts that fork ------------------------------------------------------------------------------------ */
+
+static int rubbish;  /* what a rule returns that knows nothing */
+static specdec *hasty; /* the text that the progress hook cancels */
+
+/* Forks at every seventh token; in between, it may return rubbish. */
+static int careless(void *user_data, const int32_t *tokens, int count, int32_t *child)
+{
+    static const int answers[] = {-1, 99, -99, INT_MAX, INT_MIN, 1, 2, SPECDEC_FORK_TOKENS + 1};
+    const int last = tokens[count - 1];
+
+    if (last % 7 == 0)
+        return sevens(user_data, tokens, count, child);
+    child[0] = last % 2 ? -1 : INT_MAX;
+    child[1] = -7;
+    return rubbish ? answers[last % 8] : 0;
+}
+
+static int cancels(void *user_data, const char *what, int done, int all)
+{
+    (void)user_data, (void)what, (void)all;
+    if (hasty && done % 3 == 0)
+        specdec_cancel(hasty);
+    return done % 11 == 0;
+}
+
+/* What has been written behind the last prompt is what it is alone. */
+static void check_answer(specdec *t)
+{
+    if (t->engine->rule == SPECDEC_RULE_COUPLED || !(t->settings.sampling.temperature > 0))
+        check_written(t->tokens, t->answer_from, t->count, &t->settings);
+}
+
+/* A table of texts is sound: children have open parents, and hold what these began with. */
+static void check_table(const specdec__engine *e)
+{
+    int i;
+
+    for (i = 0; i < e->room.views; i++) {
+        const specdec *t = &e->texts[i];
+
+        if (!t->open) {
+            CHECK_EQUAL_INT(t->view.length, 0);
+            continue;
+        }
+        CHECK(t->handed_out <= t->count && t->count <= t->context && t->view.length <= t->count);
+        CHECK(!t->parent || (t->parent->open && t->parent != t && t->depth <= e->config.fork_depth));
+    }
+}
+
+static void wild_act(world *w)
+{
+    specdec__engine *e = w->own.first->engine;
+    specdec *t = &e->texts[dice(w, w->config.texts)], *other;
+    specdec_settings settings;
+    int32_t tokens[40];
+    char whole[ANSWER_BYTES];
+    static unsigned char file[100000];
+    static float rows[40 * 400];
+    size_t length;
+    int i, n = 1 + dice(w, 30), what = dice(w, 24);
+
+    while (!t->open && dice(w, 4))
+        t = &e->texts[dice(w, w->config.texts)];
+    for (i = 0; i < n; i++)
+        tokens[i] = 5 + dice(w, 250);
+    if (!t->open) {
+        if (what < 4)
+            specdec_open(w->own.first, &other);
+        else
+            CHECK_EQUAL_INT(specdec_prompt_tokens(t, tokens, n), SPECDEC_ERROR_ARGUMENT);
+    } else if (what < 2) {
+        check_answer(t);
+        specdec_prompt_tokens(t, tokens, n);
+    } else if (what < 3) {
+        check_answer(t);
+        specdec_prompt_logits(t, tokens, n, rows);
+    } else if (what < 4) {
+        check_answer(t);
+        specdec_rewind(t, dice(w, t->handed_out + 1));
+    } else if (what < 5) {
+        if (t->freed || t->answer_from < t->handed_out)
+            return;
+        specdec_get_settings(t, &settings);
+        settings.sampling.seed++;
+        settings.sampling.temperature = (float)dice(w, 2);
+        settings.max_tokens = 10 + dice(w, 40);
+        CHECK_EQUAL_INT(specdec_set(t, &settings), SPECDEC_OK);
+    } else if (what < 7) {
+        if (specdec_fork(t, &other) == SPECDEC_OK)
+            check_answer(other);
+    } else if (what < 8) {
+        check_answer(t);
+        specdec_close(t);
+    } else if (what < 9) {
+        specdec_cancel(t);
+    } else if (what < 10) {
+        specdec_logits(t, NULL, NULL, 0, NULL);
+    } else if (what < 11) {
+        CHECK_EQUAL_INT(specdec_restore(t, whole, sizeof whole, &length), SPECDEC_OK);
+    } else if (what < 12 && w->config.drafting == SPECDEC_DRAFT_NGRAM) {
+        CHECK_EQUAL_INT(specdec_save_seen(t, file, sizeof file, &length), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_load_seen(t, file, length), SPECDEC_OK);
+    } else if (what < 13) {
+        hasty = dice(w, 3) ? NULL : t;
+    } else if (what < 18) {
+        specdec_work(t);
+    } else {
+        while (n-- > 0) {
+            const int32_t *more;
+            int count;
+            specdec_text piece;
+            const specdec_result result = what == 18  ? specdec_step(t, &more, &count)
+                                          : what < 21 ? specdec_next(t, &piece)
+                                                      : specdec_take(t, &piece);
+
+            if (result)
+                break;
+        }
+    }
+    check_table(e);
+}
+
+static void test_wild(void)
+{
+    static const char *const kinds[] = {"f16", "f32", "q8_0"};
+    static const specdec_drafting draftings[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF};
+    int i, k;
+
+    TEST("texts that fork are what they are alone, whatever their callers do with them and their children");
+    for (i = 0; i < schedules; i += 4) {
+        const int model = i % 16 ? PLAIN : WINDOWED;
+        specdec_config c = config_of(model, model == PLAIN ? NOISY : WINDOWED), alone;
+        world w;
+
+        memset(&w, 0, sizeof w);
+        w.random = (uint64_t)i * 7919 + 1;
+        rubbish = i % 8 > 0;
+        hasty = NULL;
+        c.texts = 2 + dice(&w, 20);
+        c.context = dice(&w, 4) ? 100 + dice(&w, 200) : 20 + dice(&w, 60);
+        c.drafting = draftings[dice(&w, 4)];
+        c.policy = dice(&w, 2) ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
+        c.kv = kinds[dice(&w, 3)];
+        c.batch = dice(&w, 2) ? 1 + dice(&w, 4) : 64;
+        c.slice = dice(&w, 4);
+        c.tree_size = dice(&w, 2) ? 0 : 2 + dice(&w, 62);
+        c.cache = dice(&w, 2) ? 0 : 1 + dice(&w, 600);
+        c.history = dice(&w, 2) ? 1 + dice(&w, 300) : c.drafting == SPECDEC_DRAFT_NGRAM;
+        c.logprobs = dice(&w, 2) * 3;
+        c.forks = 1 + dice(&w, 9);
+        c.fork_depth = 1 + dice(&w, 8);
+        c.settings.max_tokens = 60;
+        alone = c;
+        alone.texts = alone.cache = alone.logprobs = alone.history = 0;
+        alone.drafting = SPECDEC_DRAFT_OFF;
+        c.hooks.fork = careless;
+        c.hooks.progress = dice(&w, 4) ? NULL : cancels;
+        w.config = c;
+        if (dice(&w, 6) == 0)
+            w.config.rule = c.rule = (specdec_rule)(dice(&w, 4) + 1);
+        c.hooks.progress = NULL;
+        if (!open_machine(&oracle, &alone) || !open_machine(&w.own, &c))
+            return;
+        w.own.first->engine->config.hooks.progress = w.config.hooks.progress;
+        for (k = 0; k < 150; k++)
+            wild_act(&w);
+        hasty = NULL;
+        for (k = 0; k < c.texts; k++) {
+            specdec *t = &w.own.first->engine->texts[k];
+
+            if (t->open)
+                check_answer(t);
+            specdec_close(t);
+        }
+        CHECK_EQUAL_INT(used_pages(w.own.first), 0);
+        close_machine(&w.own);
+        close_machine(&oracle);
+        if (check_failed) {
+            fprintf(stderr, "schedule %d\n", i);
+            return;
+        }
     }
 }
 
@@ -1011,7 +1196,7 @@ static const struct {
     const char *name;
     void (*run)(void);
 } tests[] = {{"shared_prompt", test_shared_prompt}, {"bombs", test_bombs}, {"refusals", test_refusals}, {"slices", test_slices},
-             {"seen", test_seen}, {"families", test_families}, {"logits", test_logits_pages},
+             {"seen", test_seen}, {"wild", test_wild}, {"families", test_families}, {"logits", test_logits_pages},
              {"bytes", test_bytes}, {"forks", test_forks}, {"schedules", test_schedules}};
 
 /* All tests, or the one named; "schedules 10": so many of them. */
