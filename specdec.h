@@ -17176,18 +17176,30 @@ static void specdec__engine_write(specdec *t, const float *logits, int32_t token
     t->tokens[t->count++] = token;
 }
 
-/* Forbids the tokens that may not be chosen here: the child token, and the fork token where there can be no fork. */
-static void specdec__engine_mask(const specdec *t, float *logits)
+/* Forbids the tokens that may not be chosen here: the child token, and the fork token where there can be no fork.
+   own[2] becomes what the model says of them. */
+static void specdec__engine_mask(const specdec *t, float *logits, float *own)
 {
     const specdec__engine *e = t->engine;
     const float forbidden = specdec__float_from_bits(0xff800000u); /* no bias lifts it */
 
     if (e->fork_token < 0)
         return;
+    own[0] = logits[e->child_token];
+    own[1] = logits[e->fork_token];
     logits[e->child_token] = forbidden;
     if (t->forks >= e->config.forks || t->depth >= e->config.fork_depth || t->count + 2 >= t->context ||
         specdec__vocab_type(&t->model->vocab, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
         logits[e->fork_token] = forbidden;
+}
+
+/* Puts that back: log-probabilities are those of the model. */
+static void specdec__engine_unmask(const specdec__engine *e, float *logits, const float *own)
+{
+    if (e->fork_token < 0)
+        return;
+    logits[e->child_token] = own[0];
+    logits[e->fork_token] = own[1];
 }
 
 /* Notes that the text forks behind the token that it has just got. Returns whether it does. */
@@ -17231,12 +17243,14 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
     specdec *t = (specdec *)text;
     const specdec__engine *e = t->engine;
     float *logits = e->target.logits + (size_t)(t->row + node) * (size_t)e->target_model->vocab_size;
+    float own[2];
 
-    specdec__engine_mask(t, logits);
+    specdec__engine_mask(t, logits, own);
     if (!SPECDEC__VERIFIERS || specdec__engine_rule(e, t) == SPECDEC_RULE_COUPLED)
         specdec_verify_match(verdict, children, count, specdec__engine_choose(t, logits));
     else
         specdec__engine_judge(t, node, logits, children, count, verdict);
+    specdec__engine_unmask(e, logits, own);
     specdec__engine_note(t, node, verdict->child, verdict->token);
     specdec__engine_write(t, logits, verdict->token);
     if (specdec__stream_ended(t, t->count) || specdec__engine_forks(t))
@@ -17401,10 +17415,14 @@ static void specdec__engine_run(specdec__engine *e, double start)
 /* The first token of an answer, by the row that the prompt has left. */
 static void specdec__engine_begin_answer(specdec *t)
 {
+    float *logits = t->engine->target.logits, own[2];
     double start = specdec__os_seconds();
+    int32_t token;
 
-    specdec__engine_mask(t, t->engine->target.logits);
-    specdec__engine_write(t, t->engine->target.logits, specdec__engine_choose(t, t->engine->target.logits));
+    specdec__engine_mask(t, logits, own);
+    token = specdec__engine_choose(t, logits);
+    specdec__engine_unmask(t->engine, logits, own);
+    specdec__engine_write(t, logits, token);
     if (!specdec__stream_ended(t, t->count) && specdec__engine_forks(t))
         specdec__engine_bear(t);
     t->from_row = 0;

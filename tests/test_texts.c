@@ -1005,6 +1005,46 @@ static void test_families(void)
     }
 }
 
+/* Log-probabilities are the model's own, before what the engine forbids. */
+static void test_forbidden(void)
+{
+    static const int32_t tokens[] = {5, 9, 70, 9};
+    specdec_config c = config_of(PLAIN, NOISY);
+    specdec_logprob logprob[2];
+    machine one, other;
+    int i, k, differ = 0;
+
+    TEST("log-probabilities do not know of tokens that may not be chosen, because texts fork by them");
+    c.settings.sampling.temperature = 1;
+    c.settings.sampling.seed = 3;
+    c.settings.sampling.biases = no_forks;
+    c.settings.sampling.bias_count = 2;
+    c.settings.max_tokens = 100;
+    c.logprobs = 64;
+    c.texts = 2;
+    if (!open_machine(&one, &c))
+        return;
+    c.fork_token = "40";
+    c.child_token = "41";
+    if (!open_machine(&other, &c))
+        return;
+    CHECK_EQUAL_INT(specdec_prompt_tokens(one.first, tokens, 4), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_prompt_tokens(other.first, tokens, 4), SPECDEC_OK);
+    write_all(one.first);
+    write_all(other.first);
+    CHECK(one.first->handed_out > 6 && one.first->handed_out == other.first->handed_out);
+    for (i = 4; i < one.first->handed_out && i < other.first->handed_out; i++) {
+        CHECK_EQUAL_INT(specdec_get_logprob(one.first, i, &logprob[0]), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_get_logprob(other.first, i, &logprob[1]), SPECDEC_OK);
+        differ += memcmp(&logprob[0].logprob, &logprob[1].logprob, sizeof(float)) != 0;
+        for (k = 0; k < logprob[0].count; k++)
+            differ += logprob[0].best[k].token != logprob[1].best[k].token;
+    }
+    CHECK_EQUAL_INT(differ, 0);
+    close_machine(&one);
+    close_machine(&other);
+}
+
 /* A text that asks for logits keeps no page that it does not fill; one that fails for want of pages keeps none. */
 static void test_logits_pages(void)
 {
@@ -1196,7 +1236,7 @@ static const struct {
     const char *name;
     void (*run)(void);
 } tests[] = {{"shared_prompt", test_shared_prompt}, {"bombs", test_bombs}, {"refusals", test_refusals}, {"slices", test_slices},
-             {"seen", test_seen}, {"wild", test_wild}, {"families", test_families}, {"logits", test_logits_pages},
+             {"seen", test_seen}, {"wild", test_wild}, {"families", test_families}, {"logits", test_logits_pages}, {"forbidden", test_forbidden},
              {"bytes", test_bytes}, {"forks", test_forks}, {"schedules", test_schedules}};
 
 /* All tests, or the one named; "schedules 10": so many of them. */
