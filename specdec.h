@@ -291,7 +291,8 @@ typedef struct specdec_config {
     specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
     int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
     int texts;                  /* that are open at once, 1..1024; 0: 1 */
-    int cache;                  /* tokens that all texts hold together, shared ones counted once; 0: texts * context */
+    int cache;                  /* tokens that all texts hold together, at most 2^30, shared ones counted once; 0: texts *
+                                   context */
     const char *fork_token;     /* by name or id: a text that writes it forks; "": none; NULL: "[Fork]", if there are */
     const char *child_token;    /* this, which the child begins with (NULL: "[Child]"), and room for several texts */
     int forks;                  /* of a text between two prompts, at most; 0: 16 */
@@ -10781,8 +10782,9 @@ static int specdec__kv_pages(const specdec__pages *pages, const specdec__room *r
     keys += 2 * room->most;
     if (pages->window && pages->window < room->length + 2 * room->most) { /* first and last page may be partly used */
         own = 0;
-        keys = room->views * specdec__min_int(room->length + 2 * room->most,
-                                              pages->window + SPECDEC__BEHIND + room->most + 2 * SPECDEC__KEYS);
+        keys = specdec__min_int(room->length + 2 * room->most,
+                                pages->window + SPECDEC__BEHIND + room->most + 2 * SPECDEC__KEYS);
+        keys = specdec__min_int(keys, (1 << 30) / room->views) * room->views;
     }
     return (keys + SPECDEC__KEYS - 1) / SPECDEC__KEYS + own;
 }
@@ -12172,8 +12174,11 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
                                  (int)batch->tokens[i], c->model->vocab_size);
         if (parent < -1 || parent >= i || (parent >= 0 && batch->views[parent] != batch->views[i]))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "node %d has the parent %d", i, parent);
-        if (!specdec__forward_seat(c, batch, i))
-            return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "no room in the KV cache for %d more tokens", batch->n);
+        if (!specdec__forward_seat(c, batch, i)) {
+            specdec__view_unreserve(batch->views[i], &c->kv);
+            return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "no room in the KV cache for %d more tokens",
+                                 batch->n);
+        }
         if (batch->wanted == NULL || batch->wanted[i])
             c->rows[c->row_count++] = i - batch->done;
     }
@@ -15090,8 +15095,7 @@ static void specdec__draft_model_truncate(specdec__drafter *d, int at, const int
     specdec__draft_model *m = (specdec__draft_model *)d->state;
 
     (void)text;
-    if (m->views[at].length > length)
-        specdec__view_truncate(&m->views[at], &m->context.kv, length);
+    specdec__view_truncate(&m->views[at], &m->context.kv, length);
 }
 
 static void specdec__draft_model_share(specdec__drafter *d, int at, int of, int length)
@@ -15926,7 +15930,7 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     if (c->forks < 0 || c->fork_depth < 0 || c->fork_depth > 8)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d forks, %d deep (8 are possible)", c->forks,
                              c->fork_depth);
-    if (c->cache < 0 || c->slice < 0 || c->history < 0 || c->history > 1 << 24)
+    if (c->cache < 0 || c->cache > 1 << 30 || c->slice < 0 || c->history < 0 || c->history > 1 << 24)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a cache of %d tokens, slices of %d, a history of %d",
                              c->cache, c->slice, c->history);
     if (c->logprobs < 0 || c->logprobs > SPECDEC_MAX_LOGPROBS)
@@ -16217,8 +16221,11 @@ static specdec_result specdec__engine_try(specdec__engine *e, specdec__drafter *
     specdec__proposal *p;
     specdec_result result;
 
-    if (!d)
-        return specdec__forward(&e->target, &batch, NULL);
+    if (!d) {
+        result = specdec__forward(&e->target, &batch, NULL);
+        specdec__view_unreserve(&t->view, &e->target.kv);
+        return result;
+    }
     p = &d->proposals[t->at];
     specdec__draft_begin(p, t->tokens, 1, &t->settings.sampling, specdec__engine_rule(e, t));
     specdec_tree_chains(&p->tree, 1, 1, NULL);
@@ -16423,12 +16430,33 @@ static void specdec__engine_disown(specdec *t, int count)
         t->forced_count = 0;
 }
 
+/* Gives up the stock of a text, and the children that have come of it. */
+static void specdec__engine_unstock(specdec *t)
+{
+    specdec__engine_disown(t, t->handed_out);
+    specdec__engine_forget(t, t->handed_out);
+    t->count = t->handed_out;
+}
+
 /* A text becomes a free place in the table. */
 static void specdec__engine_end(specdec *t)
 {
     specdec__engine_disown(t, 0);
     specdec__engine_release(t);
     t->open = t->count = t->handed_out = 0;
+}
+
+/* How many children a text has by forks behind its first count tokens. */
+static int specdec__engine_born(const specdec *t, int count)
+{
+    int i, born = 0;
+
+    for (i = 0; i < t->engine->room.views; i++) {
+        const specdec *x = &t->engine->texts[i];
+
+        born += x->open && x->parent == t && x->fork_at > count;
+    }
+    return born;
 }
 
 /* A free place in the table; NULL: all are taken. */
@@ -17167,18 +17195,30 @@ static void specdec__engine_write(specdec *t, const float *logits, int32_t token
     t->tokens[t->count++] = token;
 }
 
-/* Forbids the tokens that may not be chosen here: the child token, and the fork token where there can be no fork. */
-static void specdec__engine_mask(const specdec *t, float *logits)
+/* Forbids the tokens that may not be chosen here: the child token, and the fork token where there can be no fork.
+   own[2] becomes what the model says of them. */
+static void specdec__engine_mask(const specdec *t, float *logits, float *own)
 {
     const specdec__engine *e = t->engine;
-    const float forbidden = -SPECDEC__SAMPLE_LARGEST;
+    const float forbidden = specdec__float_from_bits(0xff800000u); /* no bias lifts it */
 
     if (e->fork_token < 0)
         return;
+    own[0] = logits[e->child_token];
+    own[1] = logits[e->fork_token];
     logits[e->child_token] = forbidden;
     if (t->forks >= e->config.forks || t->depth >= e->config.fork_depth || t->count + 2 >= t->context ||
         specdec__vocab_type(&t->model->vocab, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
         logits[e->fork_token] = forbidden;
+}
+
+/* Puts that back: log-probabilities are those of the model. */
+static void specdec__engine_unmask(const specdec__engine *e, float *logits, const float *own)
+{
+    if (e->fork_token < 0)
+        return;
+    logits[e->child_token] = own[0];
+    logits[e->fork_token] = own[1];
 }
 
 /* Notes that the text forks behind the token that it has just got. Returns whether it does. */
@@ -17222,12 +17262,14 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
     specdec *t = (specdec *)text;
     const specdec__engine *e = t->engine;
     float *logits = e->target.logits + (size_t)(t->row + node) * (size_t)e->target_model->vocab_size;
+    float own[2];
 
-    specdec__engine_mask(t, logits);
+    specdec__engine_mask(t, logits, own);
     if (!SPECDEC__VERIFIERS || specdec__engine_rule(e, t) == SPECDEC_RULE_COUPLED)
         specdec_verify_match(verdict, children, count, specdec__engine_choose(t, logits));
     else
         specdec__engine_judge(t, node, logits, children, count, verdict);
+    specdec__engine_unmask(e, logits, own);
     specdec__engine_note(t, node, verdict->child, verdict->token);
     specdec__engine_write(t, logits, verdict->token);
     if (specdec__stream_ended(t, t->count) || specdec__engine_forks(t))
@@ -17393,10 +17435,14 @@ static void specdec__engine_run(specdec__engine *e, double start)
 /* The first token of an answer, by the row that the prompt has left. */
 static void specdec__engine_begin_answer(specdec *t)
 {
+    float *logits = t->engine->target.logits, own[2];
     double start = specdec__os_seconds();
+    int32_t token;
 
-    specdec__engine_mask(t, t->engine->target.logits);
-    specdec__engine_write(t, t->engine->target.logits, specdec__engine_choose(t, t->engine->target.logits));
+    specdec__engine_mask(t, logits, own);
+    token = specdec__engine_choose(t, logits);
+    specdec__engine_unmask(t->engine, logits, own);
+    specdec__engine_write(t, logits, token);
     if (!specdec__stream_ended(t, t->count) && specdec__engine_forks(t))
         specdec__engine_bear(t);
     t->from_row = 0;
@@ -17635,10 +17681,16 @@ specdec_result specdec_open(specdec *t, specdec **opened)
 specdec_result specdec_fork(specdec *t, specdec **fork)
 {
     specdec_result result = specdec__check_call(t, fork != NULL);
+    int born;
 
     if (result || (result = specdec_open(t, fork)) != SPECDEC_OK)
         return result;
     specdec__engine_copy(*fork, t);
+    born = specdec__engine_born(t, t->handed_out);
+    if (born) { /* the copy writes its stock anew, to get such children for itself */
+        specdec__engine_unstock(*fork);
+        (*fork)->forks -= born;
+    }
     return SPECDEC_OK;
 }
 
@@ -17652,7 +17704,7 @@ void specdec_close(specdec *t)
 specdec *specdec_child(specdec *t, int i)
 {
     specdec *found = NULL;
-    int at = 0, k;
+    int at = t ? t->answer_from : 0, k;
 
     for (; t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
         found = NULL;
@@ -17699,6 +17751,11 @@ static void specdec__restore(specdec *t, char *bytes, size_t room, size_t *lengt
             child = specdec_child(t, ++k);
         }
     }
+    if (stop.stopped)
+        return;
+    more = specdec__text_stream_end(&stream, t->token_text);
+    specdec__stop_push(&stop, t->token_text, more, piece, 2 * t->text_room, &written, NULL);
+    specdec__restore_bytes(piece, written, bytes, room, length);
     if (!stop.stopped)
         specdec__restore_bytes(piece, specdec__stop_end(&stop, piece), bytes, room, length);
 }
@@ -17760,11 +17817,8 @@ specdec_result specdec_set(specdec *t, const specdec_settings *settings)
 
     if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK)
         return result;
-    if (t->handed_out < t->count && !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling)) {
-        specdec__engine_disown(t, t->handed_out);
-        specdec__engine_forget(t, t->handed_out);
-        t->count = t->handed_out;
-    }
+    if (t->handed_out < t->count && !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling))
+        specdec__engine_unstock(t);
     specdec__stream_rescan(t, &stop);
     t->stream.show_special = settings->show_special;
     t->settings = *settings;
@@ -18142,6 +18196,7 @@ specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *
     t->engine->pool.cancel = &t->cancel;
     t->engine->row_of = NULL;
     result = specdec__engine_uncancel(t, specdec__forward(c, &batch, &t->error));
+    specdec__view_unreserve(&t->view, &c->kv);
     if (result || !logits)
         return result;
     row = (size_t)t->model->vocab_size;
