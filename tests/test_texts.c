@@ -1281,7 +1281,7 @@ static void test_forking_model(void)
     TEST("the model that was taught to fork writes its lists side by side, and restoring puts them in order");
     for (i = 0; i < 3; i++) {
         specdec_config c = config_of(PLAIN, -1);
-        char answer[2000];
+        char whole[2000];
         size_t length;
         int peak = 0, steps_made = 0, looked_at = 0, flat = 0, tokens, k, prompted;
         machine m;
@@ -1289,7 +1289,7 @@ static void test_forking_model(void)
         c.target.data = NULL;
         c.target.path = "examples/models/tiny-fork-q8_0.gguf";
         c.texts = 12;
-        c.drafting = i ? SPECDEC_DRAFT_AUTO : SPECDEC_DRAFT_OFF;
+        c.drafting = SPECDEC_DRAFT_OFF;
         if (!open_machine(&m, &c))
             return;
         CHECK_EQUAL_INT(specdec_prompt(m.first, known[i].prompt, SPECDEC_WHOLE_STRING), SPECDEC_OK);
@@ -1301,8 +1301,8 @@ static void test_forking_model(void)
                 continue;
             peak = held(m.first->engine) > peak ? held(m.first->engine) : peak;
         }
-        CHECK_EQUAL_INT(specdec_restore(m.first, answer, sizeof answer, &length), SPECDEC_OK);
-        CHECK(length == strlen(known[i].answer) && memcmp(answer, known[i].answer, length) == 0);
+        CHECK_EQUAL_INT(specdec_restore(m.first, whole, sizeof whole, &length), SPECDEC_OK);
+        CHECK(length == strlen(known[i].answer) && memcmp(whole, known[i].answer, length) == 0);
         tokens = family_tokens(m.first, &looked_at);
         for (k = prompted; k < prompted + tokens; k++)
             flat += k;
