@@ -16641,9 +16641,12 @@ static int specdec__engine_cancelled(specdec *t)
 /* Tokens that have to be read before the last one can be a root. */
 static int specdec__engine_pending(const specdec *t) { return t->count - 1 - t->view.length; }
 
-/* Whether a text has something to do: it was prompted, has not ended, and what it writes is taken. Children run on. */
+/* Whether a text has something to do: it was prompted, has not ended, and what it writes is taken. Children run on; as
+   perhaps nobody asks what went wrong with them, they try again when there was no room. */
 static int specdec__engine_wants(specdec *t)
 {
+    if (t->parent && (t->failed == SPECDEC_ERROR_MEMORY || t->failed == SPECDEC_ERROR_CONTEXT))
+        t->failed = SPECDEC_OK;
     if (!t->open || !t->count || t->failed || specdec__stream_ended(t, t->count) != SPECDEC_STOP_NONE ||
         (t->count - t->handed_out >= SPECDEC__STOCK && !t->parent))
         return 0;
