@@ -291,8 +291,8 @@ typedef struct specdec_config {
     specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
     int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
     int texts;                  /* that are open at once, 1..1024; 0: 1 */
-    int cache;                  /* tokens that all texts hold together, at most 2^30, shared ones counted once; 0: texts *
-                                   context */
+    int cache;                  /* tokens that all texts hold together, shared ones counted once, at most 2^30; 0: as
+                                   many as texts * context */
     const char *fork_token;     /* by name or id: a text that writes it forks; "": none; NULL: "[Fork]", if there are */
     const char *child_token;    /* this, which the child begins with (NULL: "[Child]"), and room for several texts */
     int forks;                  /* of a text between two prompts, at most; 0: 16 */
@@ -16657,9 +16657,12 @@ static int specdec__engine_cancelled(specdec *t)
 /* Tokens that have to be read before the last one can be a root. */
 static int specdec__engine_pending(const specdec *t) { return t->count - 1 - t->view.length; }
 
-/* Whether a text has something to do: it was prompted, has not ended, and what it writes is taken. Children run on. */
+/* Whether a text has something to do: it was prompted, has not ended, and what it writes is taken. Children run on; as
+   perhaps nobody asks what went wrong with them, they try again when there was no room. */
 static int specdec__engine_wants(specdec *t)
 {
+    if (t->parent && (t->failed == SPECDEC_ERROR_MEMORY || t->failed == SPECDEC_ERROR_CONTEXT))
+        t->failed = SPECDEC_OK;
     if (!t->open || !t->count || t->failed || specdec__stream_ended(t, t->count) != SPECDEC_STOP_NONE ||
         (t->count - t->handed_out >= SPECDEC__STOCK && !t->parent))
         return 0;

@@ -982,6 +982,31 @@ static void test_families(void)
     }
     CHECK(i > 0);
     close_machine(&m);
+    TEST("a child that found no place for its own child, and that nobody reads, goes on when there is one");
+    c.texts = 3;
+    c.forks = 1;
+    c.fork_depth = 2;
+    for (seed = copies = 0; seed < 16; seed++) {
+        c.settings.sampling.seed = (uint64_t)seed;
+        if (!open_machine(&m, &c))
+            return;
+        CHECK_EQUAL_INT(specdec_open(m.first, &copy), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 4), SPECDEC_OK);
+        write_all(m.first);
+        while (specdec_work(m.first) == SPECDEC_OK)
+            continue;
+        child = specdec_child(m.first, 0);
+        if (child && child->failed == SPECDEC_ERROR_MEMORY) {
+            copies++;
+            specdec_close(copy);
+            while (specdec_work(m.first) == SPECDEC_OK)
+                continue;
+            CHECK(specdec_child(child, 0) == copy && specdec__stream_ended(child, child->count));
+            CHECK(specdec__stream_ended(copy, copy->count));
+        }
+        close_machine(&m);
+    }
+    CHECK(copies > 3);
     TEST("no bias makes a text write the child token, or fork where it may not");
     c.hooks.fork = NULL;
     c.fork_token = "40";
