@@ -25,7 +25,8 @@
      Runs a model of the architectures llama, qwen2, qwen3, gemma2, gemma3, phi3, smollm3 and granite from a GGUF file
      or from memory. A cheap drafter guesses several tokens as a tree; one pass over the model's weights verifies all of
      them; what the model itself would have written is kept. The text is the one that plain decoding writes, byte for
-     byte, greedy or sampled. One pass serves many texts (specdec_open, specdec_fork), and texts that fork by themselves.
+     byte, greedy or sampled. One pass serves many texts (specdec_open, specdec_fork), also some that fork by
+     themselves.
 
    WHAT IT DOES NOT
 
