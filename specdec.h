@@ -17258,8 +17258,19 @@ static int32_t specdec__engine_choose(specdec *t, const float *logits)
     return best.token;
 }
 
-/* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. A token
-   that ends the text, or behind which it forks, ends the walk, too. */
+/* Whether a step writes nothing behind the token that a text has just got: the text ends, or it forks. Guesses beyond
+   the limit are kept, as it may be raised, unless they could be forks. */
+static int specdec__engine_stops(specdec *t)
+{
+    const specdec__engine *e = t->engine;
+    const specdec_stop why = specdec__stream_ended(t, t->count);
+
+    if (why == SPECDEC_STOP_NONE)
+        return specdec__engine_forks(t);
+    return why == SPECDEC_STOP_END || e->fork_token >= 0 || e->config.hooks.fork;
+}
+
+/* The engine's specdec_verify_node: coupled, greedy, or by a rejection rule. Appends the token to the text. */
 static specdec_result specdec__engine_decide(void *text, int node, const int32_t *children, int count,
                                              specdec_verdict *verdict)
 {
@@ -17276,7 +17287,7 @@ static specdec_result specdec__engine_decide(void *text, int node, const int32_t
     specdec__engine_unmask(e, logits, own);
     specdec__engine_note(t, node, verdict->child, verdict->token);
     specdec__engine_write(t, logits, verdict->token);
-    if (specdec__stream_ended(t, t->count) || specdec__engine_forks(t))
+    if (specdec__engine_stops(t))
         verdict->child = -1;
     return SPECDEC_OK;
 }
@@ -17447,7 +17458,7 @@ static void specdec__engine_begin_answer(specdec *t)
     token = specdec__engine_choose(t, logits);
     specdec__engine_unmask(t->engine, logits, own);
     specdec__engine_write(t, logits, token);
-    if (!specdec__stream_ended(t, t->count) && specdec__engine_forks(t))
+    if (specdec__engine_stops(t) && t->forced_count)
         specdec__engine_bear(t);
     t->from_row = 0;
     t->engine->row_of = NULL;
