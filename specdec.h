@@ -201,7 +201,7 @@ typedef struct specdec_source {
 typedef struct specdec_hooks {
     void *user_data;
     /* done of total units of what: "repack" (matrices, in specdec_init), "prefill" (tokens, in specdec_prompt and the
-       like). Anything but 0 ends that call with SPECDEC_ERROR_CANCELLED. */
+       like, where these read at once). Anything but 0 ends that call with SPECDEC_ERROR_CANCELLED. */
     int (*progress)(void *user_data, const char *what, int done, int total);
     /* One line on what the engine is made of, or on what it does without. No newline; gone after the call. */
     void (*log)(void *user_data, const char *line);
@@ -459,8 +459,9 @@ SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, i
 /* Forgets all but the first count tokens; what was computed for them stays. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
 
-/* Makes the running (or next) prompt or step return SPECDEC_ERROR_CANCELLED within a layer's time. Callable from any
-   thread and from signal handlers. The text stays as it was before that call; going on is allowed. */
+/* Makes the running (or next) prompt or step return SPECDEC_ERROR_CANCELLED within a layer's time; a step that runs for
+   several texts is finished first. Callable from any thread and from signal handlers. The text stays as it was before
+   that call; going on is allowed. */
 SPECDEC_DEF void specdec_cancel(specdec *engine);
 
 /* A token and a number that it is ranked by: a logit, a logit with its noise, a log-probability. */
