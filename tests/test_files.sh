@@ -236,6 +236,7 @@ check "and the file is the old one or complete" sh -c "[ \"\$(head -c 3 $T/kille
 
 # --- models that shrink while they are in use
 cp $DRAFT "$T/shrinks.gguf"
+rm -f "$T/out" # else what is there from before looks like a beginning
 "$B/specdec" -m "$T/shrinks.gguf" --in-place -t 1 --chat --chat-format chatml -n 8 --stats "$T/stats.json" < "$T/lines" > "$T/out" 2> "$T/err" &
 process=$!
 exec 4> "$T/lines"
