@@ -400,7 +400,7 @@ static void test_forks(void)
     int i;
 
     TEST("texts that fork: each path is what it is alone, by token and by rule, greedily and sampled, with every drafter");
-    for (i = 0; i < (getenv("TEST_WRAPPER") ? 6 : quick ? 40 : 200); i++) {
+    for (i = 0; i < (getenv("TEST_WRAPPER") ? 6 : quick ? 16 : 200); i++) {
         static const specdec_drafting draftings[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF};
         const int model = i % 5 ? PLAIN : WINDOWED, by_token = i % 2;
         specdec_config c = config_of(model, model == PLAIN ? NOISY : WINDOWED), alone;
@@ -453,7 +453,7 @@ static void test_forks(void)
         close_machine(&oracle);
     }
     printf("  %d forks\n", forked);
-    CHECK(forked > (getenv("TEST_WRAPPER") ? 10 : quick ? 100 : 500));
+    CHECK(forked > (getenv("TEST_WRAPPER") ? 10 : quick ? 50 : 500));
 }
 
 /* --- bytes and log-probabilities ---------------------------------------------------------------------------------------- */
@@ -1351,7 +1351,7 @@ int main(int argc, char **argv)
     size_t i;
 
     quick = getenv("SPECDEC_QUICK") != NULL;
-    schedules = argc > 2 ? atoi(argv[2]) : getenv("TEST_WRAPPER") ? 4 : quick ? 60 : 400; /* emulated: few */
+    schedules = argc > 2 ? atoi(argv[2]) : getenv("TEST_WRAPPER") ? 4 : quick ? 24 : 400; /* emulated: few */
     make_models();
     for (i = 0; i < sizeof tests / sizeof *tests; i++) {
         double start = specdec__os_seconds();
