@@ -9,6 +9,7 @@
 enum { CONTEXT_TOKENS = 300, TEXTS = 32 };
 
 static int quick, schedules;
+static const char *given_model; /* for schedules; NULL: small ones of random weights */
 static specdec_error failure;
 
 /* --- models ----------------------------------------------------------------------------------------------------------- */
@@ -332,11 +333,17 @@ static void test_schedules(void)
 
     TEST("each text is what it is alone: random arrivals, forks, cancellations, rewinds, settings and departures");
     for (i = 0; i < schedules; i++) {
-        const int model = maker_random(&random) % 3 ? PLAIN : WINDOWED;
-        specdec_config c = config_of(model, model == PLAIN ? NOISY : WINDOWED);
+        const int small = maker_random(&random) % 3 ? PLAIN : WINDOWED;
+        specdec_config c = config_of(small, small == PLAIN ? NOISY : WINDOWED);
 
+        if (given_model) {
+            memset(&c.target, 0, sizeof c.target);
+            memset(&c.draft, 0, sizeof c.draft);
+            c.target.path = given_model;
+        }
         c.texts = counts[i % 7];
         c.drafting = draftings[maker_random(&random) % 4];
+        c.drafting = given_model && c.drafting == SPECDEC_DRAFT_MODEL ? SPECDEC_DRAFT_NGRAM : c.drafting;
         c.policy = maker_random(&random) % 2 ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
         c.slice = (int)(maker_random(&random) % 3) * 3;
         c.batch = 1 + (int)(maker_random(&random) % 70);
@@ -1345,13 +1352,14 @@ static const struct {
              {"seen", test_seen}, {"wild", test_wild}, {"families", test_families}, {"logits", test_logits_pages}, {"forbidden", test_forbidden},
              {"forking_model", test_forking_model}, {"bytes", test_bytes}, {"forks", test_forks}, {"schedules", test_schedules}};
 
-/* All tests, or the one named; "schedules 10": so many of them. */
+/* All tests, or the one named; "schedules 10 MODEL.gguf": so many of them, with this model. */
 int main(int argc, char **argv)
 {
     size_t i;
 
     quick = getenv("SPECDEC_QUICK") != NULL;
     schedules = argc > 2 ? atoi(argv[2]) : getenv("TEST_WRAPPER") ? 4 : quick ? 24 : 400; /* emulated: few */
+    given_model = argc > 3 ? argv[3] : NULL;
     make_models();
     for (i = 0; i < sizeof tests / sizeof *tests; i++) {
         double start = specdec__os_seconds();
