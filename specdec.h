@@ -16412,6 +16412,13 @@ static void specdec__engine_release(specdec *t)
     specdec__engine_forget(t, 0);
 }
 
+/* A text becomes a free place in the table. */
+static void specdec__engine_vacate(specdec *t)
+{
+    specdec__engine_release(t);
+    t->open = t->count = t->handed_out = 0;
+}
+
 /* Closes the children that a text has got by forks behind its first count tokens, and theirs. */
 static void specdec__engine_disown(specdec *t, int count)
 {
@@ -16423,8 +16430,7 @@ static void specdec__engine_disown(specdec *t, int count)
 
         if (x->open && x->parent == t && x->fork_at > count) {
             specdec__engine_disown(x, 0);
-            specdec__engine_release(x);
-            x->open = x->count = x->handed_out = 0;
+            specdec__engine_vacate(x);
             t->forks--;
         }
     }
@@ -16438,14 +16444,6 @@ static void specdec__engine_unstock(specdec *t)
     specdec__engine_disown(t, t->handed_out);
     specdec__engine_forget(t, t->handed_out);
     t->count = t->handed_out;
-}
-
-/* A text becomes a free place in the table. */
-static void specdec__engine_end(specdec *t)
-{
-    specdec__engine_disown(t, 0);
-    specdec__engine_release(t);
-    t->open = t->count = t->handed_out = 0;
 }
 
 /* How many children a text has by forks behind its first count tokens. */
@@ -16717,7 +16715,7 @@ static void specdec__engine_tune_slice(specdec__engine *e, double seconds)
 {
     double times[SPECDEC__MAX_TREE + 1];
 
-    if (!e->reading || !e->roots)
+    if (!e->reading || !e->roots || !(seconds > 0)) /* no clock */
         return;
     specdec__tune_times(e->tune, times, e->roots);
     if (seconds > 1.4 * times[e->roots])
@@ -17714,7 +17712,8 @@ void specdec_close(specdec *t)
 {
     if (!t || !t->open)
         return;
-    specdec__engine_end(t);
+    specdec__engine_disown(t, 0);
+    specdec__engine_vacate(t);
 }
 
 specdec *specdec_child(specdec *t, int i)
@@ -17964,7 +17963,14 @@ static specdec_result specdec__next_token(specdec *t, int work)
 
 specdec_result specdec_work(specdec *t)
 {
-    return t ? specdec__engine_step(t->engine, NULL) : SPECDEC_ERROR_ARGUMENT;
+    if (!t)
+        return SPECDEC_ERROR_ARGUMENT;
+    if (t->engine->room.views > 1)
+        return specdec__engine_step(t->engine, NULL);
+    if (!specdec__engine_wants(t)) /* the only text */
+        return SPECDEC_DONE;
+    t->failed = specdec__engine_step(t->engine, t);
+    return SPECDEC_OK;
 }
 
 specdec_result specdec_step(specdec *t, const int32_t **tokens, int *count)
