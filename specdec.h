@@ -495,6 +495,15 @@ SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens
    has written there is of no use. */
 SPECDEC_DEF specdec_result specdec_prompt_logits(specdec *engine, const int32_t *tokens, int count, float *logits);
 
+#define SPECDEC_STATE_FINAL (-1) /* instead of a layer */
+
+/* As specdec_prompt_tokens, with the target's states after each of these tokens: states[count * layer_count *
+   embedding], those of a token one behind the other. layers[i]: the residual stream after so many layers, 0 to all; or
+   SPECDEC_STATE_FINAL: what logits are computed from, the last one after the norm. When it fails, what it has written
+   there is of no use. Errors: also ARGUMENT (no such layer). */
+SPECDEC_DEF specdec_result specdec_prompt_states(specdec *engine, const int32_t *tokens, int count, const int *layers,
+                                                 int layer_count, float *states);
+
 #define SPECDEC_STATS_TREES 12 /* shapes that are told apart */
 
 /* Trees of one size that were verified; a step of plain decoding has one node and one level. */
@@ -11228,6 +11237,14 @@ typedef struct specdec__batch {
     const unsigned char *wanted;   /* (n): rows of logits to compute; NULL: all that are run */
 } specdec__batch;
 
+/* States that a step hands out: layers[i], the residual stream after so many layers; or SPECDEC_STATE_FINAL. */
+typedef struct specdec__taps {
+    const int *layers; /* (count) */
+    int count;
+    int first;         /* the first of the nodes that are run whose states are wanted */
+    float *out;        /* (wanted nodes, count, embedding); NULL: none are */
+} specdec__taps;
+
 /* Buffers of one thread. */
 typedef struct specdec__scratch {
     specdec__panel *panel;     /* (2) */
@@ -11279,6 +11296,7 @@ typedef struct specdec__context {
     specdec__view **views;     /* (most) */
     unsigned char *wanted;     /* (most) */
     int *path;                 /* (most): nodes to be committed */
+    specdec__taps taps;        /* of the steps to come */
     /* the step under way */
     const specdec__batch *batch;
     int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i */
@@ -12100,6 +12118,26 @@ static int specdec__forward_ffn_half(specdec__context *c, int thread, const spec
     return specdec__pool_barrier(c->pool);
 }
 
+/* Hands out states after so many layers. */
+static void specdec__forward_tap(const specdec__context *c, int thread, int layer)
+{
+    const specdec__taps *taps = &c->taps;
+    const specdec__model *m = c->model;
+    int i, j;
+
+    for (i = 0; taps->out && i < taps->count; i++)
+        for (j = taps->first + thread; taps->layers[i] == layer && j < c->n; j += specdec__pool_active(c->pool)) {
+            float *out = taps->out + ((size_t)(j - taps->first) * (size_t)taps->count + (size_t)i) *
+                                         (size_t)m->embedding;
+            const float *x = c->x + (size_t)j * (size_t)c->e;
+
+            if (layer == SPECDEC_STATE_FINAL)
+                c->kernels->norm(x, m->output_norm, m->epsilon, m->embedding, 0, m->embedding, out);
+            else
+                memcpy(out, x, (size_t)m->embedding * sizeof *out);
+        }
+}
+
 static void specdec__forward_worker(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
@@ -12121,10 +12159,14 @@ static void specdec__forward_worker(void *argument, int thread)
     }
     if (specdec__pool_barrier(c->pool))
         return;
-    for (i = 0; i < m->layers; i++)
+    for (i = 0; i < m->layers; i++) {
+        specdec__forward_tap(c, thread, i);
         if (specdec__forward_attention_half(c, thread, &m->layer[i]) ||
             specdec__forward_ffn_half(c, thread, &m->layer[i]))
             return;
+    }
+    specdec__forward_tap(c, thread, m->layers);
+    specdec__forward_tap(c, thread, SPECDEC_STATE_FINAL);
     if (!c->row_count)
         return;
     t.matrix = &m->output;
@@ -12231,11 +12273,37 @@ static specdec__batch specdec__forward_alone(const specdec__context *c, specdec_
     return specdec__forward_batch(c, done, n);
 }
 
-/* Which tokens of a text shall have their logits. */
+/* Which tokens of a text shall have their logits, and which their states. */
 typedef struct specdec__rows {
-    int from;      /* this one and those behind it */
-    float *logits; /* (count - from, vocab), the caller's; NULL: only the last one is kept, as row 0 */
+    int from;           /* this one and those behind it */
+    float *logits;      /* (count - from, vocab), the caller's; NULL: only the last one is kept, as row 0 */
+    int states_from;    /* this one and those behind it */
+    specdec__taps taps; /* out (count - states_from, ...) is the caller's; NULL: none */
 } specdec__rows;
+
+/* Logits for token `from` and those behind it, of which the last becomes row 0; no states. */
+static specdec__rows specdec__forward_wanted(int from)
+{
+    specdec__rows rows;
+
+    memset(&rows, 0, sizeof rows);
+    rows.from = from;
+    return rows;
+}
+
+/* A batch will hold tokens [at, at + n) of a text: where their states go. */
+static void specdec__forward_states(specdec__context *c, const specdec__rows *rows, int at, int n)
+{
+    const size_t width = (size_t)rows->taps.count * (size_t)c->model->embedding;
+    const int skip = specdec__max_int(rows->states_from - at, 0);
+
+    c->taps = rows->taps;
+    c->taps.first = skip;
+    if (skip >= n)
+        c->taps.out = NULL;
+    else if (c->taps.out)
+        c->taps.out += (size_t)(at + skip - rows->states_from) * width;
+}
 
 /* Hands out the rows of a batch that holds tokens [at, at + n) of a text. */
 static void specdec__forward_rows(specdec__context *c, const specdec__rows *rows, int at, int n)
@@ -12272,7 +12340,9 @@ static specdec_result specdec__forward_text(specdec__context *c, specdec__view *
             c->path[i] = i;
         }
         batch.wanted = c->wanted;
+        specdec__forward_states(c, rows, at, n);
         result = specdec__forward(c, &batch, error);
+        c->taps.out = NULL;
         if (result)
             return result;
         specdec__forward_rows(c, rows, at, n);
@@ -14918,13 +14988,11 @@ static specdec_result specdec__draft_catch_up(specdec__draft_model *m, const spe
 {
     specdec__context *c = &m->context;
     specdec__view *view = &m->views[p->at];
-    specdec__rows rows;
+    const specdec__rows rows = specdec__forward_wanted(p->count - 1);
 
     if (view->length >= p->count)
         specdec__view_truncate(view, &c->kv, p->count - 1);
     m->chooser.sampling = p->sampling;
-    rows.from = p->count - 1;
-    rows.logits = NULL;
     return specdec__forward_text(c, view, p->text, p->count, c->most, &rows, NULL, error);
 }
 
@@ -15124,10 +15192,8 @@ static specdec_result specdec__draft_model_read(specdec__drafter *d, specdec__pr
                                                 specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
-    specdec__rows rows;
+    const specdec__rows rows = specdec__forward_wanted(count); /* none */
 
-    rows.from = count;
-    rows.logits = NULL;
     return specdec__forward_text(&m->context, &m->views[p->at], p->text, count, m->context.most, &rows, NULL, error);
 }
 
@@ -16542,21 +16608,18 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
 
 /* --- prefill ------------------------------------------------------------------------------------------------------ */
 
-/* Runs tokens[view length, count) through the target. logits, if not NULL: rows for the tokens from the given one on;
-   then, and when from is the last token, row 0 becomes that of the last one. */
-static specdec_result specdec__engine_prefill(specdec *t, int count, int from, float *logits)
+/* Runs tokens[view length, count) through the target, for the rows that are wanted; if that of the last token is among
+   them, it becomes row 0. */
+static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__rows *rows)
 {
     specdec__engine *e = t->engine;
     specdec_result result;
-    specdec__rows rows;
 
-    rows.from = from;
-    rows.logits = logits;
     e->row_of = NULL;
     e->pool.cancel = &t->cancel;
-    result = specdec__forward_text(&e->target, &t->view, t->tokens, count, e->config.batch, &rows, &e->config.hooks,
+    result = specdec__forward_text(&e->target, &t->view, t->tokens, count, e->config.batch, rows, &e->config.hooks,
                                    &t->error);
-    if (!result && from < count)
+    if (!result && rows->from < count)
         e->row_of = t;
     return result;
 }
@@ -16583,22 +16646,26 @@ static void specdec__engine_adopt(specdec *t)
 }
 
 /* Reads a prompt that lies behind the first `before` tokens. One text of several is read by the steps, unless rows of
-   logits are wanted at once. */
-static specdec_result specdec__engine_read(specdec *t, int before, float *logits)
+   it are wanted at once. */
+static specdec_result specdec__engine_read(specdec *t, int before, const specdec__rows *wanted)
 {
+    specdec__rows rows = wanted ? *wanted : specdec__forward_wanted(t->count - 1);
+
     t->from_row = 0;
-    if (t->engine->room.views > 1 && !logits) {
+    if (t->engine->room.views > 1 && !wanted) {
         specdec__engine_adopt(t);
         return SPECDEC_OK;
     }
     t->from_row = 1;
-    return specdec__engine_prefill(t, t->count, logits && before < t->count ? before : t->count - 1, logits);
+    rows.from = rows.logits ? before : t->count - 1;
+    rows.states_from = before;
+    return specdec__engine_prefill(t, t->count, &rows);
 }
 
 /* Appends tokens to what was handed out and runs them; they may lie behind the text. The stock is given up when that
-   has succeeded. On failure all is as it was: the stock waits behind the prompt meanwhile. logits: NULL, or room for a
-   row each. */
-static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count, float *logits)
+   has succeeded. On failure all is as it was: the stock waits behind the prompt meanwhile. wanted: NULL, or where a row
+   or the states of each of them shall go. */
+static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, int count, const specdec__rows *wanted)
 {
     const int before = t->handed_out, stock = t->count - before, from_row = t->from_row;
     double start = specdec__os_seconds();
@@ -16613,7 +16680,7 @@ static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, 
         memmove(t->tokens + t->count, tokens, (size_t)count * sizeof *tokens);
     specdec__stream_rotate(t->tokens + before, stock, count);
     t->count = before + count;
-    result = specdec__engine_read(t, before, count ? logits : NULL);
+    result = specdec__engine_read(t, before, count ? wanted : NULL);
     if (result) {
         specdec__engine_forget(t, before);
         specdec__stream_rotate(t->tokens + before, count, stock);
@@ -17480,8 +17547,10 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
         return SPECDEC_OK;
     }
     if (t && e->room.views == 1) { /* nobody else waits: after a failed prompt, a rewind, specdec_logits */
+        const specdec__rows rows = specdec__forward_wanted(t->count - t->from_row);
+
         if (t->from_row || specdec__engine_pending(t) > 0)
-            result = specdec__engine_prefill(t, t->count - !t->from_row, t->count - t->from_row, NULL);
+            result = specdec__engine_prefill(t, t->count - !t->from_row, &rows);
         if (result)
             return result;
         if (t->from_row) {
@@ -17883,7 +17952,28 @@ specdec_result specdec_prompt_logits(specdec *t, const int32_t *tokens, int coun
 {
     specdec_result result = specdec__check_call(t, 1);
 
-    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, logits));
+    specdec__rows wanted = specdec__forward_wanted(0);
+
+    wanted.logits = logits;
+    return result ? result
+                  : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, logits ? &wanted : NULL));
+}
+
+specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int count, const int *layers, int layer_count,
+                                     float *states)
+{
+    specdec_result result = specdec__check_call(t, layers && layer_count > 0 && states);
+    specdec__rows wanted = specdec__forward_wanted(0);
+    int i;
+
+    for (i = 0; !result && i < layer_count; i++)
+        if (layers[i] < SPECDEC_STATE_FINAL || layers[i] > t->model->layers)
+            return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "states after %d layers: the target has %d",
+                                 layers[i], t->model->layers);
+    wanted.taps.layers = layers;
+    wanted.taps.count = layer_count;
+    wanted.taps.out = states;
+    return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
 /* What the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended the
@@ -18193,6 +18283,7 @@ specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *
 {
     specdec_result result = specdec__check_call(t, count <= 0 || (tokens && parents));
     specdec__context *c;
+    specdec__rows none;
     specdec__batch batch;
     size_t row;
     int i, root;
@@ -18201,9 +18292,10 @@ specdec_result specdec_logits(specdec *t, const int32_t *tokens, const int32_t *
         return result;
     c = &t->engine->target;
     root = t->handed_out > 0;
+    none = specdec__forward_wanted(t->handed_out);
     specdec__engine_reroot(t, t->handed_out);
     if (t->view.length < t->handed_out - 1)
-        result = specdec__engine_uncancel(t, specdec__engine_prefill(t, t->handed_out - 1, t->handed_out, NULL));
+        result = specdec__engine_uncancel(t, specdec__engine_prefill(t, t->handed_out - 1, &none));
     if (result)
         return result;
     if (root) {

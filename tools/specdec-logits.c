@@ -1,19 +1,22 @@
-/* specdec-logits - logits of given tokens, row by row, in steps of exactly as many tokens as asked for. */
+/* specdec-logits - logits or states of given tokens, row by row, in steps of exactly as many tokens as asked for. */
 #define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
 #include "specdec.h"
 #include "program.h"
 
-enum { MAX_WIDTH = 512, DISTRACTIONS = 2 };
+enum { MAX_WIDTH = 512, DISTRACTIONS = 2, MAX_LAYERS = 16 };
 enum { MAX_TREE = MAX_WIDTH / (1 + DISTRACTIONS) }; /* tokens of a step that is a tree */
 
 typedef struct options {
     const char *model, *tokens, *tokens_file, *kv, *isa, *output;
-    int width, threads, tree, in_place;
+    const char *state_layers;
+    int width, threads, tree, in_place, state;
 } options;
 
 typedef struct tool {
     specdec *engine;
     int vocab;
+    int layers[MAX_LAYERS], layer_count; /* whose states are asked for; none: logits */
+    int row_values;                      /* floats of a row */
     int32_t *tokens;
     int count;
     int32_t nodes[MAX_WIDTH], parents[MAX_WIDTH]; /* of a step that is a tree */
@@ -41,6 +44,24 @@ static int read_tokens(tool *t, const char *list)
         t->tokens[t->count++] = (int32_t)id;
     }
     return t->count ? PROGRAM_OK : program_misused("no token ids", "");
+}
+
+/* Which states are asked for. Returns a status. */
+static int read_layers(tool *t, const options *o)
+{
+    const char *at = o->state_layers;
+    char *end;
+    long layer;
+
+    if (o->state)
+        t->layers[t->layer_count++] = SPECDEC_STATE_FINAL;
+    for (; at && *at; at = end + (*end == ',')) {
+        layer = strtol(at, &end, 10);
+        if (end == at || (*end && *end != ',') || layer < 0 || layer > 1 << 20 || t->layer_count == MAX_LAYERS)
+            return program_misused("--state-layers takes up to 15 numbers of layers, 0,1,..., not ", o->state_layers);
+        t->layers[t->layer_count++] = (int)layer;
+    }
+    return PROGRAM_OK;
 }
 
 /* Makes the engine, whose steps have so many nodes, and room for their rows. Returns a status. */
@@ -71,7 +92,8 @@ static int open_engine(tool *t, const options *o, int nodes)
         return program_failed("", error.text);
     specdec_get_info(t->engine, &info);
     t->vocab = info.vocabulary;
-    row = 4 * (size_t)t->vocab;
+    t->row_values = t->layer_count ? t->layer_count * info.embedding : t->vocab;
+    row = 4 * (size_t)t->row_values;
     t->row = (unsigned char *)malloc(row);
     t->rows = (float *)malloc(((size_t)nodes + 1) * row);
     return t->row && t->rows ? PROGRAM_OK : program_failed("out of memory", "");
@@ -100,13 +122,13 @@ static void build_tree(tool *t, int from, int count)
     }
 }
 
-static void write_row(tool *t, const float *logits, program_output *out)
+static void write_row(tool *t, const float *values, program_output *out)
 {
     int i;
 
-    for (i = 0; i < t->vocab; i++)
-        program_put_u32(t->row + 4 * (size_t)i, program_float_bits(logits[i]));
-    program_output_write(out, t->row, 4 * (size_t)t->vocab);
+    for (i = 0; i < t->row_values; i++)
+        program_put_u32(t->row + 4 * (size_t)i, program_float_bits(values[i]));
+    program_output_write(out, t->row, 4 * (size_t)t->row_values);
 }
 
 /* Computes the rows of a step that is a tree, and goes on in the text. The row of token i is that of node path[i]. */
@@ -119,17 +141,24 @@ static specdec_result step_tree(tool *t, int from, int count)
     return result ? result : specdec_prompt_tokens(t->engine, t->tokens + from, count);
 }
 
+/* The same for a step that is a run of tokens; their rows may be states. */
+static specdec_result step_run(tool *t, int from, int count)
+{
+    return t->layer_count ? specdec_prompt_states(t->engine, t->tokens + from, count, t->layers, t->layer_count, t->rows)
+                          : specdec_prompt_logits(t->engine, t->tokens + from, count, t->rows);
+}
+
 static int write_rows(tool *t, int width, int tree, program_output *out)
 {
     int from, count, i;
 
     for (from = 0; from < t->count && !ferror(out->file); from += count) {
         count = program_least(width, t->count - from);
-        if (tree ? step_tree(t, from, count) : specdec_prompt_logits(t->engine, t->tokens + from, count, t->rows))
+        if (tree ? step_tree(t, from, count) : step_run(t, from, count))
             return program_failed("", specdec_error_text(t->engine));
         for (i = 0; i < count; i++)
-            write_row(t, t->rows + (size_t)(tree ? 1 + t->path[i] : i) * (size_t)t->vocab, out);
-        program_progress(NULL, "logits", from + count, t->count);
+            write_row(t, t->rows + (size_t)(tree ? 1 + t->path[i] : i) * (size_t)t->row_values, out);
+        program_progress(NULL, t->layer_count ? "states" : "logits", from + count, t->count);
     }
     return PROGRAM_OK;
 }
@@ -160,6 +189,11 @@ static int read_options(options *o, int argc, char **argv)
         {"--tree", PROGRAM_SWITCH, &o->tree, NULL,
          "every step is a tree in which each token (of at most 170) has an elder\n"
          "sibling and a nephew that say something else; the rows stay the same", 0, 0},
+        {"--state", PROGRAM_SWITCH, &o->state, NULL,
+         "states instead of logits: what the last layer gives, after the norm;\n"
+         "embedding_length floats a token", 0, 0},
+        {"--state-layers", PROGRAM_TEXT, &o->state_layers, "N,N,...",
+         "also, or alone: the states after so many layers, one behind the other", 0, 0},
         {"--in-place", PROGRAM_SWITCH, &o->in_place, NULL, "weights stay in the file", 0, 0},
         {"-o", PROGRAM_TEXT, &o->output, "OUT.f32", "where the rows go; - is standard output", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
@@ -168,7 +202,8 @@ static int read_options(options *o, int argc, char **argv)
     memset(o, 0, sizeof *o);
     o->width = 64;
     status = program_read(flags, argc, argv, "specdec-logits", "-m MODEL.gguf (--tokens ID,ID,... | --tokens-file FILE) -o OUT.f32 [flags]",
-                          "One row of logits for every token: raw little-endian float32, as many as the vocabulary has tokens.\n"
+                          "One row of logits, or of states, for every token: raw little-endian float32, as many as the vocabulary\n"
+                          "has tokens.\n"
                           "The bytes are the same for every -w, -t, --isa and --tree.\n");
     if (status != PROGRAM_GO_ON)
         return status;
@@ -176,6 +211,8 @@ static int read_options(options *o, int argc, char **argv)
         return program_misused("-m is missing: which model?", "");
     if (!o->output)
         return program_misused("-o is missing: where do the rows go?", "");
+    if (o->tree && (o->state || o->state_layers))
+        return program_misused("--tree gives logits, no states", "");
     if (!o->tokens == !o->tokens_file)
         return program_misused("one of --tokens and --tokens-file is needed", "");
     return PROGRAM_GO_ON;
@@ -200,6 +237,7 @@ int main(int argc, char **argv)
             return PROGRAM_FAILED;
     }
     status = read_tokens(&t, o.tokens);
+    status = status ? status : read_layers(&t, &o);
     inputs[0] = o.model;
     inputs[1] = o.tokens_file;
     if (status || program_output_open(&out, o.output, inputs))
