@@ -452,6 +452,14 @@ for isa in $ISAS; do
 done
 "$B/specdec-logits" -m $TARGET --tokens "$list" -o - > "$T/other.f32"
 check "logits on standard output" same "$T/one.f32" "$T/other.f32"
+"$B/specdec-logits" -m $TARGET --tokens 1,7,3,9 -o "$T/two.f32"
+printf '\n%s\n\n1 7,3 9\r\n' "$list" > "$T/texts"
+for how in "-w 1" "-w 3" ""; do
+    # shellcheck disable=SC2086
+    "$B/specdec-logits" -m $TARGET --tokens-file "$T/texts" --lines $how -o - | cat > "$T/other.f32"
+    cat "$T/one.f32" "$T/two.f32" > "$T/both.f32"
+    check "--lines $how: every line is a text of its own" same "$T/both.f32" "$T/other.f32"
+done
 
 # --- the public part is enough
 run grep -l -e specdec__ -e SPECDEC__ tools/*.c tools/*.h examples/*.c
