@@ -4,10 +4,10 @@
                [--streams N] [--threads N] [--seconds S] [--count N] [--seed N] [--many FILE] [--pause FILE]
 
 Lines of prompts: {"prompt"} or {"messages"}; "kind", if there, is what --mix weighs: kinds that it does not name are
-left out. A prompt is asked as a message of a chat, with --plain it is the beginning of a text. Every second shard of
-so many prompts is answered greedily, the others at --temp (0.7), with their number as seed. FOLDER/NNNNN.jsonl is
-written whole or not at all; what is there is not written again, so that the same command goes on where it was
-stopped. While the file --pause exists, the writer stands still."""
+left out. A prompt is asked as a message of a chat; with --plain, or with "plain": true beside it, it is the beginning
+of a text. Every second shard of so many prompts is answered greedily, the others at --temp (0.7), with their number as
+seed. FOLDER/NNNNN.jsonl is written whole or not at all; what is there is not written again, so that the same command
+goes on where it was stopped. While the file --pause exists, the writer stands still."""
 import argparse
 import json
 import os
@@ -58,7 +58,7 @@ def line_of(number, record, plain):
     """A line for many."""
     if "messages" in record:
         return {"id": number, "messages": record["messages"]}
-    if plain:
+    if plain or record.get("plain"):
         return {"id": number, "prompt": record["prompt"]}
     return {"id": number, "messages": [{"role": "user", "content": record["prompt"]}]}
 
