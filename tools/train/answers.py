@@ -107,6 +107,7 @@ def write_shard(given, number, records):
 
 def main():
     given = options()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # takes the writer along
     os.makedirs(given.folder, exist_ok=True)
     with open(given.prompts) as file:
         prompts = [json.loads(line) for line in file if line.strip()]
