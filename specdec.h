@@ -243,9 +243,11 @@ typedef struct specdec_settings {
 
 /* The drafters: X(name, kind in >>draft, name on command lines).
    SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth);
+   SPECDEC_DRAFT_HEADS: heads that read the target's state; no cache, no prompt to be read, few levels;
    SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training. */
 #define SPECDEC_DRAFTERS(X) \
     X(MODEL, model, "draft") \
+    X(HEADS, heads, "heads") \
     X(NGRAM, ngram, "ngram")
 
 /* Where guesses come from. */
@@ -289,6 +291,7 @@ typedef enum specdec_policy {
 typedef struct specdec_config {
     specdec_source target;
     specdec_source draft;       /* optional; its vocabulary must be the target's */
+    specdec_source heads;       /* optional: an MLP speculator or Medusa heads that were trained for the target */
     specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
     int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
     int texts;                  /* that are open at once, 1..1024; 0: 1 */
@@ -848,7 +851,8 @@ SPECDEC_DEF specdec_result specdec_type_to_float(uint32_t number, const void *da
 SPECDEC_DEF specdec_result specdec_type_from_float(uint32_t number, const float *values, size_t count, void *out,
                                                    specdec_error *error);
 
-/* The instruction sets of this CPU by name, from the plainest (index 0) to the best; NULL behind the last. */
+/* The instruction sets of this CPU that this build has, by name, from the plainest (index 0) to the best; NULL behind
+   the last. */
 SPECDEC_DEF const char *specdec_isa_name(int index);
 
 /* Processors that this process may use, 1 to SPECDEC_MAX_THREADS; 1 where it was built without threads. */
@@ -2239,6 +2243,7 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
 
 #define SPECDEC__QUANT_NUMBER(number, name, ...) SPECDEC__TYPE_##name = number,
 enum { SPECDEC__QUANT_TYPES(SPECDEC__QUANT_NUMBER) SPECDEC__TYPE_COUNT };
+enum { SPECDEC__TYPE_I32 = 26, SPECDEC__TYPE_I64 = 27 }; /* for tensors that hold no weights */
 
 /* SPECDEC__HAS(name): is the type wanted? A constant, so that no machine code remains of types that are not. */
 #ifdef SPECDEC_TYPES
@@ -3785,6 +3790,7 @@ typedef void specdec__multiply_function(const specdec__tiles *tiles, int blocks,
     /* x = silu(x) * by, elementwise. */ \
     X(isa, silu, void, (float *x, const float *by, int count)) \
     X(isa, gelu, void, (float *x, const float *by, int count)) \
+    X(isa, gelu_exact, void, (float *x, const float *by, int count)) \
     /* out = x * cosine + partner * sine, elementwise, in place on x. */ \
     X(isa, rotate, void, (float *x, const float *partner, const float *cosine, const float *sine, int count)) \
     /* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64). */ \
@@ -3823,7 +3829,7 @@ typedef void specdec__multiply_function(const specdec__tiles *tiles, int blocks,
     X(isa, residuals, void, (const float *target, const float *draft, int count, double high, double low, \
                              double uniform, double *residuals, double *weights))
 
-enum { SPECDEC__SILU, SPECDEC__GELU, SPECDEC__ACTIVATIONS };
+enum { SPECDEC__SILU, SPECDEC__GELU, SPECDEC__GELU_EXACT, SPECDEC__ACTIVATIONS };
 
 #define SPECDEC__KERNEL_TYPE(isa, name, result, parameters) typedef result specdec__##name##_function parameters;
 #define SPECDEC__KERNEL_MEMBER(isa, name, result, parameters) specdec__##name##_function *name;
@@ -3840,7 +3846,7 @@ typedef struct specdec__kernels {
     /* Unpacking and dot in one, where that is faster; else NULL. */
     specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
     SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_MEMBER, )
-    specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu */
+    specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu, gelu_exact */
 } specdec__kernels;
 
 /* What an instruction set has to define before it includes >>lanes: V, a vector of 1, 4 or 16 floats (SPECDEC__LANES),
@@ -7423,6 +7429,7 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
         SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_ENTRY, isa) \
         table->activate[SPECDEC__SILU] = table->silu; \
         table->activate[SPECDEC__GELU] = table->gelu; \
+        table->activate[SPECDEC__GELU_EXACT] = table->gelu_exact; \
     } while (0)
 
 /* The same with any table: see specdec__multiply_function. */
@@ -10043,9 +10050,13 @@ enum {
     SPECDEC__SCORE_CAP, SPECDEC__LOGIT_CAP, SPECDEC__FACTS /* a cap of 0: none */
 };
 
+enum { SPECDEC__HEAD_OUTPUT, SPECDEC__HEAD_INPUT }; /* places of the matrices, and of the vectors, of heads */
+enum { SPECDEC__HEAD_NORM, SPECDEC__HEAD_BIAS };
+
 typedef struct specdec__layer {
     specdec__matrix matrix[SPECDEC__MATRICES];
     const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
+    specdec__matrix table;                 /* of a head: a row for each token, looked up */
     int span, place;                       /* which of the layers of its span it is */
     int rope;                              /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
 } specdec__layer;
@@ -10085,11 +10096,37 @@ static const specdec__architecture specdec__architectures[] = {
     {"granite", 0, SPECDEC__SILU, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0},
 };
 
+/* A file of heads, which guess the next tokens from a state of the target. What a head reads is the target's state, or,
+   where heads follow each other, that of the head before it. Its state is activation(norm(input * that + row of the
+   last token in table) + bias), plus what it has read if it adds; its output times that are the logits. In names of
+   tensors # stands for "." and the number of the head, or for nothing where all heads share the tensor. */
+typedef struct specdec__heads_kind {
+    const char *name;
+    int follow, adds, activation;
+    const char *output, *input, *table, *norm, *bias; /* NULL: none */
+} specdec__heads_kind;
+
+static const specdec__heads_kind specdec__heads_kinds[] = {
+    /* Wertheimer et al. 2024, arXiv 2404.19124 */
+    {"mlp_speculator", 1, 0, SPECDEC__GELU_EXACT, "speculator.head#.weight", "speculator.proj#.weight",
+     "speculator.emb#.weight", "speculator.ln#.weight", "speculator.ln#.bias"},
+    /* Cai et al. 2024, arXiv 2401.10774 */
+    {"medusa", 0, 1, SPECDEC__SILU, "medusa#.head.weight", "medusa#.block.0.weight", NULL, NULL,
+     "medusa#.block.0.bias"},
+};
+
+#define SPECDEC__MAX_HEADS 8
+
 typedef struct specdec_model {
     specdec__gguf gguf;
     specdec__bytes mapped; /* to be unmapped at the end; empty when the caller lent memory */
     specdec__vocab vocab;
-    const specdec__architecture *architecture;
+    const specdec__architecture *architecture; /* NULL: heads */
+    const specdec__heads_kind *speculator;     /* NULL: none. Else feed_forward is the width of the heads' states, */
+    int guesses, tied;                         /* how many they are, and whether they share all but the first input */
+    const float *input_norm;                   /* (embedding) weights of a norm of the target's state; NULL: none */
+    const int32_t *ids;                        /* (id_count) tokens that rows of logits stand for; NULL: all of them */
+    int id_count;
     int layers, embedding, feed_forward, heads, kv_heads, head_dim, rope_dim, context, vocab_size;
     int span_layers[SPECDEC__SPANS], window; /* keys that layers of SPECDEC__WINDOW see */
     float fact[SPECDEC__FACTS];
@@ -10134,7 +10171,7 @@ static const char *specdec__model_key(const specdec__model *model, const char *s
 {
     specdec__writer w = specdec__writer_to(buffer, size);
 
-    specdec__write_string(&w, model->architecture->name);
+    specdec__write_string(&w, model->architecture ? model->architecture->name : model->speculator->name);
     specdec__write_string(&w, suffix);
     return buffer;
 }
@@ -10544,6 +10581,42 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     return other != 0 ? specdec__model_frequencies(m, SPECDEC__ROPE_OTHER, other, 1, NULL, arena, error) : SPECDEC_OK;
 }
 
+/* Reads which tokens the rows of a short vocabulary stand for. */
+static specdec_result specdec__model_ids(specdec__model *m, const char *name, specdec__arena *arena,
+                                         specdec_error *error)
+{
+    const specdec__bytes file = m->gguf.file;
+    specdec__gguf_tensor t;
+    int32_t *ids;
+    int found, width, i;
+    specdec_result result = specdec__model_find(m, name, 0, &t, &found, error);
+
+    if (result || !found)
+        return result;
+    width = t.type == SPECDEC__TYPE_I32 ? 4 : 8;
+    if (t.type != SPECDEC__TYPE_I32 && t.type != SPECDEC__TYPE_I64)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s should be I32 or I64", name);
+    if (!t.shape[0] || t.shape[0] > (uint64_t)m->vocab_size || t.shape[1] != 1 || t.shape[2] != 1 || t.shape[3] != 1)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s has %llu values, the vocabulary %d", name,
+                             (unsigned long long)t.shape[0], m->vocab_size);
+    m->id_count = (int)t.shape[0];
+    if ((size_t)(file.data + file.size - t.data) / (size_t)width < (size_t)m->id_count)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s reaches beyond the end of the file", name);
+    ids = SPECDEC__TAKE(arena, int32_t, m->id_count);
+    for (i = 0; i < m->id_count; i++) {
+        const unsigned char *at = t.data + (size_t)i * (size_t)width;
+        const uint32_t id = specdec__load_u32(at);
+
+        if (id >= (uint32_t)m->vocab_size || (width == 8 && specdec__load_u32(at + 4)))
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s names a token at %d that there is not", name,
+                                 i);
+        if (ids)
+            ids[i] = (int32_t)id;
+    }
+    m->ids = ids;
+    return SPECDEC_OK;
+}
+
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     int i, found;
@@ -10560,12 +10633,97 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
                                    error)) != SPECDEC_OK ||
         (r = specdec__model_vector(m, "output_norm.weight", m->embedding, 1, arena, &m->output_norm, error)) !=
             SPECDEC_OK ||
-        (r = specdec__model_matrix(m, "output.weight", m->vocab_size, m->embedding, 0, &m->output, &found, error)) !=
-            SPECDEC_OK)
+        (r = specdec__model_ids(m, "d2t", arena, error)) != SPECDEC_OK ||
+        (r = specdec__model_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,
+                                   m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK)
         return r;
     if (!found)
         m->output = m->token_embedding;
     specdec__model_count_weights(m, &m->output);
+    return SPECDEC_OK;
+}
+
+/* --- heads -------------------------------------------------------------------------------------------------------- */
+
+/* The name of a tensor of a head; head < 0: of one that they share. */
+static const char *specdec__heads_name(const char *pattern, int head, char *name, size_t size)
+{
+    specdec__writer w = specdec__writer_to(name, size);
+    char one[2] = {0, 0};
+
+    for (; *pattern; pattern++)
+        if (*pattern != '#') {
+            one[0] = *pattern;
+            specdec__write_string(&w, one);
+        } else if (head >= 0) {
+            specdec__write_string(&w, ".");
+            specdec__write_number(&w, (unsigned long long)head, 0);
+        }
+    return name;
+}
+
+/* Binds what head i does not share with one before it. */
+static specdec_result specdec__heads_layer(specdec__model *m, int i, specdec__arena *arena, specdec_error *error)
+{
+    const specdec__heads_kind *k = m->speculator;
+    const int own = m->tied ? -1 : i, rows = m->id_count ? m->id_count : m->vocab_size, inner = m->feed_forward;
+    specdec__layer scratch, *layer = m->layer ? &m->layer[i] : &scratch;
+    specdec_result r;
+    char name[64];
+    int found;
+
+    memset(layer, 0, sizeof *layer);
+    r = specdec__model_matrix(m, specdec__heads_name(k->input, i, name, sizeof name), inner,
+                              i && k->follow ? inner : m->embedding, 1, &layer->matrix[SPECDEC__HEAD_INPUT], &found,
+                              error);
+    if (r)
+        return r;
+    specdec__model_count_weights(m, &layer->matrix[SPECDEC__HEAD_INPUT]);
+    if (m->tied && i)
+        return SPECDEC_OK;
+    r = specdec__model_matrix(m, specdec__heads_name(k->output, own, name, sizeof name), rows, inner, 1,
+                              &layer->matrix[SPECDEC__HEAD_OUTPUT], &found, error);
+    if (!r)
+        specdec__model_count_weights(m, &layer->matrix[SPECDEC__HEAD_OUTPUT]);
+    if (!r && k->table)
+        r = specdec__model_matrix(m, specdec__heads_name(k->table, own, name, sizeof name), m->vocab_size, inner, 1,
+                                  &layer->table, &found, error);
+    if (!r && k->norm)
+        r = specdec__model_vector(m, specdec__heads_name(k->norm, own, name, sizeof name), inner, 1, arena,
+                                  &layer->vector[SPECDEC__HEAD_NORM], error);
+    return r ? r : specdec__model_vector(m, specdec__heads_name(k->bias, own, name, sizeof name), inner, 1, arena,
+                                         &layer->vector[SPECDEC__HEAD_BIAS], error);
+}
+
+static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    specdec_result result;
+    float *norm;
+    int i, scaled;
+
+    m->epsilon = 1e-6f;
+    m->vocab_size = specdec__model_count(&r, ".vocab_size", 1, 1 << 24, -1);
+    m->embedding = specdec__model_count(&r, ".embedding_length", 1, SPECDEC__MAX_DIMENSION, -1);
+    m->feed_forward = specdec__model_count(&r, ".inner_length", 1, SPECDEC__MAX_DIMENSION,
+                                           m->speculator->adds ? m->embedding : -1);
+    m->guesses = specdec__model_count(&r, ".n_predict", 1, SPECDEC__MAX_HEADS, -1);
+    m->tied = specdec__model_count(&r, ".tie_weights", 0, 1, 0);
+    scaled = specdec__model_count(&r, ".scale_input", 0, 1, 0);
+    if (!r.result && m->speculator->adds && (specdec__model_count(&r, ".block_count", 1, 1, 1) < 1 || m->tied ||
+                                        m->feed_forward != m->embedding))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads of another shape than the target's states");
+    if (r.result || (result = specdec__model_ids(m, "speculator.tokens", arena, error)) != SPECDEC_OK)
+        return r.result ? r.result : result;
+    norm = scaled ? SPECDEC__TAKE(arena, float, m->embedding) : NULL;
+    for (i = 0; norm && i < m->embedding; i++)
+        norm[i] = 0.707106769f;
+    m->input_norm = norm;
+    m->layers = m->tied ? specdec__min_int(m->guesses, 2) : m->guesses;
+    m->layer = SPECDEC__TAKE(arena, specdec__layer, m->layers);
+    for (i = 0; i < m->layers; i++)
+        if ((result = specdec__heads_layer(m, i, arena, error)) != SPECDEC_OK)
+            return result;
     return SPECDEC_OK;
 }
 
@@ -10673,6 +10831,11 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
     for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
         if (specdec__bytes_are(name, specdec__architectures[i].name))
             m->architecture = &specdec__architectures[i];
+    for (i = 0; i < SPECDEC__COUNT(specdec__heads_kinds); i++)
+        if (specdec__bytes_are(name, specdec__heads_kinds[i].name))
+            m->speculator = &specdec__heads_kinds[i];
+    if (m->speculator && !vocabulary_only)
+        return specdec__heads_bind(m, arena, error);
     if (!m->architecture)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "architecture \"%.*s\" is not known",
                              (int)(name.size < 64 ? name.size : 64), name.data ? (const char *)name.data : "");
@@ -11290,7 +11453,7 @@ typedef struct specdec__context {
     int *place, *position;     /* (most) by node: how many keys lie before its own, what RoPE turns it by */
     int *trunk;                /* (most) by node: whether all nodes before it in its view are its ancestors */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
-    float *logits;             /* (most_rows, vocab) */
+    float *logits;             /* (most_rows, output rows) */
     /* room for a batch */
     int32_t *tokens, *parents; /* (most) */
     specdec__view **views;     /* (most) */
@@ -11410,7 +11573,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->trunk = SPECDEC__TAKE(arena, int, n);
     c->rows = SPECDEC__TAKE(arena, int, n);
     c->logits = SPECDEC__TAKE(arena, float,
-                              specdec__size_add(specdec__size_multiply((size_t)most_rows, (size_t)model->vocab_size),
+                              specdec__size_add(specdec__size_multiply((size_t)most_rows, (size_t)model->output.rows),
                                                 15));
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
@@ -11633,7 +11796,7 @@ static void specdec__forward_grow(specdec__context *c, int thread, const float *
 /* Scales and caps logits, 16 at a time: there is room behind the last. */
 static void specdec__forward_finish(const specdec__context *c, int thread)
 {
-    const size_t parts = ((size_t)c->row_count * (size_t)c->model->vocab_size + 15) / 16,
+    const size_t parts = ((size_t)c->row_count * (size_t)c->model->output.rows + 15) / 16,
                  threads = (size_t)specdec__pool_active(c->pool);
     const size_t to = parts * ((size_t)thread + 1) / threads * 16;
     size_t at = parts * (size_t)thread / threads * 16;
@@ -12172,7 +12335,7 @@ static void specdec__forward_worker(void *argument, int thread)
     t.matrix = &m->output;
     t.bias = NULL;
     t.out = c->logits;
-    t.stride = (size_t)m->vocab_size;
+    t.stride = (size_t)m->output.rows;
     in.rows = c->rows;
     if (!specdec__forward_project(c, thread, &in, &t, 1) &&
         (m->fact[SPECDEC__LOGIT_DIVISOR] != 1 || m->fact[SPECDEC__LOGIT_CAP] > 0))
@@ -12308,7 +12471,7 @@ static void specdec__forward_states(specdec__context *c, const specdec__rows *ro
 /* Hands out the rows of a batch that holds tokens [at, at + n) of a text. */
 static void specdec__forward_rows(specdec__context *c, const specdec__rows *rows, int at, int n)
 {
-    const size_t vocab = (size_t)c->model->vocab_size;
+    const size_t vocab = (size_t)c->model->output.rows;
     const int skip = specdec__max_int(rows->from - at, 0); /* rows come for wanted nodes, in order of nodes */
 
     if (skip >= n || !rows->logits)
@@ -12351,6 +12514,143 @@ static specdec_result specdec__forward_text(specdec__context *c, specdec__view *
             hooks->progress(hooks->user_data, "prefill", view->length - from, total))
             return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled by the progress hook");
     }
+    return SPECDEC_OK;
+}
+
+/* =====================================================================================================================
+ * >>heads (private): runs heads, which guess the next tokens from a state of the target: states and tokens in, states
+ *     and rows of logits out. May call: >>base >>pool >>quant >>op >>model >>forward
+ * ================================================================================================================== */
+
+/* A file of heads with what a level of a tree needs. */
+typedef struct specdec__heads {
+    specdec__context context; /* of it, only what matrices need */
+    int most;                 /* rows of a level, at most */
+    float blend;              /* by how much a row of the table counts */
+    float *input;             /* (most, stride of the wider): what a level reads */
+    float *inner;             /* (most, stride of states): its states */
+    float *table;             /* (threads, inner): a row of the table */
+    float *ones;              /* (inner) */
+    float *logits;            /* (most, output rows) */
+    /* the level under way */
+    int level, n;
+    const int32_t *tokens;    /* (n): what came of the level before */
+} specdec__heads;
+
+SPECDEC__FOR_SIZE
+
+/* Tokens that a row of logits is about: all heads have as many. */
+static int specdec__heads_rows(const specdec__model *m) { return m->id_count ? m->id_count : m->vocab_size; }
+
+static void specdec__heads_init(specdec__heads *h, const specdec__model *model, const specdec__context *target,
+                                int threads, int most, specdec__arena *arena)
+{
+    specdec__context *c = &h->context;
+    const int inner = model->feed_forward, widest = specdec__max_int(inner, model->embedding);
+    const double s = specdec__exp_double(-0.34657359027997264 / model->guesses); /* 2^(-1 / 2n) */
+    const double square = (1 - s * s) * inner / 2;
+    int i;
+
+    memset(h, 0, sizeof *h);
+    c->model = model;
+    c->kernels = target->kernels;
+    c->pool = target->pool;
+    c->threads = threads;
+    c->scratch = target->scratch;
+    specdec__columns_take(&c->columns, (size_t)most, (size_t)specdec__forward_stride(widest), arena);
+    h->most = most;
+    h->blend = (float)(square * specdec__inverse_root(square) / s);
+    h->input = SPECDEC__TAKE(arena, float, (size_t)most * (size_t)specdec__forward_stride(widest));
+    h->inner = SPECDEC__TAKE(arena, float, (size_t)most * (size_t)specdec__forward_stride(inner));
+    h->table = SPECDEC__TAKE(arena, float, (size_t)threads * (size_t)inner);
+    h->ones = SPECDEC__TAKE(arena, float, inner);
+    h->logits = SPECDEC__TAKE(arena, float, specdec__size_multiply((size_t)most,
+                                                              (size_t)specdec__heads_rows(model)));
+    for (i = 0; h->ones && i < inner; i++)
+        h->ones[i] = 1;
+}
+
+/* The width of what a level reads. */
+static int specdec__heads_width(const specdec__model *m, int level)
+{
+    return level && m->speculator->follow ? m->feed_forward : m->embedding;
+}
+
+/* A thread's rows of products become states. */
+static void specdec__heads_states(specdec__heads *h, int thread)
+{
+    const specdec__context *c = &h->context;
+    const specdec__model *m = c->model;
+    const specdec__layer *l = &m->layer[m->tied ? 0 : h->level];
+    const int inner = m->feed_forward, width = specdec__heads_width(m, h->level);
+    float *row = h->table + (size_t)thread * (size_t)inner;
+    int i;
+
+    for (i = thread; i < h->n; i += specdec__pool_active(c->pool)) {
+        float *z = h->inner + (size_t)i * (size_t)specdec__forward_stride(inner);
+
+        if (m->speculator->table) {
+            specdec__quant_to_float(l->table.type, l->table.file + (size_t)h->tokens[i] * l->table.row_bytes,
+                                    (size_t)inner, row);
+            c->kernels->add_scaled(z, h->blend, row, inner);
+        }
+        if (m->speculator->norm)
+            c->kernels->norm(z, l->vector[SPECDEC__HEAD_NORM], m->epsilon, inner, 0, inner, z);
+        c->kernels->add_scaled(z, 1, l->vector[SPECDEC__HEAD_BIAS], inner);
+        c->kernels->activate[m->speculator->activation](z, h->ones, inner);
+        if (m->speculator->adds)
+            c->kernels->add_scaled(z, 1, h->input + (size_t)i * (size_t)specdec__forward_stride(width), inner);
+    }
+}
+
+static void specdec__heads_worker(void *argument, int thread)
+{
+    specdec__heads *h = (specdec__heads *)argument;
+    specdec__context *c = &h->context;
+    const specdec__model *m = c->model;
+    const specdec__layer *own = &m->layer[specdec__min_int(h->level, m->layers - 1)];
+    const int stride = specdec__forward_stride(m->feed_forward);
+    specdec__input in = specdec__forward_input(
+        h->input, h->n, specdec__forward_stride(specdec__heads_width(m, h->level)), NULL, NULL);
+    specdec__output t;
+
+    t.matrix = &own->matrix[SPECDEC__HEAD_INPUT];
+    t.bias = NULL;
+    t.out = h->inner;
+    t.stride = (size_t)stride;
+    if (specdec__forward_project(c, thread, &in, &t, 1))
+        return;
+    specdec__heads_states(h, thread);
+    if (specdec__pool_barrier(c->pool))
+        return;
+    in = specdec__forward_input(h->inner, h->n, stride, NULL, NULL);
+    t.matrix = &m->layer[m->tied ? 0 : h->level].matrix[SPECDEC__HEAD_OUTPUT];
+    t.out = h->logits;
+    t.stride = (size_t)specdec__heads_rows(m);
+    specdec__forward_project(c, thread, &in, &t, 1);
+}
+
+SPECDEC__FOR_SPEED
+
+/* Runs head number `level` on n rows of h->input behind these tokens: states lie in h->inner, logits in h->logits. The
+   input of level 0 is normed first where heads want that. */
+static specdec_result specdec__heads_run(specdec__heads *h, int level, const int32_t *tokens, int n,
+                                         specdec_error *error)
+{
+    const specdec__context *c = &h->context;
+    const specdec__model *m = c->model;
+    int i;
+
+    h->level = level;
+    h->tokens = tokens;
+    h->n = n;
+    for (i = 0; i < n && m->input_norm && !level; i++) {
+        float *x = h->input + (size_t)i * (size_t)specdec__forward_stride(m->embedding);
+
+        c->kernels->norm(x, m->input_norm, m->epsilon, m->embedding, 0, m->embedding, x);
+    }
+    if (specdec__pool_run(c->pool, c->threads, specdec__heads_worker, h))
+        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     return SPECDEC_OK;
 }
 
@@ -13473,9 +13773,9 @@ static void specdec__tree_write_default(const specdec__tree_default *shape, spec
     }
 }
 
-/* specdec_tree_pick where a step of any size also brings `others` tokens. */
+/* specdec_tree_pick of trees of so many levels at most, where a step of any size also brings `others` tokens. */
 static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width,
-                                         const double *times, int n, double draft_time, double others,
+                                         const double *times, int n, int levels, double draft_time, double others,
                                          specdec_error *error)
 {
     static const specdec__tree_default alone = {1, 1, ""};
@@ -13497,7 +13797,7 @@ static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, 
     for (i = 0; i < SPECDEC__COUNT(specdec__tree_defaults); i++) {
         const specdec__tree_default *shape = &specdec__tree_defaults[i];
 
-        if (shape->n > n || (tree && shape->n > tree->capacity))
+        if (shape->n > n || shape->d > levels || (tree && shape->n > tree->capacity))
             continue;
         rate = (others + specdec__tree_score_default(shape, p, width)) / (times[shape->n] + shape->d * draft_time);
         if (rate > highest + highest * SPECDEC__TREE_TIE) {
@@ -13517,7 +13817,7 @@ static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, 
 specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width, const double *times,
                                  int n, double draft_time, specdec_error *error)
 {
-    return specdec__tree_pick(tree, best_rate, p, width, times, n, draft_time, 0.0, error);
+    return specdec__tree_pick(tree, best_rate, p, width, times, n, SPECDEC_TREE_MAX_DEPTH, draft_time, 0.0, error);
 }
 
 /* =====================================================================================================================
@@ -14714,7 +15014,7 @@ SPECDEC__FOR_SPEED
 /* =====================================================================================================================
  * >>draft (private): drafters fill a token tree and never see a verifier. A drafter is a row of functions; what several
  *     propose is merged into one tree.
- *     May call: >>base >>kernel >>op >>text >>model >>kv >>forward >>sample >>tree >>ngram
+ *     May call: >>base >>kernel >>op >>text >>model >>kv >>forward >>heads >>sample >>tree >>ngram
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -14801,6 +15101,11 @@ typedef struct specdec__drafter_kind {
     int (*behind)(const specdec__drafter *drafter, int at, int count);
     /* Reads the first count tokens of the proposal's text, so that fewer are left for later. Or: it reads fast. */
     specdec_result (*read)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
+    /* Whether it can propose behind the first count tokens of text number `at`. Or: always. */
+    int (*ready)(const specdec__drafter *drafter, int at, int count);
+    /* The target's state behind token number `token` of text number `at`, the last that the target has read. Or: it
+       does not look at states. */
+    void (*follow)(specdec__drafter *drafter, int at, int token, const float *state);
 } specdec__drafter_kind;
 
 struct specdec__drafter {
@@ -14809,6 +15114,7 @@ struct specdec__drafter {
     void *state;                   /* of its kind */
     const specdec__model *model;   /* of the kind's source; NULL: it needs none */
     size_t kv_bytes;               /* of its cache */
+    int levels;                    /* that it can guess, the root aside */
     specdec__proposal *proposals;  /* (texts): for this step */
 };
 
@@ -14939,17 +15245,26 @@ static void specdec__draft_accept(specdec__drafter *d, specdec__proposal *p, con
         d->kind->commit(d, p, own, i - 1);
 }
 
-/* --- the draft model ---------------------------------------------------------------------------------------------- */
+/* --- level by level ----------------------------------------------------------------------------------------------- */
 
-typedef struct specdec__draft_model {
-    specdec__context context;
-    specdec__view *views; /* (texts) */
+/* What drafters have in common that run something once for each level of a tree. Their state begins with this. */
+typedef struct specdec__levels {
     specdec__chooser chooser;
-    int vocab;      /* tokens that may be proposed: those that target and draft share */
-    int vocab_rows; /* floats of a row of proposal->distributions: the target's vocabulary */
-    int32_t *nodes; /* (texts, capacity of a tree): the place in the batch of a candidate that was run, or -1 */
+    int vocab;         /* tokens that may be proposed: those that target and drafter share */
+    int vocab_rows;    /* floats of a row of proposal->distributions: the target's vocabulary */
+    const int32_t *ids; /* (id_count) what tokens rows of logits stand for; NULL: all, in order */
+    int id_count;
+    float *whole;      /* (vocab) a row of logits with all tokens, where rows have fewer */
+    int32_t *nodes;    /* (texts, capacity): the place among what was run of a candidate, or -1 */
     int capacity;
-} specdec__draft_model;
+    const float *logits; /* rows of what was run last, `stride` floats apart */
+    size_t stride;
+    /* Makes ready for a text's proposal; row 0 becomes that of the root. */
+    specdec_result (*begin)(specdec__drafter *drafter, const specdec__proposal *proposal, specdec_error *error);
+    /* Runs candidates[count], of one level, which get the places from `from` on; row i is that of candidates[i]. */
+    specdec_result (*run)(specdec__drafter *drafter, const specdec__proposal *proposal, const int32_t *candidates,
+                          int from, int count, specdec_error *error);
+} specdec__levels;
 
 /* The k best tokens at a position, best first, by logits (vocab); recent (recent_count) is the text before it. The
    first is what plain decoding writes. */
@@ -14978,26 +15293,29 @@ static int specdec__draft_path(const specdec__proposal *p, int node)
     return length;
 }
 
-SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__draft_model *m, const specdec__proposal *p)
+SPECDEC__INLINE int32_t *specdec__draft_nodes(const specdec__levels *m, const specdec__proposal *p)
 {
     return m->nodes + (size_t)p->at * (size_t)m->capacity;
 }
 
-/* Runs committed text through the draft model, so that its cache holds all of it; the last token's logits are row 0. */
-static specdec_result specdec__draft_catch_up(specdec__draft_model *m, const specdec__proposal *p, specdec_error *error)
+/* Row i of what was run last, with all tokens: those that a short vocabulary lacks are never chosen. */
+static const float *specdec__draft_row(const specdec__levels *m, int i)
 {
-    specdec__context *c = &m->context;
-    specdec__view *view = &m->views[p->at];
-    const specdec__rows rows = specdec__forward_wanted(p->count - 1);
+    const float *row = m->logits + (size_t)i * m->stride;
+    int j;
 
-    if (view->length >= p->count)
-        specdec__view_truncate(view, &c->kv, p->count - 1);
-    m->chooser.sampling = p->sampling;
-    return specdec__forward_text(c, view, p->text, p->count, c->most, &rows, NULL, error);
+    if (!m->ids)
+        return row;
+    for (j = 0; j < m->vocab; j++)
+        m->whole[j] = specdec__float_from_bits(0xff800000u);
+    for (j = 0; j < m->id_count; j++)
+        if (m->ids[j] < m->vocab)
+            m->whole[m->ids[j]] = row[j];
+    return m->whole;
 }
 
 /* Draws count children for a rejection rule, and notes the distribution they come from. Returns how many there are. */
-static int specdec__draft_draw(specdec__draft_model *m, const specdec__proposal *p, int node, const float *logits,
+static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, int node, const float *logits,
                                int length, int count, specdec_candidate *best)
 {
     const specdec_sampling *s = m->chooser.sampling;
@@ -15017,7 +15335,7 @@ static int specdec__draft_draw(specdec__draft_model *m, const specdec__proposal 
 }
 
 /* The most probable tokens of the draft, penalties included; for the rule that lets the target draw for itself. */
-static int specdec__draft_likeliest(specdec__draft_model *m, const specdec__proposal *p, const float *logits,
+static int specdec__draft_likeliest(specdec__levels *m, const specdec__proposal *p, const float *logits,
                                     int length, int count, specdec_candidate *best)
 {
     specdec_candidates candidates;
@@ -15029,10 +15347,11 @@ static int specdec__draft_likeliest(specdec__draft_model *m, const specdec__prop
     return specdec_sample_top(&candidates, 0, 0, count, best);
 }
 
-/* Chooses the children of a node from a row of logits. */
-static void specdec__draft_children(specdec__draft_model *m, const specdec__proposal *p, int node, const float *logits)
+/* Chooses the children of a node from a row of what was run. */
+static void specdec__draft_children(specdec__levels *m, const specdec__proposal *p, int node, int at)
 {
     const specdec_tree *tree = &p->tree;
+    const float *logits = specdec__draft_row(m, at);
     specdec_candidate best[SPECDEC__MAX_CHILDREN];
     int first = specdec__tree_child(tree, node, node + 1), count = 0, i, length = specdec__draft_path(p, node), found;
 
@@ -15046,53 +15365,12 @@ static void specdec__draft_children(specdec__draft_model *m, const specdec__prop
         p->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
 
-/* One forward a level, all nodes of the level that have children in one step. */
-static specdec_result specdec__draft_model_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
-{
-    specdec__draft_model *m = (specdec__draft_model *)d->state;
-    const specdec_tree *tree = &p->tree;
-    specdec__context *c = &m->context;
-    specdec_result result = specdec__draft_catch_up(m, p, error);
-    int32_t *nodes = specdec__draft_nodes(m, p);
-    int from, to, i, row, done, n = 0;
-
-    if (result)
-        return result;
-    for (i = 0; i < tree->n; i++) {
-        nodes[i] = -1;
-        if (i)
-            p->tokens[i] = -1;
-    }
-    specdec__draft_children(m, p, 0, c->logits);
-    for (from = 1; from < tree->n; from = to) {
-        specdec__batch batch;
-
-        done = n;
-        for (to = from; to < tree->n && p->depth[to] == p->depth[from]; to++) {
-            if (p->tokens[to] < 0 || specdec__tree_child(tree, to, to + 1) == tree->n)
-                continue;
-            c->tokens[n] = p->tokens[to];
-            c->parents[n] = tree->parents[to] ? nodes[tree->parents[to]] : -1;
-            nodes[to] = n++;
-        }
-        if (n == done)
-            continue;
-        batch = specdec__forward_alone(c, &m->views[p->at], done, n);
-        result = specdec__forward(c, &batch, error);
-        if (result)
-            return result;
-        for (i = from, row = 0; i < to; i++)
-            if (nodes[i] >= 0)
-                specdec__draft_children(m, p, i, c->logits + (size_t)row++ * (size_t)c->model->vocab_size);
-    }
-    return SPECDEC_OK;
-}
-
 /* Appends the best tokens behind a node, with their shares of exp(logit), noise included: what the target's noise will
    choose from, too. Not for rules that ask for children of a certain distribution. */
-static void specdec__draft_offer(specdec__draft_model *m, specdec__proposal *p, int node, const float *logits)
+static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int node, int row)
 {
     specdec_candidate best[SPECDEC__OFFERS];
+    const float *logits = specdec__draft_row(m, row);
     const int length = specdec__draft_path(p, node);
     const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
     float weight[SPECDEC__OFFERS], total = 0;
@@ -15119,40 +15397,130 @@ static void specdec__draft_offer(specdec__draft_model *m, specdec__proposal *p, 
     }
 }
 
-/* The text that is new and the root, or all chosen candidates, in one step. */
-static specdec_result specdec__draft_model_extend(specdec__drafter *d, specdec__proposal *p, int count,
-                                                  specdec_error *error)
+/* Runs candidates, which get the places from `from` on. */
+static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__proposal *p, const int32_t *candidates,
+                                         int from, int count, specdec_error *error)
+{
+    specdec__levels *m = (specdec__levels *)d->state;
+    int i;
+
+    for (i = 0; i < count; i++)
+        specdec__draft_nodes(m, p)[candidates[i]] = from + i;
+    return m->run(d, p, candidates, from, count, error);
+}
+
+/* Row 0 becomes the root's, and nothing else has been run. */
+static specdec_result specdec__draft_root(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+{
+    specdec__levels *m = (specdec__levels *)d->state;
+
+    memset(specdec__draft_nodes(m, p), -1, (size_t)p->tree.n * sizeof *m->nodes);
+    m->chooser.sampling = p->sampling;
+    return m->begin(d, p, error);
+}
+
+/* All nodes of a level that have children run together. */
+static specdec_result specdec__draft_levels_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+{
+    specdec__levels *m = (specdec__levels *)d->state;
+    const specdec_tree *tree = &p->tree;
+    specdec_result result = specdec__draft_root(d, p, error);
+    int32_t level[SPECDEC__MAX_TREE];
+    int from, to, i, count, n = 0;
+
+    if (result)
+        return result;
+    for (i = 1; i < tree->n; i++)
+        p->tokens[i] = -1;
+    specdec__draft_children(m, p, 0, 0);
+    for (from = 1; from < tree->n && p->depth[from] < d->levels; from = to, n += count) {
+        count = 0;
+        for (to = from; to < tree->n && p->depth[to] == p->depth[from]; to++)
+            if (p->tokens[to] >= 0 && specdec__tree_child(tree, to, to + 1) < tree->n)
+                level[count++] = to;
+        if (count && (result = specdec__draft_run(d, p, level, n, count, error)) != SPECDEC_OK)
+            return result;
+        for (i = 0; i < count; i++)
+            specdec__draft_children(m, p, level[i], i);
+    }
+    return SPECDEC_OK;
+}
+
+/* The root, or all chosen candidates, in one step. */
+static specdec_result specdec__draft_levels_extend(specdec__drafter *d, specdec__proposal *p, int count,
+                                                   specdec_error *error)
+{
+    specdec__levels *m = (specdec__levels *)d->state;
+    specdec_result result = p->chosen[0] == 0 ? specdec__draft_root(d, p, error)
+                                              : specdec__draft_run(d, p, p->chosen, p->ran, count, error);
+    int i;
+
+    for (i = 0; !result && i < count; i++)
+        specdec__draft_offer(m, p, p->chosen[i], i);
+    return result;
+}
+
+/* Takes what a drafter of a model needs for all that. stride: floats of a row of its logits. */
+static void specdec__levels_init(specdec__levels *m, const specdec__drafter *d, const specdec__draft_setup *setup,
+                                 specdec__arena *arena)
+{
+    const specdec__model *target = setup->target->model;
+
+    m->vocab = specdec__min_int(target->vocab_size, d->model->vocab_size);
+    m->vocab_rows = target->vocab_size;
+    m->chooser.kernels = setup->target->kernels;
+    m->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, m->vocab);
+    m->ids = d->model->ids;
+    m->id_count = d->model->id_count;
+    if (m->id_count)
+        m->whole = SPECDEC__TAKE(arena, float, m->vocab);
+    m->capacity = setup->capacity;
+    m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->views * (size_t)m->capacity);
+}
+
+/* --- the draft model ---------------------------------------------------------------------------------------------- */
+
+typedef struct specdec__draft_model {
+    specdec__levels levels;
+    specdec__context context;
+    specdec__view *views; /* (texts) */
+} specdec__draft_model;
+
+/* Runs committed text through the draft model, so that its cache holds all of it. */
+static specdec_result specdec__draft_model_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
-    int32_t *nodes = specdec__draft_nodes(m, p);
-    specdec_result result;
+    specdec__view *view = &m->views[p->at];
+    const specdec__rows rows = specdec__forward_wanted(p->count - 1);
+
+    if (view->length >= p->count)
+        specdec__view_truncate(view, &c->kv, p->count - 1);
+    return specdec__forward_text(c, view, p->text, p->count, c->most, &rows, NULL, error);
+}
+
+static specdec_result specdec__draft_model_run(specdec__drafter *d, const specdec__proposal *p,
+                                               const int32_t *candidates, int from, int count, specdec_error *error)
+{
+    specdec__draft_model *m = (specdec__draft_model *)d->state;
+    specdec__context *c = &m->context;
     specdec__batch batch;
     int i;
 
-    if (p->chosen[0] == 0) {
-        result = specdec__draft_catch_up(m, p, error);
-        nodes[0] = -1;
-    } else {
-        for (i = 0; i < count; i++) {
-            int at = p->chosen[i], parent = p->tree.parents[at];
+    for (i = 0; i < count; i++) {
+        const int parent = p->tree.parents[candidates[i]];
 
-            c->tokens[p->ran + i] = p->tokens[at];
-            c->parents[p->ran + i] = parent ? nodes[parent] : -1;
-            nodes[at] = p->ran + i;
-        }
-        batch = specdec__forward_alone(c, &m->views[p->at], p->ran, p->ran + count);
-        result = specdec__forward(c, &batch, error);
+        c->tokens[from + i] = p->tokens[candidates[i]];
+        c->parents[from + i] = parent ? specdec__draft_nodes(&m->levels, p)[parent] : -1;
     }
-    for (i = 0; !result && i < count; i++)
-        specdec__draft_offer(m, p, p->chosen[i], c->logits + (size_t)i * (size_t)c->model->vocab_size);
-    return result;
+    batch = specdec__forward_alone(c, &m->views[p->at], from, from + count);
+    return specdec__forward(c, &batch, error);
 }
 
 static void specdec__draft_model_commit(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int count)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
-    const int32_t *nodes = specdec__draft_nodes(m, p);
+    const int32_t *nodes = specdec__draft_nodes(&m->levels, p);
     int kept[SPECDEC_TREE_MAX_DEPTH], i;
 
     for (i = 0; i < count && i < SPECDEC_TREE_MAX_DEPTH && nodes[path[i]] >= 0; i++)
@@ -15211,29 +15579,179 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
 
     d->state = m;
     m = m ? m : &counted;
+    if (!d->model->architecture)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model is a file of heads: %s",
+                             d->model->speculator->name);
     if (arena->base && specdec__vocab_compare(vocab, &d->model->vocab, &different) == SPECDEC__VOCAB_DIFFERENT)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model has another vocabulary: %d tokens, the "
                              "target %d; they first differ at token %u", d->model->vocab_size,
                              target->model->vocab_size, different);
+    specdec__levels_init(&m->levels, d, setup, arena);
     specdec__context_init(&m->context, d->model, target->kernels, target->pool, setup->threads, target->kv.type, room,
                           config->tree_size, arena);
     m->views = SPECDEC__TAKE(arena, specdec__view, room->views);
     for (i = 0; i < room->views; i++)
         specdec__context_view(m->views ? &m->views[i] : &view, room, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
-    m->chooser.kernels = target->kernels;
-    m->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, d->model->vocab_size);
-    m->vocab = specdec__min_int(target->model->vocab_size, d->model->vocab_size);
-    m->vocab_rows = target->model->vocab_size;
-    m->capacity = setup->capacity;
-    m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)room->views * (size_t)m->capacity);
+    m->levels.logits = m->context.logits;
+    m->levels.stride = (size_t)d->model->output.rows;
+    m->levels.begin = specdec__draft_model_begin;
+    m->levels.run = specdec__draft_model_run;
     return SPECDEC_OK;
 }
 
 static const specdec__drafter_kind specdec__draft_model_kind = {
-    offsetof(specdec_config, draft), 1, 8, 5, specdec__draft_model_init, specdec__draft_model_fill,
-    specdec__draft_model_extend, specdec__draft_model_commit, specdec__draft_model_truncate, specdec__draft_model_share,
-    NULL, specdec__draft_model_cost, specdec__draft_model_behind, specdec__draft_model_read};
+    offsetof(specdec_config, draft), 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
+    specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
+    specdec__draft_model_share, NULL, specdec__draft_model_cost, specdec__draft_model_behind,
+    specdec__draft_model_read, NULL, NULL};
+
+/* --- heads -------------------------------------------------------------------------------------------------------- */
+
+typedef struct specdec__draft_heads {
+    specdec__levels levels;
+    specdec__heads heads;
+    float *state; /* (texts, embedding): the target's behind a token of each text */
+    int *known;   /* (texts): the number of that token; -1: there is none */
+    float *inner; /* (1 + tree size, stride of the heads' states): the root's, those of candidates by their places */
+} specdec__draft_heads;
+
+static float *specdec__draft_heads_state(const specdec__draft_heads *m, int at)
+{
+    return m->state + (size_t)at * (size_t)m->heads.context.model->embedding;
+}
+
+/* Runs a level whose inputs lie in heads.input, and keeps the states, which get the places from `from` on. */
+static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int level, const int32_t *tokens, int from,
+                                                 int count, specdec_error *error)
+{
+    const size_t stride = (size_t)specdec__forward_stride(m->heads.context.model->feed_forward);
+    specdec_result result = specdec__heads_run(&m->heads, level, tokens, count, error);
+
+    if (!result)
+        memcpy(m->inner + (size_t)from * stride, m->heads.inner, (size_t)count * stride * sizeof *m->inner);
+    return result;
+}
+
+/* The input of row i of a level: the target's state. */
+static void specdec__draft_heads_first(specdec__draft_heads *m, int at, int i)
+{
+    const specdec__model *model = m->heads.context.model;
+
+    memcpy(m->heads.input + (size_t)i * (size_t)specdec__forward_stride(model->embedding),
+           specdec__draft_heads_state(m, at), (size_t)model->embedding * sizeof(float));
+}
+
+static specdec_result specdec__draft_heads_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+{
+    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
+
+    specdec__draft_heads_first(m, p->at, 0);
+    m->levels.stride = (size_t)specdec__heads_rows(d->model);
+    return specdec__draft_heads_level(m, 0, &p->tokens[0], 0, 1, error);
+}
+
+/* Heads that do not follow each other say the same behind all candidates of a level. */
+static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specdec__proposal *p,
+                                               const int32_t *candidates, int from, int count, specdec_error *error)
+{
+    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
+    const size_t stride = (size_t)specdec__forward_stride(d->model->feed_forward);
+    int32_t tokens[SPECDEC__MAX_TREE];
+    int i;
+
+    if (!d->model->speculator->follow) {
+        specdec__draft_heads_first(m, p->at, 0);
+        m->levels.stride = 0;
+        return specdec__draft_heads_level(m, p->depth[candidates[0]], &p->tokens[0], 0, 1, error);
+    }
+    for (i = 0; i < count; i++) {
+        const int parent = p->tree.parents[candidates[i]];
+        const int place = parent ? 1 + specdec__draft_nodes(&m->levels, p)[parent] : 0;
+
+        tokens[i] = p->tokens[candidates[i]];
+        memcpy(m->heads.input + (size_t)i * stride, m->inner + (size_t)place * stride, stride * sizeof(float));
+    }
+    return specdec__draft_heads_level(m, p->depth[candidates[0]], tokens, 1 + from, count, error);
+}
+
+static void specdec__draft_heads_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+{
+    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
+
+    (void)text;
+    if (m->known[at] >= length)
+        m->known[at] = -1;
+}
+
+static void specdec__draft_heads_share(specdec__drafter *d, int at, int of, int length)
+{
+    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
+
+    m->known[at] = m->known[of] < length ? m->known[of] : -1;
+    memcpy(specdec__draft_heads_state(m, at), specdec__draft_heads_state(m, of),
+           (size_t)d->model->embedding * sizeof(float));
+}
+
+static double specdec__draft_heads_cost(const specdec__drafter *d, const specdec__model *target)
+{
+    return (double)d->model->weight_bytes / d->model->layers / (double)target->weight_bytes;
+}
+
+/* The state behind the token before the root. */
+static int specdec__draft_heads_ready(const specdec__drafter *d, int at, int count)
+{
+    const specdec__draft_heads *m = (const specdec__draft_heads *)d->state;
+
+    return m->known[at] >= 0 && m->known[at] == count - 2;
+}
+
+static void specdec__draft_heads_follow(specdec__drafter *d, int at, int token, const float *state)
+{
+    specdec__draft_heads *m = (specdec__draft_heads *)d->state;
+
+    m->known[at] = token;
+    memcpy(specdec__draft_heads_state(m, at), state, (size_t)d->model->embedding * sizeof(float));
+}
+
+static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                                specdec__arena *arena, specdec_error *error)
+{
+    specdec__draft_heads counted, *m = SPECDEC__TAKE(arena, specdec__draft_heads, 1);
+    const specdec__model *target = setup->target->model, *model = d->model;
+    const int views = setup->room->views, size = setup->config->tree_size;
+    int i;
+
+    d->state = m;
+    m = m ? m : &counted;
+    if (!model->speculator)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the file of heads holds a language model: %s",
+                             model->architecture->name);
+    if (model->vocab_size != target->vocab_size || model->embedding != target->embedding)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
+                             "the heads are for states of %d and a vocabulary of %d, the target has %d and %d",
+                             model->embedding, model->vocab_size, target->embedding, target->vocab_size);
+    d->levels = model->guesses;
+    specdec__levels_init(&m->levels, d, setup, arena);
+    specdec__heads_init(&m->heads, model, setup->target, setup->threads, size, arena);
+    m->state = SPECDEC__TAKE(arena, float, (size_t)views * (size_t)model->embedding);
+    m->known = SPECDEC__TAKE(arena, int, views);
+    m->inner = SPECDEC__TAKE(arena, float,
+                             ((size_t)size + 1) * (size_t)specdec__forward_stride(model->feed_forward));
+    for (i = 0; m->known && i < views; i++)
+        m->known[i] = -1;
+    if (m->state) /* the trial reads it before anything was told */
+        memset(m->state, 0, (size_t)views * (size_t)model->embedding * sizeof *m->state);
+    m->levels.logits = m->heads.logits;
+    m->levels.begin = specdec__draft_heads_begin;
+    m->levels.run = specdec__draft_heads_run;
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_heads_kind = {
+    offsetof(specdec_config, heads), 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
+    specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, specdec__draft_heads_share, NULL,
+    specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow};
 
 /* --- n-grams ------------------------------------------------------------------------------------------------------ */
 
@@ -15310,7 +15828,7 @@ static uint64_t specdec__draft_ngram_fingerprint(const specdec__vocab *vocab)
 
 static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL, specdec__draft_ngram_truncate,
-    specdec__draft_ngram_share, specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL};
+    specdec__draft_ngram_share, specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL, NULL, NULL};
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
 
@@ -15687,20 +16205,20 @@ static int specdec__tune_naps(const specdec__tune *tune, int drafter, int count)
     return tune->drafters[drafter].credit < 0 && count % SPECDEC__TUNE_NAP;
 }
 
-/* The tree that a drafter shall fill in this step, after others offered plan->rate. Before it can be asked, it has to
-   read so many seconds of text. One that does not pay is asked again now and then, for one guess, so seldom that asking
-   costs about a hundredth. Returns the best rate now promised. */
+/* The tree that a drafter shall fill in this step, of so many levels at most, after others offered plan->rate. Before
+   it can be asked, it has to read so many seconds of text. One that does not pay is asked again now and then, for one
+   guess, so seldom that asking costs about a hundredth. Returns the best rate now promised. */
 static double specdec__tune_shape(specdec__tune_drafter *t, specdec_tree *tree, const specdec__plan *plan,
-                                  double reading)
+                                  int levels, double reading)
 {
     const double *times = plan->times, rate = plan->rate;
     double p[SPECDEC__TUNE_RANKS], found = 0, level = specdec__tune_level(t, times);
 
     specdec__tune_acceptance(t, p);
     if (t->idle % SPECDEC__TUNE_NAP == 0 &&
-        !specdec__tree_pick(tree, &found, p, SPECDEC__TUNE_RANKS, times, plan->most, level, plan->others, NULL) &&
-        tree->n > 1 &&
-        found > rate * 1.02 && reading <= SPECDEC__TUNE_HORIZON * times[1] * (found / rate - 1)) {
+        !specdec__tree_pick(tree, &found, p, SPECDEC__TUNE_RANKS, times, plan->most, levels, level, plan->others,
+                            NULL) &&
+        tree->n > 1 && found > rate * 1.02 && reading <= SPECDEC__TUNE_HORIZON * times[1] * (found / rate - 1)) {
         t->idle = 0;
         return found;
     }
@@ -15929,7 +16447,7 @@ SPECDEC__FOR_SPEED
 #define SPECDEC__THREAD_BYTES (4 << 20) /* weights a step for each further thread */
 #define SPECDEC__PROMPT_BYTES 16  /* bytes of a prompt's text, at most, for each token of the context */
 
-enum { SPECDEC__MAX_MODELS = 2 }; /* that an engine opens: the target's, and those of drafters */
+enum { SPECDEC__MAX_MODELS = 3 }; /* that an engine opens: the target's, and those of drafters */
 
 typedef struct specdec__engine {
     specdec_config config;       /* the caller's, defaults filled in */
@@ -16079,7 +16597,6 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
         p = d->proposals ? &d->proposals[i] : &counted;
         p->at = i;
         p->grows = grows;
-        p->levels = e->config.tree_depth;
         specdec__stream_take_tree(&p->tree, grows ? 1 + size * SPECDEC__OFFERS : size, arena);
         p->tokens = SPECDEC__TAKE(arena, int32_t, p->tree.capacity);
         p->depth = SPECDEC__TAKE(arena, int32_t, p->tree.capacity);
@@ -16097,7 +16614,8 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
 static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
     static const double acceptance[] = {0.62, 0.13, 0.06, 0.03, 0.02, 0.015, 0.01, 0.008};
-    const int depth = e->config.tree_depth, width = (int)SPECDEC__COUNT(acceptance);
+    const int levels = e->drafter_count ? e->drafters[0].levels + 1 : SPECDEC_TREE_MAX_DEPTH;
+    const int depth = specdec__min_int(e->config.tree_depth, levels), width = (int)SPECDEC__COUNT(acceptance);
     const int size = depth > 2 ? e->config.tree_size : specdec__min_int(e->config.tree_size, width + 1);
     size_t bytes = specdec_tree_memory(size, depth, width);
     void *memory = specdec__arena_take(arena, bytes, 1, SPECDEC__CACHE_LINE);
@@ -16161,10 +16679,12 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     const specdec_source *source = specdec__engine_source(&e->config, kind);
     specdec__draft_setup setup;
     specdec_result result;
+    int i;
 
     memset(&setup, 0, sizeof setup);
     d->kind = kind;
     d->drafting = drafting;
+    d->levels = SPECDEC_TREE_MAX_DEPTH;
     if (source && (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
         return result;
     if (source)
@@ -16177,7 +16697,10 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
                                                                            : e->config.tree_size;
     if (e->tune)
         specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0);
-    return kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
+    result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
+    for (i = 0; d->proposals && i < e->room.views; i++)
+        d->proposals[i].levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
+    return result;
 }
 
 /* The drafter that the configuration names, or all that have what they need, and the rule that verifies them. When none
@@ -16232,6 +16755,9 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
 
     if ((r = specdec__engine_model(e, &c->target, &e->target_model, arena, error)) != SPECDEC_OK)
         return r;
+    if (!e->target_model->architecture || e->target_model->id_count)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the target is %s: that can only draft",
+                             e->target_model->architecture ? "a model of a short vocabulary" : "a file of heads");
     c->threads = c->threads ? c->threads : specdec__engine_threads(e->target_model, specdec__os_processors());
     if ((r = specdec__pool_init(&e->pool, c->threads, &e->nobody, arena, error)) != SPECDEC_OK)
         return r;
@@ -16608,6 +17134,18 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
 
 /* --- prefill ------------------------------------------------------------------------------------------------------ */
 
+/* Tells drafters the target's state behind a token of the text, which has this row of those wanted in the last step. */
+static void specdec__engine_follow(const specdec *t, int token, int row)
+{
+    specdec__engine *e = t->engine;
+    int i;
+
+    for (i = 0; i < e->drafter_count; i++)
+        if (e->drafters[i].kind->follow)
+            e->drafters[i].kind->follow(&e->drafters[i], t->at, token,
+                                        e->target.h + (size_t)row * (size_t)e->target.e);
+}
+
 /* Runs tokens[view length, count) through the target, for the rows that are wanted; if that of the last token is among
    them, it becomes row 0. */
 static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__rows *rows)
@@ -16619,8 +17157,10 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     e->pool.cancel = &t->cancel;
     result = specdec__forward_text(&e->target, &t->view, t->tokens, count, e->config.batch, rows, &e->config.hooks,
                                    &t->error);
-    if (!result && rows->from < count)
-        e->row_of = t;
+    if (result || rows->from >= count)
+        return result;
+    e->row_of = t;
+    specdec__engine_follow(t, count - 1, e->target.row_count - 1);
     return result;
 }
 
@@ -16861,7 +17401,7 @@ static int specdec__engine_shape(const specdec *t, int drafter, int behind, spec
         memcpy(p->tree.ranks, e->shape.ranks, bytes);
         p->tree.n = e->shape.n;
     } else {
-        rate = specdec__tune_shape(&e->tune->drafters[drafter], &p->tree, plan,
+        rate = specdec__tune_shape(&e->tune->drafters[drafter], &p->tree, plan, p->levels,
                                    specdec__engine_reading(t, drafter, behind));
         if (specdec__tune_rests(e->tune, drafter, plan, rate))
             p->tree.n = 1;
@@ -16986,7 +17526,8 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     specdec_result result;
     int levels;
 
-    if ((!plan->fixed && specdec__tune_naps(e->tune, drafter, t->count)) ||
+    if ((d->kind->ready && !d->kind->ready(d, t->at, t->count)) ||
+        (!plan->fixed && specdec__tune_naps(e->tune, drafter, t->count)) ||
         (d->kind->cost && !specdec__engine_shape(t, drafter, behind, plan)))
         return SPECDEC_OK;
     if (d->kind->read && e->member_count > 1 && behind > e->config.batch)
@@ -17399,6 +17940,8 @@ static void specdec__engine_accept(specdec *t)
     specdec__view_unreserve(&t->view, &e->target.kv);
     for (i = 0; t->length && i < e->drafter_count; i++)
         specdec__draft_accept(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
+    if (t->length)
+        specdec__engine_follow(t, t->count - 2, t->row + t->path[t->length - 1]);
     t->stats.tokens += t->count - before;
 }
 
@@ -18743,7 +19286,7 @@ const char *specdec_isa_name(int index)
     size_t i;
 
     for (i = 0; i < SPECDEC__COUNT(specdec__isas); i++)
-        if (specdec__isas[i].present() && index-- == 0)
+        if (specdec__isas[i].fill && specdec__isas[i].present() && index-- == 0)
             return specdec__isas[i].name;
     return NULL;
 }
@@ -18760,7 +19303,7 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     memset(info, 0, sizeof *info);
     chat =
         m->chat_template.data ? specdec__chat_find((const char *)m->chat_template.data, m->chat_template.size) : NULL;
-    info->architecture = m->architecture ? m->architecture->name : NULL;
+    info->architecture = m->architecture ? m->architecture->name : m->speculator ? m->speculator->name : NULL;
     info->chat_format = chat ? chat->name : NULL;
     info->has_template = m->chat_template.data != NULL;
     info->tokenizer = m->vocab.model == SPECDEC__VOCAB_SPM ? "SPM" : "byte-level BPE";
@@ -18966,6 +19509,26 @@ SPECDEC__LANE void X(gelu)(float *x, const float *by, int count)
         V v = X(load)(x + i), cubic = X(madd)(X(mul)(v, v), X(set)(-0.0713548163f), X(set)(-1.59576912f));
 
         X(store)(x + i, X(mul)(X(gated)(v, X(mul)(v, cubic)), X(load)(by + i)));
+    }
+}
+
+/* GELU as it is defined, x/2 (1 + erf(x / sqrt 2)), as max(x, 0) - |x|/2 erfc(|x| / sqrt 2), to 2e-7. Abramowitz and
+   Stegun (1964), 7.1.26. */
+SPECDEC__LANE void X(gelu_exact)(float *x, const float *by, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES) {
+        V v = X(load)(x + i), size = X(max)(v, X(sub)(X(set)(0), v));
+        V t = X(div)(X(set)(1), X(madd)(size, X(set)(0.231641889f), X(set)(1)));
+        V p = X(madd)(t, X(set)(1.06140542f), X(set)(-1.45315206f));
+
+        p = X(madd)(t, p, X(set)(1.42141378f));
+        p = X(madd)(t, p, X(set)(-0.284496725f));
+        p = X(mul)(X(madd)(t, p, X(set)(0.254829586f)), t);
+        p = X(mul)(p, X(exp)(X(mul)(X(mul)(v, v), X(set)(-0.5f))));
+        p = X(sub)(X(max)(v, X(set)(0)), X(mul)(X(mul)(size, X(set)(0.5f)), p));
+        X(store)(x + i, X(mul)(p, X(load)(by + i)));
     }
 }
 

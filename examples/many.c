@@ -404,6 +404,7 @@ static int read_options(options *o, int argc, char **argv)
     const program_flag flags[] = {
         {"-m", PROGRAM_TEXT, &c->target.path, "FILE", "the model: a GGUF file", 0, 0},
         {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a small draft model with the same vocabulary", 0, 0},
+        {"-mh", PROGRAM_TEXT, &c->heads.path, "FILE", "heads trained for the model: an MLP speculator or Medusa heads", 0, 0},
         {"-f", PROGRAM_TEXT, &o->file, "FILE", "the lines are in this file; - is standard input", 0, 0},
         {"--streams", PROGRAM_INTEGER, &c->texts, "N", "texts that are written at a time (8)", 1, SPECDEC_MAX_TEXTS},
         {"--in-order", PROGRAM_SWITCH, &o->in_order, NULL,

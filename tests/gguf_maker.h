@@ -453,6 +453,84 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
                      r.may_end ? -1 : 2);
 }
 
+/* What heads to make. {0} is an MLP speculator of three heads for the target that a recipe of zeros makes; zero means the
+   default in brackets. */
+typedef struct maker_heads_recipe {
+    int medusa;             /* not 0: Medusa heads */
+    int vocab, embedding, inner, guesses; /* [301, 64, 96, 3] */
+    int tied, scaled;
+    int rows;               /* of a short vocabulary: every third token, that many; 0: all */
+    int type;               /* of matrices: GGML type + 1 [F32] */
+    uint32_t seed;
+} maker_heads_recipe;
+
+/* "speculator.head" + [".1"] + ".weight" and the like; static memory. head < 0: no number. */
+static inline const char *maker_head_name(const char *front, int head, const char *behind)
+{
+    static char name[80];
+
+    if (head < 0)
+        snprintf(name, sizeof name, "%s%s", front, behind);
+    else
+        snprintf(name, sizeof name, "%s.%d%s", front, head, behind);
+    return name;
+}
+
+/* Lists the pairs and tensors of a file of heads. */
+static inline void maker_begin_heads(maker *m, const maker_heads_recipe *recipe)
+{
+    maker_heads_recipe h = *recipe;
+    maker_recipe r;
+    int i, rows;
+
+    h.vocab = h.vocab ? h.vocab : 301;
+    h.embedding = h.embedding ? h.embedding : 64;
+    h.inner = h.medusa ? h.embedding : h.inner ? h.inner : 96;
+    h.guesses = h.guesses ? h.guesses : 3;
+    h.type = h.type ? h.type - 1 : 0;
+    rows = h.rows ? h.rows : h.vocab;
+    memset(&r, 0, sizeof r);
+    r.architecture = h.medusa ? "medusa" : "mlp_speculator";
+    r.gain = 1;
+    r.seed = h.seed;
+    memset(m, 0, sizeof *m);
+    m->alignment = 32;
+    m->version = 3;
+    maker_text(m, "general.architecture", r.architecture);
+    maker_u32(m, maker_key(&r, ".vocab_size"), (uint32_t)h.vocab);
+    maker_u32(m, maker_key(&r, ".embedding_length"), (uint32_t)h.embedding);
+    maker_u32(m, maker_key(&r, ".n_predict"), (uint32_t)h.guesses);
+    if (!h.medusa) {
+        maker_u32(m, maker_key(&r, ".inner_length"), (uint32_t)h.inner);
+        maker_bool(m, maker_key(&r, ".tie_weights"), h.tied);
+        maker_bool(m, maker_key(&r, ".scale_input"), h.scaled);
+    }
+    if (h.rows) {
+        maker_tensor *t = maker_add_tensor(m, "speculator.tokens", 26, (uint64_t)h.rows, 0);
+
+        for (i = 0; i < h.rows; i++)
+            maker_put_number(&t->data, (uint64_t)(3 * i % h.vocab), 4);
+    }
+    for (i = 0; i < h.guesses; i++) {
+        const int wide = i && !h.medusa ? h.inner : h.embedding, own = h.tied ? -1 : i;
+        const float in = (float)specdec__inverse_root(wide), out = 3 * (float)specdec__inverse_root(h.inner);
+
+        if (!h.tied || i < 2)
+            maker_matrix(m, &r, h.medusa ? maker_head_name("medusa", i, ".block.0.weight") : maker_head_name("speculator.proj", i, ".weight"),
+                         h.type, wide, h.inner, in, -1);
+        if (h.tied && i)
+            continue;
+        maker_matrix(m, &r, h.medusa ? maker_head_name("medusa", i, ".head.weight") : maker_head_name("speculator.head", own, ".weight"),
+                     h.type, h.inner, rows, out, -1);
+        maker_vector(m, &r, h.medusa ? maker_head_name("medusa", i, ".block.0.bias") : maker_head_name("speculator.ln", own, ".bias"),
+                     h.inner, 0, 0.3f);
+        if (h.medusa)
+            continue;
+        maker_vector(m, &r, maker_head_name("speculator.ln", own, ".weight"), h.inner, 1, 0.3f);
+        maker_matrix(m, &r, maker_head_name("speculator.emb", own, ".weight"), h.type, h.inner, h.vocab, 0.3f, -1);
+    }
+}
+
 static inline void maker_note(maker *m, const char *what, int width)
 {
     if (m->fields < MAKER_FIELDS) {

@@ -1123,6 +1123,8 @@ static void test_tables(void)
 
     TEST("every instruction set's table has an unpacker and a dot for every type and every float loop");
     for (i = 0; i < SPECDEC__COUNT(specdec__isas); i++) {
+        if (!specdec__isas[i].fill)
+            continue; /* left out of this build */
         memset(&table, 0, sizeof table);
         specdec__isas[i].fill(&table);
         CHECK(table.name && strcmp(table.name, specdec__isas[i].name) == 0);
