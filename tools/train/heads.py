@@ -28,7 +28,7 @@ import gguf
 import speculator
 import states
 
-AT_ONCE = 128       # rows of logits that are worked on together: they stay in the processor's cache
+AT_ONCE = 256       # rows of logits that are worked on together: they stay in the processor's cache
 RANKS = (1, 2, 4, 8)
 NUMBERS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7}
@@ -147,7 +147,7 @@ class Heads(nn.Module):
             x = self.norm(x) / math.sqrt(2)
         for i in range(self.heads):
             x = self.linear(x, self.part("proj", "weight", i))
-            x = x + self.token_weight / self.state_weight * F.embedding(tokens[i], self.part("emb", "weight", i))
+            x = x + self.token_weight / self.state_weight * F.embedding(tokens[i], self.part("emb", "weight", i), sparse=True)
             x = F.gelu(self.norm(x) * self.part("ln", "weight", i) + self.part("ln", "bias", i))
             yield x
 
@@ -262,12 +262,28 @@ def accuracy_text(accuracy):
     return "; ".join("%d: %s" % (i + 1, " ".join("%.3f" % a for a in row)) for i, row in enumerate(accuracy.tolist()))
 
 
+def clip(parameters, most):
+    """Scales gradients so that their norm is at most so much; those of embeddings are sparse."""
+    values = []
+    for p in parameters:
+        if p.grad is not None and p.grad.is_sparse:
+            p.grad = p.grad.coalesce()
+        if p.grad is not None:
+            values.append(p.grad._values() if p.grad.is_sparse else p.grad)
+    norm = math.sqrt(sum(float(v.pow(2).sum()) for v in values))
+    for value in values:
+        value.mul_(min(1, most / (norm + 1e-12)))
+
+
 class Trainer:
     """Heads, their optimiser, how far they are, and what was seen on the way."""
 
     def __init__(self, given, heads, store, shards):
         self.given, self.heads, self.store, self.shards = given, heads, store, shards
-        self.adam = torch.optim.AdamW(heads.parameters(), betas=(0.9, 0.95), weight_decay=given.decay)
+        embeddings = [p for n, p in heads.named_parameters() if "_emb_" in n]  # few of their rows are met in a step
+        others = [p for n, p in heads.named_parameters() if "_emb_" not in n]
+        self.adams = (torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=given.decay),
+                      torch.optim.SparseAdam(embeddings, betas=(0.9, 0.95)))
         self.step, self.seconds, self.curve = 0, 0.0, []
         stages = (0, states.WRITTEN) if any((s.marks & states.WRITTEN).any() for s in shards) else (0, 0)
         self.orders = [Order(store, shards, mark, given.rows, given.seed + i) for i, mark in enumerate(stages)]
@@ -283,14 +299,14 @@ class Trainer:
         began, done = time.time(), self.done()
         stage = self.orders[0 if done < self.given.first else 1]
         batch = states.Batch(self.store, self.shards, stage.places(self.step), self.heads.heads)
-        rate = self.given.rate * min(1, (self.step + 1) / 50) * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * done)))
-        for group in self.adam.param_groups:
-            group["lr"] = rate
+        rate = self.given.rate * min(1, (self.step + 1) / 20) * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * done)))
         losses = self.heads.losses(batch, 1 / self.given.temp)
-        self.adam.zero_grad(set_to_none=True)
+        self.heads.zero_grad(set_to_none=True)
         sum(losses).backward()
-        torch.nn.utils.clip_grad_norm_(self.heads.parameters(), 1.0)
-        self.adam.step()
+        clip(self.heads.parameters(), 1.0)
+        for adam in self.adams:
+            adam.param_groups[0]["lr"] = rate
+            adam.step()
         self.step += 1
         self.seconds += time.time() - began
         return [float(l) for l in losses]
@@ -302,14 +318,16 @@ class Trainer:
         print("held out, best 1 2 4 8: " + accuracy_text(accuracy), flush=True)
 
     def save(self):
-        torch.save({"heads": self.heads.state_dict(), "adam": self.adam.state_dict(), "step": self.step,
-                    "seconds": self.seconds, "curve": self.curve}, self.path + ".part")
+        torch.save({"heads": self.heads.state_dict(), "adams": [a.state_dict() for a in self.adams],
+                    "step": self.step, "seconds": self.seconds, "curve": self.curve}, self.path + ".part")
         os.replace(self.path + ".part", self.path)
 
     def restore(self):
         if os.path.exists(self.path):
             kept = torch.load(self.path)
-            self.heads.load_state_dict(kept["heads"]), self.adam.load_state_dict(kept["adam"])
+            self.heads.load_state_dict(kept["heads"])
+            for adam, state in zip(self.adams, kept["adams"]):
+                adam.load_state_dict(state)
             self.step, self.seconds, self.curve = kept["step"], kept["seconds"], kept["curve"]
 
     def run(self, until=1.0):
