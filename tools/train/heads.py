@@ -44,6 +44,7 @@ def options():
     parser.add_argument("--inner", type=int, default=256)
     parser.add_argument("--untied", action="store_true")
     parser.add_argument("--draft-vocab", type=int, default=0, help="the heads know the most frequent N tokens only")
+    parser.add_argument("--count", action="append", default=[], help="more texts to count tokens in")
     parser.add_argument("--type", choices=sorted(FILE_TYPES), default="Q8_0")
     parser.add_argument("--seconds", type=float, default=600, help="of training, states not counted")
     parser.add_argument("--steps", type=int, default=0, help="instead of --seconds")
@@ -93,13 +94,22 @@ class Goal(torch.autograd.Function):
         return z_grad * scale, head_grad * scale, None, None
 
 
+def directions(matrix, count):
+    """Orthonormal columns (width, count): the directions in which rows of a matrix (rows, width) differ most, about
+    (subspace iteration)."""
+    ways = torch.linalg.qr(torch.randn(matrix.shape[1], count))[0]
+    for _ in range(4):
+        ways = torch.linalg.qr((matrix.T @ (matrix @ ways.to(matrix.dtype))).float())[0]
+    return ways
+
+
 class Heads(nn.Module):
     """An MLP speculator. Parameters have their names in the file with _ for every dot. tokens: ids that rows of the
     head matrices stand for; None: all."""
 
     def __init__(self, layout, tokens=None, numbers=torch.float32):
         super().__init__()
-        self.layout, self.numbers, self.tokens = layout, numbers, tokens
+        self.layout, self.numbers = layout, numbers
         key = lambda name: layout.meta["%s.%s" % (speculator.MLP, name)][1]
         self.heads, self.inner, self.tied = key("n_predict"), key("inner_length"), key("tie_weights")
         self.scaled, self.vocabulary = key("scale_input"), key("vocab_size")
@@ -110,6 +120,11 @@ class Heads(nn.Module):
                 self.register_parameter(name.replace(".", "_"), nn.Parameter(weight))
                 if name.endswith("ln.weight") or ".ln." in name and name.endswith("weight"):
                     nn.init.ones_(self.tensor(name))
+        self.stand_for(tokens)
+
+    def stand_for(self, tokens):
+        """Says which tokens rows of the head matrices stand for: ascending ids; None: all."""
+        self.tokens = tokens
         self.row = torch.full((self.vocabulary,), -1, dtype=torch.long)
         kept = torch.arange(self.vocabulary) if tokens is None else torch.from_numpy(tokens.astype(np.int64))
         self.row[kept] = torch.arange(len(kept))
@@ -126,9 +141,9 @@ class Heads(nn.Module):
         for part, name in (("emb", "token_embd.weight"), ("head", base.output)):
             matrix = base.matrix(name)
             centred = matrix - matrix.mean(0)
-            _, _, directions = torch.svd_lowrank(centred, q=min(self.inner, *matrix.shape), niter=2)
+            ways = directions(centred.to(self.numbers), min(self.inner, *matrix.shape))
             rows = torch.zeros(len(matrix), self.inner)
-            rows[:, :directions.shape[1]] = centred @ directions
+            rows[:, :ways.shape[1]] = (centred.to(self.numbers) @ ways.to(self.numbers)).float()
             rows *= self.inner ** -0.5 / rows.std()
             if part == "head" and self.tokens is not None:
                 rows = rows[torch.from_numpy(self.tokens.astype(np.int64))]
@@ -319,7 +334,8 @@ class Trainer:
 
     def save(self):
         torch.save({"heads": self.heads.state_dict(), "adams": [a.state_dict() for a in self.adams],
-                    "step": self.step, "seconds": self.seconds, "curve": self.curve}, self.path + ".part")
+                    "step": self.step, "seconds": self.seconds, "curve": self.curve, "tokens": self.heads.tokens},
+                   self.path + ".part")
         os.replace(self.path + ".part", self.path)
 
     def restore(self):
@@ -328,6 +344,7 @@ class Trainer:
             self.heads.load_state_dict(kept["heads"])
             for adam, state in zip(self.adams, kept["adams"]):
                 adam.load_state_dict(state)
+            self.heads.stand_for(kept["tokens"])
             self.step, self.seconds, self.curve = kept["step"], kept["seconds"], kept["curve"]
 
     def run(self, until=1.0):
@@ -361,7 +378,8 @@ def prepare(given):
     paths = list(states.files_of(given.answers + given.text))
     shards = [states.Shard(base, path, given.held_out, given.longest) for path in paths]
     store = states.Store(os.path.join(given.work, "states"), base, int(given.cache * 1e6), numbers, given.pause)
-    tokens = frequent(shards, base.vocabulary, given.draft_vocab) if given.draft_vocab else None
+    counted = shards + [states.Shard(base, path, given.held_out, given.longest) for path in states.files_of(given.count)]
+    tokens = frequent(counted, base.vocabulary, given.draft_vocab) if given.draft_vocab else None
     layout = speculator.mlp(base.vocabulary, base.width, given.inner, given.heads, not given.untied, True,
                             given.draft_vocab or None)
     heads = Heads(layout, tokens, numbers)

@@ -40,7 +40,7 @@ def options(folder, programs, **others):
     """What heads.py is told."""
     given = dict(base=BASE, out=os.path.join(folder, "heads.gguf"), answers=[os.path.join(folder, "answers")], text=[],
                  heads=3, inner=32, untied=False, draft_vocab=0, type="F32", seconds=0, steps=60, first=0.25, rows=128,
-                 rate=1e-2, decay=0.01, temp=1.0, held_out=0.2, longest=256, seed=1, numbers="float32", threads=1,
+                 rate=1e-2, decay=0.01, count=[], temp=1.0, held_out=0.2, longest=256, seed=1, numbers="float32", threads=1,
                  programs=programs, work=os.path.join(folder, "work"), cache=1000, pause="", figure=None, name=None)
     given.update(others)
     return types.SimpleNamespace(**given)
@@ -180,11 +180,15 @@ def test_training_goes_on_where_it_stopped(folder, programs):
     weights = []
     for stops in ((1.0,), (0.4, 1.0)):
         for stop in stops:
-            trainer = training.prepare(options(folder, programs, steps=20))
+            trainer = training.prepare(options(folder, programs, steps=20, draft_vocab=600))
             trainer.restore()
             trainer.run(stop)
         weights.append(copy.deepcopy(trainer.heads.state_dict()))
         assert trainer.step == 20
+        kept = trainer.heads.tokens
+        trainer.heads.stand_for(np.arange(600))  # texts that came later
+        trainer.restore()
+        assert np.array_equal(trainer.heads.tokens, kept) and int(trainer.heads.row[int(kept[-1])]) == 599
         os.remove(trainer.path)
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
