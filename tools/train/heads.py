@@ -16,7 +16,6 @@ import json
 import math
 import os
 import time
-import types
 
 import numpy as np
 import torch
@@ -25,6 +24,7 @@ from torch import nn
 
 import figure
 import gguf
+import linear
 import speculator
 import states
 
@@ -94,15 +94,6 @@ class Goal(torch.autograd.Function):
         return z_grad * scale, head_grad * scale, None, None
 
 
-def directions(matrix, count):
-    """Orthonormal columns (width, count): the directions in which rows of a matrix (rows, width) differ most, about
-    (subspace iteration)."""
-    ways = torch.linalg.qr(torch.randn(matrix.shape[1], count))[0]
-    for _ in range(4):
-        ways = torch.linalg.qr((matrix.T @ (matrix @ ways.to(matrix.dtype))).float())[0]
-    return ways
-
-
 class Heads(nn.Module):
     """An MLP speculator. Parameters have their names in the file with _ for every dot. tokens: ids that rows of the
     head matrices stand for; None: all."""
@@ -134,21 +125,6 @@ class Heads(nn.Module):
 
     def part(self, part, kind, head):
         return self.tensor(speculator.mlp_name(part, kind, head, self.tied))
-
-    @torch.no_grad()
-    def begin_as(self, base):
-        """Embeddings and heads begin as the base's, seen from the directions in which those differ most."""
-        for part, name in (("emb", "token_embd.weight"), ("head", base.output)):
-            matrix = base.matrix(name)
-            centred = matrix - matrix.mean(0)
-            ways = directions(centred.to(self.numbers), min(self.inner, *matrix.shape))
-            rows = torch.zeros(len(matrix), self.inner)
-            rows[:, :ways.shape[1]] = (centred.to(self.numbers) @ ways.to(self.numbers)).float()
-            rows *= self.inner ** -0.5 / rows.std()
-            if part == "head" and self.tokens is not None:
-                rows = rows[torch.from_numpy(self.tokens.astype(np.int64))]
-            for i in range(1 if self.tied else self.heads):
-                self.part(part, "weight", i).copy_(rows)
 
     def norm(self, x):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
@@ -210,14 +186,19 @@ def load(path, numbers=torch.float32):
     return heads
 
 
-def frequent(shards, vocabulary, count):
-    """The most frequent tokens of texts for training, ascending; what the base wrote counts tenfold."""
+def counts_of(shards, vocabulary):
+    """How often each token stands in texts for training; what the base wrote counts tenfold."""
     counts = np.zeros(vocabulary)
     for shard in shards:
         use = (shard.marks & states.HELD_OUT) == 0
         counts += np.bincount(shard.ids[use], minlength=vocabulary)
         written = use & (shard.marks & states.WRITTEN > 0)
         counts += 9 * np.bincount(shard.ids[written], minlength=vocabulary)
+    return counts
+
+
+def frequent(counts, count):
+    """The most frequent tokens, ascending."""
     return np.sort(np.argsort(-counts, kind="stable")[:count]).astype(np.int32)
 
 
@@ -339,13 +320,16 @@ class Trainer:
         os.replace(self.path + ".part", self.path)
 
     def restore(self):
-        if os.path.exists(self.path):
+        """Goes on from a checkpoint. Returns whether there was one."""
+        found = os.path.exists(self.path)
+        if found:
             kept = torch.load(self.path)
             self.heads.load_state_dict(kept["heads"])
             for adam, state in zip(self.adams, kept["adams"]):
                 adam.load_state_dict(state)
             self.heads.stand_for(kept["tokens"])
             self.step, self.seconds, self.curve = kept["step"], kept["seconds"], kept["curve"]
+        return found
 
     def run(self, until=1.0):
         """Learns until so much is done. A line of progress every ten seconds; held-out texts every twentieth."""
@@ -379,11 +363,11 @@ def prepare(given):
     shards = [states.Shard(base, path, given.held_out, given.longest) for path in paths]
     store = states.Store(os.path.join(given.work, "states"), base, int(given.cache * 1e6), numbers, given.pause)
     counted = shards + [states.Shard(base, path, given.held_out, given.longest) for path in states.files_of(given.count)]
-    tokens = frequent(counted, base.vocabulary, given.draft_vocab) if given.draft_vocab else None
+    counts = counts_of(counted, base.vocabulary)
+    tokens = frequent(counts, given.draft_vocab) if given.draft_vocab else None
     layout = speculator.mlp(base.vocabulary, base.width, given.inner, given.heads, not given.untied, True,
                             given.draft_vocab or None)
     heads = Heads(layout, tokens, numbers)
-    heads.begin_as(base)
     written = sum(int((s.marks & states.WRITTEN > 0).sum()) for s in shards)
     print("%d files, %d texts, %d tokens, %d written by the base; %s; %.1f million weights" % (
         len(shards), sum(len(s.texts) for s in shards), sum(len(s.ids) for s in shards), written, numbers,
@@ -394,7 +378,11 @@ def prepare(given):
             store.rows(shard)
             print("states of file %d of %d: %.0f tokens a second" % (
                 number + 1, len(shards), len(shard.ids) / (time.time() - began)), flush=True)
-    return Trainer(given, heads, store, shards)
+    trainer = Trainer(given, heads, store, shards)
+    if not trainer.restore():
+        linear.begin(heads, base, store, shards, counts)
+        trainer.judge([float(l) for l in heads.losses(trainer.judges[0], 1 / given.temp)])
+    return trainer
 
 
 def finish(trainer):
@@ -413,7 +401,6 @@ def finish(trainer):
 
 def main():
     trainer = prepare(options())
-    trainer.restore()
     trainer.run()
     finish(trainer)
 

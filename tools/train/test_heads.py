@@ -19,6 +19,7 @@ import beginnings
 import figure
 import gguf
 import heads as training
+import linear
 import judge_heads
 import speculator
 import states
@@ -143,6 +144,28 @@ def test_loss_is_cross_entropy():
     assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(gradients, wanted))
 
 
+@torch.no_grad()
+def test_heads_begin_as_a_linear_guess(folder, programs):
+    """Untrained heads are exactly a linear map of state and token, up to its length; with all numbers kept nothing is
+    lost for the logits; the guess is right more often than the most frequent token."""
+    torch.manual_seed(3)
+    trainer = training.prepare(options(folder, programs, inner=64))
+    heads, batch = trainer.heads, trainer.judges[0]
+    logits = next(heads.logits(batch.states, batch.tokens))
+    u = heads.linear(heads.norm(batch.states) / 2 ** 0.5, heads.part("proj", "weight", 0)[:32])
+    u = u + heads.token_weight / heads.state_weight * heads.part("emb", "weight", 0)[batch.tokens[0], :32]
+    assert torch.allclose(logits, heads.norm(u) @ heads.part("head", "weight", 0)[:, :32].T, atol=1e-3)
+    x = torch.randn(500, 24)
+    second, output, weights = x.T @ x / 500, torch.randn(90, 24), torch.rand(90)
+    code, decode = linear.reduced(second, output, weights / weights.sum(), 24)
+    assert torch.allclose(decode @ code, torch.eye(24), atol=1e-3)
+    less = [((x - x @ c.T @ d.T) @ output.T).pow(2).sum() for c, d in
+            (linear.reduced(second, output, torch.ones(90) / 90, rank) for rank in (4, 12, 20))]
+    assert less[0] > less[1] > less[2]
+    assert torch.allclose(linear.solved(torch.eye(4) * 100, torch.ones(4, 2)), torch.full((4, 2), 1 / 102), atol=1e-4)
+    assert training.judged(heads, trainer.judges)[0, 0] > 0.2
+
+
 def test_training_teaches_and_files_say_the_same(folder, programs):
     """Loss falls, held-out accuracy rises; the file gives the logits of the heads; a short vocabulary is the texts'
     most frequent tokens; the figure has a line for each head."""
@@ -153,8 +176,8 @@ def test_training_teaches_and_files_say_the_same(folder, programs):
         trainer.run()
         after = training.judged(trainer.heads, trainer.judges)
         trainer.judge(trainer.learn())
-        assert trainer.curve[-1]["losses"][0] < losses[0] - 1, (losses, trainer.curve[-1])
-        assert after[0, 0] > before[0, 0] + 0.1, (before, after)
+        assert trainer.curve[-1]["losses"][0] < losses[0] - 0.3, (losses, trainer.curve[-1])
+        assert after[0, 0] > before[0, 0] + 0.03, (before, after)
         training.finish(trainer)
         os.remove(trainer.path)
         file, batch = gguf.Reader(given.out), trainer.judges[0]
@@ -181,7 +204,6 @@ def test_training_goes_on_where_it_stopped(folder, programs):
     for stops in ((1.0,), (0.4, 1.0)):
         for stop in stops:
             trainer = training.prepare(options(folder, programs, steps=20, draft_vocab=600))
-            trainer.restore()
             trainer.run(stop)
         weights.append(copy.deepcopy(trainer.heads.state_dict()))
         assert trainer.step == 20
