@@ -12518,8 +12518,8 @@ static specdec_result specdec__forward_text(specdec__context *c, specdec__view *
 }
 
 /* =====================================================================================================================
- * >>heads (private): runs heads, which guess the next tokens from a state of the target: states and tokens in, states
- *     and rows of logits out. May call: >>base >>pool >>quant >>op >>model >>forward
+ * >>heads (private): runs heads, which guess the next tokens from a state of the target, level by level.
+ *     May call: >>base >>pool >>quant >>op >>model >>forward
  * ================================================================================================================== */
 
 /* A file of heads with what a level of a tree needs. */
