@@ -497,7 +497,7 @@ for flags in "--temp 0" "--temp 0.8" "--temp 0.8 --policy dynamic"; do
     # shellcheck disable=SC2086
     "$B/specdec" -m $TARGET -md "$T/short.gguf" -p "Once upon a time" -n 100 --spec draft $flags --stats "$T/stats" > "$T/out" 2> /dev/null
     check "a draft of a short vocabulary changes no text ($flags)" cmp -s "$T/plain" "$T/out"
-    check "and some of its guesses are right ($flags)" sh -c "[ \"\$(sed -n 's/.*\"tokens_per_step\": \([0-9]*\)\.\([0-9]\).*/\1\2/p' '$T/stats')\" -gt 11 ]"
+    check "and some of its guesses are right ($flags)" grep -q '"acceptance_by_rank":\[0*\.*0*[1-9]' "$T/stats"
 done
 run "$B/specdec" -m "$T/short.gguf" -p a
 check "a model of a short vocabulary is refused as a target" [ $status -eq 1 ]
