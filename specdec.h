@@ -10710,11 +10710,13 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
     m->guesses = specdec__model_count(&r, ".n_predict", 1, SPECDEC__MAX_HEADS, -1);
     m->tied = specdec__model_count(&r, ".tie_weights", 0, 1, 0);
     scaled = specdec__model_count(&r, ".scale_input", 0, 1, 0);
-    if (!r.result && m->speculator->adds && (specdec__model_count(&r, ".block_count", 1, 1, 1) < 1 || m->tied ||
-                                        m->feed_forward != m->embedding))
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads of another shape than the target's states");
-    if (r.result || (result = specdec__model_ids(m, "speculator.tokens", arena, error)) != SPECDEC_OK)
-        return r.result ? r.result : result;
+    if (m->speculator->adds)
+        specdec__model_count(&r, ".block_count", 1, 1, 1);
+    if (!r.result && m->speculator->adds && (m->tied || m->feed_forward != m->embedding))
+        r.result = specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads of another width than the target's states");
+    result = r.result ? r.result : specdec__model_ids(m, "speculator.tokens", arena, error);
+    if (result)
+        return result;
     norm = scaled ? SPECDEC__TAKE(arena, float, m->embedding) : NULL;
     for (i = 0; norm && i < m->embedding; i++)
         norm[i] = 0.707106769f;
