@@ -130,8 +130,8 @@ extern "C" {
                        clang before 9) must be told, and only where it is not "specdec.h": #define SPECDEC_FILE "mine.h"
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
-#define SPECDEC_VERSION "0.3.0"
-#define SPECDEC_VERSION_NUMBER 300 /* major * 10000 + minor * 100 + patch */
+#define SPECDEC_VERSION "0.4.0"
+#define SPECDEC_VERSION_NUMBER 400 /* major * 10000 + minor * 100 + patch */
 
 #ifndef SPECDEC_MAX_THREADS
 #define SPECDEC_MAX_THREADS 64
@@ -178,7 +178,7 @@ typedef struct specdec_error {
 /* The constant text of a result: "the memory block is too small". */
 SPECDEC_DEF const char *specdec_result_text(specdec_result result);
 
-/* "0.3.0": of the implementation that was linked. */
+/* "0.4.0": of the implementation that was linked. */
 SPECDEC_DEF const char *specdec_version(void);
 
 /* ---- Configuration: what an engine is made of. ------------------------------------------------------------------- */
