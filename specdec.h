@@ -72,8 +72,9 @@
 
    CONTENTS (search for the marker)
 
-     >>base >>os >>pool >>quant >>op >>kernel >>gguf >>text >>model >>kv >>forward >>sample >>tree >>verify >>ngram
-     >>draft >>tune >>stream >>engine >>public; >>lanes: float loops that >>kernel includes, once per instruction set */
+     >>base >>os >>pool >>quant >>op >>kernel >>gguf >>text >>model >>kv >>forward >>heads >>sample >>tree >>verify
+     >>ngram >>draft >>tune >>stream >>engine >>public; >>lanes: float loops that >>kernel includes, once per
+     instruction set */
 
 #ifndef SPECDEC__ISA
 
