@@ -11189,12 +11189,30 @@ static void specdec__kv_store(specdec__kv *kv, const specdec__kernels *kernels, 
     }
 }
 
-/* Keys (dim, 64) that are no tiles, or values (64, dim), of a page as floats: in place for f32, else converted into
-   buffer. */
-static const float *specdec__kv_floats(const specdec__kv *kv, const specdec__kernels *kernels,
-                                       const unsigned char *half, float *buffer)
+/* Keys (dim, 64) of a page that are no tiles as floats, at least those in the first `slots`: in place for f32, else
+   converted into buffer. */
+static const float *specdec__kv_keys_as_floats(const specdec__kv *kv, const specdec__kernels *kernels,
+                                               const unsigned char *half, int slots, float *buffer)
 {
-    const int count = kv->dim * SPECDEC__KEYS;
+    int d;
+
+    if (kv->type == SPECDEC__KV_F32)
+        return (const float *)(const void *)half;
+    if (slots > SPECDEC__KEYS / 2) {
+        kernels->f16_to_float(half, kv->dim * SPECDEC__KEYS, buffer);
+        return buffer;
+    }
+    for (d = 0; d < kv->dim; d++)
+        kernels->f16_to_float(half + (size_t)d * SPECDEC__KEYS * 2, specdec__round_up(slots, 16),
+                              buffer + d * SPECDEC__KEYS);
+    return buffer;
+}
+
+/* The same for values (64, dim). */
+static const float *specdec__kv_values_as_floats(const specdec__kv *kv, const specdec__kernels *kernels,
+                                                 const unsigned char *half, int slots, float *buffer)
+{
+    const int codes = kv->dim * SPECDEC__KEYS, count = kv->dim * slots;
     float scales[32];
     int i;
 
@@ -11204,7 +11222,7 @@ static const float *specdec__kv_floats(const specdec__kv *kv, const specdec__ker
         kernels->f16_to_float(half, count, buffer);
     } else {
         for (i = 0; i < count; i += 32 * 32) {
-            kernels->f16_to_float(half + count + i / 16, 32, scales);
+            kernels->f16_to_float(half + codes + i / 16, 32, scales);
             kernels->codes_to_float((const int8_t *)half + i, scales, 32 * 32, buffer + i);
         }
     }
@@ -11234,7 +11252,7 @@ typedef struct specdec__scratch {
     unsigned char *tile;       /* (2): 16 rows x 256 values, repacked when weights stay in the file */
     float *sums;               /* (2, 64 columns, 16 rows) */
     float *keys, *values;      /* two pages as floats: (2, dim, 64), unless keys are tiles, and (2, 64, dim) */
-    int page[2];               /* which pages of the unit at work those are; -1: none */
+    int page[2], slots[2];     /* which pages of the unit at work those are, as many of their slots; -1: none */
     float *gathered;           /* (64, dim): values of a block that lies in several pages */
     float *queries;            /* (4, dim) */
     float *scores;             /* (4 or, where keys are tiles, 64 queries, 64) */
@@ -11756,10 +11774,9 @@ static void specdec__forward_slots(const specdec__context *c, const specdec__uni
             slots[c->place[at] - base] = c->slots[u->layer->span][at];
 }
 
-/* Keys, unless they are tiles, and values of a page as floats. */
+/* Keys, unless they are tiles, and values in the first slots of a page as floats. */
 static void specdec__forward_page(const specdec__context *c, specdec__scratch *s, const specdec__unit *u, int page,
-                                  const float **keys,
-                                  const float **values)
+                                  int slots, const float **keys, const float **values)
 {
     const size_t size = (size_t)c->kv.dim * SPECDEC__KEYS;
     const int tiles = specdec__kv_types[c->kv.type].tiles;
@@ -11769,13 +11786,14 @@ static void specdec__forward_page(const specdec__context *c, specdec__scratch *s
 
     *keys = k_buffer;
     *values = v_buffer;
-    if (s->page[page & 1] == page)
+    if (s->page[page & 1] == page && s->slots[page & 1] >= slots)
         return;
     if (!tiles)
-        *keys = specdec__kv_floats(&c->kv, c->kernels, k, k_buffer);
-    *values = specdec__kv_floats(&c->kv, c->kernels, k + c->kv.half_bytes, v_buffer);
+        *keys = specdec__kv_keys_as_floats(&c->kv, c->kernels, k, slots, k_buffer);
+    *values = specdec__kv_values_as_floats(&c->kv, c->kernels, k + c->kv.half_bytes, slots, v_buffer);
     if (*values == v_buffer)
         s->page[page & 1] = page;
+    s->slots[page & 1] = slots;
 }
 
 /* Adds a block, whose scores (count, 64) are given, to the softmax and the weighted sums of up to four queries. */
@@ -11850,9 +11868,9 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
     c->kernels->scores(rotated, c->kv.dim, count, keys, s->scores);
 }
 
-/* Nodes [first, last) over a block of keys that lie in their slots of one page. */
-static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, specdec__scratch *s,
-                                                       const specdec__unit *u, int first, int last, int block, int page)
+/* Nodes [first, last) over a block of keys that lie in the first slots of one page, each in its own. */
+static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, const specdec__unit *u,
+                                                       int first, int last, int block, int page, int slots)
 {
     const int heads = c->model->heads, part = u->to - u->from, queries = (last - first) * part,
               most = specdec__forward_queries(c);
@@ -11861,7 +11879,7 @@ static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, spec
     const float *keys, *values;
     int at, count, i;
 
-    specdec__forward_page(c, s, u, page, &keys, &values);
+    specdec__forward_page(c, s, u, page, slots, &keys, &values);
     for (at = 0; at < queries; at += count) {
         specdec__range range[SPECDEC__COLUMNS];
         size_t query[SPECDEC__COLUMNS];
@@ -11902,7 +11920,7 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
             int page = slots[done] / SPECDEC__KEYS;
             const float *keys, *values;
 
-            specdec__forward_page(c, s, u, page, &keys, &values);
+            specdec__forward_page(c, s, u, page, SPECDEC__KEYS, &keys, &values);
             specdec__forward_scores(c, s, u, page, keys, query, count);
             for (j = done; j < seen.to && slots[j] / SPECDEC__KEYS == page; j++) {
                 for (i = 0; i < count; i++)
@@ -11955,7 +11973,7 @@ static void specdec__forward_block(specdec__context *c, specdec__scratch *s, con
         for (i = range.from + 1; i < range.to; i++)
             aligned &= slots[i] == slots[i - 1] + 1;
         if (aligned)
-            specdec__forward_aligned(c, s, u, node, node + share, block, slots[range.from] / SPECDEC__KEYS);
+            specdec__forward_aligned(c, s, u, node, node + share, block, slots[range.from] / SPECDEC__KEYS, range.to);
         else
             for (i = node; i < node + share; i++)
                 specdec__forward_gathered(c, s, u, i, block, slots);
@@ -16855,7 +16873,7 @@ static void specdec__engine_lead(specdec__engine *e)
         const int taken = specdec__tune_take(load, &slice, specdec__min_int(wanted, room), t->view.length);
 
         t->lead = specdec__min_int(taken, pending);
-        t->writes = taken == wanted && t->lead < room;
+        t->writes = !pending || (taken == wanted && t->lead < room);
         room -= t->lead + (pending && t->writes);
         e->roots += pending && t->writes;
         e->reading += t->lead;
