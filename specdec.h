@@ -16848,11 +16848,14 @@ static void specdec__engine_slice(specdec__engine *e, specdec__tune_slice *slice
     slice->row = 1;
     slice->key = 0;
     slice->root = 0;
-    slice->left = slice->most = !e->roots ? e->config.batch : e->config.slice ? e->config.slice : 1;
+    slice->left = slice->most = !e->roots ? e->config.batch : e->config.slice;
     e->tune->load.rows = e->tune->load.keys = 0;
     e->spare = -1;
-    if (e->roots && !e->config.slice && specdec__tune_plain(e->tune) > 0)
-        specdec__tune_cut(e->tune, e->roots, slice);
+    if (e->roots && !e->config.slice) {
+        slice->most = 0; /* the first step of those who write shows what it takes without prompts */
+        if (e->tune->load.nodes)
+            specdec__tune_cut(e->tune, e->roots, slice);
+    }
 }
 
 /* Shares out the nodes that read prompts. A prompt that is read to its end has its root in the same step, if there is a
@@ -17555,7 +17558,8 @@ static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int widt
         specdec__tune_weigh(e->tune, nodes, seconds);
     } else {
         specdec__tune_step(e->tune, nodes, seconds);
-        specdec__tune_breathe(e->tune, nodes, seconds);
+        if (e->room.views > 1)
+            specdec__tune_breathe(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
         specdec__engine_outcome(e->members[i], &outcome);

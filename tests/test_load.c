@@ -132,11 +132,20 @@ static double step_pure(const beside *b)
     return made.pure - start;
 }
 
+static void wrap(specdec__kernels *k)
+{
+    made.put = k->put;
+    made.norm = k->norm;
+    made.softmax = k->softmax;
+    k->put = made_put;
+    k->norm = made_norm;
+    k->softmax = made_softmax;
+}
+
 /* An engine whose kernels move the clock, and its running text, that has written a little. */
 static int begin(beside *b, int with_draft, price p)
 {
     const int32_t prompt[] = {5, 9, 70, 9};
-    specdec__kernels *k;
     double puts;
     int i;
 
@@ -146,13 +155,7 @@ static int begin(beside *b, int with_draft, price p)
     made.tile = made.row = made.key = 0;
     if (!open_engine(b, with_draft))
         return 0;
-    k = b->running->engine->kernels;
-    made.put = k->put;
-    made.norm = k->norm;
-    made.softmax = k->softmax;
-    k->put = made_put;
-    k->norm = made_norm;
-    k->softmax = made_softmax;
+    wrap(b->running->engine->kernels);
     CHECK_EQUAL_INT(specdec_prompt_tokens(b->running, prompt, 4), SPECDEC_OK);
     CHECK(step_pure(b) >= 0);
     made.tile = 1;
@@ -310,12 +313,40 @@ static void test_drafter(void)
     end(&b);
 }
 
+/* Two texts of a new engine that are prompted before anything was measured. */
+static void test_fresh(void)
+{
+    const price p = {0.05, 0.003};
+    static int32_t tokens[PROMPT];
+    beside b, fresh;
+    int i, steps = 0;
+
+    TEST("a new engine reads a second prompt beside the first text as fast as one that has seen steps before");
+    if (!begin(&b, 0, p))
+        return;
+    memset(&fresh, 0, sizeof fresh);
+    if (open_engine(&fresh, 0)) {
+        wrap(fresh.running->engine->kernels);
+        for (i = 0; i < PROMPT; i++)
+            tokens[i] = 5 + i * 7 % 200;
+        CHECK_EQUAL_INT(specdec_prompt_tokens(fresh.running, tokens + 1, 4), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_prompt_tokens(fresh.late, tokens, PROMPT), SPECDEC_OK);
+        for (; fresh.late->view.length < PROMPT - 1 && steps < PROMPT; steps++)
+            CHECK(step_pure(&fresh) >= 0);
+        printf("  new engine     %d steps\n", steps);
+        CHECK(steps < PROMPT / 3);
+    }
+    end(&fresh);
+    end(&b);
+}
+
 int main(void)
 {
     int i;
 
     quick = getenv("SPECDEC_QUICK") != NULL;
     make_models();
+    test_fresh();
     test_alone();
     test_disturbed();
     test_drafter();
