@@ -15334,7 +15334,7 @@ typedef struct specdec__tune_load {
     double rows, keys;   /* tokens in the step under way, and the keys that they see together */
     double alone;        /* seconds of a step without a load, as it is now, of so many nodes */
     int nodes;           /* 0: none was seen */
-    int doubted;         /* whether the last one of these was too slow to be believed */
+    int doubted;         /* the last one of these was not believed: 1: too slow, -1: too fast, 0: it was */
     int seen;            /* measurements */
     int most;            /* tokens that a step has read, at most */
     int steps;           /* that have read, since one that has not */
@@ -15622,22 +15622,25 @@ static double specdec__tune_alone(const specdec__tune *tune, int nodes)
     return load->nodes ? load->alone * times[nodes] / times[load->nodes] : times[nodes];
 }
 
-/* A step without a load was seen. That it was fast tells more than that it was slow: a slow one does not count unless
-   the next one, also without a load, is slow, too. */
+/* A step without a load was seen. One that was much faster or slower than those before asks for another one at once: if
+   that is like it, the machine has changed; else it counts little. */
 static void specdec__tune_breathe(specdec__tune *tune, int nodes, double seconds)
 {
     specdec__tune_load *load = &tune->load;
     const double known = load->nodes ? specdec__tune_alone(tune, nodes) : seconds;
 
+    const int off = (seconds > 1.25 * known) - (seconds < 0.75 * known), again = off && off == load->doubted;
+
     load->steps = 0;
-    load->doubted = !load->doubted && seconds > 1.2 * known;
-    if (load->doubted) {
+    if (off && !load->doubted) {
+        load->doubted = off;
         load->steps = SPECDEC__TUNE_BREATH;
         return;
     }
     seconds = seconds < 1.5 * known ? seconds : 1.5 * known;
-    load->alone = known + (seconds - known) / (seconds < known ? 2 : 8);
+    load->alone = known + (seconds - known) / (again ? 2 : 8);
     load->nodes = nodes;
+    load->doubted = 0;
 }
 
 /* The slice of a step in which so many texts write: what keeps its time within 1 + SPECDEC__TUNE_LOAD of what it would
@@ -15691,7 +15694,8 @@ static void specdec__tune_weigh(specdec__tune *tune, int nodes, double seconds)
     const double least = 0.01 * specdec__tune_plain(tune);
     double error = seconds - specdec__tune_alone(tune, nodes) - expected;
 
-    load->steps = error < -expected / 2 ? SPECDEC__TUNE_BREATH : load->steps + 1; /* steps may have become faster */
+    load->steps = error < -expected / 2 && load->steps > 3 ? SPECDEC__TUNE_BREATH /* steps may have become faster */
+                                                           : load->steps + 1;
     if (load->seen > 2 && error > expected / 2)
         error = expected / 2;
     if (error < -expected / 2)
