@@ -1246,7 +1246,7 @@ static void wait_ranks(double *values, int count, double *ranks)
    *step, *seconds: of a step alone, of the prompt. Returns how many gaps there are, 0 when it failed. */
 static int wait_run(crowd *c, int salt, int vocabulary, double *alone, double *gaps, double *step, double *seconds)
 {
-    double last, sorted[WAIT_STEPS];
+    double last = program_seconds(), sorted[WAIT_STEPS];
     int k, count;
 
     c->prompted[1] = 0;
