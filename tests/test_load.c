@@ -1,7 +1,7 @@
 /* test_load.c - how long a text waits while another one's prompt is read beside it. Time is made here: the clock that
    the engine looks at moves by what its kernels are called for, so that every run is the same.
    cc -O2 -pthread test_load.c; SPECDEC_QUICK=1 shortens. */
-#ifdef __linux__
+#if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
 #include <time.h>
@@ -226,7 +226,7 @@ static void test_alone(void)
 {
     static const struct {
         const char *name;
-        price price;
+        price cost;
         double most; /* of the time that the prompt would take if every step were filled */
     } machines[] = {{"memory-bound", {0.05, 0.003}, 1.5},
                     {"middling", {0.1, 0.012}, 1.5},
@@ -236,7 +236,7 @@ static void test_alone(void)
 
     TEST("no step takes longer than one and a half while a prompt is read, from the first slice to the last");
     for (i = 0; i < sizeof machines / sizeof *machines; i++) {
-        const price p = machines[i].price;
+        const price p = machines[i].cost;
         double rows = PROMPT * (p.row + p.keys * PROMPT / 128); /* what reading adds, in steps alone */
 
         if (!begin(&b, 0, p))

@@ -1242,8 +1242,8 @@ static void wait_ranks(double *values, int count, double *ranks)
     ranks[3] = values[count - 1];
 }
 
-/* One run: steps alone, in such steps into alone[WAIT_STEPS], then beside a prompt that is read, into gaps[WAIT_TOKENS].
-   *step, *seconds: of a step alone, of the prompt. Returns how many gaps there are, 0 when it failed. */
+/* One run: steps alone into alone[WAIT_STEPS], then steps beside a prompt that is read into gaps[WAIT_TOKENS], all in
+   steps alone. *step, *seconds: of such a step, of the prompt. Returns how many gaps there are, 0 when it failed. */
 static int wait_run(crowd *c, int salt, int vocabulary, double *alone, double *gaps, double *step, double *seconds)
 {
     double last = program_seconds(), sorted[WAIT_STEPS];
@@ -1346,9 +1346,9 @@ static void print_md_crowds(const bench *b, const crowd_result *results, int cou
         if (o->stream_count)
             print_md_streams(o, r);
         if (o->wait)
-            printf("\nwhile a prompt of %d tokens is read, in %.1f s, a text waits for its next token, in steps alone (%.2f ms\n"
-                   "each): %.2f in the middle, nine times in ten %.2f at most, 99 in 100 %.2f, always %.2f; without it: %.2f,\n"
-                   "%.2f, %.2f\n", WAIT_TOKENS, r->wait.seconds, r->wait.alone_ms, r->wait.beside[0], r->wait.beside[1],
+            printf("\nwhile a prompt of %d tokens is read, in %.1f s, a text waits for its next token, in steps alone\n"
+                   "(%.2f ms each): %.2f in the middle, nine times in ten %.2f at most, 99 in 100 %.2f, always %.2f;\n"
+                   "without it: %.2f, %.2f, %.2f\n", WAIT_TOKENS, r->wait.seconds, r->wait.alone_ms, r->wait.beside[0], r->wait.beside[1],
                    r->wait.beside[2], r->wait.beside[3], r->wait.alone[1], r->wait.alone[2], r->wait.alone[3]);
     }
 }
