@@ -51,6 +51,7 @@ def options():
     parser.add_argument("--first", type=float, default=0.25, help="share of the first stage")
     parser.add_argument("--rows", type=int, default=512, help="places a step")
     parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--slow", type=float, default=1.0, help="rate of the embeddings, in --rate; less for few texts")
     parser.add_argument("--decay", type=float, default=0.05)
     parser.add_argument("--temp", type=float, default=1.0, help="at which the base's distribution is the goal")
     parser.add_argument("--held-out", type=float, default=0.01)
@@ -300,8 +301,8 @@ class Trainer:
         self.heads.zero_grad(set_to_none=True)
         sum(losses).backward()
         clip(self.heads.parameters(), 1.0)
-        for adam in self.adams:
-            adam.param_groups[0]["lr"] = rate
+        for adam, share in zip(self.adams, (1, self.given.slow)):
+            adam.param_groups[0]["lr"] = rate * share
             adam.step()
         self.step += 1
         self.seconds += time.time() - began

@@ -71,9 +71,9 @@ def guess_of_later(places, state_part, token_part, code, heads):
     rank = len(code)
     moments, cross = torch.zeros(rank, rank), torch.zeros(rank, rank)
     for state, token, _, then, after in places.parts():
-        u = heads.norm(state @ state_part.T + token_part[token])
+        u = heads.norm(heads.linear(state, state_part) + token_part[token])
         moments += u.T @ u
-        cross += u.T @ (after @ code.T - token_part[then])
+        cross += u.T @ (heads.linear(after, code) - token_part[then])
     return solved(moments, cross).T
 
 
