@@ -190,13 +190,14 @@ def encoded(array, name):
 
 
 def write(path, meta, tensors, type="F32", align=32):
-    """Writes a GGUF v3 file: meta as Reader has it, tensors (name -> array), matrices in the type."""
+    """Writes a GGUF v3 file: meta as Reader has it, tensors (name -> array), matrices in the type; or type(name) is
+    that of a tensor."""
     header = [struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(meta))]
     for name, (kind, value) in meta.items():
         header += [packed_string(name), struct.pack("<I", kind), packed(kind, value)]
     offset, blobs = 0, []
     for name, array in tensors.items():
-        number, data = encoded(np.asarray(array), type)
+        number, data = encoded(np.asarray(array), type(name) if callable(type) else type)
         shape = array.shape[::-1]
         header += [packed_string(name), struct.pack("<I%dQ" % len(shape), len(shape), *shape),
                    struct.pack("<IQ", number, offset)]

@@ -1,7 +1,7 @@
 """Trains heads on the states of any model that specdec runs, and writes them as a GGUF file.
 
     heads.py BASE.gguf OUT.gguf --answers PATH [--answers ...] [--text PATH ...] [--heads N] [--inner N] [--untied]
-             [--draft-vocab N] [--seconds S | --steps N] [--type Q8_0|Q4_0|F16|F32] [--work FOLDER] [--figure FILE.svg]
+             [--draft-vocab N] [--seconds S | --steps N] [--type mixed|Q8_0|Q4_0|F16|F32] [--work FOLDER] [--figure FILE.svg]
 
 What is learned: from the state at which the base chose a token, and that token, the next one; then the one behind it,
 and so on (an MLP speculator: speculator.py). --answers are texts that the base wrote (many --ids, or a folder of
@@ -31,7 +31,7 @@ import states
 AT_ONCE = 256       # rows of logits that are worked on together: they stay in the processor's cache
 RANKS = (1, 2, 4, 8)
 NUMBERS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7}
+FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7, "mixed": 7}
 
 
 def options():
@@ -45,7 +45,8 @@ def options():
     parser.add_argument("--untied", action="store_true")
     parser.add_argument("--draft-vocab", type=int, default=0, help="the heads know the most frequent N tokens only")
     parser.add_argument("--count", action="append", default=[], help="more texts to count tokens in")
-    parser.add_argument("--type", choices=sorted(FILE_TYPES), default="Q8_0")
+    parser.add_argument("--type", choices=sorted(FILE_TYPES), default="mixed",
+                        help="mixed: embeddings in Q4_0, which costs no accuracy, other matrices in Q8_0")
     parser.add_argument("--seconds", type=float, default=600, help="of training, states not counted")
     parser.add_argument("--steps", type=int, default=0, help="instead of --seconds")
     parser.add_argument("--first", type=float, default=0.25, help="share of the first stage")
@@ -169,7 +170,8 @@ class Heads(nn.Module):
         tensors = {n: self.tensor(n).detach().numpy() for n in self.layout.tensors if n != speculator.TOKENS}
         if self.tokens is not None:
             tensors[speculator.TOKENS] = self.tokens.astype(np.int32)
-        gguf.write(path + ".part", meta, tensors, type_name)
+        mixed = lambda tensor: "Q4_0" if ".emb." in tensor else "Q8_0"
+        gguf.write(path + ".part", meta, tensors, mixed if type_name == "mixed" else type_name)
         os.replace(path + ".part", path)
 
 
