@@ -106,7 +106,8 @@ class Tensors(collections.abc.Mapping):
     def __getitem__(self, name):
         shape, number, offset = self.infos[name]
         if number not in NAMES:
-            raise ValueError("%s has type %d, which is not read here; specdec-quantize makes F16 of it" % (name, number))
+            raise ValueError("%s has type %d, which is not read here; specdec-quantize makes F16 of it" % (
+                name, number))
         kind, count = TYPES[NAMES[number]], int(np.prod(shape))
         blocks = np.frombuffer(self.data, kind.block, count // kind.values, self.start + offset)
         return kind.decode(blocks).reshape(shape)

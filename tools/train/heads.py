@@ -1,7 +1,8 @@
 """Trains heads on the states of any model that specdec runs, and writes them as a GGUF file.
 
     heads.py BASE.gguf OUT.gguf --answers PATH [--answers ...] [--text PATH ...] [--heads N] [--inner N] [--untied]
-             [--draft-vocab N] [--seconds S | --steps N] [--type mixed|Q8_0|Q4_0|F16|F32] [--work FOLDER] [--figure FILE.svg]
+             [--draft-vocab N] [--seconds S | --steps N] [--type mixed|Q8_0|Q4_0|F16|F32] [--work FOLDER]
+             [--figure FILE.svg]
 
 What is learned: from the state at which the base chose a token, and that token, the next one; then the one behind it,
 and so on (an MLP speculator: speculator.py). --answers are texts that the base wrote (many --ids, or a folder of
@@ -111,7 +112,7 @@ class Heads(nn.Module):
             if name != speculator.TOKENS:
                 weight = torch.randn(shape) * shape[-1] ** -0.5 if len(shape) > 1 else torch.zeros(shape)
                 self.register_parameter(name.replace(".", "_"), nn.Parameter(weight))
-                if name.endswith("ln.weight") or ".ln." in name and name.endswith("weight"):
+                if ".ln." in name and name.endswith("weight"):
                     nn.init.ones_(self.tensor(name))
         self.stand_for(tokens)
 
@@ -140,7 +141,8 @@ class Heads(nn.Module):
             x = self.norm(x) / math.sqrt(2)
         for i in range(self.heads):
             x = self.linear(x, self.part("proj", "weight", i))
-            x = x + self.token_weight / self.state_weight * F.embedding(tokens[i], self.part("emb", "weight", i), sparse=True)
+            token = F.embedding(tokens[i], self.part("emb", "weight", i), sparse=True)
+            x = x + self.token_weight / self.state_weight * token
             x = F.gelu(self.norm(x) * self.part("ln", "weight", i) + self.part("ln", "bias", i))
             yield x
 
@@ -365,8 +367,8 @@ def prepare(given):
     paths = list(states.files_of(given.answers + given.text))
     shards = [states.Shard(base, path, given.held_out, given.longest) for path in paths]
     store = states.Store(os.path.join(given.work, "states"), base, int(given.cache * 1e6), numbers, given.pause)
-    counted = shards + [states.Shard(base, path, given.held_out, given.longest) for path in states.files_of(given.count)]
-    counts = counts_of(counted, base.vocabulary)
+    more = [states.Shard(base, path, given.held_out, given.longest) for path in states.files_of(given.count)]
+    counts = counts_of(shards + more, base.vocabulary)
     tokens = frequent(counts, given.draft_vocab) if given.draft_vocab else None
     layout = speculator.mlp(base.vocabulary, base.width, given.inner, given.heads, not given.untied, True,
                             given.draft_vocab or None)

@@ -31,7 +31,7 @@ def wait_while(path):
 class Base:
     """The model that heads are for: its embedding, its output matrix, and the programs that run it."""
 
-    def __init__(self, path, programs="build", threads=1, cache=None):
+    def __init__(self, path, programs="build", threads=1):
         self.path, self.programs, self.threads = path, programs, threads
         file = gguf.Reader(path)
         name = file["general.architecture"]
