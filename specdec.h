@@ -10690,8 +10690,9 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
     reads->norm_first = specdec__model_count(&r, ".norm_before_residual", 0, 1, 0);
     normed = specdec__model_count(&r, ".norm_before_fc", 0, 1, 0);
     if (!r.result && (m->layers != 1 || reads->width > SPECDEC__MAX_DIMENSION / reads->count))
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%d layers that read %d states of %d (one layer is read)",
-                             m->layers, reads->count, reads->width);
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "%d layers that read %d states of %d (one layer can be read)", m->layers, reads->count,
+                             reads->width);
     if (r.result || (result = specdec__model_matrix(m, "fc.weight", m->embedding, reads->count * reads->width, 1,
                                                     &reads->matrix, &found, error)) != SPECDEC_OK)
         return r.result ? r.result : result;
@@ -11634,8 +11635,8 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
 /* Lays out a context for the views and steps that `room` tells of, and most_rows rows of logits. The embedding and the
    output that a model lacks are the lender's. */
 static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__model *lender,
-                                  const specdec__kernels *kernels, specdec__pool *pool, int threads, int kv_type, const specdec__room *room,
-                                  int most_rows, specdec__arena *arena)
+                                  const specdec__kernels *kernels, specdec__pool *pool, int threads, int kv_type,
+                                  const specdec__room *room, int most_rows, specdec__arena *arena)
 {
     const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
     const int reads = model->architecture->reads ? specdec__forward_stride(2 * model->embedding) : 0;
@@ -12595,7 +12596,7 @@ typedef struct specdec__rows {
     specdec__taps taps; /* out (count - states_from, ...) is the caller's; NULL: none */
     float *reads;       /* (count - reads_from, stride): states that a model reads; NULL: it reads none */
     int reads_from;
-    /* Told of each batch, tokens [at, at + n), before it is committed; what it returns but OK ends the run. NULL: none */
+    /* Told of each batch, tokens [at, at + n), before it is committed; its error ends the run. Or NULL */
     specdec_result (*hear)(void *listener, int at, int n);
     void *listener;
 } specdec__rows;

@@ -190,8 +190,7 @@ static void check_guess(specdec *t, specdec *fresh)
     if (!ask(t, &got)) { /* the root's state may be gone when a text was cut: one step without a guess brings the next */
         const specdec__draft_pairs *pairs = &((specdec__draft_layer *)t->engine->drafters[0].state)->texts[t->at];
 
-        CHECK_EQUAL_INT(pairs->from + pairs->count, t->count - 1);
-        CHECK_EQUAL_INT(pairs->view.length, t->count - 1);
+        CHECK(pairs->from == t->count - 1 && pairs->from + pairs->count >= t->count - 1);
         unready++;
         return;
     }
@@ -370,12 +369,13 @@ static void disturb(specdec *t, uint64_t *random)
         while ((result = specdec_next(t, &piece)) == SPECDEC_OK) /* what is in stock comes first */
             continue;
         CHECK(result == SPECDEC_ERROR_CANCELLED || result == SPECDEC_DONE);
+        t->cancel = 0; /* a text that has ended runs nothing that could be cancelled */
         break;
     case 2:
         CHECK_EQUAL_INT(specdec_logits(t, &token, &parent, 1, row), SPECDEC_OK);
         break;
     case 3: /* forwards again with what it held, and states of it wanted at the same time */
-        if (count > CONTEXT_TOKENS - 2)
+        if (count > CONTEXT_TOKENS - 2 || specdec_stopped(t, NULL) != SPECDEC_STOP_NONE)
             break;
         memcpy(copy, tokens, sizeof copy);
         CHECK_EQUAL_INT(specdec_rewind(t, count - 5), SPECDEC_OK);
