@@ -72,8 +72,9 @@
 
    CONTENTS (search for the marker)
 
-     >>base >>os >>pool >>quant >>op >>kernel >>gguf >>text >>model >>kv >>forward >>sample >>tree >>verify >>ngram
-     >>draft >>tune >>stream >>engine >>public; >>lanes: float loops that >>kernel includes, once per instruction set */
+     >>base >>os >>pool >>quant >>op >>kernel >>gguf >>text >>model >>kv >>forward >>heads >>sample >>tree >>verify
+     >>ngram >>draft >>tune >>stream >>engine >>public; >>lanes: float loops that >>kernel includes, once per
+     instruction set */
 
 #ifndef SPECDEC__ISA
 
@@ -130,8 +131,8 @@ extern "C" {
                        clang before 9) must be told, and only where it is not "specdec.h": #define SPECDEC_FILE "mine.h"
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
-#define SPECDEC_VERSION "0.3.0"
-#define SPECDEC_VERSION_NUMBER 300 /* major * 10000 + minor * 100 + patch */
+#define SPECDEC_VERSION "0.4.0"
+#define SPECDEC_VERSION_NUMBER 400 /* major * 10000 + minor * 100 + patch */
 
 #ifndef SPECDEC_MAX_THREADS
 #define SPECDEC_MAX_THREADS 64
@@ -178,7 +179,7 @@ typedef struct specdec_error {
 /* The constant text of a result: "the memory block is too small". */
 SPECDEC_DEF const char *specdec_result_text(specdec_result result);
 
-/* "0.3.0": of the implementation that was linked. */
+/* "0.4.0": of the implementation that was linked. */
 SPECDEC_DEF const char *specdec_version(void);
 
 /* ---- Configuration: what an engine is made of. ------------------------------------------------------------------- */
@@ -10797,11 +10798,13 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
     m->guesses = specdec__model_count(&r, ".n_predict", 1, SPECDEC__MAX_HEADS, -1);
     m->tied = specdec__model_count(&r, ".tie_weights", 0, 1, 0);
     scaled = specdec__model_count(&r, ".scale_input", 0, 1, 0);
-    if (!r.result && m->speculator->adds && (specdec__model_count(&r, ".block_count", 1, 1, 1) < 1 || m->tied ||
-                                        m->feed_forward != m->embedding))
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads of another shape than the target's states");
-    if (r.result || (result = specdec__model_ids(m, "speculator.tokens", arena, error)) != SPECDEC_OK)
-        return r.result ? r.result : result;
+    if (m->speculator->adds)
+        specdec__model_count(&r, ".block_count", 1, 1, 1);
+    if (!r.result && m->speculator->adds && (m->tied || m->feed_forward != m->embedding))
+        r.result = specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads of another width than the target's states");
+    result = r.result ? r.result : specdec__model_ids(m, "speculator.tokens", arena, error);
+    if (result)
+        return result;
     norm = scaled ? SPECDEC__TAKE(arena, float, m->embedding) : NULL;
     for (i = 0; norm && i < m->embedding; i++)
         norm[i] = 0.707106769f;
@@ -12680,8 +12683,8 @@ static specdec_result specdec__forward_text(specdec__context *c, specdec__view *
 }
 
 /* =====================================================================================================================
- * >>heads (private): runs heads, which guess the next tokens from a state of the target: states and tokens in, states
- *     and rows of logits out. May call: >>base >>pool >>quant >>op >>model >>forward
+ * >>heads (private): runs heads, which guess the next tokens from a state of the target, level by level.
+ *     May call: >>base >>pool >>quant >>op >>model >>forward
  * ================================================================================================================== */
 
 /* A file of heads with what a level of a tree needs. */
@@ -16660,8 +16663,8 @@ static int specdec__tune_naps(const specdec__tune *tune, int drafter, int count)
     return tune->drafters[drafter].credit < 0 && count % SPECDEC__TUNE_NAP;
 }
 
-/* The tree that a drafter shall fill in this step, of so many levels at most, after others offered plan->rate. Before it
-   can be asked, it has to read so many seconds of text. One that does not pay is asked again now and then, for one
+/* The tree that a drafter shall fill in this step, of so many levels at most, after others offered plan->rate. Before
+   it can be asked, it has to read so many seconds of text. One that does not pay is asked again now and then, for one
    guess, so seldom that asking costs about a hundredth. Returns the best rate now promised. */
 static double specdec__tune_shape(specdec__tune_drafter *t, specdec_tree *tree, const specdec__plan *plan,
                                   int levels, double reading)

@@ -139,6 +139,32 @@ static void make_models(void)
     }
 }
 
+/* Heads that guess at random, for all of them. */
+static struct {
+    unsigned char *data;
+    size_t size;
+} heads;
+
+static void make_heads(void)
+{
+    maker *m = (maker *)malloc(sizeof *m);
+    maker_heads_recipe r;
+
+    if (!m)
+        exit(1);
+    memset(&r, 0, sizeof r);
+    r.vocab = vocabulary;
+    r.embedding = 32;
+    r.seed = 5;
+    maker_begin_heads(m, &r);
+    maker_write(m);
+    heads.data = m->file.data;
+    heads.size = m->file.size;
+    m->file.data = NULL; /* stays */
+    maker_free(m);
+    free(m);
+}
+
 /* --- the world ---------------------------------------------------------------------------------------------------- */
 
 /* How the oracle knows the text. */
@@ -299,7 +325,7 @@ static void derive(world *w)
     const specdec_config *c = &w->subject.config;
     int rejects = c->settings.sampling.temperature > 0 && c->rule != SPECDEC_RULE_COUPLED;
 
-    w->kind = rejects ? ORACLE_TWIN : ORACLE_PLAIN;
+    w->kind = !rejects ? ORACLE_PLAIN : c->heads.data ? ORACLE_NONE : ORACLE_TWIN; /* heads are not always ready */
     *oracle = *c;
     memset(&oracle->hooks, 0, sizeof oracle->hooks);
     oracle->threads = 1;
@@ -310,6 +336,7 @@ static void derive(world *w)
         oracle->drafting = SPECDEC_DRAFT_OFF;
         oracle->rule = SPECDEC_RULE_COUPLED;
         memset(&oracle->draft, 0, sizeof oracle->draft);
+        memset(&oracle->heads, 0, sizeof oracle->heads);
     }
     memset(reader, 0, sizeof *reader);
     reader->target = oracle->target;
@@ -360,6 +387,11 @@ static void draw_config(world *w)
     if (draft >= 0)
         c->draft = draw_source(w, draft);
     c->drafting = draftings[draw(w, COUNT(draftings))];
+    if (heads.data && draw(w, 2)) {
+        c->heads.data = heads.data;
+        c->heads.size = heads.size;
+        c->drafting = draw(w, 2) ? SPECDEC_DRAFT_HEADS : c->drafting;
+    }
     if (draft < 0 && c->drafting == SPECDEC_DRAFT_MODEL)
         c->drafting = SPECDEC_DRAFT_AUTO;
     c->rule = (specdec_rule)draw(w, SPECDEC_RULE_GREEDY);
@@ -999,8 +1031,10 @@ static int run_sequence(const uint8_t *data, size_t size, int trace)
     if (!w) {
         if (getenv("FUZZ_PAIR"))
             find_pair();
-        else
+        else {
             make_models();
+            make_heads();
+        }
         w = (world *)calloc(1, sizeof *w);
         if (!w)
             exit(1);

@@ -3,7 +3,7 @@
 
    test_lossless                       the pair in examples/models, 1000 draws, sequoia
    test_lossless TARGET DRAFT [DRAWS [RULE [TEMPERATURE [PROMPT]]]]
-                                       any pair; rules: coupled sequoia specinfer spectr top-k */
+                                       any pair, of a draft model or of heads; rules: coupled sequoia specinfer spectr top-k */
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
 #include "check.h"
@@ -134,6 +134,19 @@ static double compare(specdec *e, int draws)
     return lowest;
 }
 
+/* Whether a file holds a language model, which has tokens, or heads. */
+static int is_model(const char *path)
+{
+    specdec_gguf_value unused;
+    specdec_gguf g;
+    size_t size;
+    unsigned char *data = check_read_file(path, &size);
+    int is = !data || specdec_gguf_open(&g, data, size, NULL) || specdec_gguf_find(&g, "tokenizer.ggml.tokens", &unused);
+
+    free(data);
+    return is;
+}
+
 /* Returns compare's value. */
 static double run(const char *target, const char *draft, const char *prompt, int draws, int rule, float temperature)
 {
@@ -145,8 +158,8 @@ static double run(const char *target, const char *draft, const char *prompt, int
 
     memset(&config, 0, sizeof config);
     config.target.path = target;
-    config.draft.path = draft;
-    config.drafting = SPECDEC_DRAFT_MODEL;
+    config.drafting = is_model(draft) ? SPECDEC_DRAFT_MODEL : SPECDEC_DRAFT_HEADS;
+    (config.drafting == SPECDEC_DRAFT_MODEL ? &config.draft : &config.heads)->path = draft;
     config.rule = (specdec_rule)rule;
     config.policy = SPECDEC_POLICY_DYNAMIC; /* trees grow for coupled and top-k; those of the other rules must stay static */
     config.context = 256;

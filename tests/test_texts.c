@@ -20,6 +20,28 @@ static struct {
     size_t size;
 } models[MODELS];
 
+/* Heads that guess at random, for all of them. */
+static struct {
+    unsigned char *data;
+    size_t size;
+} heads;
+
+static void make_heads(void)
+{
+    static maker m;
+    maker_heads_recipe r;
+
+    memset(&r, 0, sizeof r);
+    r.embedding = 32;
+    r.seed = 5;
+    maker_begin_heads(&m, &r);
+    maker_write(&m);
+    heads.data = m.file.data;
+    heads.size = m.file.size;
+    m.file.data = NULL; /* stays */
+    maker_free(&m);
+}
+
 static void make_models(void)
 {
     maker_recipe r;
@@ -80,6 +102,8 @@ static specdec_config config_of(int target, int draft)
     if (draft >= 0) {
         c.draft.data = models[draft].data;
         c.draft.size = models[draft].size;
+        c.heads.data = heads.data;
+        c.heads.size = heads.size;
     }
     c.threads = 1;
     c.context = CONTEXT_TOKENS;
@@ -327,7 +351,8 @@ static void run_schedule(const specdec_config *c, uint64_t seed, int acts)
 static void test_schedules(void)
 {
     static const int counts[] = {1, 2, 3, 5, 8, 16, 32};
-    static const specdec_drafting draftings[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF};
+    static const specdec_drafting draftings[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF,
+                                                 SPECDEC_DRAFT_HEADS};
     uint64_t random = 77;
     int i;
 
@@ -339,11 +364,12 @@ static void test_schedules(void)
         if (given_model) {
             memset(&c.target, 0, sizeof c.target);
             memset(&c.draft, 0, sizeof c.draft);
+            memset(&c.heads, 0, sizeof c.heads);
             c.target.path = given_model;
         }
         c.texts = counts[i % 7];
-        c.drafting = draftings[maker_random(&random) % 4];
-        c.drafting = given_model && c.drafting == SPECDEC_DRAFT_MODEL ? SPECDEC_DRAFT_NGRAM : c.drafting;
+        c.drafting = draftings[maker_random(&random) % 5];
+        c.drafting = given_model && (c.drafting == SPECDEC_DRAFT_MODEL || c.drafting == SPECDEC_DRAFT_HEADS) ? SPECDEC_DRAFT_NGRAM : c.drafting;
         c.policy = maker_random(&random) % 2 ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
         c.slice = (int)(maker_random(&random) % 3) * 3;
         c.batch = 1 + (int)(maker_random(&random) % 70);
@@ -409,7 +435,8 @@ static void test_forks(void)
 
     TEST("texts that fork: each path is what it is alone, by token and by rule, greedily and sampled, with every drafter");
     for (i = 0; i < (getenv("TEST_WRAPPER") ? 6 : quick ? 16 : 200); i++) {
-        static const specdec_drafting draftings[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF};
+        static const specdec_drafting draftings[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF,
+                                                 SPECDEC_DRAFT_HEADS};
         const int model = i % 5 ? PLAIN : WINDOWED, by_token = i % 2;
         specdec_config c = config_of(model, model == PLAIN ? NOISY : WINDOWED), alone;
         int32_t tokens[30];
@@ -422,7 +449,7 @@ static void test_forks(void)
         alone = c;
         alone.fork_token = "";
         c.texts = 200;
-        c.drafting = draftings[i / 2 % 4];
+        c.drafting = draftings[i / 2 % 5];
         c.settings.max_tokens = 40;
         c.settings.sampling.temperature = i % 3 ? 1.0f : 0;
         c.settings.sampling.seed = (uint64_t)i;
@@ -720,7 +747,8 @@ static void wild_act(world *w)
 static void test_wild(void)
 {
     static const char *const kinds[] = {"f16", "f32", "q8_0"};
-    static const specdec_drafting draftings[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF};
+    static const specdec_drafting draftings[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF,
+                                                 SPECDEC_DRAFT_HEADS};
     int i, k;
 
     TEST("texts that fork are what they are alone, whatever their callers do with them and their children");
@@ -735,7 +763,7 @@ static void test_wild(void)
         hasty = NULL;
         c.texts = 2 + dice(&w, 20);
         c.context = dice(&w, 4) ? 100 + dice(&w, 200) : 20 + dice(&w, 60);
-        c.drafting = draftings[dice(&w, 4)];
+        c.drafting = draftings[dice(&w, 5)];
         c.policy = dice(&w, 2) ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
         c.kv = kinds[dice(&w, 3)];
         c.batch = dice(&w, 2) ? 1 + dice(&w, 4) : 64;
@@ -1441,6 +1469,7 @@ int main(int argc, char **argv)
     schedules = argc > 2 ? atoi(argv[2]) : getenv("TEST_WRAPPER") ? 4 : quick ? 24 : 400; /* emulated: few */
     given_model = argc > 3 ? argv[3] : NULL;
     make_models();
+    make_heads();
     for (i = 0; i < sizeof tests / sizeof *tests; i++) {
         double start = specdec__os_seconds();
 
@@ -1452,5 +1481,6 @@ int main(int argc, char **argv)
     }
     for (i = 0; i < MODELS; i++)
         free(models[i].data);
+    free(heads.data);
     return check_report("test_texts");
 }

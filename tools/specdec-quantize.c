@@ -9,6 +9,9 @@
      Q4_0    Q4_0, but the output matrix (or the embedding that serves as one) Q6_K
      Q4_K_M  Q4_K, but Q6_K for the output matrix, and for attn_v (or attn_qkv) and ffn_down in the first and the last
              eighth of the layers and in every third layer between
+   Tensors of integers are copied. --draft-vocab N writes a draft model with a short vocabulary: of the output matrix only
+   the rows of the N tokens that occur most often in --counts, and a tensor d2t that names these tokens.
+
    Rows that are no multiple of 256 fall back from Q4_K and Q6_K to Q8_0, those that are no multiple of 32 to F16, with
    a note. Memory: the mapped input, one row of floats a thread and a few MB of output. */
 
@@ -19,7 +22,7 @@
 
 #include <pthread.h>
 
-enum { CHUNK_BYTES = 2 << 20 };
+enum { CHUNK_BYTES = 2 << 20, INTEGERS_32 = 26, INTEGERS_64 = 27 /* numbers of types */ };
 
 /* For a loop that gcc does not vectorise at -O2. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
@@ -48,6 +51,7 @@ typedef struct job {
     specdec_gguf_tensor tensor;
     specdec_type from, to;
     uint64_t rows;
+    const int32_t *kept;     /* (rows) which rows of the tensor these are; NULL: all */
     size_t from_row, to_row; /* bytes of a row */
     size_t size;             /* bytes of the result */
 } job;
@@ -55,7 +59,8 @@ typedef struct job {
 typedef struct options {
     const char *input, *output, *type_name;
     const output_type *type;
-    int threads;
+    const char *counts;
+    int threads, draft_vocab;
 } options;
 
 typedef struct tool {
@@ -63,6 +68,8 @@ typedef struct tool {
     specdec_bytes file;
     specdec_gguf gguf;
     job *jobs;
+    uint64_t job_count;
+    int32_t *ids; /* (given.draft_vocab) of a short vocabulary, rising */
     int64_t layers;
     int has_output; /* the model has an output matrix of its own */
     gguf_writer out;
@@ -105,9 +112,15 @@ static int read_options(options *o, int argc, char **argv)
         {"OUT.gguf", PROGRAM_WORD, (void *)&o->output, NULL,
          "the new one, which gets this name when it is complete; - is standard output", 0, 0},
         {"TYPE", PROGRAM_WORD, (void *)&o->type_name, NULL, "Q8_0, Q4_0, Q4_K_M, F16 or F32 (any case)", 0, 0},
+        {"--draft-vocab", PROGRAM_INTEGER, &o->draft_vocab, "N",
+         "write a draft model that proposes only the N most frequent tokens of\n"
+         "--counts, so that a large vocabulary does not eat the gain", 1, 1 << 24},
+        {"--counts", PROGRAM_TEXT, (void *)&o->counts, "FILE",
+         "token ids of text like what will be written, as specdec-tokens gives\n"
+         "them; - is standard input", 0, 0},
         {"-t", PROGRAM_INTEGER, &o->threads, "N", "threads; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
-    int status = program_read(flags, argc, argv, "specdec-quantize", "[-t N] IN.gguf OUT.gguf TYPE",
+    int status = program_read(flags, argc, argv, "specdec-quantize", "[flags] IN.gguf OUT.gguf TYPE",
                               "Vectors become F32. The output matrix of Q4_0 and Q4_K_M is Q6_K; Q4_K_M keeps attn_v and ffn_down of\n"
                               "some layers in Q6_K. Rows that do not fit into blocks fall back to Q8_0 or F16, with a note.\n");
     size_t k;
@@ -119,6 +132,8 @@ static int read_options(options *o, int argc, char **argv)
     for (k = 0; k < PROGRAM_COUNT(output_types); k++)
         if (equal_ignoring_case(o->type_name, output_types[k].name))
             o->type = &output_types[k];
+    if (!o->draft_vocab != !o->counts)
+        return program_misused("--draft-vocab and --counts belong together", "");
     if (!o->type)
         return program_misused("TYPE must be Q8_0, Q4_0, Q4_K_M, F16 or F32, not ", o->type_name);
     if (!o->threads)
@@ -179,6 +194,19 @@ static void fitting_type(const char *wanted, uint64_t row, specdec_type *type)
             specdec_type_by_name(fallbacks[i].instead, type);
 }
 
+/* A tensor of integers is copied. */
+static int plan_integers(const tool *t, job *j, uint64_t elements)
+{
+    const size_t width = j->tensor.type == INTEGERS_32 ? 4 : 8;
+
+    memset(&j->to, 0, sizeof j->to);
+    j->from.number = j->to.number = j->tensor.type;
+    if (elements > (size_t)(t->file.data + t->file.size - j->tensor.data) / width)
+        return failed("", j->tensor.name, " reaches beyond the end of the file");
+    j->size = (size_t)elements * width;
+    return 1;
+}
+
 /* Decides what becomes of one tensor. */
 static int plan_tensor(tool *t, job *j)
 {
@@ -186,6 +214,8 @@ static int plan_tensor(tool *t, job *j)
     uint64_t row = tensor->shape[0], elements = row * tensor->shape[1] * tensor->shape[2] * tensor->shape[3];
     const char *wanted = wanted_type(t, tensor);
 
+    if (tensor->type == INTEGERS_32 || tensor->type == INTEGERS_64)
+        return plan_integers(t, j, elements);
     if (!specdec_type_by_number(tensor->type, &j->from)) {
         fprintf(stderr, "specdec-quantize: %.*s has type %u, which is not read\n", (int)tensor->name.size,
                 (const char *)tensor->name.data, (unsigned)tensor->type);
@@ -237,6 +267,105 @@ static int open_input(tool *t)
     return 1;
 }
 
+/* A token and how often it occurs. */
+typedef struct tally {
+    int32_t token, count;
+} tally;
+
+/* The most frequent first, of equals the lower id. */
+static int compare_tallies(const void *a, const void *b)
+{
+    const tally *x = (const tally *)a, *y = (const tally *)b;
+
+    return x->count != y->count ? (x->count < y->count) - (x->count > y->count) : x->token - y->token;
+}
+
+static int compare_ids(const void *a, const void *b) { return *(const int32_t *)a - *(const int32_t *)b; }
+
+/* Counts the tokens of a list of ids; all are below vocab. */
+static int count_tokens(const tool *t, tally *tallies, int32_t vocab, const char *list)
+{
+    const char *at = list + strspn(list, ", \t\r\n");
+    char *end;
+    long id;
+
+    for (; *at; at = end + strspn(end, ", \t\r\n")) {
+        id = strtol(at, &end, 10);
+        if (end == at || id < 0 || id >= vocab)
+            return failed_text("--counts holds what is no token of the model: ", t->given.counts);
+        tallies[id].count += tallies[id].count < INT32_MAX;
+    }
+    return 1;
+}
+
+/* Finds the ids of a short vocabulary: the most frequent tokens, and the one that ends texts. */
+static int choose_ids(tool *t, int32_t vocab)
+{
+    int n = t->given.draft_vocab, i;
+    int64_t end = -1;
+    size_t length;
+    char *list = program_read_file(t->given.counts, &length);
+    tally *tallies = (tally *)calloc((size_t)vocab, sizeof *tallies);
+    int good = list != NULL;
+
+    t->ids = (int32_t *)malloc((size_t)n * sizeof *t->ids);
+    if (!tallies || !t->ids)
+        good = failed_text("out of memory", "");
+    for (i = 0; good && i < vocab; i++)
+        tallies[i].token = i;
+    specdec_gguf_get_integer(&t->gguf, "tokenizer.ggml.eos_token_id", -1, vocab - 1, &end, NULL);
+    if (good && (good = count_tokens(t, tallies, vocab, list)) != 0) {
+        if (end >= 0)
+            tallies[end].count = INT32_MAX;
+        qsort(tallies, (size_t)vocab, sizeof *tallies, compare_tallies);
+        for (i = 0; i < n; i++)
+            t->ids[i] = tallies[i].token;
+        qsort(t->ids, (size_t)n, sizeof *t->ids, compare_ids);
+    }
+    free(list);
+    free(tallies);
+    return good;
+}
+
+/* Replaces the output matrix by its rows for a short vocabulary, and adds the tensor that names their tokens. */
+static int plan_short(tool *t, job *last)
+{
+    static const char output[] = "output.weight", names[] = "d2t";
+    job *j, *from = NULL;
+
+    for (j = t->jobs; j < last; j++) {
+        if (program_is(j->tensor.name, names))
+            return failed_text("the vocabulary is short already", "");
+        if (program_is(j->tensor.name, t->has_output ? output : "token_embd.weight"))
+            from = j;
+    }
+    if (!from || from->rows > 1 << 24 || (uint64_t)t->given.draft_vocab >= from->rows)
+        return failed_text("--draft-vocab must be below the number of tokens", "");
+    if (!choose_ids(t, (int32_t)from->rows))
+        return 0;
+    j = from;
+    if (!t->has_output) {
+        *last = *from;
+        j = last++;
+        j->tensor.name.data = (const unsigned char *)output;
+        j->tensor.name.size = sizeof output - 1;
+    }
+    t->bytes_all -= t->has_output ? j->size : 0;
+    j->rows = j->tensor.shape[1] = (uint64_t)t->given.draft_vocab;
+    j->kept = t->ids;
+    j->size = (size_t)j->rows * j->to_row;
+    t->bytes_all += j->size + 4 * (uint64_t)j->rows;
+    memset(last, 0, sizeof *last);
+    last->tensor.name.data = (const unsigned char *)names;
+    last->tensor.name.size = sizeof names - 1;
+    last->tensor.type = last->from.number = last->to.number = INTEGERS_32;
+    last->tensor.dimensions = 1;
+    last->tensor.shape[0] = j->rows;
+    last->size = 4 * (size_t)j->rows;
+    t->job_count = (uint64_t)(last + 1 - t->jobs);
+    return 1;
+}
+
 /* Opens the input and plans every tensor. */
 static int plan(tool *t)
 {
@@ -246,7 +375,7 @@ static int plan(tool *t)
 
     if (!open_input(t))
         return 0;
-    t->jobs = (job *)calloc((size_t)t->gguf.tensor_count + 1, sizeof(job));
+    t->jobs = (job *)calloc((size_t)t->gguf.tensor_count + 3, sizeof(job));
     if (!t->jobs)
         return failed_text("out of memory", "");
     for (j = t->jobs; specdec_gguf_next_tensor(&t->gguf, &place, &j->tensor); j++) {
@@ -255,7 +384,8 @@ static int plan(tool *t)
         longest = j->tensor.shape[0] > longest ? j->tensor.shape[0] : longest;
         t->bytes_all += j->size;
     }
-    return take_room(t, longest);
+    t->job_count = t->gguf.tensor_count;
+    return take_room(t, longest) && (!t->given.draft_vocab || plan_short(t, j));
 }
 
 /* Copies the pairs but general.file_type, or with count_only counts them. */
@@ -286,13 +416,13 @@ static void write_head(tool *t)
 
     gguf_put(&t->out, "GGUF", 4);
     gguf_put_u32(&t->out, 3);
-    gguf_put_u64(&t->out, t->gguf.tensor_count);
+    gguf_put_u64(&t->out, t->job_count);
     gguf_put_u64(&t->out, copy_pairs(t, 1) + 1 + (uint64_t)add_version);
     copy_pairs(t, 0);
     gguf_put_pair(&t->out, "general.file_type", SPECDEC_GGUF_U32, t->given.type->file_type);
     if (add_version)
         gguf_put_pair(&t->out, "general.quantization_version", SPECDEC_GGUF_U32, 2);
-    for (i = 0; i < t->gguf.tensor_count; i++) {
+    for (i = 0; i < t->job_count; i++) {
         const job *j = &t->jobs[i];
 
         gguf_put_text(&t->out, j->tensor.name.data, j->tensor.name.size);
@@ -358,7 +488,7 @@ static void *convert_rows(void *user)
     uint64_t i;
 
     while ((i = __atomic_fetch_add(&all->next, 1, __ATOMIC_RELAXED)) < all->end) {
-        specdec_type_to_float(j->from.number, j->tensor.data + (size_t)i * j->from_row, row, w->floats, NULL);
+        specdec_type_to_float(j->from.number, j->tensor.data + (size_t)(j->kept ? (uint64_t)j->kept[i] : i) * j->from_row, row, w->floats, NULL);
         if (j->to.bytes != 4 * j->to.block && beyond_half(w->floats, row)) /* F32 holds them all */
             __atomic_store_n(&all->bad, 1, __ATOMIC_RELAXED);
         specdec_type_from_float(j->to.number, w->floats, row, all->out + (size_t)(i - all->first) * j->to_row, NULL);
@@ -413,8 +543,15 @@ static int write_tensor(tool *t, const job *j)
     unsigned char *out = t->chunk;
     size_t bytes = 0; /* in the other chunk, not yet written */
 
-    if (j->from.number == j->to.number) {
-        put_mapped(t, j->tensor.data, j->size);
+    if (!j->tensor.data) {
+        for (first = 0; first < j->tensor.shape[0]; first++)
+            gguf_put_u32(&t->out, (uint32_t)t->ids[first]);
+        t->bytes_done += j->size;
+    } else if (j->from.number == j->to.number) {
+        for (first = 0; j->kept && first < j->rows; first++)
+            put_mapped(t, j->tensor.data + (size_t)j->kept[first] * j->from_row, j->from_row);
+        if (!j->kept)
+            put_mapped(t, j->tensor.data, j->size);
         t->bytes_done += j->size;
     } else {
         for (first = 0; first < j->rows && !ferror(t->out.output.file); first += step) {
@@ -436,14 +573,15 @@ static int write_tensor(tool *t, const job *j)
 /* Writes the whole output file. Returns 1 when it is complete. */
 static int write_all(tool *t)
 {
-    const char *inputs[] = {NULL, NULL};
+    const char *inputs[] = {NULL, NULL, NULL};
     uint64_t i;
 
     inputs[0] = t->given.input;
+    inputs[1] = t->given.counts;
     if (program_output_open(&t->out.output, t->given.output, inputs))
         return 0;
     write_head(t);
-    for (i = 0; i < t->gguf.tensor_count && !ferror(t->out.output.file); i++)
+    for (i = 0; i < t->job_count && !ferror(t->out.output.file); i++)
         if (!write_tensor(t, &t->jobs[i])) {
             program_output_drop(&t->out.output);
             return 0;
@@ -460,7 +598,7 @@ static int run(tool *t)
     if (!plan(t) || !write_all(t))
         return 0;
     fprintf(t->out.output.standard ? stderr : stdout, "%s: %s, %llu tensors, %.1f MB of weights, %.1f s\n",
-            t->given.output, t->given.type->name, (unsigned long long)t->gguf.tensor_count, (double)t->bytes_all / 1e6,
+            t->given.output, t->given.type->name, (unsigned long long)t->job_count, (double)t->bytes_all / 1e6,
             program_seconds() - start);
     return !program_flush();
 }
@@ -474,6 +612,7 @@ int main(int argc, char **argv)
         return status;
     status = run(&t) ? PROGRAM_OK : PROGRAM_FAILED;
     free(t.jobs);
+    free(t.ids);
     free(t.floats);
     free(t.chunk);
     return status;
