@@ -244,7 +244,8 @@ typedef struct specdec_settings {
 
 /* The drafters: X(name, kind in >>draft, name on command lines).
    SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth);
-   SPECDEC_DRAFT_HEADS: heads that read the target's state; no cache, no prompt to be read, few levels;
+   SPECDEC_DRAFT_HEADS: heads that read the target's state: no cache, no prompt to be read, few levels; or a layer that
+   reads several of its states (EAGLE-3), which has a small cache of its own;
    SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training. */
 #define SPECDEC_DRAFTERS(X) \
     X(MODEL, model, "draft") \
@@ -292,7 +293,7 @@ typedef enum specdec_policy {
 typedef struct specdec_config {
     specdec_source target;
     specdec_source draft;       /* optional; its vocabulary must be the target's */
-    specdec_source heads;       /* optional: an MLP speculator or Medusa heads that were trained for the target */
+    specdec_source heads;       /* optional: an MLP speculator, Medusa heads or EAGLE-3, trained for the target */
     specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
     int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
     int texts;                  /* that are open at once, 1..1024; 0: 1 */

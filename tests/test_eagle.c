@@ -474,8 +474,6 @@ static void test_texts(void)
     CHECK(unready < asked / 20);
 }
 
-/* --- several texts ---------------------------------------------------------------------------------------------------- */
-
 enum { TEXTS = 4 };
 
 static void prompt_of(int i, int32_t *prompt, int *count)
@@ -486,6 +484,47 @@ static void prompt_of(int i, int32_t *prompt, int *count)
     for (k = 0; k < *count; k++) /* they begin alike */
         prompt[k] = 3 + (k < 28 ? k * k * 5 : k * (i + 3)) % 290;
 }
+
+/* Ends a prompt after so many batches. */
+static int stop_after(void *user, const char *what, int done, int total)
+{
+    int *left = (int *)user;
+
+    (void)what, (void)done, (void)total;
+    return (*left)-- == 0;
+}
+
+static void test_prompts(void)
+{
+    file target = make_target("qwen3"), draft = make_draft(&kinds[2]);
+    specdec_config c = config_of(&target, &draft);
+    int32_t prompt[100];
+    int left, i;
+    machine m, fresh;
+
+    TEST("a prompt that is cancelled in the middle leaves nothing behind in the draft");
+    if (!open_machine(&fresh, &c))
+        return;
+    c.batch = 7;
+    c.hooks.progress = stop_after;
+    c.hooks.user_data = &left;
+    left = -1;
+    if (!open_machine(&m, &c))
+        return;
+    for (i = 0; i < 14; i++) {
+        prompt_of(2 + i % 2, prompt, &left);
+        left = i;
+        CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, prompt, 40), i < 6 ? SPECDEC_ERROR_CANCELLED : SPECDEC_OK);
+        check_guess(m.first, fresh.first);
+        CHECK_EQUAL_INT(specdec_rewind(m.first, i % 2 && i > 5 ? 20 : 0), SPECDEC_OK);
+    }
+    close_machine(&m);
+    close_machine(&fresh);
+    free(target.data);
+    free(draft.data);
+}
+
+/* --- several texts ---------------------------------------------------------------------------------------------------- */
 
 /* Writes four texts at once, forks the first in the middle, closes and opens again. */
 static void write_together(specdec *first, specdec *fresh, int32_t plain[TEXTS][CONTEXT_TOKENS], const int *lengths, uint64_t *random)
@@ -790,7 +829,7 @@ static void test_flaws(void)
 static const struct {
     const char *name;
     void (*run)(void);
-} tests[] = {{"reference", test_reference}, {"texts", test_texts}, {"together", test_together},
+} tests[] = {{"reference", test_reference}, {"texts", test_texts}, {"prompts", test_prompts}, {"together", test_together},
              {"bits", test_bits}, {"rules", test_rules}, {"flaws", test_flaws}};
 
 int main(int argc, char **argv)
