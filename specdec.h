@@ -120,6 +120,7 @@ extern "C" {
    SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
    SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
    SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 3 KB less
+   SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 9 KB less
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
                        silent; 13 KB less
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
@@ -503,9 +504,8 @@ SPECDEC_DEF specdec_result specdec_prompt_logits(specdec *engine, const int32_t 
 #define SPECDEC_STATE_FINAL (-1) /* instead of a layer */
 
 /* As specdec_prompt_tokens, with the target's states after each of these tokens: states[count * layer_count *
-   embedding], those of a token one behind the other. layers[i]: the residual stream after so many layers, 0 to all; or
-   SPECDEC_STATE_FINAL: what logits are computed from, the last one after the norm. When it fails, what it has written
-   there is of no use. Errors: also ARGUMENT (no such layer). */
+   embedding]. layers[i]: the residual stream after so many layers, 0 to all; or SPECDEC_STATE_FINAL: what logits are
+   computed from. What a failed call has written there is of no use. Errors: also ARGUMENT (no such layer). */
 SPECDEC_DEF specdec_result specdec_prompt_states(specdec *engine, const int32_t *tokens, int count, const int *layers,
                                                  int layer_count, float *states);
 
@@ -1016,6 +1016,13 @@ __asm__(".cfi_sections .debug_frame");
 #define SPECDEC__CHATS 0
 #else
 #define SPECDEC__CHATS 1
+#endif
+
+/* Whether drafts that read the target's states are there. */
+#ifdef SPECDEC_NO_HEADS
+#define SPECDEC__HEADS 0
+#else
+#define SPECDEC__HEADS 1
 #endif
 
 /* Whether the acceptance rules that need distributions are there: all but coupled and greedy. */
@@ -10706,7 +10713,7 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
 
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
-    const int borrows = m->architecture->reads;
+    const int borrows = SPECDEC__HEADS && m->architecture->reads;
     int i, found;
     specdec_result r = specdec__model_rope(m, arena, error);
 
@@ -10928,7 +10935,9 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
     for (i = 0; i < SPECDEC__COUNT(specdec__heads_kinds); i++)
         if (specdec__bytes_are(name, specdec__heads_kinds[i].name))
             m->speculator = &specdec__heads_kinds[i];
-    if (m->speculator && !vocabulary_only)
+    if (!SPECDEC__HEADS && (m->speculator || (m->architecture && m->architecture->reads)))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads are left out of this build by SPECDEC_NO_HEADS");
+    if (SPECDEC__HEADS && m->speculator && !vocabulary_only)
         return specdec__heads_bind(m, arena, error);
     if (!m->architecture)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "architecture \"%.*s\" is not known",
@@ -12465,7 +12474,7 @@ static int specdec__forward_read(specdec__context *c, int thread)
 static void specdec__forward_embed(specdec__context *c, int thread)
 {
     const specdec__matrix *table = c->embedding;
-    const int reads = c->model->architecture->reads, width = c->model->embedding;
+    const int reads = SPECDEC__HEADS && c->model->architecture->reads, width = c->model->embedding;
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
@@ -12491,7 +12500,7 @@ static void specdec__forward_worker(void *argument, int thread)
     specdec__output t;
     int i;
 
-    if (c->reads && specdec__forward_read(c, thread))
+    if (SPECDEC__HEADS && c->reads && specdec__forward_read(c, thread))
         return;
     specdec__forward_embed(c, thread);
     if (specdec__pool_barrier(c->pool))
@@ -16309,17 +16318,21 @@ static const specdec__drafter_kind specdec__draft_ngram_kind = {
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
 
+#define SPECDEC__WITH_MODEL 1
+#define SPECDEC__WITH_HEADS SPECDEC__HEADS
+#define SPECDEC__WITH_NGRAM 1
+
 /* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
 static const struct {
     const char *name;
     const specdec__drafter_kind *kind;
 } specdec__drafter_list[SPECDEC__DRAFTER_KINDS] = {
-#define SPECDEC__DRAFTER(NAME, kind, name) {name, &specdec__draft_##kind##_kind},
+#define SPECDEC__DRAFTER(NAME, kind, name) {name, SPECDEC__WITH_##NAME ? &specdec__draft_##kind##_kind : NULL},
     SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
 #undef SPECDEC__DRAFTER
 };
 
-/* The kind that a caller names; NULL for "auto" and "off". */
+/* The kind that a caller names; NULL for "auto" and "off", and for one that was left out. */
 static const specdec__drafter_kind *specdec__drafter_kind_of(specdec_drafting drafting)
 {
     return drafting > SPECDEC_DRAFT_OFF ? specdec__drafter_list[drafting - SPECDEC_DRAFT_OFF - 1].kind : NULL;
@@ -17316,10 +17329,13 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
     e->rule = c->rule;
     for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
         const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)i);
-        const specdec_source *source = specdec__engine_source(c, kind);
+        const specdec_source *source = kind ? specdec__engine_source(c, kind) : NULL;
         const int named = (int)c->drafting == i, given = !source || specdec__source_given(source);
 
-        if (!named && (c->drafting != SPECDEC_DRAFT_AUTO || !given))
+        if (!kind && named)
+            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"%s\" is left out of this build",
+                                 specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
+        if (!kind || (!named && (c->drafting != SPECDEC_DRAFT_AUTO || !given)))
             continue;
         if (!given)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs a model to draft with",
