@@ -11455,12 +11455,30 @@ static void specdec__kv_store(specdec__kv *kv, const specdec__kernels *kernels, 
     }
 }
 
-/* Keys (dim, 64) that are no tiles, or values (64, dim), of a page as floats: in place for f32, else converted into
-   buffer. */
-static const float *specdec__kv_floats(const specdec__kv *kv, const specdec__kernels *kernels,
-                                       const unsigned char *half, float *buffer)
+/* Keys (dim, 64) of a page that are no tiles as floats, at least those in the first `slots`: in place for f32, else
+   converted into buffer. */
+static const float *specdec__kv_keys_as_floats(const specdec__kv *kv, const specdec__kernels *kernels,
+                                               const unsigned char *half, int slots, float *buffer)
 {
-    const int count = kv->dim * SPECDEC__KEYS;
+    int d;
+
+    if (kv->type == SPECDEC__KV_F32)
+        return (const float *)(const void *)half;
+    if (slots > SPECDEC__KEYS / 2) {
+        kernels->f16_to_float(half, kv->dim * SPECDEC__KEYS, buffer);
+        return buffer;
+    }
+    for (d = 0; d < kv->dim; d++)
+        kernels->f16_to_float(half + (size_t)d * SPECDEC__KEYS * 2, specdec__round_up(slots, 16),
+                              buffer + d * SPECDEC__KEYS);
+    return buffer;
+}
+
+/* The same for values (64, dim). */
+static const float *specdec__kv_values_as_floats(const specdec__kv *kv, const specdec__kernels *kernels,
+                                                 const unsigned char *half, int slots, float *buffer)
+{
+    const int codes = kv->dim * SPECDEC__KEYS, count = kv->dim * slots;
     float scales[32];
     int i;
 
@@ -11470,7 +11488,7 @@ static const float *specdec__kv_floats(const specdec__kv *kv, const specdec__ker
         kernels->f16_to_float(half, count, buffer);
     } else {
         for (i = 0; i < count; i += 32 * 32) {
-            kernels->f16_to_float(half + count + i / 16, 32, scales);
+            kernels->f16_to_float(half + codes + i / 16, 32, scales);
             kernels->codes_to_float((const int8_t *)half + i, scales, 32 * 32, buffer + i);
         }
     }
@@ -11508,7 +11526,7 @@ typedef struct specdec__scratch {
     unsigned char *tile;       /* (2): 16 rows x 256 values, repacked when weights stay in the file */
     float *sums;               /* (2, 64 columns, 16 rows) */
     float *keys, *values;      /* two pages as floats: (2, dim, 64), unless keys are tiles, and (2, 64, dim) */
-    int page[2];               /* which pages of the unit at work those are; -1: none */
+    int page[2], slots[2];     /* which pages of the unit at work those are, as many of their slots; -1: none */
     float *gathered;           /* (64, dim): values of a block that lies in several pages */
     float *queries;            /* (4, dim) */
     float *scores;             /* (4 or, where keys are tiles, 64 queries, 64) */
@@ -12046,10 +12064,9 @@ static void specdec__forward_slots(const specdec__context *c, const specdec__uni
             slots[c->place[at] - base] = c->slots[u->layer->span][at];
 }
 
-/* Keys, unless they are tiles, and values of a page as floats. */
+/* Keys, unless they are tiles, and values in the first slots of a page as floats. */
 static void specdec__forward_page(const specdec__context *c, specdec__scratch *s, const specdec__unit *u, int page,
-                                  const float **keys,
-                                  const float **values)
+                                  int slots, const float **keys, const float **values)
 {
     const size_t size = (size_t)c->kv.dim * SPECDEC__KEYS;
     const int tiles = specdec__kv_types[c->kv.type].tiles;
@@ -12059,13 +12076,14 @@ static void specdec__forward_page(const specdec__context *c, specdec__scratch *s
 
     *keys = k_buffer;
     *values = v_buffer;
-    if (s->page[page & 1] == page)
+    if (s->page[page & 1] == page && s->slots[page & 1] >= slots)
         return;
     if (!tiles)
-        *keys = specdec__kv_floats(&c->kv, c->kernels, k, k_buffer);
-    *values = specdec__kv_floats(&c->kv, c->kernels, k + c->kv.half_bytes, v_buffer);
+        *keys = specdec__kv_keys_as_floats(&c->kv, c->kernels, k, slots, k_buffer);
+    *values = specdec__kv_values_as_floats(&c->kv, c->kernels, k + c->kv.half_bytes, slots, v_buffer);
     if (*values == v_buffer)
         s->page[page & 1] = page;
+    s->slots[page & 1] = slots;
 }
 
 /* Adds a block, whose scores (count, 64) are given, to the softmax and the weighted sums of up to four queries. */
@@ -12140,9 +12158,9 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
     c->kernels->scores(rotated, c->kv.dim, count, keys, s->scores);
 }
 
-/* Nodes [first, last) over a block of keys that lie in their slots of one page. */
-static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, specdec__scratch *s,
-                                                       const specdec__unit *u, int first, int last, int block, int page)
+/* Nodes [first, last) over a block of keys that lie in the first slots of one page, each in its own. */
+static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, const specdec__unit *u,
+                                                       int first, int last, int block, int page, int slots)
 {
     const int heads = c->model->heads, part = u->to - u->from, queries = (last - first) * part,
               most = specdec__forward_queries(c);
@@ -12151,7 +12169,7 @@ static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, spec
     const float *keys, *values;
     int at, count, i;
 
-    specdec__forward_page(c, s, u, page, &keys, &values);
+    specdec__forward_page(c, s, u, page, slots, &keys, &values);
     for (at = 0; at < queries; at += count) {
         specdec__range range[SPECDEC__COLUMNS];
         size_t query[SPECDEC__COLUMNS];
@@ -12192,7 +12210,7 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
             int page = slots[done] / SPECDEC__KEYS;
             const float *keys, *values;
 
-            specdec__forward_page(c, s, u, page, &keys, &values);
+            specdec__forward_page(c, s, u, page, SPECDEC__KEYS, &keys, &values);
             specdec__forward_scores(c, s, u, page, keys, query, count);
             for (j = done; j < seen.to && slots[j] / SPECDEC__KEYS == page; j++) {
                 for (i = 0; i < count; i++)
@@ -12245,7 +12263,7 @@ static void specdec__forward_block(specdec__context *c, specdec__scratch *s, con
         for (i = range.from + 1; i < range.to; i++)
             aligned &= slots[i] == slots[i - 1] + 1;
         if (aligned)
-            specdec__forward_aligned(c, s, u, node, node + share, block, slots[range.from] / SPECDEC__KEYS);
+            specdec__forward_aligned(c, s, u, node, node + share, block, slots[range.from] / SPECDEC__KEYS, range.to);
         else
             for (i = node; i < node + share; i++)
                 specdec__forward_gathered(c, s, u, i, block, slots);
@@ -16327,6 +16345,8 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__TUNE_HOPE 0.03  /* plain steps of debt forgiven a step to speculation that promises twice the speed */
 #define SPECDEC__TUNE_NAP 4       /* steps between looks at what speculation promises that rests or does not pay */
 #define SPECDEC__TUNE_HORIZON 50  /* steps in which catching up with the text must pay */
+#define SPECDEC__TUNE_LOAD 0.38 /* of a step of those who write, that reading for others may add to it */
+#define SPECDEC__TUNE_BREATH 32   /* steps that read before one that does not, so that this is known as it is now */
 #define SPECDEC__TUNE_SMALL (8 << 20) /* bytes of weights of models whose costs are measured before the first step, */
 #define SPECDEC__TUNE_TRIAL 0.004     /* for so many seconds: their steps are too short to learn from many of them */
 
@@ -16350,7 +16370,21 @@ typedef struct specdec__tune_drafter {
     double predicted[SPECDEC__TUNE_BINS], came[SPECDEC__TUNE_BINS];     /* nodes that it chose, by the path to them */
 } specdec__tune_drafter;
 
+/* What tokens of prompts add to steps in which others write. */
+typedef struct specdec__tune_load {
+    double row, key;     /* seconds of a token, and of each key that it sees; 0: nothing was measured yet */
+    double usual;        /* key over row, by what the model is made of */
+    double rows, keys;   /* tokens in the step under way, and the keys that they see together */
+    double alone;        /* seconds of a step without a load, as it is now, of so many nodes */
+    int nodes;           /* 0: none was seen */
+    int doubted;         /* the last one of these was not believed: 1: too slow, -1: too fast, 0: it was */
+    int seen;            /* measurements */
+    int most;            /* tokens that a step has read, at most */
+    int steps;           /* that have read, since one that has not */
+} specdec__tune_load;
+
 typedef struct specdec__tune {
+    specdec__tune_load load;
     specdec__tune_mean step[SPECDEC__MAX_TREE + 1]; /* of the target, by width */
     specdec__tune_drafter drafters[SPECDEC__MAX_DRAFTERS];
     int count;                                      /* of drafters */
@@ -16611,6 +16645,113 @@ static void specdec__tune_step(specdec__tune *tune, int width, double seconds)
     specdec__tune_see(&tune->step[width], seconds);
 }
 
+/* What of prompts a step may read: tokens, until their costs have used up what is left. */
+typedef struct specdec__tune_slice {
+    double left;     /* seconds, or tokens, or whatever costs are told in */
+    double row, key; /* cost of a token, and of each key that it sees */
+    int most;        /* tokens */
+    int root;        /* 1: the root that comes behind a prompt counts as one more token of it; 0: it costs nothing */
+} specdec__tune_slice;
+
+/* Seconds of a step of so many nodes without a load: as it was seen last, or by what steps have cost so far. */
+static double specdec__tune_alone(const specdec__tune *tune, int nodes)
+{
+    const specdec__tune_load *load = &tune->load;
+    double times[SPECDEC__MAX_TREE + 1];
+
+    if (nodes == load->nodes)
+        return load->alone;
+    specdec__tune_times(tune, times, specdec__max_int(nodes, load->nodes));
+    return load->nodes ? load->alone * times[nodes] / times[load->nodes] : times[nodes];
+}
+
+/* A step without a load was seen. One that was much faster or slower than those before asks for another one at once: if
+   that is like it, the machine has changed; else it counts little. */
+static void specdec__tune_breathe(specdec__tune *tune, int nodes, double seconds)
+{
+    specdec__tune_load *load = &tune->load;
+    const double known = load->nodes ? specdec__tune_alone(tune, nodes) : seconds;
+
+    const int off = (seconds > 1.25 * known) - (seconds < 0.75 * known), again = off && off == load->doubted;
+
+    load->steps = 0;
+    if (off && !load->doubted) {
+        load->doubted = off;
+        load->steps = SPECDEC__TUNE_BREATH;
+        return;
+    }
+    seconds = seconds < 1.5 * known ? seconds : 1.5 * known;
+    load->alone = known + (seconds - known) / (again ? 2 : 8);
+    load->nodes = nodes;
+    load->doubted = 0;
+}
+
+/* The slice of a step in which so many texts write: what keeps its time within 1 + SPECDEC__TUNE_LOAD of what it would
+   be without. At first one token, then at most twice as many as were seen. */
+static void specdec__tune_cut(specdec__tune *tune, int roots, specdec__tune_slice *slice)
+{
+    specdec__tune_load *load = &tune->load;
+
+    if (!load->seen) {
+        load->row = 0.1 * specdec__tune_plain(tune);
+        load->key = load->row * load->usual;
+    }
+    slice->left = SPECDEC__TUNE_LOAD * specdec__tune_alone(tune, roots);
+    slice->row = load->row;
+    slice->key = load->key;
+    slice->most = load->steps < SPECDEC__TUNE_BREATH ? specdec__max_int(1, 2 * load->most) : 0;
+    slice->root = 1;
+}
+
+/* How many of `pending` tokens behind so many keys are read. At least one, if nobody has read in this step: else a
+   prompt would wait for ever. */
+static int specdec__tune_take(specdec__tune_load *load, specdec__tune_slice *slice, int pending, int keys)
+{
+    int n = 0;
+
+    for (; n < pending && n < slice->most; n++, keys++) {
+        const double cost = slice->row + slice->key * keys;
+
+        if (cost > slice->left && load->rows > 0)
+            break;
+        slice->left -= cost;
+        load->rows++;
+        load->keys += keys;
+    }
+    slice->most -= n;
+    return n;
+}
+
+/* Seconds that the tokens of the step under way are thought to add to it. */
+SPECDEC__INLINE double specdec__tune_loaded(const specdec__tune_load *load)
+{
+    return load->rows * load->row + load->keys * load->key;
+}
+
+/* What a step of `nodes` nodes and the load took. The error moves both costs, each by its share, as normalised least
+   mean squares do (Widrow and Hoff 1960); one outlier moves them little. */
+static void specdec__tune_weigh(specdec__tune *tune, int nodes, double seconds)
+{
+    specdec__tune_load *load = &tune->load;
+    const double rows = load->rows * load->row, keys = load->keys * load->key, expected = rows + keys;
+    const double least = 0.01 * specdec__tune_plain(tune);
+    double error = seconds - specdec__tune_alone(tune, nodes) - expected;
+
+    load->steps = error < -expected / 2 && load->steps > 3 ? SPECDEC__TUNE_BREATH /* steps may have become faster */
+                                                           : load->steps + 1;
+    if (load->seen > 2 && error > expected / 2)
+        error = expected / 2;
+    if (error < -expected / 2)
+        error = -expected / 2;
+    load->seen = specdec__min_int(load->seen + 1, 4);
+    error /= load->seen * (rows * rows + keys * keys);
+    load->row *= 1 + error * rows;
+    load->key *= 1 + error * keys;
+    load->row = load->row > least ? load->row : least;
+    load->key = load->key > least * load->usual ? load->key : least * load->usual;
+    load->most = specdec__max_int(load->most, (int)load->rows);
+}
+
 /* What came of a step. */
 typedef struct specdec__tune_outcome {
     int nodes[SPECDEC__MAX_DRAFTERS], came[SPECDEC__MAX_DRAFTERS]; /* guesses that were verified, and accepted ones */
@@ -16631,11 +16772,11 @@ static void specdec__tune_settle(specdec__tune *tune, const specdec__tune_outcom
 
     for (i = 0; i < tune->count; i++)
         guesses += outcome->nodes[i];
-    usual = tune->step[guesses + outcome->base].seconds;
+    specdec__tune_times(tune, times, guesses + outcome->base);
+    usual = times[guesses + outcome->base];
     seconds = outcome->seconds > 0 && outcome->seconds < 2 * usual ? outcome->seconds : usual;
     if (!(plain > 0))
         return;
-    specdec__tune_times(tune, times, outcome->base);
     for (i = 0; i < tune->count; i++) {
         double credit = tune->drafters[i].credit + SPECDEC__TUNE_SHARE * plain - outcome->drafting[i];
 
@@ -16934,7 +17075,7 @@ typedef struct specdec__engine {
     int member_count;
     int reading, roots;          /* nodes of prompts in it, and texts that it writes */
     int turn;                    /* which text is asked first whether it has something to do */
-    int slice;                   /* tokens of prompts that a step reads while texts write */
+    double spare;                /* seconds that drafters may read in it while others wait; -1: that is not known */
     int32_t fork_token, child_token; /* -1: there are none */
 
     void *scratch;               /* of the tokenizer */
@@ -17583,13 +17724,14 @@ static void specdec__engine_bear(specdec *t)
 
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
+    const specdec__model *m = e->target_model;
     specdec_result result = specdec__engine_chat(e, error);
 
     if (!result)
         result = specdec__engine_fork_tokens(e, error);
     if (result)
         return result;
-    e->slice = 4;
+    e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
     specdec__engine_open(&e->texts[0]);
     specdec__engine_tell(e);
     specdec__engine_trial(e);
@@ -17796,41 +17938,42 @@ static void specdec__engine_gather(specdec__engine *e, specdec *t)
     }
 }
 
-/* Tokens of prompts that a step may read while others write: what the configuration says, or what was seen to make a
-   step half as long again. */
-static int specdec__engine_slice(const specdec__engine *e)
+/* What of prompts a step may read: all that fits, while nobody writes; else what the configuration says, or what was
+   seen to make a step not much longer. */
+static void specdec__engine_slice(specdec__engine *e, specdec__tune_slice *slice)
 {
-    return !e->roots ? e->config.batch : e->config.slice ? e->config.slice : e->slice;
-}
-
-/* What a step that read and wrote took says about how much may be read: one token more, or a quarter less. */
-static void specdec__engine_tune_slice(specdec__engine *e, double seconds)
-{
-    double times[SPECDEC__MAX_TREE + 1];
-
-    if (!e->reading || !e->roots || !(seconds > 0)) /* no clock */
-        return;
-    specdec__tune_times(e->tune, times, e->roots);
-    if (seconds > 1.4 * times[e->roots])
-        e->slice = specdec__max_int(1, e->slice * 3 / 4);
-    else if (e->reading >= e->slice && seconds < 1.3 * times[e->roots])
-        e->slice = specdec__min_int(e->slice + 1, specdec__engine_most(e));
+    slice->row = 1;
+    slice->key = 0;
+    slice->root = 0;
+    slice->left = slice->most = !e->roots ? e->config.batch : e->config.slice;
+    e->tune->load.rows = e->tune->load.keys = 0;
+    e->spare = -1;
+    if (e->roots && !e->config.slice) {
+        slice->most = 0; /* the first step of those who write shows what it takes without prompts */
+        if (e->tune->load.nodes)
+            specdec__tune_cut(e->tune, e->roots, slice);
+    }
 }
 
 /* Shares out the nodes that read prompts. A prompt that is read to its end has its root in the same step, if there is a
    node for it; a text that gets none waits for the next step. */
 static void specdec__engine_lead(specdec__engine *e)
 {
-    int left = specdec__engine_slice(e), room = (e->roots ? specdec__engine_most(e) : e->target.most) - e->roots;
-    int i, kept = 0;
+    const int beside = e->roots; /* those who wait for what is read */
+    specdec__tune_load *load = &e->tune->load;
+    int room = (beside ? specdec__engine_most(e) : e->target.most) - beside, i, kept = 0;
+    specdec__tune_slice slice;
 
+    specdec__engine_slice(e, &slice);
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
         const int pending = specdec__engine_pending(t);
 
-        t->lead = specdec__min_int(pending, specdec__min_int(left, room));
-        t->writes = !pending || (t->lead == pending && t->lead < room);
-        left -= t->lead;
+        const int wanted = pending ? pending + slice.root : 0;
+        const int taken = specdec__tune_take(load, &slice, specdec__min_int(wanted, room), t->view.length);
+
+        t->lead = specdec__min_int(taken, pending);
+        t->writes = !pending || (taken == wanted && t->lead < room);
         room -= t->lead + (pending && t->writes);
         e->roots += pending && t->writes;
         e->reading += t->lead;
@@ -17838,6 +17981,10 @@ static void specdec__engine_lead(specdec__engine *e)
             e->members[kept++] = t;
     }
     e->member_count = kept;
+    if (slice.root)
+        e->spare = slice.left > 0 ? slice.left : 0;
+    if (!beside)
+        load->rows = load->keys = 0;
 }
 
 /* --- what a step speculates on ------------------------------------------------------------------------------------ */
@@ -17985,19 +18132,51 @@ static specdec_result specdec__engine_fill(specdec *t, int drafter, const specde
     return SPECDEC_OK;
 }
 
-/* Lets a drafter that has much to read read a part of it, so that other texts need not wait for all. */
+/* How much of what it is behind a drafter may read in this step, so that other texts need not wait long for it. */
+static int specdec__engine_readable(specdec *t, int drafter, int behind)
+{
+    specdec__engine *e = t->engine;
+    const specdec__tune_drafter *known = &e->tune->drafters[drafter];
+    const double once[2] = {0, specdec__tune_plain(e->tune)}, level = specdec__tune_level(known, once);
+    const double each = known->reading.seconds > 0 ? known->reading.seconds : level / 10;
+    double left = e->spare - level;
+    int tokens = specdec__min_int(behind, e->config.batch);
+
+    if (e->member_count == 1)
+        return behind;
+    if (behind <= SPECDEC__TUNE_BEHIND || e->spare < 0 || !(each > 0))
+        return tokens;
+    if (!(known->reading.seconds > 0))
+        tokens = specdec__min_int(tokens, SPECDEC__TUNE_BEHIND);
+    if (left < tokens * each)
+        tokens = left > 0 ? (int)(left / each) : 0;
+    if (!tokens && !(e->tune->load.rows > 0)) /* else it would wait for ever */
+        tokens = SPECDEC__TUNE_BEHIND;
+    left -= tokens * each;
+    if (tokens)
+        e->spare = left > 0 ? left : 0;
+    return tokens;
+}
+
+/* Lets a drafter that has much to read read a part of it. */
 static specdec_result specdec__engine_let_read(specdec *t, int drafter, int behind, int tokens)
 {
     specdec__engine *e = t->engine;
+    specdec__tune_drafter *known = &e->tune->drafters[drafter];
     specdec__drafter *d = &e->drafters[drafter];
-    const double start = specdec__os_seconds();
-    specdec_result result;
+    const double once[2] = {0, specdec__tune_plain(e->tune)}, start = specdec__os_seconds();
+    specdec_result result = SPECDEC_OK;
+    double seconds, level;
 
     d->proposals[t->at].tree.n = 1;
-    result = d->kind->read(d, &d->proposals[t->at], t->count - behind + tokens, &t->error);
-    if (!result)
-        specdec__tune_see(&e->tune->drafters[drafter].reading, (specdec__os_seconds() - start) / tokens);
-    return result;
+    if (tokens)
+        result = d->kind->read(d, &d->proposals[t->at], t->count - behind + tokens, &t->error);
+    if (result || !tokens)
+        return result;
+    seconds = specdec__os_seconds() - start;
+    level = specdec__tune_level(known, once);
+    specdec__tune_see(&known->reading, (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
+    return SPECDEC_OK;
 }
 
 /* Asks a drafter what it proposes for a text in this step, if that may pay. */
@@ -18010,14 +18189,15 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     const int fresh = t->count - behind < t->answer_from;
     double start, rate = 0;
     specdec_result result;
-    int levels;
+    int levels, readable;
 
     if ((d->kind->ready && !d->kind->ready(d, t->at, t->count)) ||
         (!plan->fixed && specdec__tune_naps(e->tune, drafter, t->count)) ||
         (d->kind->cost && !specdec__engine_shape(t, drafter, behind, plan)))
         return SPECDEC_OK;
-    if (d->kind->read && e->member_count > 1 && behind > e->config.batch)
-        return specdec__engine_let_read(t, drafter, behind, e->config.batch);
+    readable = d->kind->read ? specdec__engine_readable(t, drafter, behind) : behind;
+    if (readable < behind)
+        return specdec__engine_let_read(t, drafter, behind, readable);
     start = specdec__os_seconds();
     result = p->grows ? specdec__engine_grow(t, drafter, plan, &levels, &rate)
                       : specdec__engine_fill(t, drafter, plan, &levels, &rate);
@@ -18462,16 +18642,25 @@ static void specdec__engine_outcome(specdec *t, specdec__tune_outcome *outcome)
 /* What the step has taught: what its nodes cost, and what they brought. */
 static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int width, double seconds)
 {
+    specdec__tune_load *load = &e->tune->load;
+    const int loaded = (int)load->rows, nodes = width - loaded;
     specdec__tune_outcome outcome;
     int i;
 
-    if (!e->roots || width > SPECDEC__MAX_TREE)
+    if (!e->roots || width > SPECDEC__MAX_TREE || nodes < 1)
         return;
     memset(&outcome, 0, sizeof outcome);
-    outcome.seconds = seconds;
-    outcome.base = e->roots + e->reading;
+    seconds = seconds > 0 ? seconds : 1 + 0.1 * (width - 1);
+    outcome.seconds = seconds - specdec__tune_loaded(load);
+    outcome.base = e->roots + e->reading - loaded;
     outcome.texts = e->roots;
-    specdec__tune_step(e->tune, width, seconds > 0 ? seconds : 1 + 0.1 * (width - 1));
+    if (loaded) {
+        specdec__tune_weigh(e->tune, nodes, seconds);
+    } else {
+        specdec__tune_step(e->tune, nodes, seconds);
+        if (e->room.views > 1)
+            specdec__tune_breathe(e->tune, nodes, seconds);
+    }
     for (i = 0; i < e->member_count; i++)
         specdec__engine_outcome(e->members[i], &outcome);
     specdec__tune_fade(e->tune);
@@ -18528,7 +18717,6 @@ static void specdec__engine_run(specdec__engine *e, double start)
     for (i = 0; i < e->member_count; i++)
         specdec__engine_accept(e->members[i]);
     specdec__engine_learn(e, batch.n, verified - drafted);
-    specdec__engine_tune_slice(e, verified - start);
     now = specdec__os_seconds();
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];

@@ -10,7 +10,7 @@ enum { HISTORY = 65536 }; /* tokens of finished texts that guesses are made from
 typedef struct options {
     specdec_config config;
     const char *file, *seen;
-    int limit, spec, in_order;
+    int limit, spec, in_order, ids;
 } options;
 
 /* A line of the input, and what becomes of it. */
@@ -22,6 +22,7 @@ typedef struct job {
     char *answer;          /* (room): bytes and a zero byte */
     size_t bytes, room;
     int prompted, tokens;  /* tokens of the prompt, of the answer */
+    int32_t *ids;          /* all of them, one behind the other, if asked for */
     const char *stop;      /* why the answer ended */
     char error[SPECDEC_ERROR_TEXT_SIZE]; /* why there is none, or "" */
     int done;
@@ -78,12 +79,29 @@ static void write_line(work *w, job *j)
         json_bytes(&out, "text", j->bytes ? j->answer : "", j->bytes);
         json_integer(&out, "tokens", j->tokens);
         json_text(&out, "stop", j->stop);
+        if (j->ids)
+            json_integers(&out, "ids", j->ids, j->prompted + j->tokens);
     }
     json_close(&out);
     if ((fflush(stdout) || ferror(stdout)) && !w->lost)
         w->lost = errno ? errno : EIO;
     free(j->answer);
+    free(j->ids);
     j->answer = NULL;
+    j->ids = NULL;
+}
+
+/* Keeps the tokens of a job's text. Returns 0 when memory ran out. */
+static int keep_ids(job *j)
+{
+    const int32_t *tokens;
+    int count;
+
+    specdec_tokens(j->text, &tokens, &count);
+    j->ids = (int32_t *)malloc(((size_t)count + 1) * sizeof *j->ids);
+    if (j->ids)
+        memcpy(j->ids, tokens, (size_t)count * sizeof *j->ids);
+    return j->ids != NULL;
 }
 
 /* Gives a job's text back. */
@@ -97,6 +115,8 @@ static void close_text(work *w, job *j)
 /* A job is done: its answer is complete, or error says why there is none. */
 static void finish(work *w, job *j, const char *error)
 {
+    if (!error && w->o->ids && !keep_ids(j))
+        error = "out of memory";
     snprintf(j->error, sizeof j->error, "%s", error ? error : "");
     close_text(w, j);
     j->done = 1;
@@ -389,6 +409,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--streams", PROGRAM_INTEGER, &c->texts, "N", "texts that are written at a time (8)", 1, SPECDEC_MAX_TEXTS},
         {"--in-order", PROGRAM_SWITCH, &o->in_order, NULL,
          "answers come in the order of the lines, not as they are done", 0, 0},
+        {"--ids", PROGRAM_SWITCH, &o->ids, NULL, "lines hold the token ids of prompt and answer, too", 0, 0},
         {"--seen", PROGRAM_TEXT, &o->seen, "FILE",
          "what was written is kept here, and guessed from the next time", 0, 0},
         {"-n", PROGRAM_INTEGER, &o->limit, "N",

@@ -272,6 +272,11 @@ same_texts "from standard input" -n 60
 check "no words besides them" silent
 check "--in-order: as the lines came" [ "$(sed 's/{"id":\([0-9]*\),.*/\1/' "$T/out" | tr '\n' ' ')" = "1 2 3 4 5 6 7 8 9 10 11 12 " ]
 check "tokens are counted" [ "$(grep -c '"tokens":60,"stop":"limit"}$' "$T/out")" -ge 8 ]
+"$B/many" -m $TARGET -f "$T/lines.jsonl" --in-order -n 60 --ids > "$T/out"
+ids=$(sed -n '3s/.*"stop":"[a-z]*","ids":\[\([0-9,]*\)\]}$/\1/p' "$T/out")
+"$B/specdec-tokens" -m $TARGET --decode "$ids" > "$T/written"
+"$B/specdec" -m $TARGET --spec off -p "$(sed -n 3p "$T/prompts")" -n 60 > "$T/answer"
+check "many --ids: the tokens of prompt and answer" same "$T/answer" "$T/written"
 run many -f "$T/lines.jsonl" --cache 200 -n 60 --streams 8
 check "a cache too small for so many at a time: they take turns" [ $status -eq 0 ]
 same_texts "in a small cache" -n 60
@@ -447,6 +452,14 @@ for isa in $ISAS; do
 done
 "$B/specdec-logits" -m $TARGET --tokens "$list" -o - > "$T/other.f32"
 check "logits on standard output" same "$T/one.f32" "$T/other.f32"
+"$B/specdec-logits" -m $TARGET --tokens 1,7,3,9 -o "$T/two.f32"
+printf '\n%s\n\n1 7,3 9\r\n' "$list" > "$T/texts"
+for how in "-w 1" "-w 3" ""; do
+    # shellcheck disable=SC2086
+    "$B/specdec-logits" -m $TARGET --tokens-file "$T/texts" --lines $how -o - | cat > "$T/other.f32"
+    cat "$T/one.f32" "$T/two.f32" > "$T/both.f32"
+    check "--lines $how: every line is a text of its own" same "$T/both.f32" "$T/other.f32"
+done
 
 # --- the public part is enough
 run grep -l -e specdec__ -e SPECDEC__ tools/*.c tools/*.h examples/*.c

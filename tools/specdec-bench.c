@@ -927,7 +927,8 @@ static void print_svg(const bench *b, const model_result *results, int count)
 #define CROWD_RUNS   3  /* at most; -r may ask for fewer */
 #define CROWD_ROOM   1000 /* tokens of context for prompts of words and what is written */
 #define WAIT_TOKENS  2000
-#define WAIT_STEPS   20 /* alone, before the long prompt comes in */
+#define WAIT_STEPS   100 /* alone, before the long prompt comes in */
+#define WAIT_RANKS   4  /* of what was measured: in the middle, nine in ten, 99 in 100, all */
 
 /* Texts of one engine. */
 typedef struct crowd {
@@ -949,9 +950,10 @@ typedef struct stream_result {
 
 /* What a text feels of a long prompt that comes in beside it. */
 typedef struct wait_result {
-    double alone_ms;       /* its step alone, in the middle */
-    double longest, usual; /* between two tokens while the prompt is read, in such steps: at most, in the middle */
-    double seconds;        /* until the prompt is read */
+    double alone_ms;             /* its step alone, in the middle */
+    double alone[WAIT_RANKS];    /* between two tokens, in such steps: as long at most as that many take alone, */
+    double beside[WAIT_RANKS];   /* and while the prompt is read */
+    double seconds;              /* until the prompt is read */
 } wait_result;
 
 typedef struct crowd_result {
@@ -1231,14 +1233,50 @@ static int wait_gaps(crowd *c, int salt, int vocabulary, double *gaps)
     return result == SPECDEC_OK || result == SPECDEC_DONE ? count : crowd_failed(c->texts[1]);
 }
 
-/* A text alone, then beside a prompt that is read; medians of runs. Returns 0 when it failed. */
+/* Sorts values, and tells how long the middle one is, nine in ten, 99 in 100 and all of them at most. */
+static void wait_ranks(double *values, int count, double *ranks)
+{
+    ranks[0] = measure_median(values, count); /* they are sorted now */
+    ranks[1] = values[count * 9 / 10];
+    ranks[2] = values[count * 99 / 100];
+    ranks[3] = values[count - 1];
+}
+
+/* One run: steps alone into alone[WAIT_STEPS], then steps beside a prompt that is read into gaps[WAIT_TOKENS], all in
+   steps alone. *step, *seconds: of such a step, of the prompt. Returns how many gaps there are, 0 when it failed. */
+static int wait_run(crowd *c, int salt, int vocabulary, double *alone, double *gaps, double *step, double *seconds)
+{
+    double last = program_seconds(), sorted[WAIT_STEPS];
+    int k, count;
+
+    c->prompted[1] = 0;
+    crowd_rewind(c, 1, 1);
+    crowd_wake(c, 1);
+    if (wait_token(c, &last) < 0)
+        return 0;
+    for (k = 0; k < WAIT_STEPS; k++)
+        if ((alone[k] = wait_token(c, &last)) < 0)
+            return 0;
+    memcpy(sorted, alone, sizeof sorted);
+    *step = measure_median(sorted, WAIT_STEPS);
+    count = wait_gaps(c, salt, vocabulary, gaps);
+    for (k = 0; k < WAIT_STEPS; k++)
+        alone[k] /= *step;
+    for (k = 0, *seconds = 0; k < count; k++) {
+        *seconds += gaps[k];
+        gaps[k] /= *step;
+    }
+    return count;
+}
+
+/* A text alone, then beside a prompt that is read, in all runs. Returns 0 when it failed. */
 static int measure_wait(bench *b, const specdec_model *model, crowd_result *r)
 {
-    static double gaps[WAIT_TOKENS];
-    double alone[WAIT_STEPS], runs[4][CROWD_RUNS], last;
+    static double alone[CROWD_RUNS * WAIT_STEPS], gaps[CROWD_RUNS * WAIT_TOKENS];
+    double steps[CROWD_RUNS], seconds[CROWD_RUNS];
     const int run_count = program_least(b->repeats, CROWD_RUNS);
+    int i, more, count = 0, ok;
     crowd c;
-    int i, k, count, ok;
 
     memset(&c, 0, sizeof c);
     c.count = 2;
@@ -1249,24 +1287,16 @@ static int measure_wait(bench *b, const specdec_model *model, crowd_result *r)
         measure_machine(b, i);
     ok = ok && crowd_prompt_tokens(&c, 0, b->o->context, 0, r->model.vocabulary);
     for (i = 0; ok && i < run_count; i++) {
-        c.prompted[1] = 0;
-        crowd_rewind(&c, 1, 1);
-        crowd_wake(&c, 1);
-        ok = wait_token(&c, &last) >= 0;
-        for (k = 0; ok && k < WAIT_STEPS; k++)
-            ok = (alone[k] = wait_token(&c, &last)) >= 0;
-        count = ok ? wait_gaps(&c, i + 1, r->model.vocabulary, gaps) : 0;
-        ok = count > 0;
-        runs[0][i] = measure_median(alone, WAIT_STEPS);
-        for (k = 0, runs[3][i] = 0; k < count; k++)
-            runs[3][i] += gaps[k];
-        runs[1][i] = measure_median(gaps, count) / runs[0][i];
-        runs[2][i] = ok ? gaps[count - 1] / runs[0][i] : 0; /* they are sorted now */
+        more = wait_run(&c, i + 1, r->model.vocabulary, alone + i * WAIT_STEPS, gaps + count, &steps[i], &seconds[i]);
+        ok = more > 0;
+        count += more;
     }
-    r->wait.alone_ms = 1e3 * measure_median(runs[0], run_count);
-    r->wait.usual = measure_median(runs[1], run_count);
-    r->wait.longest = measure_median(runs[2], run_count);
-    r->wait.seconds = measure_median(runs[3], run_count);
+    if (ok) {
+        r->wait.alone_ms = 1e3 * measure_median(steps, run_count);
+        r->wait.seconds = measure_median(seconds, run_count);
+        wait_ranks(alone, run_count * WAIT_STEPS, r->wait.alone);
+        wait_ranks(gaps, count, r->wait.beside);
+    }
     close_crowd(&c);
     return ok;
 }
@@ -1316,9 +1346,10 @@ static void print_md_crowds(const bench *b, const crowd_result *results, int cou
         if (o->stream_count)
             print_md_streams(o, r);
         if (o->wait)
-            printf("\nwhile a prompt of %d tokens is read, in %.1f s, a text waits for its next token as long as for %.2f\n"
-                   "steps alone (%.2f ms each) in the middle, and as for %.2f at most\n", WAIT_TOKENS, r->wait.seconds,
-                   r->wait.usual, r->wait.alone_ms, r->wait.longest);
+            printf("\nwhile a prompt of %d tokens is read, in %.1f s, a text waits for its next token, in steps alone\n"
+                   "(%.2f ms each): %.2f in the middle, nine times in ten %.2f at most, 99 in 100 %.2f, always %.2f;\n"
+                   "without it: %.2f, %.2f, %.2f\n", WAIT_TOKENS, r->wait.seconds, r->wait.alone_ms, r->wait.beside[0], r->wait.beside[1],
+                   r->wait.beside[2], r->wait.beside[3], r->wait.alone[1], r->wait.alone[2], r->wait.alone[3]);
     }
 }
 
@@ -1338,6 +1369,24 @@ static void print_json_stream(json_writer *j, const options *o, const stream_res
         json_number(j, "spec_tok_s", "%.2f", s->tok_s[1]);
         json_number(j, "spec_tokens_per_step", "%.3f", s->tokens_per_step);
     }
+    json_close(j);
+}
+
+static void print_json_wait(json_writer *j, const wait_result *w)
+{
+    static const char *const names[2][WAIT_RANKS] = {{"steps_median", "steps_p90", "steps_p99", "steps_max"},
+                                                     {"alone_median", "alone_p90", "alone_p99", "alone_max"}};
+    int i;
+
+    json_gap(j, "\n ");
+    json_object(j, "wait");
+    json_integer(j, "prompt_tokens", WAIT_TOKENS);
+    json_number(j, "prompt_s", "%.3f", w->seconds);
+    json_number(j, "step_ms", "%.3f", w->alone_ms);
+    for (i = 0; i < WAIT_RANKS; i++)
+        json_number(j, names[0][i], "%.3f", w->beside[i]);
+    for (i = 0; i < WAIT_RANKS; i++)
+        json_number(j, names[1][i], "%.3f", w->alone[i]);
     json_close(j);
 }
 
@@ -1363,16 +1412,8 @@ static void print_json_crowds(const bench *b, const crowd_result *results, int c
         for (k = 0; k < o->stream_count; k++)
             print_json_stream(&j, o, &r->streams[k]);
         json_close(&j);
-        if (o->wait) {
-            json_gap(&j, "\n ");
-            json_object(&j, "wait");
-            json_integer(&j, "prompt_tokens", WAIT_TOKENS);
-            json_number(&j, "prompt_s", "%.3f", r->wait.seconds);
-            json_number(&j, "step_ms", "%.3f", r->wait.alone_ms);
-            json_number(&j, "steps_median", "%.3f", r->wait.usual);
-            json_number(&j, "steps_max", "%.3f", r->wait.longest);
-            json_close(&j);
-        }
+        if (o->wait)
+            print_json_wait(&j, &r->wait);
         json_close(&j);
     }
     json_close(&j);

@@ -9,7 +9,7 @@ enum { MAX_TREE = MAX_WIDTH / (1 + DISTRACTIONS) }; /* tokens of a step that is 
 typedef struct options {
     const char *model, *tokens, *tokens_file, *kv, *isa, *output;
     const char *state_layers;
-    int width, threads, tree, in_place, state;
+    int width, threads, tree, in_place, state, lines;
 } options;
 
 typedef struct tool {
@@ -18,22 +18,25 @@ typedef struct tool {
     int layers[MAX_LAYERS], layer_count; /* whose states are asked for; none: logits */
     int row_values;                      /* floats of a row */
     int32_t *tokens;
-    int count;
+    char *begins;                        /* (count): whether a text begins here */
+    int count, longest;                  /* tokens, and those of the longest text */
     int32_t nodes[MAX_WIDTH], parents[MAX_WIDTH]; /* of a step that is a tree */
     int path[MAX_WIDTH], node_count;              /* the node of every token of it */
     float *rows;        /* of a step */
     unsigned char *row; /* one as it is written */
 } tool;
 
-/* Ids separated by commas or white space. Returns a status. */
-static int read_tokens(tool *t, const char *list)
+/* Ids separated by commas or white space; with lines, every line is a text of its own. Returns a status. */
+static int read_tokens(tool *t, const char *list, int lines)
 {
     const char *at = list + strspn(list, ", \t\r\n");
     char *end, what[64];
+    int begins = 1, length = 0;
     long id;
 
     t->tokens = (int32_t *)malloc((strlen(list) / 2 + 1) * sizeof *t->tokens);
-    if (!t->tokens)
+    t->begins = (char *)malloc(strlen(list) / 2 + 1);
+    if (!t->tokens || !t->begins)
         return program_failed("out of memory", "");
     for (; *at; at = end + strspn(end, ", \t\r\n")) {
         id = strtol(at, &end, 10);
@@ -41,7 +44,11 @@ static int read_tokens(tool *t, const char *list)
             snprintf(what, sizeof what, "%.*s", 40, at);
             return program_misused("not a list of token ids from here on: ", what);
         }
-        t->tokens[t->count++] = (int32_t)id;
+        t->tokens[t->count] = (int32_t)id;
+        t->begins[t->count++] = (char)begins;
+        length = begins ? 1 : length + 1;
+        t->longest = t->longest < length ? length : t->longest;
+        begins = lines && memchr(end, '\n', strspn(end, ", \t\r\n")) != NULL;
     }
     return t->count ? PROGRAM_OK : program_misused("no token ids", "");
 }
@@ -75,7 +82,7 @@ static int open_engine(tool *t, const options *o, int nodes)
 
     memset(&config, 0, sizeof config);
     config.target.path = o->model;
-    config.context = t->count + nodes;
+    config.context = t->longest + nodes;
     config.batch = nodes;
     config.threads = o->threads ? o->threads : specdec_processors();
     config.kv = o->kv;
@@ -141,6 +148,16 @@ static specdec_result step_tree(tool *t, int from, int count)
     return result ? result : specdec_prompt_tokens(t->engine, t->tokens + from, count);
 }
 
+/* How many of the tokens from `from` on are of one text, at most width. */
+static int text_part(const tool *t, int from, int width)
+{
+    int count = 1;
+
+    while (count < width && from + count < t->count && !t->begins[from + count])
+        count++;
+    return count;
+}
+
 /* The same for a step that is a run of tokens; their rows may be states. */
 static specdec_result step_run(tool *t, int from, int count)
 {
@@ -153,7 +170,9 @@ static int write_rows(tool *t, int width, int tree, program_output *out)
     int from, count, i;
 
     for (from = 0; from < t->count && !ferror(out->file); from += count) {
-        count = program_least(width, t->count - from);
+        count = text_part(t, from, width);
+        if (t->begins[from] && from)
+            specdec_rewind(t->engine, 0);
         if (tree ? step_tree(t, from, count) : step_run(t, from, count))
             return program_failed("", specdec_error_text(t->engine));
         for (i = 0; i < count; i++)
@@ -182,6 +201,7 @@ static int read_options(options *o, int argc, char **argv)
         {"-m", PROGRAM_TEXT, &o->model, "FILE", "the model: a GGUF file", 0, 0},
         {"--tokens", PROGRAM_TEXT, &o->tokens, "ID,ID,...", "token ids; no others are put before them", 0, 0},
         {"--tokens-file", PROGRAM_TEXT, &o->tokens_file, "FILE", "token ids, separated by white space or commas; - is standard input", 0, 0},
+        {"--lines", PROGRAM_SWITCH, &o->lines, NULL, "every line of the file is a text of its own", 0, 0},
         {"-w", PROGRAM_INTEGER, &o->width, "WIDTH", "tokens a step (64); the last step may be shorter", 1, MAX_WIDTH},
         {"-t", PROGRAM_INTEGER, &o->threads, "N", "threads; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
         {"--isa", PROGRAM_TEXT, &o->isa, "NAME", "instruction set, see specdec-info (the best)", 0, 0},
@@ -236,7 +256,7 @@ int main(int argc, char **argv)
         if (!o.tokens)
             return PROGRAM_FAILED;
     }
-    status = read_tokens(&t, o.tokens);
+    status = read_tokens(&t, o.tokens, o.lines);
     status = status ? status : read_layers(&t, &o);
     inputs[0] = o.model;
     inputs[1] = o.tokens_file;

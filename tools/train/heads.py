@@ -1,0 +1,422 @@
+"""Trains heads on the states of any model that specdec runs, and writes them as a GGUF file.
+
+    heads.py BASE.gguf OUT.gguf --answers PATH [--answers ...] [--text PATH ...] [--heads N] [--inner N] [--untied]
+             [--draft-vocab N] [--seconds S | --steps N] [--type Q8_0|Q4_0|F16|F32] [--work FOLDER] [--figure FILE.svg]
+
+What is learned: from the state at which the base chose a token, and that token, the next one; then the one behind it,
+and so on (an MLP speculator: speculator.py). --answers are texts that the base wrote (many --ids, or a folder of
+answers.py), --text are any texts; a PATH is a file of lines or a folder of such files, see states.py. The first stage
+learns from every token of all texts, the second one from what the base wrote itself. The goal is the base's own
+distribution at the places where the text goes on, as far as its 32 most probable tokens tell.
+
+Everything on the way is kept in --work: the states (--cache megabytes of them at most), and a checkpoint from which
+the same command goes on. One text in a hundred is held out; accuracy on those is printed and drawn."""
+import argparse
+import json
+import math
+import os
+import time
+import types
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import figure
+import gguf
+import speculator
+import states
+
+AT_ONCE = 256       # rows of logits that are worked on together: they stay in the processor's cache
+RANKS = (1, 2, 4, 8)
+NUMBERS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7}
+
+
+def options():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("base")
+    parser.add_argument("out")
+    parser.add_argument("--answers", action="append", default=[])
+    parser.add_argument("--text", action="append", default=[])
+    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--inner", type=int, default=256)
+    parser.add_argument("--untied", action="store_true")
+    parser.add_argument("--draft-vocab", type=int, default=0, help="the heads know the most frequent N tokens only")
+    parser.add_argument("--count", action="append", default=[], help="more texts to count tokens in")
+    parser.add_argument("--type", choices=sorted(FILE_TYPES), default="Q8_0")
+    parser.add_argument("--seconds", type=float, default=600, help="of training, states not counted")
+    parser.add_argument("--steps", type=int, default=0, help="instead of --seconds")
+    parser.add_argument("--first", type=float, default=0.25, help="share of the first stage")
+    parser.add_argument("--rows", type=int, default=512, help="places a step")
+    parser.add_argument("--rate", type=float, default=1e-3)
+    parser.add_argument("--decay", type=float, default=0.05)
+    parser.add_argument("--temp", type=float, default=1.0, help="at which the base's distribution is the goal")
+    parser.add_argument("--held-out", type=float, default=0.01)
+    parser.add_argument("--longest", type=int, default=1024, help="tokens of a text that are used")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--numbers", choices=["auto"] + sorted(NUMBERS), default="auto")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--programs", default="build")
+    parser.add_argument("--work", default="build/heads")
+    parser.add_argument("--cache", type=float, default=8000, help="megabytes of states")
+    parser.add_argument("--pause", default="", help="stand still while this file exists")
+    parser.add_argument("--figure")
+    parser.add_argument("--name")
+    return parser.parse_args()
+
+
+class Goal(torch.autograd.Function):
+    """Cross-entropy of rows of logits, z (n, k) times head (rows, k), against probabilities (n, TOP) of the rows ids
+    (n, TOP). Summed over n. Logits are never kept: gradients are computed at once."""
+
+    @staticmethod
+    def forward(ctx, z, head, ids, chances):
+        loss, z_grad, head_grad = 0.0, torch.empty_like(z), torch.zeros(head.shape)
+        for at in range(0, len(z), AT_ONCE):
+            here = slice(at, at + AT_ONCE)
+            x = (z[here] @ head.T).float()
+            peak, given = x.amax(1, keepdim=True), x.gather(1, ids[here])
+            x.sub_(peak).exp_()
+            total, mass = x.sum(1, keepdim=True), chances[here].sum(1, keepdim=True)
+            loss += float(((peak + total.log() - given) * chances[here]).sum())
+            x.mul_(mass / total).scatter_add_(1, ids[here], -chances[here])
+            x = x.to(z.dtype)
+            z_grad[here] = x @ head
+            head_grad += x.T @ z[here]
+        ctx.save_for_backward(z_grad, head_grad)
+        return torch.tensor(loss)
+
+    @staticmethod
+    def backward(ctx, scale):
+        z_grad, head_grad = ctx.saved_tensors
+        return z_grad * scale, head_grad * scale, None, None
+
+
+def directions(matrix, count):
+    """Orthonormal columns (width, count): the directions in which rows of a matrix (rows, width) differ most, about
+    (subspace iteration)."""
+    ways = torch.linalg.qr(torch.randn(matrix.shape[1], count))[0]
+    for _ in range(4):
+        ways = torch.linalg.qr((matrix.T @ (matrix @ ways.to(matrix.dtype))).float())[0]
+    return ways
+
+
+class Heads(nn.Module):
+    """An MLP speculator. Parameters have their names in the file with _ for every dot. tokens: ids that rows of the
+    head matrices stand for; None: all."""
+
+    def __init__(self, layout, tokens=None, numbers=torch.float32):
+        super().__init__()
+        self.layout, self.numbers = layout, numbers
+        key = lambda name: layout.meta["%s.%s" % (speculator.MLP, name)][1]
+        self.heads, self.inner, self.tied = key("n_predict"), key("inner_length"), key("tie_weights")
+        self.scaled, self.vocabulary = key("scale_input"), key("vocab_size")
+        self.state_weight, self.token_weight = speculator.weights_of(self.inner, self.heads)
+        for name, shape in layout.tensors.items():
+            if name != speculator.TOKENS:
+                weight = torch.randn(shape) * shape[-1] ** -0.5 if len(shape) > 1 else torch.zeros(shape)
+                self.register_parameter(name.replace(".", "_"), nn.Parameter(weight))
+                if name.endswith("ln.weight") or ".ln." in name and name.endswith("weight"):
+                    nn.init.ones_(self.tensor(name))
+        self.stand_for(tokens)
+
+    def stand_for(self, tokens):
+        """Says which tokens rows of the head matrices stand for: ascending ids; None: all."""
+        self.tokens = tokens
+        self.row = torch.full((self.vocabulary,), -1, dtype=torch.long)
+        kept = torch.arange(self.vocabulary) if tokens is None else torch.from_numpy(tokens.astype(np.int64))
+        self.row[kept] = torch.arange(len(kept))
+
+    def tensor(self, name):
+        return getattr(self, name.replace(".", "_"))
+
+    def part(self, part, kind, head):
+        return self.tensor(speculator.mlp_name(part, kind, head, self.tied))
+
+    @torch.no_grad()
+    def begin_as(self, base):
+        """Embeddings and heads begin as the base's, seen from the directions in which those differ most."""
+        for part, name in (("emb", "token_embd.weight"), ("head", base.output)):
+            matrix = base.matrix(name)
+            centred = matrix - matrix.mean(0)
+            ways = directions(centred.to(self.numbers), min(self.inner, *matrix.shape))
+            rows = torch.zeros(len(matrix), self.inner)
+            rows[:, :ways.shape[1]] = (centred.to(self.numbers) @ ways.to(self.numbers)).float()
+            rows *= self.inner ** -0.5 / rows.std()
+            if part == "head" and self.tokens is not None:
+                rows = rows[torch.from_numpy(self.tokens.astype(np.int64))]
+            for i in range(1 if self.tied else self.heads):
+                self.part(part, "weight", i).copy_(rows)
+
+    def norm(self, x):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+    def linear(self, x, matrix):
+        return F.linear(x.to(self.numbers), matrix.to(self.numbers)).float()
+
+    def inners(self, x, tokens):
+        """What each head's matrix is multiplied with: (heads, n, inner). x: states; tokens: (heads, n)."""
+        if self.scaled:
+            x = self.norm(x) / math.sqrt(2)
+        for i in range(self.heads):
+            x = self.linear(x, self.part("proj", "weight", i))
+            x = x + self.token_weight / self.state_weight * F.embedding(tokens[i], self.part("emb", "weight", i), sparse=True)
+            x = F.gelu(self.norm(x) * self.part("ln", "weight", i) + self.part("ln", "bias", i))
+            yield x
+
+    def logits(self, x, tokens):
+        """Logits of every head, (heads, n, rows)."""
+        for i, inner in enumerate(self.inners(x, tokens)):
+            yield self.linear(inner, self.part("head", "weight", i))
+
+    def losses(self, batch, sharpness):
+        """Cross-entropy of each head against the base's distribution, a place."""
+        losses, heads = [], {}
+        for i, inner in enumerate(self.inners(batch.states, batch.tokens)):
+            matrix = self.part("head", "weight", i)
+            if matrix not in heads:
+                heads[matrix] = matrix.to(self.numbers)
+            ids = self.row[batch.tops[i]]
+            chances = batch.chances[i] ** sharpness
+            chances = chances / chances.sum(1, keepdim=True).clamp_min(1e-9) * (ids >= 0)
+            known = max(1, int(batch.known[i].sum()))
+            losses.append(Goal.apply(inner.to(self.numbers), heads[matrix], ids.clamp_min(0), chances) / known)
+        return losses
+
+    def save(self, path, type_name, name):
+        meta = dict(self.layout.meta)
+        meta["general.name"] = (gguf.STRING, name)
+        meta["general.file_type"] = (gguf.U32, FILE_TYPES[type_name])
+        tensors = {n: self.tensor(n).detach().numpy() for n in self.layout.tensors if n != speculator.TOKENS}
+        if self.tokens is not None:
+            tensors[speculator.TOKENS] = self.tokens.astype(np.int32)
+        gguf.write(path + ".part", meta, tensors, type_name)
+        os.replace(path + ".part", path)
+
+
+def load(path, numbers=torch.float32):
+    """Heads of a file."""
+    file = gguf.Reader(path)
+    tokens = np.array(file.tensors[speculator.TOKENS]) if speculator.TOKENS in file.tensors else None
+    keys = [file["%s.%s" % (speculator.MLP, k)] for k in ("vocab_size", "embedding_length", "inner_length", "n_predict",
+                                                         "tie_weights", "scale_input")]
+    heads = Heads(speculator.mlp(*keys, rows=None if tokens is None else len(tokens)), tokens, numbers)
+    with torch.no_grad():
+        for name in file.tensors:
+            if name != speculator.TOKENS:
+                heads.tensor(name).copy_(torch.from_numpy(np.array(file.tensors[name])))
+    return heads
+
+
+def frequent(shards, vocabulary, count):
+    """The most frequent tokens of texts for training, ascending; what the base wrote counts tenfold."""
+    counts = np.zeros(vocabulary)
+    for shard in shards:
+        use = (shard.marks & states.HELD_OUT) == 0
+        counts += np.bincount(shard.ids[use], minlength=vocabulary)
+        written = use & (shard.marks & states.WRITTEN > 0)
+        counts += 9 * np.bincount(shard.ids[written], minlength=vocabulary)
+    return np.sort(np.argsort(-counts, kind="stable")[:count]).astype(np.int32)
+
+
+class Order:
+    """Which places a step learns from: epochs over the groups of shards that fit into the store, in an order of their
+    own; known from seed and number of the step alone. Two stages have two of these."""
+
+    def __init__(self, store, shards, mark, rows, seed):
+        number = {id(s): i for i, s in enumerate(shards)}
+        self.groups, self.seed, self.rows, self.epoch = [], seed, rows, None
+        for group in store.groups(shards):
+            places = [s.places(mark | states.HELD_OUT, mark) for s in group]
+            pairs = [np.stack((np.full(len(p), number[id(s)]), p), 1) for s, p in zip(group, places) if len(p)]
+            if pairs:
+                self.groups.append(np.concatenate(pairs).astype(np.int32))
+        self.steps = max(1, sum(map(len, self.groups)) // rows)
+
+    def places(self, step):
+        epoch, at = divmod(step, self.steps)
+        if epoch != self.epoch:
+            rng = np.random.default_rng((self.seed, epoch))
+            self.order = np.concatenate([rng.permutation(self.groups[g]) for g in rng.permutation(len(self.groups))])
+            self.epoch = epoch
+        return self.order[at * self.rows:(at + 1) * self.rows]
+
+
+@torch.no_grad()
+def judged(heads, batches, ranks=RANKS):
+    """Of each head: how often the next token is among its best 1, 2, 4, 8. (heads, ranks)"""
+    hits, count = torch.zeros(heads.heads, len(ranks)), torch.zeros(heads.heads, 1)
+    for batch in batches:
+        for i, logits in enumerate(heads.logits(batch.states, batch.tokens)):
+            row = heads.row[batch.targets[i]]
+            given = logits.gather(1, row.clamp_min(0)[:, None])
+            rank = (logits > given).sum(1)
+            rank[row < 0] = len(heads.row)
+            for j, most in enumerate(ranks):
+                hits[i, j] += ((rank < most) & batch.known[i]).sum()
+            count[i] += batch.known[i].sum()
+    return hits / count.clamp_min(1)
+
+
+def held_out(store, shards, heads, mark=states.WRITTEN, most=4096, seed=0):
+    """Batches of held-out places that the base wrote; when it wrote nothing, of any held-out places."""
+    mark = mark if any((s.marks & states.WRITTEN).any() for s in shards) else 0
+    pairs = []
+    for number, shard in enumerate(shards):
+        places = shard.places(mark | states.HELD_OUT, mark | states.HELD_OUT)
+        pairs.append(np.stack((np.full(len(places), number), places), 1))
+    pairs = np.concatenate(pairs)
+    pairs = np.random.default_rng(seed).permutation(pairs)[:most]
+    return [states.Batch(store, shards, pairs[i:i + 256], heads) for i in range(0, len(pairs), 256)]
+
+
+def accuracy_text(accuracy):
+    """Accuracies of all heads in one line."""
+    return "; ".join("%d: %s" % (i + 1, " ".join("%.3f" % a for a in row)) for i, row in enumerate(accuracy.tolist()))
+
+
+def clip(parameters, most):
+    """Scales gradients so that their norm is at most so much; those of embeddings are sparse."""
+    values = []
+    for p in parameters:
+        if p.grad is not None and p.grad.is_sparse:
+            p.grad = p.grad.coalesce()
+        if p.grad is not None:
+            values.append(p.grad._values() if p.grad.is_sparse else p.grad)
+    norm = math.sqrt(sum(float(v.pow(2).sum()) for v in values))
+    for value in values:
+        value.mul_(min(1, most / (norm + 1e-12)))
+
+
+class Trainer:
+    """Heads, their optimiser, how far they are, and what was seen on the way."""
+
+    def __init__(self, given, heads, store, shards):
+        self.given, self.heads, self.store, self.shards = given, heads, store, shards
+        embeddings = [p for n, p in heads.named_parameters() if "_emb_" in n]  # few of their rows are met in a step
+        others = [p for n, p in heads.named_parameters() if "_emb_" not in n]
+        self.adams = (torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=given.decay),
+                      torch.optim.SparseAdam(embeddings, betas=(0.9, 0.95)))
+        self.step, self.seconds, self.curve = 0, 0.0, []
+        stages = (0, states.WRITTEN) if any((s.marks & states.WRITTEN).any() for s in shards) else (0, 0)
+        self.orders = [Order(store, shards, mark, given.rows, given.seed + i) for i, mark in enumerate(stages)]
+        self.judges = held_out(store, shards, heads.heads)
+        self.path = os.path.join(given.work, os.path.basename(given.out) + ".checkpoint")
+
+    def done(self):
+        """How much of the training is behind us, 0 to 1."""
+        return min(1, self.step / self.given.steps if self.given.steps else self.seconds / self.given.seconds)
+
+    def learn(self):
+        """One step. Returns the losses of the heads."""
+        began, done = time.time(), self.done()
+        stage = self.orders[0 if done < self.given.first else 1]
+        batch = states.Batch(self.store, self.shards, stage.places(self.step), self.heads.heads)
+        rate = self.given.rate * min(1, (self.step + 1) / 20) * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * done)))
+        losses = self.heads.losses(batch, 1 / self.given.temp)
+        self.heads.zero_grad(set_to_none=True)
+        sum(losses).backward()
+        clip(self.heads.parameters(), 1.0)
+        for adam in self.adams:
+            adam.param_groups[0]["lr"] = rate
+            adam.step()
+        self.step += 1
+        self.seconds += time.time() - began
+        return [float(l) for l in losses]
+
+    def judge(self, losses):
+        """Notes and prints where we are."""
+        accuracy = judged(self.heads, self.judges)
+        self.curve.append({"step": self.step, "seconds": self.seconds, "losses": losses, "accuracy": accuracy.tolist()})
+        print("held out, best 1 2 4 8: " + accuracy_text(accuracy), flush=True)
+
+    def save(self):
+        torch.save({"heads": self.heads.state_dict(), "adams": [a.state_dict() for a in self.adams],
+                    "step": self.step, "seconds": self.seconds, "curve": self.curve, "tokens": self.heads.tokens},
+                   self.path + ".part")
+        os.replace(self.path + ".part", self.path)
+
+    def restore(self):
+        if os.path.exists(self.path):
+            kept = torch.load(self.path)
+            self.heads.load_state_dict(kept["heads"])
+            for adam, state in zip(self.adams, kept["adams"]):
+                adam.load_state_dict(state)
+            self.heads.stand_for(kept["tokens"])
+            self.step, self.seconds, self.curve = kept["step"], kept["seconds"], kept["curve"]
+
+    def run(self, until=1.0):
+        """Learns until so much is done. A line of progress every ten seconds; held-out texts every twentieth."""
+        shown = saved = time.time()
+        mean, judged_at = None, math.floor(20 * self.done())
+        while self.done() < until:
+            states.wait_while(self.given.pause)
+            losses = self.learn()
+            mean = losses if mean is None else [0.95 * m + 0.05 * l for m, l in zip(mean, losses)]
+            if time.time() - shown > 10:
+                print("%3.0f %%, step %d, epoch %.2f, %.0f places a second, loss %s" % (
+                    100 * self.done(), self.step, self.step / self.orders[1].steps,
+                    self.step * self.given.rows / self.seconds, " ".join("%.3f" % m for m in mean)), flush=True)
+                shown = time.time()
+            if math.floor(20 * self.done()) > judged_at:
+                judged_at = math.floor(20 * self.done())
+                self.judge(mean)
+            if time.time() - saved > 120:
+                self.save()
+                saved = time.time()
+        self.save()
+
+
+def prepare(given):
+    """The base, its texts, its heads, ready to learn."""
+    torch.set_num_threads(given.threads)
+    torch.manual_seed(given.seed)
+    numbers = states.faster_numbers() if given.numbers == "auto" else NUMBERS[given.numbers]
+    base = states.Base(given.base, given.programs, given.threads)
+    paths = list(states.files_of(given.answers + given.text))
+    shards = [states.Shard(base, path, given.held_out, given.longest) for path in paths]
+    store = states.Store(os.path.join(given.work, "states"), base, int(given.cache * 1e6), numbers, given.pause)
+    counted = shards + [states.Shard(base, path, given.held_out, given.longest) for path in states.files_of(given.count)]
+    tokens = frequent(counted, base.vocabulary, given.draft_vocab) if given.draft_vocab else None
+    layout = speculator.mlp(base.vocabulary, base.width, given.inner, given.heads, not given.untied, True,
+                            given.draft_vocab or None)
+    heads = Heads(layout, tokens, numbers)
+    heads.begin_as(base)
+    written = sum(int((s.marks & states.WRITTEN > 0).sum()) for s in shards)
+    print("%d files, %d texts, %d tokens, %d written by the base; %s; %.1f million weights" % (
+        len(shards), sum(len(s.texts) for s in shards), sum(len(s.ids) for s in shards), written, numbers,
+        sum(p.numel() for p in heads.parameters()) / 1e6), flush=True)
+    for number, shard in enumerate(shards):
+        began, fresh = time.time(), not os.path.isdir(os.path.join(store.folder, shard.key))
+        if fresh and sum(map(store.bytes, shards)) <= store.limit:
+            store.rows(shard)
+            print("states of file %d of %d: %.0f tokens a second" % (
+                number + 1, len(shards), len(shard.ids) / (time.time() - began)), flush=True)
+    return Trainer(given, heads, store, shards)
+
+
+def finish(trainer):
+    """Writes the file and the figure."""
+    given = trainer.given
+    trainer.heads.save(given.out, given.type, given.name or os.path.basename(given.out).replace(".gguf", ""))
+    if given.figure:
+        figure.draw(given.figure, trainer.curve, os.path.basename(given.out))
+    with open(os.path.join(given.work, os.path.basename(given.out) + ".curve.json"), "w") as file:
+        json.dump(trainer.curve, file)
+    heads = load(given.out, trainer.heads.numbers)
+    print("%s: %d bytes; %d steps, %.0f s; held out, best 1 2 4 8: %s" % (
+        given.out, os.path.getsize(given.out), trainer.step, trainer.seconds,
+        accuracy_text(judged(heads, trainer.judges))), flush=True)
+
+
+def main():
+    trainer = prepare(options())
+    trainer.restore()
+    trainer.run()
+    finish(trainer)
+
+
+if __name__ == "__main__":
+    main()

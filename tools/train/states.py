@@ -1,0 +1,260 @@
+"""Texts, and the states that a model passes through while it reads them: what heads are trained on.
+
+States come from specdec itself (specdec-logits --state), so any model that it runs is a base. They are kept in a
+folder as float16, with the base's most probable next tokens beside them, a shard for each file of texts. The folder
+has a limit: beyond it, the shard that was used longest ago is deleted, and made again when it is needed."""
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+import zlib
+
+import numpy as np
+import torch
+
+import gguf
+
+TOP = 32           # most probable next tokens kept for each state
+READ_AT_ONCE = 512  # states
+WRITTEN, HELD_OUT = 1, 2  # marks: the base wrote what follows this state; the text is not for training
+
+
+def wait_while(path):
+    """Stands still while a file exists: somebody measures."""
+    while path and os.path.exists(path):
+        time.sleep(0.5)
+
+
+class Base:
+    """The model that heads are for: its embedding, its output matrix, and the programs that run it."""
+
+    def __init__(self, path, programs="build", threads=1, cache=None):
+        self.path, self.programs, self.threads = path, programs, threads
+        file = gguf.Reader(path)
+        name = file["general.architecture"]
+        self.width = file[name + ".embedding_length"]
+        self.file, self.cap = file, file.meta.get(name + ".final_logit_softcapping", (6, 0.0))[1]
+        self.scale = file.meta.get(name + ".logit_scale", (6, 0.0))[1] or 1.0
+        self.output = "output.weight" if "output.weight" in file.tensors else "token_embd.weight"
+        self.vocabulary = file.tensors.shape("token_embd.weight")[0]
+        self.matrices = {}
+
+    def program(self, name):
+        return os.path.join(self.programs, name)
+
+    def matrix(self, name):
+        """A matrix of the base as floats. Types that gguf.py does not read are rewritten by specdec-quantize."""
+        if name not in self.matrices:
+            file = self.file
+            with tempfile.TemporaryDirectory() as folder:
+                if file.tensors.type(name) is None:
+                    whole = os.path.join(folder, "f16.gguf")
+                    subprocess.run([self.program("specdec-quantize"), self.path, whole, "F16"], check=True,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                    file = gguf.Reader(whole)
+                self.matrices[name] = torch.from_numpy(np.array(file.tensors[name], np.float32))
+        return self.matrices[name]
+
+    def logits(self, states, numbers):
+        """Logits of states (n, width), computed in these numbers."""
+        key = (self.output, numbers)
+        if key not in self.matrices:
+            self.matrices[key] = self.matrix(self.output).to(numbers)
+        x = (states.to(numbers) @ self.matrices[key].T).float() * self.scale
+        if "output.bias" in self.file.tensors:
+            x = x + self.matrix("output.bias")
+        return torch.tanh(x / self.cap) * self.cap if self.cap else x
+
+    def tokenize(self, text):
+        """Token ids of a text."""
+        ran = subprocess.run([self.program("specdec-tokens"), "-m", self.path, "-f", "-"], input=text.encode(),
+                             stdout=subprocess.PIPE, check=True)
+        return list(map(int, ran.stdout.split()))
+
+    def states(self, texts):
+        """States of every token of these lists of ids, in parts of READ_AT_ONCE at most."""
+        total, size = sum(map(len, texts)), 4 * self.width
+        with tempfile.NamedTemporaryFile("w", suffix=".tokens") as file:
+            file.writelines(" ".join(map(str, ids)) + "\n" for ids in texts)
+            file.flush()
+            process = subprocess.Popen([self.program("specdec-logits"), "-m", self.path, "--tokens-file", file.name,
+                                        "--lines", "--state", "-w", "256", "-t", str(self.threads), "-o", "-"],
+                                       stdout=subprocess.PIPE)
+            with process:
+                while total:
+                    count = min(total, READ_AT_ONCE)
+                    data = process.stdout.read(count * size)
+                    if len(data) < count * size:
+                        raise RuntimeError("specdec-logits ended early (status %s)" % process.wait())
+                    yield np.frombuffer(data, "<f4").reshape(count, self.width)
+                    total -= count
+
+
+def files_of(paths):
+    """The files of texts that paths name: themselves, or what a folder holds."""
+    for path in paths:
+        if os.path.isdir(path):
+            yield from (os.path.join(path, n) for n in sorted(os.listdir(path)) if n.endswith(".jsonl"))
+        else:
+            yield path
+
+
+class Shard:
+    """The texts of one file, one behind the other. ids: (n); ends: (n), where the text of a token ends; marks: (n).
+
+    A line is {"ids", "tokens"} as many --ids writes it (the last `tokens` of ids are the model's), or {"ids"} or
+    {"tokens"}: [ids], or {"text"}."""
+
+    def __init__(self, base, path, held_out, longest):
+        self.path = path
+        with open(path, "rb") as file:
+            data = file.read()
+        self.key = hashlib.sha1(data + b"%d %d" % (os.path.getsize(base.path), longest)).hexdigest()[:16]
+        self.texts, ends, marks = [], [], []
+        for line in data.decode("utf-8").splitlines():
+            ids, written = self.read(base, json.loads(line)) if line.strip() else ([], 0)
+            ids = ids[:longest]
+            if len(ids) < 3:
+                continue
+            mark = np.zeros(len(ids), np.uint8)
+            if written:
+                mark[max(0, written - 1):] |= WRITTEN
+            if zlib.crc32(np.array(ids, np.int32).tobytes()) % 1000 < 1000 * held_out:
+                mark |= HELD_OUT
+            self.texts.append(ids), marks.append(mark)
+            ends += [len(ends) + len(ids)] * len(ids)
+        self.ids = np.array([i for ids in self.texts for i in ids], np.int32)
+        self.ends, self.marks = np.array(ends, np.int32), np.concatenate(marks or [np.zeros(0, np.uint8)])
+
+    @staticmethod
+    def read(base, record):
+        """Ids of a line, and where what the base wrote begins; 0: it wrote nothing."""
+        tokens = record.get("tokens")
+        if isinstance(tokens, list):
+            return tokens, 0
+        if "ids" in record:
+            return record["ids"], len(record["ids"]) - tokens if tokens else 0
+        return base.tokenize(record["text"]), 0
+
+    def places(self, mark, value):
+        """Places from which at least the first head's token is known, and whose marks are as asked for."""
+        places = np.arange(len(self.ids))
+        return places[(places + 2 < self.ends) & (self.marks & mark == value)]
+
+
+class Store:
+    """The folder of states. rows(shard) -> (states, tops, chances): (n, width) float16, (n, TOP) ids and their
+    probabilities under the base."""
+
+    def __init__(self, folder, base, limit, numbers, pause=""):
+        self.folder, self.base, self.limit, self.numbers, self.pause = folder, base, limit, numbers, pause
+        self.open = {}
+        os.makedirs(folder, exist_ok=True)
+
+    def bytes(self, shard):
+        """What a shard takes."""
+        return len(shard.ids) * (2 * self.base.width + 6 * TOP)
+
+    def rows(self, shard):
+        if shard.key not in self.open:
+            place = os.path.join(self.folder, shard.key)
+            if not os.path.isdir(place):
+                self.make_room(self.bytes(shard))
+                self.write(shard, place)
+            self.open[shard.key] = [np.load(os.path.join(place, name + ".npy"), mmap_mode="r")
+                                    for name in ("states", "tops", "chances")]
+            os.utime(place)
+        return self.open[shard.key]
+
+    def make_room(self, wanted):
+        """Deletes what was used longest ago until there is room."""
+        places = [os.path.join(self.folder, n) for n in os.listdir(self.folder) if not n.endswith(".part")]
+        size = {p: sum(os.path.getsize(os.path.join(p, n)) for n in os.listdir(p)) for p in places}
+        for place in sorted(places, key=os.path.getmtime):
+            if sum(size.values()) + wanted <= self.limit:
+                break
+            self.open.pop(os.path.basename(place), None)
+            shutil.rmtree(place)
+            del size[place]
+
+    @torch.no_grad()
+    def write(self, shard, place):
+        """Runs the base over a shard."""
+        part, n = place + ".part", len(shard.ids)
+        shutil.rmtree(part, ignore_errors=True)
+        os.makedirs(part)
+        arrays = [np.lib.format.open_memmap(os.path.join(part, name + ".npy"), "w+", kind, (n, columns))
+                  for name, kind, columns in (("states", np.float16, self.base.width), ("tops", np.int32, TOP),
+                                              ("chances", np.float16, TOP))]
+        at = 0
+        for states in self.base.states(shard.texts):
+            wait_while(self.pause)
+            x = torch.from_numpy(states.copy())
+            logits = self.base.logits(x, self.numbers)
+            best = logits.topk(TOP, sorted=True)
+            here = slice(at, at + len(states))
+            arrays[0][here], arrays[1][here] = states, best.indices.numpy()
+            arrays[2][here] = (best.values - logits.logsumexp(-1, keepdim=True)).exp().numpy()
+            at += len(states)
+        for array in arrays:
+            array.flush()
+        os.rename(part, place)
+
+    def groups(self, shards):
+        """Shards that fit into the folder together, group by group."""
+        group, size = [], 0
+        for shard in shards:
+            if group and size + self.bytes(shard) > self.limit:
+                yield group
+                group, size = [], 0
+            group.append(shard)
+            size += self.bytes(shard)
+        if group:
+            yield group
+
+
+class Batch:
+    """Places of shards and all that heads need there. states: (n, width); tokens, targets: (heads, n); known:
+    (heads, n), whether the text goes that far; tops, chances: (heads, n, TOP), the base's next tokens there."""
+
+    def __init__(self, store, shards, places, heads):
+        n = len(places)
+        self.states = torch.empty(n, store.base.width)
+        self.tokens, self.targets = (torch.zeros(heads, n, dtype=torch.long) for _ in range(2))
+        self.known = torch.zeros(heads, n, dtype=torch.bool)
+        self.tops, self.chances = torch.zeros(heads, n, TOP, dtype=torch.long), torch.zeros(heads, n, TOP)
+        for s in np.unique(places[:, 0]):
+            rows, shard = np.nonzero(places[:, 0] == s)[0], shards[s]
+            order = np.argsort(places[rows, 1], kind="stable")
+            rows = rows[order]
+            self.fill(store.rows(shard), shard, rows, places[rows, 1].astype(np.int64), heads)
+
+    def fill(self, arrays, shard, rows, places, heads):
+        """The rows that lie in one shard."""
+        states, tops, chances = arrays
+        rows = torch.from_numpy(rows)
+        self.states[rows] = torch.from_numpy(states[places].astype(np.float32))
+        for i in range(heads):
+            known = places + 2 + i < shard.ends[places]
+            far = np.minimum(places + 2 + i, shard.ends[places] - 1)
+            self.tokens[i, rows] = torch.from_numpy(shard.ids[far - 1].astype(np.int64))
+            self.targets[i, rows] = torch.from_numpy(shard.ids[far].astype(np.int64))
+            self.known[i, rows] = torch.from_numpy(known)
+            self.tops[i, rows] = torch.from_numpy(tops[far - 1].astype(np.int64))
+            self.chances[i, rows] = torch.from_numpy(chances[far - 1].astype(np.float32) * known[:, None])
+
+
+def faster_numbers():
+    """bfloat16 where the processor multiplies it faster, else float32."""
+    seconds = {}
+    for numbers in (torch.float32, torch.bfloat16):
+        a, b = torch.randn(256, 256).to(numbers), torch.randn(2048, 256).to(numbers)
+        a @ b.T
+        began = time.time()
+        for _ in range(5):
+            a @ b.T
+        seconds[numbers] = time.time() - began
+    return min(seconds, key=seconds.get)

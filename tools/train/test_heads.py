@@ -1,0 +1,257 @@
+"""Checks what the scripts for heads promise, from the repository's root: test_heads.py [FOLDER OF THE PROGRAMS].
+Needs PyTorch, specdec-logits, specdec-tokens, specdec-quantize and many. Takes half a minute on one core."""
+import copy
+import glob
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import types
+import xml.dom.minidom
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+import answers
+import beginnings
+import figure
+import gguf
+import heads as training
+import judge_heads
+import speculator
+import states
+from model import Llama
+
+BASE = "examples/models/tiny-stories-draft-q8_0.gguf"
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def script(name, *arguments):
+    """What a script prints."""
+    ran = subprocess.run([sys.executable, os.path.join(HERE, name)] + list(map(str, arguments)), capture_output=True,
+                         text=True)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def options(folder, programs, **others):
+    """What heads.py is told."""
+    given = dict(base=BASE, out=os.path.join(folder, "heads.gguf"), answers=[os.path.join(folder, "answers")], text=[],
+                 heads=3, inner=32, untied=False, draft_vocab=0, type="F32", seconds=0, steps=60, first=0.25, rows=128,
+                 rate=1e-2, decay=0.01, count=[], temp=1.0, held_out=0.2, longest=256, seed=1, numbers="float32", threads=1,
+                 programs=programs, work=os.path.join(folder, "work"), cache=1000, pause="", figure=None, name=None)
+    given.update(others)
+    return types.SimpleNamespace(**given)
+
+
+def test_answers_are_written_once(folder, programs):
+    """Every prompt has one answer; half are greedy; what is there stays; the tokens are those of the text."""
+    prompts, out = os.path.join(folder, "prompts.jsonl"), os.path.join(folder, "answers")
+    beginnings.main(prompts, 48, 3)
+    arguments = [BASE, prompts, out, "--plain", "--shard", 16, "--tokens", 60, "--context", 200, "--streams", 8,
+                 "--many", os.path.join(programs, "many")]
+    script("answers.py", *arguments, "--count", 2)
+    first = {p: open(p).read() for p in glob.glob(out + "/*")}
+    assert len(first) == 2
+    said = script("answers.py", *arguments)
+    assert said.count("shard") == 1 and "shard 3 of 3" in said
+    assert all(open(p).read() == text for p, text in first.items())
+    vocabulary, ids = Llama(BASE, control=False).vocabulary, []
+    for path in sorted(glob.glob(out + "/*.jsonl")):
+        for line in map(json.loads, open(path)):
+            ids.append(line["id"])
+            assert vocabulary.decode(line["ids"][-line["tokens"]:]).lstrip() == line["text"].lstrip(), line
+    assert sorted(ids) == list(range(48))
+
+
+def test_kinds_are_mixed():
+    """Kinds appear by their shares; those not named are left out; the order is always the same."""
+    prompts = [{"kind": k, "prompt": str(i)} for k in "abc" for i in range(100)]
+    order = answers.shuffled(prompts, {"a": 3.0, "b": 1.0}, 1)
+    kinds = [r["kind"] for r in order]
+    assert len(order) == 200 and "c" not in kinds and 26 <= kinds[:40].count("a") <= 34
+    assert answers.shuffled(prompts[::-1], {"a": 3.0, "b": 1.0}, 1) != order
+    assert answers.shuffled(list(prompts), {"a": 3.0, "b": 1.0}, 1) == order
+
+
+@torch.no_grad()
+def test_states_are_those_of_the_model(folder, programs):
+    """A row of states belongs to its token and its text; the base's next tokens are computed from it."""
+    base = states.Base(BASE, programs)
+    shard = states.Shard(base, os.path.join(folder, "answers", "00000.jsonl"), 0.2, 40)
+    store = states.Store(os.path.join(folder, "aligned"), base, 1 << 30, torch.float32)
+    rows, tops, chances = store.rows(shard)
+    model, at = Llama(BASE, control=False), 0
+    for ids in shard.texts:
+        n = len(ids)
+        assert n <= 40 and list(shard.ids[at:at + n]) == ids and set(shard.ends[at:at + n]) == {at + n}
+        expected = model.tree(torch.tensor([ids]), torch.arange(n)[None], torch.ones(1, n, n, dtype=torch.bool).tril())
+        found = torch.from_numpy(rows[at:at + n].astype(np.float32))
+        assert (found - expected[0]).norm() < 0.05 * expected.norm()  # the engine multiplies 8-bit integers
+        best = model.logits(found).softmax(-1).topk(states.TOP)
+        assert (torch.from_numpy(chances[at:at + n].astype(np.float32)) - best.values).abs().max() < 2e-3
+        assert (torch.from_numpy(tops[at:at + n].copy())[:, 0] == best.indices[:, 0]).float().mean() > 0.9
+        at += n
+    assert at == len(shard.ids) == len(rows)
+
+
+def test_batches_follow_the_text(folder, programs):
+    """Head H sees token t + 1 + H and is to say token t + 2 + H of the same text, knowing the base's row there."""
+    base = states.Base(BASE, programs)
+    shards = [states.Shard(base, p, 0.2, 256) for p in sorted(glob.glob(folder + "/answers/*.jsonl"))]
+    store = states.Store(os.path.join(folder, "work", "states"), base, 1 << 30, torch.float32)
+    places = np.array([(s, t) for s, shard in enumerate(shards) for t in shard.places(0, 0)])
+    places = np.random.default_rng(0).permutation(places)[:300]
+    batch = states.Batch(store, shards, places, 3)
+    for i, (s, t) in enumerate(places.tolist()):
+        shard, (rows, tops, chances) = shards[s], store.rows(shards[s])
+        assert np.array_equal(batch.states[i].numpy(), rows[t].astype(np.float32))
+        for head in range(3):
+            known = t + 2 + head < shard.ends[t]
+            assert bool(batch.known[head, i]) == known
+            if known:
+                assert batch.tokens[head, i] == shard.ids[t + 1 + head]
+                assert batch.targets[head, i] == shard.ids[t + 2 + head]
+                assert np.array_equal(batch.tops[head, i].numpy(), tops[t + 1 + head])
+            assert known == bool(batch.chances[head, i].sum() > 0)
+
+
+def test_marks_say_what_is_for_training(folder, programs):
+    """Only states at which the base chose what comes next are WRITTEN; held-out texts are the same in every file."""
+    path, base = os.path.join(folder, "marks.jsonl"), states.Base(BASE, programs)
+    with open(path, "w") as file:
+        for line in ({"ids": [1, 5, 6, 7, 8], "tokens": 3}, {"tokens": [1, 9, 9]}, {"text": "Once upon a time"}):
+            file.write(json.dumps(line) + "\n")
+    shard, all_out = states.Shard(base, path, 0, 100), states.Shard(base, path, 1, 100)
+    assert list(shard.marks) == [0, 1, 1, 1, 1] + [0] * (len(shard.ids) - 5)
+    assert list(shard.places(states.WRITTEN, states.WRITTEN)) == [1, 2] and list(shard.places(0, 0))[:4] == [0, 1, 2, 5]
+    assert len(shard.texts[2]) > 3 and (all_out.marks & states.HELD_OUT == states.HELD_OUT).all()
+
+
+def test_loss_is_cross_entropy():
+    """Loss and gradients of Goal are those that PyTorch finds."""
+    torch.manual_seed(0)
+    z, head = torch.randn(300, 16, requires_grad=True), torch.randn(50, 16, requires_grad=True)
+    ids, chances = torch.stack([torch.randperm(50)[:4] for _ in range(300)]), torch.rand(300, 4)
+    expected = -(F.log_softmax(z @ head.T, -1).gather(1, ids) * chances).sum()
+    wanted = torch.autograd.grad(expected, (z, head))
+    found = training.Goal.apply(z, head, ids, chances)
+    gradients = torch.autograd.grad(found, (z, head))
+    assert abs(float(found) / float(expected) - 1) < 1e-5
+    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(gradients, wanted))
+
+
+def test_training_teaches_and_files_say_the_same(folder, programs):
+    """Loss falls, held-out accuracy rises; the file gives the logits of the heads; a short vocabulary is the texts'
+    most frequent tokens; the figure has a line for each head."""
+    for others in ({}, {"draft_vocab": 512, "untied": True, "heads": 2}, {"type": "Q8_0", "heads": 1}):
+        given = options(folder, programs, **others)
+        trainer = training.prepare(given)
+        before, losses = training.judged(trainer.heads, trainer.judges), trainer.learn()
+        trainer.run()
+        after = training.judged(trainer.heads, trainer.judges)
+        trainer.judge(trainer.learn())
+        assert trainer.curve[-1]["losses"][0] < losses[0] - 1, (losses, trainer.curve[-1])
+        assert after[0, 0] > before[0, 0] + 0.1, (before, after)
+        training.finish(trainer)
+        os.remove(trainer.path)
+        file, batch = gguf.Reader(given.out), trainer.judges[0]
+        expected = torch.stack(list(trainer.heads.logits(batch.states, batch.tokens))).detach().numpy()
+        found = speculator.mlp_forward(file, batch.states.numpy(), batch.tokens.numpy())
+        close = 1e-4 if given.type == "F32" else 0.05
+        assert np.abs(found - expected).max() < close * np.abs(expected).max()
+        assert set(file.tensors) == set(trainer.heads.layout.tensors)
+        assert trainer.heads.layout.tensors[speculator.mlp_name("head", "weight", 0, not given.untied)][0] == \
+            (given.draft_vocab or 4096)
+        if given.draft_vocab:
+            tokens = file.tensors[speculator.TOKENS]
+            assert (np.diff(tokens) > 0).all() and len(tokens) == 512
+            missing = [t for s in trainer.shards for ids in s.texts for t in ids if t not in set(tokens.tolist())]
+            assert len(missing) < 0.1 * sum(len(s.ids) for s in trainer.shards)
+    drawn = os.path.join(folder, "figure.svg")
+    figure.draw(drawn, trainer.curve * 2, "test")
+    assert len(xml.dom.minidom.parse(drawn).getElementsByTagName("polyline")) == 2
+
+
+def test_training_goes_on_where_it_stopped(folder, programs):
+    """Stopped and resumed, the weights are those of a run that was not."""
+    weights = []
+    for stops in ((1.0,), (0.4, 1.0)):
+        for stop in stops:
+            trainer = training.prepare(options(folder, programs, steps=20, draft_vocab=600))
+            trainer.restore()
+            trainer.run(stop)
+        weights.append(copy.deepcopy(trainer.heads.state_dict()))
+        assert trainer.step == 20
+        kept = trainer.heads.tokens
+        trainer.heads.stand_for(np.arange(600))  # texts that came later
+        trainer.restore()
+        assert np.array_equal(trainer.heads.tokens, kept) and int(trainer.heads.row[int(kept[-1])]) == 599
+        os.remove(trainer.path)
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_the_store_keeps_its_limit(folder, programs):
+    """States that do not fit are made again when they are needed, and are the same."""
+    base, place = states.Base(BASE, programs), os.path.join(folder, "small")
+    shards = [states.Shard(base, p, 0.2, 256) for p in sorted(glob.glob(folder + "/answers/*.jsonl"))]
+    whole = states.Store(os.path.join(folder, "work", "states"), base, 1 << 30, torch.float32)
+    limit = max(map(whole.bytes, shards)) * 2 + 4096
+    small = states.Store(place, base, limit, torch.float32)
+    assert len(list(small.groups(shards))) == 2
+    for _ in range(2):
+        for shard in shards:
+            assert all(np.array_equal(a, b) for a, b in zip(small.rows(shard), whole.rows(shard)))
+            kept = glob.glob(place + "/*/*")
+            assert sum(map(os.path.getsize, kept)) <= limit and len(kept) <= 6
+    order = training.Order(small, shards, 0, 64, 1)
+    seen = np.concatenate([order.places(i) for i in range(order.steps)])
+    assert len(np.unique(seen, axis=0)) == len(seen) > 64
+
+
+def test_other_types_of_bases(programs):
+    """A base whose matrices gguf.py does not read is rewritten first."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "k.gguf")
+        rng = np.random.default_rng(0)
+        meta = {"general.architecture": (gguf.STRING, "llama"), "llama.embedding_length": (gguf.U32, 256)}
+        gguf.write(path, meta, {"token_embd.weight": rng.standard_normal((96, 256))})
+        small = path.replace("k.", "q4.")
+        subprocess.run([os.path.join(programs, "specdec-quantize"), path, small, "Q4_K_M"], check=True,
+                       capture_output=True)
+        base, plain = states.Base(small, programs), states.Base(path, programs)
+        assert base.vocabulary == 96
+        error = base.matrix("token_embd.weight") - plain.matrix("token_embd.weight")
+        assert 0 < error.pow(2).mean().sqrt() < 0.1
+
+
+def test_trees():
+    """Tokens a step: a chain of certain heads, a fork where the second child is as good, the limit of nodes."""
+    assert judge_heads.tokens_a_step([[1, 0], [1, 0]], 8) == (3, 2)
+    assert judge_heads.tokens_a_step([[0.5, 0.5], [0.5, 0.5]], 3) == (2, 1)
+    assert judge_heads.tokens_a_step([[0.5, 0.25], [0.5, 0.25]], 4)[0] == 1 + 0.5 + 0.25 + 0.25
+    assert judge_heads.tokens_a_step([[0.9, 0.05]], 1) == (1, 0)
+
+
+def main():
+    programs = sys.argv[1] if len(sys.argv) > 1 else "build"
+    torch.set_num_threads(1)
+    test_loss_is_cross_entropy()
+    test_trees()
+    test_kinds_are_mixed()
+    test_other_types_of_bases(programs)
+    with tempfile.TemporaryDirectory() as folder:
+        test_answers_are_written_once(folder, programs)
+        test_states_are_those_of_the_model(folder, programs)
+        test_batches_follow_the_text(folder, programs)
+        test_marks_say_what_is_for_training(folder, programs)
+        test_training_teaches_and_files_say_the_same(folder, programs)
+        test_training_goes_on_where_it_stopped(folder, programs)
+        test_the_store_keeps_its_limit(folder, programs)
+    print("test_heads.py: right")
+
+
+if __name__ == "__main__":
+    main()
