@@ -17067,7 +17067,7 @@ typedef struct specdec__engine {
     specdec__pool pool;
     int nobody;                  /* the cancel flag of a run for several texts */
     specdec__kernels *kernels;
-    specdec__model *own;         /* (own_count, at most SPECDEC__MAX_MODELS) those that it has opened */
+    specdec__model *own[SPECDEC__MAX_MODELS]; /* (own_count) those that it has opened */
     int own_count;
     const specdec__model *target_model;
     specdec__context target;
@@ -17172,7 +17172,7 @@ static int specdec__source_given(const specdec_source *s) { return s->model || s
 static specdec_result specdec__engine_model(specdec__engine *e, const specdec_source *source,
                                             const specdec__model **out, specdec__arena *arena, specdec_error *error)
 {
-    *out = source->model ? source->model : &e->own[e->own_count];
+    *out = source->model ? source->model : e->own[specdec__min_int(e->own_count, SPECDEC__MAX_MODELS - 1)];
     if (source->model && !source->model->weight_bytes)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this model was prepared for its vocabulary only");
     if (source->model)
@@ -17180,7 +17180,7 @@ static specdec_result specdec__engine_model(specdec__engine *e, const specdec_so
     if (e->own_count == SPECDEC__MAX_MODELS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
                              SPECDEC__MAX_MODELS);
-    return specdec__model_init(&e->own[e->own_count++], source, 0, arena, error);
+    return specdec__model_init(e->own[e->own_count++], source, 0, arena, error);
 }
 
 /* Whether trees grow. Which children a node gets, and whether one of them is gone on from, then depends on the tokens
@@ -17396,10 +17396,12 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     specdec__kernels *kernels = SPECDEC__TAKE(arena, specdec__kernels, 1);
     specdec__model *own = SPECDEC__TAKE(arena, specdec__model, SPECDEC__MAX_MODELS);
     specdec__drafter *drafters = SPECDEC__TAKE(arena, specdec__drafter, SPECDEC__MAX_DRAFTERS);
+    int i;
 
     if (arena->base) {
         e->kernels = kernels;
-        e->own = own;
+        for (i = 0; i < SPECDEC__MAX_MODELS; i++)
+            e->own[i] = &own[i];
         e->drafters = drafters;
     }
     e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
@@ -17412,7 +17414,7 @@ static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena 
     int i;
 
     for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
-        r = specdec__model_repack(&e->own[i], arena, &e->pool, &e->config.hooks, error);
+        r = specdec__model_repack(e->own[i], arena, &e->pool, &e->config.hooks, error);
     return r;
 }
 
@@ -17420,7 +17422,7 @@ static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena 
 static void specdec__engine_close(specdec__engine *e)
 {
     while (e->own_count)
-        specdec__model_deinit(&e->own[--e->own_count]);
+        specdec__model_deinit(e->own[--e->own_count]);
 }
 
 /* --- what steps cost ---------------------------------------------------------------------------------------------- */
@@ -18899,8 +18901,8 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
     return result;
 }
 
-/* An engine that is only measured lies on the stack, in three parts: no frame is to be large. This is the third. */
-static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *config, specdec__model *own,
+/* An engine that is only measured lies on the stack, in several parts: no frame is to be large. This is the last. */
+static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *config, specdec__model **own,
                                                          specdec__kernels *kernels, specdec__drafter *drafters,
                                                          size_t *bytes, specdec_error *error)
 {
@@ -18910,7 +18912,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *c
 
     memset(&engine, 0, sizeof engine);
     engine.config = *config;
-    engine.own = own;
+    memcpy(engine.own, own, sizeof engine.own);
     engine.kernels = kernels;
     engine.drafters = drafters;
     SPECDEC__TAKE(&arena, specdec__engine, 1);
@@ -18921,8 +18923,8 @@ static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *c
     return result;
 }
 
-/* The second. */
-static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_config *config, specdec__model *own,
+/* The one before. */
+static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_config *config, specdec__model **own,
                                                                size_t *bytes, specdec_error *error)
 {
     specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
@@ -18932,14 +18934,25 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_con
     return specdec__measure(config, own, &kernels, drafters, bytes, error);
 }
 
+/* The others: one for each model. */
+static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_config *config, specdec__model **own,
+                                                                int count, size_t *bytes, specdec_error *error)
+{
+    specdec__model model;
+
+    memset(&model, 0, sizeof model);
+    own[count] = &model;
+    return count + 1 < SPECDEC__MAX_MODELS ? specdec__measure_models(config, own, count + 1, bytes, error)
+                                           : specdec__measure_parts(config, own, bytes, error);
+}
+
 specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
 {
-    specdec__model own[SPECDEC__MAX_MODELS];
+    specdec__model *own[SPECDEC__MAX_MODELS];
 
     if (!config || !bytes)
         return specdec__is_missing(error);
-    memset(own, 0, sizeof own);
-    return specdec__measure_parts(config, own, bytes, error);
+    return specdec__measure_models(config, own, 0, bytes, error);
 }
 
 specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
