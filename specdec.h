@@ -120,6 +120,7 @@ extern "C" {
    SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
    SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
    SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 3 KB less
+   SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 9 KB less
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
                        silent; 13 KB less
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
@@ -244,7 +245,8 @@ typedef struct specdec_settings {
 
 /* The drafters: X(name, kind in >>draft, name on command lines).
    SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth);
-   SPECDEC_DRAFT_HEADS: heads that read the target's state; no cache, no prompt to be read, few levels;
+   SPECDEC_DRAFT_HEADS: heads that read the target's state: no cache, no prompt to be read, few levels; or a layer that
+   reads several of its states (EAGLE-3), which has a small cache of its own;
    SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training. */
 #define SPECDEC_DRAFTERS(X) \
     X(MODEL, model, "draft") \
@@ -292,7 +294,7 @@ typedef enum specdec_policy {
 typedef struct specdec_config {
     specdec_source target;
     specdec_source draft;       /* optional; its vocabulary must be the target's */
-    specdec_source heads;       /* optional: an MLP speculator or Medusa heads that were trained for the target */
+    specdec_source heads;       /* optional: an MLP speculator, Medusa heads or EAGLE-3, trained for the target */
     specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
     int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
     int texts;                  /* that are open at once, 1..1024; 0: 1 */
@@ -502,9 +504,8 @@ SPECDEC_DEF specdec_result specdec_prompt_logits(specdec *engine, const int32_t 
 #define SPECDEC_STATE_FINAL (-1) /* instead of a layer */
 
 /* As specdec_prompt_tokens, with the target's states after each of these tokens: states[count * layer_count *
-   embedding], those of a token one behind the other. layers[i]: the residual stream after so many layers, 0 to all; or
-   SPECDEC_STATE_FINAL: what logits are computed from, the last one after the norm. When it fails, what it has written
-   there is of no use. Errors: also ARGUMENT (no such layer). */
+   embedding]. layers[i]: the residual stream after so many layers, 0 to all; or SPECDEC_STATE_FINAL: what logits are
+   computed from. What a failed call has written there is of no use. Errors: also ARGUMENT (no such layer). */
 SPECDEC_DEF specdec_result specdec_prompt_states(specdec *engine, const int32_t *tokens, int count, const int *layers,
                                                  int layer_count, float *states);
 
@@ -1015,6 +1016,13 @@ __asm__(".cfi_sections .debug_frame");
 #define SPECDEC__CHATS 0
 #else
 #define SPECDEC__CHATS 1
+#endif
+
+/* Whether drafts that read the target's states are there. */
+#ifdef SPECDEC_NO_HEADS
+#define SPECDEC__HEADS 0
+#else
+#define SPECDEC__HEADS 1
 #endif
 
 /* Whether the acceptance rules that need distributions are there: all but coupled and greedy. */
@@ -10041,7 +10049,7 @@ typedef struct specdec__matrix {
 enum { SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN, SPECDEC__MATRICES };
 enum {
     SPECDEC__ATTENTION_NORM, SPECDEC__FFN_NORM, SPECDEC__Q_NORM, SPECDEC__K_NORM,
-    SPECDEC__AFTER_ATTENTION, SPECDEC__AFTER_FFN,
+    SPECDEC__AFTER_ATTENTION, SPECDEC__AFTER_FFN, SPECDEC__READ_NORM,
     SPECDEC__Q_BIAS, SPECDEC__K_BIAS, SPECDEC__V_BIAS, SPECDEC__O_BIAS, SPECDEC__VECTORS
 };
 enum { SPECDEC__WHOLE, SPECDEC__WINDOW, SPECDEC__SPANS }; /* which keys a layer sees: all, or the last few */
@@ -10077,6 +10085,7 @@ typedef struct specdec__architecture {
     int root_embedding;    /* embeddings are scaled by the root of their size */
     int wide_queries;      /* with so many layers, queries are scaled by the root of embedding / heads, not of a head */
     float score_cap, logit_cap; /* if the file does not say */
+    int reads;             /* its one layer reads states of another model next to embeddings: it can only draft */
 } specdec__architecture;
 
 #define SPECDEC__BIT(i) (1u << (i))
@@ -10086,15 +10095,17 @@ typedef struct specdec__architecture {
 #define SPECDEC__AFTER (SPECDEC__BIT(SPECDEC__AFTER_ATTENTION) | SPECDEC__BIT(SPECDEC__AFTER_FFN))
 
 static const specdec__architecture specdec__architectures[] = {
-    {"llama", 0, SPECDEC__SILU, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0},
-    {"qwen2", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 1, 0, -1, 0, 0, 0, 0, 0},
-    {"qwen3", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 1, 0, -1, 0, 0, 0, 0, 0},
-    {"gemma", 1, SPECDEC__GELU, 0, 0, 1, 0, -1, 0, 1, 0, 0, 0},
-    {"gemma2", 1, SPECDEC__GELU, SPECDEC__AFTER, 0, 2, 1, 4096, 0, 1, 46, 50, 30},
-    {"gemma3", 1, SPECDEC__GELU, SPECDEC__AFTER | SPECDEC__QK_NORM, 0, 6, 31, 0, 10000, 1, 62, 0, 0},
-    {"phi3", 1, SPECDEC__SILU, 0, 3, 1, 1, 1 << 30, 0, 0, 0, 0, 0},
-    {"smollm3", 0, SPECDEC__SILU, 0, 0, 4, 8, -1, -1, 0, 0, 0, 0},
-    {"granite", 0, SPECDEC__SILU, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0},
+    {"llama", 0, SPECDEC__SILU, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0},
+    {"qwen2", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0},
+    {"qwen3", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0},
+    {"gemma", 1, SPECDEC__GELU, 0, 0, 1, 0, -1, 0, 1, 0, 0, 0, 0},
+    {"gemma2", 1, SPECDEC__GELU, SPECDEC__AFTER, 0, 2, 1, 4096, 0, 1, 46, 50, 30, 0},
+    {"gemma3", 1, SPECDEC__GELU, SPECDEC__AFTER | SPECDEC__QK_NORM, 0, 6, 31, 0, 10000, 1, 62, 0, 0, 0},
+    {"phi3", 1, SPECDEC__SILU, 0, 3, 1, 1, 1 << 30, 0, 0, 0, 0, 0, 0},
+    {"smollm3", 0, SPECDEC__SILU, 0, 0, 4, 8, -1, -1, 0, 0, 0, 0, 0},
+    {"granite", 0, SPECDEC__SILU, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0},
+    /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
+    {"eagle3", 0, SPECDEC__SILU, SPECDEC__BIT(SPECDEC__READ_NORM), 0, 1, 0, -1, 0, 0, 0, 0, 0, 1},
 };
 
 /* A file of heads, which guess the next tokens from a state of the target. What a head reads is the target's state, or,
@@ -10117,6 +10128,17 @@ static const specdec__heads_kind specdec__heads_kinds[] = {
 };
 
 #define SPECDEC__MAX_HEADS 8
+#define SPECDEC__MAX_READS 8
+
+/* What a model whose layer reads states needs beside that layer. The states of a target after so many layers, one
+   behind the other, times `matrix` are what the layer reads. */
+typedef struct specdec__reads {
+    specdec__matrix matrix;         /* (embedding, count * width) */
+    const float *norm;              /* (count * width) weights of a norm of the states before that; NULL: none */
+    int layers[SPECDEC__MAX_READS]; /* (count) */
+    int count, width;               /* width: of the target */
+    int norm_first;                 /* the residual stream begins with the norm of what is read */
+} specdec__reads;
 
 typedef struct specdec_model {
     specdec__gguf gguf;
@@ -10135,8 +10157,9 @@ typedef struct specdec_model {
     double *rope_frequency[SPECDEC__ROPES]; /* (rope_dim / 2) radians a position; NULL: no layer has it */
     int rope_original;                      /* contexts above this are long */
     specdec__layer *layer;
-    specdec__matrix token_embedding, output;
+    specdec__matrix token_embedding, output; /* without a type: the target's, where the architecture reads states */
     const float *output_norm;
+    specdec__reads reads;
     specdec__bytes chat_template;
     size_t weight_bytes;      /* bytes of all matrices that a step reads */
     size_t tile_bytes;        /* the same, repacked: rows padded to 16 */
@@ -10144,11 +10167,15 @@ typedef struct specdec_model {
 } specdec__model;
 
 /* Dimensions that a tensor's shape is checked against. */
-enum { SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_KV, SPECDEC__DIM_FF, SPECDEC__DIM_HEAD, SPECDEC__DIM_COUNT };
+enum {
+    SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_KV, SPECDEC__DIM_FF, SPECDEC__DIM_HEAD,
+    SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
+    SPECDEC__DIM_COUNT
+};
 
 static const struct { const char *suffix; unsigned char rows, columns; } specdec__matrix_table[SPECDEC__MATRICES] = {
-    {"attn_q.weight", SPECDEC__DIM_Q, SPECDEC__DIM_E}, {"attn_k.weight", SPECDEC__DIM_KV, SPECDEC__DIM_E},
-    {"attn_v.weight", SPECDEC__DIM_KV, SPECDEC__DIM_E}, {"attn_output.weight", SPECDEC__DIM_E, SPECDEC__DIM_Q},
+    {"attn_q.weight", SPECDEC__DIM_Q, SPECDEC__DIM_READ}, {"attn_k.weight", SPECDEC__DIM_KV, SPECDEC__DIM_READ},
+    {"attn_v.weight", SPECDEC__DIM_KV, SPECDEC__DIM_READ}, {"attn_output.weight", SPECDEC__DIM_E, SPECDEC__DIM_Q},
     {"ffn_gate.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E}, {"ffn_up.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
     {"ffn_down.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF}};
 
@@ -10160,19 +10187,31 @@ static const char *const specdec__fact_table[SPECDEC__FACTS] = {".embedding_scal
                                                                 ".residual_scale",         ".logit_scale",
                                                                 ".attn_logit_softcapping", ".final_logit_softcapping"};
 
-static const struct { const char *suffix; unsigned char size, always; } specdec__vector_table[SPECDEC__VECTORS] = {
-    {"attn_norm.weight", SPECDEC__DIM_E, 1}, {"ffn_norm.weight", SPECDEC__DIM_E, 1},
+/* How much a vector is wanted: always, where it is there, or only by rows that name it, which then must have it. */
+enum { SPECDEC__IF_THERE, SPECDEC__ALWAYS, SPECDEC__IF_NAMED };
+
+static const struct { const char *suffix; unsigned char size, wanted; } specdec__vector_table[SPECDEC__VECTORS] = {
+    {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS}, {"ffn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS},
     {"attn_q_norm.weight", SPECDEC__DIM_HEAD, 0}, {"attn_k_norm.weight", SPECDEC__DIM_HEAD, 0},
     {"post_attention_norm.weight", SPECDEC__DIM_E, 0}, {"post_ffw_norm.weight", SPECDEC__DIM_E, 0},
+    {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
     {"attn_q.bias", SPECDEC__DIM_Q, 0}, {"attn_k.bias", SPECDEC__DIM_KV, 0}, {"attn_v.bias", SPECDEC__DIM_KV, 0},
     {"attn_output.bias", SPECDEC__DIM_E, 0}};
+
+static const char *specdec__model_name(const specdec__model *m)
+{
+    return m->architecture ? m->architecture->name : m->speculator->name;
+}
+
+/* Whether a model can write a text on its own. */
+static int specdec__model_writes(const specdec__model *m) { return m->architecture && !m->architecture->reads; }
 
 /* "llama" + ".block_count" and the like, in a buffer of the caller's. */
 static const char *specdec__model_key(const specdec__model *model, const char *suffix, char *buffer, size_t size)
 {
     specdec__writer w = specdec__writer_to(buffer, size);
 
-    specdec__write_string(&w, model->architecture ? model->architecture->name : model->speculator->name);
+    specdec__write_string(&w, specdec__model_name(model));
     specdec__write_string(&w, suffix);
     return buffer;
 }
@@ -10429,6 +10468,7 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     size[SPECDEC__DIM_KV] = m->kv_heads * m->head_dim;
     size[SPECDEC__DIM_FF] = m->feed_forward;
     size[SPECDEC__DIM_HEAD] = m->head_dim;
+    size[SPECDEC__DIM_READ] = m->embedding * (1 + m->architecture->reads);
     memset(layer, 0, sizeof *layer);
     specdec__model_kind(m, layer, index);
     for (i = 0; i < SPECDEC__MATRICES; i++) {
@@ -10444,8 +10484,11 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         specdec__model_count_weights(m, matrix);
     }
     for (i = 0; i < SPECDEC__VECTORS; i++) {
-        int required = specdec__vector_table[i].always || (m->architecture->vectors & SPECDEC__BIT(i));
+        const int named = m->architecture->vectors >> i & 1, wanted = specdec__vector_table[i].wanted;
+        const int required = named || wanted == SPECDEC__ALWAYS;
 
+        if (!named && wanted == SPECDEC__IF_NAMED)
+            continue;
         specdec__model_tensor_name(name, sizeof name, index, specdec__vector_table[i].suffix);
         result = specdec__model_vector(m, name, size[specdec__vector_table[i].size], required, arena,
                                        &layer->vector[i], error);
@@ -10618,8 +10661,59 @@ static specdec_result specdec__model_ids(specdec__model *m, const char *name, sp
     return SPECDEC_OK;
 }
 
+/* The layers of the target whose states a model reads. */
+static specdec_result specdec__model_read_layers(specdec__model *m, specdec_error *error)
+{
+    specdec__gguf_value list;
+    char key[96];
+    uint64_t i;
+
+    specdec__model_key(m, ".target_layers", key, sizeof key);
+    if (!specdec__gguf_find(&m->gguf, key, &list))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
+    if (!list.is_array || (list.type != SPECDEC_GGUF_I32 && list.type != SPECDEC_GGUF_U32) || !list.count ||
+        list.count > SPECDEC__MAX_READS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s should be 1 to %d integers of 32 bits", key,
+                             SPECDEC__MAX_READS);
+    for (i = 0; i < list.count; i++) {
+        const uint32_t layer = specdec__load_u32(list.items + 4 * i);
+
+        if (layer > 1 << 20)
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
+        m->reads.layers[m->reads.count++] = (int)layer;
+    }
+    return SPECDEC_OK;
+}
+
+/* Binds what a model has that reads states: for fc see specdec__reads. */
+static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+    specdec__reads *reads = &m->reads;
+    specdec_result result = specdec__model_read_layers(m, error);
+    int found, normed;
+
+    if (result)
+        return result;
+    reads->width = specdec__model_count(&r, ".target_hidden_size", 1, SPECDEC__MAX_DIMENSION, m->embedding);
+    reads->norm_first = specdec__model_count(&r, ".norm_before_residual", 0, 1, 0);
+    normed = specdec__model_count(&r, ".norm_before_fc", 0, 1, 0);
+    if (!r.result && (m->layers != 1 || reads->width > SPECDEC__MAX_DIMENSION / reads->count))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "%d layers that read %d states of %d (one layer can be read)", m->layers, reads->count,
+                             reads->width);
+    if (r.result || (result = specdec__model_matrix(m, "fc.weight", m->embedding, reads->count * reads->width, 1,
+                                                    &reads->matrix, &found, error)) != SPECDEC_OK)
+        return r.result ? r.result : result;
+    specdec__model_count_weights(m, &reads->matrix);
+    return normed ? specdec__model_vector(m, "enc.output_norm.weight", reads->count * reads->width, 1, arena,
+                                          &reads->norm, error)
+                  : SPECDEC_OK;
+}
+
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
+    const int borrows = SPECDEC__HEADS && m->architecture->reads;
     int i, found;
     specdec_result r = specdec__model_rope(m, arena, error);
 
@@ -10630,15 +10724,16 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         if ((r = specdec__model_layer(m, i, arena, error)) != SPECDEC_OK)
             return r;
     m->vocab_size = (int)m->vocab.count;
-    if ((r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, 1, &m->token_embedding, &found,
-                                   error)) != SPECDEC_OK ||
+    if ((borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
+        (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
+                                   &found, error)) != SPECDEC_OK ||
         (r = specdec__model_vector(m, "output_norm.weight", m->embedding, 1, arena, &m->output_norm, error)) !=
             SPECDEC_OK ||
         (r = specdec__model_ids(m, "d2t", arena, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,
                                    m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK)
         return r;
-    if (!found)
+    if (!found && !borrows)
         m->output = m->token_embedding;
     specdec__model_count_weights(m, &m->output);
     return SPECDEC_OK;
@@ -10730,11 +10825,14 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* Every matrix of a step, by number: layers * SPECDEC__MATRICES of them and the output head. */
+/* Every matrix of a step, by number: layers * SPECDEC__MATRICES of them, the output head, and that of what is read. */
 static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 {
-    return i < m->layers * SPECDEC__MATRICES ? &m->layer[i / SPECDEC__MATRICES].matrix[i % SPECDEC__MATRICES]
-                                             : &m->output;
+    const int in_layers = m->layers * SPECDEC__MATRICES;
+
+    return i < in_layers    ? &m->layer[i / SPECDEC__MATRICES].matrix[i % SPECDEC__MATRICES]
+           : i == in_layers ? &m->output
+                            : &m->reads.matrix;
 }
 
 typedef struct specdec__repack {
@@ -10749,7 +10847,7 @@ static void specdec__model_repack_worker(void *argument, int thread)
     specdec__repack *job = (specdec__repack *)argument;
     specdec__model *m = job->model;
     unsigned char *out = job->tiles;
-    int count = m->layers * SPECDEC__MATRICES + 1, i;
+    int count = m->layers * SPECDEC__MATRICES + 1 + (m->reads.count > 0), i;
 
     for (i = 0; i < count; i++) {
         specdec__matrix *matrix = specdec__model_matrix_at(m, i);
@@ -10837,7 +10935,9 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
     for (i = 0; i < SPECDEC__COUNT(specdec__heads_kinds); i++)
         if (specdec__bytes_are(name, specdec__heads_kinds[i].name))
             m->speculator = &specdec__heads_kinds[i];
-    if (m->speculator && !vocabulary_only)
+    if (!SPECDEC__HEADS && (m->speculator || (m->architecture && m->architecture->reads)))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads are left out of this build by SPECDEC_NO_HEADS");
+    if (SPECDEC__HEADS && m->speculator && !vocabulary_only)
         return specdec__heads_bind(m, arena, error);
     if (!m->architecture)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "architecture \"%.*s\" is not known",
@@ -11453,9 +11553,11 @@ typedef struct specdec__context {
     int most;                  /* nodes of a step, at most */
     int most_rows;             /* rows of logits of a step, at most */
     specdec__scratch *scratch; /* (threads) */
+    const specdec__matrix *embedding, *output; /* the model's, or those that it borrows */
     int e, q, kv_width, ff;    /* strides of the rows below: see specdec__forward_stride */
     float *x;                  /* (most, e): residual stream */
-    float *h;                  /* (most, max(e, q)): what the next matrix reads; after a step, states: (row_count, e) */
+    float *h;                  /* (most, max(e, q, twice e where the layer reads states)): what the next matrix reads;
+                                  after a step, states: (row_count, e) */
     float *cosine, *sine;      /* (2, most, dim): of SPECDEC__ROPE, of SPECDEC__ROPE_OTHER if a layer has it */
     const double *frequency[2];
     /* while a layer attends */
@@ -11480,7 +11582,9 @@ typedef struct specdec__context {
     specdec__view **views;     /* (most) */
     unsigned char *wanted;     /* (most) */
     int *path;                 /* (most): nodes to be committed */
-    specdec__taps taps;        /* of the steps to come */
+    specdec__taps taps[2];     /* of the steps to come: a caller's, the drafters' */
+    float *reads;              /* (n, specdec__forward_read_stride) states that the next step reads; NULL: x holds what
+                                  comes of them. For architectures that read states */
     /* the step under way */
     const specdec__batch *batch;
     int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i */
@@ -11521,6 +11625,12 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
 
 static int specdec__forward_stride(int width) { return specdec__round_up(width, 32) + SPECDEC__APART; }
 
+/* Floats between rows of the states that a model reads. */
+static int specdec__forward_read_stride(const specdec__model *m)
+{
+    return specdec__forward_stride(m->reads.count * m->reads.width);
+}
+
 static void specdec__columns_take(specdec__columns *columns, size_t count, size_t width, specdec__arena *arena)
 {
     columns->codes = SPECDEC__TAKE(arena, int8_t, count * width);
@@ -11553,17 +11663,21 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
         arena->used = end;
 }
 
-/* Lays out a context for the views and steps that `room` tells of, and most_rows rows of logits. */
-static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__kernels *kernels,
-                                  specdec__pool *pool, int threads, int kv_type, const specdec__room *room,
-                                  int most_rows, specdec__arena *arena)
+/* Lays out a context for the views and steps that `room` tells of, and most_rows rows of logits. The embedding and the
+   output that a model lacks are the lender's. */
+static void specdec__context_init(specdec__context *c, const specdec__model *model, const specdec__model *lender,
+                                  const specdec__kernels *kernels, specdec__pool *pool, int threads, int kv_type,
+                                  const specdec__room *room, int most_rows, specdec__arena *arena)
 {
     const int is_long = model->rope_frequency[SPECDEC__ROPE_LONG] && room->length > model->rope_original;
+    const int reads = model->architecture->reads ? specdec__forward_stride(2 * model->embedding) : 0;
     size_t n = (size_t)room->most, widest, ropes;
     int i;
 
     memset(c, 0, sizeof *c);
     c->model = model;
+    c->embedding = model->token_embedding.type ? &model->token_embedding : &lender->token_embedding;
+    c->output = model->output.type ? &model->output : &lender->output;
     c->kernels = kernels;
     c->pool = pool;
     c->threads = threads;
@@ -11578,9 +11692,10 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->q = specdec__forward_stride(model->heads * model->head_dim);
     c->kv_width = specdec__forward_stride(model->kv_heads * model->head_dim);
     c->ff = specdec__forward_stride(model->feed_forward);
-    widest = (size_t)specdec__max_int(specdec__max_int(c->e, c->q), c->ff);
+    widest = (size_t)specdec__max_int(specdec__max_int(c->e, c->q), specdec__max_int(c->ff, reads));
+    widest = (size_t)specdec__max_int((int)widest, reads ? specdec__forward_read_stride(model) : 0);
     c->x = SPECDEC__TAKE(arena, float, n * (size_t)c->e);
-    c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(c->e, c->q));
+    c->h = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, c->q), reads));
     c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     specdec__context_halves(c, n, arena);
@@ -11594,7 +11709,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->trunk = SPECDEC__TAKE(arena, int, n);
     c->rows = SPECDEC__TAKE(arena, int, n);
     c->logits = SPECDEC__TAKE(arena, float,
-                              specdec__size_add(specdec__size_multiply((size_t)most_rows, (size_t)model->output.rows),
+                              specdec__size_add(specdec__size_multiply((size_t)most_rows, (size_t)c->output->rows),
                                                 15));
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
@@ -11817,7 +11932,7 @@ static void specdec__forward_grow(specdec__context *c, int thread, const float *
 /* Scales and caps logits, 16 at a time: there is room behind the last. */
 static void specdec__forward_finish(const specdec__context *c, int thread)
 {
-    const size_t parts = ((size_t)c->row_count * (size_t)c->model->output.rows + 15) / 16,
+    const size_t parts = ((size_t)c->row_count * (size_t)c->output->rows + 15) / 16,
                  threads = (size_t)specdec__pool_active(c->pool);
     const size_t to = parts * ((size_t)thread + 1) / threads * 16;
     size_t at = parts * (size_t)thread / threads * 16;
@@ -12263,6 +12378,9 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     specdec__output t[3];
     int from, end = 0;
 
+    if (c->model->architecture->reads)
+        in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL, NULL);
+
     t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries, c->q);
     t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys, c->kv_width);
     t[2] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values, c->kv_width);
@@ -12305,21 +12423,73 @@ static int specdec__forward_ffn_half(specdec__context *c, int thread, const spec
 /* Hands out states after so many layers. */
 static void specdec__forward_tap(const specdec__context *c, int thread, int layer)
 {
-    const specdec__taps *taps = &c->taps;
     const specdec__model *m = c->model;
-    int i, j;
+    const size_t width = (size_t)m->embedding;
+    int k, i, j;
 
-    for (i = 0; taps->out && i < taps->count; i++)
-        for (j = taps->first + thread; taps->layers[i] == layer && j < c->n; j += specdec__pool_active(c->pool)) {
-            float *out = taps->out + ((size_t)(j - taps->first) * (size_t)taps->count + (size_t)i) *
-                                         (size_t)m->embedding;
-            const float *x = c->x + (size_t)j * (size_t)c->e;
+    for (k = 0; k < 2; k++) {
+        const specdec__taps *taps = &c->taps[k];
 
-            if (layer == SPECDEC_STATE_FINAL)
-                c->kernels->norm(x, m->output_norm, m->epsilon, m->embedding, 0, m->embedding, out);
-            else
-                memcpy(out, x, (size_t)m->embedding * sizeof *out);
-        }
+        for (i = 0; taps->out && i < taps->count; i++)
+            for (j = taps->first + thread; taps->layers[i] == layer && j < c->n; j += specdec__pool_active(c->pool)) {
+                float *out = taps->out + ((size_t)(j - taps->first) * (size_t)taps->count + (size_t)i) * width;
+                const float *x = c->x + (size_t)j * (size_t)c->e;
+
+                if (layer == SPECDEC_STATE_FINAL)
+                    c->kernels->norm(x, m->output_norm, m->epsilon, m->embedding, 0, m->embedding, out);
+                else
+                    memcpy(out, x, width * sizeof *out);
+            }
+    }
+}
+
+/* Row i of what the layer reads: the norm of the embedding, and behind it the norm of what came of states, in x. */
+static void specdec__forward_beside(specdec__context *c, int i, const float *embedding)
+{
+    const specdec__model *m = c->model;
+    const int width = m->embedding;
+    const float *const *norm = m->layer[0].vector;
+    float *x = c->x + (size_t)i * (size_t)c->e, *h = c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width);
+
+    c->kernels->norm(embedding, norm[SPECDEC__ATTENTION_NORM], m->epsilon, width, 0, width, h);
+    c->kernels->norm(x, norm[SPECDEC__READ_NORM], m->epsilon, width, 0, width, h + width);
+    if (m->reads.norm_first)
+        memcpy(x, h + width, (size_t)width * sizeof *x);
+}
+
+/* Makes x of the states that a step reads. Returns 1 when cancelled. */
+static int specdec__forward_read(specdec__context *c, int thread)
+{
+    specdec__input in = specdec__forward_input(c->reads, c->n, specdec__forward_read_stride(c->model), NULL, NULL);
+    specdec__output t;
+
+    t.matrix = &c->model->reads.matrix;
+    t.bias = NULL;
+    t.out = c->x;
+    t.stride = (size_t)c->e;
+    return specdec__forward_project(c, thread, &in, &t, 1);
+}
+
+/* A thread's share of the rows of the embedding and of the angles by which they are turned. */
+static void specdec__forward_embed(specdec__context *c, int thread)
+{
+    const specdec__matrix *table = c->embedding;
+    const int reads = SPECDEC__HEADS && c->model->architecture->reads, width = c->model->embedding;
+    int i;
+
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
+        float *row = reads ? c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width)
+                           : c->x + (size_t)i * (size_t)c->e;
+
+        specdec__quant_to_float(table->type, table->file + (size_t)c->batch->tokens[c->first + i] * table->row_bytes,
+                                (size_t)width, row);
+        c->kernels->scale(row, c->model->fact[SPECDEC__EMBEDDING_SCALE], width);
+        if (reads)
+            specdec__forward_beside(c, i, row);
+        specdec__forward_angles(c, SPECDEC__ROPE, i);
+        if (c->frequency[SPECDEC__ROPE_OTHER])
+            specdec__forward_angles(c, SPECDEC__ROPE_OTHER, i);
+    }
 }
 
 static void specdec__forward_worker(void *argument, int thread)
@@ -12330,17 +12500,9 @@ static void specdec__forward_worker(void *argument, int thread)
     specdec__output t;
     int i;
 
-    for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
-        const specdec__matrix *table = &m->token_embedding;
-        float *x = c->x + (size_t)i * (size_t)c->e;
-
-        specdec__quant_to_float(table->type, table->file + (size_t)c->batch->tokens[c->first + i] * table->row_bytes,
-                                (size_t)m->embedding, x);
-        c->kernels->scale(x, m->fact[SPECDEC__EMBEDDING_SCALE], m->embedding);
-        specdec__forward_angles(c, SPECDEC__ROPE, i);
-        if (c->frequency[SPECDEC__ROPE_OTHER])
-            specdec__forward_angles(c, SPECDEC__ROPE_OTHER, i);
-    }
+    if (SPECDEC__HEADS && c->reads && specdec__forward_read(c, thread))
+        return;
+    specdec__forward_embed(c, thread);
     if (specdec__pool_barrier(c->pool))
         return;
     for (i = 0; i < m->layers; i++) {
@@ -12353,10 +12515,10 @@ static void specdec__forward_worker(void *argument, int thread)
     specdec__forward_tap(c, thread, SPECDEC_STATE_FINAL);
     if (!c->row_count)
         return;
-    t.matrix = &m->output;
+    t.matrix = c->output;
     t.bias = NULL;
     t.out = c->logits;
-    t.stride = (size_t)m->output.rows;
+    t.stride = (size_t)c->output->rows;
     in.rows = c->rows;
     if (!specdec__forward_project(c, thread, &in, &t, 1) &&
         (m->fact[SPECDEC__LOGIT_DIVISOR] != 1 || m->fact[SPECDEC__LOGIT_CAP] > 0))
@@ -12457,12 +12619,17 @@ static specdec__batch specdec__forward_alone(const specdec__context *c, specdec_
     return specdec__forward_batch(c, done, n);
 }
 
-/* Which tokens of a text shall have their logits, and which their states. */
+/* Which tokens of a text shall have their logits, and which their states; and what else a text brings along. */
 typedef struct specdec__rows {
     int from;           /* this one and those behind it */
     float *logits;      /* (count - from, vocab), the caller's; NULL: only the last one is kept, as row 0 */
     int states_from;    /* this one and those behind it */
     specdec__taps taps; /* out (count - states_from, ...) is the caller's; NULL: none */
+    float *reads;       /* (count - reads_from, stride): states that a model reads; NULL: it reads none */
+    int reads_from;
+    /* Told of each batch, tokens [at, at + n), before it is committed; its error ends the run. Or NULL */
+    specdec_result (*hear)(void *listener, int at, int n);
+    void *listener;
 } specdec__rows;
 
 /* Logits for token `from` and those behind it, of which the last becomes row 0; no states. */
@@ -12475,24 +12642,26 @@ static specdec__rows specdec__forward_wanted(int from)
     return rows;
 }
 
-/* A batch will hold tokens [at, at + n) of a text: where their states go. */
+/* A batch will hold tokens [at, at + n) of a text: where their states go, and what it reads. */
 static void specdec__forward_states(specdec__context *c, const specdec__rows *rows, int at, int n)
 {
     const size_t width = (size_t)rows->taps.count * (size_t)c->model->embedding;
     const int skip = specdec__max_int(rows->states_from - at, 0);
 
-    c->taps = rows->taps;
-    c->taps.first = skip;
+    c->taps[0] = rows->taps;
+    c->taps[0].first = skip;
     if (skip >= n)
-        c->taps.out = NULL;
-    else if (c->taps.out)
-        c->taps.out += (size_t)(at + skip - rows->states_from) * width;
+        c->taps[0].out = NULL;
+    else if (c->taps[0].out)
+        c->taps[0].out += (size_t)(at + skip - rows->states_from) * width;
+    if (rows->reads)
+        c->reads = rows->reads + (size_t)(at - rows->reads_from) * (size_t)specdec__forward_read_stride(c->model);
 }
 
 /* Hands out the rows of a batch that holds tokens [at, at + n) of a text. */
 static void specdec__forward_rows(specdec__context *c, const specdec__rows *rows, int at, int n)
 {
-    const size_t vocab = (size_t)c->model->output.rows;
+    const size_t vocab = (size_t)c->output->rows;
     const int skip = specdec__max_int(rows->from - at, 0); /* rows come for wanted nodes, in order of nodes */
 
     if (skip >= n || !rows->logits)
@@ -12526,7 +12695,10 @@ static specdec_result specdec__forward_text(specdec__context *c, specdec__view *
         batch.wanted = c->wanted;
         specdec__forward_states(c, rows, at, n);
         result = specdec__forward(c, &batch, error);
-        c->taps.out = NULL;
+        c->taps[0].out = NULL;
+        c->reads = NULL;
+        if (!result && rows->hear)
+            result = rows->hear(rows->listener, at, n);
         if (result)
             return result;
         specdec__forward_rows(c, rows, at, n);
@@ -15092,6 +15264,16 @@ typedef struct specdec__draft_setup {
 
 typedef struct specdec__drafter specdec__drafter;
 
+/* The target has read tokens [from, from + n) of a text. */
+typedef struct specdec__heard {
+    int at;              /* which of the engine's texts */
+    const int32_t *text; /* (count) what is known of it */
+    int count, from, n;
+    int first;           /* of the step's nodes the first that is the text's */
+    const int *path;     /* (n): which of its nodes became those tokens; NULL: all, in order */
+    const float *state;  /* the final one, behind the last of them; NULL: was not computed */
+} specdec__heard;
+
 /* A kind of drafter. All functions but fill may be missing (NULL); what that means is said behind "Or". Adding a kind:
    a line in SPECDEC_DRAFTERS, above, and in this section its functions and their row. */
 typedef struct specdec__drafter_kind {
@@ -15124,9 +15306,13 @@ typedef struct specdec__drafter_kind {
     specdec_result (*read)(specdec__drafter *drafter, specdec__proposal *proposal, int count, specdec_error *error);
     /* Whether it can propose behind the first count tokens of text number `at`. Or: always. */
     int (*ready)(const specdec__drafter *drafter, int at, int count);
-    /* The target's state behind token number `token` of text number `at`, the last that the target has read. Or: it
-       does not look at states. */
-    void (*follow)(specdec__drafter *drafter, int at, int token, const float *state);
+    /* Hears what the target has read, with its states, those of drafter->taps included. Tokens come in order; some come
+       again. Or: it does not look at states. */
+    specdec_result (*follow)(specdec__drafter *drafter, const specdec__heard *heard, specdec_error *error);
+    /* Of how many tokens of text number `at` it has heard: the next one is needed. Or: it needs the last alone. */
+    int (*heard)(const specdec__drafter *drafter, int at);
+    /* Drafts instead of this kind with a file that holds layers. Or: there is but one kind of file. */
+    const struct specdec__drafter_kind *layers;
 } specdec__drafter_kind;
 
 struct specdec__drafter {
@@ -15136,6 +15322,7 @@ struct specdec__drafter {
     const specdec__model *model;   /* of the kind's source; NULL: it needs none */
     size_t kv_bytes;               /* of its cache */
     int levels;                    /* that it can guess, the root aside */
+    specdec__taps taps;            /* states that it wants of the target's steps, or none: out (nodes, count, width) */
     specdec__proposal *proposals;  /* (texts): for this step */
 };
 
@@ -15481,6 +15668,34 @@ static specdec_result specdec__draft_levels_extend(specdec__drafter *d, specdec_
     return result;
 }
 
+/* Candidates become nodes of a drafter's context, from number `from` on. */
+static void specdec__levels_put(const specdec__levels *m, specdec__context *c, const specdec__proposal *p,
+                                const int32_t *candidates, int from, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++) {
+        const int parent = p->tree.parents[candidates[i]];
+
+        c->tokens[from + i] = p->tokens[candidates[i]];
+        c->parents[from + i] = parent ? specdec__draft_nodes(m, p)[parent] : -1;
+    }
+}
+
+/* Refuses a model of another vocabulary than the target's. */
+static specdec_result specdec__levels_vocabulary(const specdec__drafter *d, const specdec__model *target,
+                                                 const specdec__arena *arena, specdec_error *error)
+{
+    uint32_t different = 0;
+
+    if (!arena->base || specdec__vocab_compare(&target->vocab, &d->model->vocab, &different) !=
+                            SPECDEC__VOCAB_DIFFERENT)
+        return SPECDEC_OK;
+    return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model has another vocabulary: %d tokens, the "
+                         "target %d; they first differ at token %u", d->model->vocab_size, target->vocab_size,
+                         different);
+}
+
 /* Takes what a drafter of a model needs for all that. stride: floats of a row of its logits. */
 static void specdec__levels_init(specdec__levels *m, const specdec__drafter *d, const specdec__draft_setup *setup,
                                  specdec__arena *arena)
@@ -15526,14 +15741,8 @@ static specdec_result specdec__draft_model_run(specdec__drafter *d, const specde
     specdec__draft_model *m = (specdec__draft_model *)d->state;
     specdec__context *c = &m->context;
     specdec__batch batch;
-    int i;
 
-    for (i = 0; i < count; i++) {
-        const int parent = p->tree.parents[candidates[i]];
-
-        c->tokens[from + i] = p->tokens[candidates[i]];
-        c->parents[from + i] = parent ? specdec__draft_nodes(&m->levels, p)[parent] : -1;
-    }
+    specdec__levels_put(&m->levels, c, p, candidates, from, count);
     batch = specdec__forward_alone(c, &m->views[p->at], from, from + count);
     return specdec__forward(c, &batch, error);
 }
@@ -15592,24 +15801,21 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     specdec__draft_model counted, *m = SPECDEC__TAKE(arena, specdec__draft_model, 1);
     const specdec_config *config = setup->config;
     const specdec__context *target = setup->target;
-    const specdec__vocab *vocab = &target->model->vocab;
     const specdec__room *room = setup->room;
+    specdec_result result;
     specdec__view view;
-    uint32_t different = 0;
     int i;
 
     d->state = m;
     m = m ? m : &counted;
-    if (!d->model->architecture)
+    if (!specdec__model_writes(d->model))
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model is a file of heads: %s",
-                             d->model->speculator->name);
-    if (arena->base && specdec__vocab_compare(vocab, &d->model->vocab, &different) == SPECDEC__VOCAB_DIFFERENT)
-        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft model has another vocabulary: %d tokens, the "
-                             "target %d; they first differ at token %u", d->model->vocab_size,
-                             target->model->vocab_size, different);
+                             specdec__model_name(d->model));
+    if ((result = specdec__levels_vocabulary(d, target->model, arena, error)) != SPECDEC_OK)
+        return result;
     specdec__levels_init(&m->levels, d, setup, arena);
-    specdec__context_init(&m->context, d->model, target->kernels, target->pool, setup->threads, target->kv.type, room,
-                          config->tree_size, arena);
+    specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
+                          room, config->tree_size, arena);
     m->views = SPECDEC__TAKE(arena, specdec__view, room->views);
     for (i = 0; i < room->views; i++)
         specdec__context_view(m->views ? &m->views[i] : &view, room, arena);
@@ -15625,7 +15831,7 @@ static const specdec__drafter_kind specdec__draft_model_kind = {
     offsetof(specdec_config, draft), 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
     specdec__draft_model_share, NULL, specdec__draft_model_cost, specdec__draft_model_behind,
-    specdec__draft_model_read, NULL, NULL};
+    specdec__draft_model_read, NULL, NULL, NULL, NULL};
 
 /* --- heads -------------------------------------------------------------------------------------------------------- */
 
@@ -15727,12 +15933,17 @@ static int specdec__draft_heads_ready(const specdec__drafter *d, int at, int cou
     return m->known[at] >= 0 && m->known[at] == count - 2;
 }
 
-static void specdec__draft_heads_follow(specdec__drafter *d, int at, int token, const float *state)
+static specdec_result specdec__draft_heads_follow(specdec__drafter *d, const specdec__heard *heard,
+                                                  specdec_error *error)
 {
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
 
-    m->known[at] = token;
-    memcpy(specdec__draft_heads_state(m, at), state, (size_t)d->model->embedding * sizeof(float));
+    (void)error;
+    if (!heard->state)
+        return SPECDEC_OK;
+    m->known[heard->at] = heard->from + heard->n - 1;
+    memcpy(specdec__draft_heads_state(m, heard->at), heard->state, (size_t)d->model->embedding * sizeof(float));
+    return SPECDEC_OK;
 }
 
 static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specdec__draft_setup *setup,
@@ -15745,9 +15956,6 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
 
     d->state = m;
     m = m ? m : &counted;
-    if (!model->speculator)
-        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the file of heads holds a language model: %s",
-                             model->architecture->name);
     if (model->vocab_size != target->vocab_size || model->embedding != target->embedding)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH,
                              "the heads are for states of %d and a vocabulary of %d, the target has %d and %d",
@@ -15769,10 +15977,266 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
+/* --- a layer that reads the target's states ------------------------------------------------------------------------
+
+   EAGLE-3. Pair p is the target's state behind token p and token p + 1: the layer's guess is token p + 2. Pairs of the
+   text are run once their states have been heard of, so the cache holds nothing but what a run over the whole text
+   would put there; behind the root, the layer's own states stand for the target's. */
+
+#define SPECDEC__DRAFT_STATES 32 /* of a text that are kept: most wait until there is something to draft */
+
+typedef struct specdec__draft_pairs {
+    specdec__view view; /* pairs that have been run */
+    float *states;      /* (SPECDEC__DRAFT_STATES, specdec__forward_read_stride): of `count` pairs from `from` on */
+    int from, count;    /* from <= view.length <= from + count: all pairs whose states were heard of */
+} specdec__draft_pairs;
+
+typedef struct specdec__draft_layer {
+    specdec__levels levels;
+    specdec__context context;
+    specdec__draft_pairs *texts; /* (texts) */
+    float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
+} specdec__draft_layer;
+
+static float *specdec__draft_layer_inner(const specdec__draft_layer *m, int place)
+{
+    return m->inner + (size_t)place * (size_t)m->context.model->embedding;
+}
+
+/* Keeps the states of nodes that have just been run, from this place on. */
+static void specdec__draft_layer_keep(const specdec__draft_layer *m, int row, int place, int count)
+{
+    const specdec__context *c = &m->context;
+    int i;
+
+    for (i = 0; i < count; i++)
+        memcpy(specdec__draft_layer_inner(m, place + i), c->x + (size_t)(row + i) * (size_t)c->e,
+               (size_t)c->model->embedding * sizeof *c->x);
+}
+
+/* Runs the pairs of a text before number `end`; for the logits of the last, if they are wanted. */
+static specdec_result specdec__draft_layer_read(specdec__draft_layer *m, int at, const int32_t *text, int end,
+                                                int wanted, specdec_error *error)
+{
+    specdec__draft_pairs *t = &m->texts[at];
+    specdec__rows rows = specdec__forward_wanted(wanted ? end - 1 : end);
+
+    rows.reads = t->states;
+    rows.reads_from = t->from;
+    return specdec__forward_text(&m->context, &t->view, text + 1, end, m->context.most, &rows, NULL, error);
+}
+
+/* The trial asks before anything was heard: of states of zeros. */
+static specdec_result specdec__draft_layer_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
+{
+    specdec__draft_layer *m = (specdec__draft_layer *)d->state;
+    specdec__view *view = &m->texts[p->at].view;
+    const int root = specdec__max_int(p->count - 2, 0);
+    specdec_result result;
+
+    if (view->length > root)
+        specdec__view_truncate(view, &m->context.kv, root);
+    result = specdec__draft_layer_read(m, p->at, p->text, root + 1, 1, error);
+    if (!result)
+        specdec__draft_layer_keep(m, m->context.n - 1, 0, 1);
+    return result;
+}
+
+static specdec_result specdec__draft_layer_run(specdec__drafter *d, const specdec__proposal *p,
+                                               const int32_t *candidates, int from, int count, specdec_error *error)
+{
+    specdec__draft_layer *m = (specdec__draft_layer *)d->state;
+    specdec__context *c = &m->context;
+    specdec__batch batch;
+    specdec_result result;
+    int i;
+
+    specdec__levels_put(&m->levels, c, p, candidates, from, count);
+    for (i = 0; i < count; i++)
+        memcpy(c->x + (size_t)i * (size_t)c->e, specdec__draft_layer_inner(m, 1 + c->parents[from + i]),
+               (size_t)d->model->embedding * sizeof *c->x);
+    batch = specdec__forward_alone(c, &m->texts[p->at].view, from, from + count);
+    result = specdec__forward(c, &batch, error);
+    if (!result)
+        specdec__draft_layer_keep(m, 0, 1 + from, count);
+    return result;
+}
+
+/* The state behind the last token that is left is needed again, unless it is kept. */
+static void specdec__draft_layer_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+{
+    specdec__draft_layer *m = (specdec__draft_layer *)d->state;
+    specdec__draft_pairs *t = &m->texts[at];
+
+    (void)text;
+    specdec__view_truncate(&t->view, &m->context.kv, specdec__max_int(length - 1, 0));
+    t->count = specdec__min_int(t->count, length - t->from);
+    if (t->view.length >= t->from)
+        return;
+    t->from = t->view.length;
+    t->count = 0;
+}
+
+static void specdec__draft_layer_share(specdec__drafter *d, int at, int of, int length)
+{
+    specdec__draft_layer *m = (specdec__draft_layer *)d->state;
+    specdec__draft_pairs *t = &m->texts[at];
+    const specdec__draft_pairs *other = &m->texts[of];
+    const int pairs = specdec__min_int(specdec__max_int(length - 1, 0), other->view.length);
+
+    if (!specdec__view_share(&t->view, &m->context.kv, &other->view, 0, pairs))
+        specdec__view_truncate(&t->view, &m->context.kv, 0);
+    t->from = t->view.length;
+    t->count = 0;
+    if (other->from > t->from || other->from >= length)
+        return;
+    t->from = other->from;
+    t->count = specdec__min_int(other->count, length - other->from);
+    memcpy(t->states, other->states,
+           (size_t)t->count * (size_t)specdec__forward_read_stride(d->model) * sizeof *t->states);
+}
+
+/* A token costs what the weights do that it passes. */
+static double specdec__draft_layer_cost(const specdec__drafter *d, const specdec__model *target)
+{
+    const size_t borrowed = d->model->output.type ? 0 : target->output.row_bytes * (size_t)target->output.rows;
+
+    return (double)(d->model->weight_bytes + borrowed) / (double)target->weight_bytes;
+}
+
+/* Whether the root's state is kept, and all before it have been heard of. */
+static int specdec__draft_layer_ready(const specdec__drafter *d, int at, int count)
+{
+    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->texts[at];
+
+    return count >= 2 && t->from <= count - 2 && t->from + t->count >= count - 1;
+}
+
+static int specdec__draft_layer_heard(const specdec__drafter *d, int at)
+{
+    const specdec__draft_pairs *t = &((const specdec__draft_layer *)d->state)->texts[at];
+
+    return t->from + t->count;
+}
+
+/* Forgets states of pairs that have been run, but the last of them; if there is none, all are run first whose tokens
+   are known. */
+static specdec_result specdec__draft_layer_forget(specdec__draft_layer *m, const specdec__heard *heard,
+                                                  specdec_error *error)
+{
+    specdec__draft_pairs *t = &m->texts[heard->at];
+    const size_t stride = (size_t)specdec__forward_read_stride(m->context.model);
+    const int end = specdec__min_int(t->from + t->count, heard->count - 1);
+    specdec_result result;
+    int gone;
+
+    if (t->view.length <= t->from + 1 &&
+        (result = specdec__draft_layer_read(m, heard->at, heard->text, end, 0, error)) != SPECDEC_OK)
+        return result;
+    gone = t->view.length - 1 - t->from;
+    t->from += gone;
+    t->count -= gone;
+    memmove(t->states, t->states + (size_t)gone * stride, (size_t)t->count * stride * sizeof *t->states);
+    return SPECDEC_OK;
+}
+
+/* Keeps the states that are new. A text some of whose states were missed is not drafted for, until it is cut. */
+static specdec_result specdec__draft_layer_follow(specdec__drafter *d, const specdec__heard *heard,
+                                                  specdec_error *error)
+{
+    specdec__draft_layer *m = (specdec__draft_layer *)d->state;
+    specdec__draft_pairs *t = &m->texts[heard->at];
+    const specdec__reads *reads = &d->model->reads;
+    const int width = reads->count * reads->width;
+    int i;
+
+    for (i = t->from + t->count - heard->from; i >= 0 && i < heard->n; i++, t->count++) {
+        const int node = heard->first + (heard->path ? heard->path[i] : i);
+        const float *from = d->taps.out + (size_t)node * (size_t)width;
+        specdec_result result = t->count < SPECDEC__DRAFT_STATES ? SPECDEC_OK
+                                                                 : specdec__draft_layer_forget(m, heard, error);
+        float *to = t->states + (size_t)t->count * (size_t)specdec__forward_read_stride(d->model);
+
+        if (result)
+            return result;
+        if (reads->norm)
+            m->context.kernels->norm(from, reads->norm, d->model->epsilon, width, 0, width, to);
+        else
+            memcpy(to, from, (size_t)width * sizeof *to);
+    }
+    return SPECDEC_OK;
+}
+
+/* Does a model read the states of this target? */
+static specdec_result specdec__draft_layer_check(const specdec__model *m, const specdec__model *target,
+                                                 specdec_error *error)
+{
+    int i;
+
+    if (specdec__model_writes(m))
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the file of heads holds a language model: %s",
+                             specdec__model_name(m));
+    if (m->reads.width != target->embedding)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states of %d, the target has states of %d",
+                             m->reads.width, target->embedding);
+    for (i = 0; i < m->reads.count; i++)
+        if (m->reads.layers[i] > target->layers)
+            return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft reads states after %d layers, the target "
+                                 "has %d", m->reads.layers[i], target->layers);
+    if (m->embedding != target->embedding && !(m->token_embedding.type && m->output.type))
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the draft, %d wide, has no %s of its own, and the "
+                             "target's is for %d", m->embedding, m->output.type ? "token_embd.weight" : "output.weight",
+                             target->embedding);
+    return SPECDEC_OK;
+}
+
+static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                                specdec__arena *arena, specdec_error *error)
+{
+    specdec__draft_layer counted, *m = SPECDEC__TAKE(arena, specdec__draft_layer, 1);
+    const specdec__context *target = setup->target;
+    const specdec__model *model = d->model;
+    const size_t stride = (size_t)specdec__forward_read_stride(model), size = (size_t)setup->config->tree_size;
+    specdec_result result = specdec__draft_layer_check(model, target->model, error);
+    specdec__draft_pairs unused, *t;
+    int i;
+
+    d->state = m;
+    m = m ? m : &counted;
+    if (result || (result = specdec__levels_vocabulary(d, target->model, arena, error)) != SPECDEC_OK)
+        return result;
+    specdec__levels_init(&m->levels, d, setup, arena);
+    specdec__context_init(&m->context, model, target->model, target->kernels, target->pool, setup->threads,
+                          target->kv.type, setup->room, (int)size, arena);
+    d->kv_bytes = specdec__kv_bytes(&m->context.kv);
+    d->taps.layers = model->reads.layers;
+    d->taps.count = model->reads.count;
+    d->taps.out = SPECDEC__TAKE(arena, float, (size_t)target->most * stride);
+    m->inner = SPECDEC__TAKE(arena, float, (1 + size) * (size_t)model->embedding);
+    m->texts = SPECDEC__TAKE(arena, specdec__draft_pairs, setup->room->views);
+    for (i = 0; i < setup->room->views; i++) {
+        t = m->texts ? &m->texts[i] : &unused;
+        specdec__context_view(&t->view, setup->room, arena);
+        t->states = SPECDEC__TAKE(arena, float, SPECDEC__DRAFT_STATES * stride);
+    }
+    m->levels.logits = m->context.logits;
+    m->levels.stride = (size_t)m->context.output->rows;
+    m->levels.begin = specdec__draft_layer_begin;
+    m->levels.run = specdec__draft_layer_run;
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_layer_kind = {
+    offsetof(specdec_config, heads), 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
+    specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, specdec__draft_layer_share, NULL,
+    specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
+    specdec__draft_layer_heard, NULL};
+
 static const specdec__drafter_kind specdec__draft_heads_kind = {
     offsetof(specdec_config, heads), 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, specdec__draft_heads_share, NULL,
-    specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow};
+    specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
+    &specdec__draft_layer_kind};
 
 /* --- n-grams ------------------------------------------------------------------------------------------------------ */
 
@@ -15849,21 +16313,26 @@ static uint64_t specdec__draft_ngram_fingerprint(const specdec__vocab *vocab)
 
 static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL, specdec__draft_ngram_truncate,
-    specdec__draft_ngram_share, specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL, NULL, NULL};
+    specdec__draft_ngram_share, specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL, NULL, NULL,
+    NULL, NULL};
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
+
+#define SPECDEC__WITH_MODEL 1
+#define SPECDEC__WITH_HEADS SPECDEC__HEADS
+#define SPECDEC__WITH_NGRAM 1
 
 /* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
 static const struct {
     const char *name;
     const specdec__drafter_kind *kind;
 } specdec__drafter_list[SPECDEC__DRAFTER_KINDS] = {
-#define SPECDEC__DRAFTER(NAME, kind, name) {name, &specdec__draft_##kind##_kind},
+#define SPECDEC__DRAFTER(NAME, kind, name) {name, SPECDEC__WITH_##NAME ? &specdec__draft_##kind##_kind : NULL},
     SPECDEC_DRAFTERS(SPECDEC__DRAFTER)
 #undef SPECDEC__DRAFTER
 };
 
-/* The kind that a caller names; NULL for "auto" and "off". */
+/* The kind that a caller names; NULL for "auto" and "off", and for one that was left out. */
 static const specdec__drafter_kind *specdec__drafter_kind_of(specdec_drafting drafting)
 {
     return drafting > SPECDEC_DRAFT_OFF ? specdec__drafter_list[drafting - SPECDEC_DRAFT_OFF - 1].kind : NULL;
@@ -16598,7 +17067,7 @@ typedef struct specdec__engine {
     specdec__pool pool;
     int nobody;                  /* the cancel flag of a run for several texts */
     specdec__kernels *kernels;
-    specdec__model *own;         /* (own_count, at most SPECDEC__MAX_MODELS) those that it has opened */
+    specdec__model *own[SPECDEC__MAX_MODELS]; /* (own_count) those that it has opened */
     int own_count;
     const specdec__model *target_model;
     specdec__context target;
@@ -16703,7 +17172,7 @@ static int specdec__source_given(const specdec_source *s) { return s->model || s
 static specdec_result specdec__engine_model(specdec__engine *e, const specdec_source *source,
                                             const specdec__model **out, specdec__arena *arena, specdec_error *error)
 {
-    *out = source->model ? source->model : &e->own[e->own_count];
+    *out = source->model ? source->model : e->own[specdec__min_int(e->own_count, SPECDEC__MAX_MODELS - 1)];
     if (source->model && !source->model->weight_bytes)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "this model was prepared for its vocabulary only");
     if (source->model)
@@ -16711,7 +17180,7 @@ static specdec_result specdec__engine_model(specdec__engine *e, const specdec_so
     if (e->own_count == SPECDEC__MAX_MODELS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
                              SPECDEC__MAX_MODELS);
-    return specdec__model_init(&e->own[e->own_count++], source, 0, arena, error);
+    return specdec__model_init(e->own[e->own_count++], source, 0, arena, error);
 }
 
 /* Whether trees grow. Which children a node gets, and whether one of them is gone on from, then depends on the tokens
@@ -16826,11 +17295,11 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     int i;
 
     memset(&setup, 0, sizeof setup);
-    d->kind = kind;
     d->drafting = drafting;
     d->levels = SPECDEC_TREE_MAX_DEPTH;
     if (source && (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
         return result;
+    d->kind = kind = kind->layers && d->model->architecture ? kind->layers : kind;
     if (source)
         setup.threads = specdec__engine_threads(d->model, e->config.threads);
     setup.config = &e->config;
@@ -16842,6 +17311,8 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     if (e->tune)
         specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0);
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
+    if (d->taps.count)
+        e->target.taps[1] = d->taps;
     for (i = 0; d->proposals && i < e->room.views; i++)
         d->proposals[i].levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
     return result;
@@ -16858,10 +17329,13 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
     e->rule = c->rule;
     for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
         const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)i);
-        const specdec_source *source = specdec__engine_source(c, kind);
+        const specdec_source *source = kind ? specdec__engine_source(c, kind) : NULL;
         const int named = (int)c->drafting == i, given = !source || specdec__source_given(source);
 
-        if (!named && (c->drafting != SPECDEC_DRAFT_AUTO || !given))
+        if (!kind && named)
+            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"%s\" is left out of this build",
+                                 specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
+        if (!kind || (!named && (c->drafting != SPECDEC_DRAFT_AUTO || !given)))
             continue;
         if (!given)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs a model to draft with",
@@ -16899,15 +17373,15 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
 
     if ((r = specdec__engine_model(e, &c->target, &e->target_model, arena, error)) != SPECDEC_OK)
         return r;
-    if (!e->target_model->architecture || e->target_model->id_count)
-        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the target is %s: that can only draft",
-                             e->target_model->architecture ? "a model of a short vocabulary" : "a file of heads");
+    if (!specdec__model_writes(e->target_model) || e->target_model->id_count)
+        return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the target is a %s: that can only draft",
+                             specdec__model_writes(e->target_model) ? "model of a short vocabulary" : "file of heads");
     c->threads = c->threads ? c->threads : specdec__engine_threads(e->target_model, specdec__os_processors());
     if ((r = specdec__pool_init(&e->pool, c->threads, &e->nobody, arena, error)) != SPECDEC_OK)
         return r;
     specdec__engine_room(e);
-    specdec__context_init(&e->target, e->target_model, e->kernels, &e->pool, c->threads, kv, &e->room, e->room.most,
-                          arena);
+    specdec__context_init(&e->target, e->target_model, NULL, e->kernels, &e->pool, c->threads, kv, &e->room,
+                          e->room.most, arena);
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = e->kernels;
@@ -16922,10 +17396,12 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
     specdec__kernels *kernels = SPECDEC__TAKE(arena, specdec__kernels, 1);
     specdec__model *own = SPECDEC__TAKE(arena, specdec__model, SPECDEC__MAX_MODELS);
     specdec__drafter *drafters = SPECDEC__TAKE(arena, specdec__drafter, SPECDEC__MAX_DRAFTERS);
+    int i;
 
     if (arena->base) {
         e->kernels = kernels;
-        e->own = own;
+        for (i = 0; i < SPECDEC__MAX_MODELS; i++)
+            e->own[i] = &own[i];
         e->drafters = drafters;
     }
     e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
@@ -16938,7 +17414,7 @@ static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena 
     int i;
 
     for (i = 0; !r && !e->config.weights_in_place && i < e->own_count; i++)
-        r = specdec__model_repack(&e->own[i], arena, &e->pool, &e->config.hooks, error);
+        r = specdec__model_repack(e->own[i], arena, &e->pool, &e->config.hooks, error);
     return r;
 }
 
@@ -16946,7 +17422,7 @@ static specdec_result specdec__engine_repack(specdec__engine *e, specdec__arena 
 static void specdec__engine_close(specdec__engine *e)
 {
     while (e->own_count)
-        specdec__model_deinit(&e->own[--e->own_count]);
+        specdec__model_deinit(e->own[--e->own_count]);
 }
 
 /* --- what steps cost ---------------------------------------------------------------------------------------------- */
@@ -17117,6 +17593,9 @@ static void specdec__engine_share(specdec *t, const specdec *of, int length)
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->share)
             e->drafters[i].kind->share(&e->drafters[i], t->at, of->at, length);
+    for (i = 0; i < e->drafter_count; i++) /* a state that the other text no longer has is computed once more */
+        if (e->drafters[i].kind->heard && e->drafters[i].kind->heard(&e->drafters[i], t->at) == t->view.length - 1)
+            specdec__view_truncate(&t->view, &e->target.kv, t->view.length - 1);
 }
 
 /* A place in the table becomes an empty text. */
@@ -17279,16 +17758,37 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
 
 /* --- prefill ------------------------------------------------------------------------------------------------------ */
 
-/* Tells drafters the target's state behind a token of the text, which has this row of those wanted in the last step. */
-static void specdec__engine_follow(const specdec *t, int token, int row)
+/* Tells drafters which tokens of a text the target has read in the last step: those from `from` on, whose nodes are
+   path (n), counted from node `first`. row: of those wanted, that of the last of them; -1: it was not wanted. A drafter
+   whose cache has no room left may miss some. */
+static specdec_result specdec__engine_follow(specdec *t, int from, int n, int first, const int *path, int row)
 {
     specdec__engine *e = t->engine;
+    specdec_result result = SPECDEC_OK;
+    specdec__heard heard;
     int i;
 
-    for (i = 0; i < e->drafter_count; i++)
+    heard.at = t->at;
+    heard.text = t->tokens;
+    heard.count = t->count;
+    heard.from = from;
+    heard.n = n;
+    heard.first = first;
+    heard.path = path;
+    heard.state = row < 0 ? NULL : e->target.h + (size_t)row * (size_t)e->target.e;
+    for (i = 0; i < e->drafter_count && (!result || result == SPECDEC_ERROR_CONTEXT); i++)
         if (e->drafters[i].kind->follow)
-            e->drafters[i].kind->follow(&e->drafters[i], t->at, token,
-                                        e->target.h + (size_t)row * (size_t)e->target.e);
+            result = e->drafters[i].kind->follow(&e->drafters[i], &heard, &t->error);
+    return result == SPECDEC_ERROR_CONTEXT ? SPECDEC_OK : result;
+}
+
+/* The same for a batch of a prompt. */
+static specdec_result specdec__engine_hear(void *text, int at, int n)
+{
+    specdec *t = (specdec *)text;
+    const specdec__context *c = &t->engine->target;
+
+    return specdec__engine_follow(t, at, n, 0, NULL, c->wanted[n - 1] ? c->row_count - 1 : -1);
 }
 
 /* Runs tokens[view length, count) through the target, for the rows that are wanted; if that of the last token is among
@@ -17296,16 +17796,17 @@ static void specdec__engine_follow(const specdec *t, int token, int row)
 static specdec_result specdec__engine_prefill(specdec *t, int count, const specdec__rows *rows)
 {
     specdec__engine *e = t->engine;
+    specdec__rows heard = *rows;
     specdec_result result;
 
+    heard.hear = specdec__engine_hear;
+    heard.listener = t;
     e->row_of = NULL;
     e->pool.cancel = &t->cancel;
-    result = specdec__forward_text(&e->target, &t->view, t->tokens, count, e->config.batch, rows, &e->config.hooks,
+    result = specdec__forward_text(&e->target, &t->view, t->tokens, count, e->config.batch, &heard, &e->config.hooks,
                                    &t->error);
-    if (result || rows->from >= count)
-        return result;
-    e->row_of = t;
-    specdec__engine_follow(t, count - 1, e->target.row_count - 1);
+    if (!result && rows->from < count)
+        e->row_of = t;
     return result;
 }
 
@@ -18106,7 +18607,7 @@ static void specdec__engine_count_tree(specdec_stats *stats, int nodes, int leve
 static void specdec__engine_accept(specdec *t)
 {
     specdec__engine *e = t->engine;
-    const int before = t->count;
+    const int before = t->count, from = t->view.length;
     int32_t accepted[SPECDEC__MAX_TREE];
     int i;
 
@@ -18123,8 +18624,8 @@ static void specdec__engine_accept(specdec *t)
     specdec__view_unreserve(&t->view, &e->target.kv);
     for (i = 0; t->length && i < e->drafter_count; i++)
         specdec__draft_accept(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
-    if (t->length)
-        specdec__engine_follow(t, t->count - 2, t->row + t->path[t->length - 1]);
+    specdec__engine_follow(t, from, t->lead + t->length, t->first, e->target.path,
+                           t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
 }
 
@@ -18230,6 +18731,7 @@ static void specdec__engine_run(specdec__engine *e, double start)
         return;
     }
     verified = specdec__os_seconds();
+    e->pool.cancel = &e->nobody; /* what drafters read of it, they read to the end */
     for (i = 0; i < e->member_count; i++)
         specdec__engine_accept(e->members[i]);
     specdec__engine_learn(e, batch.n, verified - drafted);
@@ -18399,8 +18901,8 @@ static specdec_result specdec__engine_build(specdec__engine *e, specdec__arena *
     return result;
 }
 
-/* An engine that is only measured lies on the stack, in three parts: no frame is to be large. This is the third. */
-static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *config, specdec__model *own,
+/* An engine that is only measured lies on the stack, in several parts: no frame is to be large. This is the last. */
+static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *config, specdec__model **own,
                                                          specdec__kernels *kernels, specdec__drafter *drafters,
                                                          size_t *bytes, specdec_error *error)
 {
@@ -18410,7 +18912,7 @@ static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *c
 
     memset(&engine, 0, sizeof engine);
     engine.config = *config;
-    engine.own = own;
+    memcpy(engine.own, own, sizeof engine.own);
     engine.kernels = kernels;
     engine.drafters = drafters;
     SPECDEC__TAKE(&arena, specdec__engine, 1);
@@ -18421,8 +18923,8 @@ static SPECDEC__NOINLINE specdec_result specdec__measure(const specdec_config *c
     return result;
 }
 
-/* The second. */
-static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_config *config, specdec__model *own,
+/* The one before. */
+static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_config *config, specdec__model **own,
                                                                size_t *bytes, specdec_error *error)
 {
     specdec__drafter drafters[SPECDEC__MAX_DRAFTERS];
@@ -18432,14 +18934,25 @@ static SPECDEC__NOINLINE specdec_result specdec__measure_parts(const specdec_con
     return specdec__measure(config, own, &kernels, drafters, bytes, error);
 }
 
+/* The others: one for each model. */
+static SPECDEC__NOINLINE specdec_result specdec__measure_models(const specdec_config *config, specdec__model **own,
+                                                                int count, size_t *bytes, specdec_error *error)
+{
+    specdec__model model;
+
+    memset(&model, 0, sizeof model);
+    own[count] = &model;
+    return count + 1 < SPECDEC__MAX_MODELS ? specdec__measure_models(config, own, count + 1, bytes, error)
+                                           : specdec__measure_parts(config, own, bytes, error);
+}
+
 specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error)
 {
-    specdec__model own[SPECDEC__MAX_MODELS];
+    specdec__model *own[SPECDEC__MAX_MODELS];
 
     if (!config || !bytes)
         return specdec__is_missing(error);
-    memset(own, 0, sizeof own);
-    return specdec__measure_parts(config, own, bytes, error);
+    return specdec__measure_models(config, own, 0, bytes, error);
 }
 
 specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,

@@ -526,7 +526,7 @@ static int read_options(options *o, int argc, char **argv)
     const program_flag flags[] = {
         {"-m", PROGRAM_TEXT, &c->target.path, "FILE", "the model: a GGUF file", 0, 0},
         {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a small draft model with the same vocabulary", 0, 0},
-        {"-mh", PROGRAM_TEXT, &c->heads.path, "FILE", "heads trained for the model: an MLP speculator or Medusa heads", 0, 0},
+        {"-mh", PROGRAM_TEXT, &c->heads.path, "FILE", "heads trained for the model: an MLP speculator, Medusa, EAGLE-3", 0, 0},
         {"-p", PROGRAM_TEXT, &o->prompt, "TEXT", "the prompt", 0, 0},
         {"-f", PROGRAM_TEXT, &o->file, "FILE", "the prompt is in this file; - is standard input. One newline at its end is dropped", 0, 0},
         {"-n", PROGRAM_INTEGER, &o->limit, "N", "tokens to write, at most; -1: until the text ends or the context is full (-1)", -1, 1 << 24},

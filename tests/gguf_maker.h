@@ -28,6 +28,12 @@ typedef struct maker_recipe {
     float noise;              /* float weights move by this share, from another stream: a draft that often agrees */
     float gain;               /* of the weights [1] */
     int may_end;              /* not 0: the end token is as likely as any other; else it hardly ever comes */
+    /* of an architecture that reads states */
+    int reads[4];             /* after how many layers of the target, + 1, so that 0 ends the list [0, 1, 2] */
+    int target_embedding;     /* [embedding] */
+    int borrows;              /* not 0: it has no embedding; it has an output if output_type says so */
+    int short_rows;           /* of d2t: every other token, that many; 0: there is no d2t */
+    int norm_first, norm_states; /* norm_before_residual, norm_before_fc */
 } maker_recipe;
 
 typedef struct maker_buffer {
@@ -338,7 +344,7 @@ static inline void maker_vocab(maker *m, int vocab)
 static inline void maker_defaults(maker_recipe *r)
 {
     r->architecture = r->architecture ? r->architecture : "llama";
-    r->layers = r->layers ? r->layers : 2;
+    r->layers = r->layers ? r->layers : strcmp(r->architecture, "eagle3") ? 2 : 1;
     r->embedding = r->embedding ? r->embedding : 64;
     r->feed_forward = r->feed_forward ? r->feed_forward : 96;
     r->heads = r->heads ? r->heads : 4;
@@ -361,6 +367,44 @@ static inline const specdec__architecture *maker_architecture(const maker_recipe
         if (strcmp(specdec__architectures[i].name, r->architecture) == 0)
             return &specdec__architectures[i];
     abort();
+}
+
+/* Architectures that can write texts: they come first. */
+static inline size_t maker_writers(void)
+{
+    size_t count = SPECDEC__COUNT(specdec__architectures);
+
+    while (specdec__architectures[count - 1].reads)
+        count--;
+    return count;
+}
+
+/* What an architecture needs that reads states. */
+static inline void maker_reads(maker *m, const maker_recipe *r)
+{
+    static const int usual[4] = {1, 2, 3, 0};
+    const int *reads = r->reads[0] ? r->reads : usual;
+    int count = 0, width = r->target_embedding ? r->target_embedding : r->embedding, i;
+    maker_buffer *list;
+
+    while (count < 4 && reads[count])
+        count++;
+    list = maker_array(m, maker_key(r, ".target_layers"), 5, (uint64_t)count);
+    for (i = 0; i < count; i++)
+        maker_put_number(list, (uint64_t)reads[i] - 1, 4);
+    maker_u32(m, maker_key(r, ".target_hidden_size"), (uint32_t)width);
+    maker_bool(m, maker_key(r, ".norm_before_residual"), r->norm_first != 0);
+    if (r->norm_states) {
+        maker_bool(m, maker_key(r, ".norm_before_fc"), 1);
+        maker_vector(m, r, "enc.output_norm.weight", count * width, 1, 0.3f);
+    }
+    maker_matrix(m, r, "fc.weight", r->types[0] - 1, count * width, r->embedding, (float)specdec__inverse_root(count * width), -1);
+    if (r->short_rows) {
+        maker_tensor *t = maker_add_tensor(m, "d2t", 27, (uint64_t)r->short_rows, 0);
+
+        for (i = 0; i < r->short_rows; i++)
+            maker_put_number(&t->data, (uint64_t)(2 * i % r->vocab), 8);
+    }
 }
 
 /* Pairs and vectors of what only some architectures have. */
@@ -386,7 +430,7 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
 {
     const specdec__architecture *a = maker_architecture(r);
     const int q = r->heads * r->head_dim, kv = r->kv_heads * r->head_dim;
-    const int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, r->feed_forward, r->head_dim};
+    const int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, r->feed_forward, r->head_dim, r->embedding * (1 + a->reads)};
     char name[80];
     int j, k, f, rows;
 
@@ -408,7 +452,7 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     for (j = 0; j < SPECDEC__VECTORS; j++) {
         const int is_bias = j >= SPECDEC__Q_BIAS;
 
-        if (!specdec__vector_table[j].always && !(a->vectors >> j & 1))
+        if (specdec__vector_table[j].wanted != SPECDEC__ALWAYS && !(a->vectors >> j & 1))
             continue;
         snprintf(name, sizeof name, "blk.%d.%s", i, specdec__vector_table[j].suffix);
         maker_vector(m, r, name, size[specdec__vector_table[j].size], is_bias ? 0 : 1, is_bias ? 0.5f : 0.3f);
@@ -444,12 +488,15 @@ static inline void maker_begin(maker *m, const maker_recipe *recipe)
     maker_facts(m, &r);
     maker_vocab(m, r.vocab);
 
-    maker_matrix(m, &r, "token_embd.weight", r.embedding_type - 1, r.embedding, r.vocab, 0.5f, r.may_end ? -1 : 2);
+    if (maker_architecture(&r)->reads)
+        maker_reads(m, &r);
+    if (!r.borrows)
+        maker_matrix(m, &r, "token_embd.weight", r.embedding_type - 1, r.embedding, r.vocab, 0.5f, r.may_end ? -1 : 2);
     for (i = 0; i < r.layers; i++)
         maker_layer(m, &r, i, type_count, &made);
     maker_vector(m, &r, "output_norm.weight", r.embedding, 1, 0.3f);
     if (r.output_type)
-        maker_matrix(m, &r, "output.weight", r.output_type - 1, r.embedding, r.vocab, 3 * (float)specdec__inverse_root(r.embedding),
+        maker_matrix(m, &r, "output.weight", r.output_type - 1, r.embedding, r.short_rows ? r.short_rows : r.vocab, 3 * (float)specdec__inverse_root(r.embedding),
                      r.may_end ? -1 : 2);
 }
 

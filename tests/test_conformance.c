@@ -88,7 +88,7 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
         good = !specdec__pool_init(&pool, w->threads, &cancel, &arena, &error) && !specdec__model_init(m, &source, 0, &arena, &error) &&
                (!w->repacked || !specdec__model_repack(m, &arena, &pool, &hooks, &error));
         if (good)
-            specdec__context_init(&c, m, &kernels, &pool, w->threads, w->kv, &room, NODES, &arena);
+            specdec__context_init(&c, m, NULL, &kernels, &pool, w->threads, w->kv, &room, NODES, &arena);
         if (good)
             specdec__context_view(&view, &room, &arena);
     }
@@ -250,7 +250,7 @@ static int is_supported(const unsigned char *data, size_t size)
     file.size = size;
     if (specdec__gguf_open(&gguf, file, &error) || specdec__gguf_get_string(&gguf, "general.architecture", &name, &error))
         return 0;
-    for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
+    for (i = 0; i < maker_writers(); i++)
         if (specdec__bytes_equal(name, specdec__architectures[i].name, strlen(specdec__architectures[i].name)))
             return 1;
     return 0;
@@ -407,7 +407,7 @@ static void test_types(void)
             r.seed = 100 + (uint32_t)i;
             r.types[0] = all_types[i] + 1;
             r.output_type = i % 2 ? all_types[i] + 1 : 0;
-            r.architecture = specdec__architectures[(i + (size_t)kv) % SPECDEC__COUNT(specdec__architectures)].name;
+            r.architecture = specdec__architectures[(i + (size_t)kv) % maker_writers()].name;
             r.scales = kv == 1;
             r.long_rope = 4096;
             if (type->block == 256) {
@@ -502,7 +502,7 @@ static int open_rig(rig *g, const maker_recipe *recipe, int kv, int length, int 
         room.views = 1;
         room.length = length;
         room.most = most;
-        specdec__context_init(&g->context, &g->model, &g->kernels, &g->pool, 2, kv, &room, most, &arena);
+        specdec__context_init(&g->context, &g->model, NULL, &g->kernels, &g->pool, 2, kv, &room, most, &arena);
         specdec__context_view(&g->view, &room, &arena);
         specdec__view_init(&g->other, 64, &arena);
     }

@@ -20,11 +20,11 @@ static struct {
     size_t size;
 } models[MODELS];
 
-/* Heads that guess at random, for all of them. */
+/* Drafts that guess at random, for all of them: heads, and a layer that reads states. */
 static struct {
     unsigned char *data;
     size_t size;
-} heads;
+} heads, layer;
 
 static void make_heads(void)
 {
@@ -40,6 +40,21 @@ static void make_heads(void)
     heads.size = m.file.size;
     m.file.data = NULL; /* stays */
     maker_free(&m);
+}
+
+static void make_layer(void)
+{
+    maker_recipe r;
+
+    memset(&r, 0, sizeof r);
+    r.architecture = "eagle3";
+    r.embedding = 32;
+    r.seed = 6;
+    r.reads[0] = 1;
+    r.reads[1] = 2;
+    r.short_rows = 140;
+    r.output_type = r.borrows = 1;
+    layer.data = maker_model(&r, &layer.size);
 }
 
 static void make_models(void)
@@ -119,8 +134,12 @@ static int used_pages(const specdec *t)
     for (span = 0; span < SPECDEC__SPANS; span++) {
         used += e->target.kv.span[span].count - e->target.kv.span[span].free_count;
         for (i = 0; i < e->drafter_count; i++)
-            if (e->drafters[i].kind == &specdec__draft_model_kind) {
-                const specdec__pages *pages = &((const specdec__draft_model *)e->drafters[i].state)->context.kv.span[span];
+            if (e->drafters[i].kind == &specdec__draft_model_kind || e->drafters[i].kind == &specdec__draft_layer_kind) {
+                const void *state = e->drafters[i].state;
+                const specdec__kv *kv = e->drafters[i].kind == &specdec__draft_model_kind
+                                            ? &((const specdec__draft_model *)state)->context.kv
+                                            : &((const specdec__draft_layer *)state)->context.kv;
+                const specdec__pages *pages = &kv->span[span];
 
                 used += pages->count - pages->free_count;
             }
@@ -366,6 +385,9 @@ static void test_schedules(void)
             memset(&c.draft, 0, sizeof c.draft);
             memset(&c.heads, 0, sizeof c.heads);
             c.target.path = given_model;
+        } else if (i % 2) {
+            c.heads.data = layer.data;
+            c.heads.size = layer.size;
         }
         c.texts = counts[i % 7];
         c.drafting = draftings[maker_random(&random) % 5];
@@ -1470,6 +1492,7 @@ int main(int argc, char **argv)
     given_model = argc > 3 ? argv[3] : NULL;
     make_models();
     make_heads();
+    make_layer();
     for (i = 0; i < sizeof tests / sizeof *tests; i++) {
         double start = specdec__os_seconds();
 
@@ -1482,5 +1505,6 @@ int main(int argc, char **argv)
     for (i = 0; i < MODELS; i++)
         free(models[i].data);
     free(heads.data);
+    free(layer.data);
     return check_report("test_texts");
 }
