@@ -17,7 +17,7 @@ all: $(PROGRAMS:%=$(BUILD)/%)
 
 help:
 	@echo 'make           builds into build/: $(PROGRAMS)'
-	@echo 'make demo      a story from the model pair in examples/models, speculatively and plainly, and how fast'
+	@echo 'make demo      a story from the model and its heads in examples/models, speculatively and plainly, and how fast'
 	@echo 'make test      all tests; needs a C compiler and make'
 	@echo 'make model     fetches TinyLlama-1.1B-Chat and a draft model for it into models/ (430 MB; needs npm), and'
 	@echo '               writes Q4_0, Q8_0 and Q4_K_M of the one, Q8_0 of the other'
@@ -137,8 +137,10 @@ fuzz:
 # --- runs -------------------------------------------------------------------------------------------------------------
 
 # One thread: with so small a model, two would mostly wait for each other.
+HEADS = -m examples/models/tiny-stories-target-q8_0.gguf -mh examples/models/tiny-stories-heads-q8_0.gguf
+
 demo: $(BUILD)/specdec
-	@sh tools/demo.sh $(BUILD)/specdec $(PAIR) -p 'Once upon a time' -n 200 -t 1
+	@sh tools/demo.sh $(BUILD)/specdec $(HEADS) -p 'Once upon a time' -n 200 -t 1
 
 model: $(BUILD)/specdec $(BUILD)/specdec-quantize $(BUILD)/specdec-convert
 	@QUANTIZE=$(BUILD)/specdec-quantize CONVERT=$(BUILD)/specdec-convert sh tools/make-model.sh

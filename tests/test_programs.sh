@@ -499,6 +499,25 @@ spoilt "a name that nothing defines is found" engine '#define SPECDEC__NEW specd
 sed '/rows of logits out. May call: /s/$/ >>text/' specdec.h > "$T/spoilt.h"
 found "a banner that names a section in vain is found" ">>forward names >>text, of which it uses nothing"
 
+# --- heads
+HEADS=examples/models/tiny-stories-heads-q8_0.gguf
+for flags in "--temp 0" "--temp 0.8" "--temp 0.8 --policy dynamic" "--temp 0.8 --spec heads -t 3" "--temp 0.8 -md $DRAFT"; do
+    # shellcheck disable=SC2086
+    "$B/specdec" -m $TARGET -p "Lily went to the park" -n 150 --spec off --temp "$(echo $flags | sed 's/[^0-9]*\([0-9.]*\).*/\1/')" > "$T/plain" 2> /dev/null
+    # shellcheck disable=SC2086
+    "$B/specdec" -m $TARGET -mh $HEADS -p "Lily went to the park" -n 150 $flags --stats "$T/stats" > "$T/out" 2> /dev/null
+    check "heads change no text ($flags)" cmp -s "$T/plain" "$T/out"
+    check "and they draft ($flags)" grep -q '"steps_heads":[1-9]' "$T/stats"
+done
+run "$B/specdec" -m $TARGET -mh $DRAFT -p a
+check "a language model is refused as heads" [ $status -eq 1 ]
+check "and the error says why" says 'language model'
+run "$B/specdec" -m $HEADS -p a
+check "heads are refused as a model" [ $status -eq 1 ]
+check "and the error says why, too" says 'heads'
+run "$B/specdec-info" -m $TARGET -mh $HEADS --memory
+check "specdec-info counts the memory of heads" [ "$(cat "$T/out")" -gt "$("$B/specdec-info" -m $TARGET --memory)" ]
+
 # --- drafts of a short vocabulary
 "$B/specdec" -m $TARGET -p "One day" -n 200 --temp 0.8 > "$T/text.txt" 2> /dev/null
 "$B/specdec-tokens" -m $DRAFT -f "$T/text.txt" > "$T/ids.txt"
