@@ -16890,6 +16890,7 @@ struct specdec {
     /* its part in the step under way */
     specdec__merged merged;      /* the tree */
     int lead, writes;            /* tokens that are read first, and whether the tree's root comes behind them */
+    int loads;                   /* of these, nodes that the step would not have without its prompt */
     int first, row;              /* its first node, and the row of logits of the root */
     int32_t path[SPECDEC__MAX_TREE + 1]; /* (length) accepted nodes, the root first */
     int length;
@@ -17990,6 +17991,7 @@ static void specdec__engine_lead(specdec__engine *e)
         const int wanted = pending ? pending + slice.root : 0;
         const int taken = specdec__tune_take(load, &slice, specdec__min_int(wanted, room), t->view.length);
 
+        t->loads = beside ? taken : 0;
         t->lead = specdec__min_int(taken, pending);
         t->writes = !pending || (taken == wanted && t->lead < room);
         room -= t->lead + (pending && t->writes);
@@ -18003,6 +18005,18 @@ static void specdec__engine_lead(specdec__engine *e)
         e->spare = slice.left > 0 ? slice.left : 0;
     if (!beside)
         load->rows = load->keys = 0;
+}
+
+/* A text leaves the step that is being made up. */
+static void specdec__engine_leave(specdec__engine *e, const specdec *t)
+{
+    int i;
+
+    e->roots -= t->writes;
+    e->reading -= t->lead;
+    e->tune->load.rows -= t->loads;
+    for (i = 0; i < t->loads; i++)
+        e->tune->load.keys -= t->view.length + i;
 }
 
 /* --- what a step speculates on ------------------------------------------------------------------------------------ */
@@ -18328,8 +18342,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
         result = specdec__engine_consult(t, &plan, speculate);
         if (result) {
             specdec__engine_drop(t, result);
-            e->roots -= t->writes;
-            e->reading -= t->lead;
+            specdec__engine_leave(e, t);
             continue;
         }
         e->members[kept++] = t;
@@ -18370,8 +18383,7 @@ static void specdec__engine_reserve(specdec__engine *e)
         specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                                               "no room in the cache, which all texts share, for %d more tokens",
                                               t->lead + *nodes));
-        e->roots -= *nodes > 0;
-        e->reading -= t->lead;
+        specdec__engine_leave(e, t);
     }
     e->member_count = kept;
 }

@@ -824,7 +824,7 @@ static void check_pages(void)
     enum { MOST = 4000, WINDOW = 512 };
     static int32_t tokens[MOST];
     const int count = quick ? 1500 : MOST;
-    specdec__rows rows;
+    const specdec__rows rows = specdec__forward_wanted(count - 1);
     specdec_error error = {SPECDEC_OK, ""};
     const specdec__pages *whole, *window;
     maker_recipe r;
@@ -841,8 +841,6 @@ static void check_pages(void)
     r.context = count;
     if (!open_rig(&g, &r, SPECDEC__KV_F16, count, 64))
         return;
-    rows.from = count - 1;
-    rows.logits = NULL;
     random_text(tokens, count, 10);
     CHECK_EQUAL_INT(specdec__forward_text(&g.context, &g.view, tokens, count, 64, &rows, NULL, &error), SPECDEC_OK);
     row = (float *)malloc((size_t)g.model.vocab_size * sizeof *row);
