@@ -86,20 +86,22 @@ test: all tests
 ARM_CC = aarch64-linux-gnu-gcc
 ARM_RUN = qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu
 
-# The engine's test as a whole takes many minutes in emulation; test_api watches processes by the clock; test_settings, test_verify and
+# The engine's and EAGLE's tests as a whole take many minutes in emulation; test_api watches processes by the clock; test_settings, test_verify and
 # test_load take long for what knows no instruction set; and test_pool was seen to hang in emulation (all threads in futex calls), which
 # no run on a real machine has shown.
-ARM_SLOW = engine api pool settings verify load
+ARM_SLOW = engine api pool settings verify load eagle
+ARM_EAGLE = reference bits rules flaws
 ARM_TESTS = $(patsubst $(BUILD)/%,$(BUILD)/arm/%,$(filter-out $(ARM_SLOW:%=$(BUILD)/test_%),$(TESTS)))
 ARM_ENGINE = perfect_draft step forward memory stop chat
 
 arm:
 	@command -v $(ARM_CC) > /dev/null || { echo 'make arm: $(ARM_CC) is missing (Debian: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross)'; exit 1; }
 	@command -v $(firstword $(ARM_RUN)) > /dev/null || { echo 'make arm: $(firstword $(ARM_RUN)) is missing (Debian: apt-get install qemu-user)'; exit 1; }
-	@$(MAKE) BUILD=$(BUILD)/arm CC=$(ARM_CC) $(ARM_TESTS) $(BUILD)/arm/test_engine
+	@$(MAKE) BUILD=$(BUILD)/arm CC=$(ARM_CC) $(ARM_TESTS) $(BUILD)/arm/test_engine $(BUILD)/arm/test_eagle
+	@for name in $(ARM_EAGLE); do echo '$(ARM_RUN) $(BUILD)/arm/test_eagle' $$name > $(BUILD)/arm/eagle_$$name.sh; done
 	@for name in $(ARM_ENGINE); do echo '$(ARM_RUN) $(BUILD)/arm/test_engine' $$name > $(BUILD)/arm/engine_$$name.sh; done
 	@TEST_WRAPPER="$(ARM_RUN)" SPECDEC_QUICK=1 sh tests/run.sh $(ARM_TESTS) \
-	    $(ARM_ENGINE:%=$(BUILD)/arm/engine_%.sh)
+	    $(ARM_ENGINE:%=$(BUILD)/arm/engine_%.sh) $(ARM_EAGLE:%=$(BUILD)/arm/eagle_%.sh)
 
 # Cross-built for Windows and run by wine, where that is there. Left out: tests of processes and of files as POSIX has them, and
 # those whose own names <windows.h> takes. -muse-unaligned-vector-move and SPECDEC_WINDOWS_AVX: see the header.
