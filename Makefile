@@ -24,6 +24,9 @@ help:
 	@echo 'make bench     step cost and speed on this machine, of models/ or else of the pair'
 	@echo 'make fuzz      every fuzzer for SECONDS=60; needs clang'
 	@echo 'make arm       the tests built for aarch64, run in an emulator; needs aarch64-linux-gnu-gcc and qemu-user'
+	@echo 'make arm32     some of them for 32-bit ARM with NEON; needs arm-linux-gnueabihf-gcc and qemu-user'
+	@echo 'make riscv     the same for RISC-V with vectors; needs clang 17 or newer, riscv64-linux-gnu-gcc and qemu-user'
+	@echo 'make pi        static specdec and specdec-bench to copy to a Raspberry Pi; needs aarch64-linux-gnu-gcc'
 	@echo 'make windows   the programs and most tests built for Windows, the tests run; needs x86_64-w64-mingw32-gcc and wine'
 	@echo 'make clean     removes build/'
 	@echo 'CC=clang CFLAGS="-O2 -g" BUILD=build/other and the like may be given.'
@@ -49,6 +52,7 @@ $(OBJECTS): specdec.h | $(BUILD)
 
 $(SHARING): $(OBJECTS)
 $(ALONE): private LINK = $(COMPILE) -DSPECDEC_STATIC -o $@ $< $(LDFLAGS)
+$(BUILD)/specdec-sim$(EXE): private LDFLAGS += -lm
 
 # The header itself needs no library; some of what uses it computes with the C library's mathematics.
 $(BUILD)/%$(EXE): examples/%.c $(HEADERS) | $(BUILD)
@@ -87,9 +91,9 @@ ARM_CC = aarch64-linux-gnu-gcc
 ARM_RUN = qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu
 
 # The engine's and EAGLE's tests as a whole take many minutes in emulation; test_api watches processes by the clock; test_settings, test_verify and
-# test_load take long for what knows no instruction set; and test_pool was seen to hang in emulation (all threads in futex calls), which
+# test_load and test_save take long for what knows no instruction set; and test_pool was seen to hang in emulation (all threads in futex calls), which
 # no run on a real machine has shown.
-ARM_SLOW = engine api pool settings verify load eagle
+ARM_SLOW = engine api async pool settings verify load eagle save triforce
 ARM_EAGLE = reference bits rules flaws
 ARM_TESTS = $(patsubst $(BUILD)/%,$(BUILD)/arm/%,$(filter-out $(ARM_SLOW:%=$(BUILD)/test_%),$(TESTS)))
 ARM_ENGINE = perfect_draft step forward memory stop chat
@@ -102,6 +106,47 @@ arm:
 	@for name in $(ARM_ENGINE); do echo '$(ARM_RUN) $(BUILD)/arm/test_engine' $$name > $(BUILD)/arm/engine_$$name.sh; done
 	@TEST_WRAPPER="$(ARM_RUN)" SPECDEC_QUICK=1 sh tests/run.sh $(ARM_TESTS) \
 	    $(ARM_ENGINE:%=$(BUILD)/arm/engine_%.sh) $(ARM_EAGLE:%=$(BUILD)/arm/eagle_%.sh)
+
+# What depends on the instruction set, for 32-bit ARM and for RISC-V with vectors of 128 and of 256 bits. Of test_conformance,
+# the parts that take seconds. qemu 7.2 dies of an instruction (vfncvt.rtz) that test_quant has if clang may make vectors of its
+# loops.
+PORT_TESTS = quant text
+PORT_PARTS = tables kernels views states
+ARM32_CC = arm-linux-gnueabihf-gcc
+ARM32_RUN = qemu-arm -cpu max -L /usr/arm-linux-gnueabihf
+RISCV_CC = $(firstword $(foreach clang,clang-19 clang-18 clang-17,$(shell command -v $(clang))) clang) --target=riscv64-linux-gnu
+RISCV_MAKE = $(MAKE) BUILD=$(BUILD)/riscv CC='$(RISCV_CC)' LDFLAGS=-static
+RISCV_RUN = qemu-riscv64 -cpu rv64,v=true,vext_spec=v1.0,vlen=
+
+arm32:
+	@command -v $(ARM32_CC) > /dev/null || { echo 'make arm32: $(ARM32_CC) is missing (Debian: apt-get install gcc-arm-linux-gnueabihf libc6-dev-armhf-cross)'; exit 1; }
+	@command -v $(firstword $(ARM32_RUN)) > /dev/null || { echo 'make arm32: $(firstword $(ARM32_RUN)) is missing (Debian: apt-get install qemu-user)'; exit 1; }
+	@$(MAKE) BUILD=$(BUILD)/arm32 CC=$(ARM32_CC) $(PORT_TESTS:%=$(BUILD)/arm32/test_%) $(BUILD)/arm32/test_conformance
+	@for part in $(PORT_PARTS); do echo '$(ARM32_RUN) $(BUILD)/arm32/test_conformance' $$part > $(BUILD)/arm32/$$part.sh; done
+	@TEST_WRAPPER="$(ARM32_RUN)" SPECDEC_QUICK=1 sh tests/run.sh $(PORT_TESTS:%=$(BUILD)/arm32/test_%) $(PORT_PARTS:%=$(BUILD)/arm32/%.sh)
+
+riscv:
+	@command -v riscv64-linux-gnu-gcc > /dev/null || { echo 'make riscv: no system to link with (Debian: apt-get install clang-19 gcc-riscv64-linux-gnu libc6-dev-riscv64-cross)'; exit 1; }
+	@command -v $(firstword $(RISCV_RUN)) > /dev/null || { echo 'make riscv: $(firstword $(RISCV_RUN)) is missing (Debian: apt-get install qemu-user)'; exit 1; }
+	@$(RISCV_MAKE) CFLAGS='$(CFLAGS) -march=rv64gcv' $(BUILD)/riscv/test_text $(BUILD)/riscv/test_conformance
+	@$(RISCV_MAKE) CFLAGS='$(CFLAGS) -march=rv64gcv -fno-vectorize' $(BUILD)/riscv/test_quant
+	@for part in $(PORT_PARTS); do for bits in 128 256; do \
+	    echo '$(RISCV_RUN)'$$bits '$(BUILD)/riscv/test_conformance' $$part > $(BUILD)/riscv/$$part$$bits.sh; done; done
+	@TEST_WRAPPER='$(RISCV_RUN)128' SPECDEC_QUICK=1 sh tests/run.sh $(PORT_TESTS:%=$(BUILD)/riscv/test_%) \
+	    $(PORT_PARTS:%=$(BUILD)/riscv/%128.sh) $(PORT_PARTS:%=$(BUILD)/riscv/%256.sh)
+
+# Static programs to copy to a Raspberry Pi, or any other ARM machine with Linux: build/pi for 64-bit systems, and where the
+# compiler is there (Debian: gcc-arm-linux-gnueabihf libc6-dev-armhf-cross), build/pi32 for 32-bit ones with NEON.
+PI_PROGRAMS = specdec specdec-bench
+PI32_CC = arm-linux-gnueabihf-gcc
+
+pi:
+	@command -v $(ARM_CC) > /dev/null || { echo 'make pi: $(ARM_CC) is missing (Debian: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross)'; exit 1; }
+	@$(MAKE) BUILD=$(BUILD)/pi CC=$(ARM_CC) LDFLAGS=-static $(PI_PROGRAMS:%=$(BUILD)/pi/%)
+	@command -v $(PI32_CC) > /dev/null || { echo 'make pi: no 32-bit programs, as $(PI32_CC) is missing'; exit 0; } && \
+	    $(MAKE) BUILD=$(BUILD)/pi32 CC=$(PI32_CC) CFLAGS='$(CFLAGS) -march=armv7-a -mfpu=neon-vfpv4' LDFLAGS=-static \
+	    $(PI_PROGRAMS:%=$(BUILD)/pi32/%)
+	@ls -l $(PI_PROGRAMS:%=$(BUILD)/pi*/%)
 
 # Cross-built for Windows and run by wine, where that is there. Left out: tests of processes and of files as POSIX has them, and
 # those whose own names <windows.h> takes. -muse-unaligned-vector-move and SPECDEC_WINDOWS_AVX: see the header.
@@ -156,6 +201,6 @@ bench: $(BUILD)/specdec-bench
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all help tests test arm windows fuzz demo model bench clean
+.PHONY: all help tests test arm arm32 riscv pi windows fuzz demo model bench clean
 .SUFFIXES:
 .DELETE_ON_ERROR:

@@ -72,9 +72,9 @@
 
    CONTENTS (search for the marker)
 
-     >>base >>os >>pool >>quant >>op >>kernel >>gguf >>text >>model >>kv >>forward >>heads >>sample >>tree >>verify
-     >>ngram >>draft >>tune >>stream >>engine >>public; >>lanes: float loops that >>kernel includes, once per
-     instruction set */
+     >>base >>os >>pool >>lane >>quant >>op >>kernel >>gguf >>text >>model >>kv >>forward >>heads >>sample >>tree
+     >>verify >>ngram >>retrieve >>draft >>tune >>stream >>engine >>public >>save; >>lanes: float loops that >>kernel
+     includes, once per instruction set */
 
 #ifndef SPECDEC__ISA
 
@@ -111,8 +111,10 @@ extern "C" {
    SPECDEC_NO_ENCODERS  weights are only read: specdec_type_from_float writes no quantised types; 4 KB less
    SPECDEC_FREESTANDING  the first three and SPECDEC_NO_ENCODERS at once; what gcc -Os makes of C then has no tables for
                        unwinding in memory either
-   SPECDEC_NO_SSE41, SPECDEC_NO_AVX2, SPECDEC_NO_AVXVNNI, SPECDEC_NO_AVX512, SPECDEC_NO_DOTPROD, SPECDEC_NO_I8MM
-                       without that instruction set: a processor that has it uses the best of the others
+   SPECDEC_NO_SSE41, SPECDEC_NO_AVX2, SPECDEC_NO_AVXVNNI, SPECDEC_NO_AVX512, SPECDEC_NO_DOTPROD, SPECDEC_NO_I8MM,
+   SPECDEC_NO_NEON32, SPECDEC_NO_RVV
+                       without that instruction set: a processor that has it uses the best of the others. NEON32 is that
+                       of 32-bit ARM, with VFPv4; RVV, RISC-V's vectors, needs clang (19 was tried), -march=rv64gcv
    SPECDEC_TYPES(X)    the types of weights that are read besides F32, F16, BF16 and Q8_0, as a list:
                        #define SPECDEC_TYPES(X) X(Q4_K) X(Q6_K). A model with others is refused. If it is not
                        defined: all of them
@@ -120,7 +122,9 @@ extern "C" {
    SPECDEC_NO_BPE      the same for byte-level BPE ("gpt2"); 7 KB less, of which 3 are a table of all characters
    SPECDEC_NO_VERIFIERS  only coupled and greedy verification, which write the text of plain decoding; 3 KB less
    SPECDEC_NO_CHAT     without chat formats: specdec_chat is refused; 3 KB less
-   SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 9 KB less
+   SPECDEC_NO_SAVE     specdec_save and specdec_load are refused; 5 KB less
+   SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 8 KB less
+   SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 5 KB less
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
                        silent; 13 KB less
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
@@ -132,8 +136,8 @@ extern "C" {
                        clang before 9) must be told, and only where it is not "specdec.h": #define SPECDEC_FILE "mine.h"
    SPECDEC_MAX_THREADS threads of an engine, at most. 64 */
 
-#define SPECDEC_VERSION "0.4.0"
-#define SPECDEC_VERSION_NUMBER 400 /* major * 10000 + minor * 100 + patch */
+#define SPECDEC_VERSION "0.6.0"
+#define SPECDEC_VERSION_NUMBER 600 /* major * 10000 + minor * 100 + patch */
 
 #ifndef SPECDEC_MAX_THREADS
 #define SPECDEC_MAX_THREADS 64
@@ -180,7 +184,7 @@ typedef struct specdec_error {
 /* The constant text of a result: "the memory block is too small". */
 SPECDEC_DEF const char *specdec_result_text(specdec_result result);
 
-/* "0.4.0": of the implementation that was linked. */
+/* "0.6.0": of the implementation that was linked. */
 SPECDEC_DEF const char *specdec_version(void);
 
 /* ---- Configuration: what an engine is made of. ------------------------------------------------------------------- */
@@ -218,8 +222,7 @@ typedef struct specdec_bias {
     float bias;
 } specdec_bias;
 
-/* How tokens are chosen. {0} is greedy decoding. In llama.cpp's order: bias, penalty, top-k, top-p, min-p,
-   temperature. */
+/* How tokens are chosen. {0}: greedily. In llama.cpp's order: bias, penalty, top-k, top-p, min-p, temperature. */
 typedef struct specdec_sampling {
     float temperature;         /* 0: greedy, everything below but penalty and biases is then ignored */
     int32_t top_k;             /* keep the k best; 0: off */
@@ -239,18 +242,22 @@ typedef struct specdec_sampling {
 typedef struct specdec_settings {
     specdec_sampling sampling;
     int max_tokens;                         /* after each prompt; 0: as many as the context holds */
+    int slide;                              /* a full context keeps so many first tokens and the younger half of the
+                                               others, and the text goes on (see specdec_tokens); 0: it ends */
     const char *stop[SPECDEC_STOP_STRINGS]; /* end the answer, are not part of it; the first NULL ends the list */
     int show_special;                       /* not 0: control tokens such as <|im_end|> are handed out as text */
 } specdec_settings;
 
 /* The drafters: X(name, kind in >>draft, name on command lines).
    SPECDEC_DRAFT_MODEL: the draft model, always the same tree (dynamic: the same size and depth);
-   SPECDEC_DRAFT_HEADS: heads that read the target's state: no cache, no prompt to be read, few levels; or a layer that
-   reads several of its states (EAGLE-3), which has a small cache of its own;
+   SPECDEC_DRAFT_HEADS: heads that read the target's state: no cache, few levels; or EAGLE-3: a layer, with a cache;
+   SPECDEC_DRAFT_TRIFORCE: the target itself with config.retrieval tokens of the text, for which the draft model or
+   n-grams guess: two levels, for long texts (Sun et al. 2024, arXiv 2404.11912). auto: only if retrieval is set;
    SPECDEC_DRAFT_NGRAM: what followed the same tokens before, in prompt and answer; no model, no training. */
 #define SPECDEC_DRAFTERS(X) \
     X(MODEL, model, "draft") \
     X(HEADS, heads, "heads") \
+    X(TRIFORCE, recall, "triforce") \
     X(NGRAM, ngram, "ngram")
 
 /* Where guesses come from. */
@@ -317,9 +324,13 @@ typedef struct specdec_config {
     const char *isa;            /* instruction set by name; NULL: the best this CPU has. All give the same bits */
     const char *chat_format;    /* "zephyr", "chatml", "llama2", "llama3", "mistral", "gemma", "phi3", "phi4",
                                    "phi4-mini", "granite"; NULL: as the model says */
+    int async;                  /* threads that go on with the draft model while the others verify, for one text alone,
+                                   coupled; 0: one, where that was seen to be faster; -1: none */
     specdec_drafting drafting;
     specdec_rule rule;
     specdec_policy policy;
+    int retrieval;              /* tokens of a text that "triforce" looks at, from 16 on; 0: an eighth of the context */
+    int retrieval_chunk;        /* that it chooses together, 1..64; 0: 8 */
     int tree_size;              /* nodes of the token tree, root included, 2..64; 0: 8 (auto: up to 32) */
     int tree_depth;             /* its levels, root included; as many as nodes: a chain; 0: at most 5 (auto: 12) */
     specdec_hooks hooks;
@@ -403,6 +414,20 @@ SPECDEC_DEF specdec_result specdec_save_seen(specdec *engine, void *data, size_t
    n-grams, or config.history is 0). */
 SPECDEC_DEF specdec_result specdec_load_seen(specdec *engine, const void *data, size_t size);
 
+/* Writes a text into data[room], as a file that specdec_load reads on any machine: the tokens that were handed out, the
+   target's keys and values, settings and seed. *bytes becomes what that takes; with NULL as data that is all: some
+   hundred MB for a long document (data may be a mapped file). Not in it: children, log-probabilities, statistics, and
+   what lies in the caller's memory: stop strings and biases. Errors: BUFFER; ARGUMENT (a fork waits for a place). */
+SPECDEC_DEF specdec_result specdec_save(specdec *text, void *data, size_t room, size_t *bytes);
+
+/* Puts the text of such a file in the place of this one, of which stop strings and biases stay. If these are those of
+   the saved text, it goes on bit for bit as if it had never stopped; with rejection rules, in the same distribution.
+   Drafters read it when they are asked; EAGLE-3 cannot, and waits for a text that is cut or begins anew. Every byte is
+   checked; a file that is refused changes nothing. Errors: FORMAT, UNSUPPORTED (its version), MISMATCH (another model
+   or config.kv, or only one of both contexts is long to the model), CONTEXT (it is too long, or the cache is too full),
+   ARGUMENT (this text is a child). */
+SPECDEC_DEF specdec_result specdec_load(specdec *text, const void *data, size_t size);
+
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
 
 /* Appends text to what the model sees, the first time behind the token that begins texts, and runs the model over it.
@@ -459,7 +484,10 @@ typedef enum specdec_stop {
    settings that it ended by; else -1. */
 SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
 
-/* All tokens so far: prompts and answers. */
+/* All tokens so far: prompts and answers, without those that slid out of the context (settings.slide). They leave in
+   the call that needs room. What stays is read anew, as a prompt is, and the text goes on as one that was given just
+   that: positions, of noise too, count from the new beginning; max_tokens counts on. A prompt that does not fit is
+   refused all the same. Texts that have children, or are children, end as without; and none slides twice in a call. */
 SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, int *count);
 
 /* Forgets all but the first count tokens; what was computed for them stays. Errors: ARGUMENT. */
@@ -497,8 +525,7 @@ SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_
 SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count,
                                           float *logits);
 
-/* As specdec_prompt_tokens, with a row after each of these tokens: logits[count * vocabulary]. When it fails, what it
-   has written there is of no use. */
+/* As specdec_prompt_tokens, with a row after each token: logits[count * vocabulary]; of no use when it fails. */
 SPECDEC_DEF specdec_result specdec_prompt_logits(specdec *engine, const int32_t *tokens, int count, float *logits);
 
 #define SPECDEC_STATE_FINAL (-1) /* instead of a layer */
@@ -519,7 +546,7 @@ typedef struct specdec_tree_count {
 
 /* What the engine has done since it was made. Seconds are 0 without a clock. */
 typedef struct specdec_stats {
-    int64_t prompt_tokens, tokens;      /* read, written */
+    int64_t prompt_tokens, tokens, slid; /* read, written, slid out of the context */
     int64_t steps;                      /* of writing; tokens / steps: tokens a step */
     int64_t drafted, accepted;          /* nodes of the trees but their roots */
     int64_t offered_by_rank[8], accepted_by_rank[8]; /* children of a reached node, by rank 1..8 */
@@ -527,6 +554,8 @@ typedef struct specdec_stats {
     double seconds, draft_seconds, verify_seconds;   /* writing in all, drafting, target forward */
     int64_t steps_by_width[7];          /* forward steps of 1, 2, 3..4, 5..8, 9..16, 17..32, 33..64 nodes */
     int64_t steps_by_drafter[SPECDEC_DRAFT_COUNT]; /* by specdec_drafting: steps whose tree had nodes of that drafter */
+    int64_t steps_beside;               /* during which the draft model went on */
+    double beside_seconds;              /* that the engine waited for its end, when the target was done */
     specdec_tree_count trees[SPECDEC_STATS_TREES]; /* most frequent first */
     int64_t steps_other_trees;          /* with these, trees[].steps sum up to steps */
 } specdec_stats;
@@ -974,6 +1003,27 @@ __asm__(".cfi_sections .debug_frame");
 #endif
 #elif defined(__aarch64__) && !defined(SPECDEC_NO_SIMD)
 #include <arm_neon.h>
+#elif defined(__arm__) && defined(__ARM_FP) && defined(__ARMEL__) && !defined(SPECDEC_NO_SIMD) && \
+    ((defined(__ARM_NEON) && defined(__ARM_FEATURE_FMA)) || \
+     (!defined(__clang__) && (__ARM_ARCH == 6 || __ARM_ARCH == 7)))
+/* 32-bit ARM. gcc builds functions for NEON whatever the command line says, and the processor is asked. clang builds
+   them only where the command line has NEON and VFPv4 (-mfpu=neon-vfpv4). */
+#define SPECDEC__NEON32
+#if !(defined(__ARM_NEON) && defined(__ARM_FEATURE_FMA))
+#define SPECDEC__NEON32_ASKED
+#pragma GCC push_options
+#pragma GCC target("arch=armv7-a", "fpu=neon-vfpv4")
+#endif
+#include <arm_neon.h>
+#ifdef SPECDEC__NEON32_ASKED
+#pragma GCC pop_options
+#endif
+#elif defined(__riscv_v) && defined(__clang__) && !defined(SPECDEC_NO_SIMD)
+#if __has_builtin(__builtin_elementwise_fma) /* clang 17 and newer */
+/* RISC-V with vectors: chosen on the command line (-march=rv64gcv), as the compiler uses them everywhere then. */
+#define SPECDEC__RVV
+#include <riscv_vector.h>
+#endif
 #endif
 
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
@@ -998,8 +1048,9 @@ __asm__(".cfi_sections .debug_frame");
 /* For a function with a large frame: inlined, it would make the frame of its caller as large. */
 #define SPECDEC__NOINLINE __attribute__((noinline, unused))
 #define SPECDEC__UNUSED __attribute__((unused))
-/* What stands between these two runs once for a model, an engine or a call. gcc builds it for size. */
-#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__)
+/* What stands between these two runs once for a model, an engine or a call. gcc builds it for size. On 32-bit ARM it
+   would then forget to align strings that other functions, built for speed, take to be aligned. */
+#if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__) && !defined(__arm__)
 #define SPECDEC__FOR_SIZE _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
 #define SPECDEC__FOR_SPEED _Pragma("GCC pop_options")
 #else
@@ -1010,6 +1061,13 @@ __asm__(".cfi_sections .debug_frame");
 #define SPECDEC__STATIC_ASSERT(name, condition) \
     typedef char specdec__static_assert_##name[(condition) ? 1 : -1] SPECDEC__UNUSED
 #define SPECDEC__CACHE_LINE 64
+
+/* Whether texts can be saved. */
+#ifdef SPECDEC_NO_SAVE
+#define SPECDEC__SAVES 0
+#else
+#define SPECDEC__SAVES 1
+#endif
 
 /* Whether chat formats are there. */
 #ifdef SPECDEC_NO_CHAT
@@ -1025,11 +1083,23 @@ __asm__(".cfi_sections .debug_frame");
 #define SPECDEC__HEADS 1
 #endif
 
+#ifdef SPECDEC_NO_TRIFORCE
+#define SPECDEC__TRIFORCE 0
+#else
+#define SPECDEC__TRIFORCE 1
+#endif
+
 /* Whether the acceptance rules that need distributions are there: all but coupled and greedy. */
 #ifdef SPECDEC_NO_VERIFIERS
 #define SPECDEC__VERIFIERS 0
 #else
 #define SPECDEC__VERIFIERS 1
+#endif
+
+/* Whether the target's lane may have several runs on their way. As yet only tests and specdec-sim have such a lane;
+   elsewhere nothing of it is compiled. */
+#ifndef SPECDEC__PIPE
+#define SPECDEC__PIPE 0
 #endif
 
 /* The name of the format checker. To gcc for Windows, "printf" means a checker that does not know %zu. */
@@ -1127,6 +1197,22 @@ SPECDEC__INLINE void specdec__store_u32(void *at, uint32_t value)
 {
     specdec__store_u16(at, (uint16_t)value);
     specdec__store_u16((unsigned char *)at + 2, (uint16_t)(value >> 16));
+}
+
+SPECDEC__INLINE void specdec__store_u64(void *at, uint64_t value)
+{
+    specdec__store_u32(at, (uint32_t)value);
+    specdec__store_u32((unsigned char *)at + 4, (uint32_t)(value >> 32));
+}
+
+#define SPECDEC__HASH 0xcbf29ce484222325u /* of no bytes */
+
+/* FNV-1a of 64 bits (Fowler, Noll, Vo), continued from hash. No change of a single byte leaves it as it was. */
+SPECDEC__INLINE uint64_t specdec__hash(uint64_t hash, const unsigned char *bytes, size_t count)
+{
+    while (count--)
+        hash = (hash ^ *bytes++) * 0x100000001b3u;
+    return hash;
 }
 
 SPECDEC__INLINE float specdec__float_from_bits(uint32_t bits)
@@ -1437,7 +1523,7 @@ specdec__tell(const specdec_hooks *hooks, const char *format, ...)
 #ifndef SPECDEC_NO_CLOCK
 #include <time.h>
 #endif
-#if defined(__aarch64__) && defined(__linux__) && !defined(SPECDEC_FREESTANDING)
+#if (defined(__aarch64__) || defined(__arm__)) && defined(__linux__) && !defined(SPECDEC_FREESTANDING)
 #include <sys/auxv.h>
 #endif
 #endif
@@ -1455,8 +1541,8 @@ extern "C" {
 
 /* --- processor and clock ------------------------------------------------------------------------------------------ */
 
-#if defined(__aarch64__) && defined(__linux__) && !defined(SPECDEC_FREESTANDING)
-/* What Linux tells about an aarch64 processor: the bits of word 0 or 1. Other systems tell nothing this way: 0. */
+#if (defined(__aarch64__) || defined(__arm__)) && defined(__linux__) && !defined(SPECDEC_FREESTANDING)
+/* What Linux tells about an ARM processor: the bits of word 0 or 1. Other systems tell nothing this way: 0. */
 static SPECDEC__UNUSED unsigned long specdec__os_arm_features(int word)
 {
     return getauxval(word ? AT_HWCAP2 : AT_HWCAP);
@@ -1910,6 +1996,10 @@ static int specdec__os_start(specdec__os_thread *thread, void *stack, size_t byt
 #define SPECDEC__SPINS 2000         /* looks at a flag before a waiting thread parks: some fifty microseconds */
 #define SPECDEC__STACK (256 * 1024) /* bytes of each helper thread's stack, inside the caller's block */
 
+#ifndef SPECDEC__PAUSE
+#define SPECDEC__PAUSE() ((void)0) /* where threads meet: tests let some of them come late */
+#endif
+
 typedef void specdec__team_function(void *argument, int thread);
 
 /* A helper thread. It waits until it is called, takes part in one run of a pool, and waits again. */
@@ -1988,6 +2078,7 @@ static void specdec__pool_meet(specdec__pool *pool)
     /* read before arriving: afterwards the next run may already have changed it */
     int last = SPECDEC__OS_THREADS ? pool->active - 1 : 0;
 
+    SPECDEC__PAUSE();
     if (last && SPECDEC__ADD(&pool->arrived, 1) != last) {
         specdec__pool_wait(pool->crew, &pool->asleep, &pool->phase, phase);
         return;
@@ -2120,6 +2211,7 @@ static void specdec__pool_helper(void *argument)
         pool = seat->pool;
         if (!pool)
             return;
+        SPECDEC__PAUSE();
         pool->function(pool->argument, seat->number);
         specdec__pool_meet(pool);
     }
@@ -2147,8 +2239,7 @@ static void specdec__pool_deinit(specdec__pool *pool)
 
 /* Makes a pool of `threads` threads: the one that will call specdec__pool_run with it, and threads - 1 helpers of
    another pool, from seat `first` on. It ends with that pool. */
-static SPECDEC__UNUSED void specdec__pool_part(specdec__pool *part, const specdec__pool *whole, int first, int threads,
-                                               int *cancel)
+static void specdec__pool_part(specdec__pool *part, const specdec__pool *whole, int first, int threads, int *cancel)
 {
     memset(part, 0, sizeof *part);
     part->crew = whole->crew;
@@ -2204,6 +2295,117 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
     pool->crew = stacks ? crew : NULL;
     return pool->crew ? specdec__pool_start(pool, helpers, stacks, error) : SPECDEC_OK;
 }
+
+/* =====================================================================================================================
+ * >>lane (private): runs one job at a time beside the caller, on a thread that leads a team of its own.
+ *     May call: >>base >>os >>pool
+ * ================================================================================================================== */
+
+typedef void specdec__lane_job(void *argument);
+
+struct specdec__lane;
+
+/* How jobs are run: beside the caller, or as a simulator will have it. */
+typedef struct specdec__lane_kind {
+    void (*submit)(struct specdec__lane *lane);
+    int (*goes_on)(struct specdec__lane *lane); /* asked by the job, before each of its runs */
+    void (*stop)(struct specdec__lane *lane);   /* it shall begin no further run */
+    int (*runs)(struct specdec__lane *lane);    /* whether it is not done yet */
+    void (*wait)(struct specdec__lane *lane);
+} specdec__lane_kind;
+
+typedef struct specdec__lane {
+    const specdec__lane_kind *kind;
+    specdec__pool door; /* two threads: the lane's, and the caller, which comes in when it waits */
+    specdec__pool team; /* what the lane's thread leads; its jobs run on that */
+    specdec__lane_job *job;
+    void *argument;
+    int cancel;         /* ends what the team runs at the next barrier */
+    int stopped;
+    int busy;           /* a job was submitted, and not waited for */
+} specdec__lane;
+
+SPECDEC__FOR_SIZE
+
+/* The caller takes no part in a job. */
+static void specdec__lane_worker(void *argument, int thread)
+{
+    const specdec__lane *lane = (const specdec__lane *)argument;
+
+    if (thread)
+        lane->job(lane->argument);
+}
+
+static void specdec__lane_call(specdec__lane *lane)
+{
+    lane->door.function = specdec__lane_worker;
+    lane->door.argument = lane;
+    lane->door.stopped = lane->door.cursor = 0;
+    lane->door.active = 2;
+    specdec__pool_call(&lane->door);
+    SPECDEC__PAUSE();
+}
+
+static int specdec__lane_not_stopped(specdec__lane *lane)
+{
+    SPECDEC__PAUSE();
+    return !SPECDEC__LOAD(&lane->stopped);
+}
+
+static void specdec__lane_mark(specdec__lane *lane)
+{
+    SPECDEC__STORE(&lane->stopped, 1);
+    SPECDEC__PAUSE();
+}
+
+static int specdec__lane_is_out(specdec__lane *lane) { return !SPECDEC__LOAD(&lane->door.arrived); }
+
+static void specdec__lane_meet(specdec__lane *lane) { specdec__pool_meet(&lane->door); }
+
+static const specdec__lane_kind specdec__lane_helper = {specdec__lane_call, specdec__lane_not_stopped,
+                                                        specdec__lane_mark, specdec__lane_is_out, specdec__lane_meet};
+
+/* Makes a lane of the last helper of a pool and of the threads - 1 before it. They are called by nobody else. */
+static void specdec__lane_init(specdec__lane *lane, const specdec__pool *pool, int threads)
+{
+    const int last = pool->crew ? pool->crew->count - 1 : 0;
+
+    memset(lane, 0, sizeof *lane);
+    lane->kind = &specdec__lane_helper;
+    specdec__pool_part(&lane->door, pool, last, 2, &lane->cancel);
+    specdec__pool_part(&lane->team, pool, last - threads + 1, threads, &lane->cancel);
+}
+
+/* Begins a job. The one before must have been waited for. */
+static void specdec__lane_submit(specdec__lane *lane, specdec__lane_job *job, void *argument)
+{
+    lane->job = job;
+    lane->argument = argument;
+    lane->busy = 1;
+    SPECDEC__STORE(&lane->cancel, 0);
+    SPECDEC__STORE(&lane->stopped, 0);
+    lane->kind->submit(lane);
+}
+
+/* Whether a job runs that is not done yet. */
+static int specdec__lane_runs(specdec__lane *lane) { return lane->busy && lane->kind->runs(lane); }
+
+/* Waits until the job, if there is one, is done. */
+static void specdec__lane_wait(specdec__lane *lane)
+{
+    if (lane->busy)
+        lane->kind->wait(lane);
+    lane->busy = 0;
+}
+
+/* The job's run ends at its next barrier. */
+static void specdec__lane_cancel(specdec__lane *lane)
+{
+    SPECDEC__STORE(&lane->cancel, 1);
+    SPECDEC__PAUSE();
+}
+
+SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
  * >>quant (private): GGUF block formats: sizes, decoding, encoding, repacking into tiles of 16 rows. May call: >>base
@@ -2991,7 +3193,7 @@ SPECDEC__INLINE void specdec__quant_extent(int count, const float *values, float
         lows[0] = lows[k] < lows[0] ? lows[k] : lows[0];
         highs[0] = highs[k] > highs[0] ? highs[k] : highs[0];
     }
-    *low = lows[0];
+    *low = lows[0] + 0.0f; /* never -0, whichever comparison met it */
     *high = highs[0];
 }
 
@@ -3566,7 +3768,8 @@ static SPECDEC__UNUSED void specdec__quant_deinterleave_block(const specdec__qua
 
 /* a*b + c rounded once, on every machine. Without fused hardware: the exact product in double, the sum rounded to odd
    (Boldo and Melquiond 2008), then to float. */
-#if defined(__FP_FAST_FMAF) || defined(__aarch64__) || defined(__FMA__)
+#if defined(__FP_FAST_FMAF) || defined(__aarch64__) || defined(__FMA__) || defined(__ARM_FEATURE_FMA) || \
+    defined(__riscv_flen)
 /* The hardware has it. */
 SPECDEC__INLINE float specdec__fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 #else
@@ -3790,6 +3993,24 @@ typedef void specdec__multiply_function(const specdec__tiles *tiles, int blocks,
                                         const specdec__columns *x, int block, int column, int count,
                                         float *const *sums);
 
+/* Which keys of a block a query sees, or several: [from, to) of 64. */
+typedef struct specdec__range {
+    int from, to;
+} specdec__range;
+
+/* A block of 64 keys for some queries, of which each has a softmax under way: what makes codes of their scores. */
+typedef struct specdec__softening {
+    const float *scores;         /* (4, apart, 16): 16 keys of each query, in rows for `apart` queries */
+    const float *value_scales;   /* (64) */
+    int apart, count;            /* count: of queries that are there */
+    const specdec__range *range; /* (count) */
+    const size_t *query;         /* (count): which ones they are */
+    float *highest, *total;      /* by query; (16) by query: as softmax has them */
+    float *factor;               /* (count): what the growth of the largest score has scaled sums by */
+    uint8_t *codes;              /* (count, 64): weights times value_scales, over a scale, 0 to 255 */
+    float *scale;                /* (count): the largest of these products, over 255 */
+} specdec__softening;
+
 /* The float loops of an instruction set: name, result, parameters. They are written once, in >>lanes. */
 #define SPECDEC__KERNEL_LOOPS(X, isa) \
     /* Values [from, to) of x * weight / rms(x (length)); x and weight are padded with zeros to a multiple of 16. */ \
@@ -3820,11 +4041,11 @@ typedef void specdec__multiply_function(const specdec__tiles *tiles, int blocks,
     X(isa, total, float, (const float *x)) \
     X(isa, f16_to_float, void, (const void *in, int count, float *out)) \
     X(isa, float_to_f16, void, (const float *in, int count, void *out)) \
-    /* The nearest codes in [-127, 127] to 32 values over a scale, which is the largest of them over 127 and is \
-       returned. */ \
-    X(isa, float_to_codes, float, (const float *values, int8_t *codes)) \
-    /* out (count) = codes * scales (count/32). */ \
-    X(isa, codes_to_float, void, (const int8_t *codes, const float *scales, int count, float *out)) \
+    /* The nearest codes in [-127, 127] to values (count, a multiple of 32) over a scale, which is the largest of them \
+       over 127 and is returned. */ \
+    X(isa, float_to_codes, float, (const float *values, int count, int8_t *codes)) \
+    /* softmax of several queries, whose weights times the scales of values become codes. */ \
+    X(isa, soften, void, (const specdec__softening *s)) \
     /* The largest of x (count > 0); NaN does not count; -infinity if there is nothing else. */ \
     X(isa, largest, float, (const float *x, int count)) \
     /* How many of count <= 64 tokens could reach `wanted` once Gumbel noise is added to (logit - best) * inverse; the \
@@ -3844,6 +4065,12 @@ enum { SPECDEC__SILU, SPECDEC__GELU, SPECDEC__GELU_EXACT, SPECDEC__ACTIVATIONS }
 #define SPECDEC__KERNEL_MEMBER(isa, name, result, parameters) specdec__##name##_function *name;
 SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_TYPE, )
 
+/* out[i] (dim) += scales[i] * (the exact sum over keys of codes (count, 64) * values), count <= 64. values: 8-bit codes
+   (dim/16, 64/4, 16, 4), so that 4 keys of a dimension lie together. dim is a multiple of 32. Codes are zeros from key
+   `keys` on, a multiple of 16. */
+typedef void specdec__weigh_codes_function(const int8_t *values, int dim, int keys, const uint8_t *codes,
+                                           const float *scales, int count, float *const *out);
+
 /* What an instruction set supplies. Every function gives the same bits in every table. An entry is NULL only where a
    number is no type's; in multiply, also where it would not be faster. */
 typedef struct specdec__kernels {
@@ -3854,6 +4081,7 @@ typedef struct specdec__kernels {
     specdec__dot_function *dot[SPECDEC__TYPE_COUNT];
     /* Unpacking and dot in one, where that is faster; else NULL. */
     specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
+    specdec__weigh_codes_function *weigh_codes;
     SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_MEMBER, )
     specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu, gelu_exact */
 } specdec__kernels;
@@ -3875,6 +4103,7 @@ typedef struct specdec__kernels {
     X(scale2, V, (V, V)) /* a * 2^n, where the other one is n + 1.5 * 2^23 */ \
     X(sum, float, (const V *)) /* of 16 lanes, by the canonical tree: lanes i and i + 8, then i + 4, i + 2, i + 1 */ \
     X(highest, float, (const V *)) /* of 16 lanes */ \
+    X(highest4, void, (const V *, float *)) /* the same of four times 16 lanes */ \
     X(first_bits, int32_t, (V)) /* the bits of lane 0 */ \
     X(store_low_bytes, void, (int8_t *, V)) /* of the bits of each lane */ \
     X(sum_codes, int32_t, (const int8_t *)) /* of 16 */ \
@@ -3950,6 +4179,102 @@ SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks
 
 SPECDEC__DOTS(scalar, )
 
+/* The multiply function of a type, from the instruction set's inline one. */
+#define SPECDEC__MULTIPLY(isa, target, number) \
+    target static void specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, \
+                                                          specdec__panel *panels, const specdec__columns *x, \
+                                                          int block, int column, int count, float *const *sums) \
+    { \
+        specdec__##isa##_multiply(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, count, sums); \
+    }
+
+/* 32 values of 16 rows whose codes are points of a grid: points (row), two a word, of 8 or 4 values each; signs (row),
+   a bit a value or seven bits for eight of them. */
+typedef struct specdec__grid_group {
+    uint32_t points[4][16], signs[16];
+} specdec__grid_group;
+
+/* Two points of a grid, side by side. */
+SPECDEC__INLINE uint32_t specdec__grid_points(const uint16_t *grid, uint32_t first, uint32_t second)
+{
+    return grid[first] | (uint32_t)grid[second] << 16;
+}
+
+/* Group g of a row of IQ2_XXS. */
+SPECDEC__INLINE void specdec__grid_iq2_xxs(const unsigned char *tile, int g, int row, specdec__grid_group *out)
+{
+    const unsigned char *at = tile + SPECDEC__TILE_AT(iq2_xxs, groups) + g * 128 + row * 4;
+
+    out->points[0][row] = specdec__grid_points(specdec__quant_iq2_xxs_grid, at[0], at[1]);
+    out->points[1][row] = specdec__grid_points(specdec__quant_iq2_xxs_grid, at[2], at[3]);
+    out->signs[row] = specdec__load_u32(at + 64);
+}
+
+/* Group g of a row of IQ2_XS. */
+SPECDEC__INLINE void specdec__grid_iq2_xs(const unsigned char *tile, int g, int row, specdec__grid_group *out)
+{
+    const unsigned char *at = tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128 + row * 4;
+    uint32_t a = specdec__load_u32(at), b = specdec__load_u32(at + 64);
+
+    out->points[0][row] = specdec__grid_points(specdec__quant_iq2_xs_grid, a & 511, a >> 16 & 511);
+    out->points[1][row] = specdec__grid_points(specdec__quant_iq2_xs_grid, b & 511, b >> 16 & 511);
+    out->signs[row] = (a >> 9 & 127) | a >> 25 << 7 | (b >> 9 & 127) << 14 | b >> 25 << 21;
+}
+
+/* Group g of a row of IQ2_S. */
+SPECDEC__INLINE void specdec__grid_iq2_s(const unsigned char *tile, int g, int row, specdec__grid_group *out)
+{
+    const uint16_t *grid = specdec__quant_iq2_s_grid;
+    uint32_t low = specdec__load_u32(tile + SPECDEC__TILE_AT(iq2_s, index) + g * 64 + row * 4);
+    uint32_t high = tile[SPECDEC__TILE_AT(iq2_s, high) + (size_t)(g / 4 * 64 + row * 4 + g % 4)];
+
+    out->points[0][row] =
+        specdec__grid_points(grid, (low & 255) | (high & 3) << 8, (low >> 8 & 255) | (high & 12) << 6);
+    out->points[1][row] =
+        specdec__grid_points(grid, (low >> 16 & 255) | (high & 48) << 4, low >> 24 | (high & 192) << 2);
+    out->signs[row] = specdec__load_u32(tile + SPECDEC__TILE_AT(iq2_s, signs) + g * 64 + row * 4);
+}
+
+/* IQ3_XXS and IQ3_S: the indices stand at the same place; high: the bits above the eighth, one a point. */
+SPECDEC__INLINE void specdec__grid_iq3(const uint16_t *grid, const unsigned char *tile, uint32_t high, int g,
+                                            int row, specdec__grid_group *out)
+{
+    const unsigned char *at = tile + SPECDEC__TILE_AT(iq3_s, index) + g * 128 + row * 4;
+    int i;
+
+    for (i = 0; i < 4; i++, high >>= 2) {
+        uint32_t two = specdec__load_u16(at + i / 2 * 64 + i % 2 * 2);
+        out->points[i][row] = specdec__grid_points(grid, (two & 255) | (high & 1) << 8, two >> 8 | (high & 2) << 7);
+    }
+}
+
+/* Group g of a tile of a type. */
+SPECDEC__INLINE void specdec__grid_take(uint32_t type, const unsigned char *tile, int g, specdec__grid_group *out)
+{
+    const unsigned char *high = tile + SPECDEC__TILE_AT(iq3_s, high) + g / 4 * 64 + g % 4;
+    int row;
+
+    if (type == SPECDEC__TYPE_IQ2_XXS)
+        for (row = 0; row < SPECDEC__ROWS; row++)
+            specdec__grid_iq2_xxs(tile, g, row, out);
+    else if (type == SPECDEC__TYPE_IQ2_XS)
+        for (row = 0; row < SPECDEC__ROWS; row++)
+            specdec__grid_iq2_xs(tile, g, row, out);
+    else if (type == SPECDEC__TYPE_IQ2_S)
+        for (row = 0; row < SPECDEC__ROWS; row++)
+            specdec__grid_iq2_s(tile, g, row, out);
+    else if (type == SPECDEC__TYPE_IQ3_XXS)
+        for (row = 0; row < SPECDEC__ROWS; row++)
+            specdec__grid_iq3(specdec__quant_iq3_xxs_grid, tile, 0, g, row, out);
+    else
+        for (row = 0; row < SPECDEC__ROWS; row++)
+            specdec__grid_iq3(specdec__quant_iq3_s_grid, tile, high[row * 4], g, row, out);
+    if (type == SPECDEC__TYPE_IQ3_XXS)
+        memcpy(out->signs, tile + SPECDEC__TILE_AT(iq3_xxs, words) + g * 64, sizeof out->signs);
+    if (type == SPECDEC__TYPE_IQ3_S)
+        memcpy(out->signs, tile + SPECDEC__TILE_AT(iq3_s, signs) + g * 64, sizeof out->signs);
+}
+
 /* Float lanes in plain C: one. */
 typedef float specdec__scalar_v;
 
@@ -4008,6 +4333,16 @@ SPECDEC__INLINE float specdec__scalar_highest(const float *parts)
             lane[i] = specdec__scalar_max(lane[i], lane[i + step]);
     return lane[0];
 }
+/* The same, four times, from the highest of an instruction set: parts vectors are 16 lanes. */
+#define SPECDEC__HIGHEST4(isa, target, parts) \
+    target SPECDEC__INLINE void specdec__##isa##_highest4(const specdec__##isa##_v *x, float *out) \
+    { \
+        int i; \
+        \
+        for (i = 0; i < 4; i++) \
+            out[i] = specdec__##isa##_highest(x + i * (parts)); \
+    }
+SPECDEC__HIGHEST4(scalar, , 16)
 /* The sum of 16 codes. */
 SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 {
@@ -4024,6 +4359,62 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 #define SPECDEC__LANES 1
 #define SPECDEC__WIDTH 4
 #include SPECDEC__FILE
+
+/* --- weighing 8-bit values, every instruction set ----------------------------------------------------------------- */
+
+/* specdec__weigh_codes_function from an instruction set's value_sums(values, keys, codes, count, sums), which computes
+   the sums of `tiles` tiles of 16 dimensions and count columns, sums (column, tile * 16) as floats. lanes: whose
+   vectors they are. Columns are taken `many` at a time, then `few`, then one. */
+#define SPECDEC__WEIGH_CODES(isa, lanes, target, tiles, many, few) \
+    target SPECDEC__INLINE void specdec__##isa##_weigh_columns(const int8_t *values, int dim, int keys, \
+                                                               const uint8_t *codes, const float *scales, int count, \
+                                                               float *const *out) \
+    { \
+        enum { VECTOR = sizeof(specdec__##lanes##_v) / sizeof(float), VECTORS = (tiles) * SPECDEC__ROWS / VECTOR }; \
+        specdec__##lanes##_v sums[(many) * VECTORS], scale; \
+        int d, c, i; \
+        \
+        for (d = 0; d < dim; d += (tiles) * SPECDEC__ROWS) { \
+            specdec__##isa##_value_sums(values + d * SPECDEC__KEYS, keys, codes, count, sums); \
+            SPECDEC__UNROLL \
+            for (c = 0; c < count; c++) { \
+                scale = specdec__##lanes##_set(scales[c]); \
+                SPECDEC__UNROLL \
+                for (i = 0; i < VECTORS; i++) \
+                    specdec__##lanes##_store(out[c] + d + i * VECTOR, specdec__##lanes##_madd(scale, \
+                        sums[c * VECTORS + i], specdec__##lanes##_load(out[c] + d + i * VECTOR))); \
+            } \
+        } \
+    } \
+    target static void specdec__##isa##_weigh_codes(const int8_t *values, int dim, int keys, const uint8_t *codes, \
+                                                    const float *scales, int count, float *const *out) \
+    { \
+        int c = 0; \
+        \
+        for (; c + (many) <= count; c += (many)) \
+            specdec__##isa##_weigh_columns(values, dim, keys, codes + c * SPECDEC__KEYS, scales + c, many, out + c); \
+        for (; c + (few) <= count; c += (few)) \
+            specdec__##isa##_weigh_columns(values, dim, keys, codes + c * SPECDEC__KEYS, scales + c, few, out + c); \
+        for (; c < count; c++) \
+            specdec__##isa##_weigh_columns(values, dim, keys, codes + c * SPECDEC__KEYS, scales + c, 1, out + c); \
+    }
+
+/* One tile, one column: the canonical sums. */
+static void specdec__scalar_value_sums(const int8_t *values, int keys, const uint8_t *codes, int count, float *sums)
+{
+    int row, key;
+
+    (void)count;
+    for (row = 0; row < SPECDEC__ROWS; row++) {
+        int32_t sum = 0;
+
+        for (key = 0; key < keys; key++)
+            sum += codes[key] * values[(key / 4 * SPECDEC__ROWS + row) * 4 + key % 4];
+        sums[row] = (float)sum;
+    }
+}
+
+SPECDEC__WEIGH_CODES(scalar, scalar, , 1, 1, 1)
 
 /* --- x86-64: what its instruction sets have in common ------------------------------------------------------------- */
 
@@ -4332,6 +4723,7 @@ SPECDEC__SSE41 SPECDEC__INLINE float specdec__sse41_highest(const __m128 *parts)
     y = _mm_max_ps(y, _mm_movehl_ps(y, y));
     return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
 }
+SPECDEC__HIGHEST4(sse41, SPECDEC__SSE41, 4)
 SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_sum_codes(const int8_t *codes)
 {
     __m128i high = _mm_set1_epi8((char)-128), v = _mm_loadu_si128((const __m128i *)(const void *)codes);
@@ -4344,6 +4736,35 @@ SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_sum_codes(const int8_t *co
 #define SPECDEC__LANES 4
 #define SPECDEC__WIDTH 2
 #include SPECDEC__FILE
+
+/* One tile and column. */
+SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_value_sums(const int8_t *values, int keys, const uint8_t *codes,
+                                                              int count, __m128 *sums)
+{
+    __m128i acc[8];
+    int key, i;
+
+    (void)count;
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        acc[i] = _mm_setzero_si128();
+    for (key = 0; key < keys; key += 4) {
+        const __m128i code = _mm_cvtepu8_epi16(_mm_set1_epi32((int)specdec__load_u32(codes + key)));
+        const int8_t *from = values + key * SPECDEC__ROWS;
+
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++) {
+            __m128i value = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)(const void *)(from + i * 8)));
+
+            acc[i] = _mm_add_epi32(acc[i], _mm_madd_epi16(code, value));
+        }
+    }
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++)
+        sums[i] = _mm_cvtepi32_ps(_mm_hadd_epi32(acc[2 * i], acc[2 * i + 1]));
+}
+
+SPECDEC__WEIGH_CODES(sse41, sse41, SPECDEC__SSE41, 1, 1, 1)
 
 /* Loads, stores and masks 16 bytes. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_get(const void *at)
@@ -4724,6 +5145,7 @@ SPECDEC__AVX2 SPECDEC__INLINE float specdec__avx2_highest(const specdec__avx2_v 
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
 }
+SPECDEC__HIGHEST4(avx2, SPECDEC__AVX2, 1)
 /* The sum of 16 codes. */
 SPECDEC__AVX2 SPECDEC__INLINE int32_t specdec__avx2_sum_codes(const int8_t *codes)
 {
@@ -4746,6 +5168,42 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__av
 #define SPECDEC__LANES 16
 #define SPECDEC__WIDTH 1
 #include SPECDEC__FILE
+
+/* One tile. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_value_sums(const int8_t *values, int keys, const uint8_t *codes,
+                                                            int count, specdec__avx2_v *sums)
+{
+    __m256i acc[2][4], code[2];
+    int key, c, i;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++)
+        acc[c][0] = acc[c][1] = acc[c][2] = acc[c][3] = _mm256_setzero_si256();
+    for (key = 0; key < keys; key += 4) {
+        const __m128i *from = (const __m128i *)(const void *)(values + key * SPECDEC__ROWS);
+
+        SPECDEC__UNROLL
+        for (c = 0; c < count; c++)
+            code[c] = _mm256_cvtepu8_epi16(_mm_set1_epi32((int)specdec__load_u32(codes + c * SPECDEC__KEYS + key)));
+        SPECDEC__UNROLL
+        for (i = 0; i < 4; i++) {
+            __m256i value = _mm256_cvtepi8_epi16(_mm_loadu_si128(from + i));
+
+            SPECDEC__UNROLL
+            for (c = 0; c < count; c++)
+                acc[c][i] = _mm256_add_epi32(acc[c][i], _mm256_madd_epi16(code[c], value));
+        }
+    }
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++) { /* neighbours are parts of one sum */
+        __m256i low = _mm256_hadd_epi32(acc[c][0], acc[c][1]), high = _mm256_hadd_epi32(acc[c][2], acc[c][3]);
+
+        sums[c].a = _mm256_cvtepi32_ps(_mm256_permute4x64_epi64(low, 0xD8));
+        sums[c].b = _mm256_cvtepi32_ps(_mm256_permute4x64_epi64(high, 0xD8));
+    }
+}
+
+SPECDEC__WEIGH_CODES(avx2, avx2, SPECDEC__AVX2, 1, 2, 1)
 
 /* Weight codes are unpacked in registers, of 8 rows at a time, and multiplied by all columns. The type is a constant in
    all that follows: every type gets its own machine code. */
@@ -5229,79 +5687,6 @@ SPECDEC__AVX2 static void specdec__avx2_unpack_any(const specdec__quant_type *ty
     specdec__avx2_panel_pairs(type->granule, blocks, panel);
 }
 
-/* 32 values of 16 rows whose codes are points of a grid: points (row), two a word, of 8 or 4 values each; signs (row),
-   a bit a value or seven bits for eight of them. */
-typedef struct specdec__x86_group {
-    uint32_t points[4][16], signs[16];
-} specdec__x86_group;
-
-/* Two points of a grid, side by side. */
-SPECDEC__INLINE uint32_t specdec__x86_points(const uint16_t *grid, uint32_t first, uint32_t second)
-{
-    return grid[first] | (uint32_t)grid[second] << 16;
-}
-
-/* Group g of a row of IQ2_XS. */
-SPECDEC__INLINE void specdec__x86_group_iq2_xs(const unsigned char *tile, int g, int row, specdec__x86_group *out)
-{
-    const unsigned char *at = tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128 + row * 4;
-    uint32_t a = specdec__load_u32(at), b = specdec__load_u32(at + 64);
-
-    out->points[0][row] = specdec__x86_points(specdec__quant_iq2_xs_grid, a & 511, a >> 16 & 511);
-    out->points[1][row] = specdec__x86_points(specdec__quant_iq2_xs_grid, b & 511, b >> 16 & 511);
-    out->signs[row] = (a >> 9 & 127) | a >> 25 << 7 | (b >> 9 & 127) << 14 | b >> 25 << 21;
-}
-
-/* Group g of a row of IQ2_S. */
-SPECDEC__INLINE void specdec__x86_group_iq2_s(const unsigned char *tile, int g, int row, specdec__x86_group *out)
-{
-    const uint16_t *grid = specdec__quant_iq2_s_grid;
-    uint32_t low = specdec__load_u32(tile + SPECDEC__TILE_AT(iq2_s, index) + g * 64 + row * 4);
-    uint32_t high = tile[SPECDEC__TILE_AT(iq2_s, high) + (size_t)(g / 4 * 64 + row * 4 + g % 4)];
-
-    out->points[0][row] = specdec__x86_points(grid, (low & 255) | (high & 3) << 8, (low >> 8 & 255) | (high & 12) << 6);
-    out->points[1][row] =
-        specdec__x86_points(grid, (low >> 16 & 255) | (high & 48) << 4, low >> 24 | (high & 192) << 2);
-    out->signs[row] = specdec__load_u32(tile + SPECDEC__TILE_AT(iq2_s, signs) + g * 64 + row * 4);
-}
-
-/* IQ3_XXS and IQ3_S: the indices stand at the same place; high: the bits above the eighth, one a point. */
-SPECDEC__INLINE void specdec__x86_group_iq3(const uint16_t *grid, const unsigned char *tile, uint32_t high, int g,
-                                            int row, specdec__x86_group *out)
-{
-    const unsigned char *at = tile + SPECDEC__TILE_AT(iq3_s, index) + g * 128 + row * 4;
-    int i;
-
-    for (i = 0; i < 4; i++, high >>= 2) {
-        uint32_t two = specdec__load_u16(at + i / 2 * 64 + i % 2 * 2);
-        out->points[i][row] = specdec__x86_points(grid, (two & 255) | (high & 1) << 8, two >> 8 | (high & 2) << 7);
-    }
-}
-
-/* Group g of a tile of a type. */
-SPECDEC__INLINE void specdec__x86_group_of(uint32_t type, const unsigned char *tile, int g, specdec__x86_group *out)
-{
-    const unsigned char *high = tile + SPECDEC__TILE_AT(iq3_s, high) + g / 4 * 64 + g % 4;
-    int row;
-
-    if (type == SPECDEC__TYPE_IQ2_XS)
-        for (row = 0; row < SPECDEC__ROWS; row++)
-            specdec__x86_group_iq2_xs(tile, g, row, out);
-    else if (type == SPECDEC__TYPE_IQ2_S)
-        for (row = 0; row < SPECDEC__ROWS; row++)
-            specdec__x86_group_iq2_s(tile, g, row, out);
-    else if (type == SPECDEC__TYPE_IQ3_XXS)
-        for (row = 0; row < SPECDEC__ROWS; row++)
-            specdec__x86_group_iq3(specdec__quant_iq3_xxs_grid, tile, 0, g, row, out);
-    else
-        for (row = 0; row < SPECDEC__ROWS; row++)
-            specdec__x86_group_iq3(specdec__quant_iq3_s_grid, tile, high[row * 4], g, row, out);
-    if (type == SPECDEC__TYPE_IQ3_XXS)
-        memcpy(out->signs, tile + SPECDEC__TILE_AT(iq3_xxs, words) + g * 64, sizeof out->signs);
-    if (type == SPECDEC__TYPE_IQ3_S)
-        memcpy(out->signs, tile + SPECDEC__TILE_AT(iq3_s, signs) + g * 64, sizeof out->signs);
-}
-
 /* Magnitude indices (16 bits: four times four) and signs (4 bits) of 32-bit lanes to four codes; table: 8 magnitudes,
    and the same negative. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_points_iq3(__m256i table, __m256i magnitudes, __m256i signs)
@@ -5315,7 +5700,7 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_points_iq3(__m256i table, __
 }
 
 /* The codes of a group to a panel's. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_group(uint32_t type, const specdec__x86_group *group,
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_group(uint32_t type, const specdec__grid_group *group,
                                                            int8_t *codes)
 {
     const int twos = type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ2_S;
@@ -5361,11 +5746,11 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scale_odd(const unsigned char *
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_grid(uint32_t type, const unsigned char *tile,
                                                              specdec__panel *panel)
 {
-    specdec__x86_group group;
+    specdec__grid_group group;
     int g;
 
     for (g = 0; g < 8; g++) {
-        specdec__x86_group_of(type, tile, g, &group);
+        specdec__grid_take(type, tile, g, &group);
         specdec__avx2_put_group(type, &group, panel->u.codes + g * 512);
         if (type == SPECDEC__TYPE_IQ3_XXS)
             specdec__avx2_scale_odd(tile, tile + SPECDEC__TILE_AT(iq3_xxs, words) + g * 64, 28, 0.25f, panel->scale[g]);
@@ -5407,6 +5792,37 @@ SPECDEC__AVX2 static void specdec__avx2_unpack_grid(const specdec__quant_type *t
     __asm__("%{vex%} vpdpbusd {%2, %1, %0|%0, %1, %2}" : "+x"(sum) : "x"(u), "x"(x))
 #else
 #define SPECDEC__AVX2_DPBUSD(sum, u, x) ((void)(u), (void)(x))
+#endif
+
+#ifdef SPECDEC__AVXVNNI
+/* One tile. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avxvnni_value_sums(const int8_t *values, int keys, const uint8_t *codes,
+                                                               int count, specdec__avx2_v *sums)
+{
+    __m256i acc[4][2], value[2], code;
+    int key, c;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++)
+        acc[c][0] = acc[c][1] = _mm256_setzero_si256();
+    for (key = 0; key < keys; key += 4) {
+        value[0] = _mm256_loadu_si256((const __m256i *)(const void *)(values + key * SPECDEC__ROWS));
+        value[1] = _mm256_loadu_si256((const __m256i *)(const void *)(values + key * SPECDEC__ROWS + 32));
+        SPECDEC__UNROLL
+        for (c = 0; c < count; c++) {
+            code = _mm256_set1_epi32((int)specdec__load_u32(codes + c * SPECDEC__KEYS + key));
+            SPECDEC__AVX2_DPBUSD(acc[c][0], code, value[0]);
+            SPECDEC__AVX2_DPBUSD(acc[c][1], code, value[1]);
+        }
+    }
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++) {
+        sums[c].a = _mm256_cvtepi32_ps(acc[c][0]);
+        sums[c].b = _mm256_cvtepi32_ps(acc[c][1]);
+    }
+}
+
+SPECDEC__WEIGH_CODES(avxvnni, avx2, SPECDEC__AVX2, 1, 4, 2)
 #endif
 
 /* The same as specdec__avx2_sums, with AVX-VNNI. Each column has two chains of sums: half the wait for the last
@@ -5703,6 +6119,17 @@ SPECDEC__AVX512 SPECDEC__INLINE float specdec__avx512_highest(const __m512 *part
     __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
     c = _mm_max_ps(c, _mm_movehl_ps(c, c));
     return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_highest4(const __m512 *x, float *out)
+{
+    const __m512 ab = _mm512_max_ps(_mm512_shuffle_f32x4(x[0], x[1], 0x44), _mm512_shuffle_f32x4(x[0], x[1], 0xEE));
+    const __m512 cd = _mm512_max_ps(_mm512_shuffle_f32x4(x[2], x[3], 0x44), _mm512_shuffle_f32x4(x[2], x[3], 0xEE));
+    __m512 all = _mm512_max_ps(_mm512_shuffle_f32x4(ab, cd, 0x88), _mm512_shuffle_f32x4(ab, cd, 0xDD));
+
+    all = _mm512_max_ps(all, _mm512_permute_ps(all, 0x4E));
+    all = _mm512_max_ps(all, _mm512_permute_ps(all, 0xB1));
+    all = _mm512_permutexvar_ps(_mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12, 8, 4, 0), all);
+    _mm_storeu_ps(out, _mm512_castps512_ps128(all));
 }
 SPECDEC__AVX512 SPECDEC__INLINE int32_t specdec__avx512_sum_codes(const int8_t *codes)
 {
@@ -6375,19 +6802,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
     }
 }
 
-#define SPECDEC__AVX512_TYPE(number) \
-    SPECDEC__AVX512 static void \
-    specdec__avx512_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
-                                      const specdec__columns *x, int block, int column, int count, \
-                                      float *const *sums) \
-    { \
-        specdec__avx512_multiply(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, count, sums); \
-    }
-
-SPECDEC__AVX512_TYPE(Q4_0)
-SPECDEC__AVX512_TYPE(Q8_0)
-SPECDEC__AVX512_TYPE(Q4_K)
-SPECDEC__AVX512_TYPE(Q6_K)
+SPECDEC__MULTIPLY(avx512, SPECDEC__AVX512, Q4_0)
+SPECDEC__MULTIPLY(avx512, SPECDEC__AVX512, Q8_0)
+SPECDEC__MULTIPLY(avx512, SPECDEC__AVX512, Q4_K)
+SPECDEC__MULTIPLY(avx512, SPECDEC__AVX512, Q6_K)
 
 /* The other types are unpacked to unsigned codes and pairs, in much less machine code. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack(int type, const unsigned char *tile, int blocks,
@@ -6495,6 +6913,37 @@ SPECDEC__AVX512_DOT(32m, SPECDEC__X86_PANEL_32M)
 #define SPECDEC__LANES 16
 #define SPECDEC__WIDTH 4
 #include SPECDEC__FILE
+
+/* Two tiles. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_value_sums(const int8_t *values, int keys, const uint8_t *codes,
+                                                                int count, __m512 *sums)
+{
+    __m512i acc[8][2], value[2], code;
+    int key, c, i;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++)
+        acc[c][0] = acc[c][1] = _mm512_setzero_si512();
+    for (key = 0; key < keys; key += 4) {
+        SPECDEC__UNROLL
+        for (i = 0; i < 2; i++)
+            value[i] = _mm512_loadu_si512(values + (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
+        SPECDEC__UNROLL
+        for (c = 0; c < count; c++) {
+            code = _mm512_set1_epi32((int)specdec__load_u32(codes + c * SPECDEC__KEYS + key));
+            SPECDEC__UNROLL
+            for (i = 0; i < 2; i++)
+                acc[c][i] = _mm512_dpbusd_epi32(acc[c][i], code, value[i]);
+        }
+    }
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++)
+        SPECDEC__UNROLL
+        for (i = 0; i < 2; i++)
+            sums[c * 2 + i] = _mm512_cvtepi32_ps(acc[c][i]);
+}
+
+SPECDEC__WEIGH_CODES(avx512, avx512, SPECDEC__AVX512, 2, 8, 4)
 #endif /* x86_64 */
 
 /* --- NEON, with and without dot products and matrix products ------------------------------------------------------ */
@@ -6502,20 +6951,49 @@ SPECDEC__AVX512_DOT(32m, SPECDEC__X86_PANEL_32M)
 #if defined(__aarch64__) && defined(__ARM_NEON) && defined(__AARCH64EL__) && !defined(SPECDEC_NO_SIMD)
 #define SPECDEC__NEON
 
-/* The attributes are only on functions that call nothing but intrinsics, as gcc would not inline helpers of a newer
-   base into them. Older clangs (14 is one) have these intrinsics only when the command line asks for them, so every
-   clang gets the instruction. */
+/* Functions with these attributes call only one another, intrinsics, and helpers of the base. Older clangs (14 is one)
+   have these intrinsics only when the command line asks for them, so every clang gets the instruction. */
 #if defined(__clang__)
 #define SPECDEC__DOTPROD __attribute__((target("dotprod")))
 #define SPECDEC__I8MM __attribute__((target("i8mm")))
 #define SPECDEC__SDOT(sum, w, x, lane) __asm__("sdot %0.4s, %1.16b, %2.4b[" #lane "]" : "+w"(sum) : "w"(w), "w"(x))
+#define SPECDEC__UDOT(sum, w, x, lane) __asm__("udot %0.4s, %1.16b, %2.4b[" #lane "]" : "+w"(sum) : "w"(w), "w"(x))
 #define SPECDEC__SMMLA(sum, w, x) __asm__("smmla %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(w), "w"(x))
+#define SPECDEC__NEON_APART ((void)0)
 #else
-#define SPECDEC__DOTPROD __attribute__((target("arch=armv8.2-a+dotprod")))
+/* With what the command line has, as gcc inlines no helper of a base that the function's own target does not have. */
+#ifdef __ARM_FEATURE_CRYPTO
+#define SPECDEC__NEON_CRYPTO "+crypto"
+#else
+#define SPECDEC__NEON_CRYPTO
+#endif
+#ifdef __ARM_FEATURE_FP16_SCALAR_ARITHMETIC
+#define SPECDEC__NEON_FP16 "+fp16"
+#else
+#define SPECDEC__NEON_FP16
+#endif
+#ifdef __ARM_FEATURE_DOTPROD
+#define SPECDEC__DOTPROD
+#else
+#define SPECDEC__DOTPROD \
+    __attribute__((target("arch=armv8.2-a+dotprod" SPECDEC__NEON_CRYPTO SPECDEC__NEON_FP16)))
+#endif
 #define SPECDEC__I8MM __attribute__((target("arch=armv8.2-a+i8mm")))
 #define SPECDEC__SDOT(sum, w, x, lane) ((sum) = vdotq_laneq_s32(sum, w, x, lane))
+#define SPECDEC__UDOT(sum, w, x, lane) ((sum) = vdotq_laneq_u32(sum, w, x, lane))
 #define SPECDEC__SMMLA(sum, w, x) ((sum) = vmmlaq_s32(sum, w, x))
+/* gcc does not mix what comes before with what comes after, for which registers would be too few. */
+#define SPECDEC__NEON_APART __asm__ volatile("")
 #endif
+
+/* An address that compilers know nothing of: what was read elsewhere is read again, not kept in too few registers. The
+   second: also where compilers have seen the same address here. */
+#define SPECDEC__NEON_ANEW(pointer) __asm__("" : "+r"(pointer))
+#define SPECDEC__NEON_LOAD(pointer) __asm__ volatile("" : "+r"(pointer))
+/* Reads a vector of 16 bytes again wherever place, a pointer, or number differs: for constants that an instruction
+   overwrites, as a load costs less than a move between registers. */
+#define SPECDEC__NEON_AGAIN(vector, from, place, number) \
+    __asm__("ldr %q0, %1" : "=w"(vector) : "m"(*(const unsigned char (*)[16])(from)), "r"(place), "X"(number))
 
 /* Sixteen float lanes. */
 typedef struct specdec__neon_v {
@@ -6628,6 +7106,8 @@ SPECDEC__INLINE float specdec__neon_highest(const specdec__neon_v *parts)
     return first > second ? first : second;
 }
 
+SPECDEC__HIGHEST4(neon, , 1)
+
 SPECDEC__INLINE int32_t specdec__neon_sum_codes(const int8_t *codes) { return vaddlvq_s8(vld1q_s8(codes)); }
 
 SPECDEC__INLINE int32_t specdec__neon_first_bits(specdec__neon_v x)
@@ -6686,6 +7166,113 @@ SPECDEC__INLINE void specdec__neon_store_f16(void *at, specdec__neon_v x)
 #define SPECDEC__LANES 16
 #define SPECDEC__WIDTH 1
 #include SPECDEC__FILE
+
+/* 16 values plus 128. */
+SPECDEC__INLINE uint8x16_t specdec__neon_raised(const int8_t *values)
+{
+    return veorq_u8(vreinterpretq_u8_s8(vld1q_s8(values)), vdupq_n_u8(128));
+}
+
+/* What sums of codes (64) times values plus 128 have to start at. */
+SPECDEC__INLINE uint32_t specdec__neon_start(const uint8_t *codes)
+{
+    const uint16x8_t low = vpaddlq_u8(vld1q_u8(codes)), high = vpaddlq_u8(vld1q_u8(codes + 16));
+    const uint16x8_t sums = vpadalq_u8(vpadalq_u8(vaddq_u16(low, high), vld1q_u8(codes + 32)), vld1q_u8(codes + 48));
+
+    return 0u - 128u * vaddlvq_u16(sums);
+}
+
+/* Four times four lanes of integers as floats. */
+SPECDEC__INLINE specdec__neon_v specdec__neon_from_integers(const uint32x4_t *x)
+{
+    specdec__neon_v r;
+
+    r.a = vcvtq_f32_s32(vreinterpretq_s32_u32(x[0]));
+    r.b = vcvtq_f32_s32(vreinterpretq_s32_u32(x[1]));
+    r.c = vcvtq_f32_s32(vreinterpretq_s32_u32(x[2]));
+    r.d = vcvtq_f32_s32(vreinterpretq_s32_u32(x[3]));
+    return r;
+}
+
+/* One tile. */
+SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, const uint8_t *codes, int count,
+                                              specdec__neon_v *sums)
+{
+    uint32x4_t low[2][4], high[2][4], start;
+    int key, c, i;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++)
+        SPECDEC__UNROLL
+        for (i = 0; i < 4; i++)
+            low[c][i] = high[c][i] = vdupq_n_u32(0);
+    for (key = 0; key < keys; key += 4)
+        SPECDEC__UNROLL
+        for (i = 0; i < 4; i++) {
+            const uint8x16_t value = specdec__neon_raised(values + key * SPECDEC__ROWS + i * 16);
+
+            SPECDEC__UNROLL
+            for (c = 0; c < count; c++) {
+                const uint32_t four = specdec__load_u32(codes + c * SPECDEC__KEYS + key);
+                const uint8x16_t code = vreinterpretq_u8_u32(vdupq_n_u32(four));
+
+                low[c][i] = vpadalq_u16(low[c][i], vmull_u8(vget_low_u8(value), vget_low_u8(code)));
+                high[c][i] = vpadalq_u16(high[c][i], vmull_high_u8(value, code));
+            }
+        }
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++) {
+        start = vdupq_n_u32(specdec__neon_start(codes + c * SPECDEC__KEYS));
+        SPECDEC__UNROLL
+        for (i = 0; i < 4; i++)
+            low[c][i] = vaddq_u32(vpaddq_u32(low[c][i], high[c][i]), start);
+        sums[c] = specdec__neon_from_integers(low[c]);
+    }
+}
+
+SPECDEC__WEIGH_CODES(neon, neon, , 1, 2, 1)
+
+/* The sums of a tile and count columns, over the keys of one lane: 4 of 16. */
+#define SPECDEC__DOTPROD_ADD_VALUES(lane) \
+    do { \
+        SPECDEC__UNROLL \
+        for (i = 0; i < 4; i++) \
+            value[i] = specdec__neon_raised(values + (key + 4 * (lane)) * SPECDEC__ROWS + i * 16); \
+        SPECDEC__UNROLL \
+        for (c = 0; c < count; c++) \
+            SPECDEC__UNROLL \
+            for (i = 0; i < 4; i++) \
+                SPECDEC__UDOT(acc[c][i], value[i], code[c], lane); \
+    } while (0)
+
+/* One tile, with dot products. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_value_sums(const int8_t *values, int keys, const uint8_t *codes,
+                                                                  int count, specdec__neon_v *sums)
+{
+    uint32x4_t acc[4][4];
+    uint8x16_t code[4], value[4];
+    int key, c, i;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++)
+        SPECDEC__UNROLL
+        for (i = 0; i < 4; i++)
+            acc[c][i] = vdupq_n_u32(specdec__neon_start(codes + c * SPECDEC__KEYS));
+    for (key = 0; key < keys; key += 16) {
+        SPECDEC__UNROLL
+        for (c = 0; c < count; c++)
+            code[c] = vld1q_u8(codes + c * SPECDEC__KEYS + key);
+        SPECDEC__DOTPROD_ADD_VALUES(0);
+        SPECDEC__DOTPROD_ADD_VALUES(1);
+        SPECDEC__DOTPROD_ADD_VALUES(2);
+        SPECDEC__DOTPROD_ADD_VALUES(3);
+    }
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++)
+        sums[c] = specdec__neon_from_integers(acc[c]);
+}
+
+SPECDEC__WEIGH_CODES(dotprod, neon, SPECDEC__DOTPROD, 1, 4, 2)
 
 /* Unpacking. Codes are signed; pair is the sum of a granule's codes. Layout of codes: (value/4, row, 4), or, zipped for
    matrix products, (value/8, row, 8). Plain NEON multiplies narrow codes (-32..32) in longer chains of 16-bit sums.
@@ -6756,13 +7343,200 @@ SPECDEC__INLINE int8x16_t specdec__neon_high_nibbles(uint8x16_t packed)
     return vreinterpretq_s8_u8(vshrq_n_u8(packed, 4));
 }
 
-/* Any type, by its decoder; the codes are then put in this order. */
+/* Q2_K, or with high bits Q3_K: words of two bits; those of a half of 256 values lie above each other. */
+SPECDEC__INLINE void specdec__neon_put_crumbs(const unsigned char *crumbs, const unsigned char *high, int b,
+                                              specdec__panel *panel, int zipped)
+{
+    const uint8x16_t two = vdupq_n_u8(3), bit = vdupq_n_u8(4);
+    const int8x16_t crumb_shift = vdupq_n_s8((int8_t)(b % 4 * -2)), high_shift = vdupq_n_s8((int8_t)(2 - b % 8));
+    int quad, i;
+
+    crumbs += b % 8 / 4 * 512;
+    for (quad = 0; quad < 4; quad++) {
+        int8x16_t q[8];
+
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++) {
+            uint8x16_t code = vandq_u8(vshlq_u8(vld1q_u8(crumbs + i * 64 + quad * 16), crumb_shift), two);
+
+            if (high)
+                code = vsubq_u8(vorrq_u8(code, vandq_u8(vshlq_u8(vld1q_u8(high + i * 64 + quad * 16), high_shift),
+                                                        bit)), bit);
+            q[i] = vreinterpretq_s8_u8(code);
+        }
+        specdec__neon_put_codes(panel, b, quad, q, 16, zipped);
+    }
+}
+
+/* Q2_K: 16 bytes of (scale, minimum) nibbles, 16 words of crumbs, d, dmin. */
+SPECDEC__INLINE void specdec__neon_unpack_2k(const unsigned char *tile, int blocks, specdec__panel *panel, int zipped)
+{
+    int b, k;
+
+    for (b = 0; b < blocks; b++) {
+        specdec__neon_put_crumbs(tile + SPECDEC__TILE_AT(q2_k, crumbs), NULL, b, panel, zipped);
+        for (k = b * 2; k < b * 2 + 2; k++) {
+            uint8x16_t both = vld1q_u8(tile + SPECDEC__TILE_AT(q2_k, scales) + k % 16 * 16);
+
+            specdec__neon_put_scale(panel->scale[k], tile + SPECDEC__TILE_AT(q2_k, d), specdec__neon_low_nibbles(both),
+                                    0);
+            specdec__neon_put_scale(panel->minimum[k], tile + SPECDEC__TILE_AT(q2_k, dmin),
+                                    specdec__neon_high_nibbles(both), 1);
+        }
+        if (b % 8 == 7)
+            tile += SPECDEC__TILE_BYTES(q2_k);
+    }
+}
+
+/* Q3_K: 8 words of high bits, 16 words of crumbs, 12 bytes of 6-bit scales, d. */
+SPECDEC__INLINE void specdec__neon_unpack_3k(const unsigned char *tile, int blocks, specdec__panel *panel, int zipped)
+{
+    int b, k;
+
+    for (b = 0; b < blocks; b++) {
+        const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
+
+        specdec__neon_put_crumbs(tile + SPECDEC__TILE_AT(q3_k, crumbs), tile + SPECDEC__TILE_AT(q3_k, high), b, panel,
+                                 zipped);
+        for (k = b % 8 * 2; k < b % 8 * 2 + 2; k++) {
+            uint8x16_t low = vshlq_u8(vld1q_u8(packed + k % 8 * 16), vdupq_n_s8((int8_t)(k / 8 * -4)));
+            uint8x16_t high = vshlq_u8(vld1q_u8(packed + (8 + k % 4) * 16), vdupq_n_s8((int8_t)(4 - k / 4 * 2)));
+            uint8x16_t six = vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(high, vdupq_n_u8(48)));
+
+            specdec__neon_put_scale(panel->scale[b / 8 * 16 + k], tile + SPECDEC__TILE_AT(q3_k, d),
+                                    vsubq_s8(vreinterpretq_s8_u8(six), vdupq_n_s8(32)), 0);
+        }
+        if (b % 8 == 7)
+            tile += SPECDEC__TILE_BYTES(q3_k);
+    }
+}
+
+/* How the magnitudes of a grid's points are spread: which bytes of 32 bits, by how much they move, what remains, and
+   the magnitudes; words of 4 values in 32 bits of points. */
+typedef struct specdec__neon_grid {
+    uint8_t from[4];
+    int8_t move[4];
+    uint8_t mask, words;
+    int8_t magnitudes[8];
+} specdec__neon_grid;
+
+static const specdec__neon_grid specdec__neon_iq2 = {{0, 0, 0, 0}, {0, -2, -4, -6}, 3, 4, {8, 25, 43, 0, 0, 0, 0, 0}};
+static const specdec__neon_grid specdec__neon_iq3_xxs = {
+    {0, 0, 1, 1}, {0, -4, 0, -4}, 7, 2, {4, 12, 20, 28, 36, 44, 52, 62}};
+static const specdec__neon_grid specdec__neon_iq3_s = {{0, 0, 1, 1}, {0, -4, 0, -4}, 7, 2, {1, 3, 5, 7, 9, 11, 13, 15}};
+
+/* The same four bytes four times. */
+SPECDEC__INLINE uint8x16_t specdec__neon_four_bytes(const void *bytes)
+{
+    return vreinterpretq_u8_u32(vdupq_n_u32(specdec__load_u32(bytes)));
+}
+
+/* Four times 7 bits to four bytes whose number of bits is even. */
+SPECDEC__INLINE uint8x16_t specdec__neon_even_signs(uint32x4_t sevens)
+{
+    uint32x4_t low = vandq_u32(sevens, vdupq_n_u32(0x7F));
+    uint32x4_t high = vandq_u32(vshlq_n_u32(sevens, 1), vdupq_n_u32(0x7F00));
+    uint8x16_t signs;
+
+    low = vorrq_u32(low, vandq_u32(vshlq_n_u32(sevens, 2), vdupq_n_u32(0x7F0000)));
+    high = vorrq_u32(high, vandq_u32(vshlq_n_u32(sevens, 3), vdupq_n_u32(0x7F000000)));
+    signs = vreinterpretq_u8_u32(vorrq_u32(low, high));
+    return vorrq_u8(signs, vshlq_n_u8(vcntq_u8(signs), 7));
+}
+
+/* The codes of a group, in plain order (value/4, row, 4). */
+static void specdec__neon_put_group(const specdec__neon_grid *grid, const specdec__grid_group *group, int sevens,
+                                    int8_t *codes)
+{
+    static const uint8_t rows[16] = {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12};
+    static const uint8_t bits[4] = {1, 2, 4, 8};
+    const uint8x16_t first = vld1q_u8(rows), from = vaddq_u8(first, specdec__neon_four_bytes(grid->from));
+    const int8x16_t move = vreinterpretq_s8_u8(specdec__neon_four_bytes(grid->move));
+    const int8x16_t table = vcombine_s8(vld1_s8(grid->magnitudes), vdup_n_s8(0));
+    const uint8x16_t mask = vdupq_n_u8(grid->mask), bit = specdec__neon_four_bytes(bits);
+    int row, i;
+
+    for (row = 0; row < SPECDEC__ROWS; row += 4) {
+        uint32x4_t word = vld1q_u32(group->signs + row);
+        uint8x16_t signs = sevens ? specdec__neon_even_signs(word) : vreinterpretq_u8_u32(word);
+
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++) {
+            uint8x16_t points = vreinterpretq_u8_u32(vld1q_u32(group->points[i / grid->words] + row));
+            uint8x16_t which = vaddq_u8(from, vdupq_n_u8((uint8_t)(i % grid->words * (4 / grid->words))));
+            uint8x16_t magnitude = vandq_u8(vshlq_u8(vqtbl1q_u8(points, which), move), mask);
+            uint8x16_t sign = vqtbl1q_u8(signs, vaddq_u8(first, vdupq_n_u8((uint8_t)(i / 2))));
+            int8x16_t minus = vreinterpretq_s8_u8(vtstq_u8(sign, i % 2 ? vshlq_n_u8(bit, 4) : bit));
+
+            vst1q_s8(codes + i * 64 + row * 4, vsubq_s8(veorq_s8(vqtbl1q_s8(table, magnitude), minus), minus));
+        }
+    }
+}
+
+/* scale (16) = d of a tile times factor times 2 * n + 1, n: the four bits from bit shift on of words (16). */
+SPECDEC__INLINE void specdec__neon_scale_odd(const unsigned char *tile, const unsigned char *words, int shift,
+                                             float factor, float *scale)
+{
+    int row;
+
+    for (row = 0; row < SPECDEC__ROWS; row += 4) {
+        uint32x4_t n = vshlq_u32(vreinterpretq_u32_u8(vld1q_u8(words + row * 4)), vdupq_n_s32(-shift));
+        float32x4_t odd;
+
+        n = vandq_u32(n, vdupq_n_u32(15));
+        odd = vcvtq_f32_u32(vaddq_u32(vaddq_u32(n, n), vdupq_n_u32(1)));
+        vst1q_f32(scale + row, vmulq_f32(specdec__neon_load_f16x4(tile + row * 2), vmulq_n_f32(odd, factor)));
+    }
+}
+
+/* Where scales stand in a tile of 256 values whose codes are points of a grid: scale i has the four bits from bit
+   i % per * 4 on, or the top ones with per 1, of the word i / per, words being `apart` bytes apart. */
+typedef struct specdec__neon_scales {
+    size_t at, apart;
+    int count, per;
+    float factor;
+} specdec__neon_scales;
+
+/* Unpacks a tile of 256 values whose codes are points of a grid: codes in plain order, and scales. */
+static __attribute__((noinline)) void specdec__neon_expand(uint32_t type, const unsigned char *tile,
+                                                           specdec__panel *panel)
+{
+    static const specdec__neon_scales iq2_xxs = {SPECDEC__TILE_AT(iq2_xxs, groups) + 64, 128, 8, 1, 0.125f};
+    static const specdec__neon_scales iq2_xs = {SPECDEC__TILE_AT(iq2_xs, scales), 64, 16, 8, 0.125f};
+    static const specdec__neon_scales iq2_s = {SPECDEC__TILE_AT(iq2_s, scales), 64, 16, 8, 0.125f};
+    static const specdec__neon_scales iq3_xxs = {SPECDEC__TILE_AT(iq3_xxs, words), 64, 8, 1, 0.25f};
+    static const specdec__neon_scales iq3_s = {SPECDEC__TILE_AT(iq3_s, scales), 64, 8, 8, 1};
+    const specdec__neon_scales *scales = type == SPECDEC__TYPE_IQ2_XXS   ? &iq2_xxs
+                                         : type == SPECDEC__TYPE_IQ2_XS  ? &iq2_xs
+                                         : type == SPECDEC__TYPE_IQ2_S   ? &iq2_s
+                                         : type == SPECDEC__TYPE_IQ3_XXS ? &iq3_xxs
+                                                                         : &iq3_s;
+    const specdec__neon_grid *grid = type == SPECDEC__TYPE_IQ3_XXS ? &specdec__neon_iq3_xxs
+                                     : type == SPECDEC__TYPE_IQ3_S ? &specdec__neon_iq3_s
+                                                                   : &specdec__neon_iq2;
+    const int sevens = type != SPECDEC__TYPE_IQ2_S && type != SPECDEC__TYPE_IQ3_S;
+    specdec__grid_group group;
+    int i;
+
+    for (i = 0; i < 8; i++) {
+        specdec__grid_take(type, tile, i, &group);
+        specdec__neon_put_group(grid, &group, sevens, panel->u.codes + i * 512);
+    }
+    for (i = 0; i < scales->count; i++)
+        specdec__neon_scale_odd(tile, tile + scales->at + (size_t)(i / scales->per) * scales->apart,
+                                scales->per == 1 ? 28 : i % scales->per * 4, scales->factor, panel->scale[i]);
+}
+
+/* Types whose codes are points of a grid, and any other by its decoder; the codes are then put in this order. */
 SPECDEC__INLINE void specdec__neon_unpack_generic(const specdec__quant_type *type, const unsigned char *tile,
-                                                  int blocks, specdec__panel *panel, int zipped)
+                                                  int blocks, specdec__panel *panel, int zipped, int is_grid)
 {
     int b, quad, i;
 
-    specdec__unpack_codes(type, tile, blocks, panel);
+    if (is_grid)
+        specdec__neon_expand(type->number, tile, panel);
+    else
+        specdec__unpack_codes(type, tile, blocks, panel);
     SPECDEC__NEON_WIDE(panel) = 1;
     for (b = 0; b < blocks; b++) {
         int8x16_t q[4][8];
@@ -6846,24 +7620,39 @@ SPECDEC__INLINE void specdec__neon_unpack_bytes(const unsigned char *tile, int b
     }
 }
 
+/* Six bits of scales and minimums of 16 rows each: blocks i and i + 4 of 8. */
+typedef struct specdec__neon_four {
+    int8x16_t scale[2], minimum[2];
+} specdec__neon_four;
+
+/* Those of Q4_K and Q5_K, from byte i of 12 on. */
+SPECDEC__INLINE specdec__neon_four specdec__neon_factors_k(const unsigned char *packed)
+{
+    const uint8x16_t six = vdupq_n_u8(63), top = vdupq_n_u8(48), low = vdupq_n_u8(15);
+    const uint8x16_t s = vld1q_u8(packed), m = vld1q_u8(packed + 4 * 16), both = vld1q_u8(packed + 8 * 16);
+    specdec__neon_four r;
+
+    r.scale[0] = vreinterpretq_s8_u8(vandq_u8(s, six));
+    r.scale[1] = vreinterpretq_s8_u8(vorrq_u8(vandq_u8(both, low), vandq_u8(vshrq_n_u8(s, 2), top)));
+    r.minimum[0] = vreinterpretq_s8_u8(vandq_u8(m, six));
+    r.minimum[1] = vreinterpretq_s8_u8(vorrq_u8(vshrq_n_u8(both, 4), vandq_u8(vshrq_n_u8(m, 2), top)));
+    return r;
+}
+
 /* Scales and minimums of Q4_K and Q5_K from a tile's d, dmin and 12 packed bytes. */
 SPECDEC__INLINE void specdec__neon_scales_k(const unsigned char *tile, float (*scale)[SPECDEC__ROWS],
                                             float (*minimum)[SPECDEC__ROWS])
 {
-    const unsigned char *packed = tile + SPECDEC__TILE_AT(q4_k, scales), *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
-    const uint8x16_t six = vdupq_n_u8(63), top = vdupq_n_u8(48), low = vdupq_n_u8(15);
+    const unsigned char *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
     int i;
 
     for (i = 0; i < 4; i++) {
-        uint8x16_t s = vld1q_u8(packed + i * 16), m = vld1q_u8(packed + (i + 4) * 16);
-        uint8x16_t both = vld1q_u8(packed + (i + 8) * 16);
-        uint8x16_t s4 = vorrq_u8(vandq_u8(both, low), vandq_u8(vshrq_n_u8(s, 2), top));
-        uint8x16_t m4 = vorrq_u8(vshrq_n_u8(both, 4), vandq_u8(vshrq_n_u8(m, 2), top));
+        specdec__neon_four factors = specdec__neon_factors_k(tile + SPECDEC__TILE_AT(q4_k, scales) + i * 16);
 
-        specdec__neon_put_scale(scale[i], tile, vreinterpretq_s8_u8(vandq_u8(s, six)), 0);
-        specdec__neon_put_scale(scale[i + 4], tile, vreinterpretq_s8_u8(s4), 0);
-        specdec__neon_put_scale(minimum[i], dmin, vreinterpretq_s8_u8(vandq_u8(m, six)), 1);
-        specdec__neon_put_scale(minimum[i + 4], dmin, vreinterpretq_s8_u8(m4), 1);
+        specdec__neon_put_scale(scale[i], tile, factors.scale[0], 0);
+        specdec__neon_put_scale(scale[i + 4], tile, factors.scale[1], 0);
+        specdec__neon_put_scale(minimum[i], dmin, factors.minimum[0], 1);
+        specdec__neon_put_scale(minimum[i + 4], dmin, factors.minimum[1], 1);
     }
 }
 
@@ -6977,12 +7766,23 @@ SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blo
     }
 }
 
+/* Prefetches as many bytes as these blocks have, so much further on: behind a tile usually stands the next one. */
+#define SPECDEC__NEON_AHEAD 4096
+SPECDEC__INLINE void specdec__neon_prefetch(const specdec__quant_type *type, const unsigned char *tile, int blocks)
+{
+    const int bytes = blocks * 32 / type->block * type->bytes * SPECDEC__ROWS;
+    int i;
+
+    for (i = 0; i < bytes; i += 64)
+        __builtin_prefetch(tile + SPECDEC__NEON_AHEAD + i, 0, 3);
+}
+
 /* The unpack functions of the two layouts. */
 #define SPECDEC__NEON_UNPACK(isa, name, call) \
     static void specdec__##isa##_unpack_##name(const specdec__quant_type *type, const unsigned char *tile, int blocks, \
                                                specdec__panel *panel) \
     { \
-        (void)type; \
+        specdec__neon_prefetch(type, tile, blocks); \
         call; \
     }
 #define SPECDEC__NEON_NIBBLES(isa, zipped, type_name, minimum, high, offset, values) \
@@ -6990,7 +7790,10 @@ SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blo
         const specdec__neon_parts parts = SPECDEC__NEON_PARTS(type_name, minimum, high); \
         specdec__neon_unpack_nibbles(parts, tile, blocks, panel, zipped, offset, values))
 #define SPECDEC__NEON_UNPACKS(isa, zipped) \
-    SPECDEC__NEON_UNPACK(isa, any, specdec__neon_unpack_generic(type, tile, blocks, panel, zipped)) \
+    SPECDEC__NEON_UNPACK(isa, any, specdec__neon_unpack_generic(type, tile, blocks, panel, zipped, 0)) \
+    SPECDEC__NEON_UNPACK(isa, grid, specdec__neon_unpack_generic(type, tile, blocks, panel, zipped, 1)) \
+    SPECDEC__NEON_UNPACK(isa, q2_k, specdec__neon_unpack_2k(tile, blocks, panel, zipped)) \
+    SPECDEC__NEON_UNPACK(isa, q3_k, specdec__neon_unpack_3k(tile, blocks, panel, zipped)) \
     SPECDEC__NEON_NIBBLES(isa, zipped, q4_0, 0, 0, -8, NULL) \
     SPECDEC__NEON_NIBBLES(isa, zipped, q4_1, SPECDEC__TILE_AT(q4_1, minimum), 0, 0, NULL) \
     SPECDEC__NEON_NIBBLES(isa, zipped, q5_0, 0, SPECDEC__TILE_AT(q5_0, high), -16, NULL) \
@@ -7035,111 +7838,6 @@ SPECDEC__NEON_UNPACKS(i8mm, 1)
     SPECDEC__UNROLL \
     for (c = 0; c < columns; c++) \
         vst1q_f32(sums + c * SPECDEC__ROWS + row, acc[c])
-
-/* Sums of 8 products (with wide, 2) of each row fit into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
-SPECDEC__INLINE void specdec__neon_columns(const specdec__panel *panel, int blocks, const specdec__columns *x,
-                                           size_t from, float *sums, int granule, int has_minimum, int columns,
-                                           int wide)
-{
-    const int words = granule / 4, chain = wide ? 2 : words;
-    int row, b, c, g, i;
-
-    for (row = 0; row < SPECDEC__ROWS; row += 4) {
-        SPECDEC__NEON_TAKE_SUMS;
-
-        for (b = 0; b < blocks; b++, at += (size_t)x->n) {
-            const float32x4_t scales = SPECDEC__NEON_GATHER(f32, x->scale + at);
-            const int32x4_t offsets = SPECDEC__NEON_OFFSETS(at);
-
-            SPECDEC__UNROLL
-            for (g = 0; g < 32 / granule; g++) {
-                const int8_t *weights = panel->u.codes + b * 512 + g * granule * 16 + row * 4;
-                const int32x4_t pair = vld1q_s32(&panel->pair[SPECDEC__NEON_GRANULE(b, g)][row]);
-                int8x16_t w[8];
-
-                SPECDEC__UNROLL
-                for (i = 0; i < words; i++)
-                    w[i] = vld1q_s8(weights + i * 64);
-                SPECDEC__UNROLL
-                for (c = 0; c < columns; c++) {
-                    const int8_t *codes = x->codes + (at + (size_t)c) * 32 + g * granule;
-                    int32x4_t low = vdupq_n_s32(0), high = low;
-                    int16x8_t low16 = vdupq_n_s16(0), high16 = low16;
-
-                    SPECDEC__UNROLL
-                    for (i = 0; i < words; i++) {
-                        const int32_t *four = (const int32_t *)(const void *)(codes + i * 4);
-                        int8x16_t v = vreinterpretq_s8_s32(vld1q_dup_s32(four));
-
-                        low16 = i % chain ? vmlal_s8(low16, vget_low_s8(w[i]), vget_low_s8(v))
-                                          : vmull_s8(vget_low_s8(w[i]), vget_low_s8(v));
-                        high16 = i % chain ? vmlal_high_s8(high16, w[i], v) : vmull_high_s8(w[i], v);
-                        if (i % chain == chain - 1) {
-                            low = vpadalq_s16(low, low16);
-                            high = vpadalq_s16(high, high16);
-                        }
-                    }
-                    low = vmlaq_n_s32(vpaddq_s32(low, high), pair, offsets[c]);
-                    SPECDEC__NEON_FOLD(SPECDEC__NEON_GRANULE(b, g), c, low);
-                }
-            }
-        }
-        SPECDEC__NEON_GIVE_SUMS;
-    }
-}
-
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_columns(const specdec__panel *panel, int blocks,
-                                                               const specdec__columns *x, size_t from, float *sums,
-                                                               int granule, int has_minimum, int columns)
-{
-    int row, b, c, g, h;
-
-    for (row = 0; row < SPECDEC__ROWS; row += 4) {
-        SPECDEC__NEON_TAKE_SUMS;
-
-        for (b = 0; b < blocks; b++, at += (size_t)x->n) {
-            const float32x4_t scales = SPECDEC__NEON_GATHER(f32, x->scale + at);
-            const int32x4_t offsets = SPECDEC__NEON_OFFSETS(at);
-
-            SPECDEC__UNROLL
-            for (g = 0; g < 32 / granule; g++) {
-                const int32x4_t pair = vld1q_s32(&panel->pair[SPECDEC__NEON_GRANULE(b, g)][row]);
-                int32x4_t dot[4];
-
-                SPECDEC__UNROLL
-                for (c = 0; c < columns; c++)
-                    dot[c] = vmulq_n_s32(pair, offsets[c]);
-                SPECDEC__UNROLL
-                for (h = g; h < g + granule / 16; h++) {
-                    const int8_t *weights = panel->u.codes + b * 512 + h * 256 + row * 4;
-                    const int8x16_t w0 = vld1q_s8(weights), w1 = vld1q_s8(weights + 64);
-                    const int8x16_t w2 = vld1q_s8(weights + 128), w3 = vld1q_s8(weights + 192);
-                    int8x16_t v[4];
-
-                    SPECDEC__UNROLL
-                    for (c = 0; c < columns; c++)
-                        v[c] = vld1q_s8(x->codes + (at + (size_t)c) * 32 + h * 16);
-                    SPECDEC__UNROLL
-                    for (c = 0; c < columns; c++)
-                        SPECDEC__SDOT(dot[c], w0, v[c], 0);
-                    SPECDEC__UNROLL
-                    for (c = 0; c < columns; c++)
-                        SPECDEC__SDOT(dot[c], w1, v[c], 1);
-                    SPECDEC__UNROLL
-                    for (c = 0; c < columns; c++)
-                        SPECDEC__SDOT(dot[c], w2, v[c], 2);
-                    SPECDEC__UNROLL
-                    for (c = 0; c < columns; c++)
-                        SPECDEC__SDOT(dot[c], w3, v[c], 3);
-                }
-                SPECDEC__UNROLL
-                for (c = 0; c < columns; c++)
-                    SPECDEC__NEON_FOLD(SPECDEC__NEON_GRANULE(b, g), c, dot[c]);
-            }
-        }
-        SPECDEC__NEON_GIVE_SUMS;
-    }
-}
 
 /* Columns in pairs; a single one is its own partner. */
 SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_columns(const specdec__panel *panel, int blocks,
@@ -7190,52 +7888,1714 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_columns(const specdec__panel *p
 }
 
 /* Groups of 4, 2 and 1 columns. */
-#define SPECDEC__NEON_GROUPS(call, extra) \
+#define SPECDEC__NEON_GROUPS(call) \
     do { \
         size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
         for (; count >= 4; count -= 4, at += 4, sums += 64) \
-            call(panel, blocks, x, at, sums, granule, has_minimum, 4 extra); \
+            call(panel, blocks, x, at, sums, granule, has_minimum, 4); \
         if (count & 2) { \
-            call(panel, blocks, x, at, sums, granule, has_minimum, 2 extra); \
+            call(panel, blocks, x, at, sums, granule, has_minimum, 2); \
             at += 2; \
             sums += 32; \
         } \
         if (count & 1) \
-            call(panel, blocks, x, at, sums, granule, has_minimum, 1 extra); \
+            call(panel, blocks, x, at, sums, granule, has_minimum, 1); \
     } while (0)
-#define SPECDEC__NEON_COMMA_0 , 0
-#define SPECDEC__NEON_COMMA_1 , 1
-
-/* Adds a panel times count columns to sums, with plain NEON. */
-SPECDEC__INLINE void specdec__neon_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
-                                       int column, int count, float *sums, int granule, int has_minimum)
-{
-    if (granule == 32 && !has_minimum && SPECDEC__NEON_WIDE(panel))
-        SPECDEC__NEON_GROUPS(specdec__neon_columns, SPECDEC__NEON_COMMA_1);
-    else
-        SPECDEC__NEON_GROUPS(specdec__neon_columns, SPECDEC__NEON_COMMA_0);
-}
-
-/* The same with dot products. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_dot(const specdec__panel *panel, int blocks,
-                                                           const specdec__columns *x, int block, int column, int count,
-                                                           float *sums, int granule, int has_minimum)
-{
-    SPECDEC__NEON_GROUPS(specdec__dotprod_columns, );
-}
-
-/* The same with matrix products. */
+/* Adds a panel times count columns to sums, with matrix products. */
 SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_dot(const specdec__panel *panel, int blocks, const specdec__columns *x,
                                                      int block, int column, int count, float *sums, int granule,
                                                      int has_minimum)
 {
-    SPECDEC__NEON_GROUPS(specdec__i8mm_columns, );
+    SPECDEC__NEON_GROUPS(specdec__i8mm_columns);
 }
 
-SPECDEC__DOTS(neon, )
-SPECDEC__DOTS(dotprod, SPECDEC__DOTPROD)
 SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
+
+/* --- dot products from tiles, without a panel --------------------------------------------------------------------- */
+
+/* Sums are exact integers. They start at the bits of this float, whose last place counts ones: the bits of a sum are
+   those of a float, and one subtraction gives the sum as a float. No sum reaches 2^22. */
+#define SPECDEC__DOTPROD_START 12582912.0f /* 3 * 2^22 */
+#define SPECDEC__DOTPROD_START_BITS 0x4B400000
+
+/* What lies unpacked in a panel counts as a type of its own, by granule and minimum. */
+enum {
+    SPECDEC__DOTPROD_PANEL_16 = SPECDEC__TYPE_COUNT, SPECDEC__DOTPROD_PANEL_16M, SPECDEC__DOTPROD_PANEL_32,
+    SPECDEC__DOTPROD_PANEL_32M
+};
+
+/* Values that share a scale. */
+SPECDEC__INLINE int specdec__dotprod_granule(int type)
+{
+    return type == SPECDEC__TYPE_Q6_K || type == SPECDEC__DOTPROD_PANEL_16 || type == SPECDEC__DOTPROD_PANEL_16M ? 16
+                                                                                                               : 32;
+}
+
+/* Are scales and minimums those of Q4_K? */
+SPECDEC__INLINE int specdec__dotprod_is_like_q4_k(int type)
+{
+    return type == SPECDEC__TYPE_Q4_K || type == SPECDEC__TYPE_Q5_K;
+}
+
+/* Does a type have minimums besides scales? */
+SPECDEC__INLINE int specdec__dotprod_has_minimum(int type)
+{
+    return specdec__dotprod_is_like_q4_k(type) || type == SPECDEC__TYPE_Q5_1 || type == SPECDEC__DOTPROD_PANEL_16M ||
+           type == SPECDEC__DOTPROD_PANEL_32M;
+}
+
+/* Columns that are multiplied at once without a panel. */
+SPECDEC__INLINE int specdec__dotprod_most(int type)
+{
+    return type == SPECDEC__TYPE_Q5_0 || type == SPECDEC__TYPE_Q5_1 || type == SPECDEC__TYPE_Q5_K ? 2 : 4;
+}
+
+/* Is the sum of a granule's codes a float, for each row? Else four bytes hold parts of it, for each row. */
+SPECDEC__INLINE int specdec__dotprod_is_wide(int type)
+{
+    return type == SPECDEC__TYPE_Q8_0 || type >= SPECDEC__TYPE_COUNT;
+}
+
+/* What was added to codes to make them unsigned. */
+SPECDEC__INLINE int specdec__dotprod_bias(int type)
+{
+    return type == SPECDEC__TYPE_Q4_0 ? 8 : type == SPECDEC__TYPE_Q5_0 ? 16 : type == SPECDEC__TYPE_Q6_K ? 32 : 0;
+}
+
+/* By how much the sums of 32 codes that offsets are multiplied by are too large: those of Q4_0 are of unsigned codes;
+   of five bits, eight such codes take a byte, and 128 is taken off each to have signed ones. */
+SPECDEC__INLINE int specdec__dotprod_surplus(int type)
+{
+    return type == SPECDEC__TYPE_Q4_0                                    ? 32 * 8
+           : type == SPECDEC__TYPE_Q5_1 || type == SPECDEC__TYPE_Q5_K ? -4 * 128
+                                                                         : 0;
+}
+
+/* Bytes of 32 values of a tile; blocks that are taken one way each. */
+SPECDEC__INLINE size_t specdec__dotprod_span(int type)
+{
+    return type == SPECDEC__TYPE_Q4_0   ? SPECDEC__TILE_BYTES(q4_0)
+           : type == SPECDEC__TYPE_Q8_0 ? SPECDEC__TILE_BYTES(q8_0)
+           : type == SPECDEC__TYPE_Q5_0 ? SPECDEC__TILE_BYTES(q5_0)
+           : type == SPECDEC__TYPE_Q5_1 ? SPECDEC__TILE_BYTES(q5_1)
+           : type == SPECDEC__TYPE_Q4_K ? SPECDEC__TILE_BYTES(q4_k) / 8
+           : type == SPECDEC__TYPE_Q5_K ? SPECDEC__TILE_BYTES(q5_k) / 8
+                                        : SPECDEC__TILE_BYTES(q6_k) / 8;
+}
+SPECDEC__INLINE int specdec__dotprod_ways(int type)
+{
+    return specdec__dotprod_is_like_q4_k(type) ? 2 : type == SPECDEC__TYPE_Q6_K ? 4 : 1;
+}
+
+/* Up to 4 columns of up to 8 blocks, made ready once for the rows of two tiles. */
+typedef struct specdec__dotprod_x {
+    const int8_t *codes;  /* of the first block */
+    size_t stride;        /* bytes from one block to the next */
+    size_t last;          /* of four columns: bytes from the first to the last; of three, the last counts twice */
+    int32_t start[4][4];  /* what sums start at: loads, as these cost less than moves between registers */
+    float scale[8][4];    /* (block, column) */
+    int32_t offset[8][4]; /* (block, column): an offset in each of four bytes; of wide types, as a float's bits */
+    float excess[16][4];  /* (granule, column): by how much the bits of a sum are too large, as a float */
+    float total[16][4];   /* (granule, column): scale * sum of (code + offset) */
+} specdec__dotprod_x;
+
+/* Block b of one column, c. */
+SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, const specdec__columns *x, size_t at, int b, int c,
+                                                  specdec__dotprod_x *to)
+{
+    const int per = 32 / specdec__dotprod_granule(type), bias = specdec__dotprod_bias(type);
+    const int surplus = specdec__dotprod_surplus(type);
+    const int32_t *pairs = per == 1 ? x->pair32 + at : x->pair16 + at * 2, offset = (int16_t)(*pairs & 0xFFFF);
+    const float *totals = per == 1 ? x->sum32 + at : x->sum16 + at * 2;
+    int32_t excess;
+    int g;
+
+    to->scale[b][c] = x->scale[at];
+    if (specdec__dotprod_is_wide(type))
+        to->offset[b][c] = (int32_t)specdec__bits_from_float((float)offset);
+    else
+        to->offset[b][c] = (int32_t)((uint32_t)(offset & 0xFF) * 0x01010101u);
+    SPECDEC__UNROLL
+    for (g = 0; g < per; g++) {
+        excess = SPECDEC__DOTPROD_START_BITS + (pairs[g] >> 16) * bias + offset * surplus;
+        if (bias || surplus)
+            memcpy(&to->excess[b * per + g][c], &excess, 4);
+        if (specdec__dotprod_has_minimum(type))
+            to->total[b * per + g][c] = totals[g];
+    }
+}
+
+/* The same of four columns. */
+SPECDEC__INLINE void specdec__dotprod_prepare_four(int type, const specdec__columns *x, size_t at, int b,
+                                                   specdec__dotprod_x *to)
+{
+    static const uint8_t bytes[16] = {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12};
+    const int per = 32 / specdec__dotprod_granule(type), bias = specdec__dotprod_bias(type);
+    const int32x4_t pair = vld1q_s32(x->pair32 + at), offset = vshrq_n_s32(vshlq_n_s32(pair, 16), 16);
+    const int32x4_t start = vdupq_n_s32(SPECDEC__DOTPROD_START_BITS);
+
+    vst1q_f32(to->scale[b], vld1q_f32(x->scale + at));
+    if (specdec__dotprod_is_wide(type))
+        vst1q_s32(to->offset[b], vreinterpretq_s32_f32(vcvtq_f32_s32(offset)));
+    else
+        vst1q_s32(to->offset[b], vreinterpretq_s32_s8(vqtbl1q_s8(vreinterpretq_s8_s32(pair), vld1q_u8(bytes))));
+    if (per == 1) {
+        if (bias)
+            vst1q_f32(to->excess[b], vreinterpretq_f32_s32(vmlaq_n_s32(
+                                         start, vsraq_n_s32(vshlq_n_s32(offset, 5), pair, 16), bias)));
+        if (specdec__dotprod_has_minimum(type))
+            vst1q_f32(to->total[b], vld1q_f32(x->sum32 + at));
+    } else {
+        int32x4x2_t halves = vld2q_s32(x->pair16 + at * 2);
+        float32x4x2_t totals = vld2q_f32(x->sum16 + at * 2);
+
+        if (bias) {
+            vst1q_f32(to->excess[b * 2],
+                      vreinterpretq_f32_s32(vmlaq_n_s32(start, vshrq_n_s32(halves.val[0], 16), bias)));
+            vst1q_f32(to->excess[b * 2 + 1],
+                      vreinterpretq_f32_s32(vmlaq_n_s32(start, vshrq_n_s32(halves.val[1], 16), bias)));
+        }
+        if (specdec__dotprod_has_minimum(type)) {
+            vst1q_f32(to->total[b * 2], totals.val[0]);
+            vst1q_f32(to->total[b * 2 + 1], totals.val[1]);
+        }
+    }
+}
+
+/* Columns from `at` on, of `blocks` blocks; count: columns, or 3 of 4. */
+SPECDEC__INLINE void specdec__dotprod_prepare(int type, const specdec__columns *x, size_t at, int columns, int count,
+                                              int blocks, specdec__dotprod_x *to)
+{
+    int b, c;
+
+    to->codes = x->codes + at * 32;
+    to->stride = (size_t)x->n * 32;
+    to->last = (size_t)(count - 1) * 32;
+    for (c = 0; c < columns; c++)
+        vst1q_s32(to->start[c], vdupq_n_s32(SPECDEC__DOTPROD_START_BITS));
+    for (b = 0; b < blocks; b++, at += (size_t)x->n)
+        if (count == 4)
+            specdec__dotprod_prepare_four(type, x, at, b, to);
+        else
+            for (c = 0; c < columns; c++)
+                specdec__dotprod_prepare_one(type, x, at + (size_t)specdec__min_int(c, count - 1), b, c, to);
+}
+
+/* 32 values of 4 rows: codes (value/4), and for each granule sums of codes, scales and minimums, the latter without
+   their sign. */
+typedef struct specdec__dotprod_rows {
+    int8x16_t codes[8], sums[2];
+    float32x4_t pair[2], scale[2], minimum[2];
+} specdec__dotprod_rows;
+
+/* What the blocks of a run need. factors of scales (granule, 16 rows): of Q4_K, from [8] on they are of minimums; of
+   Q6_K, they have 128 added. d and dmin are of four rows; less is what their products with factors are too large by,
+   negative, in memory as a load costs less than a move. */
+typedef struct specdec__dotprod_run {
+    const unsigned char *tile;
+    const specdec__panel *panel;
+    unsigned char factors[16][SPECDEC__ROWS];
+    float32x4_t d, dmin;
+    float less[2][4];
+} specdec__dotprod_run;
+
+/* The sum of 4 or 8 vectors of bytes. */
+SPECDEC__INLINE int8x16_t specdec__dotprod_add_up(const int8x16_t *codes, int count)
+{
+    int8x16_t low = vaddq_s8(vaddq_s8(codes[0], codes[1]), vaddq_s8(codes[2], codes[3]));
+
+    return count == 4 ? low
+                      : vaddq_s8(low, vaddq_s8(vaddq_s8(codes[4], codes[5]), vaddq_s8(codes[6], codes[7])));
+}
+
+/* d times factor k of the four rows from row on. A factor becomes the float 2^15 + factor by one of its bytes; what is
+   too much is taken off before the one rounding, and no product has so many bits that it is rounded. */
+SPECDEC__INLINE float32x4_t specdec__dotprod_factor(const specdec__dotprod_run *run, int k, int way, int row,
+                                                    float32x4_t d, const float *less)
+{
+    static const float from[4] = {32768, 32768, 32768, 32768};
+    const uint32x4_t first = {0xFFFF00FFu, 0xFFFF01FFu, 0xFFFF02FFu, 0xFFFF03FFu};
+    const uint8x16_t which = vreinterpretq_u8_u32(vaddq_u32(first, vdupq_n_u32((uint32_t)row << 8)));
+    const unsigned char *factors = run->factors[k];
+    uint8x16_t bits;
+    float32x4_t product;
+
+    SPECDEC__NEON_AGAIN(bits, from, factors, way);
+    SPECDEC__NEON_AGAIN(product, less, factors, way);
+    return vfmaq_f32(product, d, vreinterpretq_f32_u8(vqtbx1q_u8(bits, vld1q_u8(factors), which)));
+}
+
+/* The same where registers are many: d times small signed integers of four rows; factors (16 rows). */
+SPECDEC__INLINE float32x4_t specdec__dotprod_factor_apart(const void *factors, int row, float32x4_t d)
+{
+    const uint32x4_t first = {0x00FFFFFFu, 0x01FFFFFFu, 0x02FFFFFFu, 0x03FFFFFFu}; /* bytes to the top, 0 below */
+    const uint8x16_t which = vreinterpretq_u8_u32(vaddq_u32(first, vdupq_n_u32((uint32_t)row << 24)));
+    int32x4_t top = vreinterpretq_s32_s8(vqtbl1q_s8(vld1q_s8((const int8_t *)factors), which));
+
+    return vmulq_f32(vcvtq_n_f32_s32(top, 24), d);
+}
+
+/* Four rows of a block of Q4_0, from row on. */
+SPECDEC__INLINE void specdec__dotprod_take_q4_0(const unsigned char *tile, int row, specdec__dotprod_rows *rows)
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        uint8x16_t packed = vld1q_u8(tile + SPECDEC__TILE_AT(q4_0, nibbles) + i * 64 + row * 4);
+
+        rows->codes[i] = specdec__neon_low_nibbles(packed);
+        rows->codes[i + 4] = specdec__neon_high_nibbles(packed);
+    }
+    rows->sums[0] = specdec__dotprod_add_up(rows->codes, 8);
+    rows->scale[0] = specdec__neon_load_f16x4(tile + row * 2);
+}
+
+/* 32 values of four rows with their fifth bits: bit i of a byte of high belongs to word i. */
+SPECDEC__INLINE void specdec__dotprod_put_fifth(uint8x16_t high, specdec__dotprod_rows *rows)
+{
+    const uint8x16_t bit = vdupq_n_u8(16);
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        uint8x16_t moved = i < 4 ? vshlq_u8(high, vdupq_n_s8((int8_t)(4 - i))) : high;
+
+        if (i > 4)
+            moved = vshlq_u8(high, vdupq_n_s8((int8_t)(4 - i)));
+        rows->codes[i] = vreinterpretq_s8_u8(vbslq_u8(bit, moved, vreinterpretq_u8_s8(rows->codes[i])));
+    }
+    rows->sums[0] = veorq_s8(specdec__dotprod_add_up(rows->codes, 8), vdupq_n_s8(-128));
+}
+
+/* The same of Q5_0 and Q5_1. */
+SPECDEC__INLINE void specdec__dotprod_take_q5(int type, const unsigned char *tile, int row, specdec__dotprod_rows *rows)
+{
+    const int plain = type == SPECDEC__TYPE_Q5_0;
+    const unsigned char *nibbles = tile + row * 4 + (plain ? SPECDEC__TILE_AT(q5_0, nibbles)
+                                                           : SPECDEC__TILE_AT(q5_1, nibbles));
+    const unsigned char *high = tile + row * 4 + (plain ? SPECDEC__TILE_AT(q5_0, high) : SPECDEC__TILE_AT(q5_1, high));
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        uint8x16_t packed = vld1q_u8(nibbles + i * 64);
+
+        rows->codes[i] = specdec__neon_low_nibbles(packed);
+        rows->codes[i + 4] = specdec__neon_high_nibbles(packed);
+    }
+    specdec__dotprod_put_fifth(vld1q_u8(high), rows);
+    rows->scale[0] = specdec__neon_load_f16x4(tile + row * 2);
+    if (!plain)
+        rows->minimum[0] = specdec__neon_load_f16x4(tile + SPECDEC__TILE_AT(q5_1, minimum) + row * 2);
+}
+
+/* The same of Q8_0. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_q8_0(const unsigned char *tile, int row,
+                                                                 specdec__dotprod_rows *rows)
+{
+    const int8x16_t ones = vdupq_n_s8(1);
+    int32x4_t sum = vdupq_n_s32(SPECDEC__DOTPROD_START_BITS), more = vdupq_n_s32(0);
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        rows->codes[i] = vld1q_s8((const int8_t *)tile + SPECDEC__TILE_AT(q8_0, codes) + i * 64 + row * 4);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i += 2) {
+        SPECDEC__SDOT(sum, rows->codes[i], ones, 0);
+        SPECDEC__SDOT(more, rows->codes[i + 1], ones, 0);
+    }
+    rows->pair[0] = vsubq_f32(vreinterpretq_f32_s32(vaddq_s32(sum, more)), vdupq_n_f32(SPECDEC__DOTPROD_START));
+    rows->scale[0] = specdec__neon_load_f16x4(tile + row * 2);
+}
+
+/* The same of block b of Q4_K or Q5_K, the first or second of a pair. With one column, registers keep the nibbles for
+   the second; no column: for a panel. */
+SPECDEC__INLINE void specdec__dotprod_take_k(int type, const specdec__dotprod_run *run, int b, int second, int columns,
+                                                int row, specdec__dotprod_rows *rows)
+{
+    const int has_high = type == SPECDEC__TYPE_Q5_K;
+    const unsigned char *high = run->tile + SPECDEC__TILE_AT(q5_k, high) + row * 4;
+    const unsigned char *nibbles = run->tile + (b - second) * 256 + row * 4 +
+                                   (has_high ? SPECDEC__TILE_AT(q5_k, nibbles) : SPECDEC__TILE_AT(q4_k, nibbles));
+    const uint8x16_t bit = vdupq_n_u8(16);
+    const int8x16_t by = vdupq_n_s8((int8_t)(4 - b));
+    int i;
+
+    if (columns > 1)
+        SPECDEC__NEON_LOAD(nibbles);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        uint8x16_t packed = vld1q_u8(nibbles + i * 64);
+
+        rows->codes[i] = second ? specdec__neon_high_nibbles(packed) : specdec__neon_low_nibbles(packed);
+        if (has_high)
+            rows->codes[i] = vreinterpretq_s8_u8(vbslq_u8(bit, vshlq_u8(vld1q_u8(high + i * 64), by),
+                                                          vreinterpretq_u8_s8(rows->codes[i])));
+    }
+    rows->sums[0] = specdec__dotprod_add_up(rows->codes, 8);
+    if (has_high)
+        rows->sums[0] = veorq_s8(rows->sums[0], vdupq_n_s8(-128));
+    if (columns) {
+        rows->scale[0] = specdec__dotprod_factor(run, b, second, row, run->d, run->less[0]);
+        rows->minimum[0] = specdec__dotprod_factor(run, b + 8, second, row, run->dmin, run->less[1]);
+    } else {
+        rows->scale[0] = specdec__dotprod_factor_apart(run->factors[b], row, run->d);
+        rows->minimum[0] = specdec__dotprod_factor_apart(run->factors[b + 8], row, run->dmin);
+    }
+}
+
+/* The same of block b of Q6_K; way: b % 4. */
+SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run, int b, int way, int columns,
+                                                int row, specdec__dotprod_rows *rows)
+{
+    const unsigned char *nibbles = run->tile + SPECDEC__TILE_AT(q6_k, nibbles) + (b - way + way % 2 * 2) * 256;
+    const unsigned char *crumbs = run->tile + SPECDEC__TILE_AT(q6_k, crumbs) + (b - way) * 128;
+    const uint8x16_t six = vdupq_n_u8(63);
+    int i;
+
+    SPECDEC__NEON_LOAD(nibbles);
+    SPECDEC__NEON_LOAD(crumbs);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        uint8x16_t low = vld1q_u8(nibbles + i * 64 + row * 4), high = vld1q_u8(crumbs + i * 64 + row * 4);
+
+        if (way % 2)
+            high = vshrq_n_u8(high, 2);
+        low = way < 2 ? vsliq_n_u8(low, high, 4) : vsriq_n_u8(high, low, 4);
+        rows->codes[i] = vreinterpretq_s8_u8(way == 3 ? low : vandq_u8(low, six));
+    }
+    SPECDEC__UNROLL
+    for (i = 0; i < 2; i++) {
+        const unsigned char *factors = run->tile + SPECDEC__TILE_AT(q6_k, scales) + (b * 2 + i) * 16;
+
+        rows->sums[i] = veorq_s8(specdec__dotprod_add_up(rows->codes + i * 4, 4), vdupq_n_s8(-128));
+        rows->scale[i] = columns ? specdec__dotprod_factor(run, b * 2 + i, way * 2 + i, row, run->d, run->less[0])
+                                 : specdec__dotprod_factor_apart(factors, row, run->d);
+    }
+}
+
+/* Four rows of block b of a panel; the codes of Q8_0 stay in the tile. */
+SPECDEC__INLINE void specdec__dotprod_take_panel(int type, const specdec__dotprod_run *run, int b, int row,
+                                                 specdec__dotprod_rows *rows)
+{
+    const int per = 32 / specdec__dotprod_granule(type);
+    const specdec__panel *panel = run->panel;
+    const int8_t *codes = panel->u.codes + b * 512;
+    int i;
+
+    if (type == SPECDEC__TYPE_Q8_0)
+        codes = (const int8_t *)run->tile + (size_t)b * SPECDEC__TILE_BYTES(q8_0) + SPECDEC__TILE_AT(q8_0, codes);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        rows->codes[i] = vld1q_s8(codes + i * 64 + row * 4);
+    SPECDEC__UNROLL
+    for (i = 0; i < per; i++) {
+        const int32_t *pair = panel->pair[b * per + i] + row;
+
+        if (type == SPECDEC__TYPE_Q8_0)
+            rows->pair[i] = vreinterpretq_f32_s32(vld1q_s32(pair));
+        else if (specdec__dotprod_is_wide(type))
+            rows->pair[i] = vcvtq_f32_s32(vld1q_s32(pair));
+        else
+            rows->sums[i] = vreinterpretq_s8_s32(vld1q_s32(pair));
+        rows->scale[i] = vld1q_f32(panel->scale[b * per + i] + row);
+        if (specdec__dotprod_has_minimum(type))
+            rows->minimum[i] = vld1q_f32(panel->minimum[b * per + i] + row);
+    }
+}
+
+/* Four rows of block b of a tile, or of a panel; way: b modulo specdec__dotprod_ways, a constant. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed, const specdec__dotprod_run *run,
+                                                            int b, int way, int columns, int row,
+                                                            specdec__dotprod_rows *rows)
+{
+    const unsigned char *tile = run->tile + (size_t)b * specdec__dotprod_span(type);
+
+    if (!packed)
+        specdec__dotprod_take_panel(type, run, b, row, rows);
+    else if (type == SPECDEC__TYPE_Q4_0)
+        specdec__dotprod_take_q4_0(tile, row, rows);
+    else if (type == SPECDEC__TYPE_Q8_0)
+        specdec__dotprod_take_q8_0(tile, row, rows);
+    else if (type == SPECDEC__TYPE_Q5_0 || type == SPECDEC__TYPE_Q5_1)
+        specdec__dotprod_take_q5(type, tile, row, rows);
+    else if (specdec__dotprod_is_like_q4_k(type))
+        specdec__dotprod_take_k(type, run, b, way, columns, row, rows);
+    else
+        specdec__dotprod_take_q6_k(run, b, way, columns, row, rows);
+}
+
+/* Fills the factors. */
+SPECDEC__INLINE void specdec__dotprod_factors(int type, specdec__dotprod_run *run)
+{
+    int i;
+
+    for (i = 0; i < 4 && specdec__dotprod_is_like_q4_k(type); i++) {
+        specdec__neon_four factors = specdec__neon_factors_k(run->tile + SPECDEC__TILE_AT(q4_k, scales) + i * 16);
+
+        vst1q_u8(run->factors[i], vreinterpretq_u8_s8(factors.scale[0]));
+        vst1q_u8(run->factors[i + 4], vreinterpretq_u8_s8(factors.scale[1]));
+        vst1q_u8(run->factors[i + 8], vreinterpretq_u8_s8(factors.minimum[0]));
+        vst1q_u8(run->factors[i + 12], vreinterpretq_u8_s8(factors.minimum[1]));
+    }
+    for (i = 0; i < 16 && type == SPECDEC__TYPE_Q6_K; i++)
+        vst1q_u8(run->factors[i], veorq_u8(vld1q_u8(run->tile + SPECDEC__TILE_AT(q6_k, scales) + i * 16),
+                                           vdupq_n_u8(128)));
+}
+
+/* d and dmin of four rows. */
+SPECDEC__INLINE void specdec__dotprod_scales(int type, specdec__dotprod_run *run, int row)
+{
+    if (specdec__dotprod_is_like_q4_k(type)) {
+        run->d = specdec__neon_load_f16x4(run->tile + row * 2);
+        run->dmin = specdec__neon_load_f16x4(run->tile + SPECDEC__TILE_AT(q4_k, dmin) + row * 2);
+        vst1q_f32(run->less[0], vmulq_n_f32(run->d, -32768));
+        vst1q_f32(run->less[1], vmulq_n_f32(run->dmin, -32768));
+    } else if (type == SPECDEC__TYPE_Q6_K) {
+        run->d = specdec__neon_load_f16x4(run->tile + SPECDEC__TILE_AT(q6_k, d) + row * 2);
+        vst1q_f32(run->less[0], vmulq_n_f32(run->d, -32768 - 128));
+    }
+}
+
+/* Does a tile of Q4_K, Q5_K or Q6_K have scales that are no finite numbers? What specdec__dotprod_factor takes off is
+   not then. */
+SPECDEC__INLINE int specdec__dotprod_is_wild(int type, const unsigned char *tile)
+{
+    const unsigned char *d = tile + (type == SPECDEC__TYPE_Q6_K ? SPECDEC__TILE_AT(q6_k, d) : 0);
+    uint16x8_t most = vdupq_n_u16(0);
+    int i;
+
+    if (!specdec__dotprod_is_like_q4_k(type) && type != SPECDEC__TYPE_Q6_K)
+        return 0;
+    for (i = 0; i < (type == SPECDEC__TYPE_Q6_K ? 2 : 4); i++)
+        most = vmaxq_u16(most, vshlq_n_u16(vreinterpretq_u16_u8(vld1q_u8(d + i * 16)), 1));
+    return vmaxvq_u16(most) >= 0xF800;
+}
+
+/* Four values of four rows times those of every column. */
+#define SPECDEC__DOTPROD_EACH(w, lane) \
+    SPECDEC__UNROLL \
+    for (c = 0; c < columns; c++) \
+        SPECDEC__SDOT(dot[c], w, v[c], lane)
+
+/* acc (column) += granule g of block b: the exact sums dot, which began at SPECDEC__DOTPROD_START, times both scales,
+   and the minimum: canonical order. */
+SPECDEC__INLINE void specdec__dotprod_fold(int type, int columns, const specdec__dotprod_rows *rows, int g,
+                                           const specdec__dotprod_x *x, int b, float32x4_t scales,
+                                           const int32x4_t *dot, float32x4_t *acc)
+{
+    const int k = b * (32 / specdec__dotprod_granule(type)) + g;
+    const int has_excess = specdec__dotprod_bias(type) || specdec__dotprod_surplus(type);
+    const float32x4_t one = vdupq_n_f32(1), start = vdupq_n_f32(SPECDEC__DOTPROD_START);
+    const float32x4_t excess = vld1q_f32(x->excess[k]), totals = vld1q_f32(x->total[k]);
+    const float32x4_t offsets = vreinterpretq_f32_s32(vld1q_s32(x->offset[b]));
+    int c;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++) {
+        float32x4_t sum = vreinterpretq_f32_s32(dot[c]);
+
+        if (specdec__dotprod_is_wide(type))
+            sum = vfmaq_n_f32(sum, rows->pair[g], offsets[c]);
+        sum = has_excess ? vfmsq_n_f32(sum, one, excess[c]) : vsubq_f32(sum, start);
+        acc[c] = vfmaq_f32(acc[c], vmulq_n_f32(rows->scale[g], scales[c]), sum);
+        if (specdec__dotprod_has_minimum(type))
+            acc[c] = specdec__dotprod_is_like_q4_k(type) ? vfmsq_n_f32(acc[c], rows->minimum[g], totals[c])
+                                                         : vfmaq_n_f32(acc[c], rows->minimum[g], totals[c]);
+    }
+}
+
+/* acc (column) += four rows of block b times columns. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_block(int type, int packed, int columns,
+                                                             const specdec__dotprod_rows *rows,
+                                                             const specdec__dotprod_x *x, const int8_t *codes, int b,
+                                                             float32x4_t *acc)
+{
+    const int per = 32 / specdec__dotprod_granule(type), words = 8 / per;
+    float32x4_t scales = vld1q_f32(x->scale[b]);
+    const int8x16_t bytes = vreinterpretq_s8_s32(vld1q_s32(x->offset[b]));
+    int g, c, h;
+
+    SPECDEC__UNROLL
+    for (g = 0; g < per; g++) {
+        const int8_t *fourth = codes + (packed ? x->last : 96);
+        const int32_t *begin = x->start[0];
+        const float *factors = x->scale[b];
+        int32x4_t dot[4];
+
+        if (g) {
+            SPECDEC__NEON_LOAD(factors);
+            scales = vld1q_f32(factors);
+        }
+        SPECDEC__NEON_ANEW(begin);
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            if (packed)
+                SPECDEC__NEON_AGAIN(dot[c], x->start[c], codes, g * 4 + c);
+            else
+                dot[c] = vld1q_s32(begin + c * 4);
+        SPECDEC__UNROLL
+        for (h = g * words; h < (g + 1) * words; h += 4) {
+            int8x16_t v[4];
+
+            SPECDEC__UNROLL
+            for (c = 0; c < columns; c++)
+                v[c] = vld1q_s8((c == 3 ? fourth : codes + c * 32) + h * 4);
+            SPECDEC__DOTPROD_EACH(rows->codes[h], 0);
+            SPECDEC__DOTPROD_EACH(rows->codes[h + 1], 1);
+            SPECDEC__DOTPROD_EACH(rows->codes[h + 2], 2);
+            SPECDEC__DOTPROD_EACH(rows->codes[h + 3], 3);
+            if (!packed && per == 1)
+                SPECDEC__NEON_APART;
+        }
+        if (packed)
+            SPECDEC__NEON_APART;
+        if (!specdec__dotprod_is_wide(type)) {
+            SPECDEC__SDOT(dot[0], rows->sums[g], bytes, 0);
+            if (columns > 1)
+                SPECDEC__SDOT(dot[1], rows->sums[g], bytes, 1);
+            if (columns > 2)
+                SPECDEC__SDOT(dot[2], rows->sums[g], bytes, 2);
+            if (columns > 3)
+                SPECDEC__SDOT(dot[3], rows->sums[g], bytes, 3);
+        }
+        specdec__dotprod_fold(type, columns, rows, g, x, b, scales, dot, acc);
+    }
+}
+
+/* Prefetches a quarter of a block: each block does, for every four rows. Where whole lines of 64 bytes are most of it,
+   it is only those. */
+SPECDEC__INLINE void specdec__dotprod_prefetch(int type, const unsigned char **ahead)
+{
+    const int share = (int)specdec__dotprod_span(type) / 4, most = share % 64 <= 8;
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < share - most * 8; i += 64)
+        __builtin_prefetch(*ahead + i, 0, 3);
+    *ahead += most ? share / 64 * 64 : share;
+}
+
+/* Prefetches what the up to 8 blocks of four rows do not: 8 bytes for each of them. */
+SPECDEC__INLINE void specdec__dotprod_prefetch_rest(int type, const unsigned char **ahead)
+{
+    if (specdec__dotprod_span(type) / 4 % 64 <= 8) {
+        __builtin_prefetch(*ahead, 0, 3);
+        *ahead += 64;
+    }
+}
+
+/* sums (column, 16) += up to 8 blocks, of a tile or a panel, times 1 to 4 columns. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_run_columns(int type, int packed, int columns,
+                                                                   specdec__dotprod_run *run, int blocks,
+                                                                   const unsigned char *ahead,
+                                                                   const specdec__dotprod_x *x, float *sums)
+{
+    const int ways = packed ? specdec__dotprod_ways(type) : 1;
+    int row, b, c, way;
+
+    for (row = 0; row < SPECDEC__ROWS; row += 4) {
+        const int8_t *codes = x->codes;
+        float *last = sums + (packed ? x->last / 2 : 48) + row;
+        float32x4_t acc[4];
+
+        if (packed) {
+            specdec__dotprod_scales(type, run, row);
+            specdec__dotprod_prefetch_rest(type, &ahead);
+        }
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            acc[c] = vld1q_f32(c == 3 ? last : sums + c * SPECDEC__ROWS + row);
+        for (b = 0; b < blocks; b += ways) {
+            SPECDEC__UNROLL
+            for (way = 0; way < ways; way++, codes += x->stride) {
+                specdec__dotprod_rows rows;
+
+                if (packed)
+                    specdec__dotprod_prefetch(type, &ahead);
+                specdec__dotprod_take(type, packed, run, b + way, way, columns, row, &rows);
+                SPECDEC__NEON_APART;
+                specdec__dotprod_block(type, packed, columns, &rows, x, codes, b + way, acc);
+            }
+        }
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            vst1q_f32(c == 3 ? last : sums + c * SPECDEC__ROWS + row, acc[c]);
+    }
+}
+
+/* Up to 8 blocks of a tile to a panel; of Q8_0, all but the codes. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_unpack(int type, specdec__dotprod_run *run, int blocks,
+                                                              const unsigned char *ahead, specdec__panel *panel)
+{
+    const int per = 32 / specdec__dotprod_granule(type), ways = specdec__dotprod_ways(type);
+    const int kept = type == SPECDEC__TYPE_Q8_0 ? 0 : 8;
+    int row, b, way, i;
+
+    for (row = 0; row < SPECDEC__ROWS; row += 4) {
+        specdec__dotprod_scales(type, run, row);
+        specdec__dotprod_prefetch_rest(type, &ahead);
+        for (b = 0; b < blocks; b += ways)
+            SPECDEC__UNROLL
+            for (way = 0; way < ways; way++) {
+                const int block = b + way;
+                specdec__dotprod_rows rows;
+
+                specdec__dotprod_prefetch(type, &ahead);
+                specdec__dotprod_take(type, 1, run, block, way, 0, row, &rows);
+                SPECDEC__UNROLL
+                for (i = 0; i < kept; i++)
+                    vst1q_s8(panel->u.codes + block * 512 + i * 64 + row * 4, rows.codes[i]);
+                SPECDEC__UNROLL
+                for (i = 0; i < per; i++) {
+                    int32x4_t sums = type == SPECDEC__TYPE_Q8_0 ? vreinterpretq_s32_f32(rows.pair[i])
+                                                                : vreinterpretq_s32_s8(rows.sums[i]);
+
+                    vst1q_s32(panel->pair[block * per + i] + row, sums);
+                    vst1q_f32(panel->scale[block * per + i] + row, rows.scale[i]);
+                    if (specdec__dotprod_has_minimum(type))
+                        vst1q_f32(panel->minimum[block * per + i] + row, rows.minimum[i]);
+                }
+            }
+    }
+}
+
+/* Up to 8 blocks of one or two tiles, or panels, times 1 to 4 columns. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_columns(int type, int packed, int columns, int count, int tiles,
+                                                               specdec__dotprod_run *runs, int blocks,
+                                                               const unsigned char *const *ahead,
+                                                               const specdec__columns *x, size_t at,
+                                                               float *const *sums, int column)
+{
+    specdec__dotprod_x ready;
+    int t;
+
+    specdec__dotprod_prepare(type, x, at + (size_t)column, columns, count, blocks, &ready);
+    for (t = 0; t < tiles; t++)
+        specdec__dotprod_run_columns(type, packed, columns, &runs[t], blocks, ahead ? ahead[t] : NULL, &ready,
+                                     sums[t] + column * SPECDEC__ROWS);
+}
+
+/* The same times count columns, 4 at a time. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_groups(int type, int packed, int tiles,
+                                                              specdec__dotprod_run *runs, int blocks,
+                                                              const unsigned char *const *ahead,
+                                                              const specdec__columns *x, size_t at, int count,
+                                                              float *const *sums)
+{
+    const int many = specdec__dotprod_most(type) == 4;
+    int c;
+
+    for (c = 0; many && count - c >= (packed ? 3 : 4); c += 4)
+        specdec__dotprod_columns(type, packed, 4, specdec__min_int(4, count - c), tiles, runs, blocks, ahead, x, at,
+                                 sums, c);
+    if (count - c >= 2) {
+        specdec__dotprod_columns(type, packed, 2, 2, tiles, runs, blocks, ahead, x, at, sums, c);
+        c += 2;
+    }
+    if (count - c == 1)
+        specdec__dotprod_columns(type, packed, 1, 1, tiles, runs, blocks, ahead, x, at, sums, c);
+}
+
+/* Panels of the other types. */
+#define SPECDEC__DOTPROD_DOT(name, type) \
+    SPECDEC__DOTPROD static void \
+    specdec__dotprod_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, \
+                                int column, int count, float *sums) \
+    { \
+        specdec__dotprod_run run; \
+        run.panel = panel; \
+        specdec__dotprod_groups(type, 0, 1, &run, blocks, NULL, x, (size_t)block * (size_t)x->n + (size_t)column, \
+                                count, &sums); \
+    }
+
+SPECDEC__DOTPROD_DOT(16, SPECDEC__DOTPROD_PANEL_16)
+SPECDEC__DOTPROD_DOT(16m, SPECDEC__DOTPROD_PANEL_16M)
+SPECDEC__DOTPROD_DOT(32, SPECDEC__DOTPROD_PANEL_32)
+SPECDEC__DOTPROD_DOT(32m, SPECDEC__DOTPROD_PANEL_32M)
+
+/* Up to 8 blocks of one or two tiles times count columns, through panels. */
+#define SPECDEC__DOTPROD_THROUGH(name) \
+    SPECDEC__DOTPROD static __attribute__((noinline)) void \
+    specdec__dotprod_through_##name(int tiles, specdec__dotprod_run *runs, int blocks, \
+                                    const unsigned char *const *ahead, specdec__panel *panels, \
+                                    const specdec__columns *x, size_t at, int count, float *const *sums) \
+    { \
+        int t; \
+        for (t = 0; t < tiles; t++) \
+            specdec__dotprod_unpack(SPECDEC__TYPE_##name, &runs[t], blocks, ahead[t], panels + t); \
+        specdec__dotprod_groups(SPECDEC__TYPE_##name, 0, tiles, runs, blocks, NULL, x, at, count, sums); \
+    }
+SPECDEC__DOTPROD_THROUGH(Q4_0)
+SPECDEC__DOTPROD_THROUGH(Q8_0)
+SPECDEC__DOTPROD_THROUGH(Q4_K)
+SPECDEC__DOTPROD_THROUGH(Q6_K)
+
+/* The same through panels that have nothing of their type left. */
+#define SPECDEC__DOTPROD_PLAINLY(name, unpack, dot) \
+    SPECDEC__DOTPROD static __attribute__((noinline)) void \
+    specdec__dotprod_through_##name(int tiles, specdec__dotprod_run *runs, int blocks, \
+                                    const unsigned char *const *ahead, specdec__panel *panels, \
+                                    const specdec__columns *x, size_t at, int count, float *const *sums) \
+    { \
+        int t; \
+        (void)ahead; \
+        for (t = 0; t < tiles; t++) { \
+            unpack(specdec__quant_find(SPECDEC__TYPE_##name), runs[t].tile, blocks, panels + t); \
+            dot(panels + t, blocks, x, (int)(at / (size_t)x->n), (int)(at % (size_t)x->n), count, sums[t]); \
+        } \
+    }
+SPECDEC__DOTPROD_PLAINLY(Q5_0, specdec__neon_unpack_q5_0, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAINLY(Q5_1, specdec__neon_unpack_q5_1, specdec__dotprod_dot_32m)
+SPECDEC__DOTPROD_PLAINLY(Q5_K, specdec__neon_unpack_q5_k, specdec__dotprod_dot_32m)
+
+/* What multiply does (see specdec__multiply_function): up to 4 columns without a panel. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, const specdec__tiles *tiles, int blocks,
+                                                                specdec__panel *panels, const specdec__columns *x,
+                                                                int block, int column, int count, float *const *sums)
+{
+    const size_t span = specdec__dotprod_span(type), end = (size_t)blocks * span;
+    const int most = tiles->tile[1] ? 2 : 1;
+    specdec__dotprod_run runs[2];
+    const unsigned char *ahead[2];
+    int from, run, packed, t;
+
+    for (t = 0; t < most && !block; t++)
+        memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+    for (from = 0; from < blocks; from += run) {
+        const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column, byte = (size_t)from * span;
+
+        run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+        packed = count <= specdec__dotprod_most(type);
+        for (t = 0; t < most; t++) {
+            runs[t].tile = tiles->tile[t] + byte;
+            runs[t].panel = panels + t;
+            packed &= !specdec__dotprod_is_wild(type, runs[t].tile);
+        }
+        for (t = 0; t < most; t++) {
+            ahead[t] = byte + SPECDEC__NEON_AHEAD < end ? runs[t].tile + SPECDEC__NEON_AHEAD
+                                                           : tiles->next[t] + (byte + SPECDEC__NEON_AHEAD - end);
+            specdec__dotprod_factors(type, &runs[t]);
+        }
+        if (packed)
+            specdec__dotprod_groups(type, 1, most, runs, run, ahead, x, at, count, sums);
+        else
+            (type == SPECDEC__TYPE_Q4_0   ? specdec__dotprod_through_Q4_0
+             : type == SPECDEC__TYPE_Q8_0 ? specdec__dotprod_through_Q8_0
+             : type == SPECDEC__TYPE_Q5_0 ? specdec__dotprod_through_Q5_0
+             : type == SPECDEC__TYPE_Q5_1 ? specdec__dotprod_through_Q5_1
+             : type == SPECDEC__TYPE_Q4_K ? specdec__dotprod_through_Q4_K
+             : type == SPECDEC__TYPE_Q5_K ? specdec__dotprod_through_Q5_K
+                                          : specdec__dotprod_through_Q6_K)(most, runs, run, ahead, panels, x, at,
+                                                                           count, sums);
+    }
+}
+
+SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q4_0)
+SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q8_0)
+SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q5_0)
+SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q5_1)
+SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q4_K)
+SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q5_K)
+SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q6_K)
+
+/* --- plain NEON: panels only -------------------------------------------------------------------------------------- */
+
+/* Sums of four rows of one column, that start at SPECDEC__DOTPROD_START; w: words of the granule. Sums of 8 products
+   (with wide, 2) of each row fit into 16 bits: 8 * 32 * 127, 2 * 128 * 127. */
+SPECDEC__INLINE float32x4_t specdec__neon_products(const int8x16_t *w, int words, int wide, const int32_t *start,
+                                                   const int8_t *codes)
+{
+    const int chain = wide ? 2 : words;
+    int32x4_t low, high;
+    int16x8_t low16, high16;
+    int i;
+
+    SPECDEC__NEON_ANEW(start);
+    low = vld1q_s32(start);
+    high = vld1q_s32(start + 4);
+    low16 = high16 = vdupq_n_s16(0);
+    SPECDEC__UNROLL
+    for (i = 0; i < words; i++) {
+        const int32_t *four = (const int32_t *)(const void *)(codes + i * 4);
+        int8x16_t v = vreinterpretq_s8_s32(vld1q_dup_s32(four));
+
+        low16 = i % chain ? vmlal_s8(low16, vget_low_s8(w[i]), vget_low_s8(v))
+                          : vmull_s8(vget_low_s8(w[i]), vget_low_s8(v));
+        high16 = i % chain ? vmlal_high_s8(high16, w[i], v) : vmull_high_s8(w[i], v);
+        if (i % chain == chain - 1) {
+            low = vpadalq_s16(low, low16);
+            high = vpadalq_s16(high, high16);
+        }
+    }
+    return vreinterpretq_f32_s32(vpaddq_s32(low, high));
+}
+
+/* sums (column, 16) += a panel times 1, 2 or 4 columns. */
+SPECDEC__INLINE void specdec__neon_columns(int type, const specdec__panel *panel, int blocks, const specdec__columns *x,
+                                           size_t at, int columns, int wide, float *sums)
+{
+    const int32_t bits = SPECDEC__DOTPROD_START_BITS, start[8] = {bits, 0, bits, 0, bits, 0, bits, 0};
+    const int granule = specdec__dotprod_granule(type), per = 32 / granule;
+    specdec__dotprod_x ready;
+    int row, k, c, i;
+
+    specdec__dotprod_prepare(type, x, at, columns, columns, blocks, &ready);
+    for (row = 0; row < SPECDEC__ROWS; row += 4) {
+        float32x4_t acc[4];
+
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            acc[c] = vld1q_f32(sums + c * SPECDEC__ROWS + row);
+        for (k = 0; k < blocks * per; k++) {
+            const int8_t *codes = ready.codes + (size_t)(k / per) * ready.stride + k % per * granule;
+            const float32x4_t scale = vld1q_f32(panel->scale[k] + row);
+            const float32x4_t pair = vcvtq_f32_s32(vld1q_s32(panel->pair[k] + row));
+            const float *scales = ready.scale[k / per], *totals = ready.total[k];
+            const float *offsets = (const float *)(const void *)ready.offset[k / per];
+            float32x4_t sum[4];
+            int8x16_t w[8];
+
+            SPECDEC__UNROLL
+            for (i = 0; i < granule / 4; i++)
+                w[i] = vld1q_s8(panel->u.codes + k * granule * 16 + i * 64 + row * 4);
+            SPECDEC__UNROLL
+            for (c = 0; c < columns; c++) {
+                sum[c] = specdec__neon_products(w, granule / 4, wide, start, codes + c * 32);
+                if (columns == 4)
+                    SPECDEC__NEON_APART;
+            }
+            SPECDEC__UNROLL
+            for (c = 0; c < columns; c++) {
+                sum[c] = vsubq_f32(vfmaq_n_f32(sum[c], pair, offsets[c]), vdupq_n_f32(SPECDEC__DOTPROD_START));
+                acc[c] = vfmaq_f32(acc[c], vmulq_n_f32(scale, scales[c]), sum[c]);
+                if (specdec__dotprod_has_minimum(type))
+                    acc[c] = vfmaq_n_f32(acc[c], vld1q_f32(panel->minimum[k] + row), totals[c]);
+            }
+        }
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            vst1q_f32(sums + c * SPECDEC__ROWS + row, acc[c]);
+    }
+}
+
+/* The same times count columns. */
+SPECDEC__INLINE void specdec__neon_dot(int type, const specdec__panel *panel, int blocks, const specdec__columns *x,
+                                       size_t at, int count, int wide, float *sums)
+{
+    for (; count >= 4; count -= 4, at += 4, sums += 64)
+        specdec__neon_columns(type, panel, blocks, x, at, 4, wide, sums);
+    if (count & 2) {
+        specdec__neon_columns(type, panel, blocks, x, at, 2, wide, sums);
+        at += 2;
+        sums += 32;
+    }
+    if (count & 1)
+        specdec__neon_columns(type, panel, blocks, x, at, 1, wide, sums);
+}
+
+#define SPECDEC__NEON_DOT(name, type, wide) \
+    static void specdec__neon_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, \
+                                         int block, int column, int count, float *sums) \
+    { \
+        specdec__neon_dot(type, panel, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, wide, sums); \
+    }
+
+SPECDEC__NEON_DOT(16, SPECDEC__DOTPROD_PANEL_16, 0)
+SPECDEC__NEON_DOT(16m, SPECDEC__DOTPROD_PANEL_16M, 0)
+SPECDEC__NEON_DOT(32m, SPECDEC__DOTPROD_PANEL_32M, 0)
+SPECDEC__NEON_DOT(32_wide, SPECDEC__DOTPROD_PANEL_32, 1)
+SPECDEC__NEON_DOT(32_narrow, SPECDEC__DOTPROD_PANEL_32, 0)
+
+static void specdec__neon_dot_32(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
+                                 int column, int count, float *sums)
+{
+    (SPECDEC__NEON_WIDE(panel) ? specdec__neon_dot_32_wide : specdec__neon_dot_32_narrow)(panel, blocks, x, block,
+                                                                                           column, count, sums);
+}
 #endif /* aarch64 */
+
+/* --- 32-bit ARM: NEON and VFPv4 ----------------------------------------------------------------------------------- */
+
+#ifdef SPECDEC__NEON32
+#ifdef SPECDEC__NEON32_ASKED
+#pragma GCC push_options
+#pragma GCC target("arch=armv7-a", "fpu=neon-vfpv4")
+#endif
+
+/* NEON takes floats below 2^-126 for 0 here; the processor's scalar arithmetic does not. So float loops have one lane,
+   that of plain C, whose multiply-add is an instruction here. */
+typedef float specdec__neon32_v;
+#define specdec__neon32_load specdec__scalar_load
+#define specdec__neon32_store specdec__scalar_store
+#define specdec__neon32_set specdec__scalar_set
+#define specdec__neon32_add specdec__scalar_add
+#define specdec__neon32_sub specdec__scalar_sub
+#define specdec__neon32_mul specdec__scalar_mul
+#define specdec__neon32_div specdec__scalar_div
+#define specdec__neon32_max specdec__scalar_max
+#define specdec__neon32_min specdec__scalar_min
+#define specdec__neon32_scale2 specdec__scalar_scale2
+#define specdec__neon32_sum specdec__scalar_sum
+#define specdec__neon32_highest specdec__scalar_highest
+#define specdec__neon32_highest4 specdec__scalar_highest4
+#define specdec__neon32_weigh_codes specdec__scalar_weigh_codes
+#define specdec__neon32_first_bits specdec__scalar_first_bits
+#define specdec__neon32_store_low_bytes specdec__scalar_store_low_bytes
+#define specdec__neon32_sum_codes specdec__scalar_sum_codes
+#define specdec__neon32_load_f16 specdec__scalar_load_f16
+#define specdec__neon32_load_bf16 specdec__scalar_load_bf16
+#define specdec__neon32_store_f16 specdec__scalar_store_f16
+SPECDEC__INLINE float specdec__neon32_madd(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+
+#define SPECDEC__ISA neon32
+#define SPECDEC__TARGET
+#define SPECDEC__LANES 1
+#define SPECDEC__WIDTH 8
+#include SPECDEC__FILE
+
+/* Four half floats to floats. Half floats below 2^-14 are not taken for 0. */
+SPECDEC__INLINE float32x4_t specdec__neon32_halves(const unsigned char *at)
+{
+    uint8x8_t halves = vld1_u8(at);
+    float32x4_t r;
+
+    __asm__("vcvt.f32.f16 %q0, %P1" : "=w"(r) : "w"(halves));
+    return r;
+}
+
+/* What unpacking line by line (below) asks of an instruction set. */
+#define SPECDEC__LINE_VECTOR 16
+
+/* out (16 rows) = d * factor * unit; all products are exact, and at least 2^-27 or 0. */
+static void specdec__line_put_scale(float *out, const unsigned char *d, const int8_t *factors, float unit)
+{
+    int row;
+
+    for (row = 0; row < SPECDEC__ROWS; row += 8) {
+        int16x8_t wide = vmovl_s8(vld1_s8(factors + row));
+        float32x4_t low = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_low_s16(wide))), unit);
+        float32x4_t high = vmulq_n_f32(vcvtq_f32_s32(vmovl_s16(vget_high_s16(wide))), unit);
+
+        vst1q_f32(out + row, vmulq_f32(low, specdec__neon32_halves(d + row * 2)));
+        vst1q_f32(out + row + 4, vmulq_f32(high, specdec__neon32_halves(d + row * 2 + 8)));
+    }
+}
+
+/* out (16 rows) = d. */
+static void specdec__line_put_halves(float *out, const unsigned char *d)
+{
+    int row;
+
+    for (row = 0; row < SPECDEC__ROWS; row += 4)
+        vst1q_f32(out + row, specdec__neon32_halves(d + row * 2));
+}
+
+/* Every one of 512 codes = the value that it stands for. */
+static void specdec__line_look_up(int8_t *codes, const int8_t *values)
+{
+    int8x8x2_t table;
+    int i;
+
+    table.val[0] = vld1_s8(values);
+    table.val[1] = vld1_s8(values + 8);
+    for (i = 0; i < 512; i += 8)
+        vst1_s8(codes + i, vtbl2_s8(table, vld1_s8(codes + i)));
+}
+
+/* pair = sums of the codes of granule k. */
+SPECDEC__INLINE void specdec__neon32_pair(specdec__panel *panel, int k, int granule)
+{
+    const int8_t *codes = panel->u.codes + k * granule * SPECDEC__ROWS;
+    int row, i;
+
+    for (row = 0; row < SPECDEC__ROWS; row += 4) {
+        int16x8_t sum = vpaddlq_s8(vld1q_s8(codes + row * 4));
+
+        SPECDEC__UNROLL
+        for (i = 1; i < granule / 4; i++)
+            sum = vpadalq_s8(sum, vld1q_s8(codes + i * 64 + row * 4));
+        vst1q_s32(panel->pair[k] + row, vpaddlq_s16(sum));
+    }
+}
+
+#define SPECDEC__LINE_PAIR specdec__neon32_pair
+
+/* Exact sums of four rows of a granule times a column. Sums of 8 products (with wide, 2) of each row fit into 16 bits:
+   8 * 32 * 127, 2 * 128 * 127. */
+SPECDEC__INLINE int32x4_t specdec__neon32_products(const int8_t *weights, const int8_t *codes, int words, int wide)
+{
+    const int chain = wide ? 2 : words;
+    int32x4_t low = vdupq_n_s32(0), high = low;
+    int16x8_t low16 = vdupq_n_s16(0), high16 = low16;
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < words; i++) {
+        const int32_t *four = (const int32_t *)(const void *)(codes + i * 4);
+        const int8x8_t v = vreinterpret_s8_s32(vld1_dup_s32(four));
+        const int8x16_t w = vld1q_s8(weights + i * 64);
+
+        low16 = i % chain ? vmlal_s8(low16, vget_low_s8(w), v) : vmull_s8(vget_low_s8(w), v);
+        high16 = i % chain ? vmlal_s8(high16, vget_high_s8(w), v) : vmull_s8(vget_high_s8(w), v);
+        if (i == chain - 1) {
+            low = vpaddlq_s16(low16);
+            high = vpaddlq_s16(high16);
+        } else if (i % chain == chain - 1) {
+            low = vpadalq_s16(low, low16);
+            high = vpadalq_s16(high, high16);
+        }
+    }
+    return vcombine_s32(vpadd_s32(vget_low_s32(low), vget_high_s32(low)),
+                        vpadd_s32(vget_low_s32(high), vget_high_s32(high)));
+}
+
+/* No float below 2^-126 but 0 appears in sums if scales of a column are 0 or at least 2^-76, and sums begin at 0 or at
+   least at 2^-103. For then its scales and totals are multiples of 2^-99, sums of 2^-126. Scales and minimums of
+   weights are multiples of 2^-27 (see specdec__line_put_scale). So products and all sums of them, rounded or not, are
+   multiples of 2^-126. Is that so for a column? Compares bits without the sign, less 1 as 0 is allowed. */
+SPECDEC__INLINE int specdec__neon32_is_normal(const specdec__columns *x, size_t at, int blocks, const float *sums)
+{
+    const uint32x4_t one = vdupq_n_u32(1);
+    uint32x4_t least = vdupq_n_u32(0xFFFFFFFFu);
+    uint32x2_t two;
+    uint32_t lowest = 0xFFFFFFFFu;
+    int i;
+
+    for (i = 0; i < SPECDEC__ROWS; i += 4)
+        least = vminq_u32(least, vsubq_u32(vshlq_n_u32(vreinterpretq_u32_f32(vld1q_f32(sums + i)), 1), one));
+    for (i = 0; i < blocks; i++) {
+        uint32_t bits = (specdec__bits_from_float(x->scale[at + (size_t)i * (size_t)x->n]) << 1) - 1;
+
+        lowest = bits < lowest ? bits : lowest;
+    }
+    two = vmin_u32(vget_low_u32(least), vget_high_u32(least));
+    two = vpmin_u32(two, two);
+    return vget_lane_u32(two, 0) >= ((127u - 103) << 24) - 1 && lowest >= ((127u - 76) << 24) - 1;
+}
+
+/* sums (16) += a panel times one column. */
+SPECDEC__INLINE void specdec__neon32_column(const specdec__panel *panel, int blocks, const specdec__columns *x,
+                                            size_t from, float *sums, int granule, int has_minimum, int wide)
+{
+    const int per = 32 / granule;
+    int row, b, g;
+
+    for (row = 0; row < SPECDEC__ROWS; row += 4) {
+        float32x4_t acc = vld1q_f32(sums + row);
+        size_t at = from;
+
+        for (b = 0; b < blocks; b++, at += (size_t)x->n) {
+            const int32_t offset = (int16_t)(x->pair32[at] & 0xFFFF);
+
+            SPECDEC__UNROLL
+            for (g = 0; g < per; g++) {
+                const int k = b * per + g;
+                int32x4_t dot = specdec__neon32_products(panel->u.codes + k * granule * SPECDEC__ROWS + row * 4,
+                                                         x->codes + at * 32 + g * granule, granule / 4, wide);
+
+                dot = vmlaq_n_s32(dot, vld1q_s32(panel->pair[k] + row), offset);
+                acc = vfmaq_f32(acc, vmulq_n_f32(vld1q_f32(panel->scale[k] + row), x->scale[at]), vcvtq_f32_s32(dot));
+                if (has_minimum)
+                    acc = vfmaq_f32(acc, vld1q_f32(panel->minimum[k] + row),
+                                    vdupq_n_f32(per == 1 ? x->sum32[at] : x->sum16[at * 2 + (size_t)g]));
+            }
+        }
+        vst1q_f32(sums + row, acc);
+    }
+}
+
+/* The dots; what is too small for NEON's floats, plain C multiplies. */
+#define SPECDEC__NEON32_DOT(name, plain, granule, has_minimum, wide) \
+    static void specdec__neon32_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, \
+                                           int block, int column, int count, float *sums) \
+    { \
+        size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
+        for (; count; count--, column++, at++, sums += SPECDEC__ROWS) \
+            if (specdec__neon32_is_normal(x, at, blocks, sums)) \
+                specdec__neon32_column(panel, blocks, x, at, sums, granule, has_minimum, wide); \
+            else \
+                specdec__scalar_dot_##plain(panel, blocks, x, block, column, 1, sums); \
+    }
+
+SPECDEC__NEON32_DOT(16, 16, 16, 0, 0)
+SPECDEC__NEON32_DOT(16_wide, 16, 16, 0, 1)
+SPECDEC__NEON32_DOT(16m, 16m, 16, 1, 0)
+SPECDEC__NEON32_DOT(32, 32, 32, 0, 0)
+SPECDEC__NEON32_DOT(32_wide, 32, 32, 0, 1)
+SPECDEC__NEON32_DOT(32m, 32m, 32, 1, 0)
+#endif /* 32-bit ARM */
+
+/* --- RISC-V: V 1.0, for any length of vectors from 128 bits on ---------------------------------------------------- */
+
+#ifdef SPECDEC__RVV
+/* Sixteen float lanes: the compiler spreads them over as many registers as it takes. */
+typedef float specdec__rvv_v __attribute__((vector_size(64)));
+typedef uint32_t specdec__rvv_bits __attribute__((vector_size(64)));
+typedef uint16_t specdec__rvv_halves __attribute__((vector_size(32)));
+typedef int8_t specdec__rvv_bytes __attribute__((vector_size(16)));
+
+/* The operations: SPECDEC__LANE_OPERATIONS says what each computes. */
+SPECDEC__INLINE specdec__rvv_v specdec__rvv_load(const float *at)
+{
+    specdec__rvv_v r;
+
+    memcpy(&r, at, sizeof r);
+    return r;
+}
+SPECDEC__INLINE void specdec__rvv_store(float *at, specdec__rvv_v x) { memcpy(at, &x, sizeof x); }
+SPECDEC__INLINE specdec__rvv_v specdec__rvv_set(float x)
+{
+    const specdec__rvv_v r = {x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
+
+    return r;
+}
+SPECDEC__INLINE specdec__rvv_v specdec__rvv_add(specdec__rvv_v x, specdec__rvv_v y) { return x + y; }
+SPECDEC__INLINE specdec__rvv_v specdec__rvv_sub(specdec__rvv_v x, specdec__rvv_v y) { return x - y; }
+SPECDEC__INLINE specdec__rvv_v specdec__rvv_mul(specdec__rvv_v x, specdec__rvv_v y) { return x * y; }
+SPECDEC__INLINE specdec__rvv_v specdec__rvv_div(specdec__rvv_v x, specdec__rvv_v y) { return x / y; }
+SPECDEC__INLINE specdec__rvv_v specdec__rvv_madd(specdec__rvv_v x, specdec__rvv_v y, specdec__rvv_v z)
+{
+    return __builtin_elementwise_fma(x, y, z);
+}
+
+/* x where a mask is set, else y. */
+SPECDEC__INLINE specdec__rvv_v specdec__rvv_choose(specdec__rvv_bits mask, specdec__rvv_v x, specdec__rvv_v y)
+{
+    return (specdec__rvv_v)((mask & (specdec__rvv_bits)x) | (~mask & (specdec__rvv_bits)y));
+}
+SPECDEC__INLINE specdec__rvv_v specdec__rvv_max(specdec__rvv_v x, specdec__rvv_v y)
+{
+    return specdec__rvv_choose((specdec__rvv_bits)(x > y), x, y);
+}
+SPECDEC__INLINE specdec__rvv_v specdec__rvv_min(specdec__rvv_v x, specdec__rvv_v y)
+{
+    return specdec__rvv_choose((specdec__rvv_bits)(x < y), x, y);
+}
+SPECDEC__INLINE specdec__rvv_v specdec__rvv_scale2(specdec__rvv_v x, specdec__rvv_v shifter)
+{
+    return (specdec__rvv_v)((specdec__rvv_bits)x + ((specdec__rvv_bits)shifter << 23));
+}
+SPECDEC__INLINE float specdec__rvv_sum(const specdec__rvv_v *parts)
+{
+    float lanes[16];
+
+    specdec__rvv_store(lanes, *parts);
+    return specdec__scalar_sum(lanes);
+}
+SPECDEC__INLINE float specdec__rvv_highest(const specdec__rvv_v *parts)
+{
+    float lanes[16];
+
+    specdec__rvv_store(lanes, *parts);
+    return specdec__scalar_highest(lanes);
+}
+SPECDEC__HIGHEST4(rvv, , 1)
+#define specdec__rvv_weigh_codes specdec__scalar_weigh_codes
+SPECDEC__INLINE int32_t specdec__rvv_first_bits(specdec__rvv_v x) { return (int32_t)((specdec__rvv_bits)x)[0]; }
+SPECDEC__INLINE void specdec__rvv_store_low_bytes(int8_t *at, specdec__rvv_v x)
+{
+    const specdec__rvv_bytes low = __builtin_convertvector((specdec__rvv_bits)x, specdec__rvv_bytes);
+
+    memcpy(at, &low, sizeof low);
+}
+#define specdec__rvv_sum_codes specdec__scalar_sum_codes
+
+/* Half floats to floats: as the bits of floats they are 2^112 too small, but for infinities and NaNs. */
+SPECDEC__INLINE specdec__rvv_v specdec__rvv_load_f16(const void *at)
+{
+    specdec__rvv_halves halves;
+    specdec__rvv_bits wide, size;
+    specdec__rvv_v r;
+
+    memcpy(&halves, at, sizeof halves);
+    wide = __builtin_convertvector(halves, specdec__rvv_bits);
+    size = wide & 0x7FFF;
+    r = (specdec__rvv_v)(size << 13) * 5192296858534827628530496329220096.0f;
+    return (specdec__rvv_v)((specdec__rvv_bits)r | ((specdec__rvv_bits)(size >= 0x7C00) & 0x7F800000) |
+                            (wide & 0x8000) << 16);
+}
+SPECDEC__INLINE specdec__rvv_v specdec__rvv_load_bf16(const void *at)
+{
+    specdec__rvv_halves halves;
+
+    memcpy(&halves, at, sizeof halves);
+    return (specdec__rvv_v)(__builtin_convertvector(halves, specdec__rvv_bits) << 16);
+}
+SPECDEC__INLINE void specdec__rvv_store_f16(void *at, specdec__rvv_v x)
+{
+    float lanes[16];
+    uint16_t halves[16];
+    int i;
+
+    specdec__rvv_store(lanes, x);
+    for (i = 0; i < 16; i++)
+        halves[i] = specdec__f16_from_float(lanes[i]);
+    memcpy(at, halves, sizeof halves);
+}
+
+#define SPECDEC__ISA rvv
+#define SPECDEC__TARGET
+#define SPECDEC__LANES 16
+#define SPECDEC__WIDTH 1
+#include SPECDEC__FILE
+
+/* What unpacking line by line (below) asks of an instruction set: see NEON of 32-bit ARM. */
+#define SPECDEC__LINE_VECTOR 64
+
+static void specdec__line_put_scale(float *out, const unsigned char *d, const int8_t *factors, float unit)
+{
+    specdec__rvv_bytes bytes;
+
+    memcpy(&bytes, factors, sizeof bytes);
+    specdec__rvv_store(out, __builtin_convertvector(bytes, specdec__rvv_v) * unit * specdec__rvv_load_f16(d));
+}
+
+static void specdec__line_put_halves(float *out, const unsigned char *d)
+{
+    specdec__rvv_store(out, specdec__rvv_load_f16(d));
+}
+
+static void specdec__line_look_up(int8_t *codes, const int8_t *values)
+{
+    const vint8m1_t table = __riscv_vle8_v_i8m1(values, 16);
+    int i;
+
+    for (i = 0; i < 512; i += 16) {
+        vuint8m1_t which = __riscv_vreinterpret_v_i8m1_u8m1(__riscv_vle8_v_i8m1(codes + i, 16));
+
+        __riscv_vse8_v_i8m1(codes + i, __riscv_vrgather_vv_i8m1(table, which, 16), 16);
+    }
+}
+
+/* Codes of a panel lie here as (value, row). pair = sums of the codes of granule k. */
+SPECDEC__INLINE void specdec__rvv_pair(specdec__panel *panel, int k, int granule)
+{
+    int8_t *codes = panel->u.codes + k * granule * SPECDEC__ROWS;
+    vint16m2_t sum = __riscv_vmv_v_x_i16m2(0, 16);
+    int i;
+
+    for (i = 0; i < granule * SPECDEC__ROWS; i += 64) {
+        int8_t *at = codes + i;
+        const vint8m1_t v0 = __riscv_vlse8_v_i8m1(at, 4, 16), v1 = __riscv_vlse8_v_i8m1(at + 1, 4, 16);
+        const vint8m1_t v2 = __riscv_vlse8_v_i8m1(at + 2, 4, 16), v3 = __riscv_vlse8_v_i8m1(at + 3, 4, 16);
+
+        sum = __riscv_vwadd_wv_i16m2(__riscv_vwadd_wv_i16m2(sum, v0, 16), v1, 16);
+        sum = __riscv_vwadd_wv_i16m2(__riscv_vwadd_wv_i16m2(sum, v2, 16), v3, 16);
+        __riscv_vse8_v_i8m1(at, v0, 16);
+        __riscv_vse8_v_i8m1(at + 16, v1, 16);
+        __riscv_vse8_v_i8m1(at + 32, v2, 16);
+        __riscv_vse8_v_i8m1(at + 48, v3, 16);
+    }
+    __riscv_vse32_v_i32m4(panel->pair[k], __riscv_vwcvt_x_x_v_i32m4(sum, 16), 16);
+}
+#define SPECDEC__LINE_PAIR specdec__rvv_pair
+
+/* sums (16) += a panel times one column. Sums of 8 products (with wide, 2) of each row fit into 16 bits: 8 * 32 * 127,
+   2 * 128 * 127. */
+SPECDEC__INLINE void specdec__rvv_column(const specdec__panel *panel, int blocks, const specdec__columns *x, size_t at,
+                                         float *sums, int granule, int has_minimum, int wide)
+{
+    const int per = 32 / granule, chain = wide ? 2 : 8;
+    vfloat32m4_t acc = __riscv_vle32_v_f32m4(sums, 16);
+    int b, g, i, j;
+
+    for (b = 0; b < blocks; b++, at += (size_t)x->n)
+        SPECDEC__UNROLL
+        for (g = 0; g < per; g++) {
+            const int k = b * per + g;
+            const int8_t *weights = panel->u.codes + k * granule * SPECDEC__ROWS;
+            const int8_t *codes = x->codes + at * 32 + g * granule;
+            vint32m4_t dot = __riscv_vmul_vx_i32m4(__riscv_vle32_v_i32m4(panel->pair[k], 16),
+                                                   (int16_t)(x->pair32[at] & 0xFFFF), 16);
+            vfloat32m4_t scale = __riscv_vfmul_vf_f32m4(__riscv_vle32_v_f32m4(panel->scale[k], 16), x->scale[at], 16);
+
+            for (i = 0; i < granule; i += chain, weights += chain * SPECDEC__ROWS) {
+                vint16m2_t part = __riscv_vwmul_vx_i16m2(__riscv_vle8_v_i8m1(weights, 16), codes[i], 16);
+
+                SPECDEC__UNROLL
+                for (j = 1; j < chain; j++)
+                    part = __riscv_vwmacc_vx_i16m2(
+                        part, codes[i + j], __riscv_vle8_v_i8m1(weights + j * SPECDEC__ROWS, 16), 16);
+                dot = __riscv_vwadd_wv_i32m4(dot, part, 16);
+            }
+            acc = __riscv_vfmacc_vv_f32m4(acc, scale, __riscv_vfcvt_f_x_v_f32m4(dot, 16), 16);
+            if (has_minimum)
+                acc = __riscv_vfmacc_vf_f32m4(acc, per == 1 ? x->sum32[at] : x->sum16[at * 2 + (size_t)g],
+                                              __riscv_vle32_v_f32m4(panel->minimum[k], 16), 16);
+        }
+    __riscv_vse32_v_f32m4(sums, acc, 16);
+}
+
+#define SPECDEC__RVV_DOT(name, granule, has_minimum, wide) \
+    static void specdec__rvv_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, \
+                                        int column, int count, float *sums) \
+    { \
+        size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
+        for (; count; count--, at++, sums += SPECDEC__ROWS) \
+            specdec__rvv_column(panel, blocks, x, at, sums, granule, has_minimum, wide); \
+    }
+
+SPECDEC__RVV_DOT(16, 16, 0, 0)
+SPECDEC__RVV_DOT(16_wide, 16, 0, 1)
+SPECDEC__RVV_DOT(16m, 16, 1, 0)
+SPECDEC__RVV_DOT(32, 32, 0, 0)
+SPECDEC__RVV_DOT(32_wide, 32, 0, 1)
+SPECDEC__RVV_DOT(32m, 32, 1, 0)
+#endif /* RISC-V */
+
+/* --- unpacking line by line: NEON of 32-bit ARM, RISC-V V --------------------------------------------------------- */
+
+#ifdef SPECDEC__LINE_VECTOR
+/* A line is 4 values of 16 rows, 64 bytes, in tiles as in panels: all of its bytes are unpacked alike. */
+typedef uint8_t specdec__line_v __attribute__((vector_size(SPECDEC__LINE_VECTOR))); /* of a line, as many at once */
+typedef uint8_t specdec__line_rows __attribute__((vector_size(16)));                /* a byte of each row */
+
+/* Which lines hold the low bits of blocks: 8 lines a block; 4, the second half of the values above the first; 8 for
+   two or four blocks, above each other; as Q6_K has them. GRID: no bits, but points of a grid. */
+enum { SPECDEC__LINE_WHOLE, SPECDEC__LINE_HALVES, SPECDEC__LINE_PAIRS, SPECDEC__LINE_FOURS, SPECDEC__LINE_SIX,
+       SPECDEC__LINE_GRID };
+
+/* Where the codes of a type stand in a tile: code = low bits | high bits << up, + offset. */
+typedef struct specdec__line_codes {
+    uint32_t type;
+    uint16_t order, low, high; /* where low and high bits begin */
+    uint8_t mask, high_mask, up, values; /* high_mask 0: no high bits; values: codes stand for those of IQ4_NL */
+    int8_t offset;
+} specdec__line_codes;
+
+static const specdec__line_codes specdec__line_types[] = {
+    {SPECDEC__TYPE_Q4_0, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q4_0, nibbles), 0, 15, 0, 0, 0, -8},
+    {SPECDEC__TYPE_Q4_1, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q4_1, nibbles), 0, 15, 0, 0, 0, 0},
+    {SPECDEC__TYPE_Q5_0, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q5_0, nibbles), SPECDEC__TILE_AT(q5_0, high), 15, 1, 4,
+     0, -16},
+    {SPECDEC__TYPE_Q5_1, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(q5_1, nibbles), SPECDEC__TILE_AT(q5_1, high), 15, 1, 4,
+     0, 0},
+    {SPECDEC__TYPE_Q8_0, SPECDEC__LINE_WHOLE, SPECDEC__TILE_AT(q8_0, codes), 0, 255, 0, 0, 0, 0},
+    {SPECDEC__TYPE_Q2_K, SPECDEC__LINE_FOURS, SPECDEC__TILE_AT(q2_k, crumbs), 0, 3, 0, 0, 0, 0},
+    {SPECDEC__TYPE_Q3_K, SPECDEC__LINE_FOURS, SPECDEC__TILE_AT(q3_k, crumbs), SPECDEC__TILE_AT(q3_k, high), 3, 1, 2, 0,
+     -4},
+    {SPECDEC__TYPE_Q4_K, SPECDEC__LINE_PAIRS, SPECDEC__TILE_AT(q4_k, nibbles), 0, 15, 0, 0, 0, 0},
+    {SPECDEC__TYPE_Q5_K, SPECDEC__LINE_PAIRS, SPECDEC__TILE_AT(q5_k, nibbles), SPECDEC__TILE_AT(q5_k, high), 15, 1, 4,
+     0, 0},
+    {SPECDEC__TYPE_Q6_K, SPECDEC__LINE_SIX, SPECDEC__TILE_AT(q6_k, nibbles), SPECDEC__TILE_AT(q6_k, crumbs), 15, 3, 4,
+     0, -32},
+    {SPECDEC__TYPE_IQ4_NL, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(iq4_nl, nibbles), 0, 15, 0, 0, 1, 0},
+    {SPECDEC__TYPE_IQ4_XS, SPECDEC__LINE_HALVES, SPECDEC__TILE_AT(iq4_xs, nibbles), 0, 15, 0, 0, 1, 0},
+    {SPECDEC__TYPE_IQ2_XXS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
+    {SPECDEC__TYPE_IQ2_XS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
+    {SPECDEC__TYPE_IQ2_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
+    {SPECDEC__TYPE_IQ3_XXS, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
+    {SPECDEC__TYPE_IQ3_S, SPECDEC__LINE_GRID, 0, 0, 0, 0, 0, 0, 0},
+};
+
+/* Where four lines of a block begin, which bits of their bytes count, and how far high lines are apart. */
+typedef struct specdec__line_run {
+    const unsigned char *low, *high;
+    int shift, high_shift, high_step, high_turn; /* turn: by how much more the next line's high bits are shifted */
+} specdec__line_run;
+
+/* The run of half `half` of block b of a tile. */
+SPECDEC__INLINE specdec__line_run specdec__line_at(const specdec__line_codes *from, const unsigned char *tile, int b,
+                                                   int half)
+{
+    specdec__line_run run = {tile + from->low + half * 256, tile + from->high + half * 256, 0, b, 64, 0};
+
+    switch (from->order) {
+    case SPECDEC__LINE_HALVES:
+        run.low += b * 256 - half * 256;
+        run.shift = half * 4;
+        run.high = tile + from->high; /* one line of words: a bit a value */
+        run.high_shift = half * 4;
+        run.high_step = 0;
+        run.high_turn = 1;
+        break;
+    case SPECDEC__LINE_PAIRS:
+        run.low += b / 2 * 512;
+        run.shift = b % 2 * 4;
+        break;
+    case SPECDEC__LINE_FOURS:
+        run.low += b / 4 * 512;
+        run.shift = b % 4 * 2;
+        break;
+    case SPECDEC__LINE_SIX:
+        run.low += b / 4 * 1024 + b % 2 * 512;
+        run.shift = b % 4 / 2 * 4;
+        run.high += b / 4 * 512;
+        run.high_shift = b % 4 * 2;
+        break;
+    default: break;
+    }
+    return run;
+}
+
+/* The same number in every byte. */
+SPECDEC__INLINE specdec__line_v specdec__line_set(int number)
+{
+    specdec__line_v v = {0};
+
+    return v + (uint8_t)number;
+}
+
+SPECDEC__INLINE specdec__line_v specdec__line_load(const void *at)
+{
+    specdec__line_v v;
+
+    memcpy(&v, at, sizeof v);
+    return v;
+}
+
+/* Four lines to codes. */
+SPECDEC__INLINE void specdec__line_unpack_run(const specdec__line_codes *from, const specdec__line_run *run,
+                                              int has_high, int8_t *codes)
+{
+    const specdec__line_v mask = specdec__line_set(from->mask), offset = specdec__line_set(from->offset);
+    const specdec__line_v high_mask = specdec__line_set(from->high_mask), up = specdec__line_set(from->up);
+    const specdec__line_v shift = specdec__line_set(run->shift);
+    int i, j;
+
+    for (i = 0; i < 4; i++) {
+        const unsigned char *low = run->low + i * 64, *high = run->high + i * run->high_step;
+        const specdec__line_v turn = specdec__line_set(run->high_shift + i * run->high_turn);
+
+        SPECDEC__UNROLL
+        for (j = 0; j < 64; j += (int)sizeof mask) {
+            specdec__line_v v = specdec__line_load(low + j) >> shift & mask;
+
+            if (has_high)
+                v |= (specdec__line_load(high + j) >> turn & high_mask) << up;
+            v += offset;
+            memcpy(codes + i * 64 + j, &v, sizeof v);
+        }
+    }
+}
+
+/* The codes of block b of a tile. */
+static void specdec__line_unpack_codes(const specdec__line_codes *from, const unsigned char *tile, int b,
+                                       int8_t *codes)
+{
+    int half;
+
+    for (half = 0; half < 2; half++) {
+        const specdec__line_run run = specdec__line_at(from, tile, b, half);
+
+        if (from->high_mask)
+            specdec__line_unpack_run(from, &run, 1, codes + half * 256);
+        else
+            specdec__line_unpack_run(from, &run, 0, codes + half * 256);
+    }
+    if (from->values)
+        specdec__line_look_up(codes, specdec__quant_iq4_values);
+}
+
+/* Four times 7 bits to four bytes whose number of bits is even. */
+SPECDEC__INLINE uint32_t specdec__line_even_signs(uint32_t sevens)
+{
+    uint32_t signs = (sevens & 0x7F) | (sevens << 1 & 0x7F00) | (sevens << 2 & 0x7F0000) | (sevens << 3 & 0x7F000000);
+    uint32_t parity = signs ^ signs >> 4;
+
+    parity ^= parity >> 2;
+    parity ^= parity >> 1;
+    return signs | (parity & 0x01010101) << 7;
+}
+
+/* Line i of a group whose codes are points of a grid: magnitudes as bytes, then signs. */
+SPECDEC__INLINE uint32_t specdec__line_point(uint32_t type, const specdec__grid_group *group, int i, int row)
+{
+    const uint32_t ones = 0x01010101, signs = (group->signs[row] >> (i * 4) & 15) * 0x204081 & ones;
+    uint32_t point;
+
+    if (type == SPECDEC__TYPE_IQ3_XXS || type == SPECDEC__TYPE_IQ3_S) {
+        point = group->points[i / 2][row] >> (i % 2 * 16);
+        point = (point & 15) | (point << 4 & 0xF00) | (point << 8 & 0xF0000) | (point << 12 & 0xF000000);
+        point = type == SPECDEC__TYPE_IQ3_S ? point * 2 + ones
+                                            : point * 8 + ones * 4 + (point & point >> 1 & point >> 2 & ones) * 2;
+    } else {
+        point = group->points[i / 4][row] >> (i % 4 * 8);
+        point = (point & 3) | (point << 6 & 0x300) | (point << 12 & 0x30000) | (point << 18 & 0x3000000);
+        point = point * 17 + (point >> 1 & ones) + ones * 8;
+    }
+    return (point ^ signs * 255) + signs;
+}
+
+/* The codes of block b of a tile of a type with a grid. */
+SPECDEC__VECTORISE static void specdec__line_unpack_grid(uint32_t type, const unsigned char *tile, int b, int8_t *codes)
+{
+    specdec__grid_group group;
+    uint32_t line[16];
+    int i, row;
+
+    specdec__grid_take(type, tile, b, &group);
+    if (type != SPECDEC__TYPE_IQ2_S && type != SPECDEC__TYPE_IQ3_S)
+        for (row = 0; row < SPECDEC__ROWS; row++)
+            group.signs[row] = specdec__line_even_signs(group.signs[row]);
+    for (i = 0; i < 8; i++) {
+        if (type == SPECDEC__TYPE_IQ3_S)
+            for (row = 0; row < SPECDEC__ROWS; row++)
+                line[row] = specdec__line_point(SPECDEC__TYPE_IQ3_S, &group, i, row);
+        else if (type == SPECDEC__TYPE_IQ3_XXS)
+            for (row = 0; row < SPECDEC__ROWS; row++)
+                line[row] = specdec__line_point(SPECDEC__TYPE_IQ3_XXS, &group, i, row);
+        else
+            for (row = 0; row < SPECDEC__ROWS; row++)
+                line[row] = specdec__line_point(SPECDEC__TYPE_IQ2_S, &group, i, row);
+        memcpy(codes + i * 64, line, sizeof line);
+    }
+}
+
+/* A byte of each row, bytes that stand `step` apart. */
+SPECDEC__INLINE specdec__line_rows specdec__line_gather(const unsigned char *at, int step)
+{
+    specdec__line_rows r;
+    unsigned char bytes[16];
+    int row;
+
+    for (row = 0; row < SPECDEC__ROWS; row++)
+        bytes[row] = at[row * step];
+    memcpy(&r, bytes, sizeof r);
+    return r;
+}
+
+/* Scale (and minimum) of granule k of a tile of 256 values, as factors of d (and dmin). */
+static void specdec__line_factors(uint32_t type, const unsigned char *tile, int k, specdec__line_rows *scale,
+                                  specdec__line_rows *minimum)
+{
+    const unsigned char *at;
+
+    switch (type) {
+    case SPECDEC__TYPE_Q2_K:
+        *minimum = specdec__line_gather(tile + SPECDEC__TILE_AT(q2_k, scales) + k * 16, 1);
+        *scale = *minimum & 15;
+        *minimum >>= 4;
+        break;
+    case SPECDEC__TYPE_Q3_K:
+        at = tile + SPECDEC__TILE_AT(q3_k, scales);
+        *scale = specdec__line_gather(at + k % 8 * 16, 1) >> (uint8_t)(k / 8 * 4) & 15;
+        *scale |= (specdec__line_gather(at + (8 + k % 4) * 16, 1) >> (uint8_t)(k / 4 * 2) & 3) << 4;
+        *scale -= 32;
+        break;
+    case SPECDEC__TYPE_Q6_K: *scale = specdec__line_gather(tile + SPECDEC__TILE_AT(q6_k, scales) + k * 16, 1); break;
+    case SPECDEC__TYPE_IQ4_XS:
+        at = tile + SPECDEC__TILE_AT(iq4_xs, low) + k / 2 * 16;
+        *scale = specdec__line_gather(at, 1) >> (uint8_t)(k % 2 * 4) & 15;
+        at = tile + SPECDEC__TILE_AT(iq4_xs, high) + k / 4;
+        *scale |= (specdec__line_gather(at, 2) >> (uint8_t)(k % 4 * 2) & 3) << 4;
+        *scale -= 32;
+        break;
+    default: /* Q4_K, Q5_K */
+        at = tile + SPECDEC__TILE_AT(q4_k, scales) + k % 4 * 16;
+        *scale = specdec__line_gather(at, 1);
+        *minimum = specdec__line_gather(at + 4 * 16, 1);
+        if (k < 4) {
+            *scale &= 63;
+            *minimum &= 63;
+        } else {
+            specdec__line_rows both = specdec__line_gather(at + 8 * 16, 1);
+            *scale = (both & 15) | *scale >> 6 << 4;
+            *minimum = both >> 4 | *minimum >> 6 << 4;
+        }
+        break;
+    }
+}
+
+/* The scale of granule k of a tile of a type with a grid, as a factor of d. Returns what to multiply it by. */
+static float specdec__line_grid_factor(uint32_t type, const unsigned char *tile, int k, specdec__line_rows *scale)
+{
+    const int word = k / 8 * 64, byte = k % 8 / 2;
+    int shift = k % 2 * 4;
+    size_t at;
+
+    switch (type) {
+    case SPECDEC__TYPE_IQ2_XS: at = SPECDEC__TILE_AT(iq2_xs, scales) + (size_t)(word + byte); break;
+    case SPECDEC__TYPE_IQ2_S: at = SPECDEC__TILE_AT(iq2_s, scales) + (size_t)(word + byte); break;
+    case SPECDEC__TYPE_IQ3_S: at = SPECDEC__TILE_AT(iq3_s, scales) + (size_t)byte; break;
+    case SPECDEC__TYPE_IQ3_XXS:
+        at = SPECDEC__TILE_AT(iq3_xxs, words) + (size_t)(k * 64 + 3);
+        shift = 4;
+        break;
+    default: /* IQ2_XXS */
+        at = SPECDEC__TILE_AT(iq2_xxs, groups) + (size_t)(k * 128 + 67);
+        shift = 4;
+        break;
+    }
+    *scale = (specdec__line_gather(tile + at, 4) >> (uint8_t)shift & 15) * 2 + 1;
+    return type == SPECDEC__TYPE_IQ3_S ? 1.0f : type == SPECDEC__TYPE_IQ3_XXS ? 0.25f : 0.125f;
+}
+
+/* Scales (and minimums) of granule k of a tile to granule `to` of a panel. */
+static void specdec__line_unpack_scales(const specdec__quant_type *type, const specdec__line_codes *from,
+                                        const unsigned char *tile, int k, specdec__panel *panel, int to)
+{
+    const unsigned char *d = tile, *dmin = tile + SPECDEC__TILE_AT(q4_k, dmin);
+    specdec__line_rows scale, minimum = {0};
+    float unit = 1;
+    int8_t factors[16];
+
+    if (type->block == 32) {
+        specdec__line_put_halves(panel->scale[to], d);
+        if (type->has_minimum)
+            specdec__line_put_halves(panel->minimum[to], tile + SPECDEC__TILE_AT(q4_1, minimum));
+        return;
+    }
+    if (from->order == SPECDEC__LINE_GRID)
+        unit = specdec__line_grid_factor(type->number, tile, k, &scale);
+    else
+        specdec__line_factors(type->number, tile, k, &scale, &minimum);
+    switch (type->number) {
+    case SPECDEC__TYPE_Q2_K:
+        d = tile + SPECDEC__TILE_AT(q2_k, d);
+        dmin = tile + SPECDEC__TILE_AT(q2_k, dmin);
+        break;
+    case SPECDEC__TYPE_Q3_K: d = tile + SPECDEC__TILE_AT(q3_k, d); break;
+    case SPECDEC__TYPE_Q6_K: d = tile + SPECDEC__TILE_AT(q6_k, d); break;
+    default: break;
+    }
+    memcpy(factors, &scale, sizeof factors);
+    specdec__line_put_scale(panel->scale[to], d, factors, unit);
+    memcpy(factors, &minimum, sizeof factors);
+    if (type->has_minimum)
+        specdec__line_put_scale(panel->minimum[to], dmin, factors, -1);
+}
+
+/* Unpacks blocks * 32 values of 16 rows of any type, and asks for what stands so much further on. */
+#define SPECDEC__LINE_AHEAD 4096
+static void specdec__line_unpack(const specdec__quant_type *type, const unsigned char *tile, int blocks,
+                                 specdec__panel *panel)
+{
+    const specdec__line_codes *from = specdec__line_types;
+    const int per = type->granule == 16 ? 2 : 1, whole = type->block == 32 ? 1 : 8;
+    const int bytes = type->bytes * SPECDEC__ROWS, share = type->block == 32 ? bytes : bytes / 8;
+    int b, g, i;
+
+    while (from->type != type->number)
+        from++;
+    for (b = 0; b < blocks; b++) {
+        const int at = b & (whole - 1);
+
+        for (i = 0; i < share; i += 64)
+            __builtin_prefetch(tile + SPECDEC__LINE_AHEAD + at * share + i, 0, 3);
+        if (from->order == SPECDEC__LINE_GRID)
+            specdec__line_unpack_grid(type->number, tile, at, panel->u.codes + b * 512);
+        else
+            specdec__line_unpack_codes(from, tile, at, panel->u.codes + b * 512);
+        for (g = 0; g < per; g++) {
+            specdec__line_unpack_scales(type, from, tile, at * per + g, panel, b * per + g);
+            if (per == 1)
+                SPECDEC__LINE_PAIR(panel, b, 32);
+            else
+                SPECDEC__LINE_PAIR(panel, b * 2 + g, 16);
+        }
+        if (at == whole - 1)
+            tile += bytes;
+    }
+}
+#endif
+
+#ifdef SPECDEC__NEON32_ASKED
+#pragma GCC pop_options
+#endif
 
 /* --- encoders, four tries at a time ------------------------------------------------------------------------------- */
 
@@ -7349,6 +9709,16 @@ static void specdec__quant_try(int pairs, const specdec__pair *value, const spec
 #else
 #define SPECDEC__WITH_I8MM 1
 #endif
+#ifdef SPECDEC_NO_NEON32
+#define SPECDEC__WITH_NEON32 0
+#else
+#define SPECDEC__WITH_NEON32 1
+#endif
+#ifdef SPECDEC_NO_RVV
+#define SPECDEC__WITH_RVV 0
+#else
+#define SPECDEC__WITH_RVV 1
+#endif
 
 /* --- the tables --------------------------------------------------------------------------------------------------- */
 
@@ -7422,6 +9792,7 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
                               SPECDEC__HAS_32M ? specdec__##isa##_dot_32m : NULL); \
         SPECDEC__ENTRY(dot, Q5_0, specdec__##isa##_dot_32); /* of unsigned codes, as they are unpacked */ \
         SPECDEC__ENTRY(dot, Q3_K, specdec__##isa##_dot_16); \
+        (table)->weigh_codes = specdec__##isa##_weigh_codes; \
         (table)->name = #isa; \
     } while (0)
 
@@ -7436,6 +9807,7 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
         table->dot[SPECDEC__TYPE_F16] = specdec__##isa##_dot_float; \
         table->dot[SPECDEC__TYPE_BF16] = specdec__##isa##_dot_float; \
         SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_ENTRY, isa) \
+        table->weigh_codes = specdec__##isa##_weigh_codes; \
         table->activate[SPECDEC__SILU] = table->silu; \
         table->activate[SPECDEC__GELU] = table->gelu; \
         table->activate[SPECDEC__GELU_EXACT] = table->gelu_exact; \
@@ -7598,6 +9970,13 @@ static int specdec__cpu_avx512(void)
         SPECDEC__ENTRY(unpack, Q5_0, specdec__##isa##_unpack_q5_0); \
         SPECDEC__ENTRY(unpack, Q5_1, specdec__##isa##_unpack_q5_1); \
         SPECDEC__ENTRY(unpack, Q8_0, specdec__##isa##_unpack_q8_0); \
+        SPECDEC__ENTRY(unpack, Q2_K, specdec__##isa##_unpack_q2_k); \
+        SPECDEC__ENTRY(unpack, Q3_K, specdec__##isa##_unpack_q3_k); \
+        SPECDEC__ENTRY(unpack, IQ2_XXS, specdec__##isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ2_XS, specdec__##isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ2_S, specdec__##isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ3_XXS, specdec__##isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ3_S, specdec__##isa##_unpack_grid); \
         SPECDEC__ENTRY(unpack, Q4_K, specdec__##isa##_unpack_q4_k); \
         SPECDEC__ENTRY(unpack, Q5_K, specdec__##isa##_unpack_q5_k); \
         SPECDEC__ENTRY(unpack, Q6_K, specdec__##isa##_unpack_q6_k); \
@@ -7614,21 +9993,37 @@ static void specdec__kernels_neon(specdec__kernels *table)
     SPECDEC__NEON_UNPACK_TABLE(table, neon);
 }
 
+/* Enters what multiplies with dot products and no panel, and what weighs values. */
+static void specdec__kernels_fused(specdec__kernels *table)
+{
+    SPECDEC__ENTRY(multiply, Q4_0, specdec__dotprod_multiply_Q4_0);
+    SPECDEC__ENTRY(multiply, Q8_0, specdec__dotprod_multiply_Q8_0);
+    SPECDEC__ENTRY(multiply, Q5_0, specdec__dotprod_multiply_Q5_0);
+    SPECDEC__ENTRY(multiply, Q5_1, specdec__dotprod_multiply_Q5_1);
+    SPECDEC__ENTRY(multiply, Q4_K, specdec__dotprod_multiply_Q4_K);
+    SPECDEC__ENTRY(multiply, Q5_K, specdec__dotprod_multiply_Q5_K);
+    SPECDEC__ENTRY(multiply, Q6_K, specdec__dotprod_multiply_Q6_K);
+    table->weigh_codes = specdec__dotprod_weigh_codes;
+}
+
 /* Fills the table of NEON with dot products. */
 static void specdec__kernels_dotprod(specdec__kernels *table)
 {
     specdec__kernels_neon(table);
     SPECDEC__DOT_KERNELS(table, dotprod_dot);
+    specdec__kernels_fused(table);
     table->name = "dotprod";
 }
 
-/* Fills the table of NEON with matrix products. */
+/* Fills the table of NEON with matrix products. Types that have a kernel of their own for dot products keep it: it
+   takes less at every number of columns. */
 static void specdec__kernels_i8mm(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__i8mm_unpack_any);
     SPECDEC__FLOAT_KERNELS(neon);
     SPECDEC__NEON_UNPACK_TABLE(table, i8mm);
     SPECDEC__DOT_KERNELS(table, i8mm_dot);
+    specdec__kernels_fused(table);
     table->name = "i8mm";
 }
 
@@ -7653,6 +10048,49 @@ static int specdec__cpu_i8mm(void)
 }
 #endif
 
+#ifdef SPECDEC__LINE_VECTOR
+/* Enters what unpacks line by line, and the dots of types whose codes have eight bits. */
+static void specdec__kernels_lines(specdec__kernels *table, specdec__dot_function *wide16,
+                                   specdec__dot_function *wide32)
+{
+    const specdec__quant_type *type = specdec__quant_types, *end = type + SPECDEC__COUNT(specdec__quant_types);
+
+    specdec__kernels_all_types(table, specdec__line_unpack);
+    for (; type < end; type++)
+        if (type->granule && type->bits == 8)
+            table->dot[type->number] = type->granule == 16 ? wide16 : wide32;
+}
+
+#define SPECDEC__LINE_KERNELS(table, isa) \
+    do { \
+        SPECDEC__DOT_KERNELS(table, isa##_dot); \
+        specdec__kernels_lines(table, specdec__##isa##_dot_16_wide, specdec__##isa##_dot_32_wide); \
+        SPECDEC__FLOAT_KERNELS(isa); \
+    } while (0)
+#endif
+
+#ifdef SPECDEC__NEON32
+/* Fills the table of NEON of 32-bit ARM. */
+static void specdec__kernels_neon32(specdec__kernels *table) { SPECDEC__LINE_KERNELS(table, neon32); }
+
+/* Does the CPU have NEON and VFPv4? Yes if the compiler was told so; else the system says. */
+static int specdec__cpu_neon32(void)
+{
+#ifdef SPECDEC__NEON32_ASKED
+    const unsigned long wanted = 1ul << 12 | 1ul << 16; /* neon, vfpv4 */
+
+    return (specdec__os_arm_features(0) & wanted) == wanted;
+#else
+    return 1;
+#endif
+}
+#endif
+
+#ifdef SPECDEC__RVV
+/* Fills the table of RISC-V's vectors. */
+static void specdec__kernels_rvv(specdec__kernels *table) { SPECDEC__LINE_KERNELS(table, rvv); }
+#endif
+
 typedef void specdec__fill_function(specdec__kernels *table);
 
 /* Instruction sets from the plainest to the best. fill is NULL where one was left out: nothing of it remains then. */
@@ -7674,6 +10112,12 @@ static const struct specdec__isa {
     {"neon", specdec__cpu_always, specdec__kernels_neon},
     {"dotprod", specdec__cpu_dotprod, SPECDEC__WITH_DOTPROD ? specdec__kernels_dotprod : NULL},
     {"i8mm", specdec__cpu_i8mm, SPECDEC__WITH_I8MM ? specdec__kernels_i8mm : NULL},
+#endif
+#ifdef SPECDEC__NEON32
+    {"neon32", specdec__cpu_neon32, SPECDEC__WITH_NEON32 ? specdec__kernels_neon32 : NULL},
+#endif
+#ifdef SPECDEC__RVV
+    {"rvv", specdec__cpu_always, SPECDEC__WITH_RVV ? specdec__kernels_rvv : NULL},
 #endif
 };
 
@@ -10963,18 +13407,19 @@ SPECDEC__FOR_SPEED
  *
  * A page holds 64 slots of every kv head of the layers of one span, those that see all keys or those that see a window:
  * so a view can return the pages that no window reaches any more. A page may be part of several views: it counts them.
- * Keys are transposed, (dim,
-                         64), so that the lanes of a score are keys and its sum runs over dimensions in order, wherever
- * a key lies; values are rows, (64, dim). Keys are stored rotated. 8-bit keys are tiles of a Q8_0 matrix, 16 keys each,
- * which the kernels for weights multiply by quantised queries.
+ * Keys are transposed, (dim, 64), so that the lanes of a score are keys and its sum runs over dimensions in order,
+ * wherever a key lies; values are rows, (64, dim). Keys are stored rotated. 8-bit keys are tiles of a Q8_0 matrix, 16
+ * keys each, which the kernels for weights multiply by quantised queries. 8-bit values are codes (dim/16, 64/4, 16, 4),
+ * with 4 slots of a dimension side by side, behind one float scale for each slot, (64).
  * ================================================================================================================== */
 
-/* How keys and values are stored. Elements are f32, f16, or 8-bit codes with one f16 scale for 32 dimensions. */
+/* How keys and values are stored. Elements are f32, f16, or 8-bit codes with one scale for 32 dimensions of a key (f16)
+   or all of a value (f32). */
 typedef struct specdec__kv_type {
     const char *name;
     int multiple;                    /* dim is padded to a multiple of this */
-    int bytes_per_32;                /* bytes of 32 elements, scales included */
-    int tiles;                       /* 1: keys are Q8_0 tiles, 0: floats of some size */
+    int bytes_per_32;                /* bytes of 32 elements, scales of keys included */
+    int tiles;                       /* 1: keys and values are tiles of codes, 0: floats of some size */
 } specdec__kv_type;
 
 enum { SPECDEC__KV_F16, SPECDEC__KV_F32, SPECDEC__KV_Q8_0, SPECDEC__KV_TYPES };
@@ -11014,7 +13459,8 @@ typedef struct specdec__pages {
 
 typedef struct specdec__kv {
     int type, kv_heads, dim /* padded head size */;
-    size_t half_bytes; /* keys, or values, of one page, layer and head */
+    size_t head_bytes; /* keys and values of one page, layer and head */
+    size_t key_bytes;  /* keys alone: values lie behind them */
     specdec__pages span[SPECDEC__SPANS];
 } specdec__kv;
 
@@ -11075,13 +13521,16 @@ static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *mo
     kv->type = type;
     kv->kv_heads = model->kv_heads;
     kv->dim = specdec__round_up(model->head_dim, specdec__kv_types[type].multiple);
-    kv->half_bytes = (size_t)kv->dim * SPECDEC__KEYS / 32 * (size_t)specdec__kv_types[type].bytes_per_32;
+    kv->key_bytes = (size_t)kv->dim * SPECDEC__KEYS / 32 * (size_t)specdec__kv_types[type].bytes_per_32;
+    kv->head_bytes = 2 * kv->key_bytes;
+    if (specdec__kv_types[type].tiles)
+        kv->head_bytes = kv->key_bytes + SPECDEC__KEYS * (sizeof(float) + (size_t)kv->dim);
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__pages *pages = &kv->span[span];
 
         pages->layers = model->span_layers[span];
         pages->window = span == SPECDEC__WINDOW ? model->window : 0;
-        pages->bytes = specdec__size_multiply(2 * kv->half_bytes, (size_t)pages->layers * (size_t)kv->kv_heads);
+        pages->bytes = specdec__size_multiply(kv->head_bytes, (size_t)pages->layers * (size_t)kv->kv_heads);
         if (pages->layers)
             specdec__pages_init(pages, specdec__kv_pages(pages, room), arena);
     }
@@ -11103,7 +13552,7 @@ SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, int span,
     const specdec__pages *pages = &kv->span[span];
 
     return pages->memory + (size_t)page * pages->bytes +
-           ((size_t)layer * (size_t)kv->kv_heads + (size_t)head) * 2 * kv->half_bytes;
+           ((size_t)layer * (size_t)kv->kv_heads + (size_t)head) * kv->head_bytes;
 }
 
 /* One view less has a part in a page. */
@@ -11224,47 +13673,67 @@ SPECDEC__INLINE size_t specdec__kv_tile_block(const specdec__kv *kv, int slot, i
     return (size_t)(slot % SPECDEC__KEYS / SPECDEC__ROWS * (kv->dim / 32) + d / 32) * 34 * SPECDEC__ROWS;
 }
 
-static void specdec__kv_copy_tile_key(const specdec__kv *kv, const unsigned char *from, int a, unsigned char *to, int b)
+/* Where dimension d of an 8-bit value stands in its half of a page. */
+SPECDEC__INLINE size_t specdec__kv_value_code(int slot, int d)
 {
-    int d;
+    const int place = slot % SPECDEC__KEYS;
+
+    return SPECDEC__KEYS * sizeof(float) + (size_t)(d / SPECDEC__ROWS * SPECDEC__KEYS + place / 4 * 4) * SPECDEC__ROWS +
+           (size_t)(d % SPECDEC__ROWS * 4 + place % 4);
+}
+
+/* Copies an 8-bit key and value to another place; both from the keys of a page and head on. */
+static void specdec__kv_copy_codes(const specdec__kv *kv, const unsigned char *from, int a, unsigned char *to, int b)
+{
+    const unsigned char *v = from + kv->key_bytes, *old;
+    unsigned char *v_to = to + kv->key_bytes, *own;
+    int d, i;
 
     for (d = 0; d < kv->dim; d += 32) {
-        const unsigned char *old = from + specdec__kv_tile_block(kv, a, d);
-        unsigned char *own = to + specdec__kv_tile_block(kv, b, d);
-
+        old = from + specdec__kv_tile_block(kv, a, d);
+        own = to + specdec__kv_tile_block(kv, b, d);
         memcpy(own + b % SPECDEC__ROWS * 2, old + a % SPECDEC__ROWS * 2, 2);
         specdec__quant_move_units(4, 8, 0, old + 32 + a % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS,
                                   own + 32 + b % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
     }
+    memcpy(v_to + (size_t)(b % SPECDEC__KEYS) * 4, v + (size_t)(a % SPECDEC__KEYS) * 4, 4);
+    for (d = 0; d < kv->dim; d += SPECDEC__ROWS) {
+        old = v + specdec__kv_value_code(a, d);
+        own = v_to + specdec__kv_value_code(b, d);
+        for (i = 0; i < SPECDEC__ROWS; i++)
+            own[i * 4] = old[i * 4];
+    }
+}
+
+/* Copies keys and values of a layer's head from places [a, a + count) of a page to those from b on of another. */
+static void specdec__kv_copy_run(const specdec__kv *kv, const unsigned char *from, int a, unsigned char *to, int b,
+                                 int count)
+{
+    const size_t dim = (size_t)kv->dim, size = kv->type == SPECDEC__KV_F32 ? 4 : 2, n = (size_t)count;
+    const size_t old = (size_t)a, own = (size_t)b;
+    size_t d;
+    int i;
+
+    if (specdec__kv_types[kv->type].tiles) {
+        for (i = 0; i < count; i++)
+            specdec__kv_copy_codes(kv, from, a + i, to, b + i);
+        return;
+    }
+    memcpy(to + kv->key_bytes + own * dim * size, from + kv->key_bytes + old * dim * size, n * dim * size);
+    for (d = 0; d < dim; d++)
+        memcpy(to + (d * SPECDEC__KEYS + own) * size, from + (d * SPECDEC__KEYS + old) * size, n * size);
 }
 
 /* Copies one slot to another, all layers and heads of a span: a key and a value. */
 static void specdec__kv_copy_slot(specdec__kv *kv, int span, int from, int to)
 {
-    const int dim = kv->dim, a = from % SPECDEC__KEYS, b = to % SPECDEC__KEYS,
-              tiles = specdec__kv_types[kv->type].tiles;
-    const size_t size = kv->type == SPECDEC__KV_F32 ? 4 : kv->type == SPECDEC__KV_F16 ? 2 : 1;
-    int layer, head, d;
+    int layer, head;
 
     for (layer = 0; layer < kv->span[span].layers; layer++)
-        for (head = 0; head < kv->kv_heads; head++) {
-            const unsigned char *k = specdec__kv_keys(kv, span, from / SPECDEC__KEYS, layer,
-                                                      head), *v = k + kv->half_bytes;
-            unsigned char *k_to = specdec__kv_keys(kv, span, to / SPECDEC__KEYS, layer,
-                                                   head), *v_to = k_to + kv->half_bytes;
-
-            memcpy(v_to + (size_t)b * (size_t)dim * size, v + (size_t)a * (size_t)dim * size, (size_t)dim * size);
-            if (tiles) {
-                const size_t codes = (size_t)dim * SPECDEC__KEYS, scales = (size_t)dim / 32;
-
-                specdec__kv_copy_tile_key(kv, k, a, k_to, b);
-                memcpy(v_to + codes + (size_t)b * scales * 2, v + codes + (size_t)a * scales * 2, scales * 2);
-            } else {
-                for (d = 0; d < dim; d++)
-                    memcpy(k_to + ((size_t)d * SPECDEC__KEYS + (size_t)b) * size,
-                           k + ((size_t)d * SPECDEC__KEYS + (size_t)a) * size, size);
-            }
-        }
+        for (head = 0; head < kv->kv_heads; head++)
+            specdec__kv_copy_run(kv, specdec__kv_keys(kv, span, from / SPECDEC__KEYS, layer, head),
+                                 from % SPECDEC__KEYS,
+                                 specdec__kv_keys(kv, span, to / SPECDEC__KEYS, layer, head), to % SPECDEC__KEYS, 1);
 }
 
 /* Returns the pages that no later query's window reaches, but for a few. */
@@ -11400,21 +13869,37 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, const specd
     return 1;
 }
 
-/* The slots of logical positions [from, from + count), all committed. */
-static void specdec__view_slots(const specdec__segments *segments, int from, int count, int *slots)
+/* The last segment that starts at or before a logical position. */
+static const specdec__segment *specdec__view_segment(const specdec__segments *segments, int position)
 {
-    int low = 0, high = segments->count - 1, i = 0;
+    int low = 0, high = segments->count - 1;
 
-    while (low < high) { /* the last segment that starts at or before from */
+    while (low < high) {
         int middle = (low + high + 1) / 2;
 
-        if (segments->at[middle].start <= from)
+        if (segments->at[middle].start <= position)
             low = middle;
         else
             high = middle - 1;
     }
-    for (; i < count; low++) {
-        const specdec__segment *s = &segments->at[low];
+    return &segments->at[low];
+}
+
+/* The page that has logical positions [from, from + count), all committed, position p in slot p % 64; -1: none. */
+static int specdec__view_page(const specdec__segments *segments, int from, int count)
+{
+    const specdec__segment *s = specdec__view_segment(segments, from);
+
+    return from + count <= s->start + s->length && (s->from - s->start) % SPECDEC__KEYS == 0 ? s->page : -1;
+}
+
+/* The slots of logical positions [from, from + count), all committed. */
+static void specdec__view_slots(const specdec__segments *segments, int from, int count, int *slots)
+{
+    const specdec__segment *s = specdec__view_segment(segments, from);
+    int i = 0;
+
+    for (; i < count; s++) {
         int at = from + i - s->start;
 
         for (; i < count && at < s->length; i++, at++)
@@ -11422,16 +13907,158 @@ static void specdec__view_slots(const specdec__segments *segments, int from, int
     }
 }
 
-/* Stores one key (dim floats, rotated, padded with zeros) at k of a page and one value half_bytes behind, at place
-   `at`. */
-static void specdec__kv_store(specdec__kv *kv, const specdec__kernels *kernels, unsigned char *k, int at,
-                              const float *key, const float *value)
+/* --- keys and values as bytes of a file --------------------------------------------------------------------------- */
+
+SPECDEC__FOR_SIZE
+
+/* A place in a file, to which keys and values go, or with `loads` from which they come. */
+typedef struct specdec__kv_file {
+    unsigned char *at; /* only read where they are loaded */
+    int loads;
+} specdec__kv_file;
+
+/* Moves count units of 1, 2 or 4 bytes, which lie side by side in the file and step bytes apart in a page. */
+static void specdec__kv_move(specdec__kv_file *file, int unit, int count, unsigned char *page, size_t step)
 {
-    unsigned char *v = k + kv->half_bytes;
-    const int dim = kv->dim;
-    const size_t codes = (size_t)dim * SPECDEC__KEYS;
-    unsigned char halves[32];
+    if (file->loads)
+        specdec__quant_move_units(unit, count, 0, file->at, (size_t)unit, page, step);
+    else
+        specdec__quant_move_units(unit, count, 0, page, step, file->at, (size_t)unit);
+    file->at += (size_t)unit * (size_t)count;
+}
+
+/* The same with floats, which are the machine's own in a page and little-endian in the file. */
+static void specdec__kv_move_floats(specdec__kv_file *file, int count, unsigned char *page, size_t step)
+{
+    uint32_t bits;
+    int i;
+
+    for (i = 0; i < count; i++, file->at += 4, page += step) {
+        memcpy(&bits, page, sizeof bits);
+        if (file->loads)
+            bits = specdec__load_u32(file->at);
+        else
+            specdec__store_u32(file->at, bits);
+        memcpy(page, &bits, sizeof bits);
+    }
+}
+
+/* Moves the key at place `at` of the keys k of a page, layer and head, and its value. */
+static void specdec__kv_move_slot(const specdec__kv *kv, unsigned char *k, int at, specdec__kv_file *file)
+{
+    const size_t dim = (size_t)kv->dim, row = (size_t)at * dim;
+    unsigned char *v = k + kv->key_bytes;
+    int d;
+
+    switch (kv->type) {
+    case SPECDEC__KV_F32:
+        specdec__kv_move_floats(file, kv->dim, k + (size_t)at * 4, 4 * SPECDEC__KEYS);
+        specdec__kv_move_floats(file, kv->dim, v + row * 4, 4);
+        break;
+    case SPECDEC__KV_F16:
+        specdec__kv_move(file, 2, kv->dim, k + (size_t)at * 2, 2 * SPECDEC__KEYS);
+        specdec__kv_move(file, 2, kv->dim, v + row * 2, 2);
+        break;
+    default:
+        for (d = 0; d < kv->dim; d += 32) {
+            unsigned char *own = k + specdec__kv_tile_block(kv, at, d);
+
+            specdec__kv_move(file, 2, 1, own + at % SPECDEC__ROWS * 2, 2);
+            specdec__kv_move(file, 4, 8, own + 32 + at % SPECDEC__ROWS * 4, 4 * SPECDEC__ROWS);
+        }
+        specdec__kv_move_floats(file, 1, v + (size_t)at * 4, 4);
+        for (d = 0; d < kv->dim; d += SPECDEC__ROWS)
+            specdec__kv_move(file, 1, SPECDEC__ROWS, v + specdec__kv_value_code(at, d), 4);
+        break;
+    }
+}
+
+/* Bytes that the keys and values of so many positions of a span take in a file. */
+static size_t specdec__kv_file_bytes(const specdec__kv *kv, int span, int count)
+{
+    const size_t slot = kv->head_bytes / SPECDEC__KEYS * (size_t)kv->kv_heads;
+
+    return specdec__size_multiply(slot, specdec__size_multiply((size_t)kv->span[span].layers, (size_t)count));
+}
+
+/* Moves the keys and values of logical positions [from, end), which the view has: 64 positions at a time, of these
+   layer by layer, of these head by head. */
+static void specdec__view_move(const specdec__view *view, const specdec__kv *kv, int span, int from, int end,
+                               specdec__kv_file *file)
+{
+    int slots[SPECDEC__KEYS], count, layer, head, i;
+
+    for (; from < end && kv->span[span].layers; from += count) {
+        count = specdec__min_int(SPECDEC__KEYS - from % SPECDEC__KEYS, end - from);
+        specdec__view_slots(&view->span[span], from, count, slots);
+        for (layer = 0; layer < kv->span[span].layers; layer++)
+            for (head = 0; head < kv->kv_heads; head++)
+                for (i = 0; i < count; i++)
+                    specdec__kv_move_slot(kv,
+                                          specdec__kv_keys(kv, span, slots[i] / SPECDEC__KEYS, layer, head),
+                                          slots[i] % SPECDEC__KEYS, file);
+    }
+}
+
+/* Whether there are pages of a span for logical positions [from, end) of a view that gives up all it has. */
+static int specdec__view_fits(const specdec__view *view, const specdec__kv *kv, int span, int from, int end)
+{
+    const specdec__pages *pages = &kv->span[span];
+    const specdec__segments *s = &view->span[span];
+    int i, room = pages->free_count, needed = (end + SPECDEC__KEYS - 1) / SPECDEC__KEYS - from / SPECDEC__KEYS;
+
+    for (i = 0; i < s->count + s->spare; i++)
+        room += pages->views[s->at[i].page] == 1;
+    return !pages->layers || (needed <= room && needed <= view->capacity);
+}
+
+/* An empty view gets slots for logical positions [from, end) of a span; there are pages for them. */
+static void specdec__view_place(specdec__view *view, specdec__kv *kv, int span, int from, int end)
+{
+    specdec__segments *s = &view->span[span];
+
+    for (; from < end && kv->span[span].layers; from += s->at[s->count++].length) {
+        specdec__segment *at = &s->at[s->count];
+
+        at->page = specdec__pages_take(&kv->span[span]);
+        at->start = from;
+        at->from = from % SPECDEC__KEYS;
+        at->length = specdec__min_int(SPECDEC__KEYS - at->from, end - from);
+    }
+}
+
+SPECDEC__FOR_SPEED
+
+/* Stores a key and a value as codes: see specdec__kv_store. */
+static void specdec__kv_store_codes(const specdec__kv *kv, const specdec__kernels *kernels, unsigned char *k, int at,
+                                    const float *key, const float *value, int8_t *codes)
+{
+    unsigned char *v = k + kv->key_bytes;
+    float scale = kernels->float_to_codes(value, kv->dim, codes);
     int8_t row[32];
+    int d;
+
+    memcpy(v + (size_t)at * 4, &scale, 4);
+    for (d = 0; d < kv->dim; d++)
+        v[specdec__kv_value_code(at, d)] = (unsigned char)codes[d];
+    for (d = 0; d < kv->dim; d += 32) {
+        unsigned char *own = k + specdec__kv_tile_block(kv, at, d);
+
+        scale = kernels->float_to_codes(key + d, 32, row);
+        specdec__store_u16(own + at % SPECDEC__ROWS * 2, specdec__f16_from_float(scale));
+        specdec__quant_move_units(4, 8, 0, (const unsigned char *)row, 4, own + 32 + at % SPECDEC__ROWS * 4,
+                                  4 * SPECDEC__ROWS);
+    }
+}
+
+/* Stores one key (dim floats, rotated, padded with zeros) at k of a page and one value key_bytes behind, at place
+   `at`. codes: room for (dim). */
+static void specdec__kv_store(const specdec__kv *kv, const specdec__kernels *kernels, unsigned char *k, int at,
+                              const float *key, const float *value, int8_t *codes)
+{
+    unsigned char *v = k + kv->key_bytes;
+    const int dim = kv->dim;
+    unsigned char halves[32];
     int d, i;
 
     switch (kv->type) {
@@ -11448,19 +14075,7 @@ static void specdec__kv_store(specdec__kv *kv, const specdec__kernels *kernels, 
         }
         kernels->float_to_f16(value, dim, v + (size_t)at * (size_t)dim * 2);
         break;
-    default:
-        for (d = 0; d < dim; d += 32) {
-            unsigned char *own = k + specdec__kv_tile_block(kv, at, d);
-            float scale = kernels->float_to_codes(key + d, row);
-
-            specdec__store_u16(own + at % SPECDEC__ROWS * 2, specdec__f16_from_float(scale));
-            specdec__quant_move_units(4, 8, 0, (const unsigned char *)row, 4, own + 32 + at % SPECDEC__ROWS * 4,
-                                      4 * SPECDEC__ROWS);
-            scale = kernels->float_to_codes(value + d, (int8_t *)v + (size_t)at * (size_t)dim + (size_t)d);
-            specdec__store_u16(v + codes + ((size_t)at * (size_t)(dim / 32) + (size_t)(d / 32)) * 2,
-                               specdec__f16_from_float(scale));
-        }
-        break;
+    default: specdec__kv_store_codes(kv, kernels, k, at, key, value, codes); break;
     }
 }
 
@@ -11487,20 +14102,9 @@ static const float *specdec__kv_keys_as_floats(const specdec__kv *kv, const spec
 static const float *specdec__kv_values_as_floats(const specdec__kv *kv, const specdec__kernels *kernels,
                                                  const unsigned char *half, int slots, float *buffer)
 {
-    const int codes = kv->dim * SPECDEC__KEYS, count = kv->dim * slots;
-    float scales[32];
-    int i;
-
     if (kv->type == SPECDEC__KV_F32)
         return (const float *)(const void *)half;
-    if (kv->type == SPECDEC__KV_F16) {
-        kernels->f16_to_float(half, count, buffer);
-    } else {
-        for (i = 0; i < count; i += 32 * 32) {
-            kernels->f16_to_float(half + codes + i / 16, 32, scales);
-            kernels->codes_to_float((const int8_t *)half + i, scales, 32 * 32, buffer + i);
-        }
-    }
+    kernels->f16_to_float(half, kv->dim * slots, buffer);
     return buffer;
 }
 
@@ -11534,11 +14138,13 @@ typedef struct specdec__scratch {
     specdec__panel *panel;     /* (2) */
     unsigned char *tile;       /* (2): 16 rows x 256 values, repacked when weights stay in the file */
     float *sums;               /* (2, 64 columns, 16 rows) */
-    float *keys, *values;      /* two pages as floats: (2, dim, 64), unless keys are tiles, and (2, 64, dim) */
+    float *keys, *values;      /* two pages as floats, unless they are tiles: (2, dim, 64) and (2, 64, dim) */
     int page[2], slots[2];     /* which pages of the unit at work those are, as many of their slots; -1: none */
-    float *gathered;           /* (64, dim): values of a block that lies in several pages */
+    float *gathered;           /* (64, dim): values of a block that lies in several pages; NULL where they are tiles */
+    unsigned char *page_codes; /* such a block of a head as a page would hold it, where they are tiles; else NULL */
     float *queries;            /* (4, dim) */
     float *scores;             /* (4 or, where keys are tiles, 64 queries, 64) */
+    unsigned char *codes;      /* the weights of values that are tiles: (64 queries, 64); or (dim) */
     float *out;                /* (dim): a value, padded with zeros */
     float *partner;            /* (dim) */
 } specdec__scratch;
@@ -11585,16 +14191,13 @@ typedef struct specdec__context {
     specdec__taps taps[2];     /* of the steps to come: a caller's, the drafters' */
     float *reads;              /* (n, specdec__forward_read_stride) states that the next step reads; NULL: x holds what
                                   comes of them. For architectures that read states */
+    /* A thread's part of what is done between the rotation of queries and attention, in every layer; NULL: nothing */
+    void (*recall)(struct specdec__context *c, int thread, const specdec__layer *layer);
+    void *recalls;             /* what that works on */
     /* the step under way */
     const specdec__batch *batch;
     int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i */
 } specdec__context;
-
-/* How many queries specdec__forward_scores takes at once. */
-static int specdec__forward_queries(const specdec__context *c)
-{
-    return specdec__kv_types[c->kv.type].tiles ? SPECDEC__COLUMNS : 4;
-}
 
 SPECDEC__FOR_SIZE
 
@@ -11609,12 +14212,18 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
         s->panel = SPECDEC__TAKE(arena, specdec__panel, 2);
         s->tile = SPECDEC__TAKE(arena, unsigned char, 2 * SPECDEC__PANEL * SPECDEC__ROWS * 4);
         s->sums = SPECDEC__TAKE(arena, float, 2 * SPECDEC__COLUMNS * SPECDEC__ROWS);
-        if (!specdec__kv_types[c->kv.type].tiles)
+        if (specdec__kv_types[c->kv.type].tiles) {
+            s->page_codes = (unsigned char *)specdec__arena_take(arena, 1, c->kv.head_bytes, SPECDEC__CACHE_LINE);
+            s->codes = SPECDEC__TAKE(arena, unsigned char,
+                                     specdec__max_int(SPECDEC__COLUMNS * SPECDEC__KEYS, c->kv.dim));
+        } else {
             s->keys = SPECDEC__TAKE(arena, float, 2 * c->kv.dim * SPECDEC__KEYS);
-        s->values = SPECDEC__TAKE(arena, float, 2 * c->kv.dim * SPECDEC__KEYS);
-        s->gathered = SPECDEC__TAKE(arena, float, c->kv.dim * SPECDEC__KEYS);
+            s->values = SPECDEC__TAKE(arena, float, 2 * c->kv.dim * SPECDEC__KEYS);
+            s->gathered = SPECDEC__TAKE(arena, float, c->kv.dim * SPECDEC__KEYS);
+        }
         s->queries = SPECDEC__TAKE(arena, float, 4 * c->kv.dim);
-        s->scores = SPECDEC__TAKE(arena, float, (size_t)specdec__forward_queries(c) * SPECDEC__KEYS);
+        s->scores = SPECDEC__TAKE(arena, float, (size_t)(specdec__kv_types[c->kv.type].tiles ? SPECDEC__COLUMNS : 4) *
+                                                SPECDEC__KEYS);
         s->out = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->partner = SPECDEC__TAKE(arena, float, c->kv.dim);
     }
@@ -12023,8 +14632,7 @@ static void specdec__forward_rotate(specdec__context *c, int thread, const specd
     memset(s->out, 0, dim * sizeof *s->out);
     memcpy(s->out, c->values + (size_t)row * (size_t)c->kv_width + (size_t)head * size, size * sizeof *s->out);
     specdec__kv_store(&c->kv, c->kernels, specdec__kv_keys(&c->kv, l->span, slot / SPECDEC__KEYS, l->place, head),
-                      slot % SPECDEC__KEYS,
-                      s->queries, s->out);
+                      slot % SPECDEC__KEYS, s->queries, s->out, (int8_t *)s->codes);
     for (i = head * group; i < (head + 1) * group; i++) {
         float *out = c->rotated + ((size_t)row * (size_t)m->heads + (size_t)i) * dim;
 
@@ -12036,17 +14644,14 @@ static void specdec__forward_rotate(specdec__context *c, int thread, const specd
     }
 }
 
-/* A unit of attention: query heads [from, to) of one kv head of a layer, all nodes. */
+/* A unit of attention: query heads [from, to) of one kv head of a layer, nodes [first, last). */
 typedef struct specdec__unit {
     const specdec__layer *layer;
     int head, from, to;
+    int first, last;
 } specdec__unit;
 
-/* Which keys of a block a node sees, or several: [from, to) of 64. */
-typedef struct specdec__range {
-    int from, to;
-} specdec__range;
-
+/* Which keys of a block a node sees. */
 static specdec__range specdec__forward_range(const specdec__context *c, const specdec__unit *u, int node, int block)
 {
     const int window = c->kv.span[u->layer->span].window, end = c->place[node] + 1 - block * SPECDEC__KEYS;
@@ -12073,23 +14678,20 @@ static void specdec__forward_slots(const specdec__context *c, const specdec__uni
             slots[c->place[at] - base] = c->slots[u->layer->span][at];
 }
 
-/* Keys, unless they are tiles, and values in the first slots of a page as floats. */
+/* Keys and values in the first slots of a page as floats. */
 static void specdec__forward_page(const specdec__context *c, specdec__scratch *s, const specdec__unit *u, int page,
                                   int slots, const float **keys, const float **values)
 {
     const size_t size = (size_t)c->kv.dim * SPECDEC__KEYS;
-    const int tiles = specdec__kv_types[c->kv.type].tiles;
     const unsigned char *k = specdec__kv_keys(&c->kv, u->layer->span, page, u->layer->place, u->head);
-    float *k_buffer = tiles ? NULL : s->keys + (size_t)(page & 1) * size,
-          *v_buffer = s->values + (size_t)(page & 1) * size;
+    float *k_buffer = s->keys + (size_t)(page & 1) * size, *v_buffer = s->values + (size_t)(page & 1) * size;
 
     *keys = k_buffer;
     *values = v_buffer;
     if (s->page[page & 1] == page && s->slots[page & 1] >= slots)
         return;
-    if (!tiles)
-        *keys = specdec__kv_keys_as_floats(&c->kv, c->kernels, k, slots, k_buffer);
-    *values = specdec__kv_values_as_floats(&c->kv, c->kernels, k + c->kv.half_bytes, slots, v_buffer);
+    *keys = specdec__kv_keys_as_floats(&c->kv, c->kernels, k, slots, k_buffer);
+    *values = specdec__kv_values_as_floats(&c->kv, c->kernels, k + c->kv.key_bytes, slots, v_buffer);
     if (*values == v_buffer)
         s->page[page & 1] = page;
     s->slots[page & 1] = slots;
@@ -12119,46 +14721,70 @@ static void specdec__forward_fold(specdec__context *c, float *scores, const size
                           range[i].to - range[i].from, dim, out + i);
 }
 
-/* s->scores (count, 64) of columns [column, column + count) of c->turned with the 4 tiles of keys of a page. */
-static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys,
+/* The same for up to 64 queries, where values, in the first slots of a block, are tiles; scores are s->scores.
+   Canonical: weights times the scales of values, in a block and for a query, become codes in [0, 255] with one scale;
+   the sum of codes times codes over the block is an exact integer. */
+static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, specdec__scratch *s, const size_t *query,
+                                                          const specdec__range *range, int count,
+                                                          const unsigned char *values, int slots)
+{
+    const float cap = c->model->fact[SPECDEC__SCORE_CAP];
+    float *out[SPECDEC__COLUMNS], scale[SPECDEC__COLUMNS], factor[SPECDEC__COLUMNS];
+    specdec__softening softening;
+    int i;
+
+    if (cap > 0)
+        c->kernels->cap(s->scores, cap, SPECDEC__COLUMNS * SPECDEC__KEYS);
+    softening.scores = s->scores;
+    softening.value_scales = (const float *)(const void *)values;
+    softening.apart = SPECDEC__COLUMNS;
+    softening.count = count;
+    softening.range = range;
+    softening.query = query;
+    softening.highest = c->highest;
+    softening.total = c->total;
+    softening.factor = factor;
+    softening.codes = s->codes;
+    softening.scale = scale;
+    c->kernels->soften(&softening);
+    for (i = 0; i < count; i++) {
+        out[i] = c->attended + query[i] * (size_t)c->kv.dim;
+        if (factor[i] < 1)
+            c->kernels->scale(out[i], factor[i], c->kv.dim);
+    }
+    c->kernels->weigh_codes((const int8_t *)values + SPECDEC__KEYS * sizeof(float), c->kv.dim,
+                            specdec__round_up(slots, 16), s->codes, scale, count, out);
+}
+
+/* s->scores (4 tiles, 64 columns, 16 keys) of columns [column, column + count) of c->turned with the first slots of the
+   tiles of keys of a page. */
+static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys, int slots,
                                          int column, int count)
 {
     const size_t bytes = (size_t)c->kv.dim / 32 * 34 * SPECDEC__ROWS;
     float *sums[2];
     specdec__tiles tiles;
-    int from, i, t;
+    int from, t;
 
-    sums[0] = s->sums;
-    sums[1] = s->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
     tiles.type = specdec__quant_find(SPECDEC__TYPE_Q8_0);
-    for (from = 0; from < SPECDEC__KEYS; from += 2 * SPECDEC__ROWS) {
+    for (from = 0; from < slots; from += 2 * SPECDEC__ROWS) {
         for (t = 0; t < 2; t++) {
             tiles.tile[t] = keys + (size_t)(from / SPECDEC__ROWS + t) * bytes;
             tiles.next[t] = tiles.tile[t] + 2 * bytes;
+            sums[t] = s->scores + (from + t * SPECDEC__ROWS) * SPECDEC__COLUMNS;
         }
         specdec__kernels_multiply(c->kernels, &tiles, c->kv.dim / 32, s->panel, &c->turned, 0, column, count, sums);
-        for (i = 0; i < count; i++)
-            for (t = 0; t < 2; t++)
-                memcpy(s->scores + i * SPECDEC__KEYS + from + t * SPECDEC__ROWS, sums[t] + i * SPECDEC__ROWS,
-                       SPECDEC__ROWS * sizeof(float));
     }
 }
 
-/* s->scores (count, 64) of queries, in the order of c->turned, with the keys of a page. */
-static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int page,
-                                    const float *keys, const size_t *query,
+/* s->scores (count <= 4, 64) of queries with keys. */
+static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, const float *keys, const size_t *query,
                                     int count)
 {
-    const size_t dim = (size_t)c->kv.dim, heads = (size_t)c->model->heads;
+    const size_t dim = (size_t)c->kv.dim;
     const float *rotated = c->rotated + query[0] * dim;
     int i;
 
-    if (specdec__kv_types[c->kv.type].tiles) {
-        specdec__forward_tile_scores(c, s, specdec__kv_keys(&c->kv, u->layer->span, page, u->layer->place, u->head),
-                                     specdec__forward_column(c, (int)(query[0] / heads),
-                                                             (int)(query[0] % heads)), count);
-        return;
-    }
     if (query[count - 1] - query[0] != (size_t)(count - 1)) {
         for (i = 0; i < count; i++)
             memcpy(s->queries + (size_t)i * dim, c->rotated + query[i] * dim, dim * sizeof(float));
@@ -12167,33 +14793,65 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
     c->kernels->scores(rotated, c->kv.dim, count, keys, s->scores);
 }
 
+/* Of the queries of a unit, nodes [first, last), those from `at` on, up to `most`: which they are, and the keys of a
+   block that each of them sees. Returns how many. */
+static int specdec__forward_some(const specdec__context *c, const specdec__unit *u, int first, int last, int block,
+                                 int at, int most, size_t *query, specdec__range *range)
+{
+    const int part = u->to - u->from, count = specdec__min_int(most, (last - first) * part - at);
+    int node = first + at / part, own = at % part, i;
+
+    for (i = 0; i < count; i++) {
+        query[i] = (size_t)(node - c->first) * (size_t)c->model->heads + (size_t)(u->from + own);
+        if (i && own)
+            range[i] = range[i - 1];
+        else
+            range[i] = specdec__forward_range(c, u, node, block);
+        if (++own == part) {
+            own = 0;
+            node++;
+        }
+    }
+    return count;
+}
+
 /* Nodes [first, last) over a block of keys that lie in the first slots of one page, each in its own. */
 static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, const specdec__unit *u,
                                                        int first, int last, int block, int page, int slots)
 {
-    const int heads = c->model->heads, part = u->to - u->from, queries = (last - first) * part,
-              most = specdec__forward_queries(c);
-    /* columns of one node lie together, no others */
-    const int apart = specdec__kv_types[c->kv.type].tiles && part < heads / c->model->kv_heads;
+    const int queries = (last - first) * (u->to - u->from);
     const float *keys, *values;
-    int at, count, i;
+    specdec__range range[4];
+    size_t query[4];
+    int at, count;
 
     specdec__forward_page(c, s, u, page, slots, &keys, &values);
     for (at = 0; at < queries; at += count) {
-        specdec__range range[SPECDEC__COLUMNS];
-        size_t query[SPECDEC__COLUMNS];
+        count = specdec__forward_some(c, u, first, last, block, at, 4, query, range);
+        specdec__forward_scores(c, s, keys, query, count);
+        specdec__forward_fold(c, s->scores, query, range, count, values);
+    }
+}
 
-        count = specdec__min_int(most, apart ? part - at % part : queries - at);
-        for (i = 0; i < count; i++) {
-            int node = first + (at + i) / part;
+/* The same where keys and values are tiles. keys: of the page and head. */
+static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specdec__scratch *s, const specdec__unit *u,
+                                                     int first, int last, int block, const unsigned char *keys,
+                                                     int slots)
+{
+    const int heads = c->model->heads, part = u->to - u->from, queries = (last - first) * part;
+    /* columns of one node lie together, no others */
+    const int apart = part < heads / c->model->kv_heads;
+    specdec__range range[SPECDEC__COLUMNS];
+    size_t query[SPECDEC__COLUMNS];
+    int at, count;
 
-            query[i] = (size_t)(node - c->first) * (size_t)heads + (size_t)(u->from + (at + i) % part);
-            range[i] = specdec__forward_range(c, u, node, block);
-        }
-        specdec__forward_scores(c, s, u, page, keys, query, count);
-        for (i = 0; i < count; i += 4)
-            specdec__forward_fold(c, s->scores + i * SPECDEC__KEYS, query + i, range + i,
-                                  specdec__min_int(4, count - i), values);
+    for (at = 0; at < queries; at += count) {
+        count = specdec__forward_some(c, u, first, last, block, at, apart ? part - at % part : SPECDEC__COLUMNS, query,
+                                      range);
+        specdec__forward_tile_scores(c, s, keys, slots,
+                                     specdec__forward_column(c, first - c->first + at / part, u->from + at % part),
+                                     count);
+        specdec__forward_fold_codes(c, s, query, range, count, keys + c->kv.key_bytes, slots);
     }
 }
 
@@ -12220,7 +14878,7 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
             const float *keys, *values;
 
             specdec__forward_page(c, s, u, page, SPECDEC__KEYS, &keys, &values);
-            specdec__forward_scores(c, s, u, page, keys, query, count);
+            specdec__forward_scores(c, s, keys, query, count);
             for (j = done; j < seen.to && slots[j] / SPECDEC__KEYS == page; j++) {
                 for (i = 0; i < count; i++)
                     logical[i][j] = s->scores[i * SPECDEC__KEYS + slots[j] % SPECDEC__KEYS];
@@ -12234,6 +14892,17 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
     }
 }
 
+/* The slots of a block that lie anywhere, copied to where a page of their own would hold them. */
+static void specdec__forward_gather_codes(const specdec__context *c, specdec__scratch *s, const specdec__unit *u,
+                                          specdec__range range, const int *slots)
+{
+    int i;
+
+    for (i = range.from; i < range.to; i++)
+        specdec__kv_copy_codes(&c->kv, specdec__kv_keys(&c->kv, u->layer->span, slots[i] / SPECDEC__KEYS,
+                                                        u->layer->place, u->head), slots[i], s->page_codes, i);
+}
+
 /* How many nodes from `node` on see the same slots of a block, some more of them than others. all: what any of them
    sees. */
 static int specdec__forward_sharing(const specdec__context *c, const specdec__unit *u, int node, int block,
@@ -12243,7 +14912,7 @@ static int specdec__forward_sharing(const specdec__context *c, const specdec__un
     int committed = (block + 1) * SPECDEC__KEYS <= view->length, last = node + 1;
 
     *all = specdec__forward_range(c, u, node, block);
-    for (; last < c->first + c->n && c->batch->views[last] == view &&
+    for (; last < u->last && c->batch->views[last] == view &&
          (committed || (c->trunk[node] && c->trunk[last])); last++) {
         const specdec__range one = specdec__forward_range(c, u, last, block);
 
@@ -12255,79 +14924,116 @@ static int specdec__forward_sharing(const specdec__context *c, const specdec__un
     return last - node;
 }
 
-/* A block of keys, all nodes. */
+/* The page that has the keys of a range of a block that a node sees, each in its own slot; -1: none, and `slots` (64)
+   are where they lie. */
+static int specdec__forward_find(const specdec__context *c, const specdec__unit *u, int node, int block,
+                                 specdec__range range, int *slots)
+{
+    const specdec__view *view = c->batch->views[node];
+    const int from = block * SPECDEC__KEYS + range.from, count = range.to - range.from;
+    int aligned, i;
+
+    if (from + count <= view->length) {
+        int page = specdec__view_page(&view->span[u->layer->span], from, count);
+
+        if (page >= 0)
+            return page;
+    }
+    specdec__forward_slots(c, u, node, block, range, slots);
+    aligned = slots[range.from] % SPECDEC__KEYS == range.from;
+    for (i = range.from + 1; i < range.to; i++)
+        aligned &= slots[i] == slots[i - 1] + 1;
+    return aligned ? slots[range.from] / SPECDEC__KEYS : -1;
+}
+
+/* A block of keys, all nodes of a unit. */
 static void specdec__forward_block(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int block)
 {
-    int node, share, slots[SPECDEC__KEYS], aligned, i;
+    int node, share, page, slots[SPECDEC__KEYS], i;
 
-    for (node = c->first; node < c->first + c->n; node += share) {
+    for (node = u->first; node < u->last; node += share) {
         specdec__range range = specdec__forward_range(c, u, node, block);
 
         share = 1;
         if (range.from >= range.to)
             continue;
         share = specdec__forward_sharing(c, u, node, block, &range);
-        specdec__forward_slots(c, u, node + share - 1, block, range, slots);
-        aligned = slots[range.from] % SPECDEC__KEYS == range.from;
-        for (i = range.from + 1; i < range.to; i++)
-            aligned &= slots[i] == slots[i - 1] + 1;
-        if (aligned)
-            specdec__forward_aligned(c, s, u, node, node + share, block, slots[range.from] / SPECDEC__KEYS, range.to);
-        else
+        page = specdec__forward_find(c, u, node + share - 1, block, range, slots);
+        if (specdec__kv_types[c->kv.type].tiles) {
+            const unsigned char *keys = s->page_codes;
+
+            if (page >= 0)
+                keys = specdec__kv_keys(&c->kv, u->layer->span, page, u->layer->place, u->head);
+            else
+                specdec__forward_gather_codes(c, s, u, range, slots);
+            specdec__forward_tiled(c, s, u, node, node + share, block, keys, range.to);
+        } else if (page >= 0) {
+            specdec__forward_aligned(c, s, u, node, node + share, block, page, range.to);
+        } else {
             for (i = node; i < node + share; i++)
                 specdec__forward_gathered(c, s, u, i, block, slots);
+        }
     }
 }
 
+/* Empties what a query has summed up. */
+static void specdec__forward_clear(specdec__context *c, size_t query)
+{
+    c->highest[query] = -3.0e38f;
+    memset(c->total + query * 16, 0, 16 * sizeof *c->total);
+    memset(c->attended + query * (size_t)c->kv.dim, 0, (size_t)c->kv.dim * sizeof *c->attended);
+}
+
+/* Attention of a unit, to c->h. */
 static void specdec__forward_attend(specdec__context *c, int thread, const specdec__unit *u)
 {
-    const int size = c->model->head_dim, window = c->kv.span[u->layer->span].window;
+    const int size = c->model->head_dim, window = c->kv.span[u->layer->span].window, heads = c->model->heads;
     specdec__scratch *s = &c->scratch[thread];
-    int first = 1 << 30, end = 0, node, i, head;
+    int first = 1 << 30, end = 0, node, head;
 
     s->page[0] = s->page[1] = -1;
-    for (node = c->first; node < c->first + c->n; node++) {
+    for (node = u->first; node < u->last; node++) {
         end = specdec__max_int(end, c->place[node] / SPECDEC__KEYS + 1);
         first = specdec__min_int(first, window ? specdec__max_int(c->place[node] + 1 - window, 0) / SPECDEC__KEYS : 0);
+        for (head = u->from; head < u->to; head++)
+            specdec__forward_clear(c, (size_t)(node - c->first) * (size_t)heads + (size_t)head);
     }
-    for (i = 0; i < c->n; i++)
-        for (head = u->from; head < u->to; head++) {
-            size_t query = (size_t)i * (size_t)c->model->heads + (size_t)head;
-
-            c->highest[query] = -3.0e38f;
-            memset(c->total + query * 16, 0, 16 * sizeof *c->total);
-            memset(c->attended + query * (size_t)c->kv.dim, 0, (size_t)c->kv.dim * sizeof *c->attended);
-        }
     for (; first < end; first++)
         specdec__forward_block(c, s, u, first);
-    for (i = 0; i < c->n; i++)
+    for (node = u->first; node < u->last; node++)
         for (head = u->from; head < u->to; head++) {
-            size_t query = (size_t)i * (size_t)c->model->heads + (size_t)head;
+            const size_t row = (size_t)(node - c->first), query = row * (size_t)heads + (size_t)head;
             float *from = c->attended + query * (size_t)c->kv.dim;
 
             c->kernels->scale(from, 1.0f / c->kernels->total(c->total + query * 16), c->kv.dim);
-            memcpy(c->h + (size_t)i * (size_t)c->q + (size_t)head * (size_t)size, from, (size_t)size * sizeof *from);
+            memcpy(c->h + row * (size_t)c->q + (size_t)head * (size_t)size, from, (size_t)size * sizeof *from);
         }
 }
 
-/* Attention of a layer: units of (kv head, part of its query heads), as many parts as the threads need. */
+/* Attention of a layer: units of (kv head, up to 64 nodes, part of its query heads), as many parts as the threads need.
+   What a unit sums up then stays in the second cache while it goes through pages; each serves all its nodes. */
 static void specdec__forward_attention(specdec__context *c, int thread, const specdec__layer *layer)
 {
     const specdec__model *m = c->model;
-    int group = m->heads / m->kv_heads, parts = 1, from, end = 0;
+    const int group = m->heads / m->kv_heads, rounds = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
+    int parts = 1, units, from, end = 0;
 
-    while (m->kv_heads * parts < specdec__pool_active(c->pool) && parts < group)
+    while (m->kv_heads * rounds * parts < specdec__pool_active(c->pool) && parts < group)
         do
             parts++;
         while (group % parts);
-    while ((from = specdec__pool_claim(c->pool, m->kv_heads * parts, 1, &end)) < m->kv_heads * parts)
+    units = m->kv_heads * rounds * parts;
+    while ((from = specdec__pool_claim(c->pool, units, 1, &end)) < units)
         for (; from < end; from++) {
+            const int round = from / parts % rounds;
             specdec__unit unit;
 
             unit.layer = layer;
-            unit.head = from / parts;
+            unit.head = from / parts / rounds;
             unit.from = unit.head * group + from % parts * (group / parts);
             unit.to = unit.from + group / parts;
+            unit.first = c->first + c->n * round / rounds;
+            unit.last = c->first + c->n * (round + 1) / rounds;
             specdec__forward_attend(c, thread, &unit);
         }
 }
@@ -12391,6 +15097,11 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
             specdec__forward_rotate(c, thread, layer, from / c->model->kv_heads, from % c->model->kv_heads);
     if (specdec__pool_barrier(c->pool))
         return 1;
+    if (c->recall) {
+        c->recall(c, thread, layer);
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+    }
     specdec__forward_attention(c, thread, layer);
     if (specdec__pool_barrier(c->pool))
         return 1;
@@ -12619,6 +15330,25 @@ static specdec__batch specdec__forward_alone(const specdec__context *c, specdec_
     return specdec__forward_batch(c, done, n);
 }
 
+/* Of n nodes of one view that were run, some have been committed: count of them, `last` the last one. Those behind it
+   that descend from it stay nodes; all numbers fall by count. The others are never asked for again. */
+static void specdec__forward_renumber(specdec__context *c, int last, int count, int n)
+{
+    int i, span;
+
+    for (i = last + 1; i < n; i++) {
+        const int to = i - count;
+
+        c->tokens[to] = c->tokens[i];
+        c->parents[to] = c->parents[i] > last ? c->parents[i] - count : -1;
+        c->place[to] = c->place[i];
+        c->position[to] = c->position[i];
+        c->trunk[to] = 0;
+        for (span = 0; span < SPECDEC__SPANS; span++)
+            c->slots[span][to] = c->slots[span][i];
+    }
+}
+
 /* Which tokens of a text shall have their logits, and which their states; and what else a text brings along. */
 typedef struct specdec__rows {
     int from;           /* this one and those behind it */
@@ -12718,7 +15448,6 @@ static specdec_result specdec__forward_text(specdec__context *c, specdec__view *
 /* A file of heads with what a level of a tree needs. */
 typedef struct specdec__heads {
     specdec__context context; /* of it, only what matrices need */
-    int most;                 /* rows of a level, at most */
     float blend;              /* by how much a row of the table counts */
     float *input;             /* (most, stride of the wider): what a level reads */
     float *inner;             /* (most, stride of states): its states */
@@ -12751,7 +15480,6 @@ static void specdec__heads_init(specdec__heads *h, const specdec__model *model, 
     c->threads = threads;
     c->scratch = target->scratch;
     specdec__columns_take(&c->columns, (size_t)most, (size_t)specdec__forward_stride(widest), arena);
-    h->most = most;
     h->blend = (float)(square * specdec__inverse_root(square) / s);
     h->input = SPECDEC__TAKE(arena, float, (size_t)most * (size_t)specdec__forward_stride(widest));
     h->inner = SPECDEC__TAKE(arena, float, (size_t)most * (size_t)specdec__forward_stride(inner));
@@ -15073,22 +17801,6 @@ static specdec_result specdec__ngram_propose(specdec__ngram *index, const specde
 
 /* --- a file of what was seen -------------------------------------------------------------------------------------- */
 
-/* FNV-1a of 64 bits (Fowler, Noll, Vo), continued from hash. No change of a single byte leaves it as it was. */
-static uint64_t specdec__ngram_hash(uint64_t hash, const unsigned char *bytes, size_t count)
-{
-    while (count--)
-        hash = (hash ^ *bytes++) * 0x100000001b3u;
-    return hash;
-}
-
-#define SPECDEC__NGRAM_HASH 0xcbf29ce484222325u /* of no bytes */
-
-static void specdec__ngram_store_u64(unsigned char *at, uint64_t value)
-{
-    specdec__store_u32(at, (uint32_t)value);
-    specdec__store_u32(at + 4, (uint32_t)(value >> 32));
-}
-
 /* The bytes of a file that specdec__ngram_save writes. */
 static size_t specdec__ngram_file_size(const specdec__ngram *index)
 {
@@ -15139,13 +17851,13 @@ static specdec_result specdec__ngram_save(const specdec__ngram *index, uint64_t 
     memcpy(file, "SPECSEEN", 8);
     specdec__store_u32(file + 8, 1);
     specdec__store_u32(file + 12, (uint32_t)((*bytes - SPECDEC__NGRAM_HEAD - 8) / 4));
-    specdec__ngram_store_u64(file + 16, vocabulary);
+    specdec__store_u64(file + 16, vocabulary);
     to = file + SPECDEC__NGRAM_HEAD;
     for (i = 0; i < index->remembered; i++, to += 4)
         specdec__store_u32(to, (uint32_t)*specdec__ngram_past(index, i));
     for (i = 0; i < index->size.readers; i++)
         to = specdec__ngram_save_text(&index->readers[i], to);
-    specdec__ngram_store_u64(to, specdec__ngram_hash(SPECDEC__NGRAM_HASH, file, *bytes - 8));
+    specdec__store_u64(to, specdec__hash(SPECDEC__HASH, file, *bytes - 8));
     return SPECDEC_OK;
 }
 
@@ -15162,7 +17874,7 @@ static specdec_result specdec__ngram_check(const unsigned char *data, size_t siz
                              specdec__load_u32(data + 8));
     count = specdec__load_u32(data + 12);
     if ((size - SPECDEC__NGRAM_HEAD - 8) / 4 != count || size % 4 ||
-        specdec__ngram_hash(SPECDEC__NGRAM_HASH, data, size - 8) != specdec__load_u64(data + size - 8))
+        specdec__hash(SPECDEC__HASH, data, size - 8) != specdec__load_u64(data + size - 8))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the file of what was seen is damaged");
     if (specdec__load_u64(data + 16) != vocabulary)
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "what was seen belongs to another vocabulary");
@@ -15205,9 +17917,267 @@ static specdec_result specdec__ngram_load(specdec__ngram *index, uint64_t vocabu
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
+ * >>retrieve (private): the same model with a small cache: of a long text the chunks of keys that the newest query
+ *     likes best, by layer and kv head, and behind them the newest tokens. The retrieval cache of TriForce (Sun et al.
+ *     2024, arXiv 2404.11912). May call: >>base >>pool >>kernel >>model >>kv >>forward >>sample
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+/* A text as the small cache holds it. */
+typedef struct specdec__retrieved {
+    specdec__view view;  /* first the chunks, then tokens of the text from number `from` on */
+    int from;            /* 0: nothing was chosen yet */
+    int exact;           /* of those tokens, how many are copies; what lies behind them was computed here */
+    float right, best;   /* how often guesses are right now, and how often they were at best since chunks were chosen */
+    int seen;            /* guesses since then */
+} specdec__retrieved;
+
+typedef struct specdec__retrieval {
+    const specdec__context *target;
+    specdec__context context;   /* the target's, but for the cache and the logits */
+    float *logits;              /* (nodes of a step, vocab) */
+    specdec__retrieved *texts;  /* (texts) */
+    int chunk, chunks;          /* tokens of a chunk; how many are kept */
+    int recent, most;           /* tokens behind them: as many when chunks are chosen, and at most */
+    float *scores;              /* (threads, candidates): of chunks */
+    specdec_candidate *chosen;  /* (threads, chunks) */
+    int *path;                  /* (chunks * chunk): 0, 1, ... */
+    int candidates;             /* chunks of a text, at most */
+    /* What a kv head, by the queries of row 0, thinks of each chunk before `begun` */
+    void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
+                  int head, float *scores);
+    /* while chunks are chosen */
+    const specdec__view *whole; /* the text in the target's cache */
+    const specdec__view *view;
+    int begun;                  /* chunks to choose from */
+} specdec__retrieval;
+
+/* Whether a text of so many committed tokens is long enough for chunks to be left out. */
+static int specdec__retrieve_pays(const specdec__retrieval *r, int committed)
+{
+    return committed - r->recent >= 2 * r->chunks * r->chunk;
+}
+
+/* What is kept of a text is to be chosen anew. */
+static void specdec__retrieve_forget(specdec__retrieval *r, int at)
+{
+    specdec__view_truncate(&r->texts[at].view, &r->context.kv, 0);
+    r->texts[at].from = 0;
+}
+
+/* Copies the keys and values of a layer's head: of the text's tokens [from, from + count), at most 64, to the small
+   cache's from number `to` on. */
+static void specdec__retrieve_copy(specdec__retrieval *r, const specdec__view *whole, const specdec__view *view,
+                                   int layer, int head, int from, int to, int count)
+{
+    const specdec__kv *kv = &r->target->kv, *own = &r->context.kv;
+    int a[SPECDEC__KEYS], b[SPECDEC__KEYS], i, n;
+
+    specdec__view_slots(&whole->span[SPECDEC__WHOLE], from, count, a);
+    specdec__view_slots(&view->span[SPECDEC__WHOLE], to, count, b);
+    for (i = 0; i < count; i += n) {
+        const int page = a[i] / SPECDEC__KEYS, page_to = b[i] / SPECDEC__KEYS;
+
+        for (n = 1; i + n < count && a[i + n] == a[i] + n && b[i + n] == b[i] + n &&
+             a[i + n] / SPECDEC__KEYS == page && b[i + n] / SPECDEC__KEYS == page_to; n++)
+            continue;
+        specdec__kv_copy_run(kv, specdec__kv_keys(kv, SPECDEC__WHOLE, page, layer, head), a[i] % SPECDEC__KEYS,
+                             specdec__kv_keys(own, SPECDEC__WHOLE, page_to, layer, head), b[i] % SPECDEC__KEYS, n);
+    }
+}
+
+/* scores += what queries [query, query + count) of row 0 think of the keys in each chunk, of those in one segment. */
+static void specdec__retrieve_segment(specdec__context *whole, const specdec__retrieval *r, specdec__scratch *scratch,
+                                      const specdec__segment *a, const unsigned char *keys, int query, int count,
+                                      float *scores)
+{
+    const int tiles = specdec__kv_types[whole->kv.type].tiles;
+    const int end = specdec__min_int(a->length, r->begun * r->chunk - a->start);
+    const int apart = tiles ? SPECDEC__COLUMNS : 1, query_apart = tiles ? 1 : SPECDEC__KEYS;
+    size_t queries[4];
+    int q, k;
+
+    for (q = 0; q < count; q++)
+        queries[q] = (size_t)(query + q);
+    if (tiles)
+        specdec__forward_tile_scores(whole, scratch, keys, SPECDEC__KEYS, specdec__forward_column(whole, 0, query),
+                                     count);
+    else
+        specdec__forward_scores(whole, scratch, specdec__kv_keys_as_floats(&whole->kv, whole->kernels, keys,
+                                                                           SPECDEC__KEYS, scratch->keys),
+                                queries, count);
+    for (q = 0; q < count; q++)
+        for (k = 0; k < end; k++)
+            scores[(a->start + k) / r->chunk] += scratch->scores[q * query_apart + (a->from + k) * apart];
+}
+
+/* What the queries of a kv head in row 0 think of each chunk's mean key: the sum of their scores. Keys are rotated. */
+static void specdec__retrieve_scores(specdec__context *c, const struct specdec__retrieval *r, int thread,
+                                     const specdec__layer *layer, int head, float *scores)
+{
+    const int group = c->model->heads / c->model->kv_heads;
+    const specdec__segments *s = &r->whole->span[SPECDEC__WHOLE];
+    specdec__context whole = *c; /* the same queries, the whole cache */
+    int i, at;
+
+    whole.kv = r->target->kv;
+    memset(scores, 0, (size_t)r->begun * sizeof *scores);
+    for (i = 0; i < s->count && s->at[i].start < r->begun * r->chunk; i++)
+        for (at = 0; at < group; at += 4)
+            specdec__retrieve_segment(&whole, r, &c->scratch[thread], &s->at[i],
+                                      specdec__kv_keys(&whole.kv, SPECDEC__WHOLE, s->at[i].page, layer->place, head),
+                                      head * group + at, specdec__min_int(4, group - at), scores);
+}
+
+/* Chooses the first chunk and the best of the others, best first; of equals the earlier one. */
+static void specdec__retrieve_choose(const specdec__kernels *kernels, const float *scores, int count, int kept,
+                                     specdec_candidate *chosen)
+{
+    int i;
+
+    chosen[0].token = 0;
+    specdec__sample_greedy(kernels, scores + 1, count - 1, kept - 1, chosen + 1);
+    for (i = 1; i < kept; i++)
+        chosen[i].token++;
+}
+
+/* The context's recall: chooses the chunks of a layer, head by head, and copies them. */
+static void specdec__retrieve_layer(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    specdec__retrieval *r = (specdec__retrieval *)c->recalls;
+    float *scores = r->scores + (size_t)thread * (size_t)r->candidates;
+    specdec_candidate *chosen = r->chosen + (size_t)thread * (size_t)r->chunks;
+    int head, end = 0, i;
+
+    while ((head = specdec__pool_claim(c->pool, c->model->kv_heads, 1, &end)) < c->model->kv_heads)
+        for (; head < end; head++) {
+            r->score(c, r, thread, layer, head, scores);
+            specdec__retrieve_choose(c->kernels, scores, r->begun, r->chunks, chosen);
+            for (i = 0; i < r->chunks; i++)
+                specdec__retrieve_copy(r, r->whole, r->view, layer->place, head, chosen[i].token * r->chunk,
+                                       i * r->chunk, r->chunk);
+        }
+}
+
+/* Lays out small caches of `budget` tokens, for steps of so many nodes. */
+static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context *target, const specdec__room *whole,
+                                   int budget, int chunk, int nodes, specdec__arena *arena)
+{
+    specdec__room room = *whole;
+    specdec__view view;
+    int i;
+
+    memset(r, 0, sizeof *r);
+    r->target = target;
+    r->score = specdec__retrieve_scores;
+    r->chunk = chunk;
+    r->recent = specdec__max_int(budget / 8, 4);
+    r->most = r->recent + specdec__max_int(budget / 32, 8); /* chosen anew for every few guesses: that measured best */
+    r->chunks = specdec__max_int((budget - r->most) / chunk, 1);
+    r->candidates = room.length / chunk + 1;
+    room.length = r->chunks * chunk + r->most;
+    room.keys = specdec__min_int(room.length, (1 << 30) / room.views) * room.views;
+    room.most = specdec__max_int(nodes, r->most);
+    specdec__kv_init(&r->context.kv, target->kv.type, target->model, &room, arena);
+    room.most += r->chunks * chunk;
+    r->texts = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
+    for (i = 0; i < room.views; i++)
+        specdec__context_view(r->texts ? &r->texts[i].view : &view, &room, arena);
+    r->logits = SPECDEC__TAKE(arena, float, (size_t)nodes * (size_t)target->output->rows + 15);
+    r->scores = SPECDEC__TAKE(arena, float, (size_t)target->threads * (size_t)r->candidates);
+    r->chosen = SPECDEC__TAKE(arena, specdec_candidate, (size_t)target->threads * (size_t)r->chunks);
+    r->path = SPECDEC__TAKE(arena, int, specdec__max_int(r->chunks * chunk, r->most));
+    for (i = 0; r->path && i < specdec__max_int(r->chunks * chunk, r->most); i++)
+        r->path[i] = i;
+}
+
+/* Makes room in the small cache for n more tokens, which somebody else is going to write. Returns 0 if it has none. */
+static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, int n)
+{
+    if (n && !specdec__view_reserve(view, &r->context.kv, n))
+        return 0;
+    specdec__view_commit(view, &r->context.kv, r->path, n);
+    return 1;
+}
+
+/* Whether guesses have become clearly worse than they were. */
+static int specdec__retrieve_falls(const specdec__retrieved *t)
+{
+    return t->seen >= 16 && t->right < t->best - 0.25f;
+}
+
+/* Notes how guesses fared: so many were right, and then one was wrong, or none was. */
+static void specdec__retrieve_note(specdec__retrieval *r, int at, int right, int wrong)
+{
+    specdec__retrieved *t = &r->texts[at];
+    int i;
+
+    for (i = 0; i < right + wrong; i++)
+        t->right += ((i < right ? 1.0f : 0.0f) - t->right) / 8;
+    t->seen += right + wrong;
+    if (t->seen >= 8 && t->right > t->best)
+        t->best = t->right;
+}
+
+/* Makes the small cache ready for what follows the committed tokens of a text: chunks, which the next step chooses if
+   they are too old, and exact copies of the tokens behind them. Returns 0 when there is no room. */
+static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec__view *whole)
+{
+    specdec__retrieved *t = &r->texts[at];
+    const int kept = r->chunks * r->chunk, committed = whole->length;
+    int layer, head, n, i, from;
+
+    r->context.recall = NULL;
+    if (!t->from || committed - t->from > r->most || committed < t->from + t->exact || specdec__retrieve_falls(t)) {
+        specdec__retrieve_forget(r, at);
+        if (!specdec__retrieve_room(r, &t->view, kept))
+            return 0;
+        t->from = t->view.position = (committed - r->recent) / r->chunk * r->chunk;
+        t->exact = t->seen = 0;
+        t->best = 0;
+        r->begun = t->from / r->chunk;
+        r->context.recall = specdec__retrieve_layer;
+    }
+    specdec__view_truncate(&t->view, &r->context.kv, kept + t->exact);
+    n = committed - t->from - t->exact;
+    if (!specdec__retrieve_room(r, &t->view, n))
+        return 0;
+    for (layer = 0; layer < r->context.kv.span[SPECDEC__WHOLE].layers; layer++)
+        for (head = 0; head < r->context.kv.kv_heads; head++)
+            for (i = 0; i < n; i += SPECDEC__KEYS) {
+                from = t->exact + i;
+                specdec__retrieve_copy(r, whole, &t->view, layer, head, t->from + from, kept + from,
+                                       specdec__min_int(SPECDEC__KEYS, n - i));
+            }
+    t->exact += n;
+    r->whole = whole;
+    r->view = &t->view;
+    return 1;
+}
+
+/* The target's context of now, with the small cache. */
+static specdec__context *specdec__retrieve_context(specdec__retrieval *r)
+{
+    const specdec__kv kv = r->context.kv;
+    void (*recall)(specdec__context *, int, const specdec__layer *) = r->context.recall;
+
+    r->context = *r->target;
+    r->context.kv = kv;
+    r->context.recall = recall;
+    r->context.recalls = r;
+    r->context.logits = r->logits;
+    r->context.taps[0].out = r->context.taps[1].out = NULL;
+    return &r->context;
+}
+
+SPECDEC__FOR_SPEED
+
+/* =====================================================================================================================
  * >>draft (private): drafters fill a token tree and never see a verifier. A drafter is a row of functions; what several
  *     propose is merged into one tree.
- *     May call: >>base >>kernel >>op >>text >>model >>kv >>forward >>heads >>sample >>tree >>ngram
+ *     May call: >>base >>os >>pool >>kernel >>op >>text >>model >>kv >>forward >>heads >>sample >>tree >>ngram
+ *     >>retrieve
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -15235,6 +18205,7 @@ typedef struct specdec__proposal {
     int32_t *text;        /* (count + levels): tokens so far; drafters may write behind them */
     int count;            /* the root is text[count - 1] */
     const specdec_sampling *sampling; /* of the text */
+    const specdec__view *view;        /* of the text, in the target's cache; NULL while the engine is made */
     int most, levels;     /* nodes and levels, at most, of a tree whose shape the drafter chooses */
     specdec_rule rule;    /* children are drawn as this rule wants them; coupled: by specdec__choose */
     float *distributions; /* (tree size, vocab): for the rules that ask, what the children of a node were drawn from */
@@ -15242,10 +18213,12 @@ typedef struct specdec__proposal {
     specdec_tree tree;
     int32_t *tokens;      /* (capacity): -1 where nothing is proposed */
     int32_t *depth;       /* (capacity): root 0 */
+    unsigned char *extended; /* (capacity): what may follow a candidate is known */
     float *share;         /* (capacity): of a candidate among those behind the same node, by the drafter */
     float *probability;   /* (capacity): of the path from the root */
     int level;            /* where the newest level of a tree that grows begins */
     int ran;              /* candidates that were extended before, the root aside */
+    int stays;            /* the tree was begun behind a shorter text, and holds behind one of so many tokens; 0: not */
     int32_t *chosen;      /* (tree size): candidates to be extended next */
     int32_t *kept;        /* (tree size): candidates that shall be verified, in order; the root is the first of them */
     int kept_count;
@@ -15260,6 +18233,7 @@ typedef struct specdec__draft_setup {
     const specdec__room *room;       /* texts, and how long they are */
     int capacity;                    /* candidates of a proposal, at most */
     int threads;                     /* of the pool, that its model keeps busy */
+    int window;                      /* tokens of a text that it may look at; 0: as many as its model was made for */
 } specdec__draft_setup;
 
 typedef struct specdec__drafter specdec__drafter;
@@ -15278,6 +18252,9 @@ typedef struct specdec__heard {
    a line in SPECDEC_DRAFTERS, above, and in this section its functions and their row. */
 typedef struct specdec__drafter_kind {
     size_t source;   /* of its model: a specdec_source, by its place in specdec_config; 0: it needs none */
+    int optional;    /* it can do without that model, too */
+    size_t asked;    /* an int in specdec_config by its place: if that is 0, auto does without this kind; 0: never */
+    int ranks;       /* tokens that it may propose behind a node; 0: any number */
     int draws;       /* children are drawn from a distribution if a rule of rejection wants that */
     int size, depth; /* of its trees, when it drafts alone and the caller does not say */
     /* Takes its state from an arena, which may only count. Or: it has none. */
@@ -15313,6 +18290,11 @@ typedef struct specdec__drafter_kind {
     int (*heard)(const specdec__drafter *drafter, int at);
     /* Drafts instead of this kind with a file that holds layers. Or: there is but one kind of file. */
     const struct specdec__drafter_kind *layers;
+    /* The path to a candidate that was extended was accepted, with it: it becomes the root, what lies behind it stays.
+       Or: nothing can stay. */
+    void (*keep)(specdec__drafter *drafter, specdec__proposal *proposal, int root);
+    /* From now on it runs on so many threads of this pool, or fewer. Or: always on the engine's. */
+    void (*move)(specdec__drafter *drafter, specdec__pool *pool, int threads);
 } specdec__drafter_kind;
 
 struct specdec__drafter {
@@ -15328,7 +18310,31 @@ struct specdec__drafter {
 
 /* --- any drafter -------------------------------------------------------------------------------------------------- */
 
-/* Before a step: nothing is proposed but the root, the last of count tokens. */
+/* The arrays of a tree of at most `size` nodes. */
+static void specdec__draft_take_tree(specdec_tree *tree, int size, specdec__arena *arena)
+{
+    memset(tree, 0, sizeof *tree);
+    tree->capacity = size;
+    tree->parents = SPECDEC__TAKE(arena, int32_t, size);
+    tree->ranks = SPECDEC__TAKE(arena, int32_t, size);
+}
+
+/* The arrays of a proposal: `capacity` candidates, of which `size` are verified at most. */
+static void specdec__draft_take(specdec__proposal *p, int capacity, int size, specdec__arena *arena)
+{
+    specdec__draft_take_tree(&p->tree, capacity, arena);
+    p->tokens = SPECDEC__TAKE(arena, int32_t, capacity);
+    p->depth = SPECDEC__TAKE(arena, int32_t, capacity);
+    p->extended = SPECDEC__TAKE(arena, unsigned char, capacity);
+    p->share = SPECDEC__TAKE(arena, float, capacity);
+    p->probability = SPECDEC__TAKE(arena, float, capacity);
+    p->place = SPECDEC__TAKE(arena, int32_t, capacity);
+    p->chosen = SPECDEC__TAKE(arena, int32_t, size);
+    p->kept = SPECDEC__TAKE(arena, int32_t, size);
+}
+
+/* Before a step: nothing is proposed but the root, the last of count tokens. What a tree holds that stays is not
+   proposed as yet. */
 static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count, const specdec_sampling *sampling,
                                  specdec_rule rule)
 {
@@ -15336,13 +18342,18 @@ static void specdec__draft_begin(specdec__proposal *p, int32_t *text, int count,
     p->count = count;
     p->sampling = sampling;
     p->rule = rule;
+    p->kept[0] = 0;
+    p->kept_count = 1;
+    p->seconds = 0;
+    if (p->stays == count)
+        return;
+    p->stays = 0;
     specdec__tree_put(&p->tree, 0, -1, 0);
     p->tokens[0] = text[count - 1];
     p->probability[0] = p->share[0] = 1;
-    p->depth[0] = p->chosen[0] = p->kept[0] = 0;
-    p->tree.n = p->kept_count = 1;
+    p->depth[0] = p->chosen[0] = p->extended[0] = 0;
+    p->tree.n = 1;
     p->ran = 0;
-    p->seconds = 0;
 }
 
 /* The first count candidates shall be verified. */
@@ -15462,7 +18473,7 @@ typedef struct specdec__levels {
     int vocab_rows;    /* floats of a row of proposal->distributions: the target's vocabulary */
     const int32_t *ids; /* (id_count) what tokens rows of logits stand for; NULL: all, in order */
     int id_count;
-    float *whole;      /* (vocab) a row of logits with all tokens, where rows have fewer */
+    float *whole;      /* (vocab) a row of logits with all tokens, where rows have fewer: -infinity for the others */
     int32_t *nodes;    /* (texts, capacity): the place among what was run of a candidate, or -1 */
     int capacity;
     const float *logits; /* rows of what was run last, `stride` floats apart */
@@ -15514,12 +18525,18 @@ static const float *specdec__draft_row(const specdec__levels *m, int i)
 
     if (!m->ids)
         return row;
-    for (j = 0; j < m->vocab; j++)
-        m->whole[j] = specdec__float_from_bits(0xff800000u);
     for (j = 0; j < m->id_count; j++)
         if (m->ids[j] < m->vocab)
             m->whole[m->ids[j]] = row[j];
     return m->whole;
+}
+
+/* The noise that children of so many ranks are drawn with when a rule of rejection decides: not the target's. */
+static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule, int rank)
+{
+    const uint64_t seed = s->seed ^ 0x6a09e667f3bcc909u;
+
+    return rule == SPECDEC_RULE_SEQUOIA ? seed : seed + (uint64_t)rank * 0x9e3779b97f4a7c15u;
 }
 
 /* Draws count children for a rejection rule, and notes the distribution they come from. Returns how many there are. */
@@ -15528,7 +18545,6 @@ static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, i
 {
     const specdec_sampling *s = m->chooser.sampling;
     float *q = p->distributions + (size_t)node * (size_t)m->vocab_rows;
-    uint64_t seed = s->seed ^ 0x6a09e667f3bcc909u; /* the draft's noise must not be the target's */
     specdec__row row;
     int i;
 
@@ -15536,9 +18552,9 @@ static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, i
         return 0;
     specdec__row_weights(&row, q);
     if (p->rule == SPECDEC_RULE_SEQUOIA)
-        return specdec__row_top(&row, seed, (uint64_t)length, count, best);
+        return specdec__row_top(&row, specdec__draft_seed(s, p->rule, 1), (uint64_t)length, count, best);
     for (i = 0; i < count; i++)
-        specdec__row_top(&row, seed + (uint64_t)(i + 1) * 0x9e3779b97f4a7c15u, (uint64_t)length, 1, &best[i]);
+        specdec__row_top(&row, specdec__draft_seed(s, p->rule, i + 1), (uint64_t)length, 1, &best[i]);
     return count;
 }
 
@@ -15601,6 +18617,7 @@ static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int n
         p->tokens[at] = best[i].token;
         p->depth[at] = p->depth[node] + 1;
         p->share[at] = weight[i] / total;
+        p->extended[at] = 0;
         specdec__draft_nodes(m, p)[at] = -1;
     }
 }
@@ -15610,11 +18627,16 @@ static specdec_result specdec__draft_run(specdec__drafter *d, const specdec__pro
                                          int from, int count, specdec_error *error)
 {
     specdec__levels *m = (specdec__levels *)d->state;
+    int32_t *nodes = specdec__draft_nodes(m, p);
+    specdec_result result;
     int i;
 
     for (i = 0; i < count; i++)
-        specdec__draft_nodes(m, p)[candidates[i]] = from + i;
-    return m->run(d, p, candidates, from, count, error);
+        nodes[candidates[i]] = from + i;
+    result = m->run(d, p, candidates, from, count, error);
+    for (i = 0; result && i < count; i++)
+        nodes[candidates[i]] = -1;
+    return result;
 }
 
 /* Row 0 becomes the root's, and nothing else has been run. */
@@ -15663,9 +18685,40 @@ static specdec_result specdec__draft_levels_extend(specdec__drafter *d, specdec_
                                               : specdec__draft_run(d, p, p->chosen, p->ran, count, error);
     int i;
 
-    for (i = 0; !result && i < count; i++)
+    for (i = 0; !result && i < count; i++) {
         specdec__draft_offer(m, p, p->chosen[i], i);
+        p->extended[p->chosen[i]] = 1;
+    }
     return result;
+}
+
+/* A candidate that was run becomes the root: of the others those that descend from it stay. gone: of what was run, how
+   many were committed. */
+static void specdec__levels_reroot(specdec__levels *m, specdec__proposal *p, int root, int gone)
+{
+    int32_t *nodes = specdec__draft_nodes(m, p), *now = p->place;
+    const int above = p->depth[root];
+    int i, n = 1;
+
+    memset(now, -1, (size_t)p->tree.n * sizeof *now);
+    now[root] = 0;
+    p->tokens[0] = p->tokens[root];
+    for (i = root + 1; i < p->tree.n; i++) {
+        const int parent = now[p->tree.parents[i]];
+
+        if (parent < 0)
+            continue;
+        specdec__tree_put(&p->tree, n, parent, p->tree.ranks[i]);
+        p->tokens[n] = p->tokens[i];
+        p->depth[n] = p->depth[i] - above;
+        p->share[n] = p->share[i];
+        p->extended[n] = p->extended[i];
+        nodes[n] = nodes[i] < 0 ? -1 : nodes[i] - gone;
+        now[i] = n++;
+    }
+    nodes[0] = -1;
+    p->tree.n = n;
+    p->ran -= gone;
 }
 
 /* Candidates become nodes of a drafter's context, from number `from` on. */
@@ -15696,43 +18749,80 @@ static specdec_result specdec__levels_vocabulary(const specdec__drafter *d, cons
                          different);
 }
 
-/* Takes what a drafter of a model needs for all that. stride: floats of a row of its logits. */
-static void specdec__levels_init(specdec__levels *m, const specdec__drafter *d, const specdec__draft_setup *setup,
+/* Takes what a drafter of a model needs for all that. */
+static void specdec__levels_init(specdec__levels *m, const specdec__model *model, const specdec__draft_setup *setup,
                                  specdec__arena *arena)
 {
     const specdec__model *target = setup->target->model;
+    int i;
 
-    m->vocab = specdec__min_int(target->vocab_size, d->model->vocab_size);
+    m->vocab = specdec__min_int(target->vocab_size, model->vocab_size);
     m->vocab_rows = target->vocab_size;
     m->chooser.kernels = setup->target->kernels;
     m->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, m->vocab);
-    m->ids = d->model->ids;
-    m->id_count = d->model->id_count;
-    if (m->id_count)
-        m->whole = SPECDEC__TAKE(arena, float, m->vocab);
+    m->ids = model->ids;
+    m->id_count = model->id_count;
+    m->whole = m->id_count ? SPECDEC__TAKE(arena, float, m->vocab) : NULL;
+    for (i = 0; m->whole && i < m->vocab; i++)
+        m->whole[i] = specdec__float_from_bits(0xff800000u);
     m->capacity = setup->capacity;
     m->nodes = SPECDEC__TAKE(arena, int32_t, (size_t)setup->room->views * (size_t)m->capacity);
 }
 
 /* --- the draft model ---------------------------------------------------------------------------------------------- */
 
+/* A model reads no text that is longer than what it was trained on: of a longer one its first tokens and the last ones,
+   as if nothing were between them. The attention sinks of StreamingLLM (Xiao et al. 2024, arXiv 2309.17453); the last
+   ones are read anew, half a window at a time, so each has the place that it has in the window. */
+#define SPECDEC__DRAFT_SINKS 16
+
 typedef struct specdec__draft_model {
     specdec__levels levels;
     specdec__context context;
     specdec__view *views; /* (texts) */
+    int *skipped;         /* (texts): tokens of the text between the sinks and those behind them */
+    int window;           /* tokens that it reads, at most */
+    int threads;          /* that it has buffers for */
 } specdec__draft_model;
 
-/* Runs committed text through the draft model, so that its cache holds all of it. */
+/* Leaves out so many more tokens behind the sinks that the first count tokens of a text fit the window. */
+static void specdec__draft_model_skip(specdec__draft_model *m, int at, int count)
+{
+    specdec__view *view = &m->views[at];
+
+    if (count - m->skipped[at] <= m->window)
+        return;
+    m->skipped[at] = count - SPECDEC__DRAFT_SINKS - (m->window - SPECDEC__DRAFT_SINKS) / 2;
+    specdec__view_truncate(view, &m->context.kv, SPECDEC__DRAFT_SINKS);
+}
+
+/* Runs the first count tokens of a text, those that it reads, through the model. wanted: the last one's logits. */
+static specdec_result specdec__draft_model_text(specdec__draft_model *m, int at, const int32_t *text, int count,
+                                                int wanted, specdec_error *error)
+{
+    specdec__view *view = &m->views[at];
+    const int most = m->context.most, keys = count - m->skipped[at];
+    const int sinks = m->skipped[at] ? specdec__min_int(SPECDEC__DRAFT_SINKS, keys) : 0;
+    specdec__rows rows = specdec__forward_wanted(sinks); /* none of the sinks */
+    specdec_result result = SPECDEC_OK;
+
+    if (view->length < sinks)
+        result = specdec__forward_text(&m->context, view, text, sinks, most, &rows, NULL, error);
+    rows.from = wanted ? keys - 1 : keys;
+    return result ? result
+                  : specdec__forward_text(&m->context, view, text + m->skipped[at], keys, most, &rows, NULL, error);
+}
+
+/* Runs committed text through the draft model, so that its cache holds all of it that fits. */
 static specdec_result specdec__draft_model_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
-    specdec__context *c = &m->context;
     specdec__view *view = &m->views[p->at];
-    const specdec__rows rows = specdec__forward_wanted(p->count - 1);
 
-    if (view->length >= p->count)
-        specdec__view_truncate(view, &c->kv, p->count - 1);
-    return specdec__forward_text(c, view, p->text, p->count, c->most, &rows, NULL, error);
+    specdec__draft_model_skip(m, p->at, p->count);
+    if (view->length >= p->count - m->skipped[p->at])
+        specdec__view_truncate(view, &m->context.kv, p->count - m->skipped[p->at] - 1);
+    return specdec__draft_model_text(m, p->at, p->text, p->count, 1, error);
 }
 
 static specdec_result specdec__draft_model_run(specdec__drafter *d, const specdec__proposal *p,
@@ -15758,21 +18848,52 @@ static void specdec__draft_model_commit(specdec__drafter *d, specdec__proposal *
     specdec__view_commit(&m->views[p->at], &m->context.kv, kept, i);
 }
 
-static void specdec__draft_model_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+static void specdec__draft_model_keep(specdec__drafter *d, specdec__proposal *p, int root)
+{
+    specdec__draft_model *m = (specdec__draft_model *)d->state;
+    const int32_t *nodes = specdec__draft_nodes(&m->levels, p);
+    int path[SPECDEC__MAX_TREE], at;
+
+    for (at = root; at > 0; at = p->tree.parents[at])
+        path[p->depth[at] - 1] = nodes[at];
+    specdec__view_commit(&m->views[p->at], &m->context.kv, path, p->depth[root]);
+    specdec__forward_renumber(&m->context, nodes[root], p->depth[root], p->ran);
+    specdec__levels_reroot(&m->levels, p, root, p->depth[root]);
+}
+
+static void specdec__draft_model_move(specdec__drafter *d, specdec__pool *pool, int threads)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
 
+    m->context.pool = pool;
+    m->context.threads = specdec__min_int(threads, m->threads);
+}
+
+static void specdec__draft_model_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+{
+    specdec__draft_model *m = (specdec__draft_model *)d->state;
+    int keys = length - m->skipped[at];
+
     (void)text;
-    specdec__view_truncate(&m->views[at], &m->context.kv, length);
+    if (m->skipped[at] && keys <= SPECDEC__DRAFT_SINKS) { /* it may all be read again */
+        keys = specdec__min_int(length, SPECDEC__DRAFT_SINKS);
+        m->skipped[at] = 0;
+    }
+    specdec__view_truncate(&m->views[at], &m->context.kv, keys);
 }
 
 static void specdec__draft_model_share(specdec__drafter *d, int at, int of, int length)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
+    int keys = length - m->skipped[of];
 
-    length = specdec__min_int(length, m->views[of].length);
-    if (!specdec__view_share(&m->views[at], &m->context.kv, &m->views[of], 0, length))
-        specdec__view_truncate(&m->views[at], &m->context.kv, 0);
+    m->skipped[at] = keys > SPECDEC__DRAFT_SINKS ? m->skipped[of] : 0;
+    keys = m->skipped[of] == m->skipped[at] ? keys : specdec__min_int(length, SPECDEC__DRAFT_SINKS);
+    keys = specdec__min_int(keys, m->views[of].length);
+    if (specdec__view_share(&m->views[at], &m->context.kv, &m->views[of], 0, keys))
+        return;
+    specdec__view_truncate(&m->views[at], &m->context.kv, 0);
+    m->skipped[at] = 0;
 }
 
 /* A token costs what its weights do. */
@@ -15783,16 +18904,27 @@ static double specdec__draft_model_cost(const specdec__drafter *d, const specdec
 
 static int specdec__draft_model_behind(const specdec__drafter *d, int at, int count)
 {
-    return count - ((const specdec__draft_model *)d->state)->views[at].length;
+    const specdec__draft_model *m = (const specdec__draft_model *)d->state;
+    const int keys = count - m->skipped[at];
+
+    return keys > m->window ? (m->window + SPECDEC__DRAFT_SINKS) / 2 : keys - m->views[at].length;
 }
 
 static specdec_result specdec__draft_model_read(specdec__drafter *d, specdec__proposal *p, int count,
                                                 specdec_error *error)
 {
     specdec__draft_model *m = (specdec__draft_model *)d->state;
-    const specdec__rows rows = specdec__forward_wanted(count); /* none */
 
-    return specdec__forward_text(&m->context, &m->views[p->at], p->text, count, m->context.most, &rows, NULL, error);
+    specdec__draft_model_skip(m, p->at, p->count);
+    return specdec__draft_model_text(m, p->at, p->text, count, 0, error);
+}
+
+/* Tokens of text that it may read: as it was trained, less a tree. Texts no longer than that it reads whole. */
+static int specdec__draft_model_window(const specdec__model *model, const specdec__draft_setup *setup)
+{
+    const int most = setup->window ? setup->window : model->context - setup->config->tree_depth;
+
+    return specdec__min_int(specdec__max_int(most, 8 * SPECDEC__DRAFT_SINKS), setup->room->length);
 }
 
 static specdec_result specdec__draft_model_init(specdec__drafter *d, const specdec__draft_setup *setup,
@@ -15801,7 +18933,7 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     specdec__draft_model counted, *m = SPECDEC__TAKE(arena, specdec__draft_model, 1);
     const specdec_config *config = setup->config;
     const specdec__context *target = setup->target;
-    const specdec__room *room = setup->room;
+    specdec__room room = *setup->room;
     specdec_result result;
     specdec__view view;
     int i;
@@ -15813,12 +18945,17 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
                              specdec__model_name(d->model));
     if ((result = specdec__levels_vocabulary(d, target->model, arena, error)) != SPECDEC_OK)
         return result;
-    specdec__levels_init(&m->levels, d, setup, arena);
+    m->window = specdec__draft_model_window(d->model, setup);
+    room.length = specdec__min_int(room.length, m->window + config->tree_depth);
+    room.keys = specdec__min_int(room.keys, specdec__min_int(room.length, (1 << 30) / room.views) * room.views);
+    specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, d->model, NULL, target->kernels, target->pool, setup->threads, target->kv.type,
-                          room, config->tree_size, arena);
-    m->views = SPECDEC__TAKE(arena, specdec__view, room->views);
-    for (i = 0; i < room->views; i++)
-        specdec__context_view(m->views ? &m->views[i] : &view, room, arena);
+                          &room, config->tree_size, arena);
+    m->views = SPECDEC__TAKE(arena, specdec__view, room.views);
+    m->skipped = SPECDEC__TAKE(arena, int, room.views);
+    m->threads = setup->threads;
+    for (i = 0; i < room.views; i++)
+        specdec__context_view(m->views ? &m->views[i] : &view, &room, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
     m->levels.logits = m->context.logits;
     m->levels.stride = (size_t)d->model->output.rows;
@@ -15828,10 +18965,11 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
 }
 
 static const specdec__drafter_kind specdec__draft_model_kind = {
-    offsetof(specdec_config, draft), 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
+    offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
     specdec__draft_model_share, NULL, specdec__draft_model_cost, specdec__draft_model_behind,
-    specdec__draft_model_read, NULL, NULL, NULL, NULL};
+    specdec__draft_model_read, NULL, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
+    SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL};
 
 /* --- heads -------------------------------------------------------------------------------------------------------- */
 
@@ -15860,20 +18998,18 @@ static specdec_result specdec__draft_heads_level(specdec__draft_heads *m, int le
     return result;
 }
 
-/* The input of row i of a level: the target's state. */
-static void specdec__draft_heads_first(specdec__draft_heads *m, int at, int i)
+/* The target's state becomes the input of a level of one row. */
+static void specdec__draft_heads_first(specdec__draft_heads *m, int at)
 {
-    const specdec__model *model = m->heads.context.model;
-
-    memcpy(m->heads.input + (size_t)i * (size_t)specdec__forward_stride(model->embedding),
-           specdec__draft_heads_state(m, at), (size_t)model->embedding * sizeof(float));
+    memcpy(m->heads.input, specdec__draft_heads_state(m, at),
+           (size_t)m->heads.context.model->embedding * sizeof(float));
 }
 
 static specdec_result specdec__draft_heads_begin(specdec__drafter *d, const specdec__proposal *p, specdec_error *error)
 {
     specdec__draft_heads *m = (specdec__draft_heads *)d->state;
 
-    specdec__draft_heads_first(m, p->at, 0);
+    specdec__draft_heads_first(m, p->at);
     m->levels.stride = (size_t)specdec__heads_rows(d->model);
     return specdec__draft_heads_level(m, 0, &p->tokens[0], 0, 1, error);
 }
@@ -15888,7 +19024,7 @@ static specdec_result specdec__draft_heads_run(specdec__drafter *d, const specde
     int i;
 
     if (!d->model->speculator->follow) {
-        specdec__draft_heads_first(m, p->at, 0);
+        specdec__draft_heads_first(m, p->at);
         m->levels.stride = 0;
         return specdec__draft_heads_level(m, p->depth[candidates[0]], &p->tokens[0], 0, 1, error);
     }
@@ -15961,7 +19097,7 @@ static specdec_result specdec__draft_heads_init(specdec__drafter *d, const specd
                              "the heads are for states of %d and a vocabulary of %d, the target has %d and %d",
                              model->embedding, model->vocab_size, target->embedding, target->vocab_size);
     d->levels = model->guesses;
-    specdec__levels_init(&m->levels, d, setup, arena);
+    specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__heads_init(&m->heads, model, setup->target, setup->threads, size, arena);
     m->state = SPECDEC__TAKE(arena, float, (size_t)views * (size_t)model->embedding);
     m->known = SPECDEC__TAKE(arena, int, views);
@@ -16205,7 +19341,7 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
     m = m ? m : &counted;
     if (result || (result = specdec__levels_vocabulary(d, target->model, arena, error)) != SPECDEC_OK)
         return result;
-    specdec__levels_init(&m->levels, d, setup, arena);
+    specdec__levels_init(&m->levels, d->model, setup, arena);
     specdec__context_init(&m->context, model, target->model, target->kernels, target->pool, setup->threads,
                           target->kv.type, setup->room, (int)size, arena);
     d->kv_bytes = specdec__kv_bytes(&m->context.kv);
@@ -16227,16 +19363,16 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
 }
 
 static const specdec__drafter_kind specdec__draft_layer_kind = {
-    offsetof(specdec_config, heads), 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
+    offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, specdec__draft_layer_share, NULL,
     specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
-    specdec__draft_layer_heard, NULL};
+    specdec__draft_layer_heard, NULL, NULL, NULL};
 
 static const specdec__drafter_kind specdec__draft_heads_kind = {
-    offsetof(specdec_config, heads), 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
+    offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, specdec__draft_heads_share, NULL,
     specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
-    &specdec__draft_layer_kind};
+    &specdec__draft_layer_kind, NULL, NULL};
 
 /* --- n-grams ------------------------------------------------------------------------------------------------------ */
 
@@ -16300,27 +19436,242 @@ static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specd
 /* By what a file of what was seen is known to be for this vocabulary: a hash of its tokens' texts. */
 static uint64_t specdec__draft_ngram_fingerprint(const specdec__vocab *vocab)
 {
-    uint64_t hash = SPECDEC__NGRAM_HASH;
+    uint64_t hash = SPECDEC__HASH;
     uint32_t id;
 
     for (id = 0; id < vocab->count; id++) {
         specdec__bytes text = specdec__vocab_text(vocab, id);
 
-        hash = specdec__ngram_hash(hash, text.data - 8, text.size + 8); /* its length stands before it */
+        hash = specdec__hash(hash, text.data - 8, text.size + 8); /* its length stands before it */
     }
     return hash;
 }
 
 static const specdec__drafter_kind specdec__draft_ngram_kind = {
-    0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL, specdec__draft_ngram_truncate,
+    0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
+    specdec__draft_ngram_truncate,
     specdec__draft_ngram_share, specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL, NULL, NULL,
-    NULL, NULL};
+    NULL, NULL, NULL, NULL};
+
+/* --- two levels: the target with a small cache, for which somebody else drafts --------------------------------------
+
+   TriForce (Sun et al. 2024, arXiv 2404.11912). The target's own weights with a retrieval cache propose a chain; for
+   them a draft model with a short window, or n-grams, propose trees. Both levels share the noise, so what the first
+   level proposes is what the small cache alone would write: a draw from its distribution, whoever guessed at it. */
+
+#define SPECDEC__RECALL_NODES 8    /* of the first level's trees */
+#define SPECDEC__RECALL_WINDOW 256 /* tokens of text that its draft model reads */
+#define SPECDEC__RECALL_SHARE 8    /* of the context, that is kept if the caller does not say */
+#define SPECDEC__RECALL_LEAST 64   /* tokens that are kept then */
+
+typedef struct specdec__draft_recall {
+    specdec__levels levels;
+    specdec__retrieval cache;
+    specdec__drafter inner;    /* drafts for the small cache */
+    specdec__proposal p;       /* with this, for one text after the other */
+    specdec_sampling sampling; /* of the first level */
+    int nodes;                 /* of its trees */
+} specdec__draft_recall;
+
+/* The first n nodes of the best tree of 8 for a middling acceptance. */
+static void specdec__draft_recall_tree(specdec_tree *tree, int n)
+{
+    static const signed char parents[SPECDEC__RECALL_NODES] = {-1, 0, 0, 1, 1, 2, 3, 6};
+    static const signed char ranks[SPECDEC__RECALL_NODES] = {0, 1, 2, 1, 2, 1, 1, 1};
+
+    for (tree->n = 0; tree->n < n; tree->n++)
+        specdec__tree_put(tree, tree->n, parents[tree->n], ranks[tree->n]);
+}
+
+/* What the first level's drafter proposes behind a chain of so many tokens becomes a step of the small cache. */
+static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const specdec__proposal *p, int done,
+                                                specdec_error *error)
+{
+    specdec__proposal *q = &m->p;
+    specdec__context *c = specdec__retrieve_context(&m->cache);
+    specdec__batch batch;
+    specdec_result result;
+    int i;
+
+    q->at = p->at;
+    q->levels = p->tree.n - done;
+    q->most = m->nodes;
+    q->stays = 0;
+    specdec__draft_begin(q, p->text, specdec__draft_path(p, done), &m->sampling, SPECDEC_RULE_COUPLED);
+    if (m->inner.kind->cost)
+        specdec__draft_recall_tree(&q->tree, m->nodes);
+    specdec_tree_depth(&q->tree, q->depth);
+    if (q->levels > 1 && (result = m->inner.kind->fill(&m->inner, q, error)) != SPECDEC_OK)
+        return result;
+    for (i = 0; i < q->tree.n; i++) {
+        c->tokens[i] = specdec__max_int(q->tokens[i], 0);
+        c->parents[i] = q->tree.parents[i];
+    }
+    batch = specdec__forward_alone(c, &m->cache.texts[p->at].view, 0, q->tree.n);
+    result = specdec__forward(c, &batch, error);
+    m->cache.context.recall = NULL;
+    return result;
+}
+
+/* Walks the first level's tree: each token that the small cache chooses is the next of the chain, of which *done are
+   there. */
+static void specdec__draft_recall_walk(specdec__draft_recall *m, specdec__proposal *p, int *done)
+{
+    specdec__proposal *q = &m->p;
+    int path[SPECDEC__RECALL_NODES], length = 0, node = 0, k;
+    int32_t own[SPECDEC__RECALL_NODES];
+
+    for (;;) {
+        own[length] = node;
+        path[length++] = node;
+        specdec__draft_children(&m->levels, p, *done, node);
+        if (p->tokens[*done + 1] < 0 || ++*done == p->tree.n - 1)
+            break;
+        for (k = specdec__tree_child(&q->tree, node, node + 1); k < q->tree.n && q->tokens[k] != p->tokens[*done];)
+            k = specdec__tree_child(&q->tree, node, k + 1);
+        if (k >= q->tree.n)
+            break;
+        node = k;
+    }
+    specdec__view_commit(&m->cache.texts[p->at].view, &m->cache.context.kv, path, length);
+    if (m->inner.kind->commit && q->tree.n > 1)
+        m->inner.kind->commit(&m->inner, q, own + 1, length - 1);
+}
+
+static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+{
+    specdec__draft_recall *m = (specdec__draft_recall *)d->state;
+    int done = 0, before = -1, i;
+    specdec_result result;
+
+    if (!p->view || !specdec__retrieve_pays(&m->cache, p->view->length))
+        return SPECDEC_ERROR_CONTEXT;
+    result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_CONTEXT;
+    m->levels.chooser.sampling = p->sampling;
+    m->sampling = *p->sampling;
+    if (p->rule != SPECDEC_RULE_COUPLED)
+        m->sampling.seed = specdec__draft_seed(p->sampling, p->rule, 1);
+    for (i = 1; i < p->tree.n; i++)
+        p->tokens[i] = -1;
+    while (!result && done < p->tree.n - 1 && done > before) {
+        before = done;
+        result = specdec__draft_recall_run(m, p, done, error);
+        if (!result)
+            specdec__draft_recall_walk(m, p, &done);
+    }
+    if (m->inner.kind->truncate)
+        m->inner.kind->truncate(&m->inner, p->at, p->text, p->count);
+    if (result) /* chunks may be missing */
+        specdec__retrieve_forget(&m->cache, p->at);
+    return result;
+}
+
+static void specdec__draft_recall_commit(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int count)
+{
+    (void)path;
+    specdec__retrieve_note(&((specdec__draft_recall *)d->state)->cache, p->at, count, count < p->kept_count - 1);
+}
+
+static void specdec__draft_recall_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
+{
+    specdec__draft_recall *m = (specdec__draft_recall *)d->state;
+    specdec__retrieved *t = &m->cache.texts[at];
+
+    if (length < t->from + t->exact)
+        specdec__retrieve_forget(&m->cache, at);
+    if (m->inner.kind->truncate)
+        m->inner.kind->truncate(&m->inner, at, text, length);
+}
+
+static void specdec__draft_recall_share(specdec__drafter *d, int at, int of, int length)
+{
+    specdec__draft_recall *m = (specdec__draft_recall *)d->state;
+
+    if (m->inner.kind->share)
+        m->inner.kind->share(&m->inner, at, of, length);
+}
+
+static void specdec__draft_recall_end(specdec__drafter *d, int at, const int32_t *text)
+{
+    specdec__draft_recall *m = (specdec__draft_recall *)d->state;
+
+    specdec__retrieve_forget(&m->cache, at);
+    if (m->inner.kind->end)
+        m->inner.kind->end(&m->inner, at, text);
+    else if (m->inner.kind->truncate)
+        m->inner.kind->truncate(&m->inner, at, text, 0);
+}
+
+/* A level is a step of the target with few keys, for two tokens or so. */
+static double specdec__draft_recall_cost(const specdec__drafter *d, const specdec__model *target)
+{
+    (void)d;
+    (void)target;
+    return 0.5;
+}
+
+static int specdec__draft_recall_ready(const specdec__drafter *d, int at, int count)
+{
+    (void)at;
+    return specdec__retrieve_pays(&((const specdec__draft_recall *)d->state)->cache, count - 1);
+}
+
+/* The drafter of the first level: the draft model, if there is one, else n-grams. */
+static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, const specdec__drafter *d,
+                                                  const specdec__draft_setup *setup, specdec__arena *arena,
+                                                  specdec_error *error)
+{
+    const int size = m->nodes;
+    specdec__draft_setup inner = *setup;
+
+    m->inner.kind = d->model ? &specdec__draft_model_kind : &specdec__draft_ngram_kind;
+    m->inner.model = d->model;
+    m->inner.levels = SPECDEC_TREE_MAX_DEPTH;
+    inner.capacity = size;
+    inner.window = SPECDEC__RECALL_WINDOW;
+    specdec__draft_take(&m->p, size, size, arena);
+    return m->inner.kind->init(&m->inner, &inner, arena, error);
+}
+
+static specdec_result specdec__draft_recall_init(specdec__drafter *d, const specdec__draft_setup *setup,
+                                                 specdec__arena *arena, specdec_error *error)
+{
+    specdec__draft_recall counted, *m = SPECDEC__TAKE(arena, specdec__draft_recall, 1);
+    const specdec__context *target = setup->target;
+    const specdec_config *config = setup->config;
+    const int chunk = config->retrieval_chunk ? config->retrieval_chunk : 8;
+    const int share = setup->room->length / SPECDEC__RECALL_SHARE;
+    const int budget = config->retrieval ? config->retrieval : specdec__max_int(share, SPECDEC__RECALL_LEAST);
+    specdec_result result;
+
+    d->state = m;
+    m = m ? m : &counted;
+    if (target->kv.span[SPECDEC__WINDOW].layers)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a target all of whose "
+                             "layers see the whole text");
+    specdec__levels_init(&m->levels, target->model, setup, arena);
+    m->nodes = specdec__min_int(SPECDEC__RECALL_NODES, target->most);
+    specdec__retrieve_init(&m->cache, target, setup->room, budget, chunk, m->nodes, arena);
+    if ((result = specdec__draft_recall_inner(m, d, setup, arena, error)) != SPECDEC_OK)
+        return result;
+    d->kv_bytes = specdec__kv_bytes(&m->cache.context.kv) + m->inner.kv_bytes;
+    m->levels.logits = m->cache.logits;
+    m->levels.stride = (size_t)target->output->rows;
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind specdec__draft_recall_kind = {
+    offsetof(specdec_config, draft), 1, offsetof(specdec_config, retrieval), 1, 1, 13, 13, specdec__draft_recall_init,
+    specdec__draft_recall_fill, NULL, specdec__draft_recall_commit, specdec__draft_recall_truncate,
+    specdec__draft_recall_share, specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
+    specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL};
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
 
 #define SPECDEC__WITH_MODEL 1
 #define SPECDEC__WITH_HEADS SPECDEC__HEADS
 #define SPECDEC__WITH_NGRAM 1
+#define SPECDEC__WITH_TRIFORCE SPECDEC__TRIFORCE
 
 /* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
 static const struct {
@@ -16374,6 +19725,7 @@ typedef struct specdec__tune_mean {
 /* What is known of a drafter. Each answers for its own losses. */
 typedef struct specdec__tune_drafter {
     double cost;                /* of a level before one was seen, in steps of the target; 0: it costs nothing */
+    int ranks;                  /* children of a node, at most, that it may propose */
     specdec__tune_mean level;   /* of drafting */
     specdec__tune_mean reading; /* a token of text that it catches up with */
     double credit;              /* seconds that it may still lose against plain steps */
@@ -16398,19 +19750,21 @@ typedef struct specdec__tune_load {
 
 typedef struct specdec__tune {
     specdec__tune_load load;
-    specdec__tune_mean step[SPECDEC__MAX_TREE + 1]; /* of the target, by width */
+    specdec__tune_mean steps[2][SPECDEC__MAX_TREE + 1]; /* of the target, by width; [1]: while somebody drafts */
+    int beside;                                     /* which of them */
     specdec__tune_drafter drafters[SPECDEC__MAX_DRAFTERS];
     int count;                                      /* of drafters */
 } specdec__tune;
 
-/* One more drafter, of which nothing is known but what a level costs. */
-static void specdec__tune_add(specdec__tune *tune, double cost)
+/* One more drafter, of which nothing is known but what a level costs, and how many children a node may get (0: any). */
+static void specdec__tune_add(specdec__tune *tune, double cost, int ranks)
 {
     specdec__tune_drafter *t = &tune->drafters[tune->count++];
     int i;
 
     memset(t, 0, sizeof *t);
     t->cost = cost;
+    t->ranks = ranks ? ranks : SPECDEC__TUNE_RANKS;
     for (i = 0; i < SPECDEC__TUNE_RANKS; i++) { /* a hopeful guess, worth a few observations: losses are bounded */
         t->offered[i] = 4;
         t->accepted[i] = i ? 0.5 : 2.4;
@@ -16438,32 +19792,34 @@ static void specdec__tune_see(specdec__tune_mean *mean, double seconds)
 /* Seconds of a plain step; before one was seen, by the narrowest that was. */
 static double specdec__tune_plain(const specdec__tune *tune)
 {
+    const specdec__tune_mean *step = tune->steps[tune->beside];
     int n = 1;
 
-    while (n < SPECDEC__MAX_TREE && !(tune->step[n].seconds > 0))
+    while (n < SPECDEC__MAX_TREE && !(step[n].seconds > 0))
         n++;
-    return tune->step[n].seconds / (1 + 0.1 * (n - 1));
+    return step[n].seconds / (1 + 0.1 * (n - 1));
 }
 
 /* times[1..most]: seen widths as they are, others on the line between their neighbours; past the last one, a tenth of a
    step for each node, or the slope seen so far if that is steeper. Never falling. */
 static void specdec__tune_times(const specdec__tune *tune, double *times, int most)
 {
+    const specdec__tune_mean *step = tune->steps[tune->beside];
     int n, known = 1, next = 1;
     double slope;
 
     times[0] = 0;
     times[1] = specdec__tune_plain(tune);
     for (n = 2; n <= most; n++) {
-        for (next = specdec__max_int(next, n); next <= SPECDEC__MAX_TREE && !(tune->step[next].seconds > 0); next++)
+        for (next = specdec__max_int(next, n); next <= SPECDEC__MAX_TREE && !(step[next].seconds > 0); next++)
             continue;
         if (next <= SPECDEC__MAX_TREE) {
-            times[n] = times[n - 1] + (tune->step[next].seconds - times[n - 1]) / (next - n + 1);
+            times[n] = times[n - 1] + (step[next].seconds - times[n - 1]) / (next - n + 1);
         } else {
             slope = known > 1 ? (times[known] - times[1]) / (known - 1) : 0;
             times[n] = times[n - 1] + (slope > 0.1 * times[1] || known > 8 ? slope : 0.1 * times[1]);
         }
-        if (tune->step[n].seconds > 0)
+        if (step[n].seconds > 0)
             known = n;
         if (times[n] < times[n - 1])
             times[n] = times[n - 1];
@@ -16494,6 +19850,17 @@ static double specdec__tune_offer(const specdec__tune_drafter *t, float share)
     double p = (double)share * t->taken[bin] / t->share[bin];
 
     return p < 0.999 ? p : 0.999;
+}
+
+/* How probable the paths to candidates are, of a tree that grows: those from number `from` on. Deeper ones than that
+   are not to be verified now. */
+static void specdec__tune_paths(const specdec__tune_drafter *t, specdec__proposal *p, int from, int deepest)
+{
+    int i;
+
+    for (i = from; i < p->tree.n; i++)
+        p->probability[i] = p->depth[i] > deepest ? 0 :
+            (float)((double)p->probability[p->tree.parents[i]] * specdec__tune_offer(t, p->share[i]));
 }
 
 /* Notes how a drafter's candidates behind one that was reached fared, also those that were not verified. node: of the
@@ -16645,17 +20012,18 @@ SPECDEC__INLINE double specdec__tune_level(const specdec__tune_drafter *t, const
 /* What a target step of so many nodes took. The first time that a width is seen, its buffers may be cold. */
 static void specdec__tune_step(specdec__tune *tune, int width, double seconds)
 {
+    specdec__tune_mean *step = &tune->steps[tune->beside][width];
     double times[SPECDEC__MAX_TREE + 1];
     int i;
 
     if (!(specdec__tune_plain(tune) > 0))
         for (i = 0; i < tune->count; i++)
             tune->drafters[i].credit = SPECDEC__TUNE_STAKE * seconds / (1 + 0.1 * (width - 1));
-    else if (!(tune->step[width].seconds > 0)) {
+    else if (!(step->seconds > 0)) {
         specdec__tune_times(tune, times, width);
         seconds = seconds < 1.5 * times[width] ? seconds : 1.5 * times[width];
     }
-    specdec__tune_see(&tune->step[width], seconds);
+    specdec__tune_see(step, seconds);
 }
 
 /* What of prompts a step may read: tokens, until their costs have used up what is left. */
@@ -16829,7 +20197,7 @@ static double specdec__tune_shape(specdec__tune_drafter *t, specdec_tree *tree, 
 
     specdec__tune_acceptance(t, p);
     if (t->idle % SPECDEC__TUNE_NAP == 0 &&
-        !specdec__tree_pick(tree, &found, p, SPECDEC__TUNE_RANKS, times, plan->most, levels, level, plan->others,
+        !specdec__tree_pick(tree, &found, p, t->ranks, times, plan->most, levels, level, plan->others,
                             NULL) &&
         tree->n > 1 && found > rate * 1.02 && reading <= SPECDEC__TUNE_HORIZON * times[1] * (found / rate - 1)) {
         t->idle = 0;
@@ -16868,11 +20236,16 @@ struct specdec {
     specdec_result failed;       /* what went wrong in a step that another text asked for: the next call returns it */
 
     int context;                 /* tokens, at most */
-    int32_t *tokens;             /* (2 * (context + tree depth + 1)): the text, and room for a prompt behind it */
+    int room;                    /* context + tree depth + 1 */
+    int32_t *tokens;             /* (2 * room): the text, and room for a prompt, or for what slides out, behind it */
     int count;                   /* of them */
     int handed_out;              /* tokens prompted or handed out by next or step; those behind are in stock */
     int from_row;                /* the answer begins: its first token comes from the last row, without a step */
     int answer_from;             /* where the answer to the last prompt begins */
+    int slid;                    /* tokens of that answer that have slid out of the context */
+    struct {
+        int count, answer_from, slid; /* tokens that slid out in this call, (0: none) and what the others were before */
+    } before;
     int finished;                /* the answer has ended */
     int cancelled;               /* the last call was */
     specdec__view view;          /* in the target's cache */
@@ -16907,14 +20280,6 @@ struct specdec {
 
 SPECDEC__FOR_SIZE
 
-static void specdec__stream_take_tree(specdec_tree *tree, int size, specdec__arena *arena)
-{
-    memset(tree, 0, sizeof *tree);
-    tree->capacity = size;
-    tree->parents = SPECDEC__TAKE(arena, int32_t, size);
-    tree->ranks = SPECDEC__TAKE(arena, int32_t, size);
-}
-
 /* Takes from an arena what a text of room->length tokens needs. */
 static void specdec__stream_lay_out(specdec *t, const specdec__model *model, const specdec_config *c,
                                     const specdec__room *room, specdec__arena *arena)
@@ -16923,12 +20288,13 @@ static void specdec__stream_lay_out(specdec *t, const specdec__model *model, con
 
     t->model = model;
     t->context = room->length;
+    t->room = (int)tokens;
     specdec__context_view(&t->view, room, arena);
     t->tokens = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
     t->text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
     t->token_text = SPECDEC__TAKE(arena, unsigned char, t->text_room);
     t->piece = SPECDEC__TAKE(arena, unsigned char, 2 * t->text_room + SPECDEC__STOP_MAX_BYTES);
-    specdec__stream_take_tree(&t->merged.tree, c->tree_size, arena);
+    specdec__draft_take_tree(&t->merged.tree, c->tree_size, arena);
     t->merged.tokens = SPECDEC__TAKE(arena, int32_t, c->tree_size);
     t->merged.owner = SPECDEC__TAKE(arena, signed char, c->tree_size);
     t->merged.worth = SPECDEC__TAKE(arena, float, c->tree_size);
@@ -16947,8 +20313,9 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
     int i;
 
     memset(stop, 0, sizeof *stop);
-    if (settings->max_tokens < 0)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d tokens", settings->max_tokens);
+    if (settings->max_tokens < 0 || settings->slide < 0)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d tokens, of which %d stay", settings->max_tokens,
+                             settings->slide);
     for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
         if ((result = specdec__stop_add(stop, settings->stop[i], strlen(settings->stop[i]), error)) != SPECDEC_OK)
             return result;
@@ -16961,12 +20328,10 @@ static int specdec__stream_samples_alike(const specdec_sampling *a, const specde
     return !a->bias_count && !b->bias_count && memcmp(a, b, sizeof *a) == 0;
 }
 
-/* Puts a scan for other stop strings in place of the present one. What that held back is looked at again; what then is
-   held back no more lies at the front of t->piece, for specdec_next. */
-static void specdec__stream_rescan(specdec *t, specdec__stop_scan *stop)
+/* Puts a scan for other stop strings in place of the present one. What that held back, held[count], is looked at again;
+   what then is held back no more lies at the front of t->piece, for specdec_next. */
+static void specdec__stream_rescan(specdec *t, specdec__stop_scan *stop, const unsigned char *held, size_t count)
 {
-    unsigned char held[SPECDEC__STOP_MAX_BYTES];
-    const size_t count = specdec__stop_end(&t->stop, held);
     size_t freed;
 
     stop->stopped = t->stop.stopped;
@@ -16979,6 +20344,7 @@ static void specdec__stream_rescan(specdec *t, specdec__stop_scan *stop)
 static void specdec__stream_answer(specdec *t)
 {
     t->answer_from = t->handed_out;
+    t->slid = 0;
     t->finished = 0;
     t->stop.stopped = 0;
     t->stop.held = 0;
@@ -16990,7 +20356,7 @@ static void specdec__stream_answer(specdec *t)
 /* Whether, and why, the answer ends with the first count tokens. */
 static specdec_stop specdec__stream_ended(const specdec *t, int count)
 {
-    const int limit = t->settings.max_tokens, length = count - t->answer_from;
+    const int limit = t->settings.max_tokens, length = t->slid + count - t->answer_from;
 
     if (t->stop.stopped)
         return SPECDEC_STOP_STRING;
@@ -17001,26 +20367,42 @@ static specdec_stop specdec__stream_ended(const specdec *t, int count)
     return count >= t->context ? SPECDEC_STOP_CONTEXT : SPECDEC_STOP_NONE;
 }
 
-static void specdec__stream_reverse(int32_t *tokens, int count)
+/* Turns count items of `size` bytes around. */
+static void specdec__stream_reverse(unsigned char *items, size_t size, int count)
 {
-    int i;
+    unsigned char *last = items + (size_t)specdec__max_int(count - 1, 0) * size;
+    size_t i;
 
-    for (i = 0; i < count / 2; i++) {
-        int32_t token = tokens[i];
+    for (; items < last; items += size, last -= size)
+        for (i = 0; i < size; i++) {
+            unsigned char byte = items[i];
 
-        tokens[i] = tokens[count - 1 - i];
-        tokens[count - 1 - i] = token;
-    }
+            items[i] = last[i];
+            last[i] = byte;
+        }
 }
 
-/* Moves the first `count` of count + behind tokens behind the others. */
-static void specdec__stream_rotate(int32_t *tokens, int count, int behind)
+/* Moves the first `count` of count + behind items of `size` bytes behind the others. */
+static void specdec__stream_rotate(void *items, size_t size, int count, int behind)
 {
+    unsigned char *first = (unsigned char *)items;
+
     if (!count || !behind)
         return;
-    specdec__stream_reverse(tokens, count);
-    specdec__stream_reverse(tokens + count, behind);
-    specdec__stream_reverse(tokens, count + behind);
+    specdec__stream_reverse(first, size, count);
+    specdec__stream_reverse(first + (size_t)count * size, size, behind);
+    specdec__stream_reverse(first, size, count + behind);
+}
+
+/* The same for tokens of a text from `from` on, with what is known of them. */
+static void specdec__stream_turn(specdec *t, int from, int count, int behind)
+{
+    specdec__stream_rotate(t->tokens + from, sizeof *t->tokens, count, behind);
+    if (!t->logprobs)
+        return;
+    specdec__stream_rotate(t->logprobs + from, sizeof *t->logprobs, count, behind);
+    specdec__stream_rotate(t->best + (size_t)from * (size_t)t->best_count, (size_t)t->best_count * sizeof *t->best,
+                           count, behind);
 }
 
 /* Can these tokens be appended to what was handed out? */
@@ -17063,15 +20445,130 @@ SPECDEC__FOR_SPEED
 
 enum { SPECDEC__MAX_MODELS = 3 }; /* that an engine opens: the target's, and those of drafters */
 
+#define SPECDEC__AHEAD_RUN 4 /* candidates that are extended together */
+#define SPECDEC__AHEAD_CUTOFF 0.02f  /* what is less probable is not gone on from: */
+#define SPECDEC__AHEAD_RECOVERY 1.1f /* grows so with every run behind the first, */
+#define SPECDEC__AHEAD_DECAY 0.8f    /* shrinks so when nothing of what was drafted is left, */
+#define SPECDEC__AHEAD_LEAST 0.002f  /* to this */
+#define SPECDEC__AHEAD_TRIAL 12      /* steps of a way that is tried */
+#define SPECDEC__AHEAD_WORTH 0.04    /* of all time, that drafting must take before that is looked at */
+#define SPECDEC__AHEAD_PATIENCE 2048 /* steps between two comparisons, at most */
+
+/* What is seen of a way to make steps. */
+typedef struct specdec__ahead_seen {
+    double seconds, drafting; /* all, and what of that the target waited for drafts */
+    int tokens;
+} specdec__ahead_seen;
+
+/* A run of the lane, as others may look at it meanwhile. */
+typedef struct specdec__flight {
+    int32_t chosen[SPECDEC__AHEAD_RUN]; /* (count) the candidates that are extended */
+    int count, known;                   /* known: the tree's candidates when it was begun */
+    double begun;                       /* by the clock */
+} specdec__flight;
+
+/* A drafter that goes on while the target verifies: PipeInfer (Butler et al. 2024, arXiv 2407.11798). */
+typedef struct specdec__ahead {
+    specdec__lane lane;
+    specdec__drafter *drafter; /* NULL: there is none */
+    int threads;               /* of the lane; the target has the others */
+    int on;                    /* in the step under way */
+    specdec *text;             /* which it drafts for */
+    int32_t *tokens;           /* (context + levels, `copied` are right) of that: the lane's own */
+    int copied;
+    specdec__proposal p;       /* the text's, as the lane sees it */
+    specdec__tune_drafter known;
+    int levels, nodes, width;  /* of what it may draft, at most: altogether, and candidates of a run */
+    float cutoff, base;        /* what is less probable is not gone on from: now, and at first in a step */
+    int flight;                /* runs that were begun in this step: the last one is flights[flight % 2] */
+    specdec__flight flights[2];
+    int reads;                 /* the lane reads the text; that may take several steps */
+    specdec__tune_mean run;    /* of the lane: seconds */
+    double usual;              /* that, as it was before the step */
+    specdec_result result;
+    specdec_error error;
+    /* which way is faster */
+    specdec__ahead_seen seen[2]; /* in turns, ahead */
+    double slower;               /* by so much a step of the target is without the lane's threads; 0: not measured */
+    int way, other;              /* of the steps that are seen now; whether that is not the one taken for the better */
+    int left, patience;          /* steps until this is looked at again, and how many these were */
+    int probe;                   /* this step measures `slower` */
+    int known_steps;             /* what steps take is known, or guessed */
+} specdec__ahead;
+
+#define SPECDEC__PIPE_RUNS 16     /* on their way, at most */
+#define SPECDEC__PIPE_NODES 8     /* of a run, at most */
+#define SPECDEC__PIPE_CUTOFF 0.02f /* what is less probable is not sent */
+#define SPECDEC__PIPE_HOLD 0.5    /* of the time between two runs: so long one that is not full may wait for drafts */
+
+enum { SPECDEC__ORDER_RUN, SPECDEC__ORDER_KEEP, SPECDEC__ORDER_DROP };
+
+/* What travels to the target. Its stages obey one order after the other, all in the same sequence, so that a command
+   finds the keys of every run that was sent before it. */
+typedef struct specdec__order {
+    int kind;
+    int first;  /* nodes behind the text that were known before it; an order's own get the next numbers */
+    int n;      /* RUN: nodes to run; KEEP: nodes whose keys become the text's: numbers then fall by n; DROP: all go */
+    int32_t tokens[SPECDEC__PIPE_NODES];  /* RUN */
+    int32_t parents[SPECDEC__PIPE_NODES]; /* RUN: nodes with smaller numbers; -1: the text's end */
+    int path[SPECDEC__PIPE_NODES];        /* KEEP: rising */
+} specdec__order;
+
+/* A stage of the target: some of its layers, here or elsewhere. */
+typedef struct specdec__stage {
+    specdec__context *context;
+    specdec__view *view;
+    int failed; /* a run has found no room: those behind it are not run, until all nodes are dropped */
+} specdec__stage;
+
+struct specdec__pipe;
+
+/* What may be the case with a lane: its oldest run is back; a run that is sent now begins at once; all is obeyed. */
+enum { SPECDEC__PIPE_BACK = 1, SPECDEC__PIPE_TAKES = 2, SPECDEC__PIPE_IDLE = 4 };
+
+/* How a lane runs what it is sent. */
+typedef struct specdec__pipe_kind {
+    void (*submit)(struct specdec__pipe *pipe, const specdec__order *order); /* which is copied */
+    /* What is the case, once one of `until` is; 0: now. */
+    int (*look)(struct specdec__pipe *pipe, int until);
+    /* Takes the oldest run, which is back: its rows lie in the target's context. One that was cancelled has none. */
+    specdec_result (*take)(struct specdec__pipe *pipe, specdec_error *error);
+    /* Nobody wants run `at` of those on their way, 0: the oldest. It passes what stages are left empty, in order. */
+    void (*cancel)(struct specdec__pipe *pipe, int at);
+} specdec__pipe_kind;
+
+/* The lane of a target that takes new runs while others are on their way, as a pipeline of stages does. Nodes of a run
+   may descend from nodes of runs before it, which nobody has verified yet: PipeInfer (Butler et al. 2024). */
+typedef struct specdec__pipe {
+    const specdec__pipe_kind *kind;
+    int depth;      /* runs on their way, at most */
+    int width;      /* nodes of a run, at most: as many as take its stages hardly longer than one */
+    int32_t *node;  /* (capacity of a proposal): the numbers that candidates have as nodes; -1: not sent */
+    specdec *text;  /* whose runs these are; its view is the lane's. NULL: nothing is on its way */
+    int nodes;      /* behind the text, as many as have numbers */
+    int count;      /* of runs */
+    struct {
+        int first, n; /* its nodes, by their numbers now */
+        int root;     /* the first of them was no guess: the text ended with it */
+        int doomed;   /* was cancelled */
+        double sent;  /* by the clock */
+    } runs[SPECDEC__PIPE_RUNS]; /* the oldest first */
+    specdec__tune_mean trip, draft; /* seconds of a run on its way, of a draft run */
+    double idle;    /* since when a run that was sent would have begun at once; 0: it would not */
+} specdec__pipe;
+
 typedef struct specdec__engine {
     specdec_config config;       /* the caller's, defaults filled in */
     specdec__pool pool;
+    specdec__ahead *ahead;       /* NULL while the engine is only measured */
+    specdec__pipe *pipe;         /* NULL: the target makes one run at a time */
     int nobody;                  /* the cancel flag of a run for several texts */
     specdec__kernels *kernels;
     specdec__model *own[SPECDEC__MAX_MODELS]; /* (own_count) those that it has opened */
     int own_count;
     const specdec__model *target_model;
     specdec__context target;
+    specdec_result (*verify)(specdec__context *, const specdec__batch *, specdec_error *); /* runs the target's steps */
     specdec__drafter *drafters;  /* (drafter_count, at most SPECDEC__MAX_DRAFTERS) */
     int drafter_count;
     specdec__tune *tune;         /* NULL while the engine is only measured */
@@ -17146,6 +20643,13 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     if (!SPECDEC__VERIFIERS && c->rule != SPECDEC_RULE_COUPLED)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rule %d is left out of this build by SPECDEC_NO_VERIFIERS", (int)c->rule);
+    if (c->async < -1 || c->async >= SPECDEC_MAX_THREADS)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d threads that draft (-1 to %d are possible)", c->async,
+                             SPECDEC_MAX_THREADS - 1);
+    if ((c->retrieval && c->retrieval < 16) || c->retrieval > 1 << 24 || c->retrieval_chunk < 0 ||
+        c->retrieval_chunk > SPECDEC__KEYS)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d tokens in chunks of %d are retrieved (from 16 on, in "
+                             "chunks of 1 to 64 are possible)", c->retrieval, c->retrieval_chunk);
     if ((int)c->policy < 0 || c->policy >= SPECDEC_POLICY_COUNT)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "policy %d is not known", (int)c->policy);
     if (c->tree_size < 0 || c->tree_size == 1 || c->tree_size > SPECDEC__MAX_TREE)
@@ -17199,6 +20703,28 @@ static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec
     return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
 }
 
+/* Threads that a kind of drafter drafts with while the target verifies, if it shall; 0: it takes turns with it. What is
+   gone on from then depends on the tokens drawn; a tree that is always the same is only given up for it when the caller
+   says so. */
+static int specdec__engine_beside(const specdec_config *c, const specdec__drafter_kind *kind)
+{
+    const int threads = specdec__min_int(c->async ? c->async : 1, c->threads - 1);
+
+    if (!SPECDEC__OS_THREADS || c->async < 0 || threads < 1 || !kind->keep || c->rule != SPECDEC_RULE_COUPLED ||
+        (!c->async && c->drafting != SPECDEC_DRAFT_AUTO && c->policy == SPECDEC_POLICY_STATIC))
+        return 0;
+    return threads;
+}
+
+/* Candidates of a proposal, at most. */
+static int specdec__engine_candidates(const specdec__engine *e, const specdec__drafter_kind *kind)
+{
+    if (specdec__engine_beside(&e->config, kind))
+        return 1 + (e->room.most + 1) * SPECDEC__OFFERS;
+    return kind->extend && specdec__engine_grows(&e->config) ? 1 + e->config.tree_size * SPECDEC__OFFERS
+                                                             : e->config.tree_size;
+}
+
 /* What a drafter proposes with for each text. */
 static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
@@ -17211,14 +20737,7 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
         p = d->proposals ? &d->proposals[i] : &counted;
         p->at = i;
         p->grows = grows;
-        specdec__stream_take_tree(&p->tree, grows ? 1 + size * SPECDEC__OFFERS : size, arena);
-        p->tokens = SPECDEC__TAKE(arena, int32_t, p->tree.capacity);
-        p->depth = SPECDEC__TAKE(arena, int32_t, p->tree.capacity);
-        p->share = SPECDEC__TAKE(arena, float, p->tree.capacity);
-        p->probability = SPECDEC__TAKE(arena, float, p->tree.capacity);
-        p->place = SPECDEC__TAKE(arena, int32_t, p->tree.capacity);
-        p->chosen = SPECDEC__TAKE(arena, int32_t, size);
-        p->kept = SPECDEC__TAKE(arena, int32_t, size);
+        specdec__draft_take(p, specdec__engine_candidates(e, d->kind), size, arena);
         if (e->rule != SPECDEC_RULE_COUPLED && d->kind->draws)
             p->distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
     }
@@ -17234,7 +20753,7 @@ static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *a
     size_t bytes = specdec_tree_memory(size, depth, width);
     void *memory = specdec__arena_take(arena, bytes, 1, SPECDEC__CACHE_LINE);
 
-    specdec__stream_take_tree(&e->shape, size, arena);
+    specdec__draft_take_tree(&e->shape, size, arena);
     if (!arena->base || arena->used == SIZE_MAX)
         return SPECDEC_OK;
     return depth == size ? specdec_tree_chains(&e->shape, 1, size - 1, error)
@@ -17271,6 +20790,16 @@ static void specdec__engine_texts(specdec__engine *e, specdec__arena *arena)
     }
 }
 
+/* Shows drafters the target's cache. */
+static void specdec__engine_show(specdec__engine *e)
+{
+    int i, k;
+
+    for (i = 0; i < e->drafter_count; i++)
+        for (k = 0; e->texts && e->drafters[i].proposals && k < e->room.views; k++)
+            e->drafters[i].proposals[k].view = &e->texts[k].view;
+}
+
 /* As many threads, of those there are, as a model's step keeps busy between two barriers. */
 static int specdec__engine_threads(const specdec__model *model, int threads)
 {
@@ -17283,6 +20812,27 @@ static int specdec__engine_threads(const specdec__model *model, int threads)
 static const specdec_source *specdec__engine_source(const specdec_config *c, const specdec__drafter_kind *kind)
 {
     return kind->source ? (const specdec_source *)(const void *)((const char *)c + kind->source) : NULL;
+}
+
+/* A drafter goes on while the target verifies, on threads that were started for that. */
+static void specdec__engine_ahead(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
+{
+    specdec__ahead *a = e->ahead;
+    const int levels = specdec__min_int(2 * e->config.tree_depth, SPECDEC_TREE_MAX_DEPTH) - 1;
+    const size_t room = (size_t)e->room.length + (size_t)e->config.tree_depth + (size_t)levels;
+    int32_t *tokens = SPECDEC__TAKE(arena, int32_t, room);
+
+    if (!a)
+        return;
+    a->tokens = tokens;
+    a->drafter = d;
+    a->threads = specdec__engine_beside(&e->config, d->kind);
+    a->levels = levels;
+    a->nodes = e->room.most;
+    a->width = specdec__min_int(SPECDEC__AHEAD_RUN, e->config.tree_size); /* rows of logits that drafters have */
+    a->base = SPECDEC__AHEAD_CUTOFF;
+    a->left = a->patience = 4 * SPECDEC__AHEAD_TRIAL;
+    specdec__lane_init(&a->lane, &e->pool, a->threads);
 }
 
 /* Adds a drafter, for which there is room: its model, if it needs one, its proposal, its state. */
@@ -17298,25 +20848,40 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
     memset(&setup, 0, sizeof setup);
     d->drafting = drafting;
     d->levels = SPECDEC_TREE_MAX_DEPTH;
-    if (source && (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
+    for (i = 0; source && i < e->drafter_count - 1; i++)
+        if (specdec__engine_source(&e->config, e->drafters[i].kind) == source)
+            d->model = e->drafters[i].model;
+    if (source && !d->model && specdec__source_given(source) &&
+        (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
         return result;
     d->kind = kind = kind->layers && d->model->architecture ? kind->layers : kind;
-    if (source)
+    if (d->model)
         setup.threads = specdec__engine_threads(d->model, e->config.threads);
     setup.config = &e->config;
     setup.target = &e->target;
     setup.room = &e->room;
     specdec__engine_proposals(e, d, arena);
-    setup.capacity = d->kind->extend && specdec__engine_grows(&e->config) ? 1 + e->config.tree_size * SPECDEC__OFFERS
-                                                                           : e->config.tree_size;
+    setup.capacity = specdec__engine_candidates(e, d->kind);
     if (e->tune)
-        specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0);
+        specdec__tune_add(e->tune, kind->cost ? kind->cost(d, e->target_model) : 0, kind->ranks);
     result = kind->init ? kind->init(d, &setup, arena, error) : SPECDEC_OK;
     if (d->taps.count)
         e->target.taps[1] = d->taps;
     for (i = 0; d->proposals && i < e->room.views; i++)
         d->proposals[i].levels = specdec__min_int(e->config.tree_depth, d->levels + 1);
+    if (SPECDEC__OS_THREADS && specdec__engine_beside(&e->config, kind))
+        specdec__engine_ahead(e, d, arena);
     return result;
+}
+
+/* Whether auto is to look at a kind of drafter. */
+static int specdec__engine_asks(const specdec_config *c, const specdec__drafter_kind *kind)
+{
+    int value = 1;
+
+    if (kind->asked)
+        memcpy(&value, (const char *)c + kind->asked, sizeof value);
+    return value != 0;
 }
 
 /* The drafter that the configuration names, or all that have what they need, and the rule that verifies them. When none
@@ -17331,12 +20896,13 @@ static specdec_result specdec__engine_drafters(specdec__engine *e, specdec__aren
     for (i = SPECDEC_DRAFT_OFF + 1; i < SPECDEC_DRAFT_COUNT; i++) {
         const specdec__drafter_kind *kind = specdec__drafter_kind_of((specdec_drafting)i);
         const specdec_source *source = kind ? specdec__engine_source(c, kind) : NULL;
-        const int named = (int)c->drafting == i, given = !source || specdec__source_given(source);
+        const int named = (int)c->drafting == i;
+        const int given = !source || kind->optional || specdec__source_given(source);
 
         if (!kind && named)
             return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"%s\" is left out of this build",
                                  specdec__drafter_list[i - SPECDEC_DRAFT_OFF - 1].name);
-        if (!kind || (!named && (c->drafting != SPECDEC_DRAFT_AUTO || !given)))
+        if (!kind || (!named && (c->drafting != SPECDEC_DRAFT_AUTO || !given || !specdec__engine_asks(c, kind))))
             continue;
         if (!given)
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting \"%s\" needs a model to draft with",
@@ -17365,6 +20931,15 @@ static void specdec__engine_room(specdec__engine *e)
                                   specdec__min_int(c->texts, SPECDEC__MAX_TREE)) + 1;
 }
 
+/* How many threads lanes need for themselves. */
+static int specdec__engine_lane(const specdec_config *c)
+{
+    const specdec__drafter_kind *kind = specdec__drafter_kind_of(SPECDEC_DRAFT_MODEL);
+
+    return specdec__source_given(&c->draft) && kind && specdec__engine_beside(c, kind) &&
+           (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
+}
+
 /* Lays the whole engine out in an arena: the one place that knows what an engine needs. */
 static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena *arena, specdec_error *error)
 {
@@ -17378,8 +20953,10 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the target is a %s: that can only draft",
                              specdec__model_writes(e->target_model) ? "model of a short vocabulary" : "file of heads");
     c->threads = c->threads ? c->threads : specdec__engine_threads(e->target_model, specdec__os_processors());
-    if ((r = specdec__pool_init(&e->pool, c->threads, &e->nobody, arena, error)) != SPECDEC_OK)
+    r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane(c), &e->nobody, arena, error);
+    if (r)
         return r;
+    e->pool.threads = specdec__min_int(e->pool.threads, c->threads); /* the lane's own thread is not among them */
     specdec__engine_room(e);
     specdec__context_init(&e->target, e->target_model, NULL, e->kernels, &e->pool, c->threads, kv, &e->room,
                           e->room.most, arena);
@@ -17388,6 +20965,7 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     e->chooser.kernels = e->kernels;
     specdec__engine_buffers(e, arena);
     specdec__engine_texts(e, arena);
+    specdec__engine_show(e);
     return specdec__engine_tree(e, arena, error);
 }
 
@@ -17406,6 +20984,7 @@ static void specdec__engine_parts(specdec__engine *e, specdec__arena *arena)
         e->drafters = drafters;
     }
     e->tune = SPECDEC__TAKE(arena, specdec__tune, 1);
+    e->ahead = SPECDEC__TAKE(arena, specdec__ahead, 1);
 }
 
 /* Repacked weights, behind everything else. */
@@ -17559,15 +21138,84 @@ static void specdec__engine_tell(const specdec__engine *e)
 
 /* --- texts -------------------------------------------------------------------------------------------------------- */
 
+/* The oldest run is no longer on its way. */
+static void specdec__pipe_pop(specdec__pipe *pipe)
+{
+    memmove(pipe->runs, pipe->runs + 1, (size_t)--pipe->count * sizeof *pipe->runs);
+}
+
+/* Nothing of a run is wanted. */
+static void specdec__pipe_doom(specdec__pipe *pipe, int at)
+{
+    if (!pipe->runs[at].doomed)
+        pipe->kind->cancel(pipe, at);
+    pipe->runs[at].doomed = 1;
+}
+
+/* Ends all runs that are on their way. The view of their text is the engine's again, with nothing behind the text. */
+static void specdec__pipe_drain(const specdec__engine *e)
+{
+    specdec__pipe *pipe = e->pipe;
+    specdec__order order;
+    int i;
+
+    if (!SPECDEC__PIPE || !pipe || !pipe->text)
+        return;
+    for (i = 0; i < pipe->count; i++)
+        specdec__pipe_doom(pipe, i);
+    while (pipe->count) {
+        pipe->kind->look(pipe, SPECDEC__PIPE_BACK);
+        pipe->kind->take(pipe, NULL);
+        specdec__pipe_pop(pipe);
+    }
+    memset(&order, 0, sizeof order);
+    order.kind = SPECDEC__ORDER_DROP;
+    pipe->kind->submit(pipe, &order);
+    pipe->kind->look(pipe, SPECDEC__PIPE_IDLE);
+    pipe->text = NULL;
+}
+
 /* Forgets what the target computed for the last of count tokens and for those behind it: it becomes a root again. */
 static void specdec__engine_reroot(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
 
+    specdec__pipe_drain(e);
     specdec__view_truncate(&t->view, &e->target.kv,
                            specdec__min_int(t->view.length, specdec__max_int(count - 1, 0)));
     if (e->row_of == t)
         e->row_of = NULL;
+}
+
+/* Whether a drafter, this one if d is not NULL, goes on while the target makes the step under way. */
+static int specdec__ahead_on(const specdec__engine *e, const specdec__drafter *d)
+{
+    return SPECDEC__OS_THREADS && e->ahead->on && (!d || e->ahead->drafter == d);
+}
+
+/* Ends what the lane does. What it has read stays. */
+static void specdec__ahead_halt(specdec__ahead *a, specdec__engine *e)
+{
+    a->lane.kind->stop(&a->lane);
+    specdec__lane_cancel(&a->lane);
+    specdec__lane_wait(&a->lane);
+    a->drafter->kind->move(a->drafter, &e->pool, e->config.threads);
+    a->reads = 0;
+}
+
+/* Nothing that was drafted ahead for a text holds behind more than its first count tokens. */
+static void specdec__ahead_forget(specdec *t, int count)
+{
+    specdec__ahead *a = t->engine->ahead;
+
+    specdec__pipe_drain(t->engine);
+    if (!SPECDEC__OS_THREADS || !a->drafter)
+        return;
+    if (a->lane.busy)
+        specdec__ahead_halt(a, t->engine);
+    a->drafter->proposals[t->at].stays = 0;
+    if (a->text == t)
+        a->copied = specdec__min_int(a->copied, count);
 }
 
 /* Forgets all that was computed for tokens behind the first count. The text itself stays. */
@@ -17576,6 +21224,7 @@ static void specdec__engine_forget(specdec *t, int count)
     specdec__engine *e = t->engine;
     int i;
 
+    specdec__ahead_forget(t, count);
     specdec__engine_reroot(t, count);
     for (i = 0; i < e->drafter_count; i++)
         if (e->drafters[i].kind->truncate)
@@ -17588,7 +21237,7 @@ static void specdec__engine_share(specdec *t, const specdec *of, int length)
     specdec__engine *e = t->engine;
     int i;
 
-    specdec__engine_forget(t, 0);
+    specdec__engine_forget(t, 0); /* also ends what a lane does with the other text */
     if (!specdec__view_share(&t->view, &e->target.kv, &of->view, 0, specdec__min_int(length, of->view.length)))
         specdec__view_truncate(&t->view, &e->target.kv, 0); /* its window's pages are gone */
     for (i = 0; i < e->drafter_count; i++)
@@ -17698,6 +21347,7 @@ static void specdec__engine_copy(specdec *t, const specdec *of)
     t->count = of->count;
     t->handed_out = of->handed_out;
     t->answer_from = of->answer_from;
+    t->slid = of->slid;
     t->finished = of->finished;
     t->depth = of->depth;
     t->forks = of->forks;
@@ -17750,6 +21400,7 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
         result = specdec__engine_fork_tokens(e, error);
     if (result)
         return result;
+    e->verify = specdec__forward;
     e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
     specdec__engine_open(&e->texts[0]);
     specdec__engine_tell(e);
@@ -17800,6 +21451,7 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     specdec__rows heard = *rows;
     specdec_result result;
 
+    specdec__pipe_drain(e);
     heard.hear = specdec__engine_hear;
     heard.listener = t;
     e->row_of = NULL;
@@ -17838,6 +21490,7 @@ static specdec_result specdec__engine_read(specdec *t, int before, const specdec
 {
     specdec__rows rows = wanted ? *wanted : specdec__forward_wanted(t->count - 1);
 
+    specdec__pipe_drain(t->engine);
     t->from_row = 0;
     if (t->engine->room.views > 1 && !wanted) {
         specdec__engine_adopt(t);
@@ -17865,12 +21518,12 @@ static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, 
         specdec__engine_forget(t, before);
     if (count)
         memmove(t->tokens + t->count, tokens, (size_t)count * sizeof *tokens);
-    specdec__stream_rotate(t->tokens + before, stock, count);
+    specdec__stream_rotate(t->tokens + before, sizeof *t->tokens, stock, count);
     t->count = before + count;
     result = specdec__engine_read(t, before, count ? wanted : NULL);
     if (result) {
         specdec__engine_forget(t, before);
-        specdec__stream_rotate(t->tokens + before, count, stock);
+        specdec__stream_rotate(t->tokens + before, sizeof *t->tokens, count, stock);
         t->count = before + stock;
         t->from_row = from_row;
         return result;
@@ -17888,11 +21541,71 @@ static specdec_result specdec__engine_prompt(specdec *t, const int32_t *tokens, 
     return SPECDEC_OK;
 }
 
+/* --- a full context slides ---------------------------------------------------------------------------------------- */
+
+/* How many tokens a full text lets go: the older half of those behind the first ones, which stay. 0: it ends. Once a
+   call, so that one that finds nothing to hand out ends, too. What children of a text begin with stays. */
+static int specdec__engine_slides(const specdec *t)
+{
+    const int others = t->context - t->settings.slide;
+
+    if (!t->settings.slide || others < 2 || t->before.count || t->count != t->handed_out || t->count != t->context ||
+        t->parent || specdec__engine_born(t, 0))
+        return 0;
+    return others / 2;
+}
+
+/* Lets `gone` tokens go. What stays is computed anew, as a prompt is: so the text goes on as one that was given just
+   these tokens. */
+static void specdec__engine_slide(specdec *t, int gone)
+{
+    const int keep = t->settings.slide, lost = keep + gone - specdec__max_int(t->answer_from, keep);
+
+    specdec__engine_forget(t, keep);
+    t->before.count = gone;
+    t->before.answer_from = t->answer_from;
+    t->before.slid = t->slid;
+    memcpy(t->tokens + t->room, t->tokens + keep, (size_t)gone * sizeof *t->tokens);
+    specdec__stream_turn(t, keep, gone, t->count - keep - gone);
+    t->count -= gone;
+    t->handed_out = t->count;
+    t->stats.slid += gone;
+    t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
+    if (t->answer_from > keep)
+        t->answer_from = specdec__max_int(t->answer_from - gone, keep);
+    t->from_row = t->engine->room.views == 1;
+    if (!t->from_row)
+        specdec__engine_adopt(t);
+}
+
+/* The call in which a text has slid fails: the text becomes what it was. What was written since is forgotten, and so
+   are log-probabilities in whose places it was written. */
+static void specdec__engine_unslide(specdec *t)
+{
+    const int gone = t->before.count, keep = t->settings.slide;
+    int i;
+
+    if (!gone)
+        return;
+    specdec__engine_disown(t, 0);
+    specdec__engine_forget(t, keep);
+    for (i = t->context - gone; t->logprobs && i < t->count; i++)
+        t->logprobs[i] = 1;
+    t->count = t->handed_out = t->context;
+    memcpy(t->tokens + t->context - gone, t->tokens + t->room, (size_t)gone * sizeof *t->tokens);
+    specdec__stream_turn(t, keep, t->context - keep - gone, gone);
+    t->answer_from = t->before.answer_from;
+    t->slid = t->before.slid;
+    t->stats.slid -= gone;
+    t->from_row = t->before.count = 0;
+}
+
 /* --- who takes part in a step, and with how many nodes ------------------------------------------------------------ */
 
 /* What went wrong with a text in a step: the next call on it tells. */
 static void specdec__engine_drop(specdec *t, specdec_result result)
 {
+    specdec__pipe_drain(t->engine);
     specdec__view_unreserve(&t->view, &t->engine->target.kv);
     t->failed = result;
     if (result == SPECDEC_ERROR_CANCELLED)
@@ -17908,8 +21621,13 @@ static int specdec__engine_cancelled(specdec *t)
     return 1;
 }
 
-/* Tokens that have to be read before the last one can be a root. */
-static int specdec__engine_pending(const specdec *t) { return t->count - 1 - t->view.length; }
+/* Tokens that have to be read before the last one can be a root. A text with runs on their way has been read. */
+static int specdec__engine_pending(const specdec *t)
+{
+    const specdec__pipe *pipe = t->engine->pipe;
+
+    return SPECDEC__PIPE && pipe && pipe->text == t ? 0 : t->count - 1 - t->view.length;
+}
 
 /* Whether a text has something to do: it was prompted, has not ended, and what it writes is taken. Children run on; as
    perhaps nobody asks what went wrong with them, they try again when there was no room. */
@@ -18083,15 +21801,16 @@ static int specdec__engine_width(const specdec__proposal *p, const specdec__plan
     int i;
 
     for (i = 0, *held = 0; i < p->tree.n; i++)
-        *held = specdec__tune_insert(worth, *held, plan->most, (double)p->probability[i]);
+        if (p->probability[i] > 0)
+            *held = specdec__tune_insert(worth, *held, plan->most, (double)p->probability[i]);
     return plan->fixed ? *held : specdec__tune_nodes(plan, worth, *held, drafting, rate);
 }
 
 /* Chooses the candidates of the newest level that are extended next: those of whose children, should they fare as
    children have so far, at least the first would be verified. None, when that level would not pay; drafting: seconds of
-   drafting so far; level: one level more. Returns how many. */
+   drafting so far; level: one level more. Returns how many, at most `room`. */
 static int specdec__engine_branch(specdec__proposal *p, const specdec__tune_drafter *t, const specdec__plan *plan,
-                                  double drafting, double level, int size)
+                                  double drafting, double level, int room)
 {
     double worth[SPECDEC__MAX_TREE], chance[SPECDEC__TUNE_RANKS], now = 0, then = 0, least;
     int held, count = 0, i, k, n;
@@ -18099,16 +21818,23 @@ static int specdec__engine_branch(specdec__proposal *p, const specdec__tune_draf
     specdec__engine_width(p, plan, drafting, worth, &held, &now);
     specdec__tune_acceptance(t, chance);
     for (i = p->level; i < p->tree.n; i++)
-        for (k = 0; k < SPECDEC__TUNE_RANKS; k++)
+        for (k = 0; k < SPECDEC__TUNE_RANKS && !p->extended[i] && p->probability[i] > 0; k++)
             held = specdec__tune_insert(worth, held, plan->most, (double)p->probability[i] * chance[k]);
     n = plan->fixed ? held : specdec__tune_nodes(plan, worth, held, drafting + level, &then);
     if (!plan->fixed && !(then > now * 1.01))
         return 0;
     least = worth[n - 1];
-    for (i = p->level; i < p->tree.n && p->ran + count + 1 < size; i++)
-        if ((double)p->probability[i] * chance[0] >= least)
+    for (i = p->level; i < p->tree.n && count < room; i++)
+        if (!p->extended[i] && p->depth[i] + 1 < p->levels && p->probability[i] > 0 &&
+            (double)p->probability[i] * chance[0] >= least)
             p->chosen[count++] = i;
     return count;
+}
+
+/* Candidates that may still be extended at once. What stays of a tree is not counted among those of a step. */
+static int specdec__engine_branches(const specdec__engine *e, const specdec__proposal *p)
+{
+    return p->stays ? specdec__min_int(e->config.tree_size, e->room.most - p->ran) : e->config.tree_size - 1 - p->ran;
 }
 
 /* Grows a tree: the drafter proposes level by level for as long as that pays; kept are as many of the most probable
@@ -18122,21 +21848,27 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     specdec__proposal *p = &d->proposals[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
     const double level = plan->fixed ? 0 : specdec__tune_level(known, plan->times);
+    const int stays = p->stays, deepest = p->levels - 1, first = !stays;
     double worth[SPECDEC__MAX_TREE];
-    int i, n, held, count = 1;
+    int n, held, count = 1;
     specdec_result result;
 
-    p->tree.n = 1;
-    for (*levels = 1; count && *levels < p->levels; ++*levels) {
+    if (!stays)
+        p->tree.n = 1;
+    p->level = 1;
+    specdec__tune_paths(known, p, 1, deepest);
+    if (stays)
+        count = specdec__engine_branch(p, known, plan, 0, level, specdec__engine_branches(e, p));
+    for (*levels = first; count && *levels < p->levels; ++*levels) {
+        const int root = p->chosen[0] == 0;
+
         p->level = p->tree.n;
         result = d->kind->extend(d, p, count, &t->error);
         if (result)
             return result;
-        p->ran += *levels > 1 ? count : 0;
-        for (i = p->level; i < p->tree.n; i++)
-            p->probability[i] =
-                (float)((double)p->probability[p->tree.parents[i]] * specdec__tune_offer(known, p->share[i]));
-        count = specdec__engine_branch(p, known, plan, (*levels + 1) * level, level, e->config.tree_size);
+        p->ran += root ? 0 : count;
+        specdec__tune_paths(known, p, p->level, deepest);
+        count = specdec__engine_branch(p, known, plan, (*levels + 1) * level, level, specdec__engine_branches(e, p));
     }
     n = specdec__engine_width(p, plan, *levels * level, worth, &held, rate);
     result = specdec_tree_grow(&t->merged.tree, p->kept, p->tree.parents, p->probability, p->tree.n, n, &t->error);
@@ -18211,18 +21943,343 @@ static specdec_result specdec__engine_let_read(specdec *t, int drafter, int behi
     return SPECDEC_OK;
 }
 
+/* --- drafting while the target verifies --------------------------------------------------------------------------- */
+
+/* Candidate i joins chosen[count], at most `most` of the likeliest, if it is one of them. Returns how many they are. */
+static int specdec__ahead_insert(const specdec__proposal *p, int32_t *chosen, int count, int most, int i)
+{
+    const float probability = p->probability[i];
+
+    if (most < 1 || (count == most && !(probability > p->probability[chosen[count - 1]])))
+        return count;
+    count += count < most;
+    for (most = count - 1; most > 0 && probability > p->probability[chosen[most - 1]]; most--)
+        chosen[most] = chosen[most - 1];
+    chosen[most] = i;
+    return count;
+}
+
+/* Chooses what is extended next: the likeliest candidate, and up to three that are at least half as likely. None: what
+   is left is below the cutoff, or there is no room. Returns how many. */
+static int specdec__ahead_choose(const specdec__ahead *a, specdec__proposal *p)
+{
+    const int most = specdec__min_int(specdec__min_int(a->width, a->nodes - p->ran),
+                                      (p->tree.capacity - p->tree.n) / SPECDEC__OFFERS);
+    int i, count = 0;
+
+    if (!p->extended[0]) {
+        p->chosen[0] = 0;
+        return 1;
+    }
+    for (i = 1; i < p->tree.n; i++)
+        if (!p->extended[i] && p->depth[i] < a->levels && p->probability[i] >= a->cutoff)
+            count = specdec__ahead_insert(p, p->chosen, count, most, i);
+    while (count > 1 && 2 * p->probability[p->chosen[count - 1]] < p->probability[p->chosen[0]])
+        count--;
+    return count;
+}
+
+/* Extends the chosen candidates of a tree, which is that of a's text or its copy. */
+static specdec_result specdec__ahead_extend(specdec__ahead *a, specdec__proposal *p, const specdec__tune_drafter *known,
+                                            int count, specdec_error *error)
+{
+    const int from = p->tree.n, root = p->chosen[0] == 0;
+    const specdec_result result = a->drafter->kind->extend(a->drafter, p, count, error);
+
+    if (result)
+        return result;
+    p->ran += root ? 0 : count;
+    specdec__tune_paths(known, p, from, a->levels);
+    a->cutoff *= SPECDEC__AHEAD_RECOVERY;
+    return SPECDEC_OK;
+}
+
+/* The lane's job during a step: it goes on from the most promising leaves, a few at a time. */
+static void specdec__ahead_work(void *argument)
+{
+    specdec__ahead *a = (specdec__ahead *)argument;
+    specdec__proposal *p = &a->p;
+    int count;
+
+    while (a->lane.kind->goes_on(&a->lane) && (count = specdec__ahead_choose(a, p)) > 0) {
+        const int root = p->chosen[0] == 0;
+        specdec__flight *flight = &a->flights[(a->flight + 1) % 2];
+
+        memcpy(flight->chosen, p->chosen, (size_t)count * sizeof *p->chosen);
+        flight->count = count;
+        flight->known = p->tree.n;
+        flight->begun = specdec__os_seconds();
+        SPECDEC__STORE(&a->flight, a->flight + 1);
+        SPECDEC__PAUSE();
+        a->result = specdec__ahead_extend(a, p, &a->known, count, &a->error);
+        if (a->result)
+            return;
+        if (!root)
+            specdec__tune_see(&a->run, specdec__os_seconds() - flight->begun);
+    }
+}
+
+/* The lane's job when there is much text that the drafter has not read. */
+static void specdec__ahead_read(void *argument)
+{
+    specdec__ahead *a = (specdec__ahead *)argument;
+
+    a->result = a->drafter->kind->read(a->drafter, &a->p, a->p.count, &a->error);
+}
+
+/* While the target runs, the lane goes on with the tree of a text, or reads the text first. */
+static void specdec__ahead_begin(specdec *t)
+{
+    specdec__engine *e = t->engine;
+    specdec__ahead *a = e->ahead;
+    specdec__proposal *p = &a->drafter->proposals[t->at];
+
+    if (a->reads)
+        return;
+    if (a->text != t)
+        a->copied = 0;
+    a->text = t;
+    memcpy(a->tokens + a->copied, t->tokens + a->copied, (size_t)(t->count - a->copied) * sizeof *a->tokens);
+    a->copied = t->count;
+    a->p = *p;
+    a->p.text = a->tokens;
+    a->known = e->tune->drafters[a->drafter - e->drafters];
+    specdec__tune_paths(&a->known, &a->p, 1, a->levels);
+    a->cutoff = a->base;
+    a->result = SPECDEC_OK;
+    a->flight = 0;
+    a->usual = a->run.seconds;
+    a->flights[0].count = 0;
+    a->flights[0].known = p->tree.n;
+    a->reads = !p->extended[0] && a->drafter->kind->behind(a->drafter, t->at, t->count) > SPECDEC__TUNE_BEHIND;
+    a->drafter->kind->move(a->drafter, &a->lane.team, a->threads);
+    specdec__lane_submit(&a->lane, a->reads ? specdec__ahead_read : specdec__ahead_work, a);
+}
+
+/* Follows tokens[count] from the root of a tree whose candidates hold `held`. path (count): the candidates. Returns how
+   many there are. */
+static int specdec__ahead_path(const specdec_tree *tree, const int32_t *held, const int32_t *tokens, int count,
+                               int32_t *path)
+{
+    int i, k, at = 0;
+
+    for (i = 0; i < count; i++) {
+        for (k = specdec__tree_child(tree, at, at + 1); k < tree->n && held[k] != tokens[i];)
+            k = specdec__tree_child(tree, at, k + 1);
+        if (k >= tree->n)
+            break;
+        path[i] = at = k;
+    }
+    return i;
+}
+
+/* Whether what the lane runs just now cannot belong to the text any more, which goes on with tokens[count]; or would be
+   there sooner if all threads began it anew, for which `anew` seconds are needed. */
+static int specdec__ahead_doomed(specdec__ahead *a, const specdec__proposal *p, const int32_t *tokens, int count,
+                                 double anew)
+{
+    const specdec__flight *flight = &a->flights[SPECDEC__LOAD(&a->flight) % 2];
+    specdec_tree tree = p->tree; /* as it was when the step began: the lane's has grown */
+    int32_t path[SPECDEC__MAX_TREE + 1];
+    int length, at, i, k;
+
+    if (flight->count && a->usual > 0 && flight->begun + a->usual > specdec__os_seconds() + anew)
+        return 1;
+    tree.n = flight->known;
+    length = specdec__ahead_path(&tree, p->tokens, tokens, count, path);
+    at = length ? path[length - 1] : 0;
+    if (length < count && specdec__tree_child(&tree, at, at + 1) < tree.n)
+        return 1;
+    for (i = 0; i < flight->count; i++) {
+        for (k = flight->chosen[i]; k > at;)
+            k = tree.parents[k];
+        if (k == at)
+            return 0;
+    }
+    return 1;
+}
+
+/* The target has written tokens[count], the last ones of the text. What was drafted behind them stays, with what the
+   drafter has read of them; the rest is dropped. */
+static void specdec__ahead_settle(specdec *t, const int32_t *tokens, int count)
+{
+    specdec__ahead *a = t->engine->ahead;
+    specdec__drafter *d = a->drafter;
+    specdec__proposal *p = &d->proposals[t->at];
+    int32_t path[SPECDEC__MAX_TREE + 1];
+    const int length = specdec__ahead_path(&p->tree, p->tokens, tokens, count, path);
+
+    p->stays = 0;
+    if (length == count && p->extended[path[length - 1]] && d->kind->behind(d, t->at, t->count) <= count) {
+        d->kind->keep(d, p, path[length - 1]);
+        p->stays = t->count;
+        a->base = SPECDEC__AHEAD_CUTOFF;
+    } else {
+        if (p->extended[0])
+            d->kind->commit(d, p, path, length);
+        a->base *= a->base > SPECDEC__AHEAD_LEAST ? SPECDEC__AHEAD_DECAY : 1;
+    }
+}
+
+/* The target has written tokens[count]. What the lane has drafted behind them stays, the rest is dropped. A run that is
+   under way ends at its next barrier, if nothing of it can stay. */
+static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
+{
+    specdec__engine *e = t->engine;
+    specdec__ahead *a = e->ahead;
+    specdec__drafter *d = a->drafter;
+    specdec__proposal *p = &d->proposals[t->at];
+    const double once[2] = {0, specdec__tune_plain(e->tune)};
+    double start;
+
+    if (a->reads)
+        return;
+    a->lane.kind->stop(&a->lane);
+    if (specdec__ahead_doomed(a, p, tokens, count, specdec__tune_level(&e->tune->drafters[d - e->drafters], once)))
+        specdec__lane_cancel(&a->lane);
+    start = specdec__os_seconds();
+    specdec__lane_wait(&a->lane);
+    t->stats.beside_seconds += specdec__os_seconds() - start;
+    d->kind->move(d, &e->pool, e->config.threads);
+    p->stays = 0;
+    if (a->result && a->result != SPECDEC_ERROR_CANCELLED)
+        return;
+    p->tree.n = a->p.tree.n;
+    p->ran = a->p.ran;
+    specdec__ahead_settle(t, tokens, count);
+}
+
+/* What the lane's drafter proposes: what stays of its tree, with what is worth waiting for. Nothing while it reads. */
+static specdec_result specdec__ahead_ask(specdec *t, int drafter, specdec__plan *plan)
+{
+    specdec__engine *e = t->engine;
+    specdec__ahead *a = e->ahead;
+    specdec__drafter *d = a->drafter;
+    specdec__proposal *p = &d->proposals[t->at];
+    const double start = specdec__os_seconds();
+    double rate = 0;
+    specdec_result result;
+    int levels, behind;
+
+    if (a->reads && specdec__lane_runs(&a->lane))
+        return SPECDEC_OK;
+    if (a->reads)
+        specdec__ahead_halt(a, e);
+    behind = p->stays ? 0 : d->kind->behind(d, t->at, t->count);
+    if (behind > SPECDEC__TUNE_BEHIND || (!p->stays && !specdec__engine_shape(t, drafter, behind, plan))) {
+        p->tree.n = p->stays ? p->tree.n : 1;
+        return SPECDEC_OK;
+    }
+    result = specdec__engine_grow(t, drafter, plan, &levels, &rate);
+    if (rate > plan->rate)
+        plan->rate = rate;
+    p->seconds = specdec__os_seconds() - start;
+    if (!result && levels)
+        p->seconds -= specdec__tune_drafting(e->tune, drafter, levels, behind, 0, p->seconds);
+    return result;
+}
+
+/* Whether somebody may draft while the target makes this step: for one text alone that writes. */
+static int specdec__ahead_applies(const specdec__engine *e)
+{
+    return e->ahead->drafter && e->member_count == 1 && e->members[0]->writes && !e->members[0]->lead &&
+           specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED;
+}
+
+/* Steps are thought to take so much longer than they took in turns, until they are seen. */
+static void specdec__ahead_expect(specdec__ahead *a, specdec__tune *tune)
+{
+    int i;
+
+    a->known_steps = 1;
+    for (i = 0; i <= SPECDEC__MAX_TREE && a->slower > 0; i++)
+        if (tune->steps[0][i].seconds > 0) {
+            tune->steps[1][i].seconds = tune->steps[0][i].seconds * a->slower;
+            tune->steps[1][i].seen = 1;
+        }
+}
+
+/* Before a step: whether somebody drafts while the target makes it. */
+static void specdec__ahead_switch(specdec__engine *e)
+{
+    specdec__ahead *a = e->ahead;
+    const int applies = specdec__ahead_applies(e);
+
+    a->on = applies && (e->config.async || (a->way && !a->probe));
+    a->probe = applies && a->probe;
+    if (a->on && !a->known_steps)
+        specdec__ahead_expect(a, e->tune);
+    e->tune->beside = a->on;
+    if (a->text && (!a->on || a->text != e->members[0]))
+        specdec__ahead_forget(a->text, a->copied);
+}
+
+/* Tokens a second of a way to make steps. */
+static double specdec__ahead_rate(const specdec__ahead_seen *seen)
+{
+    return seen->seconds > 0 ? seen->tokens / seen->seconds : 0;
+}
+
+/* Enough steps were seen: chooses the way of those to come. Drafting ahead saves at most what the target waits for
+   drafts, and costs what its steps take longer on fewer threads; when the one is below the other, it is not tried. */
+static void specdec__ahead_look(specdec__ahead *a)
+{
+    const specdec__ahead_seen *turns = &a->seen[0];
+    const double verifying = turns->seconds - turns->drafting;
+    int better;
+
+    if (!a->other) {
+        better = a->way;
+        a->patience = specdec__min_int(2 * a->patience, SPECDEC__AHEAD_PATIENCE);
+        a->other = better || (a->slower > 0 && turns->seconds > 1.02 * verifying * a->slower);
+        if (a->patience == SPECDEC__AHEAD_PATIENCE)
+            a->slower = a->other ? a->slower : 0; /* is measured anew */
+    } else {
+        better = specdec__ahead_rate(&a->seen[1]) > 1.01 * specdec__ahead_rate(turns);
+        a->patience = better == a->way ? 8 * SPECDEC__AHEAD_TRIAL : a->patience;
+        a->other = 0;
+    }
+    a->way = a->other ? !better : better;
+    a->left = a->other ? SPECDEC__AHEAD_TRIAL : a->patience;
+    memset(&a->seen[a->way], 0, sizeof a->seen[0]);
+}
+
+/* After a step that somebody might have drafted beside: what it brought. drafting: seconds before the target ran. */
+static void specdec__ahead_note(specdec__engine *e, double seconds, double drafting, int tokens)
+{
+    specdec__ahead *a = e->ahead;
+    specdec__ahead_seen *seen = &a->seen[a->way];
+
+    if (e->config.async || !specdec__ahead_applies(e) || a->probe) {
+        a->probe = 0;
+        return;
+    }
+    seen->seconds += seconds;
+    seen->drafting += drafting;
+    seen->tokens += tokens;
+    if (--a->left > 0)
+        return;
+    if (!a->way && !a->other && !(a->slower > 0) && seen->drafting > SPECDEC__AHEAD_WORTH * seen->seconds)
+        a->left = a->probe = 1; /* takes up to a step longer than others */
+    else
+        specdec__ahead_look(a);
+}
+
 /* Asks a drafter what it proposes for a text in this step, if that may pay. */
 static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan *plan)
 {
     specdec__engine *e = t->engine;
     specdec__drafter *d = &e->drafters[drafter];
     specdec__proposal *p = &d->proposals[t->at];
-    const int behind = d->kind->behind ? d->kind->behind(d, t->at, t->count) : 0;
-    const int fresh = t->count - behind < t->answer_from;
     double start, rate = 0;
     specdec_result result;
-    int levels, readable;
+    int levels, readable, behind, fresh;
 
+    p->grows = d->kind->extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
+    if (specdec__ahead_on(e, d))
+        return specdec__ahead_ask(t, drafter, plan);
+    behind = d->kind->behind ? d->kind->behind(d, t->at, t->count) : 0;
+    fresh = t->count - behind < t->answer_from;
     if ((d->kind->ready && !d->kind->ready(d, t->at, t->count)) ||
         (!plan->fixed && specdec__tune_naps(e->tune, drafter, t->count)) ||
         (d->kind->cost && !specdec__engine_shape(t, drafter, behind, plan)))
@@ -18328,6 +22385,8 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
     int i, base = least, kept = 0;
     specdec__plan plan;
 
+    if (SPECDEC__OS_THREADS && e->ahead->drafter)
+        specdec__ahead_switch(e);
     times[1] = 0;
     if (e->drafter_count)
         specdec__tune_times(e->tune, times, e->member_count > 1 ? SPECDEC__MAX_TREE
@@ -18635,7 +22694,10 @@ static void specdec__engine_accept(specdec *t)
     specdec__view_commit(&t->view, &e->target.kv, e->target.path, t->lead + t->length);
     specdec__view_unreserve(&t->view, &e->target.kv);
     for (i = 0; t->length && i < e->drafter_count; i++)
-        specdec__draft_accept(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
+        if (specdec__ahead_on(e, &e->drafters[i]))
+            specdec__ahead_end(t, t->tokens + before, t->count - before);
+        else
+            specdec__draft_accept(&e->drafters[i], &e->drafters[i].proposals[t->at], t->path, t->length);
     specdec__engine_follow(t, from, t->lead + t->length, t->first, e->target.path,
                            t->length ? t->row + t->path[t->length - 1] : -1);
     t->stats.tokens += t->count - before;
@@ -18679,6 +22741,13 @@ static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int widt
 
     if (!e->roots || width > SPECDEC__MAX_TREE || nodes < 1)
         return;
+    if (SPECDEC__OS_THREADS && e->ahead->probe) { /* not a step like others */
+        double times[SPECDEC__MAX_TREE + 1];
+
+        specdec__tune_times(e->tune, times, width);
+        e->ahead->slower = times[width] > 0 && seconds > times[width] ? seconds / times[width] : 1;
+        return;
+    }
     memset(&outcome, 0, sizeof outcome);
     seconds = seconds > 0 ? seconds : 1 + 0.1 * (width - 1);
     outcome.seconds = seconds - specdec__tune_loaded(load);
@@ -18727,6 +22796,17 @@ static void specdec__engine_answered(specdec *t, double now)
     t->prompted_at = 0;
 }
 
+/* A step has written to a text, or read for it. */
+static void specdec__engine_wrote(specdec *t, double now)
+{
+    if (t->length)
+        specdec__engine_answered(t, now);
+    if (t->forced_count)
+        specdec__engine_bear(t);
+    if (t->parent && specdec__stream_ended(t, t->count))
+        specdec__engine_release(t);
+}
+
 /* Runs the step that was made up. */
 static void specdec__engine_run(specdec__engine *e, double start)
 {
@@ -18738,40 +22818,53 @@ static void specdec__engine_run(specdec__engine *e, double start)
 
     e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->nobody;
     e->row_of = NULL;
-    if (specdec__forward(&e->target, &batch, &error)) { /* nobody but its only text can cancel it */
+    e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) || e->ahead->probe ? e->ahead->threads : 0);
+    if (specdec__ahead_on(e, NULL))
+        specdec__ahead_begin(e->members[0]);
+    if (e->verify(&e->target, &batch, &error)) { /* nobody but its only text can cancel it */
+        e->target.threads = e->config.threads;
+        specdec__ahead_forget(e->members[0], e->members[0]->count);
         specdec__engine_drop(e->members[0], specdec__fail(&e->members[0]->error, error.code, "%s", error.text));
         return;
     }
+    e->target.threads = e->config.threads;
     verified = specdec__os_seconds();
     e->pool.cancel = &e->nobody; /* what drafters read of it, they read to the end */
     for (i = 0; i < e->member_count; i++)
         specdec__engine_accept(e->members[i]);
     specdec__engine_learn(e, batch.n, verified - drafted);
     now = specdec__os_seconds();
+    if (SPECDEC__OS_THREADS && e->ahead->drafter)
+        specdec__ahead_note(e, now - start, drafted - start, e->members[0]->length);
+    e->tune->beside = 0;
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
 
         specdec__engine_count(t, batch.n, now - start, drafted - start, verified - drafted);
-        if (t->length)
-            specdec__engine_answered(t, now);
-        if (t->forced_count)
-            specdec__engine_bear(t);
-        if (t->parent && specdec__stream_ended(t, t->count))
-            specdec__engine_release(t);
+        t->stats.steps_beside += e->ahead->on;
+        specdec__engine_wrote(t, now);
     }
 }
 
-/* The first token of an answer, by the row that the prompt has left. */
-static void specdec__engine_begin_answer(specdec *t)
+/* Chooses a token by a row of logits, nothing being guessed or guesses being coupled, and appends it to the text. */
+static int32_t specdec__engine_draw(specdec *t, float *logits)
 {
-    float *logits = t->engine->target.logits, own[2];
-    double start = specdec__os_seconds();
+    float own[2];
     int32_t token;
 
     specdec__engine_mask(t, logits, own);
     token = specdec__engine_choose(t, logits);
     specdec__engine_unmask(t->engine, logits, own);
     specdec__engine_write(t, logits, token);
+    return token;
+}
+
+/* The first token of an answer, by the row that the prompt has left. */
+static void specdec__engine_begin_answer(specdec *t)
+{
+    double start = specdec__os_seconds();
+
+    specdec__engine_draw(t, t->engine->target.logits);
     if (specdec__engine_stops(t) && t->forced_count)
         specdec__engine_bear(t);
     t->from_row = 0;
@@ -18781,6 +22874,274 @@ static void specdec__engine_begin_answer(specdec *t)
     t->stats.steps++;
     t->stats.seconds += specdec__os_seconds() - start;
     specdec__engine_answered(t, specdec__os_seconds());
+}
+
+/* --- several runs on their way ------------------------------------------------------------------------------------ */
+
+/* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
+   descend from its own, these get their places. Errors: CONTEXT, CANCELLED. */
+SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
+                                                            int cancelled, specdec_error *error)
+{
+    specdec__context *c = stage->context;
+    const int end = order->first + order->n;
+    specdec__batch batch;
+
+    if (order->kind == SPECDEC__ORDER_DROP) {
+        specdec__view_unreserve(stage->view, &c->kv);
+        stage->failed = 0;
+        return SPECDEC_OK;
+    }
+    if (order->kind == SPECDEC__ORDER_KEEP) {
+        specdec__view_commit(stage->view, &c->kv, order->path, order->n);
+        specdec__forward_renumber(c, order->path[order->n - 1], order->n, order->first);
+        return SPECDEC_OK;
+    }
+    stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
+    if (stage->failed)
+        return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "no room in the cache for %d more tokens", end);
+    memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
+    memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
+    batch = specdec__forward_alone(c, stage->view, order->first, end);
+    return cancelled ? specdec__forward_prepare(c, &batch, error) : specdec__forward(c, &batch, error);
+}
+
+/* Whether a text's runs may follow each other before they are verified: it writes alone, the same whoever guesses, and
+   nobody wants to hear the target's states. */
+static int specdec__pipe_applies(const specdec__engine *e)
+{
+    int i;
+
+    for (i = 0; e->pipe && i < e->drafter_count; i++)
+        if (e->drafters[i].kind->follow)
+            return 0;
+    return e->pipe && specdec__ahead_applies(e);
+}
+
+/* Chooses what the next run holds: the likeliest candidates that were not sent, parents first. Returns how many. */
+static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposal *p, int32_t *chosen)
+{
+    const specdec__pipe *pipe = e->pipe;
+    const int most = specdec__min_int(pipe->width, e->target.most - pipe->nodes);
+    int i, count = 0;
+
+    for (i = 0; i < p->tree.n && pipe->count < pipe->depth; i++)
+        if (pipe->node[i] < 0 && p->probability[i] >= SPECDEC__PIPE_CUTOFF)
+            count = specdec__ahead_insert(p, chosen, count, most, i);
+    return count;
+}
+
+/* Sends chosen[count] as a run. */
+static void specdec__pipe_send(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen, int count)
+{
+    specdec__order order;
+    int i;
+
+    memset(&order, 0, sizeof order);
+    order.kind = SPECDEC__ORDER_RUN;
+    order.first = pipe->nodes;
+    order.n = count;
+    for (i = 0; i < count; i++) {
+        pipe->node[chosen[i]] = pipe->nodes + i;
+        order.tokens[i] = p->tokens[chosen[i]];
+        order.parents[i] = chosen[i] ? pipe->node[p->tree.parents[chosen[i]]] : -1;
+    }
+    pipe->runs[pipe->count].first = pipe->nodes;
+    pipe->runs[pipe->count].n = count;
+    pipe->runs[pipe->count].root = chosen[0] == 0;
+    pipe->runs[pipe->count].sent = specdec__os_seconds();
+    pipe->runs[pipe->count++].doomed = 0;
+    pipe->nodes += count;
+    pipe->idle = 0;
+    pipe->kind->submit(pipe, &order);
+}
+
+/* Writes what the rows of a run of nodes [first, first + n) say, for as long as the text goes through it. The order
+   becomes one to keep the keys of the nodes that it went through. */
+static void specdec__pipe_walk(specdec *t, const specdec__proposal *p, int first, int n, specdec__order *order)
+{
+    specdec__engine *e = t->engine;
+    const specdec__pipe *pipe = e->pipe;
+    const int before = t->count, drafter = (int)(e->ahead->drafter - e->drafters);
+    int32_t path[SPECDEC__MAX_TREE + 1];
+    int at = 0;
+
+    memset(order, 0, sizeof *order);
+    order->kind = SPECDEC__ORDER_KEEP;
+    order->first = pipe->nodes;
+    while (pipe->node[at] >= first && pipe->node[at] < first + n) {
+        const size_t row = (size_t)(pipe->node[at] - first) * (size_t)e->target_model->vocab_size;
+        const int32_t token = specdec__engine_draw(t, e->target.logits + row);
+        const int count = t->count - before;
+
+        order->path[order->n++] = pipe->node[at];
+        specdec__tune_note(&e->tune->drafters[drafter], p, at, -1, token);
+        if (specdec__engine_stops(t) || specdec__stream_ended(t, t->count) ||
+            specdec__ahead_path(&p->tree, p->tokens, t->tokens + before, count, path) < count)
+            return;
+        at = path[count - 1];
+    }
+}
+
+/* The text has gone on by so many tokens, through as many nodes. Candidates and runs get their new numbers; runs of
+   which nothing lies behind the text's last token any more are doomed. */
+static void specdec__pipe_settle(specdec *t, specdec__proposal *p, int count)
+{
+    specdec__pipe *pipe = t->engine->pipe;
+    const int32_t *tokens = t->tokens + t->count - count;
+    const int known = p->tree.n;
+    int32_t path[SPECDEC__MAX_TREE + 1];
+    int i, k, node = -1, alive;
+
+    if (specdec__ahead_path(&p->tree, p->tokens, tokens, count, path) == count)
+        node = pipe->node[path[count - 1]];
+    specdec__ahead_settle(t, tokens, count);
+    for (i = 0; p->stays && i < known; i++) /* candidates that stay have moved to the front */
+        if (p->place[i] >= 0)
+            pipe->node[p->place[i]] = pipe->node[i] < 0 ? -1 : pipe->node[i] - count;
+    p->tree.n = p->stays ? p->tree.n : 1;
+    pipe->node[0] = node < 0 ? -1 : node - count;
+    for (i = 0; i < pipe->count; i++) {
+        pipe->runs[i].first -= count;
+        for (k = alive = 0; k < p->tree.n && node >= 0; k++)
+            alive |= pipe->node[k] >= pipe->runs[i].first && pipe->node[k] < pipe->runs[i].first + pipe->runs[i].n;
+        if (!alive)
+            specdec__pipe_doom(pipe, i);
+    }
+    pipe->nodes = node < 0 ? 0 : pipe->nodes - count;
+}
+
+/* The oldest run is back: what it says is written. */
+static specdec_result specdec__pipe_take(specdec *t, specdec__proposal *p)
+{
+    specdec__engine *e = t->engine;
+    specdec__pipe *pipe = e->pipe;
+    const int first = pipe->runs[0].first, n = pipe->runs[0].n, root = pipe->runs[0].root;
+    const int doomed = pipe->runs[0].doomed;
+    const double sent = pipe->runs[0].sent;
+    const specdec_result result = pipe->kind->take(pipe, &t->error);
+    specdec__order order;
+
+    specdec__pipe_pop(pipe);
+    if (result || doomed)
+        return doomed ? SPECDEC_OK : result;
+    specdec__tune_see(&pipe->trip, specdec__os_seconds() - sent);
+    memset(p->place, -1, (size_t)p->tree.n * sizeof *p->place);
+    specdec__pipe_walk(t, p, first, n, &order);
+    if (!order.n)
+        return SPECDEC_OK;
+    pipe->kind->submit(pipe, &order);
+    specdec__pipe_settle(t, p, order.n);
+    t->length = order.n;
+    t->stats.tokens += order.n;
+    t->stats.steps++;
+    t->stats.steps_beside++;
+    t->stats.drafted += n - root;
+    t->stats.accepted += order.n - root;
+    return SPECDEC_OK;
+}
+
+/* Drafts a little, or lowers the cutoff for that. Returns 0 when there is nothing to draft. */
+static int specdec__pipe_draft(specdec *t, specdec__proposal *p, specdec_result *result)
+{
+    specdec__engine *e = t->engine;
+    specdec__ahead *a = e->ahead;
+    const int from = p->tree.n, count = specdec__ahead_choose(a, p);
+
+    if (count) {
+        const double start = specdec__os_seconds();
+
+        *result = specdec__ahead_extend(a, p, &e->tune->drafters[a->drafter - e->drafters], count, &t->error);
+        specdec__tune_see(&e->pipe->draft, specdec__os_seconds() - start);
+        memset(e->pipe->node + from, -1, (size_t)(p->tree.n - from) * sizeof *e->pipe->node);
+    } else if (a->cutoff > SPECDEC__AHEAD_LEAST) {
+        a->cutoff *= SPECDEC__AHEAD_DECAY;
+    } else {
+        return 0;
+    }
+    return 1;
+}
+
+/* Whether a run of so many nodes waits a little, as the draft model may fill it up in a small part of the time that a
+   stage takes for it. */
+static int specdec__pipe_holds(specdec__pipe *pipe, int count)
+{
+    const double now = specdec__os_seconds(), most = SPECDEC__PIPE_HOLD * pipe->trip.seconds / pipe->depth;
+
+    if (!(pipe->idle > 0))
+        pipe->idle = now;
+    return count < pipe->width && pipe->draft.seconds > 0 && now - pipe->idle + pipe->draft.seconds < most;
+}
+
+/* Makes ready for runs of a text. What was drafted for it stays. */
+static specdec__proposal *specdec__pipe_begin(specdec *t)
+{
+    specdec__engine *e = t->engine;
+    specdec__pipe *pipe = e->pipe;
+    specdec__ahead *a = e->ahead;
+    specdec__proposal *p = &a->drafter->proposals[t->at];
+
+    if (a->lane.busy)
+        specdec__ahead_halt(a, e);
+    a->on = 0;
+    e->pool.cancel = &t->cancel;
+    e->row_of = NULL;
+    specdec__draft_begin(p, t->tokens, t->count, &t->settings.sampling, SPECDEC_RULE_COUPLED);
+    if (pipe->text != t) {
+        specdec__pipe_drain(e);
+        pipe->text = t;
+        pipe->nodes = 0;
+        memset(pipe->node, -1, (size_t)p->tree.capacity * sizeof *pipe->node);
+    }
+    p->grows = 1;
+    specdec__tune_paths(&e->tune->drafters[a->drafter - e->drafters], p, 1, a->levels);
+    a->cutoff = a->base;
+    return p;
+}
+
+/* A step of a text whose runs follow each other: until it has a token more, what is back is verified, what the lane
+   takes is sent, and otherwise the draft goes on. Returns 0 when a step has to be made without that. */
+static int specdec__pipe_step(specdec *t, double start)
+{
+    specdec__engine *e = t->engine;
+    specdec__pipe *pipe = e->pipe;
+    specdec__proposal *p = specdec__pipe_begin(t);
+    const int before = t->count;
+    specdec_result result = SPECDEC_OK;
+
+    while (!result && t->count == before && !specdec__engine_cancelled(t)) {
+        const int now = pipe->kind->look(pipe, 0);
+        int32_t chosen[SPECDEC__PIPE_NODES];
+        const int count = specdec__pipe_choose(e, p, chosen), goes = count && (now & SPECDEC__PIPE_TAKES);
+        const int until = (pipe->count ? SPECDEC__PIPE_BACK : 0) | (count ? SPECDEC__PIPE_TAKES : 0);
+
+
+        if (pipe->count && (now & SPECDEC__PIPE_BACK))
+            result = specdec__pipe_take(t, p);
+        else if (goes && !specdec__pipe_holds(pipe, count))
+            specdec__pipe_send(pipe, p, chosen, count);
+        else if (specdec__pipe_draft(t, p, &result))
+            continue;
+        else if (goes)
+            specdec__pipe_send(pipe, p, chosen, count);
+        else
+            pipe->kind->look(pipe, until);
+    }
+    if (result)
+        p->stays = 0;
+    if (result == SPECDEC_ERROR_CONTEXT) { /* the cache has no room for so many nodes, or the drafter's */
+        specdec__pipe_drain(e);
+        return 0;
+    }
+    if (result)
+        specdec__engine_drop(t, result);
+    if (t->count == before)
+        return 1;
+    if (t->forced_count || specdec__stream_ended(t, t->count))
+        specdec__pipe_drain(e);
+    t->stats.seconds += specdec__os_seconds() - start;
+    specdec__engine_wrote(t, specdec__os_seconds());
+    return 1;
 }
 
 /* One step for all texts that have something to do; t, if not NULL, is among them, and needs a token. DONE: nobody
@@ -18808,13 +23169,16 @@ static specdec_result specdec__engine_step(specdec__engine *e, specdec *t)
     }
     specdec__engine_gather(e, t);
     specdec__engine_lead(e);
-    if (e->member_count)
-        specdec__engine_draft(e);
-    specdec__engine_reserve(e);
-    if (e->member_count)
-        specdec__engine_run(e, start);
-    else if (!t)
-        return SPECDEC_DONE;
+    if (!SPECDEC__PIPE || !specdec__pipe_applies(e) || !specdec__pipe_step(e->members[0], start)) {
+        specdec__pipe_drain(e);
+        if (e->member_count)
+            specdec__engine_draft(e);
+        specdec__engine_reserve(e);
+        if (e->member_count)
+            specdec__engine_run(e, start);
+        else if (!t)
+            return SPECDEC_DONE;
+    }
     if (t) {
         result = t->failed;
         t->failed = SPECDEC_OK;
@@ -19004,6 +23368,7 @@ void specdec_deinit(specdec *t)
 {
     if (!t)
         return;
+    specdec__ahead_forget(t, 0);
     specdec__pool_deinit(&t->engine->pool);
     specdec__engine_close(t->engine);
 }
@@ -19156,14 +23521,16 @@ specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
 specdec_result specdec_set(specdec *t, const specdec_settings *settings)
 {
     specdec_result result = specdec__check_call(t, settings != NULL);
+    unsigned char held[SPECDEC__STOP_MAX_BYTES];
     specdec__stop_scan stop;
 
     if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling))
         specdec__engine_unstock(t);
-    specdec__stream_rescan(t, &stop);
+    specdec__stream_rescan(t, &stop, held, specdec__stop_end(&t->stop, held));
     t->stream.show_special = settings->show_special;
+    specdec__ahead_forget(t, t->count);
     t->settings = *settings;
     return SPECDEC_OK;
 }
@@ -19289,11 +23656,14 @@ specdec_result specdec_chat(specdec *t, const specdec_message *messages, int cou
 static specdec_result specdec__next_token(specdec *t, int work)
 {
     specdec_result result;
+    int gone;
 
     if (!t->count)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "nothing was prompted");
     t->cancelled = 0;
     for (;;) {
+        if (specdec__stream_ended(t, t->handed_out) == SPECDEC_STOP_CONTEXT && (gone = specdec__engine_slides(t)) > 0)
+            specdec__engine_slide(t, gone);
         t->finished = specdec__stream_ended(t, t->handed_out) != SPECDEC_STOP_NONE;
         if (t->finished)
             return SPECDEC_DONE;
@@ -19329,7 +23699,10 @@ specdec_result specdec_step(specdec *t, const int32_t **tokens, int *count)
 
     if (result)
         return result;
+    t->before.count = 0;
     result = specdec__next_token(t, 1);
+    if (result && result != SPECDEC_DONE)
+        specdec__engine_unslide(t);
     from = t->handed_out;
     *tokens = t->tokens + from;
     *count = 0;
@@ -19388,8 +23761,10 @@ static specdec_result specdec__hand_out(specdec *t, int work, specdec_text *piec
     stream = t->stream;
     stop = t->stop;
     handed_out = t->handed_out;
+    t->before.count = 0;
     result = specdec__next_piece(t, work, &piece->length);
     if (result != SPECDEC_OK && result != SPECDEC_DONE && result != SPECDEC_PENDING) {
+        specdec__engine_unslide(t);
         t->stream = stream; /* tokens whose text was held back are in stock again */
         t->stop = stop;
         t->handed_out = handed_out;
@@ -20042,6 +24417,429 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
 
 SPECDEC__FOR_SPEED
 
+/* =====================================================================================================================
+ * >>save (private): a text as the bytes of a file, and back; bodies of specdec_save and specdec_load.
+ *     May call: >>base >>text >>model >>kv >>forward >>sample >>draft >>stream >>engine >>public
+ *
+ * All numbers are little-endian:
+ *   8 bytes  "SPECTEXT"
+ *   4        version: 1
+ *   4        how keys and values are stored: 0 f16, 1 f32, 2 q8_0
+ *   8        the model: a fingerprint
+ *   4 each   the fields below
+ *            bytes that are ready to be handed out, then those that may begin a stop string
+ *   4 each   tokens
+ *            keys and values, span by span: see specdec__view_move
+ *   8        FNV-1a of all bytes before
+ * ================================================================================================================== */
+
+#define SPECDEC__SAVE_HEAD 24    /* bytes before the fields */
+#define SPECDEC__SAVE_SAMPLES 64 /* bytes of a tensor, from each of three places, by which it is known */
+
+/* X(name, the largest value). Floats are their bits; those of sampling are checked as the caller's are. */
+#define SPECDEC__SAVE_FIELDS(X) \
+    X(LONG, 1)                /* RoPE is that of long contexts */ \
+    X(COUNT, 1u << 24)        /* tokens */ \
+    X(KEYS, 1u << 24)         /* of these, the first ones whose keys and values are there, */ \
+    X(FROM, 1u << 24)         /* in layers that see a window from this one on */ \
+    X(ANSWER_FROM, 1u << 24) \
+    X(SLID, 1u << 30) \
+    X(FROM_ROW, 1) \
+    X(FINISHED, 1) \
+    X(DROP_SPACE, 1) \
+    X(HALF, 3)                /* bytes of a character that is not complete, */ \
+    X(HALF_BYTES, 0xffffffu)  /* and which */ \
+    X(FREED, 256)             /* bytes that are ready to be handed out */ \
+    X(HELD, 256)              /* bytes that may begin a stop string */ \
+    X(STOPPED, SPECDEC_STOP_STRINGS) \
+    X(FORKS, 1u << 24) \
+    X(DEPTH, 8) \
+    X(MAX_TOKENS, 0x7fffffffu) \
+    X(SLIDE, 0x7fffffffu) \
+    X(SPECIAL, 1) \
+    X(TEMPERATURE, 0xffffffffu) \
+    X(TOP_K, 0x7fffffffu) \
+    X(TOP_P, 0xffffffffu) \
+    X(MIN_P, 0xffffffffu) \
+    X(PENALTY, 0xffffffffu) \
+    X(WINDOW, 0x80000000u)    /* one more than repetition_window */ \
+    X(SEED_LOW, 0xffffffffu) \
+    X(SEED_HIGH, 0xffffffffu)
+
+enum {
+#define SPECDEC__SAVE_FIELD(name, most) SPECDEC__SAVE_##name,
+    SPECDEC__SAVE_FIELDS(SPECDEC__SAVE_FIELD)
+#undef SPECDEC__SAVE_FIELD
+    SPECDEC__SAVE_FIELD_COUNT
+};
+
+static const uint32_t specdec__save_most[SPECDEC__SAVE_FIELD_COUNT] = {
+#define SPECDEC__SAVE_FIELD(name, most) most,
+    SPECDEC__SAVE_FIELDS(SPECDEC__SAVE_FIELD)
+#undef SPECDEC__SAVE_FIELD
+};
+
+SPECDEC__FOR_SIZE
+
+/* The fields of a file. */
+typedef struct specdec__saved {
+    uint32_t field[SPECDEC__SAVE_FIELD_COUNT];
+} specdec__saved;
+
+/* A hash of some bytes of a tensor: of its beginning, its middle and its end. */
+static uint64_t specdec__save_sample(uint64_t hash, const specdec_gguf_tensor *tensor)
+{
+    const size_t count = tensor->size < SPECDEC__SAVE_SAMPLES ? tensor->size : SPECDEC__SAVE_SAMPLES;
+    const size_t last = tensor->size - count;
+
+    hash = specdec__hash(hash, tensor->data, count);
+    hash = specdec__hash(hash, tensor->data + last / 2, count);
+    return specdec__hash(hash, tensor->data + last, count);
+}
+
+/* By what a file is known to be of this model: a hash of its vocabulary, of the keys of its architecture, of every
+   tensor's name, type and shape, and of some of its bytes. So another fine-tune of the same model is told apart. */
+static uint64_t specdec__save_fingerprint(const specdec__model *m)
+{
+    const char *name = m->architecture->name;
+    const size_t length = strlen(name);
+    uint64_t hash = specdec__draft_ngram_fingerprint(&m->vocab);
+    unsigned char numbers[5 * 8];
+    specdec_gguf_tensor tensor;
+    specdec_gguf_pair pair;
+    size_t place = 0;
+    int i;
+
+    while (specdec_gguf_next_pair(&m->gguf, &place, &pair))
+        if (pair.key.size > length && memcmp(pair.key.data, name, length) == 0 && pair.key.data[length] == '.')
+            hash = specdec__hash(hash, pair.record.data, pair.record.size);
+    for (place = 0; specdec_gguf_next_tensor(&m->gguf, &place, &tensor);) {
+        specdec__store_u64(numbers, tensor.type);
+        for (i = 0; i < 4; i++)
+            specdec__store_u64(numbers + 8 * (i + 1), tensor.shape[i]);
+        hash = specdec__hash(hash, tensor.name.data, tensor.name.size);
+        hash = specdec__hash(hash, numbers, sizeof numbers);
+        hash = specdec__save_sample(hash, &tensor);
+    }
+    return hash;
+}
+
+/* Where the keys of a span begin. */
+static int specdec__save_from(const specdec__saved *saved, int span)
+{
+    return span == SPECDEC__WINDOW ? (int)saved->field[SPECDEC__SAVE_FROM] : 0;
+}
+
+/* The bytes of a file with these fields; SIZE_MAX: more than all memory. */
+static size_t specdec__save_size(const specdec__saved *saved, const specdec__kv *kv)
+{
+    const uint32_t *field = saved->field;
+    size_t size = SPECDEC__SAVE_HEAD + sizeof saved->field + 8 + field[SPECDEC__SAVE_FREED] + field[SPECDEC__SAVE_HELD];
+    int span;
+
+    size = specdec__size_add(size, specdec__size_multiply(field[SPECDEC__SAVE_COUNT], 4));
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        size = specdec__size_add(size, specdec__kv_file_bytes(kv, span, (int)field[SPECDEC__SAVE_KEYS] -
+                                                                            specdec__save_from(saved, span)));
+    return size;
+}
+
+/* Whether RoPE is that of long contexts. */
+static uint32_t specdec__save_long(const specdec *t)
+{
+    const specdec__context *c = &t->engine->target;
+
+    return c->frequency[0] == c->model->rope_frequency[SPECDEC__ROPE_LONG];
+}
+
+/* How settings become fields. */
+static void specdec__save_settings(const specdec_settings *settings, uint32_t *field)
+{
+    const specdec_sampling *s = &settings->sampling;
+
+    field[SPECDEC__SAVE_MAX_TOKENS] = (uint32_t)settings->max_tokens;
+    field[SPECDEC__SAVE_SLIDE] = (uint32_t)settings->slide;
+    field[SPECDEC__SAVE_SPECIAL] = settings->show_special != 0;
+    field[SPECDEC__SAVE_TEMPERATURE] = specdec__bits_from_float(s->temperature);
+    field[SPECDEC__SAVE_TOP_K] = (uint32_t)s->top_k;
+    field[SPECDEC__SAVE_TOP_P] = specdec__bits_from_float(s->top_p);
+    field[SPECDEC__SAVE_MIN_P] = specdec__bits_from_float(s->min_p);
+    field[SPECDEC__SAVE_PENALTY] = specdec__bits_from_float(s->repetition_penalty);
+    field[SPECDEC__SAVE_WINDOW] = (uint32_t)s->repetition_window + 1;
+    field[SPECDEC__SAVE_SEED_LOW] = (uint32_t)s->seed;
+    field[SPECDEC__SAVE_SEED_HIGH] = (uint32_t)(s->seed >> 32);
+}
+
+/* And back. Stop strings and biases stay. */
+static void specdec__load_settings(const uint32_t *field, specdec_settings *settings)
+{
+    specdec_sampling *s = &settings->sampling;
+
+    settings->max_tokens = (int)field[SPECDEC__SAVE_MAX_TOKENS];
+    settings->slide = (int)field[SPECDEC__SAVE_SLIDE];
+    settings->show_special = (int)field[SPECDEC__SAVE_SPECIAL];
+    s->temperature = specdec__float_from_bits(field[SPECDEC__SAVE_TEMPERATURE]);
+    s->top_k = (int32_t)field[SPECDEC__SAVE_TOP_K];
+    s->top_p = specdec__float_from_bits(field[SPECDEC__SAVE_TOP_P]);
+    s->min_p = specdec__float_from_bits(field[SPECDEC__SAVE_MIN_P]);
+    s->repetition_penalty = specdec__float_from_bits(field[SPECDEC__SAVE_PENALTY]);
+    s->repetition_window = (int32_t)((int64_t)field[SPECDEC__SAVE_WINDOW] - 1);
+    s->seed = (uint64_t)field[SPECDEC__SAVE_SEED_HIGH] << 32 | field[SPECDEC__SAVE_SEED_LOW];
+}
+
+/* Which keys of a text are saved: those before the last token, which becomes a root again. None where pages that a
+   window needs have gone. */
+static void specdec__save_keys(const specdec *t, uint32_t *field)
+{
+    const specdec__kv *kv = &t->engine->target.kv;
+    const specdec__segments *s = &t->view.span[SPECDEC__WINDOW];
+    int keys = specdec__min_int(t->view.length, specdec__max_int(t->handed_out - 1, 0)), span;
+
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        if (!specdec__view_holds(&t->view, kv, span, 0, keys))
+            keys = 0;
+    field[SPECDEC__SAVE_KEYS] = (uint32_t)keys;
+    field[SPECDEC__SAVE_FROM] = (uint32_t)(keys && s->count ? s->at[0].start : 0);
+}
+
+/* What the file of a text says of it. held: the bytes that may begin a stop string. */
+static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsigned char *held)
+{
+    specdec__stop_scan stop = t->stop;
+    uint32_t *field = saved->field;
+    int i;
+
+    memset(saved, 0, sizeof *saved);
+    field[SPECDEC__SAVE_LONG] = specdec__save_long(t);
+    field[SPECDEC__SAVE_COUNT] = (uint32_t)t->handed_out;
+    specdec__save_keys(t, field);
+    field[SPECDEC__SAVE_ANSWER_FROM] = (uint32_t)t->answer_from;
+    field[SPECDEC__SAVE_SLID] = (uint32_t)t->slid;
+    field[SPECDEC__SAVE_FROM_ROW] = (uint32_t)t->from_row;
+    field[SPECDEC__SAVE_FINISHED] = (uint32_t)t->finished;
+    field[SPECDEC__SAVE_DROP_SPACE] = t->stream.drop_space != 0;
+    field[SPECDEC__SAVE_HALF] = (uint32_t)t->stream.held_count;
+    for (i = 0; i < t->stream.held_count; i++)
+        field[SPECDEC__SAVE_HALF_BYTES] |= (uint32_t)t->stream.held[i] << 8 * i;
+    field[SPECDEC__SAVE_FREED] = (uint32_t)t->freed;
+    field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
+    field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end(&stop, held);
+    field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_born(t, t->handed_out));
+    field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
+    specdec__save_settings(&t->settings, field);
+}
+
+/* Writes the file of a text. */
+static void specdec__save_write(const specdec *t, const specdec__saved *saved, const unsigned char *held,
+                                unsigned char *data)
+{
+    const specdec__kv *kv = &t->engine->target.kv;
+    const uint32_t *field = saved->field;
+    specdec__kv_file file;
+    int i;
+
+    memcpy(data, "SPECTEXT", 8);
+    specdec__store_u32(data + 8, 1);
+    specdec__store_u32(data + 12, (uint32_t)kv->type);
+    specdec__store_u64(data + 16, specdec__save_fingerprint(t->model));
+    file.at = data + SPECDEC__SAVE_HEAD;
+    file.loads = 0;
+    for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++, file.at += 4)
+        specdec__store_u32(file.at, field[i]);
+    memcpy(file.at, t->piece, t->freed);
+    file.at += t->freed;
+    memcpy(file.at, held, field[SPECDEC__SAVE_HELD]);
+    file.at += field[SPECDEC__SAVE_HELD];
+    for (i = 0; i < t->handed_out; i++, file.at += 4)
+        specdec__store_u32(file.at, (uint32_t)t->tokens[i]);
+    for (i = 0; i < SPECDEC__SPANS; i++)
+        specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), (int)field[SPECDEC__SAVE_KEYS], &file);
+    specdec__store_u64(file.at, specdec__hash(SPECDEC__HASH, data, (size_t)(file.at - data)));
+}
+
+/* Refuses a call on a text as specdec__check_call does, and where such calls are left out. */
+static specdec_result specdec__save_check(specdec *t, int given)
+{
+    specdec_result result = specdec__check_call(t, given);
+
+    return result || SPECDEC__SAVES ? result
+                                    : specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
+                                                    "SPECDEC_NO_SAVE leaves saved texts out of this build");
+}
+
+specdec_result specdec_save(specdec *t, void *data, size_t room, size_t *bytes)
+{
+    specdec_result result = specdec__save_check(t, bytes != NULL);
+    unsigned char held[SPECDEC__STOP_MAX_BYTES];
+    specdec__saved saved;
+
+    if (result || !SPECDEC__SAVES)
+        return result;
+    if (t->forced_count && t->handed_out == t->count)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a fork of this text waits for a place");
+    specdec__save_describe(t, &saved, held);
+    *bytes = specdec__save_size(&saved, &t->engine->target.kv);
+    if (!data)
+        return SPECDEC_OK;
+    if (*bytes > room)
+        return specdec__fail(&t->error, SPECDEC_ERROR_BUFFER, "%zu bytes are needed, there is room for %zu", *bytes,
+                             room);
+    specdec__save_write(t, &saved, held, (unsigned char *)data);
+    return SPECDEC_OK;
+}
+
+/* Is data[size] whole, and of this model? */
+static specdec_result specdec__load_check(specdec *t, const unsigned char *data, size_t size)
+{
+    const specdec__kv *kv = &t->engine->target.kv;
+    const uint32_t version = size < 12 ? 1 : specdec__load_u32(data + 8);
+
+    if (size < SPECDEC__SAVE_HEAD + sizeof(specdec__saved) + 8 || memcmp(data, "SPECTEXT", 8) != 0)
+        return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "not a saved text");
+    if (version != 1)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "the saved text is of version %u (1 is read)",
+                             version);
+    if (specdec__hash(SPECDEC__HASH, data, size - 8) != specdec__load_u64(data + size - 8))
+        return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text is damaged");
+    if (specdec__load_u32(data + 12) != (uint32_t)kv->type)
+        return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "the saved text does not have its keys as %s",
+                             specdec__kv_types[kv->type].name);
+    if (specdec__load_u64(data + 16) != specdec__save_fingerprint(t->model))
+        return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "the saved text is of another model");
+    return SPECDEC_OK;
+}
+
+/* Reads the fields of a file, and checks them. */
+static specdec_result specdec__load_fields(specdec *t, const unsigned char *data, size_t size, specdec__saved *saved)
+{
+    const specdec__kv *kv = &t->engine->target.kv;
+    uint32_t *field = saved->field;
+    int i, bad = 0, window = kv->span[SPECDEC__WINDOW].layers ? kv->span[SPECDEC__WINDOW].window : 0;
+
+    for (i = 0; i < SPECDEC__SAVE_FIELD_COUNT; i++) {
+        field[i] = specdec__load_u32(data + SPECDEC__SAVE_HEAD + 4 * i);
+        bad |= field[i] > specdec__save_most[i];
+    }
+    if (bad || (field[SPECDEC__SAVE_KEYS] && field[SPECDEC__SAVE_KEYS] >= field[SPECDEC__SAVE_COUNT]) ||
+        field[SPECDEC__SAVE_ANSWER_FROM] > field[SPECDEC__SAVE_COUNT] ||
+        field[SPECDEC__SAVE_FREED] + field[SPECDEC__SAVE_HELD] > SPECDEC__STOP_MAX_BYTES ||
+        (field[SPECDEC__SAVE_FROM_ROW] && !field[SPECDEC__SAVE_COUNT]) ||
+        (field[SPECDEC__SAVE_FROM] &&
+         (!window || (int)field[SPECDEC__SAVE_FROM] > (int)field[SPECDEC__SAVE_KEYS] + 1 - window)) ||
+        size != specdec__save_size(saved, kv))
+        return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the saved text contradicts itself");
+    if (field[SPECDEC__SAVE_LONG] != specdec__save_long(t))
+        return specdec__fail(&t->error, SPECDEC_ERROR_MISMATCH, "the saved text is of a %s context, by its model",
+                             field[SPECDEC__SAVE_LONG] ? "long" : "short");
+    if (field[SPECDEC__SAVE_COUNT] > (uint32_t)t->context)
+        return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the saved text has %u tokens, the context %d",
+                             field[SPECDEC__SAVE_COUNT], t->context);
+    return SPECDEC_OK;
+}
+
+/* Whether a text may become that of a file: its tokens and settings are good, and there are pages for it. */
+static specdec_result specdec__load_fits(specdec *t, const specdec__saved *saved, const unsigned char *tokens,
+                                         const specdec_settings *settings)
+{
+    const uint32_t *field = saved->field;
+    uint32_t i;
+    int span;
+
+    if (specdec__sample_check(&settings->sampling, NULL))
+        return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "the settings of the saved text are out of range");
+    for (i = 0; i < field[SPECDEC__SAVE_COUNT]; i++)
+        if (specdec__load_u32(tokens + (size_t)i * 4) >= (uint32_t)t->model->vocab_size)
+            return specdec__fail(&t->error, SPECDEC_ERROR_FORMAT, "token %u of the saved text is out of range", i);
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        if (!specdec__view_fits(&t->view, &t->engine->target.kv, span, specdec__save_from(saved, span),
+                                (int)field[SPECDEC__SAVE_KEYS]))
+            return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "no room in the cache, which all texts share, for "
+                                 "the %u tokens of the saved text", field[SPECDEC__SAVE_KEYS]);
+    return SPECDEC_OK;
+}
+
+/* An empty text becomes what the file says: its tokens, their keys and values. */
+static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const unsigned char *tokens)
+{
+    specdec__kv *kv = &t->engine->target.kv;
+    const int keys = (int)saved->field[SPECDEC__SAVE_KEYS];
+    specdec__kv_file file;
+    int i;
+
+    t->count = t->handed_out = (int)saved->field[SPECDEC__SAVE_COUNT];
+    for (i = 0; i < t->count; i++) {
+        t->tokens[i] = (int32_t)specdec__load_u32(tokens + (size_t)i * 4);
+        if (t->logprobs)
+            t->logprobs[i] = 1;
+    }
+    file.at = (unsigned char *)(uintptr_t)(tokens + (size_t)t->count * 4);
+    file.loads = 1;
+    for (i = 0; i < SPECDEC__SPANS; i++) {
+        specdec__view_place(&t->view, kv, i, specdec__save_from(saved, i), keys);
+        specdec__view_move(&t->view, kv, i, specdec__save_from(saved, i), keys, &file);
+    }
+    t->view.length = t->view.position = keys;
+    specdec__view_settle(&t->view, kv);
+}
+
+/* And what else there is to a text. held: its bytes that are ready, and those behind them that may begin a stop
+   string: these are looked at again. */
+static void specdec__load_state(specdec *t, const uint32_t *field, const unsigned char *held)
+{
+    specdec__stop_scan stop;
+    int i;
+
+    specdec__stream_answer(t);
+    t->answer_from = (int)field[SPECDEC__SAVE_ANSWER_FROM];
+    t->slid = (int)field[SPECDEC__SAVE_SLID];
+    t->from_row = (int)field[SPECDEC__SAVE_FROM_ROW];
+    t->finished = (int)field[SPECDEC__SAVE_FINISHED];
+    t->forks = (int)field[SPECDEC__SAVE_FORKS];
+    t->depth = (int)field[SPECDEC__SAVE_DEPTH];
+    t->stream.drop_space = (int)field[SPECDEC__SAVE_DROP_SPACE];
+    t->stream.held_count = (int)field[SPECDEC__SAVE_HALF];
+    for (i = 0; i < 3; i++)
+        t->stream.held[i] = (unsigned char)(field[SPECDEC__SAVE_HALF_BYTES] >> 8 * i);
+    t->freed = field[SPECDEC__SAVE_FREED];
+    memcpy(t->piece, held, t->freed);
+    specdec__stream_check(&t->settings, &stop, NULL);
+    t->stop.stopped = (int)field[SPECDEC__SAVE_STOPPED];
+    specdec__stream_rescan(t, &stop, held + t->freed, field[SPECDEC__SAVE_HELD]);
+    t->cancelled = t->forced_count = 0;
+    t->failed = SPECDEC_OK;
+    t->prompted_at = 0;
+}
+
+specdec_result specdec_load(specdec *t, const void *data, size_t size)
+{
+    specdec_result result = specdec__save_check(t, data != NULL);
+    const unsigned char *held, *tokens;
+    specdec_settings settings;
+    specdec__saved saved;
+
+    if (result || !SPECDEC__SAVES)
+        return result;
+    if (t->parent)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is a child");
+    if ((result = specdec__load_check(t, (const unsigned char *)data, size)) != SPECDEC_OK ||
+        (result = specdec__load_fields(t, (const unsigned char *)data, size, &saved)) != SPECDEC_OK)
+        return result;
+    settings = t->settings;
+    specdec__load_settings(saved.field, &settings);
+    held = (const unsigned char *)data + SPECDEC__SAVE_HEAD + sizeof saved;
+    tokens = held + saved.field[SPECDEC__SAVE_FREED] + saved.field[SPECDEC__SAVE_HELD];
+    if ((result = specdec__load_fits(t, &saved, tokens, &settings)) != SPECDEC_OK)
+        return result;
+    specdec__engine_disown(t, 0);
+    specdec__engine_forget(t, 0);
+    t->settings = settings;
+    specdec__load_tokens(t, &saved, tokens);
+    specdec__load_state(t, saved.field, held);
+    return SPECDEC_OK;
+}
+
+SPECDEC__FOR_SPEED
+
 #ifdef __cplusplus
 }
 #endif
@@ -20543,34 +25341,135 @@ SPECDEC__LANE void X(float_to_f16)(const float *in, int count, void *out)
         X(store_f16)((unsigned char *)out + i * 2, X(load)(in + i));
 }
 
-/* The nearest codes in [-127, 127] to 32 values over a scale, which is the largest of them over 127 and is returned. */
-SPECDEC__LANE float X(float_to_codes)(const float *values, int8_t *codes)
+/* The nearest codes in [-127, 127] to values (count, a multiple of 32) over a scale, which is the largest of them over
+   127 and is returned. */
+SPECDEC__LANE float X(float_to_codes)(const float *values, int count, int8_t *codes)
 {
     V sizes[SPECDEC__PARTS];
     float scale, inverse;
-    int i;
+    int i, p;
 
-    for (i = 0; i < SPECDEC__PARTS; i++) {
-        V x0 = X(load)(values + i * SPECDEC__LANES), x1 = X(load)(values + 16 + i * SPECDEC__LANES);
+    for (p = 0; p < SPECDEC__PARTS; p++) {
+        sizes[p] = X(set)(0);
+        for (i = p * SPECDEC__LANES; i < count; i += 16) {
+            V x = X(load)(values + i);
 
-        sizes[i] = X(max)(X(max)(X(sub)(X(set)(0), x0), x0), X(max)(X(sub)(X(set)(0), x1), x1));
+            sizes[p] = X(max)(X(max)(X(sub)(X(set)(0), x), x), sizes[p]);
+        }
     }
     scale = X(highest)(sizes) * (1.0f / 127.0f);
     inverse = scale > 1e-30f && scale < 1e30f ? 1.0f / scale : 0;
-    SPECDEC__EACH_PART
-    for (i = 0; i < 32; i += SPECDEC__LANES)
+    for (i = 0; i < count; i += SPECDEC__LANES)
         X(store_low_bytes)(codes + i, X(madd)(X(load)(values + i), X(set)(inverse), X(set)(12582912.0f)));
     return inverse > 0 ? scale : 0;
 }
 
-/* out (count) = codes * scales (count / 32). */
-SPECDEC__VECTORISE SPECDEC__LANE void X(codes_to_float)(const int8_t *codes, const float *scales, int count, float *out)
+/* The largest of 64 numbers, in rows of 16 that are `apart` floats apart, as 16 lanes. */
+SPECDEC__LANE_INLINE void X(block_highest)(const float *x, int apart, V *part)
 {
-    int i, j;
+    int k, p;
 
-    for (i = 0; i < count; i += 32)
-        for (j = 0; j < 32; j++)
-            out[i + j] = scales[i / 32] * (float)codes[i + j];
+    for (p = 0; p < SPECDEC__PARTS; p++, x += SPECDEC__LANES) {
+        part[p] = X(load)(x);
+        SPECDEC__EACH_PART
+        for (k = 1; k < SPECDEC__KEYS / 16; k++)
+            part[p] = X(max)(X(load)(x + k * apart), part[p]);
+    }
+}
+
+/* Query i's scores as rows of 16; the keys that it does not see count as very low. Returns floats between rows. copy
+   (64): room for them. */
+SPECDEC__LANE_INLINE int X(block_scores)(const specdec__softening *s, int i, const float **x, float *copy)
+{
+    const specdec__range range = s->range[i];
+    int k;
+
+    *x = s->scores + i * 16;
+    if (range.to - range.from == SPECDEC__KEYS)
+        return s->apart * 16;
+    for (k = 0; k < SPECDEC__KEYS; k += 16)
+        memcpy(copy + k, *x + k * s->apart, 16 * sizeof *copy);
+    X(outside)(copy, range.from, range.to, -3.0e38f);
+    *x = copy;
+    return 16;
+}
+
+/* Query i's scores x, rows of 16 that are `apart` floats apart, the largest of which is `top`: as weights they are
+   added to the query's total; these times the scales of values go to out (64). x may be out. */
+SPECDEC__LANE_INLINE void X(block_weights)(const specdec__softening *s, int i, const float *x, int apart, float top,
+                                           float *out)
+{
+    const float *scales = s->value_scales;
+    float *highest = s->highest + s->query[i], *total = s->total + s->query[i] * 16, factor = 1, own[SPECDEC__KEYS];
+    V max, sum, weight;
+    int k, p;
+
+    if (top > *highest) {
+        factor = specdec__float_from_bits((uint32_t)X(first_bits)(X(exp)(X(set)(*highest - top))));
+        *highest = top;
+        for (p = 0; p < 16; p += SPECDEC__LANES)
+            X(store)(total + p, X(mul)(X(load)(total + p), X(set)(factor)));
+    }
+    s->factor[i] = factor;
+    max = X(set)(*highest);
+    if (s->range[i].to - s->range[i].from < SPECDEC__KEYS) { /* others' values, whatever their scales, do not count */
+        memcpy(own, scales, sizeof own);
+        X(outside)(own, s->range[i].from, s->range[i].to, 0);
+        scales = own;
+    }
+    for (p = 0; p < 16; p += SPECDEC__LANES) {
+        sum = X(load)(total + p);
+        SPECDEC__EACH_PART
+        for (k = 0; k < SPECDEC__KEYS / 16; k++) {
+            weight = X(exp)(X(sub)(X(load)(x + k * apart + p), max));
+            sum = X(add)(sum, weight);
+            X(store)(out + k * 16 + p, X(mul)(weight, X(load)(scales + k * 16 + p)));
+        }
+        X(store)(total + p, sum);
+    }
+}
+
+/* Query i's codes of x (64), whose scale is the largest of these in 16 lanes over 255. */
+SPECDEC__LANE_INLINE void X(block_codes)(const specdec__softening *s, int i, const float *x, float top)
+{
+    int8_t *codes = (int8_t *)s->codes + i * SPECDEC__KEYS;
+    float scale = top * (1.0f / 255.0f);
+    V inverse;
+    int k;
+
+    scale = scale > 1e-30f && scale < 1e30f ? scale : 0; /* else too small or too large to divide by */
+    s->scale[i] = scale;
+    inverse = X(set)(scale > 0 ? 1.0f / scale : 0);
+    SPECDEC__EACH_PART
+    for (k = 0; k < SPECDEC__KEYS; k += SPECDEC__LANES)
+        X(store_low_bytes)(codes + k, X(madd)(X(load)(x + k), inverse, X(set)(12582912.0f)));
+}
+
+/* softmax of several queries, whose weights times the scales of values become codes: see specdec__softening. */
+SPECDEC__LANE void X(soften)(const specdec__softening *s)
+{
+    float copy[4][SPECDEC__KEYS], top[4];
+    const float *x[4];
+    V parts[4 * SPECDEC__PARTS];
+    int from, some, i, apart[4];
+
+    for (i = 0; i < 4 * SPECDEC__PARTS; i++)
+        parts[i] = X(set)(0);
+    for (from = 0; from < s->count; from += some) {
+        some = specdec__min_int(4, s->count - from);
+        for (i = 0; i < some; i++) {
+            apart[i] = X(block_scores)(s, from + i, &x[i], copy[i]);
+            X(block_highest)(x[i], apart[i], parts + i * SPECDEC__PARTS);
+        }
+        X(highest4)(parts, top);
+        for (i = 0; i < some; i++) {
+            X(block_weights)(s, from + i, x[i], apart[i], top[i], copy[i]);
+            X(block_highest)(copy[i], 16, parts + i * SPECDEC__PARTS);
+        }
+        X(highest4)(parts, top);
+        for (i = 0; i < some; i++)
+            X(block_codes)(s, from + i, copy[i], top[i]);
+    }
 }
 
 /* --- loops over a vocabulary, in a form that compilers vectorise -------------------------------------------------- */

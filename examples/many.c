@@ -453,6 +453,8 @@ static int read_options(options *o, int argc, char **argv)
         return program_misused(c->target.path ? "-f is missing: which lines?" : "-m is missing: which model?", "");
     if (o->spec == SPECDEC_DRAFT_MODEL && !c->draft.path)
         return program_misused("--spec draft needs a draft model: -md", "");
+    if (o->spec == SPECDEC_DRAFT_HEADS && !c->heads.path)
+        return program_misused("--spec heads needs heads: -mh", "");
     if (o->seen && o->spec != SPECDEC_DRAFT_AUTO && o->spec != SPECDEC_DRAFT_NGRAM)
         return program_misused("--seen goes with --spec auto and ngram only", "");
     c->drafting = (specdec_drafting)o->spec;
@@ -465,7 +467,8 @@ int main(int argc, char **argv)
     static options o;
     static work w;
     program_output seen = PROGRAM_NO_OUTPUT;
-    const char *inputs[4] = {NULL, NULL, NULL, NULL};
+    const char *inputs[5] = {NULL, NULL, NULL, NULL, NULL};
+    int count = 0;
     char *input;
     size_t length;
     int status = read_options(&o, argc, argv);
@@ -475,9 +478,12 @@ int main(int argc, char **argv)
 #ifdef SIGPIPE
     signal(SIGPIPE, SIG_IGN);
 #endif
-    inputs[0] = o.config.target.path;
-    inputs[1] = o.file;
-    inputs[2] = o.config.draft.path;
+    inputs[count++] = o.config.target.path;
+    inputs[count++] = o.file;
+    if (o.config.draft.path)
+        inputs[count++] = o.config.draft.path;
+    if (o.config.heads.path)
+        inputs[count++] = o.config.heads.path;
     input = program_read_file(o.file, &length);
     status = input ? read_jobs(&w, input, length) : PROGRAM_FAILED;
     if (!status && o.seen)

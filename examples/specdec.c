@@ -11,8 +11,8 @@ enum { VERIFY_GREEDY = 1 }; /* its place in the words behind --verify */
 
 typedef struct options {
     specdec_config config;
-    const char *prompt, *file, *system, *stats;
-    int limit, chat, echo, spec, verify, policy;
+    const char *prompt, *file, *system, *stats, *save, *load;
+    int limit, chat, echo, spec, verify, policy, async;
 } options;
 
 static specdec *volatile running; /* the engine that Ctrl-C cancels; NULL: Ctrl-C ends the program */
@@ -103,6 +103,17 @@ static int append(text *t, const char *bytes, size_t length)
     return 1;
 }
 
+/* Tokens of all prompts and answers, those that slid out of the context included. */
+static int64_t all_tokens_of(const specdec *engine)
+{
+    specdec_stats s;
+    int count;
+
+    specdec_get_stats(engine, &s);
+    specdec_tokens(engine, NULL, &count);
+    return s.slid + count;
+}
+
 /* Tokens of the text so far. */
 static int tokens_of(const specdec *engine)
 {
@@ -125,7 +136,7 @@ static int context_of(const specdec *engine)
    it, or an exit status. */
 static int answer(specdec *engine, text *keep)
 {
-    int before = tokens_of(engine);
+    const int64_t before = all_tokens_of(engine);
     specdec_text piece;
     specdec_result result;
 
@@ -139,19 +150,19 @@ static int answer(specdec *engine, text *keep)
         if (keep && !append(keep, piece.bytes, piece.length))
             return program_failed("out of memory", "");
     } while (result == SPECDEC_OK);
-    written += tokens_of(engine) - before;
+    written += (int)(all_tokens_of(engine) - before);
     return result == SPECDEC_DONE || result == SPECDEC_ERROR_CANCELLED ? PROGRAM_OK : engine_failed(engine);
 }
 
-/* One prompt, one continuation. */
+/* One prompt, one continuation; without a prompt that of the saved text. */
 static int complete(specdec *engine, const options *o, const char *prompt, size_t length)
 {
     int status = PROGRAM_OK;
 
     interruptible(engine);
-    if (specdec_prompt(engine, prompt, length))
+    if (prompt ? specdec_prompt(engine, prompt, length) : specdec_prompt_tokens(engine, NULL, 0))
         return interrupted ? interrupted_status() : engine_failed(engine);
-    if (o->echo && !put(prompt, length))
+    if (prompt && o->echo && !put(prompt, length))
         return output_lost();
     if (o->limit != 0)
         status = answer(engine, NULL);
@@ -439,6 +450,8 @@ static int write_stats(const specdec *engine, program_output *out)
     json_number(&j, "draft_s", "%.6f", s.draft_seconds);
     json_number(&j, "verify_s", "%.6f", s.verify_seconds);
     json_number(&j, "other_s", "%.6f", other > 0 ? other : 0);
+    json_integer(&j, "steps_beside", s.steps_beside);
+    json_number(&j, "beside_s", "%.6f", s.beside_seconds);
     json_integer(&j, "drafted", s.drafted);
     json_integer(&j, "accepted", s.accepted);
     write_steps(&j, &s);
@@ -466,7 +479,36 @@ static void report(const specdec *engine)
     fprintf(stderr, "%d threads, %s]\n", info.threads, info.isa);
 }
 
-static int run(options *o, const char *prompt, size_t length, program_output *stats)
+/* Puts the text of a file in the engine's. How it goes on is what the flags say, not the file. Returns a status. */
+static int load(specdec *engine, const options *o)
+{
+    specdec_bytes saved;
+    int status = program_map_file(&saved, o->load);
+
+    if (!status && specdec_load(engine, saved.data, saved.size)) {
+        fprintf(stderr, "%s: cannot load %s: %s\n", program_name, o->load, specdec_error_text(engine));
+        return PROGRAM_FAILED;
+    }
+    if (!status && specdec_set(engine, &o->config.settings))
+        return engine_failed(engine);
+    return status;
+}
+
+/* Writes the engine's text to a file. Returns a status. */
+static int save(specdec *engine, program_output *out)
+{
+    size_t bytes = 0;
+    void *data = specdec_save(engine, NULL, 0, &bytes) ? NULL : program_memory(bytes);
+
+    if (!bytes || (data && specdec_save(engine, data, bytes, &bytes)))
+        return engine_failed(engine);
+    if (!data)
+        return PROGRAM_FAILED;
+    fwrite(data, 1, bytes, out->file);
+    return program_output_close(out);
+}
+
+static int run(options *o, const char *prompt, size_t length, program_output *stats, program_output *saved)
 {
     specdec *engine;
     size_t bytes;
@@ -480,10 +522,14 @@ static int run(options *o, const char *prompt, size_t length, program_output *st
         return PROGRAM_FAILED;
     if (specdec_init(&engine, &o->config, memory, bytes, &failure))
         return program_failed("", failure.text);
+    if (o->load && load(engine, o))
+        return specdec_deinit(engine), PROGRAM_FAILED;
     program_energy_begin(&energy, PROGRAM_ENERGY);
     status = (o->chat ? chat : complete)(engine, o, prompt, length);
     program_energy_look(&energy);
     interruptible(NULL);
+    if (saved->file && status != PROGRAM_FAILED && save(engine, saved))
+        status = PROGRAM_FAILED;
     if (stats->file && write_stats(engine, stats) && !status)
         status = PROGRAM_FAILED;
     if (isatty(STDERR_FILENO) && status != PROGRAM_FAILED)
@@ -503,10 +549,12 @@ static int check(options *o)
         return program_misused("-m is missing: which model?", "");
     if (o->prompt && o->file)
         return program_misused("-p and -f are both prompts: one is enough", "");
-    if (!o->prompt && !o->file && !o->chat)
-        return program_misused("a prompt is missing: -p, -f or --chat", "");
+    if (!o->prompt && !o->file && !o->chat && !o->load)
+        return program_misused("a prompt is missing: -p, -f, --chat or --load", "");
     if (o->spec == SPECDEC_DRAFT_MODEL && !c->draft.path)
         return program_misused("--spec draft needs a draft model: -md", "");
+    if (o->spec == SPECDEC_DRAFT_HEADS && !c->heads.path)
+        return program_misused("--spec heads needs heads: -mh", "");
     if (o->verify == VERIFY_GREEDY && c->settings.sampling.temperature > 0)
         return program_misused("--verify greedy goes with --temp 0 only", "");
     if ((o->system || c->chat_format) && !o->chat)
@@ -514,6 +562,7 @@ static int check(options *o)
     c->drafting = (specdec_drafting)o->spec;
     c->rule = rules[o->verify];
     c->policy = (specdec_policy)o->policy;
+    c->async = o->async == 1 ? -1 : o->async == 2;
     c->settings.max_tokens = o->limit > 0 ? o->limit : 0;
     c->draft.copy = c->target.copy;
     c->hooks.progress = program_progress;
@@ -541,6 +590,9 @@ static int read_options(options *o, int argc, char **argv)
         {"--repeat-last-n", PROGRAM_INTEGER, &c->settings.sampling.repetition_window, "N", "tokens it looks back; -1: all (64)", -1, 1 << 24},
         {"--seed", PROGRAM_SEED, &c->settings.sampling.seed, "S", "the text is a function of prompt, models, flags and seed (0)", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from: whatever pays; nowhere; always -md; repetition (auto)", 0, 0},
+        {"--retrieval", PROGRAM_INTEGER, &c->retrieval, "N",
+         "tokens of a long text that --spec triforce looks at; auto: only with this; 0: an eighth of the context (0)", 0, 1 << 24},
+        {"--retrieval-chunk", PROGRAM_INTEGER, &c->retrieval_chunk, "N", "that are chosen together; 0: 8 (0)", 0, 64},
         {"--tree-size", PROGRAM_INTEGER, &c->tree_size, "N", "tokens of the speculated tree, the last known one included; 0: 8, auto: up to 32 (0)", 0, 64},
         {"--tree-depth", PROGRAM_INTEGER, &c->tree_depth, "D", "its levels; D = N is a chain; 0: 5, auto: up to 12 (0)", 0, 32},
         {"--verify", PROGRAM_CHOICE, &o->verify, "coupled|greedy|sequoia|specinfer|spectr|top-k",
@@ -549,6 +601,9 @@ static int read_options(options *o, int argc, char **argv)
         {"--policy", PROGRAM_CHOICE, &o->policy, "static|dynamic",
          "the draft model's trees: from tables, or grown from its probabilities (--verify coupled,\n"
          "greedy and top-k only) (static)", 0, 0},
+        {"--async", PROGRAM_CHOICE, &o->async, "auto|off|on",
+         "one thread goes on drafting with -md while the others verify; auto: where that was seen\n"
+         "to be faster (auto)", 0, 0},
         {"--chat", PROGRAM_SWITCH, &o->chat, NULL, "a conversation: lines from standard input, or one message by -p or -f", 0, 0},
         {"--chat-format", PROGRAM_TEXT, &c->chat_format, "NAME", "zephyr chatml llama2 llama3 mistral gemma phi3 phi4 phi4-mini granite (as the model says)", 0, 0},
         {"--system", PROGRAM_TEXT, &o->system, "TEXT", "what a conversation begins with", 0, 0},
@@ -560,6 +615,9 @@ static int read_options(options *o, int argc, char **argv)
         {"--in-place", PROGRAM_SWITCH, &c->weights_in_place, NULL, "weights stay in the file: half the memory, slower", 0, 0},
         {"--no-mmap", PROGRAM_SWITCH, &c->target.copy, NULL,
          "model files are read, not mapped: more memory, but they may change meanwhile", 0, 0},
+        {"--slide", PROGRAM_INTEGER, &c->settings.slide, "N", "a full context keeps its first N tokens and the younger half of the others, and goes on; 0: off (0)", 0, 1 << 24},
+        {"--save", PROGRAM_TEXT, &o->save, "FILE", "where the text goes in the end, with what was computed for it", 0, 0},
+        {"--load", PROGRAM_TEXT, &o->load, "FILE", "a text that was saved: the prompt follows it, without one it goes on", 0, 0},
         {"--stats", PROGRAM_TEXT, &o->stats, "FILE", "times and counts as JSON", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
     int status;
@@ -567,30 +625,35 @@ static int read_options(options *o, int argc, char **argv)
     memset(o, 0, sizeof *o);
     o->limit = -1;
     o->echo = 1;
-    status = program_read(flags, argc, argv, "specdec", "-m MODEL.gguf [-md DRAFT.gguf] (-p TEXT | -f FILE | --chat) [flags]",
+    status = program_read(flags, argc, argv, "specdec", "-m MODEL.gguf [-md DRAFT.gguf] (-p TEXT | -f FILE | --chat | --load FILE) [flags]",
                           "The text goes to standard output as it is found: the prompt and its continuation, with --chat the answers.\n"
                           "Ctrl-C ends it early (status 130).\n");
     return status == PROGRAM_GO_ON ? check(o) : status;
 }
 
-/* Opens the output of --stats. Returns a status. */
-static int open_stats(const options *o, program_output *stats)
+/* Opens the outputs of --stats and --save. What is saved may take the place of what was loaded. Returns a status. */
+static int open_outputs(const options *o, program_output *stats, program_output *saved)
 {
-    const char *inputs[4] = {NULL, NULL, NULL, NULL};
-    int count = 0;
+    const char *inputs[6] = {NULL, NULL, NULL, NULL, NULL, NULL};
+    int count = 0, status = PROGRAM_OK;
 
     inputs[count++] = o->config.target.path;
     if (o->config.draft.path)
         inputs[count++] = o->config.draft.path;
     if (o->config.heads.path)
         inputs[count++] = o->config.heads.path;
-    inputs[count] = o->file ? o->file : o->prompt ? NULL : "-";
-    return o->stats ? program_output_open(stats, o->stats, inputs) : PROGRAM_OK;
+    if (o->file || !o->prompt)
+        inputs[count++] = o->file ? o->file : "-";
+    if (o->save)
+        status = program_output_open(saved, o->save, inputs);
+    if (o->load)
+        inputs[count++] = o->load;
+    return !status && o->stats ? program_output_open(stats, o->stats, inputs) : status;
 }
 
 int main(int argc, char **argv)
 {
-    program_output stats = PROGRAM_NO_OUTPUT;
+    program_output stats = PROGRAM_NO_OUTPUT, saved = PROGRAM_NO_OUTPUT;
     const char *prompt;
     char *from_file = NULL;
     size_t length;
@@ -611,10 +674,11 @@ int main(int argc, char **argv)
         if (length && prompt[length - 1] == '\n')
             length--;
     }
-    status = open_stats(&o, &stats);
+    status = open_outputs(&o, &stats, &saved);
     if (!status)
-        status = run(&o, prompt, length, &stats);
+        status = run(&o, prompt, length, &stats, &saved);
     program_output_drop(&stats);
+    program_output_drop(&saved);
     free(from_file);
     return status;
 }

@@ -74,6 +74,28 @@ static inline unsigned char *check_read_file(const char *path, size_t *size)
     return data;
 }
 
+/* For files of reference numbers, which are JSON. The text behind the first time that a key comes; it must come. */
+static inline const char *check_behind(const char *text, const char *key)
+{
+    const char *at = strstr(text, key);
+
+    if (!at)
+        abort();
+    return at + strlen(key);
+}
+
+/* The next number of such a text; *at becomes what follows it. */
+static inline double check_next_number(const char **at)
+{
+    char *end;
+    double value;
+
+    *at += strcspn(*at, "0123456789-");
+    value = strtod(*at, &end);
+    *at = end;
+    return value;
+}
+
 static inline int check_report(const char *name)
 {
     printf("%s: %d passed, %d failed, %d skipped\n", name, check_passed, check_failed, check_skipped);

@@ -199,6 +199,7 @@ typedef struct world {
     char answer[MOST_TEXT]; /* what next has handed out since answer_from */
     size_t length;
     int answer_from;
+    int64_t slid, answer_slid; /* tokens that slid out of the context before a call, and before the answer */
     int pure;            /* all of the answer came from next */
     int ended;           /* the answer is complete, or there is none */
     int full;            /* a prompt did not fit any more */
@@ -354,9 +355,10 @@ static void say_config(const world *w, const char *target, const char *draft)
 
     say(w, "init: target %s, draft %s, drafting %d, verifier %d, policy %d, tree %d/%d, context %d,\n", target, draft,
         (int)c->drafting, (int)c->rule, (int)c->policy, c->tree_size, c->tree_depth, c->context);
-    say(w, "      batch %d, threads %d, kv %s, in place %d, prepared %d,\n", c->batch, c->threads,
+    say(w, "      batch %d, threads %d, async %d, kv %s, in place %d, prepared %d,\n", c->batch, c->threads, c->async,
         c->kv ? c->kv : "default", c->weights_in_place, c->target.model != NULL);
-    say(w, "      max_tokens %d, special %d, chat %s,\n", c->settings.max_tokens, c->settings.show_special,
+    say(w, "      max_tokens %d, slide %d, special %d, chat %s,\n", c->settings.max_tokens, c->settings.slide,
+        c->settings.show_special,
         c->chat_format ? c->chat_format : "none");
     say(w, "      temperature %g, top_k %d, top_p %g, min_p %g, penalty %g over %d, seed %d", (double)s->temperature,
         (int)s->top_k, (double)s->top_p, (double)s->min_p, (double)s->repetition_penalty, (int)s->repetition_window,
@@ -368,7 +370,7 @@ static void say_config(const world *w, const char *target, const char *draft)
 
 static void draw_config(world *w)
 {
-    static const int contexts[] = {100, 128, 80, 200, 65, 48, 16}, batches[] = {0, 1, 2, 3, 5, 8, 17};
+    static const int contexts[] = {100, 128, 80, 200, 65, 48, 16}, slides[] = {0, 4, 0, 1, 20}, batches[] = {0, 1, 2, 3, 5, 8, 17};
     static const int sizes[] = {0, 5, 8, 16, 2, 3, 64}, depths[] = {0, 3, 5, 2, 8, 32}, limits[] = {0, 0, 0, 20, 3};
     static const int drafts[] = {MODELS, NOISY, -1, MODELS, NOISY, FOREIGN, QUANTISED}; /* MODELS: the target itself */
     static const specdec_drafting draftings[] = {SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL,
@@ -377,12 +379,13 @@ static void draw_config(world *w)
     static const char *const chats[] = {NULL, "chatml", "zephyr", "llama2", "llama3", "mistral", "gemma", "phi3",
                                         "phi4", "phi4-mini", "granite"};
     specdec_config *c = &w->subject.config;
-    int target, draft;
+    int target, draft, named;
 
     memset(c, 0, sizeof *c);
     target = draw(w, 3) ? PLAIN : draw(w, MODELS);
     draft = drafts[draw(w, COUNT(drafts))];
     draft = draft == MODELS ? target : draft;
+    named = target;
     c->target = draw_source(w, target);
     if (draft >= 0)
         c->draft = draw_source(w, draft);
@@ -394,13 +397,21 @@ static void draw_config(world *w)
     }
     if (draft < 0 && c->drafting == SPECDEC_DRAFT_MODEL)
         c->drafting = SPECDEC_DRAFT_AUTO;
+    if (target == PLAIN && draw(w, 3) == 0) { /* the others have windows, which two levels do without */
+        c->drafting = draw(w, 3) ? SPECDEC_DRAFT_TRIFORCE : c->drafting;
+        c->retrieval = 16 + draw(w, 30);
+        c->retrieval_chunk = draw(w, 2) ? 0 : 1 + draw(w, 20);
+    }
     c->rule = (specdec_rule)draw(w, SPECDEC_RULE_GREEDY);
     c->policy = (specdec_policy)draw(w, SPECDEC_POLICY_COUNT);
     c->tree_size = sizes[draw(w, COUNT(sizes))];
     c->tree_depth = depths[draw(w, COUNT(depths))];
-    c->context = contexts[draw(w, COUNT(contexts))];
+    target = draw(w, COUNT(contexts) * COUNT(slides)); /* of one byte: there are just enough */
+    c->context = contexts[target % (int)COUNT(contexts)];
+    c->settings.slide = slides[target / (int)COUNT(contexts)];
     c->batch = batches[draw(w, COUNT(batches))];
     c->threads = draw(w, 4) ? 1 : 1 + draw(w, 3);
+    c->async = c->threads - 2; /* none, where it pays, or always */
     c->kv = kv[draw(w, COUNT(kv))];
     c->weights_in_place = draw(w, 2);
     c->settings.max_tokens = limits[draw(w, COUNT(limits))];
@@ -411,7 +422,7 @@ static void draw_config(world *w)
     c->hooks.user_data = w;
     c->hooks.progress = on_progress;
     derive(w);
-    say_config(w, model_names[target], draft < 0 ? "none" : model_names[draft]);
+    say_config(w, model_names[named], draft < 0 ? "none" : model_names[draft]);
 }
 
 /* --- engines ------------------------------------------------------------------------------------------------------ */
@@ -445,6 +456,7 @@ static void open_all(world *w)
     open_side(w, &w->reader);
     w->prompted = 0;
     w->pending = w->count = w->answer_from = 0;
+    w->slid = w->answer_slid = 0;
     w->length = 0;
     w->pure = w->full = 0;
     w->ended = 1;
@@ -458,6 +470,15 @@ static void close_all(world *w)
     specdec_deinit(w->subject.engine);
     specdec_deinit(w->oracle.engine);
     specdec_deinit(w->reader.engine);
+}
+
+/* Tokens that slid out of the subject's context. */
+static int64_t slid_of(const world *w)
+{
+    specdec_stats stats;
+
+    specdec_get_stats(w->subject.engine, &stats);
+    return stats.slid;
 }
 
 /* Does an engine hold exactly the tokens that the world remembers? */
@@ -478,6 +499,7 @@ static void remember(world *w)
     specdec_tokens(w->subject.engine, &tokens, &w->count);
     PROMISE(w, w->count >= 0 && w->count <= w->subject.config.context, "the text fits into the context");
     memcpy(w->tokens, tokens, (size_t)w->count * sizeof *tokens);
+    w->slid = slid_of(w);
 }
 
 /* What holds after every call of the subject. expected: SPECDEC_OK, or what the arguments deserve. A cancel may come
@@ -548,6 +570,7 @@ static void begin_answer(world *w, int64_t read)
 {
     w->prompted += read;
     w->answer_from = w->count;
+    w->answer_slid = w->slid;
     w->length = 0;
     w->pure = 1;
     w->ended = !w->count;
@@ -651,13 +674,15 @@ static int has_stop(const world *w)
 }
 
 /* Whether an answer that is complete is the text of its tokens, or with a stop string the beginning of it. Where
-   control tokens change what is shown, yes. */
+   control tokens change what is shown, or the context has slid, yes. */
 static int is_text_of_tokens(world *w)
 {
     char text[MOST_TEXT];
     size_t length = 0, more;
     int i;
 
+    if (w->slid != w->answer_slid) /* some of them are gone */
+        return 1;
     for (i = w->answer_from - 1; i < w->count; i++)
         if (i < 0 || w->tokens[i] < 3)
             return 1;
@@ -710,6 +735,7 @@ static void call_next(world *w)
 static void call_step(world *w)
 {
     specdec_result result, oracles = SPECDEC_OK;
+    const int64_t slid = w->slid;
     const int32_t *tokens;
     int count, before = w->count, n;
 
@@ -720,6 +746,7 @@ static void call_step(world *w)
         return;
     }
     PROMISE(w, result == SPECDEC_DONE ? count == 0 : count > 0, "a step hands out something");
+    before -= (int)(w->slid - slid);
     PROMISE(w, w->count == before + count, "the tokens of a step are behind the text");
     PROMISE(w, memcmp(w->tokens + before, tokens, (size_t)count * sizeof *tokens) == 0, "and the same");
     w->pure = w->pure && !count;
@@ -748,6 +775,7 @@ static void call_set(world *w)
     if (w->subject.config.rule != SPECDEC_RULE_COUPLED)
         fresh.sampling.temperature = temperature;
     fresh.max_tokens = limits[draw(w, COUNT(limits))];
+    fresh.slide = draw(w, 4) ? fresh.slide : 3;
     say(w, "set: temperature %g, seed %d, limit %d, stop \"%s\"", (double)fresh.sampling.temperature, (int)fresh.sampling.seed,
         fresh.max_tokens, fresh.stop[0] ? fresh.stop[0] : "");
     result = specdec_set(w->subject.engine, &fresh);
@@ -776,6 +804,40 @@ static void call_rewind(world *w)
     PROMISE(w, w->count == count, "rewind keeps as much as asked for");
     begin_answer(w, 0);
     agree(w, result, specdec_rewind(w->oracle.engine, count));
+}
+
+/* The text as a file: one that is good is loaded, by the oracle too, and changes nothing; one that is not is refused. */
+static void call_save(world *w)
+{
+    specdec *e = w->subject.engine;
+    const int how = draw(w, 4);
+    size_t bytes = 0, again = 0;
+    unsigned char *data, *twin;
+    specdec_result result;
+
+    PROMISE(w, specdec_save(e, NULL, 0, &bytes) == SPECDEC_OK, "a text says how large its file is");
+    PROMISE(w, specdec_save(e, w, bytes - 1, &again) == SPECDEC_ERROR_BUFFER && again == bytes, "one byte less is refused");
+    data = (unsigned char *)malloc(2 * bytes);
+    twin = data + bytes;
+    if (!data)
+        exit(1);
+    PROMISE(w, specdec_save(e, data, bytes, &bytes) == SPECDEC_OK, "a text is saved");
+    memcpy(twin, data, bytes);
+    if (how == 0)
+        twin[(size_t)dice(w, 1u << 20) % bytes] ^= (unsigned char)(1 + dice(w, 255));
+    say(w, "save %zu bytes, load %s", bytes, how ? "them" : "them damaged");
+    result = specdec_load(e, twin, how == 1 ? (size_t)dice(w, 1u << 20) % bytes : bytes);
+    if (how < 2) {
+        PROMISE(w, result == SPECDEC_ERROR_FORMAT || result == SPECDEC_ERROR_UNSUPPORTED, "a damaged file is refused");
+        settle(w, result, result, 0);
+    } else if (settle(w, result, SPECDEC_OK, 0) && w->kind == ORACLE_PLAIN && how == 3) {
+        agree(w, result, specdec_load(w->oracle.engine, data, bytes));
+    } else if (w->kind != ORACLE_PLAIN) {
+        w->kind = ORACLE_NONE; /* the drafters begin anew */
+    }
+    PROMISE(w, specdec_save(e, twin, bytes, &again) == SPECDEC_OK && again == bytes && memcmp(data, twin, bytes) == 0,
+            "the file of a loaded text is that file, and nothing changes where it was refused");
+    free(data);
 }
 
 /* --- calls that must not show ------------------------------------------------------------------------------------- */
@@ -971,6 +1033,7 @@ static void spoil(specdec_config *c, int how)
     case 14: c->settings.stop[0] = ""; break;
     case 15: c->chat_format = "nope"; break;
     case 16: memset(&c->target, 0, sizeof c->target); break;
+    case 17: c->retrieval = 3; break;
     default: c->target.model = NULL; c->target.size /= 2; break;
     }
 }
@@ -979,7 +1042,7 @@ static void spoil(specdec_config *c, int how)
 static void call_init(world *w)
 {
     specdec_config bad = w->subject.config;
-    int how = draw(w, 18);
+    int how = draw(w, 19);
     specdec_result result;
 
     say(w, "deinit; init with fault %d", how);
@@ -998,7 +1061,7 @@ static void call_init(world *w)
 /* Which call a byte asks for; the first is the most frequent. */
 static const struct { int share; void (*call)(world *w); } calls[] = {
     {62, call_next}, {20, call_step}, {20, call_prompt}, {16, call_prompt_tokens}, {6, call_chat}, {14, call_rewind},
-    {20, call_forward}, {4, call_tokenize}, {4, call_token_text}, {6, call_stats}, {10, call_cancel},
+    {12, call_forward}, {8, call_save}, {4, call_tokenize}, {4, call_token_text}, {6, call_stats}, {10, call_cancel},
     {16, call_cancel_later}, {22, call_cancelled_next}, {20, call_cancelled_prompt}, {14, call_set}, {2, call_init}};
 
 static void call_one(world *w)

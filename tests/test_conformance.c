@@ -1,7 +1,8 @@
 /* test_conformance.c - the same bits, and the right ones: logits of models of every type against exact ones, and against
    each other at every width, thread count, tree shape, placement in the cache, weight layout and instruction set; single
    kernels of every instruction set on what models seldom hold.
-   cc -O2 -pthread -I.. test_conformance.c; SPECDEC_QUICK=1 shortens, SPECDEC_FULL=1 runs every combination. */
+   cc -O2 -pthread -I.. test_conformance.c; SPECDEC_QUICK=1 shortens, SPECDEC_FULL=1 runs every combination. With an argument
+   only the part of that name runs: see main. */
 #define SPECDEC_IMPLEMENTATION
 #include "../specdec.h"
 #include "check.h"
@@ -256,6 +257,30 @@ static int is_supported(const unsigned char *data, size_t size)
     return 0;
 }
 
+/* Mean KL of the scalar rows with a type of cache; huge where there are none. */
+static double kl_with(const subject *s, int kv, const float *exact)
+{
+    int vocab = 0;
+    float *rows = reference(s, kv, &vocab);
+    const double kl = rows ? mean_kl(exact, rows, s->count, vocab) : 1e9;
+
+    free(rows);
+    return kl;
+}
+
+/* The keys of qwen2-f16 have large biases. Codes of keys and values alone, with all else in floats, come to .00115. */
+static void check_eight_bits(const subject *s, const float *exact)
+{
+    const double half = kl_with(s, SPECDEC__KV_F16, exact), eight = kl_with(s, SPECDEC__KV_Q8_0, exact);
+    const double limit = strcmp(s->name, "qwen2-f16") ? 2 * half + 0.001 : 0.002;
+
+    TEST("mean KL with an 8-bit cache of keys and values is at most twice that with a half-float one plus 0.001");
+    if (!(eight <= limit))
+        fprintf(stderr, "%s: mean KL %.3g with an 8-bit cache, %.3g with half floats\n", s->name, eight, half);
+    CHECK(eight <= limit);
+    printf("  %-14s mean KL %.3e with an 8-bit cache, %.3e with half floats\n", s->name, eight, half);
+}
+
 static void check_case(const char *folder, const char *name, double peer, const int32_t *tokens, int count)
 {
     char path[512], file[128];
@@ -299,17 +324,8 @@ static void check_case(const char *folder, const char *name, double peer, const 
         TEST("a conformance model's logits are the same bits whatever the width, threads, tree, layout and instruction set");
         check_ways(&s, SPECDEC__KV_F32, expected, vocab, quick ? emulated ? 163 : 41 : 11);
         free(expected);
-        TEST("an 8-bit cache of keys and values adds no more than 0.002 to the mean KL, or as much as all the rest where that is more");
-        expected = reference(&s, SPECDEC__KV_Q8_0, &vocab);
-        CHECK(expected != NULL);
-        if (expected && exact_size == (size_t)count * (size_t)vocab * 4) {
-            const double eight = mean_kl((const float *)(const void *)exact, expected, count, vocab);
-
-            if (!(eight <= kl + fmax(kl, 0.002)))
-                fprintf(stderr, "%s: mean KL %.3g with an 8-bit cache, %.3g without\n", name, eight, kl);
-            CHECK(eight <= kl + fmax(kl, 0.002));
-        }
-        free(expected);
+        if (exact_size == (size_t)count * (size_t)vocab * 4)
+            check_eight_bits(&s, (const float *)(const void *)exact);
     }
     free(data);
     free(exact);
@@ -1001,7 +1017,8 @@ static void check_halves(const specdec__kernels *kernels)
     CHECK_EQUAL_INT(bad, 0);
 }
 
-/* One and two tiles of random bytes and of the lowest codes, times columns of which some have no codes but the outermost. */
+/* One and two tiles of random bytes and of the lowest codes, times columns of which some have no codes but the outermost,
+   and some are so small that what comes out is below 2^-126, where some processors would take it for 0. */
 static void check_multiply(const specdec__kernels *scalar, const specdec__kernels *kernels)
 {
     enum { K = 512, N = 9 };
@@ -1038,6 +1055,8 @@ static void check_multiply(const specdec__kernels *scalar, const specdec__kernel
                 for (i = 0; i < K; i++) {
                     float unit = maker_uniform(&state);
                     values[c * K + i] = c % 3 == 0 ? unit : c % 3 == 1 ? unit < 0 ? -1.0f : 1.0f : 1 + unit;
+                    if (turn % 4 == 3 && (c % 2 || i / 32 % 3))
+                        values[c * K + i] = ldexpf(values[c * K + i], -60 - 8 * c);
                 }
                 scalar->quantise(values + c * K, 0, K / 32, c, &x);
             }
@@ -1184,19 +1203,18 @@ static void test_kernels(void)
         }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    static const struct { const char *name; void (*run)(void); } parts[] = {
+        {"tables", test_tables}, {"kernels", test_kernels}, {"views", test_views}, {"parts", test_parts}, {"windows", test_windows},
+        {"states", test_states}, {"types", test_types}, {"shapes", test_shapes}, {"shared", test_shared}};
+    size_t i;
+
     quick = getenv("SPECDEC_QUICK") != NULL;
     emulated = getenv("TEST_WRAPPER") != NULL;
     full = getenv("SPECDEC_FULL") != NULL;
-    test_tables();
-    test_kernels();
-    test_views();
-    test_parts();
-    test_windows();
-    test_states();
-    test_types();
-    test_shapes();
-    test_shared();
+    for (i = 0; i < SPECDEC__COUNT(parts); i++)
+        if (argc < 2 || strcmp(argv[1], parts[i].name) == 0)
+            parts[i].run();
     return check_report("test_conformance");
 }

@@ -227,8 +227,8 @@ static void oracle_truncate(specdec__drafter *d, int at, const int32_t *text, in
 }
 
 static const specdec__drafter_kind oracle_kind = {
-    0, 0, 8, 8, oracle_init, oracle_fill, NULL, oracle_commit, oracle_truncate, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-    NULL};
+    0, 0, 0, 0, 0, 8, 8, oracle_init, oracle_fill, NULL, oracle_commit, oracle_truncate, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL};
 
 /* One that says anything, for a small price, in trees that are given and in trees that grow. */
 static specdec_result liar_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
@@ -264,8 +264,8 @@ static double liar_cost(const specdec__drafter *d, const specdec__model *target)
     return 0.01;
 }
 
-static const specdec__drafter_kind liar_kind = {0, 0, 8, 5, NULL, liar_fill, liar_extend, NULL, NULL, NULL, NULL, liar_cost, NULL, NULL,
-                                                NULL, NULL, NULL, NULL};
+static const specdec__drafter_kind liar_kind = {0, 0, 0, 0, 0, 8, 5, NULL, liar_fill, liar_extend, NULL, NULL, NULL, NULL, liar_cost, NULL, NULL,
+                                                NULL, NULL, NULL, NULL, NULL, NULL};
 
 /* --- engines with lists of ours ------------------------------------------------------------------------------------- */
 
@@ -377,7 +377,7 @@ static void test_orders(void)
         c.policy = turn & 2 ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
         c.tree_size = tree_sizes[turn % 3 + (turn % 7 == 0)];
         know(&c, plain);
-        wrong += answer(&c, list, SPECDEC__MAX_DRAFTERS, got, &stats) != known.count ||
+        wrong += answer(&c, list, KINDS, got, &stats) != known.count ||
                  memcmp(got, plain, (size_t)known.count * sizeof *got) != 0;
         for (i = 0; i < SPECDEC_STATS_TREES; i++)
             large += stats.trees[i].nodes > c.tree_size;

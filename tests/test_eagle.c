@@ -6,28 +6,13 @@
 #include "../specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
+#include "machine.h"
 
 enum { CONTEXT_TOKENS = 130, VOCAB = 301, NODES = 8, PROMPT = 57 /* tokens of the longest */ };
 
 static int quick;
-static specdec_error failure;
 
 /* --- files and engines ------------------------------------------------------------------------------------------------ */
-
-typedef struct file {
-    unsigned char *data;
-    size_t size;
-} file;
-
-static specdec_source source_of(const file *f)
-{
-    specdec_source s;
-
-    memset(&s, 0, sizeof s);
-    s.data = f->data;
-    s.size = f->size;
-    return s;
-}
 
 static file make(const maker_recipe *r)
 {
@@ -86,31 +71,6 @@ static file make_draft(const kind *k)
     const maker_recipe r = recipe_of(k);
 
     return make(&r);
-}
-
-typedef struct machine {
-    specdec *first;
-    void *block;
-} machine;
-
-static int open_machine(machine *m, const specdec_config *c)
-{
-    size_t bytes;
-
-    memset(m, 0, sizeof *m);
-    CHECK_EQUAL_INT(specdec_memory_needed(c, &bytes, &failure), SPECDEC_OK);
-    m->block = malloc(bytes);
-    memset(m->block, 0xA5, bytes);
-    CHECK_EQUAL_INT(specdec_init(&m->first, c, m->block, bytes, &failure), SPECDEC_OK);
-    if (!m->first)
-        fprintf(stderr, "%s\n", failure.text);
-    return m->first != NULL;
-}
-
-static void close_machine(machine *m)
-{
-    specdec_deinit(m->first);
-    free(m->block);
 }
 
 static specdec_config config_of(const file *target, const file *draft)
@@ -725,25 +685,6 @@ static void test_rules(void)
 
 /* --- what does not fit ------------------------------------------------------------------------------------------------ */
 
-static void refused(const char *what, const specdec_config *c, specdec_result result, const char *words)
-{
-    size_t bytes = 0;
-    specdec *t = NULL;
-    void *block = NULL;
-    specdec_result got = specdec_memory_needed(c, &bytes, &failure);
-
-    if (!got) {
-        block = malloc(bytes);
-        got = specdec_init(&t, c, block, bytes, &failure);
-    }
-    if (got != result || !strstr(failure.text, words))
-        fprintf(stderr, "%s: %d, %s\n", what, (int)got, got ? failure.text : "");
-    CHECK_EQUAL_INT(got, result);
-    CHECK(strstr(failure.text, words) != NULL);
-    specdec_deinit(t);
-    free(block);
-}
-
 /* A draft with something wrong. */
 typedef struct flaw {
     const char *what;
@@ -773,20 +714,6 @@ static const flaw flaws[] = {
      "token_embd.weight"},
     {"an output borrowed that is of another width", {0, 0, 0, 0, 0, 0, 96, {1, 2, 0, 0}}, NULL, 0, NULL, SPECDEC_ERROR_MISMATCH,
      "output.weight"}};
-
-static file finish(maker *m)
-{
-    file f;
-
-    maker_write(m);
-    f.size = m->file.size;
-    f.data = (unsigned char *)malloc(f.size);
-    if (!f.data)
-        abort();
-    memcpy(f.data, m->file.data, f.size);
-    maker_free(m);
-    return f;
-}
 
 static void test_flaws(void)
 {

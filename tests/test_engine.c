@@ -392,7 +392,7 @@ static specdec__tune tune_of(int count)
 
     memset(&tune, 0, sizeof tune);
     while (count--)
-        specdec__tune_add(&tune, 0.1);
+        specdec__tune_add(&tune, 0.1, 0);
     return tune;
 }
 

@@ -5,35 +5,15 @@
 #include "../specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
+#include "machine.h"
 
 enum { CONTEXT_TOKENS = 200, MOST_WIDE = 512, VOCAB = 301 };
 
 static int quick;
-static specdec_error failure;
 
 /* --- files ------------------------------------------------------------------------------------------------------------ */
 
-typedef struct file {
-    unsigned char *data;
-    size_t size;
-} file;
-
 static file target;
-
-/* What a maker holds, as a file that the caller frees. */
-static file finish(maker *m)
-{
-    file f;
-
-    maker_write(m);
-    f.size = m->file.size;
-    f.data = (unsigned char *)malloc(f.size);
-    if (!f.data)
-        abort();
-    memcpy(f.data, m->file.data, f.size);
-    maker_free(m);
-    return f;
-}
 
 static file make_heads(const maker_heads_recipe *recipe)
 {
@@ -43,42 +23,7 @@ static file make_heads(const maker_heads_recipe *recipe)
     return finish(&m);
 }
 
-static specdec_source source_of(const file *f)
-{
-    specdec_source s;
-
-    memset(&s, 0, sizeof s);
-    s.data = f->data;
-    s.size = f->size;
-    return s;
-}
-
 /* --- engines ---------------------------------------------------------------------------------------------------------- */
-
-typedef struct machine {
-    specdec *first;
-    void *block;
-} machine;
-
-static int open_machine(machine *m, const specdec_config *c)
-{
-    size_t bytes;
-
-    memset(m, 0, sizeof *m);
-    CHECK_EQUAL_INT(specdec_memory_needed(c, &bytes, &failure), SPECDEC_OK);
-    m->block = malloc(bytes);
-    memset(m->block, 0xA5, bytes);
-    CHECK_EQUAL_INT(specdec_init(&m->first, c, m->block, bytes, &failure), SPECDEC_OK);
-    if (!m->first)
-        fprintf(stderr, "%s\n", failure.text);
-    return m->first != NULL;
-}
-
-static void close_machine(machine *m)
-{
-    specdec_deinit(m->first);
-    free(m->block);
-}
 
 static specdec_config config_of(const file *heads)
 {
@@ -252,27 +197,6 @@ static void medusa_head(const specdec_gguf *g, int i, double *state, int token, 
 
 /* --- the numbers of the paper's own code ------------------------------------------------------------------------------ */
 
-/* The number behind the next bracket, comma or colon of some JSON text. */
-static double next_number(const char **at)
-{
-    char *end;
-    double value;
-
-    *at += strcspn(*at, "0123456789-");
-    value = strtod(*at, &end);
-    *at = end;
-    return value;
-}
-
-static const char *behind(const char *text, const char *key)
-{
-    const char *at = strstr(text, key);
-
-    if (!at)
-        abort();
-    return at + strlen(key);
-}
-
 enum { E = 8, INNER = 6, WORDS = 16, GUESSES = 3, TIMES_E = 4, TIMES_INNER = 16 };
 
 /* Adds a tensor of floats whose rows and values come several times, so that rows are long enough for tiles: sums stay the same
@@ -286,9 +210,9 @@ static void add_repeated(maker *m, const char *json, const char *name, int rows,
     int i, j, k, r;
 
     snprintf(key, sizeof key, "\"%s\":", name);
-    at = behind(json, key);
+    at = check_behind(json, key);
     for (i = 0; i < (rows ? rows : 1) * columns; i++)
-        values[i] = next_number(&at);
+        values[i] = check_next_number(&at);
     for (i = 0; i < (rows ? rows : 1); i++)
         for (r = 0; r < row_times; r++)
             for (j = 0; j < columns; j++)
@@ -415,7 +339,7 @@ static void test_golden(void)
     }
     for (at = json; (at = strstr(at, "\"emb_dim\"")) != NULL; at++, cases++) {
         const int scaled = strstr(at, "\"scale_input\": true") != NULL && strstr(at, "\"scale_input\": true") < strstr(at, "\"tensors\"");
-        const char *wanted = behind(at, "\"train_forward\""), *in = behind(wanted, "\"state\":"), *tokens_at = behind(wanted, "\"inds\":");
+        const char *wanted = check_behind(at, "\"train_forward\""), *in = check_behind(wanted, "\"state\":"), *tokens_at = check_behind(wanted, "\"inds\":");
         file f = golden_file(at, scaled);
         float states[N * E * TIMES_E], logits[GUESSES * N * WORDS];
         int32_t tokens[N + GUESSES];
@@ -424,18 +348,18 @@ static void test_golden(void)
         int i, j;
 
         for (i = 0; i < N * E; i++) {
-            const float value = (float)next_number(&in);
+            const float value = (float)check_next_number(&in);
 
             for (j = 0; j < TIMES_E; j++)
                 states[i * TIMES_E + j] = value;
         }
         for (i = 0; i < N + GUESSES; i++)
-            tokens[i] = (int32_t)next_number(&tokens_at);
+            tokens[i] = (int32_t)check_next_number(&tokens_at);
         if (open_rig(&r, &f, NULL, 2)) {
             run_heads(&r, states, tokens, N, logits);
-            wanted = behind(wanted, "\"logits_h_n_v\":");
+            wanted = check_behind(wanted, "\"logits_h_n_v\":");
             for (i = 0; i < GUESSES * N * WORDS; i++)
-                worst = fmax(worst, fabs(next_number(&wanted) - (double)logits[i]));
+                worst = fmax(worst, fabs(check_next_number(&wanted) - (double)logits[i]));
             CHECK(worst < 1e-5);
             close_rig(&r);
         }
@@ -727,29 +651,10 @@ static void test_short_vocabulary(void)
 
 /* --- what does not fit ------------------------------------------------------------------------------------------------ */
 
-static void refused(const char *what, const specdec_config *c, specdec_result result, const char *words)
-{
-    size_t bytes = 0;
-    specdec *t = NULL;
-    void *block = NULL;
-    specdec_result got = specdec_memory_needed(c, &bytes, &failure);
-
-    if (!got) {
-        block = malloc(bytes);
-        got = specdec_init(&t, c, block, bytes, &failure);
-    }
-    if (got != result || !strstr(failure.text, words))
-        fprintf(stderr, "%s: %d, %s\n", what, (int)got, got ? failure.text : "");
-    CHECK_EQUAL_INT(got, result);
-    CHECK(strstr(failure.text, words) != NULL);
-    specdec_deinit(t);
-    free(block);
-}
-
 /* What is wrong with a file of heads. */
 typedef struct flaw {
     const char *what;
-    int width, vocab, guesses; /* of heads */
+    int width, vocab;          /* of heads */
     const char *key;           /* set to value */
     uint32_t value;
     const char *tensor;        /* left out, or given another shape: */
@@ -759,19 +664,19 @@ typedef struct flaw {
 } flaw;
 
 static const flaw flaws[] = {
-    {"width", 96, 0, 0, NULL, 0, NULL, 0, SPECDEC_ERROR_MISMATCH, "states of 96"},
-    {"vocabulary", 0, 333, 0, NULL, 0, NULL, 0, SPECDEC_ERROR_MISMATCH, "vocabulary of 333"},
-    {"no guesses", 0, 0, 0, "mlp_speculator.n_predict", 0, NULL, 0, SPECDEC_ERROR_FORMAT, "n_predict"},
-    {"a hundred guesses", 0, 0, 0, "mlp_speculator.n_predict", 100, NULL, 0, SPECDEC_ERROR_FORMAT, "n_predict"},
-    {"more guesses than heads", 0, 0, 0, "mlp_speculator.n_predict", 4, NULL, 0, SPECDEC_ERROR_FORMAT, "speculator.proj.3.weight"},
-    {"no table", 0, 0, 0, NULL, 0, "speculator.emb.1.weight", 0, SPECDEC_ERROR_FORMAT, "speculator.emb.1.weight is missing"},
-    {"no output", 0, 0, 0, NULL, 0, "speculator.head.2.weight", 0, SPECDEC_ERROR_FORMAT, "speculator.head.2.weight is missing"},
-    {"no input", 0, 0, 0, NULL, 0, "speculator.proj.0.weight", 0, SPECDEC_ERROR_FORMAT, "speculator.proj.0.weight is missing"},
-    {"no norm", 0, 0, 0, NULL, 0, "speculator.ln.0.bias", 0, SPECDEC_ERROR_FORMAT, "speculator.ln.0.bias is missing"},
-    {"a short norm", 0, 0, 0, NULL, 0, "speculator.ln.0.weight", 64, SPECDEC_ERROR_FORMAT, "speculator.ln.0.weight"},
-    {"an inner width of none", 0, 0, 0, "mlp_speculator.inner_length", 0, NULL, 0, SPECDEC_ERROR_FORMAT, "inner_length"},
-    {"an inner width that is another", 0, 0, 0, "mlp_speculator.inner_length", 128, NULL, 0, SPECDEC_ERROR_FORMAT, "128"},
-    {"no vocabulary", 0, 0, 0, "mlp_speculator.vocab_size", 0, NULL, 0, SPECDEC_ERROR_FORMAT, "vocab_size"},
+    {"width", 96, 0, NULL, 0, NULL, 0, SPECDEC_ERROR_MISMATCH, "states of 96"},
+    {"vocabulary", 0, 333, NULL, 0, NULL, 0, SPECDEC_ERROR_MISMATCH, "vocabulary of 333"},
+    {"no guesses", 0, 0, "mlp_speculator.n_predict", 0, NULL, 0, SPECDEC_ERROR_FORMAT, "n_predict"},
+    {"a hundred guesses", 0, 0, "mlp_speculator.n_predict", 100, NULL, 0, SPECDEC_ERROR_FORMAT, "n_predict"},
+    {"more guesses than heads", 0, 0, "mlp_speculator.n_predict", 4, NULL, 0, SPECDEC_ERROR_FORMAT, "speculator.proj.3.weight"},
+    {"no table", 0, 0, NULL, 0, "speculator.emb.1.weight", 0, SPECDEC_ERROR_FORMAT, "speculator.emb.1.weight is missing"},
+    {"no output", 0, 0, NULL, 0, "speculator.head.2.weight", 0, SPECDEC_ERROR_FORMAT, "speculator.head.2.weight is missing"},
+    {"no input", 0, 0, NULL, 0, "speculator.proj.0.weight", 0, SPECDEC_ERROR_FORMAT, "speculator.proj.0.weight is missing"},
+    {"no norm", 0, 0, NULL, 0, "speculator.ln.0.bias", 0, SPECDEC_ERROR_FORMAT, "speculator.ln.0.bias is missing"},
+    {"a short norm", 0, 0, NULL, 0, "speculator.ln.0.weight", 64, SPECDEC_ERROR_FORMAT, "speculator.ln.0.weight"},
+    {"an inner width of none", 0, 0, "mlp_speculator.inner_length", 0, NULL, 0, SPECDEC_ERROR_FORMAT, "inner_length"},
+    {"an inner width that is another", 0, 0, "mlp_speculator.inner_length", 128, NULL, 0, SPECDEC_ERROR_FORMAT, "128"},
+    {"no vocabulary", 0, 0, "mlp_speculator.vocab_size", 0, NULL, 0, SPECDEC_ERROR_FORMAT, "vocab_size"},
 };
 
 static void test_flaws(void)

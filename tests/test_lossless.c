@@ -2,8 +2,9 @@
    continuations of one prompt, drawn both ways from different seeds, compared token by token and pair by pair.
 
    test_lossless                       the pair in examples/models, 1000 draws, sequoia
-   test_lossless TARGET DRAFT [DRAWS [RULE [TEMPERATURE [PROMPT]]]]
-                                       any pair, of a draft model or of heads; rules: coupled sequoia specinfer spectr top-k */
+   test_lossless TARGET DRAFT [DRAWS [RULE [TEMPERATURE [PROMPT [triforce]]]]]
+                                       any pair, of a draft model or of heads; rules: coupled sequoia specinfer spectr top-k;
+                                       triforce: two levels, the prompt long enough for them */
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
 #include "check.h"
@@ -148,7 +149,7 @@ static int is_model(const char *path)
 }
 
 /* Returns compare's value. */
-static double run(const char *target, const char *draft, const char *prompt, int draws, int rule, float temperature)
+static double run(const char *target, const char *draft, const char *prompt, int draws, int rule, float temperature, int two_levels)
 {
     specdec_config config;
     specdec *e = NULL;
@@ -160,6 +161,11 @@ static double run(const char *target, const char *draft, const char *prompt, int
     config.target.path = target;
     config.drafting = is_model(draft) ? SPECDEC_DRAFT_MODEL : SPECDEC_DRAFT_HEADS;
     (config.drafting == SPECDEC_DRAFT_MODEL ? &config.draft : &config.heads)->path = draft;
+    if (two_levels) {
+        config.drafting = SPECDEC_DRAFT_TRIFORCE;
+        config.retrieval = 16;
+        config.tree_size = config.tree_depth = 5;
+    }
     config.rule = (specdec_rule)rule;
     config.policy = SPECDEC_POLICY_DYNAMIC; /* trees grow for coupled and top-k; those of the other rules must stay static */
     config.context = 256;
@@ -186,11 +192,16 @@ int main(int argc, char **argv)
         if (strcmp(argv[4], rule_names[i]) == 0)
             rule = i;
     if (argc == 2 || draws < 1 || !(temperature > 0) || (argc > 4 && strcmp(argv[4], rule_names[rule]))) {
-        fprintf(stderr, "usage: test_lossless [TARGET DRAFT [DRAWS [coupled|sequoia|specinfer|spectr|top-k [TEMPERATURE [PROMPT]]]]]\n");
+        fprintf(stderr, "usage: test_lossless [TARGET DRAFT [DRAWS [coupled|sequoia|specinfer|spectr|top-k [TEMPERATURE [PROMPT [triforce]]]]]]\n");
         return 2;
     }
     printf("%s:\n", rule_names[rule]);
     TEST("speculated texts have the distribution of plain sampling (11 p-values; the lowest must be above 1e-5)");
-    CHECK(run(target, draft, prompt, draws, rule, temperature) > 1e-5);
+    CHECK(run(target, draft, prompt, draws, rule, temperature, argc > 7) > 1e-5);
+    if (argc == 1) {
+        TEST("so have those of two levels");
+        CHECK(run(target, draft, "Once upon a time, there was a little girl named Lily. She had a big red ball and a small white dog. One day she went to "
+                  "the park with her mom. The dog ran after the ball and", draws, rule, temperature, 1) > 1e-5);
+    }
     return check_report("test_lossless");
 }

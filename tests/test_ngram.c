@@ -667,7 +667,7 @@ static size_t seal(unsigned char *data, uint32_t count)
     const size_t end = SPECDEC__NGRAM_HEAD + (size_t)count * 4;
 
     specdec__store_u32(data + 12, count);
-    specdec__ngram_store_u64(data + end, specdec__ngram_hash(SPECDEC__NGRAM_HASH, data, end));
+    specdec__store_u64(data + end, specdec__hash(SPECDEC__HASH, data, end));
     return end + 8;
 }
 
@@ -700,12 +700,12 @@ static void test_damage(void)
     int i, wrong = 0, taken = 0;
 
     TEST("a file has the bytes that are documented, on every machine");
-    CHECK(specdec__ngram_hash(SPECDEC__NGRAM_HASH, (const unsigned char *)"foobar", 6) == 0x85944171f73967e8u);
+    CHECK(specdec__hash(SPECDEC__HASH, (const unsigned char *)"foobar", 6) == 0x85944171f73967e8u);
     start_many(&index, memory, 1000, 4, 2, 100);
     specdec__ngram_extend(&index, index.readers, phrase, 2);
     save(&index);
     CHECK(file_size == sizeof expected - 1 + 8 && !memcmp(file, expected, sizeof expected - 1));
-    CHECK(specdec__load_u64(file + file_size - 8) == specdec__ngram_hash(SPECDEC__NGRAM_HASH, file, file_size - 8));
+    CHECK(specdec__load_u64(file + file_size - 8) == specdec__hash(SPECDEC__HASH, file, file_size - 8));
 
     TEST("every change of a byte, every file cut short and every one with more behind it is refused; nothing changes");
     specdec__ngram_extend(&index, index.readers, phrase, 9);
@@ -732,7 +732,7 @@ static void test_damage(void)
     CHECK(refused(&index, bad, seal(bad, 9), SPECDEC_ERROR_FORMAT));
     memcpy(bad, file, file_size);
     size = seal(bad, 10) + 1;
-    specdec__ngram_store_u64(bad + size - 8, specdec__ngram_hash(SPECDEC__NGRAM_HASH, bad, size - 8));
+    specdec__store_u64(bad + size - 8, specdec__hash(SPECDEC__HASH, bad, size - 8));
     CHECK(refused(&index, bad, size, SPECDEC_ERROR_FORMAT));
     specdec__store_u32(bad + 8, 2);
     CHECK(refused(&index, bad, seal(bad, 0), SPECDEC_ERROR_UNSUPPORTED));
@@ -770,7 +770,7 @@ static uint64_t fingerprint_of(const char *all_texts, const char *lengths)
         const size_t length = (size_t)(*lengths - '0');
 
         places[vocab.count++] = (uint32_t)at;
-        specdec__ngram_store_u64(bytes + at, length);
+        specdec__store_u64(bytes + at, length);
         memcpy(bytes + at + 8, all_texts, length);
         at += 8 + length;
     }

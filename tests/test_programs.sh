@@ -43,6 +43,7 @@ done <<'END'
 -p a --seed -1
 -p a --spec sometimes
 -p a --spec draft
+-p a --spec heads
 -p a --verify by-eye
 -p a --policy whim
 -p a --verify greedy --temp 1
@@ -343,6 +344,61 @@ wait $process
 check "many: Ctrl-C ends the texts early" [ $? -eq 130 ]
 check "many: Ctrl-C keeps what they have" [ "$(grep -c '"stop":"cancelled"}$' "$T/out")" -ge 4 ]
 
+# --- texts that are saved, contexts that slide
+go_on() { "$B/specdec" -m $TARGET -md $DRAFT --load "$T/saved" "$@"; }
+for flags in "--temp 0" "--temp 0.8 --seed 5 --kv q8_0" "--temp 0.8 --seed 6 --repeat-penalty 1.2 --repeat-last-n -1"; do
+    # shellcheck disable=SC2086
+    story $flags > "$T/whole"
+    # shellcheck disable=SC2086
+    { story -n 50 $flags --save "$T/saved" && go_on -n 70 -t 2 $flags; } > "$T/both" 2> "$T/err"
+    check "a saved text goes on as if it had never stopped: $flags" same "$T/whole" "$T/both"
+done
+cp "$T/saved" "$T/first"
+{ go_on -n 20 --save "$T/saved" && go_on -n 20; } > "$T/twice"
+cp "$T/first" "$T/saved"
+go_on -n 40 > "$T/once"
+check "a saved text that went on is saved in its place" same "$T/once" "$T/twice"
+go_on -n 12 -p "One day a dragon" > "$T/out"
+check "a prompt follows the saved text, which is not written again" grep -q '^One day a dragon' "$T/out"
+printf 'Hello\nAnd then?\n' > "$T/lines"
+"$B/specdec" -m $TARGET --chat --chat-format zephyr -n 10 < "$T/lines" > "$T/talk"
+head -n 1 "$T/lines" | "$B/specdec" -m $TARGET --chat --chat-format zephyr -n 10 --save "$T/talked" > "$T/turns"
+tail -n 1 "$T/lines" | "$B/specdec" -m $TARGET --chat --chat-format zephyr -n 10 --load "$T/talked" >> "$T/turns"
+check "a conversation goes on" same "$T/talk" "$T/turns"
+head -c 5000 "$T/first" > "$T/cut"
+cp $TARGET "$T/model"
+for from in "$T/cut" "$T/absent" "$T" $TARGET; do
+    run "$B/specdec" -m $TARGET -p a --load "$from" --save "$T/saved"
+    check "what is no saved text is refused: $from" [ "$status $(wc -c < "$T/out")" = "1 0" ]
+    check "which is explained: $from" says .
+    check "and what was saved before stays: $from" same "$T/first" "$T/saved"
+done
+run "$B/specdec" -m $DRAFT -p a --load "$T/first"
+check "a text of another model is refused" [ $status -eq 1 ]
+check "with words" says 'another model'
+run "$B/specdec" -m $TARGET -p a --load "$T/first" --kv q8_0
+check "a text of another kind of cache is refused" [ $status -eq 1 ]
+run "$B/specdec" -m "$T/model" -p a -n 2 --save "$T/model"
+check "a model is not overwritten by a text" [ $status -eq 1 ]
+check "and stays as it was" same $TARGET "$T/model"
+if [ -c /dev/full ]; then
+    run "$B/specdec" -m $TARGET -p a -n 2 --save /dev/full
+    check "a text on a full disk is an error" [ $status -eq 1 ]
+fi
+run "$B/specdec" -m $TARGET -p a -n 2 --save "$T/absent/file"
+check "a text that cannot be saved is an error" [ $status -eq 1 ]
+for flags in "--temp 0" "--temp 0.8 --seed 7"; do
+    # shellcheck disable=SC2086
+    story -n 300 -c 64 --slide 4 --spec off $flags > "$T/plain"
+    # shellcheck disable=SC2086
+    story -n 300 -c 64 --slide 4 --stats "$T/slid.json" $flags > "$T/slid"
+    check "a context that slides writes all that was asked for: $flags" grep -q '"tokens": *300,' "$T/slid.json"
+    check "the same text with drafts as without: $flags" same "$T/plain" "$T/slid"
+    # shellcheck disable=SC2086
+    story -n 300 -c 64 --spec off $flags > "$T/cut"
+    check "without --slide it ends earlier: $flags" [ "$(wc -c < "$T/cut")" -lt "$(wc -c < "$T/slid")" ]
+done
+
 # --- the other programs
 "$B/hello" $TARGET $DRAFT > "$T/out"
 story -n 200 --spec off > "$T/plain200"
@@ -462,10 +518,50 @@ for how in "-w 1" "-w 3" ""; do
 done
 
 # --- the public part is enough
-run grep -l -e specdec__ -e SPECDEC__ tools/*.c tools/*.h examples/*.c
+tools=$(ls tools/*.c tools/*.h | grep -v specdec-sim.c) # which drives the engine's own scheduler
+# shellcheck disable=SC2086
+run grep -l -e specdec__ -e SPECDEC__ $tools examples/*.c
 check "no program calls a private function: $(tr '\n' ' ' < "$T/out")" [ $status -eq 1 ]
-run grep -l SPECDEC_IMPLEMENTATION tools/*.c tools/*.h
+# shellcheck disable=SC2086
+run grep -l SPECDEC_IMPLEMENTATION $tools
 check "no tool has the implementation inside: $(tr '\n' ' ' < "$T/out")" [ $status -eq 1 ]
+
+# --- the simulator
+run "$B/specdec-sim" --help
+check "specdec-sim --help shows the usage" grep -q '^usage: ' "$T/out"
+printf 'Once upon a time\nA dog\n' > "$T/prompts"
+run "$B/specdec-sim" --record "$T/trace" -m $TARGET -md $DRAFT -f "$T/prompts" -n 60 -t 2
+check "specdec-sim --record writes a line for each token" [ $status -eq 0 -a "$(grep -c '^[0-9]' "$T/trace")" -ge 120 ]
+run "$B/specdec-sim" --trace "$T/trace" --json "$T/sim.json" --svg "$T/sim.svg"
+cp "$T/out" "$T/first"
+check "specdec-sim replays it, four ways" [ "$status $(grep -cE '^[|] (off|turns|ahead|auto) [|]' "$T/out")" = "0 4" ]
+check "and draws who did what when" grep -q 'hatched: cancelled' "$T/sim.svg"
+run "$B/specdec-sim" --trace "$T/trace"
+check "the same again, byte for byte" same "$T/first" "$T/out"
+run "$B/specdec-sim" --trace "$T/trace" --machine here
+check "specdec-sim --machine here takes the times of the trace" [ $status -eq 0 ]
+for pair in "0.52 16" "0.79 200" "0.6 300"; do
+    run "$B/specdec-sim" --aligned "${pair% *}" --draft-mb "${pair#* }"
+    check "auto loses less than 2 % to turns: an alignment of ${pair% *}, a draft of ${pair#* } MB" \
+        awk -F'|' '/turns/ { turns = $3 } /auto/ { auto = $3 } END { exit !(turns > 0 && auto > 0.98 * turns) }' "$T/out"
+done
+run "$B/specdec-sim" --trace "$T/trace" --machine 8pi5 --svg "$T/sim.svg"
+check "on stages it replays it five ways" [ "$status $(grep -cE '^[|] (off|turns|several|uncancelled|turns, told) [|]' "$T/out")" = "0 5" ]
+check "and draws them as lanes" grep -q 'several: stage 8' "$T/sim.svg"
+run "$B/specdec-sim" --machine 8pi5 --aligned 0.52
+check "several runs on their way are 1.3 times as fast as one over 8 stages, and slower uncancelled: an alignment of 0.52" \
+    awk -F'|' '/turns, told/ { turns = $3 } /several/ { several = $3 } /uncancelled/ { uncancelled = $3 }
+        END { exit !(turns > 0 && several > 1.3 * turns && uncancelled < several) }' "$T/out"
+printf '9 0.5\n' > "$T/trace"
+run "$B/specdec-sim" --trace "$T/trace"
+check "a rank that there is not is refused" [ $status -eq 1 ]
+echo old > "$T/trace"
+run "$B/specdec-sim" --record "$T/trace" -m "$T/none" -md $DRAFT -f "$T/prompts"
+check "a recording that fails leaves the old file" [ "$status $(cat "$T/trace")" = "1 old" ]
+run "$B/specdec-sim" --trace "$T/sim.svg" --svg "$T/sim.svg"
+check "the trace is not written over" [ $status -eq 1 ]
+run "$B/specdec-sim" --record "$T/trace" -m $TARGET
+check "--record without a draft model is wrong usage" [ $status -eq 2 ]
 
 # --- the sections of specdec.h
 run sh tools/check-sections.sh specdec.h

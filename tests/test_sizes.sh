@@ -30,13 +30,15 @@ weighs_as() # OPTIONS BYTES OPTION...: the same with other options than $SMALL
     echo "    $text bytes: $*"
     check "$text bytes are at most $bytes: $*" [ "$text" -le "$bytes" ]
 }
-LEAST="-DSPECDEC_NO_BPE -DSPECDEC_NO_VERIFIERS -DSPECDEC_NO_CHAT -DSPECDEC_NO_HEADS"
-weighs_as -O2 406500 # every instruction set
-weighs 138000
-weighs 129500 -DSPECDEC_NO_HEADS
-weighs 123500 -DSPECDEC_NO_ERROR_TEXTS
+LEAST="-DSPECDEC_NO_BPE -DSPECDEC_NO_VERIFIERS -DSPECDEC_NO_CHAT -DSPECDEC_NO_HEADS -DSPECDEC_NO_SAVE -DSPECDEC_NO_TRIFORCE"
+weighs_as -O2 446000 # every instruction set
+weighs 152400
+weighs 147400 -DSPECDEC_NO_SAVE
+weighs 147600 -DSPECDEC_NO_TRIFORCE
+weighs 144100 -DSPECDEC_NO_HEADS
+weighs 136900 -DSPECDEC_NO_ERROR_TEXTS
 # shellcheck disable=SC2086
-weighs 110000 $LEAST '-DSPECDEC_TYPES(X)='
+weighs 114600 $LEAST '-DSPECDEC_TYPES(X)='
 
 # A program of one file, which holds only what it calls: the engine's four calls.
 cat > "$T/program.c" <<'END'
@@ -56,7 +58,7 @@ void end(specdec *engine);
 void end(specdec *engine) { specdec_deinit(engine); }
 END
 # shellcheck disable=SC2086
-weighs 84500 $LEAST '-DSPECDEC_TYPES(X)=' -DSPECDEC_NO_ERROR_TEXTS -I. "$T/program.c"
+weighs 88600 $LEAST '-DSPECDEC_TYPES(X)=' -DSPECDEC_NO_ERROR_TEXTS -I. "$T/program.c"
 
 # --- frames
 for level in -O0 -O2; do # -Os: all of the above
@@ -87,10 +89,12 @@ cat > "$T/rule.c" <<'END'
 #define SPECDEC_IMPLEMENTATION
 #include "specdec.h"
 #include <stdio.h>
+#include <stdlib.h>
 int main(int argc, char **argv)
 {
     specdec_config config;
     specdec_error error;
+    specdec *engine;
     size_t bytes;
     int i, bad = argc != 2;
 
@@ -102,13 +106,20 @@ int main(int argc, char **argv)
         bad |= specdec_memory_needed(&config, &bytes, &error) != (i == SPECDEC_RULE_COUPLED ? SPECDEC_OK : SPECDEC_ERROR_UNSUPPORTED);
         fprintf(stderr, "%s\n", error.text);
     }
+    config.rule = SPECDEC_RULE_COUPLED;
+    if (specdec_memory_needed(&config, &bytes, &error) || specdec_init(&engine, &config, malloc(bytes), bytes, &error))
+        return 1;
+    bad |= specdec_save(engine, NULL, 0, &bytes) != SPECDEC_ERROR_UNSUPPORTED;
+    bad |= specdec_load(engine, &bytes, sizeof bytes) != SPECDEC_ERROR_UNSUPPORTED;
+    fprintf(stderr, "%s\n", specdec_error_text(engine));
     return bad;
 }
 END
 # shellcheck disable=SC2086
-run $CC -std=c99 -O0 -DSPECDEC_NO_SIMD -DSPECDEC_NO_VERIFIERS $WARNINGS -I. -pthread -o "$T/rule" "$T/rule.c"
-check "a program without verifiers compiles" [ $status -eq 0 ]
+run $CC -std=c99 -O0 -DSPECDEC_NO_SIMD -DSPECDEC_NO_VERIFIERS -DSPECDEC_NO_SAVE $WARNINGS -I. -pthread -o "$T/rule" "$T/rule.c"
+check "a program without verifiers and saved texts compiles" [ $status -eq 0 ]
 run "$T/rule" $TARGET
-check "rules that were left out are refused, and coupled is not" [ $status -eq 0 ]
+check "rules and calls that were left out are refused, and coupled is not" [ $status -eq 0 ]
 check "which names the option" says 'SPECDEC_NO_VERIFIERS'
+check "which names that option, too" says 'SPECDEC_NO_SAVE'
 report test_sizes

@@ -28,7 +28,8 @@ def prompts_of(path, first):
 
 def run_once(a, prompt, temperature, flags, stats):
     """One answer: its text and its statistics."""
-    command = [a.specdec, "-m", a.m, "-p", prompt, "-n", str(a.n), "--temp", str(temperature), "--seed", "1", "--no-echo", "--stats", stats]
+    command = [a.specdec, "-m", a.m, "-p", prompt, "-n", str(a.n), "--temp", str(temperature), "--seed", "1",
+               "--no-echo", "--stats", stats]
     if a.t:
         command += ["-t", str(a.t)]
     if a.chat:
@@ -47,7 +48,8 @@ def median(values):
 
 
 def measure(a, modes, prompt, temperature, stats):
-    """What every mode brings for a prompt: [tokens a step, share of drafting, speed over plain]. The modes take turns."""
+    """What every mode brings for a prompt: [tokens a step, share of drafting, speed over plain]. The modes take
+    turns."""
     steps, share, ratios = {}, {}, {name: [] for name in modes}
     for _ in range(a.repeat):
         plain_text, plain = run_once(a, prompt, temperature, ["--spec", "off"], stats)
@@ -91,7 +93,8 @@ def main():
     handle, stats = tempfile.mkstemp(suffix=".json")
     os.close(handle)
     jobs = [(path, i, prompt) for path in a.files for i, prompt in enumerate(prompts_of(path, a.first))]
-    print("| temperature | prompts | " + " | ".join("%s: tokens a step, drafting, over plain (least)" % name for name in modes) + " |")
+    print("| temperature | prompts | %s |" % " | ".join("%s: tokens a step, drafting, over plain (least)" % name
+                                                        for name in modes))
     print("|---|---|" + "---|" * len(modes))
     for temperature in a.temps.split(","):
         rows = {}
@@ -113,7 +116,8 @@ def main():
                 steps = sum(row[name][0] for row in some) / len(some)
                 share = sum(row[name][1] for row in some) / len(some)
                 speeds = [row[name][2] for row in some]
-                cells.append("%.2f, %.0f %%, **%.2f** (%.2f)" % (steps, 100 * share, geometric_mean(speeds), min(speeds)))
+                cells.append("%.2f, %.0f %%, **%.2f** (%.2f)" % (
+                    steps, 100 * share, geometric_mean(speeds), min(speeds)))
             print("| %s | %d of %s | %s |" % (temperature, len(some), title, " | ".join(cells)))
         sys.stdout.flush()
     os.remove(stats)

@@ -21,6 +21,9 @@
 #pragma GCC diagnostic pop
 #endif
 #endif
+#ifdef __ARM_NEON
+#include <arm_neon.h>
+#endif
 
 #define DRAFTER_NAME(NAME, kind, name) , name
 #define MAX_MODELS 8
@@ -166,24 +169,51 @@ static void keep(machine *m, uint64_t value) { __atomic_fetch_add(&m->sink, valu
 #define UNROLL
 #endif
 
+/* Adds up a cache line, into four sums that do not wait for each other. */
+#ifdef __ARM_NEON
+typedef uint64x2_t read_sum;
+
+static inline void read_line(const uint64_t *line, read_sum *sums)
+{
+    int i;
+
+    UNROLL
+    for (i = 0; i < 4; i++)
+        sums[i] = veorq_u64(sums[i], vld1q_u64(line + 2 * i));
+}
+
+static inline uint64_t read_total(read_sum sum) { return vgetq_lane_u64(sum, 0) + vgetq_lane_u64(sum, 1); }
+#else
+typedef uint64_t read_sum;
+
+static inline void read_line(const uint64_t *line, read_sum *sums)
+{
+    int i;
+
+    UNROLL
+    for (i = 0; i < 4; i++)
+        sums[i] += line[2 * i] ^ line[2 * i + 1];
+}
+
+static inline uint64_t read_total(read_sum sum) { return sum; }
+#endif
+
 static void read_worker(machine *m, int thread)
 {
     size_t part = READ_BYTES / (size_t)m->threads / (size_t)m->streams / 64 * 64, i;
     const unsigned char *from = m->memory + part * (size_t)(thread * m->streams);
-    uint64_t a = 0, b = 0, c = 0, d = 0;
+    read_sum sums[4];
     int k;
 
+    memset(sums, 0, sizeof sums);
     for (i = 0; i < part; i += 64)
         for (k = 0; k < m->streams; k++) {
-            const uint64_t *p = (const uint64_t *)(const void *)(from + (size_t)k * part + i);
+            const uint64_t *line = (const uint64_t *)(const void *)(from + (size_t)k * part + i);
 
-            __builtin_prefetch(p + READ_AHEAD / 8);
-            a += p[0] ^ p[1];
-            b += p[2] ^ p[3];
-            c += p[4] ^ p[5];
-            d += p[6] ^ p[7];
+            __builtin_prefetch(line + READ_AHEAD / 8);
+            read_line(line, sums);
         }
-    keep(m, a + b + c + d);
+    keep(m, read_total(sums[0]) + read_total(sums[1]) + read_total(sums[2]) + read_total(sums[3]));
 }
 
 #ifdef __x86_64__
@@ -271,6 +301,42 @@ __attribute__((target("avx2,avxvnni"))) static uint64_t peak_avxvnni(void)
 #endif
 #endif
 
+#ifdef __ARM_NEON
+/* A loop over 12 sums that nothing but the instruction's own latency slows down. */
+#define ARM_PEAK(name, attributes, SUM, ADD) \
+    attributes static uint64_t peak_##name(void) \
+    { \
+        const int8x16_t x = vdupq_n_s8(3); \
+        SUM s[12]; \
+        long i; \
+        int j; \
+        memset(s, 0, sizeof s); \
+        for (i = 0; i < PEAK_ROUNDS; i++) { \
+            UNROLL \
+            for (j = 0; j < 12; j++) \
+                ADD; \
+        } \
+        for (j = 1; j < 12; j++) \
+            s[0] = s[0] + s[j]; \
+        return (uint64_t)s[0][0]; \
+    }
+
+/* Sums of 16 bits, with nothing to make wider ones of them: more than kernels can reach. */
+#ifndef __aarch64__
+ARM_PEAK(neon, , int16x8_t, __asm__ volatile("vmlal.s8 %q0, %e1, %e1" : "+w"(s[j]) : "w"(x)))
+#else
+ARM_PEAK(neon, , int16x8_t, __asm__ volatile("smlal %0.8h, %1.8b, %1.8b" : "+w"(s[j]) : "w"(x)))
+#ifdef __clang__
+#define ARM_TARGET(feature) __attribute__((target(#feature)))
+#else
+#define ARM_TARGET(feature) __attribute__((target("arch=armv8.2-a+" #feature)))
+#endif
+ARM_PEAK(dotprod, ARM_TARGET(dotprod), int32x4_t,
+         __asm__ volatile("sdot %0.4s, %1.16b, %1.4b[0]" : "+w"(s[j]) : "w"(x)))
+ARM_PEAK(i8mm, ARM_TARGET(i8mm), int32x4_t, __asm__ volatile("smmla %0.4s, %1.16b, %1.16b" : "+w"(s[j]) : "w"(x)))
+#endif
+#endif
+
 static uint64_t peak_scalar(void)
 {
     static volatile int8_t seed = 3;
@@ -297,6 +363,13 @@ static const struct peak {
     {"avxvnni", peak_avxvnni, 12 * 32},
 #endif
     {"sse41", peak_sse41, 6 * 16},
+#endif
+#ifdef __aarch64__
+    {"i8mm", peak_i8mm, 12 * 32},
+    {"dotprod", peak_dotprod, 12 * 16},
+    {"neon", peak_neon, 12 * 8},
+#elif defined(__ARM_NEON)
+    {"scalar", peak_neon, 12 * 8}, /* what the processor could do; kernels for it there are none */
 #endif
     {"", peak_scalar, 8},
 };
@@ -928,6 +1001,7 @@ static void print_svg(const bench *b, const model_result *results, int count)
 #define CROWD_ROOM   1000 /* tokens of context for prompts of words and what is written */
 #define WAIT_TOKENS  2000
 #define WAIT_STEPS   100 /* alone, before the long prompt comes in */
+#define WAIT_GAPS    (3 * WAIT_TOKENS) /* steps in which it has been read; a busy machine has some that read nothing */
 #define WAIT_RANKS   4  /* of what was measured: in the middle, nine in ten, 99 in 100, all */
 
 /* Texts of one engine. */
@@ -1213,7 +1287,7 @@ static double wait_token(const crowd *c, double *last)
     return tokens < 0 ? -1 : *last - before;
 }
 
-/* Seconds between the tokens of the first text, gaps[WAIT_TOKENS], while the second reads a long prompt. Returns how
+/* Seconds between the tokens of the first text, gaps[WAIT_GAPS], while the second reads a long prompt. Returns how
    many there are, 0 when it failed. */
 static int wait_gaps(crowd *c, int salt, int vocabulary, double *gaps)
 {
@@ -1224,12 +1298,14 @@ static int wait_gaps(crowd *c, int salt, int vocabulary, double *gaps)
 
     if (!crowd_prompt_tokens(c, 1, WAIT_TOKENS, salt, vocabulary))
         return 0;
-    for (count = 0; result == SPECDEC_PENDING && count < WAIT_TOKENS; count++) {
+    for (count = 0; result == SPECDEC_PENDING && count < WAIT_GAPS; count++) {
         gaps[count] = wait_token(c, &last);
         if (gaps[count] < 0)
             return 0;
         result = specdec_take(c->texts[1], &piece);
     }
+    if (result == SPECDEC_PENDING)
+        return program_failed("", "a prompt was not read in three times as many steps as it has tokens"), 0;
     return result == SPECDEC_OK || result == SPECDEC_DONE ? count : crowd_failed(c->texts[1]);
 }
 
@@ -1242,7 +1318,7 @@ static void wait_ranks(double *values, int count, double *ranks)
     ranks[3] = values[count - 1];
 }
 
-/* One run: steps alone into alone[WAIT_STEPS], then steps beside a prompt that is read into gaps[WAIT_TOKENS], all in
+/* One run: steps alone into alone[WAIT_STEPS], then steps beside a prompt that is read into gaps[WAIT_GAPS], all in
    steps alone. *step, *seconds: of such a step, of the prompt. Returns how many gaps there are, 0 when it failed. */
 static int wait_run(crowd *c, int salt, int vocabulary, double *alone, double *gaps, double *step, double *seconds)
 {
@@ -1272,7 +1348,7 @@ static int wait_run(crowd *c, int salt, int vocabulary, double *alone, double *g
 /* A text alone, then beside a prompt that is read, in all runs. Returns 0 when it failed. */
 static int measure_wait(bench *b, const specdec_model *model, crowd_result *r)
 {
-    static double alone[CROWD_RUNS * WAIT_STEPS], gaps[CROWD_RUNS * WAIT_TOKENS];
+    static double alone[CROWD_RUNS * WAIT_STEPS], gaps[CROWD_RUNS * WAIT_GAPS];
     double steps[CROWD_RUNS], seconds[CROWD_RUNS];
     const int run_count = program_least(b->repeats, CROWD_RUNS);
     int i, more, count = 0, ok;

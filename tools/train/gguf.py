@@ -6,7 +6,7 @@ import struct
 import numpy as np
 
 SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
-U32, BOOL, STRING, ARRAY = 4, 7, 8, 9
+U32, F32, BOOL, STRING, ARRAY = 4, 6, 7, 8, 9
 BLOCK = 32                                                 # values of a block of Q8_0 and Q4_0
 PEAKS = -np.arange(6.5, 9.51, 0.25, dtype=np.float32)      # codes tried for the largest value of a block of Q4_0
 

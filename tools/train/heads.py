@@ -13,6 +13,7 @@ distribution at the places where the text goes on, as far as its 32 most probabl
 Everything on the way is kept in --work: the states (--cache megabytes of them at most), and a checkpoint from which
 the same command goes on. One text in a hundred is held out; accuracy on those is printed and drawn."""
 import argparse
+import copy
 import json
 import math
 import os
@@ -35,15 +36,14 @@ NUMBERS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 FILE_TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7, "mixed": 7}
 
 
-def options():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of(description):
+    """The flags that all kinds of drafts have."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("base")
     parser.add_argument("out")
     parser.add_argument("--answers", action="append", default=[])
     parser.add_argument("--text", action="append", default=[])
     parser.add_argument("--heads", type=int, default=4)
-    parser.add_argument("--inner", type=int, default=256)
-    parser.add_argument("--untied", action="store_true")
     parser.add_argument("--draft-vocab", type=int, default=0, help="the heads know the most frequent N tokens only")
     parser.add_argument("--count", action="append", default=[], help="more texts to count tokens in")
     parser.add_argument("--type", choices=sorted(FILE_TYPES), default="mixed",
@@ -56,6 +56,7 @@ def options():
     parser.add_argument("--slow", type=float, default=1.0, help="rate of the embeddings, in --rate; less for few texts")
     parser.add_argument("--decay", type=float, default=0.05)
     parser.add_argument("--temp", type=float, default=1.0, help="at which the base's distribution is the goal")
+    parser.add_argument("--noise", type=float, default=0.0, help="added to states, in their length; for few texts")
     parser.add_argument("--held-out", type=float, default=0.01)
     parser.add_argument("--longest", type=int, default=1024, help="tokens of a text that are used")
     parser.add_argument("--seed", type=int, default=1)
@@ -67,6 +68,13 @@ def options():
     parser.add_argument("--pause", default="", help="stand still while this file exists")
     parser.add_argument("--figure")
     parser.add_argument("--name")
+    return parser
+
+
+def options():
+    parser = parser_of(__doc__)
+    parser.add_argument("--inner", type=int, default=256)
+    parser.add_argument("--untied", action="store_true")
     return parser.parse_args()
 
 
@@ -97,23 +105,23 @@ class Goal(torch.autograd.Function):
         return z_grad * scale, head_grad * scale, None, None
 
 
-class Heads(nn.Module):
-    """An MLP speculator. Parameters have their names in the file with _ for every dot. tokens: ids that rows of the
-    head matrices stand for; None: all."""
+class Drafts(nn.Module):
+    """What is trained here: it guesses tokens one behind the other. Parameters have their names in the file with _ for
+    every dot. heads: how many tokens; tokens: ids that rows of the head matrices stand for; None: all.
 
-    def __init__(self, layout, tokens=None, numbers=torch.float32):
+    Kinds of it say what they learn from, units(shard, mark, value) and batch(store, shards, places, mark), and what
+    their head matrices are multiplied with, guesses(batch)."""
+
+    ids_name = speculator.TOKENS    # the tensor with the ids that rows stand for
+    unit, judged_most, judged_at_once = "places", 4096, 256
+
+    def __init__(self, layout, heads, vocabulary, tokens, numbers):
         super().__init__()
-        self.layout, self.numbers = layout, numbers
-        key = lambda name: layout.meta["%s.%s" % (speculator.MLP, name)][1]
-        self.heads, self.inner, self.tied = key("n_predict"), key("inner_length"), key("tie_weights")
-        self.scaled, self.vocabulary = key("scale_input"), key("vocab_size")
-        self.state_weight, self.token_weight = speculator.weights_of(self.inner, self.heads)
+        self.layout, self.heads, self.vocabulary, self.numbers = layout, heads, vocabulary, numbers
         for name, shape in layout.tensors.items():
-            if name != speculator.TOKENS:
-                weight = torch.randn(shape) * shape[-1] ** -0.5 if len(shape) > 1 else torch.zeros(shape)
+            if name != self.ids_name:
+                weight = torch.randn(shape) * shape[-1] ** -0.5 if len(shape) > 1 else torch.ones(shape)
                 self.register_parameter(name.replace(".", "_"), nn.Parameter(weight))
-                if ".ln." in name and name.endswith("weight"):
-                    nn.init.ones_(self.tensor(name))
         self.stand_for(tokens)
 
     def stand_for(self, tokens):
@@ -126,14 +134,76 @@ class Heads(nn.Module):
     def tensor(self, name):
         return getattr(self, name.replace(".", "_"))
 
-    def part(self, part, kind, head):
-        return self.tensor(speculator.mlp_name(part, kind, head, self.tied))
-
     def norm(self, x):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
 
     def linear(self, x, matrix):
         return F.linear(x.to(self.numbers), matrix.to(self.numbers)).float()
+
+    def said(self, batch):
+        """Logits of every head, (heads, n, rows)."""
+        for inner, matrix in self.guesses(batch):
+            yield self.linear(inner, matrix)
+
+    def losses(self, batch, sharpness):
+        """Cross-entropy of each head against the base's distribution, a place."""
+        losses, heads = [], {}
+        for i, (inner, matrix) in enumerate(self.guesses(batch)):
+            if matrix not in heads:
+                heads[matrix] = matrix.to(self.numbers)
+            ids = self.row[batch.tops[i]]
+            chances = batch.chances[i] ** sharpness
+            chances = chances / chances.sum(1, keepdim=True).clamp_min(1e-9) * (ids >= 0)
+            known = max(1, int(batch.known[i].sum()))
+            losses.append(Goal.apply(inner.to(self.numbers), heads[matrix], ids.clamp_min(0), chances) / known)
+        return losses
+
+    def save(self, path, type_name, name):
+        meta = dict(self.layout.meta)
+        meta["general.name"] = (gguf.STRING, name)
+        meta["general.file_type"] = (gguf.U32, FILE_TYPES[type_name])
+        tensors = {n: self.tensor(n).detach().numpy() for n in self.layout.tensors if n != self.ids_name}
+        if self.tokens is not None:
+            tensors[self.ids_name] = self.tokens.astype(np.int32)
+        mixed = lambda tensor: "Q4_0" if "emb" in tensor else "Q8_0"
+        gguf.write(path + ".part", meta, tensors, mixed if type_name == "mixed" else type_name)
+        os.replace(path + ".part", path)
+
+    @torch.no_grad()
+    def load(self, path):
+        """The same, with the weights and the short vocabulary of a file."""
+        file, drafts = gguf.Reader(path), copy.deepcopy(self)
+        for name in file.tensors:
+            if name != self.ids_name:
+                drafts.tensor(name).copy_(torch.from_numpy(np.array(file.tensors[name])))
+        drafts.stand_for(np.array(file.tensors[self.ids_name]) if self.ids_name in file.tensors else None)
+        return drafts
+
+
+class Heads(Drafts):
+    """An MLP speculator."""
+
+    def __init__(self, layout, tokens=None, numbers=torch.float32):
+        key = lambda name: layout.meta["%s.%s" % (speculator.MLP, name)][1]
+        super().__init__(layout, key("n_predict"), key("vocab_size"), tokens, numbers)
+        self.inner, self.tied, self.scaled = key("inner_length"), key("tie_weights"), key("scale_input")
+        self.state_weight, self.token_weight = speculator.weights_of(self.inner, self.heads)
+        for name in layout.tensors:
+            if name.endswith("bias"):
+                nn.init.zeros_(self.tensor(name))
+
+    def part(self, part, kind, head):
+        return self.tensor(speculator.mlp_name(part, kind, head, self.tied))
+
+    @staticmethod
+    def units(shard, mark, value):
+        return shard.places(mark, value)
+
+    def batch(self, store, shards, places, mark):
+        return states.Batch(store, shards, places, self.heads)
+
+    def begin(self, base, store, shards, counts):
+        linear.begin(self, base, store, shards, counts)
 
     def inners(self, x, tokens):
         """What each head's matrix is multiplied with: (heads, n, inner). x: states; tokens: (heads, n)."""
@@ -151,30 +221,9 @@ class Heads(nn.Module):
         for i, inner in enumerate(self.inners(x, tokens)):
             yield self.linear(inner, self.part("head", "weight", i))
 
-    def losses(self, batch, sharpness):
-        """Cross-entropy of each head against the base's distribution, a place."""
-        losses, heads = [], {}
+    def guesses(self, batch):
         for i, inner in enumerate(self.inners(batch.states, batch.tokens)):
-            matrix = self.part("head", "weight", i)
-            if matrix not in heads:
-                heads[matrix] = matrix.to(self.numbers)
-            ids = self.row[batch.tops[i]]
-            chances = batch.chances[i] ** sharpness
-            chances = chances / chances.sum(1, keepdim=True).clamp_min(1e-9) * (ids >= 0)
-            known = max(1, int(batch.known[i].sum()))
-            losses.append(Goal.apply(inner.to(self.numbers), heads[matrix], ids.clamp_min(0), chances) / known)
-        return losses
-
-    def save(self, path, type_name, name):
-        meta = dict(self.layout.meta)
-        meta["general.name"] = (gguf.STRING, name)
-        meta["general.file_type"] = (gguf.U32, FILE_TYPES[type_name])
-        tensors = {n: self.tensor(n).detach().numpy() for n in self.layout.tensors if n != speculator.TOKENS}
-        if self.tokens is not None:
-            tensors[speculator.TOKENS] = self.tokens.astype(np.int32)
-        mixed = lambda tensor: "Q4_0" if ".emb." in tensor else "Q8_0"
-        gguf.write(path + ".part", meta, tensors, mixed if type_name == "mixed" else type_name)
-        os.replace(path + ".part", path)
+            yield inner, self.part("head", "weight", i)
 
 
 def load(path, numbers=torch.float32):
@@ -183,12 +232,7 @@ def load(path, numbers=torch.float32):
     tokens = np.array(file.tensors[speculator.TOKENS]) if speculator.TOKENS in file.tensors else None
     keys = [file["%s.%s" % (speculator.MLP, k)] for k in ("vocab_size", "embedding_length", "inner_length", "n_predict",
                                                          "tie_weights", "scale_input")]
-    heads = Heads(speculator.mlp(*keys, rows=None if tokens is None else len(tokens)), tokens, numbers)
-    with torch.no_grad():
-        for name in file.tensors:
-            if name != speculator.TOKENS:
-                heads.tensor(name).copy_(torch.from_numpy(np.array(file.tensors[name])))
-    return heads
+    return Heads(speculator.mlp(*keys, rows=None if tokens is None else len(tokens)), tokens, numbers).load(path)
 
 
 def counts_of(shards, vocabulary):
@@ -209,13 +253,13 @@ def frequent(counts, count):
 
 class Order:
     """Which places a step learns from: epochs over the groups of shards that fit into the store, in an order of their
-    own; known from seed and number of the step alone. Two stages have two of these."""
+    own; known from seed and number of the step alone. Two stages have two of these. units: see Drafts."""
 
-    def __init__(self, store, shards, mark, rows, seed):
+    def __init__(self, store, shards, mark, rows, seed, units=Heads.units):
         number = {id(s): i for i, s in enumerate(shards)}
-        self.groups, self.seed, self.rows, self.epoch = [], seed, rows, None
+        self.groups, self.mark, self.seed, self.rows, self.epoch = [], mark, seed, rows, None
         for group in store.groups(shards):
-            places = [s.places(mark | states.HELD_OUT, mark) for s in group]
+            places = [units(s, mark | states.HELD_OUT, mark) for s in group]
             pairs = [np.stack((np.full(len(p), number[id(s)]), p), 1) for s, p in zip(group, places) if len(p)]
             if pairs:
                 self.groups.append(np.concatenate(pairs).astype(np.int32))
@@ -235,7 +279,7 @@ def judged(heads, batches, ranks=RANKS):
     """Of each head: how often the next token is among its best 1, 2, 4, 8. (heads, ranks)"""
     hits, count = torch.zeros(heads.heads, len(ranks)), torch.zeros(heads.heads, 1)
     for batch in batches:
-        for i, logits in enumerate(heads.logits(batch.states, batch.tokens)):
+        for i, logits in enumerate(heads.said(batch)):
             row = heads.row[batch.targets[i]]
             given = logits.gather(1, row.clamp_min(0)[:, None])
             rank = (logits > given).sum(1)
@@ -246,16 +290,17 @@ def judged(heads, batches, ranks=RANKS):
     return hits / count.clamp_min(1)
 
 
-def held_out(store, shards, heads, mark=states.WRITTEN, most=4096, seed=0):
+def held_out(store, shards, drafts, mark=states.WRITTEN, most=None, seed=0):
     """Batches of held-out places that the base wrote; when it wrote nothing, of any held-out places."""
+    most, at_once = most or drafts.judged_most, drafts.judged_at_once
     mark = mark if any((s.marks & states.WRITTEN).any() for s in shards) else 0
     pairs = []
     for number, shard in enumerate(shards):
-        places = shard.places(mark | states.HELD_OUT, mark | states.HELD_OUT)
+        places = drafts.units(shard, mark | states.HELD_OUT, mark | states.HELD_OUT)
         pairs.append(np.stack((np.full(len(places), number), places), 1))
     pairs = np.concatenate(pairs)
     pairs = np.random.default_rng(seed).permutation(pairs)[:most]
-    return [states.Batch(store, shards, pairs[i:i + 256], heads) for i in range(0, len(pairs), 256)]
+    return [drafts.batch(store, shards, pairs[i:i + at_once], mark) for i in range(0, len(pairs), at_once)]
 
 
 def accuracy_text(accuracy):
@@ -276,19 +321,26 @@ def clip(parameters, most):
         value.mul_(min(1, most / (norm + 1e-12)))
 
 
+def noisy(x, share, seed):
+    """States and noise of so much of their length, so that a few texts are not learned by heart."""
+    noise = torch.randn(x.shape, generator=torch.Generator().manual_seed(seed))
+    return x + share * x.pow(2).mean(-1, keepdim=True).sqrt() * noise
+
+
 class Trainer:
     """Heads, their optimiser, how far they are, and what was seen on the way."""
 
     def __init__(self, given, heads, store, shards):
         self.given, self.heads, self.store, self.shards = given, heads, store, shards
-        embeddings = [p for n, p in heads.named_parameters() if "_emb_" in n]  # few of their rows are met in a step
-        others = [p for n, p in heads.named_parameters() if "_emb_" not in n]
+        embeddings = [p for n, p in heads.named_parameters() if "emb" in n]  # few of their rows are met in a step
+        others = [p for n, p in heads.named_parameters() if "emb" not in n]
         self.adams = (torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=given.decay),
                       torch.optim.SparseAdam(embeddings, betas=(0.9, 0.95)))
         self.step, self.seconds, self.curve = 0, 0.0, []
         stages = (0, states.WRITTEN) if any((s.marks & states.WRITTEN).any() for s in shards) else (0, 0)
-        self.orders = [Order(store, shards, mark, given.rows, given.seed + i) for i, mark in enumerate(stages)]
-        self.judges = held_out(store, shards, heads.heads)
+        self.orders = [Order(store, shards, mark, given.rows, given.seed + i, heads.units)
+                       for i, mark in enumerate(stages)]
+        self.judges = held_out(store, shards, heads)
         self.path = os.path.join(given.work, os.path.basename(given.out) + ".checkpoint")
 
     def done(self):
@@ -299,7 +351,9 @@ class Trainer:
         """One step. Returns the losses of the heads."""
         began, done = time.time(), self.done()
         stage = self.orders[0 if done < self.given.first else 1]
-        batch = states.Batch(self.store, self.shards, stage.places(self.step), self.heads.heads)
+        batch = self.heads.batch(self.store, self.shards, stage.places(self.step), stage.mark)
+        if self.given.noise:
+            batch.states = noisy(batch.states, self.given.noise, self.given.seed + self.step)
         rate = self.given.rate * min(1, (self.step + 1) / 20) * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * done)))
         losses = self.heads.losses(batch, 1 / self.given.temp)
         self.heads.zero_grad(set_to_none=True)
@@ -345,9 +399,10 @@ class Trainer:
             losses = self.learn()
             mean = losses if mean is None else [0.95 * m + 0.05 * l for m, l in zip(mean, losses)]
             if time.time() - shown > 10:
-                print("%3.0f %%, step %d, epoch %.2f, %.0f places a second, loss %s" % (
+                print("%3.0f %%, step %d, epoch %.2f, %.0f %s a second, loss %s" % (
                     100 * self.done(), self.step, self.step / self.orders[1].steps,
-                    self.step * self.given.rows / self.seconds, " ".join("%.3f" % m for m in mean)), flush=True)
+                    self.step * self.given.rows / self.seconds, self.heads.unit, " ".join("%.3f" % m for m in mean)),
+                    flush=True)
                 shown = time.time()
             if math.floor(20 * self.done()) > judged_at:
                 judged_at = math.floor(20 * self.done())
@@ -358,34 +413,40 @@ class Trainer:
         self.save()
 
 
-def prepare(given):
-    """The base, its texts, its heads, ready to learn."""
+def make_heads(given, base, tokens, numbers):
+    """Heads as asked for."""
+    layout = speculator.mlp(base.vocabulary, base.width, given.inner, given.heads, not given.untied, True,
+                            given.draft_vocab or None)
+    return Heads(layout, tokens, numbers)
+
+
+def prepare(given, make=make_heads, layers=()):
+    """The base, its texts, what is to be trained on them, ready to learn. layers: of the base, whose states it reads;
+    none: it reads that after the final norm."""
     torch.set_num_threads(given.threads)
     torch.manual_seed(given.seed)
     numbers = states.faster_numbers() if given.numbers == "auto" else NUMBERS[given.numbers]
-    base = states.Base(given.base, given.programs, given.threads)
+    base = states.Base(given.base, given.programs, given.threads, layers)
     paths = list(states.files_of(given.answers + given.text))
     shards = [states.Shard(base, path, given.held_out, given.longest) for path in paths]
     store = states.Store(os.path.join(given.work, "states"), base, int(given.cache * 1e6), numbers, given.pause)
     more = [states.Shard(base, path, given.held_out, given.longest) for path in states.files_of(given.count)]
     counts = counts_of(shards + more, base.vocabulary)
     tokens = frequent(counts, given.draft_vocab) if given.draft_vocab else None
-    layout = speculator.mlp(base.vocabulary, base.width, given.inner, given.heads, not given.untied, True,
-                            given.draft_vocab or None)
-    heads = Heads(layout, tokens, numbers)
+    heads = make(given, base, tokens, numbers)
     written = sum(int((s.marks & states.WRITTEN > 0).sum()) for s in shards)
     print("%d files, %d texts, %d tokens, %d written by the base; %s; %.1f million weights" % (
         len(shards), sum(len(s.texts) for s in shards), sum(len(s.ids) for s in shards), written, numbers,
         sum(p.numel() for p in heads.parameters()) / 1e6), flush=True)
     for number, shard in enumerate(shards):
-        began, fresh = time.time(), not os.path.isdir(os.path.join(store.folder, shard.key))
+        began, fresh = time.time(), not os.path.isdir(store.place(shard))
         if fresh and sum(map(store.bytes, shards)) <= store.limit:
             store.rows(shard)
             print("states of file %d of %d: %.0f tokens a second" % (
                 number + 1, len(shards), len(shard.ids) / (time.time() - began)), flush=True)
     trainer = Trainer(given, heads, store, shards)
     if not trainer.restore():
-        linear.begin(heads, base, store, shards, counts)
+        heads.begin(base, store, shards, counts)
         trainer.judge([float(l) for l in heads.losses(trainer.judges[0], 1 / given.temp)])
     return trainer
 
@@ -398,10 +459,9 @@ def finish(trainer):
         figure.draw(given.figure, trainer.curve, os.path.basename(given.out))
     with open(os.path.join(given.work, os.path.basename(given.out) + ".curve.json"), "w") as file:
         json.dump(trainer.curve, file)
-    heads = load(given.out, trainer.heads.numbers)
     print("%s: %d bytes; %d steps, %.0f s; held out, best 1 2 4 8: %s" % (
         given.out, os.path.getsize(given.out), trainer.step, trainer.seconds,
-        accuracy_text(judged(heads, trainer.judges))), flush=True)
+        accuracy_text(judged(trainer.heads.load(given.out), trainer.judges))), flush=True)
 
 
 def main():

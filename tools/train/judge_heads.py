@@ -1,17 +1,19 @@
-"""Judges a file of heads on texts that its base wrote: how often the next token is among a head's best, and how many
-tokens a step that promises.
+"""Judges a file of heads, or an EAGLE-3 draft, on texts that its base wrote: how often the next token is among a
+head's best, and how many tokens a step that promises.
 
     judge_heads.py HEADS.gguf BASE.gguf --answers PATH [--answers ...] [--held-out F] [--nodes 8,16] [--places N]
 
-Reads the same texts as heads.py, and of those the held-out ones (--held-out 1: all). A line of the table is a head;
-the tokens before it are those of the text. Tokens a step: of the best tree of so many nodes, the root included, if
-what is right at one head says nothing about the next; the last token comes from the base."""
+Reads the same texts as heads.py, and of those the held-out ones (--held-out 1: all). A line of the table is a head,
+or one of the guesses that a draft makes in a row; the tokens before it are those of the text. Tokens a step: of the
+best tree of so many nodes, the root included, if what is right at one head says nothing about the next; the last token
+comes from the base."""
 import argparse
 import heapq
 import os
 
 import torch
 
+import eagle
 import heads as training
 import states
 
@@ -26,7 +28,8 @@ def options():
     parser.add_argument("--held-out", type=float, default=0.01)
     parser.add_argument("--longest", type=int, default=1024)
     parser.add_argument("--nodes", default="2,4,8,16")
-    parser.add_argument("--places", type=int, default=8192)
+    parser.add_argument("--places", type=int, default=0, help="at most; of a draft: texts; 8192 and 320, if not given")
+    parser.add_argument("--guesses", type=int, default=5, help="of a draft")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--programs", default="build")
     parser.add_argument("--work", default="build/heads")
@@ -53,16 +56,18 @@ def main():
     given = options()
     torch.set_num_threads(given.threads)
     numbers = states.faster_numbers()
-    base, heads = states.Base(given.base, given.programs, given.threads), training.load(given.heads, numbers)
+    layers = eagle.layers_of_file(given.heads)
+    base = states.Base(given.base, given.programs, given.threads, layers)
+    heads = eagle.load(given.heads, base, given.guesses, numbers) if layers else training.load(given.heads, numbers)
     shards = [states.Shard(base, path, given.held_out, given.longest) for path in states.files_of(given.answers)]
     store = states.Store(os.path.join(given.work, "states"), base, int(given.cache * 1e6), numbers)
-    batches = training.held_out(store, shards, heads.heads, most=given.places)
+    batches = training.held_out(store, shards, heads, most=given.places or 2 * heads.judged_most)
     accuracy = training.judged(heads, batches, RANKS)
     print("| head | best 1 | 2 | 4 | 8 | 16 |\n|---:|---:|---:|---:|---:|---:|")
     for i, row in enumerate(accuracy.tolist()):
         print("| %d | %s |" % (i + 1, " | ".join("%.3f" % row[r - 1] for r in (1, 2, 4, 8, 16))))
     chances = [[row[0]] + [b - a for a, b in zip(row, row[1:])] for row in accuracy.tolist()]
-    print("%d places; tokens a step: " % sum(len(b.states) for b in batches) + ", ".join(
+    print("%d places; tokens a step: " % sum(b.known.shape[1] for b in batches) + ", ".join(
         "%.2f of %s nodes (%d levels)" % (tokens_a_step(chances, int(n))[0], n, tokens_a_step(chances, int(n))[1])
         for n in given.nodes.split(",")))
 

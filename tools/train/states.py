@@ -29,13 +29,16 @@ def wait_while(path):
 
 
 class Base:
-    """The model that heads are for: its embedding, its output matrix, and the programs that run it."""
+    """The model that heads are for: its embedding, its output matrix, and the programs that run it. layers: those whose
+    states are read, one behind the other in a row, each counted as after so many layers; none: that after the final
+    norm."""
 
-    def __init__(self, path, programs="build", threads=1):
-        self.path, self.programs, self.threads = path, programs, threads
+    def __init__(self, path, programs="build", threads=1, layers=()):
+        self.path, self.programs, self.threads, self.layers = path, programs, threads, tuple(layers)
         file = gguf.Reader(path)
         name = file["general.architecture"]
         self.width = file[name + ".embedding_length"]
+        self.read_width = self.width * max(1, len(self.layers))
         self.file, self.cap = file, file.meta.get(name + ".final_logit_softcapping", (6, 0.0))[1]
         self.scale = file.meta.get(name + ".logit_scale", (6, 0.0))[1] or 1.0
         self.output = "output.weight" if "output.weight" in file.tensors else "token_embd.weight"
@@ -75,13 +78,16 @@ class Base:
         return list(map(int, ran.stdout.split()))
 
     def states(self, texts):
-        """States of every token of these lists of ids, in parts of READ_AT_ONCE at most."""
-        total, size = sum(map(len, texts)), 4 * self.width
+        """States of every token of these lists of ids, in parts of READ_AT_ONCE at most: that after the final norm and
+        those of the layers, one behind the other."""
+        width = self.width * (1 + len(self.layers))
+        total, size = sum(map(len, texts)), 4 * width
+        inner = ["--state-layers", ",".join(map(str, self.layers))] if self.layers else []
         with tempfile.NamedTemporaryFile("w", suffix=".tokens") as file:
             file.writelines(" ".join(map(str, ids)) + "\n" for ids in texts)
             file.flush()
             process = subprocess.Popen([self.program("specdec-logits"), "-m", self.path, "--tokens-file", file.name,
-                                        "--lines", "--state", "-w", "256", "-t", str(self.threads), "-o", "-"],
+                                        "--lines", "--state", "-w", "256", "-t", str(self.threads), "-o", "-"] + inner,
                                        stdout=subprocess.PIPE)
             with process:
                 while total:
@@ -89,7 +95,7 @@ class Base:
                     data = process.stdout.read(count * size)
                     if len(data) < count * size:
                         raise RuntimeError("specdec-logits ended early (status %s)" % process.wait())
-                    yield np.frombuffer(data, "<f4").reshape(count, self.width)
+                    yield np.frombuffer(data, "<f4").reshape(count, width)
                     total -= count
 
 
@@ -146,8 +152,8 @@ class Shard:
 
 
 class Store:
-    """The folder of states. rows(shard) -> (states, tops, chances): (n, width) float16, (n, TOP) ids and their
-    probabilities under the base."""
+    """The folder of states. rows(shard) -> (states, tops, chances): (n, base.read_width) float16, (n, TOP) ids and
+    their probabilities under the base."""
 
     def __init__(self, folder, base, limit, numbers, pause=""):
         self.folder, self.base, self.limit, self.numbers, self.pause = folder, base, limit, numbers, pause
@@ -156,18 +162,22 @@ class Store:
 
     def bytes(self, shard):
         """What a shard takes."""
-        return len(shard.ids) * (2 * self.base.width + 6 * TOP)
+        return len(shard.ids) * (2 * self.base.read_width + 6 * TOP)
+
+    def place(self, shard):
+        """Where the states of a shard lie, or will lie."""
+        return os.path.join(self.folder, "-".join([shard.key] + list(map(str, self.base.layers))))
 
     def rows(self, shard):
-        if shard.key not in self.open:
-            place = os.path.join(self.folder, shard.key)
+        place = self.place(shard)
+        if place not in self.open:
             if not os.path.isdir(place):
                 self.make_room(self.bytes(shard))
                 self.write(shard, place)
-            self.open[shard.key] = [np.load(os.path.join(place, name + ".npy"), mmap_mode="r")
+            self.open[place] = [np.load(os.path.join(place, name + ".npy"), mmap_mode="r")
                                     for name in ("states", "tops", "chances")]
             os.utime(place)
-        return self.open[shard.key]
+        return self.open[place]
 
     def make_room(self, wanted):
         """Deletes what was used longest ago until there is room."""
@@ -176,27 +186,27 @@ class Store:
         for place in sorted(places, key=os.path.getmtime):
             if sum(size.values()) + wanted <= self.limit:
                 break
-            self.open.pop(os.path.basename(place), None)
+            self.open.pop(place, None)
             shutil.rmtree(place)
             del size[place]
 
     @torch.no_grad()
     def write(self, shard, place):
         """Runs the base over a shard."""
-        part, n = place + ".part", len(shard.ids)
+        part, n, width = place + ".part", len(shard.ids), self.base.width
         shutil.rmtree(part, ignore_errors=True)
         os.makedirs(part)
         arrays = [np.lib.format.open_memmap(os.path.join(part, name + ".npy"), "w+", kind, (n, columns))
-                  for name, kind, columns in (("states", np.float16, self.base.width), ("tops", np.int32, TOP),
+                  for name, kind, columns in (("states", np.float16, self.base.read_width), ("tops", np.int32, TOP),
                                               ("chances", np.float16, TOP))]
         at = 0
         for states in self.base.states(shard.texts):
             wait_while(self.pause)
-            x = torch.from_numpy(states.copy())
-            logits = self.base.logits(x, self.numbers)
+            logits = self.base.logits(torch.from_numpy(states[:, :width].copy()), self.numbers)
             best = logits.topk(TOP, sorted=True)
             here = slice(at, at + len(states))
-            arrays[0][here], arrays[1][here] = states, best.indices.numpy()
+            arrays[0][here] = states[:, width:] if self.base.layers else states
+            arrays[1][here] = best.indices.numpy()
             arrays[2][here] = (best.values - logits.logsumexp(-1, keepdim=True)).exp().numpy()
             at += len(states)
         for array in arrays:

@@ -41,9 +41,9 @@ def options(folder, programs, **others):
     """What heads.py is told."""
     given = dict(base=BASE, out=os.path.join(folder, "heads.gguf"), answers=[os.path.join(folder, "answers")], text=[],
                  heads=3, inner=32, untied=False, draft_vocab=0, type="F32", seconds=0, steps=60, first=0.25, rows=128,
-                 rate=1e-2, decay=0.01, slow=1.0, count=[], temp=1.0, held_out=0.2, longest=256, seed=1, numbers="float32",
-                 threads=1,
-                 programs=programs, work=os.path.join(folder, "work"), cache=1000, pause="", figure=None, name=None)
+                 rate=1e-2, decay=0.01, slow=1.0, noise=0.1, count=[], temp=1.0, held_out=0.2, longest=256, seed=1,
+                 numbers="float32", threads=1, programs=programs, work=os.path.join(folder, "work"), cache=1000,
+                 pause="", figure=None, name=None)
     given.update(others)
     return types.SimpleNamespace(**given)
 

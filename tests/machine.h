@@ -1,0 +1,110 @@
+/* machine.h - what tests of engines share: files in memory, engines in blocks of their own, configurations that must be
+   refused. Include behind specdec.h's implementation, check.h and gguf_maker.h. */
+#ifndef MACHINE_H
+#define MACHINE_H
+
+static specdec_error failure; /* of the last call that failed before there was an engine */
+
+typedef struct file {
+    unsigned char *data;
+    size_t size;
+} file;
+
+/* What a maker holds, as a file that the caller frees. */
+static inline file finish(maker *m)
+{
+    file f;
+
+    maker_write(m);
+    f.size = m->file.size;
+    f.data = m->file.data;
+    m->file.data = NULL; /* stays */
+    maker_free(m);
+    return f;
+}
+
+/* Drafts that guess at random, for targets whose states are 32 wide: heads, and a layer that reads states. */
+static inline file random_heads(void)
+{
+    static maker m;
+    maker_heads_recipe r;
+
+    memset(&r, 0, sizeof r);
+    r.embedding = 32;
+    r.seed = 5;
+    maker_begin_heads(&m, &r);
+    return finish(&m);
+}
+
+static inline file random_layer(void)
+{
+    maker_recipe r;
+    file f;
+
+    memset(&r, 0, sizeof r);
+    r.architecture = "eagle3";
+    r.embedding = 32;
+    r.seed = 6;
+    r.reads[0] = 1;
+    r.reads[1] = 2;
+    r.short_rows = 140;
+    r.output_type = r.borrows = 1;
+    f.data = maker_model(&r, &f.size);
+    return f;
+}
+
+static inline specdec_source source_of(const file *f)
+{
+    specdec_source s;
+
+    memset(&s, 0, sizeof s);
+    s.data = f->data;
+    s.size = f->size;
+    return s;
+}
+
+typedef struct machine {
+    specdec *first;
+    void *block;
+} machine;
+
+static inline int open_machine(machine *m, const specdec_config *c)
+{
+    size_t bytes;
+
+    memset(m, 0, sizeof *m);
+    CHECK_EQUAL_INT(specdec_memory_needed(c, &bytes, &failure), SPECDEC_OK);
+    m->block = malloc(bytes);
+    memset(m->block, 0xA5, bytes);
+    CHECK_EQUAL_INT(specdec_init(&m->first, c, m->block, bytes, &failure), SPECDEC_OK);
+    if (!m->first)
+        fprintf(stderr, "%s\n", failure.text);
+    return m->first != NULL;
+}
+
+static inline void close_machine(machine *m)
+{
+    specdec_deinit(m->first);
+    free(m->block);
+}
+
+/* No engine can be made of this, and the error has these words. */
+static inline void refused(const char *what, const specdec_config *c, specdec_result result, const char *words)
+{
+    size_t bytes = 0;
+    specdec *t = NULL;
+    void *block = NULL;
+    specdec_result got = specdec_memory_needed(c, &bytes, &failure);
+
+    if (!got) {
+        block = malloc(bytes);
+        got = specdec_init(&t, c, block, bytes, &failure);
+    }
+    if (got != result || !strstr(failure.text, words))
+        fprintf(stderr, "%s: %d, %s\n", what, (int)got, got ? failure.text : "");
+    CHECK_EQUAL_INT(got, result);
+    CHECK(strstr(failure.text, words) != NULL);
+    specdec_deinit(t);
+    free(block);
+}
+#endif

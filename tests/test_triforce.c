@@ -1,0 +1,464 @@
+/* test_triforce.c - the promises of two levels of speculation: the retrieval cache keeps what the published code keeps; its
+   chunks are those whose mean key the queries like best; with nothing left out it guesses what the target writes; texts stay
+   those of plain decoding, whatever is retrieved; each level is lossless by itself; a draft model reads no more than it was
+   trained on. SPECDEC_QUICK=1 shortens.
+
+   test_triforce [golden|scores|texts|levels|window|refusals] */
+#define SPECDEC_IMPLEMENTATION
+#include "specdec.h"
+#include "check.h"
+#include "gguf_maker.h"
+#include "machine.h"
+#include "statistics.h"
+
+#define TARGET "examples/models/tiny-stories-target-q8_0.gguf"
+#define DRAFT  "examples/models/tiny-stories-draft-q8_0.gguf"
+
+static int quick;
+
+static specdec_config config_of(const char *draft, int context)
+{
+    specdec_config c;
+
+    memset(&c, 0, sizeof c);
+    c.target.path = TARGET;
+    c.draft.path = draft;
+    c.context = context;
+    c.threads = 2;
+    return c;
+}
+
+/* A text of count tokens that says nothing twice in the same words. */
+static void make_tokens(int32_t *tokens, int count, uint64_t seed)
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        tokens[i] = 100 + (int32_t)(maker_random(&seed) % 900);
+}
+
+static specdec__draft_recall *recall_of(const machine *m)
+{
+    return (specdec__draft_recall *)m->first->engine->drafters[0].state;
+}
+
+/* Lets a text write so many tokens behind its prompt. Returns how many came. */
+static int write_tokens(specdec *t, int count, int32_t *out)
+{
+    const int32_t *tokens;
+    int written = 0, n, i;
+
+    while (written < count && !specdec_step(t, &tokens, &n))
+        for (i = 0; i < n && written < count; i++)
+            out[written++] = tokens[i];
+    return written;
+}
+
+/* --- against the published code ------------------------------------------------------------------------------------- */
+
+static void test_golden(void)
+{
+    enum { HEADS = 4 /* of both layers */, CHUNKS = 8, CHUNK = 4, KEPT = 4, NEW = 5 };
+    const specdec__kernels *kernels;
+    specdec__kernels table;
+    char path[512];
+    size_t size;
+    char *json = (char *)check_read_file(check_shared(path, sizeof path, "refdata/triforce/retrieval_golden.json"), &size);
+    const char *scores_at, *built_at, *later_at;
+    int head, i;
+
+    TEST("the chunks that are kept are those of the published retrieval cache, and new tokens displace the same ones");
+    if (!json) {
+        SKIP("refdata/triforce/retrieval_golden.json is not there");
+        return;
+    }
+    CHECK_EQUAL_INT(specdec__kernels_init(&table, NULL, NULL), SPECDEC_OK);
+    kernels = &table;
+    scores_at = check_behind(json, "\"chunk_scores\":");
+    built_at = check_behind(json, "\"slot_token_index_after_build\":");
+    later_at = check_behind(json, "\"slot_token_index_after_5_generated\":");
+    for (head = 0; head < HEADS; head++) {
+        specdec_candidate chosen[KEPT];
+        float scores[CHUNKS];
+
+        for (i = 0; i < CHUNKS; i++)
+            scores[i] = (float)check_next_number(&scores_at);
+        specdec__retrieve_choose(kernels, scores, CHUNKS, KEPT, chosen);
+        for (i = 0; i < KEPT * CHUNK; i++) {
+            CHECK_EQUAL_INT(chosen[i / CHUNK].token * CHUNK + i % CHUNK, (int)check_next_number(&built_at));
+            if (i >= KEPT * CHUNK - NEW) /* 32, 33, ...: what was written since */
+                CHECK_EQUAL_INT((int)check_next_number(&later_at), CHUNKS * CHUNK + i - (KEPT * CHUNK - NEW));
+            else
+                CHECK_EQUAL_INT((int)check_next_number(&later_at), chosen[i / CHUNK].token * CHUNK + i % CHUNK);
+        }
+    }
+    free(json);
+}
+
+/* --- what is chosen ------------------------------------------------------------------------------------------------- */
+
+static int scored;
+static double worst_score;
+
+/* Scores, and the same by mean keys: read from the target's cache of floats, added up in double precision. */
+static void check_scores(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer, int head,
+                         float *scores)
+{
+    const int dim = c->kv.dim, group = c->model->heads / c->model->kv_heads;
+    int i, k, d, q, slot;
+
+    specdec__retrieve_scores(c, r, thread, layer, head, scores);
+    for (i = 0; i < r->begun; i++) {
+        double sum = 0;
+
+        for (d = 0; d < dim; d++) {
+            double mean = 0, query = 0;
+
+            for (k = 0; k < r->chunk; k++) {
+                float key;
+
+                specdec__view_slots(&r->whole->span[SPECDEC__WHOLE], i * r->chunk + k, 1, &slot);
+                memcpy(&key, specdec__kv_keys(&r->target->kv, SPECDEC__WHOLE, slot / SPECDEC__KEYS, layer->place, head) +
+                             ((size_t)d * SPECDEC__KEYS + (size_t)(slot % SPECDEC__KEYS)) * 4, 4);
+                mean += (double)key / r->chunk;
+            }
+            for (q = 0; q < group; q++)
+                query += (double)c->rotated[(size_t)(head * group + q) * (size_t)dim + (size_t)d];
+            sum += query * mean;
+        }
+        worst_score = fmax(worst_score, fabs(sum - (double)scores[i] / r->chunk));
+        scored++;
+    }
+}
+
+static void test_scores(void)
+{
+    specdec_config c = config_of(DRAFT, 600);
+    int32_t tokens[301], out[40];
+    machine m;
+
+    TEST("a chunk is worth what the queries of a kv head think of its mean key");
+    c.drafting = SPECDEC_DRAFT_TRIFORCE;
+    c.kv = "f32";
+    c.threads = 1;
+    c.retrieval = 64;
+    make_tokens(tokens, 301, 3);
+    if (!open_machine(&m, &c))
+        return;
+    recall_of(&m)->cache.score = check_scores;
+    CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 301), SPECDEC_OK);
+    CHECK_EQUAL_INT(write_tokens(m.first, 40, out), 40);
+    CHECK(scored > 100 && worst_score < 1e-4);
+    printf("  %d chunks, off by %.1e at most\n", scored, worst_score);
+    close_machine(&m);
+}
+
+/* A cache that keeps every chunk, in order, must guess right every time: the sums differ in their order alone. */
+static void keep_order(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer, int head,
+                       float *scores)
+{
+    int i;
+
+    (void)c;
+    (void)thread;
+    (void)layer;
+    (void)head;
+    for (i = 0; i < r->begun; i++)
+        scores[i] = (float)-i;
+}
+
+static void test_whole(void)
+{
+    enum { PROMPT = 200, CHAIN = 12 };
+    static const char *const kinds[] = {"f16", "f32", "q8_0"};
+    int32_t tokens[PROMPT];
+    int k, i;
+
+    TEST("with nothing left out, what is guessed is what the target writes");
+    make_tokens(tokens, PROMPT, 5);
+    for (k = 0; k < 3; k++) {
+        specdec_config c = config_of(k ? DRAFT : NULL, 600);
+        int32_t guessed[CHAIN + 1], written[CHAIN + 1];
+        specdec__draft_recall *d;
+        specdec__proposal *p;
+        int done = 0;
+        machine m;
+
+        c.drafting = SPECDEC_DRAFT_TRIFORCE;
+        c.kv = kinds[k];
+        c.retrieval = 600;
+        c.retrieval_chunk = 1;
+        if (!open_machine(&m, &c))
+            return;
+        d = recall_of(&m);
+        d->cache.score = keep_order;
+        d->cache.chunks = PROMPT; /* all */
+        d->cache.recent = 0;
+        CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, PROMPT), SPECDEC_OK);
+        specdec__engine_begin_answer(m.first);
+        guessed[0] = m.first->tokens[PROMPT];
+        p = &m.first->engine->drafters[0].proposals[0];
+        CHECK(specdec__retrieve_begin(&d->cache, 0, &m.first->view));
+        specdec__draft_begin(p, m.first->tokens, m.first->count, &m.first->settings.sampling, SPECDEC_RULE_COUPLED);
+        specdec_tree_chains(&p->tree, 1, CHAIN, NULL);
+        specdec_tree_depth(&p->tree, p->depth);
+        d->levels.chooser.sampling = p->sampling;
+        d->sampling = *p->sampling;
+        while (done < CHAIN) {
+            CHECK_EQUAL_INT(specdec__draft_recall_run(d, p, done, NULL), SPECDEC_OK);
+            specdec__draft_recall_walk(d, p, &done);
+        }
+        memcpy(guessed + 1, p->tokens + 1, CHAIN * sizeof *guessed);
+        m.first->engine->config.drafting = SPECDEC_DRAFT_OFF;
+        CHECK_EQUAL_INT(write_tokens(m.first, CHAIN + 1, written), CHAIN + 1);
+        for (i = 0; i <= CHAIN; i++)
+            CHECK_EQUAL_INT(guessed[i], written[i]);
+        close_machine(&m);
+    }
+}
+
+/* --- texts ---------------------------------------------------------------------------------------------------------- */
+
+/* One prompt, written plainly and with two levels. Returns how many nodes the second level accepted of those offered. */
+static double same_text(const specdec_config *config, const int32_t *tokens, int count, int length)
+{
+    int32_t *plain = (int32_t *)malloc(2 * (size_t)length * sizeof *plain), *guessed = plain + length;
+    specdec_config off = *config;
+    specdec_stats stats;
+    double rate = 0;
+    int n = 0, k = 0;
+    machine m;
+
+    off.drafting = SPECDEC_DRAFT_OFF;
+    if (open_machine(&m, &off)) {
+        CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, count), SPECDEC_OK);
+        n = write_tokens(m.first, length, plain);
+        close_machine(&m);
+    }
+    if (open_machine(&m, config)) {
+        CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, count), SPECDEC_OK);
+        k = write_tokens(m.first, length, guessed);
+        specdec_get_stats(m.first, &stats);
+        CHECK(stats.steps_by_drafter[SPECDEC_DRAFT_TRIFORCE] > 0);
+        rate = (double)stats.accepted_by_rank[0] / (double)(stats.offered_by_rank[0] ? stats.offered_by_rank[0] : 1);
+        close_machine(&m);
+    }
+    CHECK_EQUAL_INT(k, n);
+    CHECK(n > 0 && memcmp(plain, guessed, (size_t)n * sizeof *plain) == 0);
+    free(plain);
+    return rate;
+}
+
+/* Those of 8,000 and 16,000 tokens take minutes, and are written when these texts alone are asked for. */
+static void test_texts(int count)
+{
+    static const char *const kinds[] = {"f16", "f32", "q8_0"};
+    static const int lengths[] = {1000, 2000, 4000, 8000, 16000};
+    int32_t *tokens = (int32_t *)malloc(16000 * sizeof *tokens);
+    int i;
+
+    TEST("two levels write the text of plain decoding: greedily and sampled, at 1,000 to 16,000 tokens, on every kind of cache");
+    make_tokens(tokens, 16000, 9);
+    for (i = 0; i < count; i++) {
+        const int length = lengths[count < 12 ? 0 : i / 4];
+        specdec_config c = config_of(i % 2 ? DRAFT : NULL, length + 200);
+        double rate;
+
+        c.drafting = SPECDEC_DRAFT_TRIFORCE;
+        c.kv = kinds[i % 3];
+        c.settings.sampling.temperature = i / 2 % 2 ? 0.9f : 0;
+        c.settings.sampling.seed = (uint64_t)i;
+        c.retrieval = i % 4 < 2 ? 128 : 0;
+        c.retrieval_chunk = i % 5 == 4 ? 3 : 0;
+        rate = same_text(&c, tokens, length, 100);
+        printf("  %d tokens, %s, temperature %.1f, %s: %.2f of guesses right\n", length, c.kv,
+               (double)c.settings.sampling.temperature, c.draft.path ? "draft model" : "n-grams", rate);
+    }
+    free(tokens);
+}
+
+/* --- each level is lossless ----------------------------------------------------------------------------------------- */
+
+/* A token drawn from a distribution over two, with noise of this seed. */
+static int32_t drawn(const float *p, uint64_t seed, uint64_t position)
+{
+    specdec_candidate items[2], best;
+    specdec_candidates c;
+    int i;
+
+    memset(&c, 0, sizeof c);
+    c.items = items;
+    c.count = 2;
+    for (i = 0; i < 2; i++) {
+        items[i].token = i;
+        items[i].logit = (float)log((double)p[i]);
+    }
+    specdec_sample_top(&c, seed, position, 1, &best);
+    return best.token;
+}
+
+/* How far counts of two outcomes are from a probability, in standard deviations. */
+static double off(long count, long all, double p) { return fabs((double)count - (double)all * p) / sqrt((double)all * p * (1 - p)); }
+
+static void test_levels(void)
+{
+    static const float draft[2] = {0.9f, 0.1f}, middle[2] = {0.5f, 0.5f}, target[2] = {0.2f, 0.8f};
+    static const specdec_rule rules[] = {SPECDEC_RULE_COUPLED, SPECDEC_RULE_SEQUOIA, SPECDEC_RULE_SPECINFER, SPECDEC_RULE_SPECTR,
+                                         SPECDEC_RULE_TOP_K};
+    const long draws = statistics_draws();
+    int k;
+
+    TEST("(.9, .1) guessed for (.5, .5), and that for (.2, .8): what is written is (.2, .8), by every rule");
+    for (k = 0; k < 5; k++) {
+        specdec_sampling s;
+        long first = 0, written = 0, hits[2] = {0, 0}, i;
+
+        memset(&s, 0, sizeof s);
+        s.seed = 77;
+        for (i = 0; i < draws; i++) {
+            const uint64_t seed = rules[k] == SPECDEC_RULE_COUPLED ? s.seed : specdec__draft_seed(&s, rules[k], 1);
+            const int32_t guess = drawn(draft, seed, (uint64_t)i), chain = drawn(middle, seed, (uint64_t)i);
+            specdec_verdict verdict;
+            specdec_uniform random;
+            specdec_choice choice;
+
+            memset(&verdict, 0, sizeof verdict);
+            hits[0] += guess == chain;
+            first += chain == 0;
+            random.seed = s.seed;
+            random.position = (uint64_t)i;
+            random.decision = 0;
+            choice.target = target;
+            choice.draft = middle;
+            choice.children = &chain;
+            choice.vocab = 2;
+            choice.child_count = 1;
+            choice.random = &random;
+            if (rules[k] == SPECDEC_RULE_COUPLED)
+                specdec_verify_match(&verdict, &chain, 1, drawn(target, s.seed, (uint64_t)i));
+            else
+                CHECK_EQUAL_INT(specdec_verify(rules[k], &choice, &verdict, NULL), SPECDEC_OK);
+            hits[1] += verdict.child == 0;
+            written += verdict.token == 0;
+        }
+        CHECK(off(first, draws, 0.5) < 4.5);
+        CHECK(off(written, draws, 0.2) < 4.5);
+        CHECK(hits[0] > draws / 2 && hits[1] > draws / 3);
+        printf("  rule %d: %.4f of the first token; %.3f and %.3f of guesses accepted\n", (int)rules[k],
+               (double)written / (double)draws, (double)hits[0] / (double)draws, (double)hits[1] / (double)draws);
+    }
+}
+
+/* --- a draft model's window ------------------------------------------------------------------------------------------ */
+
+static void test_window(void)
+{
+    specdec_config c = config_of(DRAFT, 2000);
+    int32_t *tokens = (int32_t *)malloc(1500 * sizeof *tokens), *short_text = (int32_t *)malloc(1500 * sizeof *tokens), out[64];
+    machine long_one, fresh;
+    int i, checked = 0;
+
+    TEST("behind the length it was trained on, a draft model guesses as behind the text's first and last tokens alone");
+    make_tokens(tokens, 1500, 21);
+    c.drafting = SPECDEC_DRAFT_MODEL;
+    if (open_machine(&long_one, &c) && open_machine(&fresh, &c)) {
+        specdec__drafter *d[2];
+        specdec__draft_model *m[2];
+
+        d[0] = &long_one.first->engine->drafters[0];
+        d[1] = &fresh.first->engine->drafters[0];
+        m[0] = (specdec__draft_model *)d[0]->state;
+        m[1] = (specdec__draft_model *)d[1]->state;
+        CHECK_EQUAL_INT(m[0]->window, 512 - 5); /* less a tree */
+        CHECK(m[0]->views[0].capacity < 20);
+        for (i = 400; i < 1500; i += 1 + i % 7) {
+            specdec__proposal *p = &d[0]->proposals[0], *q = &d[1]->proposals[0];
+            const specdec_sampling *s = &long_one.first->settings.sampling;
+            int kept;
+
+            if (i % 3 == 0)
+                specdec__draft_model_truncate(d[0], 0, tokens, i - 3);
+            specdec__draft_begin(p, tokens, i, s, SPECDEC_RULE_COUPLED);
+            CHECK_EQUAL_INT(specdec__draft_model_begin(d[0], p, NULL), SPECDEC_OK);
+            kept = i - m[0]->skipped[0];
+            CHECK(kept <= m[0]->window && m[0]->views[0].length == kept);
+            CHECK_EQUAL_INT(specdec__draft_model_behind(d[0], 0, i + 1), i + 1 - m[0]->skipped[0] > m[0]->window ? (507 + 16) / 2 : 1);
+            memcpy(short_text, tokens, SPECDEC__DRAFT_SINKS * sizeof *tokens);
+            memcpy(short_text + SPECDEC__DRAFT_SINKS, tokens + SPECDEC__DRAFT_SINKS + m[0]->skipped[0],
+                   (size_t)(kept - SPECDEC__DRAFT_SINKS) * sizeof *tokens);
+            specdec__draft_model_truncate(d[1], 0, tokens, 0);
+            specdec__draft_begin(q, short_text, kept, s, SPECDEC_RULE_COUPLED);
+            CHECK_EQUAL_INT(specdec__draft_model_begin(d[1], q, NULL), SPECDEC_OK);
+            CHECK(memcmp(m[0]->levels.logits, m[1]->levels.logits, m[0]->levels.stride * sizeof(float)) == 0);
+            checked += m[0]->skipped[0] > 0;
+        }
+        CHECK(checked > 100);
+        specdec__draft_model_truncate(d[0], 0, tokens, 200); /* what was left out counts again */
+        CHECK_EQUAL_INT(m[0]->skipped[0], 0);
+        CHECK(m[0]->views[0].length <= SPECDEC__DRAFT_SINKS);
+    }
+    close_machine(&long_one);
+    close_machine(&fresh);
+    free(tokens);
+    free(short_text);
+
+    TEST("a text far longer than the draft model's own context is that of plain decoding");
+    tokens = (int32_t *)malloc(700 * sizeof *tokens);
+    make_tokens(tokens, 700, 22);
+    for (i = 0; i < 2; i++) {
+        specdec_config off = config_of(NULL, 1000);
+        int32_t plain[64];
+
+        off.drafting = SPECDEC_DRAFT_OFF;
+        c = config_of(DRAFT, 1000);
+        c.drafting = i ? SPECDEC_DRAFT_AUTO : SPECDEC_DRAFT_MODEL;
+        if (open_machine(&fresh, &off)) {
+            CHECK_EQUAL_INT(specdec_prompt_tokens(fresh.first, tokens, 700), SPECDEC_OK);
+            CHECK_EQUAL_INT(write_tokens(fresh.first, 64, plain), 64);
+            close_machine(&fresh);
+        }
+        if (open_machine(&fresh, &c)) {
+            CHECK_EQUAL_INT(specdec_prompt_tokens(fresh.first, tokens, 700), SPECDEC_OK);
+            CHECK_EQUAL_INT(write_tokens(fresh.first, 64, out), 64);
+            CHECK(memcmp(plain, out, sizeof plain) == 0);
+            close_machine(&fresh);
+        }
+    }
+    free(tokens);
+}
+
+static void test_refusals(void)
+{
+    specdec_config c = config_of(DRAFT, 400);
+
+    TEST("retrieval out of range is refused, in words");
+    c.retrieval = 15;
+    refused("too few tokens", &c, SPECDEC_ERROR_ARGUMENT, "15 tokens");
+    c.retrieval = -1;
+    refused("a negative number of tokens", &c, SPECDEC_ERROR_ARGUMENT, "are retrieved");
+    c.retrieval = 64;
+    c.retrieval_chunk = 65;
+    refused("a chunk of more than a page", &c, SPECDEC_ERROR_ARGUMENT, "chunks of 65");
+}
+
+int main(int argc, char **argv)
+{
+    const char *only = argc > 1 ? argv[1] : "";
+
+    quick = getenv("SPECDEC_QUICK") != NULL;
+    if (!*only || !strcmp(only, "golden"))
+        test_golden();
+    if (!*only || !strcmp(only, "scores")) {
+        test_scores();
+        test_whole();
+    }
+    if (!*only || !strcmp(only, "texts"))
+        test_texts(*only ? 20 : quick ? 6 : 12);
+    if (!*only || !strcmp(only, "levels"))
+        test_levels();
+    if (!*only || !strcmp(only, "window"))
+        test_window();
+    if (!*only || !strcmp(only, "refusals"))
+        test_refusals();
+    return check_report("test_triforce");
+}
