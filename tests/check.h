@@ -75,9 +75,9 @@ static inline unsigned char *check_read_file(const char *path, size_t *size)
 }
 
 /* For files of reference numbers, which are JSON. The text behind the first time that a key comes; it must come. */
-static inline const char *check_behind(const char *text, const char *key)
+static inline const char *check_behind(const char *json, const char *key)
 {
-    const char *at = strstr(text, key);
+    const char *at = strstr(json, key);
 
     if (!at)
         abort();
