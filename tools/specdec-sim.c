@@ -881,7 +881,7 @@ typedef struct options {
     specdec_config config;
     const char *trace, *out, *prompts, *svg, *json;
     float temperature, aligned, target_mb, draft_mb;
-    int limit, machine, cores, stages;
+    int limit, machine, cores, stages, runs;
     uint64_t seed;
 } options;
 
@@ -977,6 +977,128 @@ static int record(options *o)
     return status;
 }
 
+/* --- beside real runs --------------------------------------------------------------------------------------------- */
+
+/* A way to work, by the clock of this machine: what all answers took, once for each run. */
+typedef struct measurement {
+    specdec *text;
+    void *block;
+    double tokens, steps;
+    double *seconds, *first; /* (runs) of writing; of all answers' first tokens */
+} measurement;
+
+/* An engine of the real models that works in that way, as virtual_engine makes one. Returns 0 after saying why not. */
+static int real_engine(measurement *m, const options *o, int mode)
+{
+    specdec_config c = o->config;
+    specdec_error error;
+    size_t bytes;
+
+    c.drafting = modes[0][mode].drafts ? SPECDEC_DRAFT_AUTO : SPECDEC_DRAFT_OFF;
+    c.policy = SPECDEC_POLICY_STATIC;
+    c.async = modes[0][mode].async;
+    if (specdec_memory_needed(&c, &bytes, &error) || !(m->block = program_memory(bytes)) ||
+        specdec_init(&m->text, &c, m->block, bytes, &error))
+        return program_failed(error.text, ""), 0;
+    if (mode) /* the draft model alone, as in the simulation */
+        m->text->engine->drafter_count = m->text->engine->tune->count = 1;
+    m->seconds = (double *)calloc((size_t)o->runs * 2, sizeof *m->seconds);
+    m->first = m->seconds ? m->seconds + o->runs : NULL;
+    return m->seconds ? 1 : (program_failed("out of memory", ""), 0);
+}
+
+/* Writes the answer to a prompt. Returns 0 after saying why that failed. */
+static int real_answer(measurement *m, const char *prompt, size_t length, int run)
+{
+    specdec_stats before, after;
+    const int32_t *tokens;
+    int count;
+
+    specdec_get_stats(m->text, &before);
+    if (specdec_rewind(m->text, 0) || specdec_prompt(m->text, prompt, length))
+        return program_failed(specdec_error_text(m->text), ""), 0;
+    while (specdec_step(m->text, &tokens, &count) == SPECDEC_OK)
+        continue;
+    specdec_get_stats(m->text, &after);
+    m->tokens += (double)(after.tokens - before.tokens);
+    m->steps += (double)(after.steps - before.steps);
+    m->seconds[run] += after.seconds - before.seconds;
+    m->first[run] += after.first_token_seconds;
+    return 1;
+}
+
+static int falling(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x < y) - (x > y);
+}
+
+/* The median of what every run took, over what it took without drafts if that is given. Changes nothing. */
+static double median(const double *each, const double *over, int runs)
+{
+    double *sorted = (double *)malloc((size_t)runs * sizeof *sorted), middle;
+    int i;
+
+    if (!sorted)
+        exit(program_failed("out of memory", ""));
+    for (i = 0; i < runs; i++)
+        sorted[i] = over ? each[i] / over[i] : each[i];
+    qsort(sorted, (size_t)runs, sizeof *sorted, falling);
+    middle = (sorted[runs / 2] + sorted[(runs - 1) / 2]) / 2;
+    free(sorted);
+    return middle;
+}
+
+static void show_beside(const measurement *m, const outcome *simulated_outcomes, int runs)
+{
+    const outcome *o = simulated_outcomes;
+    int i;
+
+    printf("\nRuns on this machine, medians of %d, in alternation.\n\n"
+           "| | tok/s | simulated | over it | over off | first token over off | tokens a step |\n|---|---|---|---|---|---|---|\n",
+           runs);
+    for (i = 0; i < mode_count(); i++) {
+        const double rate = m[i].tokens / runs / median(m[i].seconds, NULL, runs);
+
+        printf("| %s | %.2f | %.2f | %.2f | %.2f | %.3f | %.2f |\n", mode_name(i), rate, o[i].tokens / o[i].seconds,
+               rate / (o[i].tokens / o[i].seconds), 1 / median(m[i].seconds, m[0].seconds, runs),
+               median(m[i].first, m[0].first, runs), m[i].tokens / m[i].steps);
+    }
+}
+
+/* Writes all answers in every way, and shows what that took beside what was simulated. */
+static int measure(const options *o, const outcome *outcomes)
+{
+    measurement m[MODES];
+    char *prompts, *line, *next;
+    size_t length;
+    int run, i, mode, status = PROGRAM_OK, turn = 0;
+
+    memset(m, 0, sizeof m);
+    prompts = program_read_file(o->prompts, &length);
+    if (!prompts)
+        return PROGRAM_FAILED;
+    for (i = 0; i < mode_count() && !status; i++)
+        status = real_engine(&m[i], o, i) ? PROGRAM_OK : PROGRAM_FAILED;
+    for (run = 0; run < o->runs && !status; run++)
+        for (line = prompts; *line && !status; line = next + (*next == '\n'), turn++) {
+            next = line + strcspn(line, "\n");
+            for (i = 0; i < mode_count() && next > line && !status; i++) {
+                mode = (i + turn) % mode_count();
+                status = real_answer(&m[mode], line, (size_t)(next - line), run) ? PROGRAM_OK : PROGRAM_FAILED;
+            }
+        }
+    if (!status)
+        show_beside(m, outcomes, o->runs);
+    for (i = 0; i < mode_count(); i++) {
+        specdec_deinit(m[i].text);
+        free(m[i].seconds);
+    }
+    free(prompts);
+    return status ? status : program_flush();
+}
+
 /* --- the program -------------------------------------------------------------------------------------------------- */
 
 static int read_options(options *o, int argc, char **argv)
@@ -1001,6 +1123,9 @@ static int read_options(options *o, int argc, char **argv)
         {"-m", PROGRAM_TEXT, &o->config.target.path, "FILE", "the model", 0, 0},
         {"-md", PROGRAM_TEXT, &o->config.draft.path, "FILE", "its draft model", 0, 0},
         {"-f", PROGRAM_TEXT, &o->prompts, "FILE", "prompts, one a line", 0, 0},
+        {"--runs", PROGRAM_INTEGER, &o->runs, "N",
+         "with --record: also writes the answers here, N times in each way, and shows that beside what is simulated", 1,
+         1000},
         {"-n", PROGRAM_INTEGER, &o->limit, "N", "tokens of an answer (128)", 1, 4000},
         {"-t", PROGRAM_INTEGER, &o->config.threads, "N", "threads; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
         {"--temp", PROGRAM_REAL, &o->temperature, "F", "temperature (0)", 0, 1e6},
@@ -1012,7 +1137,7 @@ static int read_options(options *o, int argc, char **argv)
     o->aligned = 0.79f;
     o->limit = 128;
     status = program_read(flags, argc, argv, "specdec-sim",
-                          "[--trace FILE] [--machine NAME] | --record FILE -m MODEL -md DRAFT -f PROMPTS",
+                          "[--trace FILE] [--machine NAME] | --record FILE -m MODEL -md DRAFT -f PROMPTS [--runs N]",
                           "Replays a trace through the scheduler, on a machine that a table describes: no drafts,\n"
                           "drafting in turns with the target, ahead of it, and as auto chooses. On stages: in turns;\n"
                           "with several runs on their way; the same, but runs that nobody wants are made to the end;\n"
@@ -1020,6 +1145,8 @@ static int read_options(options *o, int argc, char **argv)
                           "simulated, not measured.\n");
     if (status == PROGRAM_GO_ON && o->out && (!o->config.target.path || !o->config.draft.path || !o->prompts))
         return program_misused("--record needs -m, -md and -f", "");
+    if (status == PROGRAM_GO_ON && o->runs && !o->out)
+        return program_misused("--runs needs --record", "");
     return status;
 }
 
@@ -1038,8 +1165,13 @@ int main(int argc, char **argv)
 
     if (status != PROGRAM_GO_ON)
         return status;
-    if (o.out)
-        return record(&o);
+    if (o.out) {
+        status = record(&o);
+        if (status || !o.runs)
+            return status;
+        o.trace = o.out;
+        o.machine = MACHINES;
+    }
     inputs[0] = o.trace;
     text = o.trace ? program_read_file(o.trace, &length) : NULL;
     if (o.trace && (!text || !trace_parse(&t, text)))
@@ -1069,6 +1201,8 @@ int main(int argc, char **argv)
            simulated.here ? "the machine of the trace" : simulated.table.source, simulated.cores, t.count, t.answers);
     show_table(outcomes);
     free(data);
+    if (o.runs && (status = measure(&o, outcomes)) != PROGRAM_OK)
+        return status;
     if (o.json && (status = save_json(o.json, outcomes, inputs)) != PROGRAM_OK)
         return status;
     return o.svg ? save_svg(o.svg, outcomes, inputs) : program_flush();
