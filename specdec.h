@@ -19707,6 +19707,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__TUNE_DEBT 0.5    /* plain steps of debt at most, and */
 #define SPECDEC__TUNE_WEALTH 12.0 /* of credit: what counts is how it goes now */
 #define SPECDEC__TUNE_HOPE 0.03  /* plain steps of debt forgiven a step to speculation that promises twice the speed */
+#define SPECDEC__TUNE_SHARED 0.9  /* of what changes a width's time, that changes all widths' times alike */
 #define SPECDEC__TUNE_NAP 4       /* steps between looks at what speculation promises that rests or does not pay */
 #define SPECDEC__TUNE_HORIZON 50  /* steps in which catching up with the text must pay */
 #define SPECDEC__TUNE_LOAD 0.38 /* of a step of those who write, that reading for others may add to it */
@@ -20009,19 +20010,35 @@ SPECDEC__INLINE double specdec__tune_level(const specdec__tune_drafter *t, const
     return !(t->cost > 0) ? 0 : t->level.seconds > 0 ? t->level.seconds : (0.02 + t->cost) * times[1];
 }
 
-/* What a target step of so many nodes took. The first time that a width is seen, its buffers may be cold. */
+/* A width took so many times what it used to take. Most of that is the machine's doing, once the width is known well:
+   all widths change by it, and so stay comparable, those that are seldom seen, too. */
+static void specdec__tune_drift(specdec__tune *tune, const specdec__tune_mean *step, double times)
+{
+    int i, k;
+
+    times = times < 2 ? times : 2;
+    times = 1 + SPECDEC__TUNE_SHARED * step->seen / 7 * (times - 1);
+    for (i = 0; i < 2; i++)
+        for (k = 1; k <= SPECDEC__MAX_TREE; k++)
+            tune->steps[i][k].seconds *= times;
+}
+
+/* What a target step of so many nodes took. The first time that a width is seen, its buffers may be cold: it counts for
+   no more than was expected. */
 static void specdec__tune_step(specdec__tune *tune, int width, double seconds)
 {
     specdec__tune_mean *step = &tune->steps[tune->beside][width];
     double times[SPECDEC__MAX_TREE + 1];
     int i;
 
-    if (!(specdec__tune_plain(tune) > 0))
+    if (step->seconds > 0) {
+        specdec__tune_drift(tune, step, seconds / step->seconds);
+    } else if (specdec__tune_plain(tune) > 0) {
+        specdec__tune_times(tune, times, width);
+        seconds = seconds < times[width] ? seconds : times[width];
+    } else {
         for (i = 0; i < tune->count; i++)
             tune->drafters[i].credit = SPECDEC__TUNE_STAKE * seconds / (1 + 0.1 * (width - 1));
-    else if (!(step->seconds > 0)) {
-        specdec__tune_times(tune, times, width);
-        seconds = seconds < 1.5 * times[width] ? seconds : 1.5 * times[width];
     }
     specdec__tune_see(step, seconds);
 }

@@ -532,6 +532,12 @@ check "specdec-sim --help shows the usage" grep -q '^usage: ' "$T/out"
 printf 'Once upon a time\nA dog\n' > "$T/prompts"
 run "$B/specdec-sim" --record "$T/trace" -m $TARGET -md $DRAFT -f "$T/prompts" -n 60 -t 2
 check "specdec-sim --record writes a line for each token" [ $status -eq 0 -a "$(grep -c '^[0-9]' "$T/trace")" -ge 120 ]
+run "$B/specdec-sim" --record "$T/runs" -m $TARGET -md $DRAFT -f "$T/prompts" -n 20 -t 2 --runs 1
+check "specdec-sim --runs shows real runs beside simulated ones" [ "$status $(grep -cE '^[|] (off|turns|ahead|auto) [|]' "$T/out")" = "0 8" ]
+run "$B/specdec-sim" --trace "$T/trace" --noise 0.3 --seed 1
+check "specdec-sim --noise" [ "$status $(grep -cE '^[|] (off|turns|ahead|auto) [|]' "$T/out")" = "0 4" ]
+run "$B/specdec-sim" --runs 1
+check "specdec-sim --runs needs --record" [ $status -eq 2 ]
 run "$B/specdec-sim" --trace "$T/trace" --json "$T/sim.json" --svg "$T/sim.svg"
 cp "$T/out" "$T/first"
 check "specdec-sim replays it, four ways" [ "$status $(grep -cE '^[|] (off|turns|ahead|auto) [|]' "$T/out")" = "0 4" ]
