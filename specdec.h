@@ -203,7 +203,7 @@ typedef struct specdec_source {
 
 #define SPECDEC_FORK_TOKENS 16 /* that a child is made to begin with, at most */
 
-/* Called from the thread that called the library. Any may be NULL. */
+/* Called from the thread that called the library, but for `thread`. Any may be NULL. */
 typedef struct specdec_hooks {
     void *user_data;
     /* done of total units of what: "repack" (matrices, in specdec_init), "prefill" (tokens, in specdec_prompt and the
@@ -214,6 +214,9 @@ typedef struct specdec_hooks {
     /* The last of tokens[count] was written: shall the text fork here? How many tokens the child begins with, written
        to child[SPECDEC_FORK_TOKENS]; 0: no fork. Must be a function of the tokens alone. */
     int (*fork)(void *user_data, const int32_t *tokens, int count, int32_t *child);
+    /* Called by a thread that begins, to choose its processor or its priority. number: 1 to threads - 1, or threads: the
+       one that drafts while the others verify. Those that the engine takes when it drafts so have the highest ones. */
+    void (*thread)(void *user_data, int number);
 } specdec_hooks;
 
 /* What is added to the logit of a token; -INFINITY forbids it. */
@@ -2017,6 +2020,7 @@ typedef struct specdec__crew {
     specdec__seat *seats; /* (count) */
     int count;
     int asleep;           /* seats that sleep until they are called */
+    const specdec_hooks *hooks;
     specdec__os_lot lot;
 } specdec__crew;
 
@@ -2202,8 +2206,11 @@ static int specdec__pool_run(specdec__pool *pool, int threads, specdec__team_fun
 static void specdec__pool_helper(void *argument)
 {
     specdec__seat *seat = (specdec__seat *)argument;
+    const specdec_hooks *hooks = seat->crew->hooks;
     unsigned calls = 0;
 
+    if (hooks && hooks->thread)
+        hooks->thread(hooks->user_data, 1 + (int)(seat - seat->crew->seats));
     for (;;) {
         specdec__pool *pool;
 
@@ -2271,9 +2278,9 @@ static specdec_result specdec__pool_start(specdec__pool *pool, int helpers, unsi
 }
 
 /* Starts threads - 1 helpers. They lie in the arena; so do their stacks, where the system allows that. While the arena
-   only counts, nothing is started. */
-static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *cancel, specdec__arena *arena,
-                                         specdec_error *error)
+   only counts, nothing is started. hooks: NULL, or as long-lived as the pool. */
+static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *cancel, const specdec_hooks *hooks,
+                                         specdec__arena *arena, specdec_error *error)
 {
     int helpers = SPECDEC__OS_THREADS ? threads - 1 : 0;
     specdec__crew *crew = NULL;
@@ -2284,8 +2291,10 @@ static specdec_result specdec__pool_init(specdec__pool *pool, int threads, int *
 
         crew = SPECDEC__TAKE(arena, specdec__crew, 1);
         stacks = (unsigned char *)specdec__arena_take(arena, SPECDEC__OS_LENT * (size_t)helpers, SPECDEC__STACK, 4096);
-        if (crew)
+        if (crew) {
             crew->seats = seats;
+            crew->hooks = hooks;
+        }
     }
     if (!arena->base)
         return SPECDEC_OK;
@@ -20970,7 +20979,7 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
         return specdec__fail(error, SPECDEC_ERROR_MISMATCH, "the target is a %s: that can only draft",
                              specdec__model_writes(e->target_model) ? "model of a short vocabulary" : "file of heads");
     c->threads = c->threads ? c->threads : specdec__engine_threads(e->target_model, specdec__os_processors());
-    r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane(c), &e->nobody, arena, error);
+    r = specdec__pool_init(&e->pool, c->threads + specdec__engine_lane(c), &e->nobody, &c->hooks, arena, error);
     if (r)
         return r;
     e->pool.threads = specdec__min_int(e->pool.threads, c->threads); /* the lane's own thread is not among them */
@@ -23988,7 +23997,8 @@ static specdec_result specdec__model_layout(const specdec_config *config, specde
     result = specdec__model_init(m, &config->target, config->vocabulary_only, arena, error);
     if (result || config->vocabulary_only)
         return result;
-    result = specdec__pool_init(pool, specdec__min_int(threads, SPECDEC_MAX_THREADS), &cancel, arena, error);
+    threads = specdec__min_int(threads, SPECDEC_MAX_THREADS);
+    result = specdec__pool_init(pool, threads, &cancel, &config->hooks, arena, error);
     if (!result && !config->weights_in_place)
         result = specdec__model_repack(m, arena, pool, &config->hooks, error);
     specdec__pool_deinit(pool);

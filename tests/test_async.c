@@ -90,6 +90,14 @@ static uint64_t write_answer(specdec *t)
 
 /* --- what it brings ----------------------------------------------------------------------------------------------- */
 
+static int begun[4]; /* how often a thread said that it begins with that number */
+
+static void note_thread(void *user_data, int number)
+{
+    (void)user_data;
+    __atomic_fetch_add(&begun[number], 1, __ATOMIC_SEQ_CST);
+}
+
 static void test_ahead(void)
 {
     uint64_t plain;
@@ -110,6 +118,8 @@ static void test_ahead(void)
         for (way = 0; way < 2; way++) {
             c = config_of(&target, &draft, 2, way ? 1 : -1);
             c.settings.sampling.temperature = (float)i;
+            c.hooks.thread = note_thread;
+            memset(begun, 0, sizeof begun);
             if (!open_machine(&m, &c))
                 return;
             CHECK(prompt(m.first, 1));
@@ -118,6 +128,7 @@ static void test_ahead(void)
             slow = 0;
             specdec_get_stats(m.first, &stats[way]);
             close_machine(&m);
+            CHECK(begun[0] == 0 && begun[1] == 1 && begun[2] == way && begun[3] == 0); /* the last one drafts */
         }
         CHECK_EQUAL_INT(stats[0].steps_beside, 0);
         CHECK(stats[1].steps_beside > 10);

@@ -61,7 +61,7 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
 {
     static int32_t tokens[NODES], parents[NODES];
     static specdec__view *views[NODES];
-    specdec_hooks hooks = {NULL, NULL, NULL, NULL};
+    specdec_hooks hooks;
     specdec_source source = {NULL, NULL, 0, NULL, 0};
     specdec_error error = {SPECDEC_OK, ""};
     specdec__kernels kernels;
@@ -73,6 +73,7 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
     int cancel = 0, path[NODES], i, j, pass, good = 1, width, n;
     void *block = NULL;
 
+    memset(&hooks, 0, sizeof hooks);
     source.data = s->data;
     source.size = s->size;
     if (specdec__kernels_init(&kernels, w->isa->name, &error))
@@ -86,7 +87,8 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
             arena.base = (unsigned char *)block;
             arena.used = 0;
         }
-        good = !specdec__pool_init(&pool, w->threads, &cancel, &arena, &error) && !specdec__model_init(m, &source, 0, &arena, &error) &&
+        good = !specdec__pool_init(&pool, w->threads, &cancel, NULL, &arena, &error) &&
+               !specdec__model_init(m, &source, 0, &arena, &error) &&
                (!w->repacked || !specdec__model_repack(m, &arena, &pool, &hooks, &error));
         if (good)
             specdec__context_init(&c, m, NULL, &kernels, &pool, w->threads, w->kv, &room, NODES, &arena);
@@ -511,7 +513,7 @@ static int open_rig(rig *g, const maker_recipe *recipe, int kv, int length, int 
     source.size = g->size;
     arena.size = (size_t)64 << 20;
     arena.base = g->memory = (unsigned char *)malloc(arena.size);
-    good = !specdec__kernels_init(&g->kernels, NULL, &error) && !specdec__pool_init(&g->pool, 2, &g->cancel, &arena, &error) &&
+    good = !specdec__kernels_init(&g->kernels, NULL, &error) && !specdec__pool_init(&g->pool, 2, &g->cancel, NULL, &arena, &error) &&
            !specdec__model_init(&g->model, &source, 0, &arena, &error);
     CHECK(good);
     if (good) {

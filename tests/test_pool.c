@@ -78,6 +78,8 @@ static void pause_for(long nanoseconds)
     nanosleep(&t, NULL);
 }
 
+static const specdec_hooks *start_hooks;
+
 /* A pool whose stacks lie in a block of its own; the block is returned. */
 static void *start(specdec__pool *pool, int threads, int *cancel)
 {
@@ -85,13 +87,13 @@ static void *start(specdec__pool *pool, int threads, int *cancel)
     specdec_error error;
     void *block;
 
-    CHECK_EQUAL_INT(specdec__pool_init(pool, threads, cancel, &arena, &error), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__pool_init(pool, threads, cancel, start_hooks, &arena, &error), SPECDEC_OK);
     arena.size = arena.used + 64;
     arena.used = 0;
     block = pages_take(arena.size);
     CHECK(block != NULL);
     arena.base = (unsigned char *)block;
-    CHECK_EQUAL_INT(specdec__pool_init(pool, threads, cancel, &arena, &error), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__pool_init(pool, threads, cancel, start_hooks, &arena, &error), SPECDEC_OK);
     CHECK_EQUAL_INT(pool->threads, threads);
     return arena.base;
 }
@@ -466,6 +468,34 @@ static void test_parking(void)
     }
 }
 
+static int begun[16]; /* how often a thread said that it begins with that number */
+
+static void note_thread(void *user_data, int number)
+{
+    (void)user_data;
+    __atomic_fetch_add(&begun[number], 1, __ATOMIC_SEQ_CST);
+}
+
+static void test_hooks(void)
+{
+    enum { THREADS = 7 };
+    specdec_hooks hooks;
+    specdec__pool pool;
+    int cancel = 0, i;
+    void *block;
+
+    TEST("every helper says once that it begins");
+    memset(&hooks, 0, sizeof hooks);
+    hooks.thread = note_thread;
+    start_hooks = &hooks;
+    block = start(&pool, THREADS, &cancel);
+    specdec__pool_deinit(&pool);
+    start_hooks = NULL;
+    for (i = 0; i <= THREADS; i++)
+        CHECK_EQUAL_INT(begun[i], i > 0 && i < THREADS);
+    pages_free(block);
+}
+
 static void test_many(void)
 {
     int counts[] = {255, 256, 257, 300}, i, cancel = 0;
@@ -520,6 +550,7 @@ int main(void)
     test_seats_move();
     test_parking();
     test_life();
+    test_hooks();
     test_many();
     test_processors();
     return check_report("test_pool");
