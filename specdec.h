@@ -20476,7 +20476,7 @@ enum { SPECDEC__MAX_MODELS = 3 }; /* that an engine opens: the target's, and tho
 #define SPECDEC__AHEAD_RECOVERY 1.1f /* grows so with every run behind the first, */
 #define SPECDEC__AHEAD_DECAY 0.8f    /* shrinks so when nothing of what was drafted is left, */
 #define SPECDEC__AHEAD_LEAST 0.002f  /* to this */
-#define SPECDEC__AHEAD_TRIAL 12      /* steps of a way that is tried */
+#define SPECDEC__AHEAD_TRIAL 16      /* steps of a way that is tried */
 #define SPECDEC__AHEAD_WORTH 0.04    /* of all time, that drafting must take before that is looked at */
 #define SPECDEC__AHEAD_PATIENCE 2048 /* steps between two comparisons, at most */
 
