@@ -7388,20 +7388,26 @@ SPECDEC__INLINE void specdec__neon_unpack_2k(const unsigned char *tile, int bloc
     }
 }
 
+/* Six bits of scale k of Q3_K, of 16 rows each. */
+SPECDEC__INLINE uint8x16_t specdec__neon_factors_3k(const unsigned char *tile, int k)
+{
+    const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
+    uint8x16_t low = vshlq_u8(vld1q_u8(packed + k % 8 * 16), vdupq_n_s8((int8_t)(k / 8 * -4)));
+    uint8x16_t high = vshlq_u8(vld1q_u8(packed + (8 + k % 4) * 16), vdupq_n_s8((int8_t)(4 - k / 4 * 2)));
+
+    return vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(high, vdupq_n_u8(48)));
+}
+
 /* Q3_K: 8 words of high bits, 16 words of crumbs, 12 bytes of 6-bit scales, d. */
 SPECDEC__INLINE void specdec__neon_unpack_3k(const unsigned char *tile, int blocks, specdec__panel *panel, int zipped)
 {
     int b, k;
 
     for (b = 0; b < blocks; b++) {
-        const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
-
         specdec__neon_put_crumbs(tile + SPECDEC__TILE_AT(q3_k, crumbs), tile + SPECDEC__TILE_AT(q3_k, high), b, panel,
                                  zipped);
         for (k = b % 8 * 2; k < b % 8 * 2 + 2; k++) {
-            uint8x16_t low = vshlq_u8(vld1q_u8(packed + k % 8 * 16), vdupq_n_s8((int8_t)(k / 8 * -4)));
-            uint8x16_t high = vshlq_u8(vld1q_u8(packed + (8 + k % 4) * 16), vdupq_n_s8((int8_t)(4 - k / 4 * 2)));
-            uint8x16_t six = vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(high, vdupq_n_u8(48)));
+            const uint8x16_t six = specdec__neon_factors_3k(tile, k);
 
             specdec__neon_put_scale(panel->scale[b / 8 * 16 + k], tile + SPECDEC__TILE_AT(q3_k, d),
                                     vsubq_s8(vreinterpretq_s8_u8(six), vdupq_n_s8(32)), 0);
@@ -7733,6 +7739,17 @@ SPECDEC__INLINE void specdec__neon_unpack_6k(const unsigned char *tile, int bloc
     }
 }
 
+/* Six bits of scale i of IQ4_XS, of 16 rows each. */
+SPECDEC__INLINE uint8x16_t specdec__neon_factors_4xs(const unsigned char *tile, int i)
+{
+    uint8x16x2_t high = vld2q_u8(tile + SPECDEC__TILE_AT(iq4_xs, high)); /* scales 0..3, scales 4..7 */
+    uint8x16_t top = vshlq_u8(i < 4 ? high.val[0] : high.val[1], vdupq_n_s8((int8_t)(4 - i % 4 * 2)));
+    uint8x16_t low = vshlq_u8(vld1q_u8(tile + SPECDEC__TILE_AT(iq4_xs, low) + i / 2 * 16),
+                              vdupq_n_s8((int8_t)(i % 2 * -4)));
+
+    return vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(top, vdupq_n_u8(48)));
+}
+
 /* IQ4_XS: d, two high bits of 8 scales, their nibbles, 32 words of nibbles that index the table. */
 SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blocks, specdec__panel *panel, int zipped)
 {
@@ -7742,11 +7759,7 @@ SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blo
     SPECDEC__NEON_WIDE(panel) = 1;
     for (b = 0; b < blocks; b++) {
         const int at = b % 8;
-        uint8x16x2_t high = vld2q_u8(tile + SPECDEC__TILE_AT(iq4_xs, high)); /* blocks 0..3, blocks 4..7 */
-        uint8x16_t top = vshlq_u8(at < 4 ? high.val[0] : high.val[1], vdupq_n_s8((int8_t)(4 - at % 4 * 2)));
-        uint8x16_t low = vshlq_u8(vld1q_u8(tile + SPECDEC__TILE_AT(iq4_xs, low) + at / 2 * 16),
-                                  vdupq_n_s8((int8_t)(at % 2 * -4)));
-        uint8x16_t scale = vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(top, vdupq_n_u8(48)));
+        const uint8x16_t scale = specdec__neon_factors_4xs(tile, at);
 
         for (quad = 0; quad < 4; quad++) {
             int8x16_t q[8];
@@ -7924,11 +7937,25 @@ enum {
     SPECDEC__DOTPROD_PANEL_32M
 };
 
+/* What the code of a type depends on: constants from the type's row, in masks with a bit for each type and kind of
+   panel. */
+#define SPECDEC__DOTPROD_IS_16(number, name, block, bytes, granule, ...) | (uint64_t)((granule) == 16) << (number)
+#define SPECDEC__DOTPROD_IS_WIDE(number, name, block, bytes, granule, bits, ...) | (uint64_t)((bits) == 8) << (number)
+#define SPECDEC__DOTPROD_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) \
+    | (uint64_t)(minimum) << (number)
+#define SPECDEC__DOTPROD_BIAS(number, name, block, bytes, granule, bits, minimum, ...) \
+    case number: return (minimum) || (bits) == 8 ? 0 : (1 << (bits)) / 2;
+#define SPECDEC__DOTPROD_SPAN(number, name, block, bytes, ...) \
+    case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
+#define SPECDEC__DOTPROD_PANEL(number) (UINT64_C(1) << SPECDEC__DOTPROD_PANEL_##number)
+
 /* Values that share a scale. */
 SPECDEC__INLINE int specdec__dotprod_granule(int type)
 {
-    return type == SPECDEC__TYPE_Q6_K || type == SPECDEC__DOTPROD_PANEL_16 || type == SPECDEC__DOTPROD_PANEL_16M ? 16
-                                                                                                               : 32;
+    const uint64_t panels = SPECDEC__DOTPROD_PANEL(16) | SPECDEC__DOTPROD_PANEL(16M);
+    const uint64_t mask = panels SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_IS_16);
+
+    return mask >> type & 1 ? 16 : 32;
 }
 
 /* Are scales and minimums those of Q4_K? */
@@ -7940,51 +7967,83 @@ SPECDEC__INLINE int specdec__dotprod_is_like_q4_k(int type)
 /* Does a type have minimums besides scales? */
 SPECDEC__INLINE int specdec__dotprod_has_minimum(int type)
 {
-    return specdec__dotprod_is_like_q4_k(type) || type == SPECDEC__TYPE_Q5_1 || type == SPECDEC__DOTPROD_PANEL_16M ||
-           type == SPECDEC__DOTPROD_PANEL_32M;
+    const uint64_t panels = SPECDEC__DOTPROD_PANEL(16M) | SPECDEC__DOTPROD_PANEL(32M);
+    const uint64_t mask = panels SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_MINIMUM);
+
+    return (int)(mask >> type & 1);
+}
+
+/* Are minimums taken without their sign? */
+SPECDEC__INLINE int specdec__dotprod_is_subtracted(int type)
+{
+    return specdec__dotprod_is_like_q4_k(type) || type == SPECDEC__TYPE_Q2_K;
 }
 
 /* Columns that are multiplied at once without a panel. */
 SPECDEC__INLINE int specdec__dotprod_most(int type)
 {
-    return type == SPECDEC__TYPE_Q5_0 || type == SPECDEC__TYPE_Q5_1 || type == SPECDEC__TYPE_Q5_K ? 2 : 4;
+    const int is_32 = type == SPECDEC__TYPE_Q4_0 || type == SPECDEC__TYPE_Q8_0 || type == SPECDEC__TYPE_Q4_K;
+
+    return type >= SPECDEC__TYPE_COUNT || is_32 || specdec__dotprod_granule(type) == 16 ? 4 : 2;
 }
 
 /* Is the sum of a granule's codes a float, for each row? Else four bytes hold parts of it, for each row. */
 SPECDEC__INLINE int specdec__dotprod_is_wide(int type)
 {
-    return type == SPECDEC__TYPE_Q8_0 || type >= SPECDEC__TYPE_COUNT;
+    const uint64_t mask = 0 SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_IS_WIDE);
+
+    return type >= SPECDEC__TYPE_COUNT || (mask >> type & 1);
 }
 
 /* What was added to codes to make them unsigned. */
 SPECDEC__INLINE int specdec__dotprod_bias(int type)
 {
-    return type == SPECDEC__TYPE_Q4_0 ? 8 : type == SPECDEC__TYPE_Q5_0 ? 16 : type == SPECDEC__TYPE_Q6_K ? 32 : 0;
+    switch (type) {
+    SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_BIAS)
+    default: return 0;
+    }
 }
 
-/* By how much the sums of 32 codes that offsets are multiplied by are too large: those of Q4_0 are of unsigned codes;
-   of five bits, eight such codes take a byte, and 128 is taken off each to have signed ones. */
+/* By how much the sums of a granule's codes that offsets are multiplied by are too large: those of Q4_0 and Q3_K are of
+   unsigned codes; of five bits, eight such codes take a byte, and 128 is taken off each to have signed ones. */
 SPECDEC__INLINE int specdec__dotprod_surplus(int type)
 {
-    return type == SPECDEC__TYPE_Q4_0                                    ? 32 * 8
+    return type == SPECDEC__TYPE_Q4_0                                 ? 32 * 8
+           : type == SPECDEC__TYPE_Q3_K                               ? 16 * 4
            : type == SPECDEC__TYPE_Q5_1 || type == SPECDEC__TYPE_Q5_K ? -4 * 128
-                                                                         : 0;
+                                                                      : 0;
 }
 
 /* Bytes of 32 values of a tile; blocks that are taken one way each. */
 SPECDEC__INLINE size_t specdec__dotprod_span(int type)
 {
-    return type == SPECDEC__TYPE_Q4_0   ? SPECDEC__TILE_BYTES(q4_0)
-           : type == SPECDEC__TYPE_Q8_0 ? SPECDEC__TILE_BYTES(q8_0)
-           : type == SPECDEC__TYPE_Q5_0 ? SPECDEC__TILE_BYTES(q5_0)
-           : type == SPECDEC__TYPE_Q5_1 ? SPECDEC__TILE_BYTES(q5_1)
-           : type == SPECDEC__TYPE_Q4_K ? SPECDEC__TILE_BYTES(q4_k) / 8
-           : type == SPECDEC__TYPE_Q5_K ? SPECDEC__TILE_BYTES(q5_k) / 8
-                                        : SPECDEC__TILE_BYTES(q6_k) / 8;
+    switch (type) {
+    SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_SPAN)
+    default: return 0;
+    }
 }
 SPECDEC__INLINE int specdec__dotprod_ways(int type)
 {
-    return specdec__dotprod_is_like_q4_k(type) ? 2 : type == SPECDEC__TYPE_Q6_K ? 4 : 1;
+    return specdec__dotprod_is_like_q4_k(type) ? 2
+           : type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_Q6_K ? 4
+                                                                                                    : 1;
+}
+
+/* Where the d of 16 rows stand in a tile whose scales are d times small integers, behind them those of minimums if it
+   has any; and what was added to these integers in specdec__dotprod_run, -1 if scales are half floats of their own. */
+SPECDEC__INLINE size_t specdec__dotprod_d(int type)
+{
+    return type == SPECDEC__TYPE_Q2_K   ? SPECDEC__TILE_AT(q2_k, d)
+           : type == SPECDEC__TYPE_Q3_K ? SPECDEC__TILE_AT(q3_k, d)
+           : type == SPECDEC__TYPE_Q6_K ? SPECDEC__TILE_AT(q6_k, d)
+                                        : 0;
+}
+SPECDEC__INLINE int specdec__dotprod_raised(int type)
+{
+    return type == SPECDEC__TYPE_Q6_K                                              ? 128
+           : type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_IQ4_XS            ? 32
+           : specdec__dotprod_is_like_q4_k(type) || type == SPECDEC__TYPE_Q2_K ? 0
+                                                                                   : -1;
 }
 
 /* Up to 4 columns of up to 8 blocks, made ready once for the rows of two tiles. */
@@ -8050,10 +8109,12 @@ SPECDEC__INLINE void specdec__dotprod_prepare_four(int type, const specdec__colu
         float32x4x2_t totals = vld2q_f32(x->sum16 + at * 2);
 
         if (bias) {
-            vst1q_f32(to->excess[b * 2],
-                      vreinterpretq_f32_s32(vmlaq_n_s32(start, vshrq_n_s32(halves.val[0], 16), bias)));
-            vst1q_f32(to->excess[b * 2 + 1],
-                      vreinterpretq_f32_s32(vmlaq_n_s32(start, vshrq_n_s32(halves.val[1], 16), bias)));
+            const int32x4_t more = specdec__dotprod_surplus(type) ? vshlq_n_s32(offset, 4) : vdupq_n_s32(0);
+
+            halves.val[0] = vsraq_n_s32(more, halves.val[0], 16);
+            halves.val[1] = vsraq_n_s32(more, halves.val[1], 16);
+            vst1q_f32(to->excess[b * 2], vreinterpretq_f32_s32(vmlaq_n_s32(start, halves.val[0], bias)));
+            vst1q_f32(to->excess[b * 2 + 1], vreinterpretq_f32_s32(vmlaq_n_s32(start, halves.val[1], bias)));
         }
         if (specdec__dotprod_has_minimum(type)) {
             vst1q_f32(to->total[b * 2], totals.val[0]);
@@ -8088,9 +8149,9 @@ typedef struct specdec__dotprod_rows {
     float32x4_t pair[2], scale[2], minimum[2];
 } specdec__dotprod_rows;
 
-/* What the blocks of a run need. factors of scales (granule, 16 rows): of Q4_K, from [8] on they are of minimums; of
-   Q6_K, they have 128 added. d and dmin are of four rows; less is what their products with factors are too large by,
-   negative, in memory as a load costs less than a move. */
+/* What the blocks of a run need. factors of scales (granule, 16 rows), raised (see specdec__dotprod_raised): of Q4_K,
+   from [8] on they are of minimums; Q2_K has none here. d and dmin are of four rows, dmin of Q2_K a sixteenth; less is
+   what their products with factors are too large by, negative, in memory as a load costs less than a move. */
 typedef struct specdec__dotprod_run {
     const unsigned char *tile;
     const specdec__panel *panel;
@@ -8135,20 +8196,18 @@ SPECDEC__INLINE float32x4_t specdec__dotprod_factor_apart(const void *factors, i
     return vmulq_f32(vcvtq_n_f32_s32(top, 24), d);
 }
 
-/* Four rows of a block of Q4_0, from row on. */
-SPECDEC__INLINE void specdec__dotprod_take_q4_0(const unsigned char *tile, int row, specdec__dotprod_rows *rows)
+/* Nibbles of four rows: 16 bytes of each to 32 values. */
+SPECDEC__INLINE void specdec__dotprod_split(const unsigned char *nibbles, specdec__dotprod_rows *rows)
 {
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
-        uint8x16_t packed = vld1q_u8(tile + SPECDEC__TILE_AT(q4_0, nibbles) + i * 64 + row * 4);
+        uint8x16_t packed = vld1q_u8(nibbles + i * 64);
 
         rows->codes[i] = specdec__neon_low_nibbles(packed);
         rows->codes[i + 4] = specdec__neon_high_nibbles(packed);
     }
-    rows->sums[0] = specdec__dotprod_add_up(rows->codes, 8);
-    rows->scale[0] = specdec__neon_load_f16x4(tile + row * 2);
 }
 
 /* 32 values of four rows with their fifth bits: bit i of a byte of high belongs to word i. */
@@ -8168,46 +8227,129 @@ SPECDEC__INLINE void specdec__dotprod_put_fifth(uint8x16_t high, specdec__dotpro
     rows->sums[0] = veorq_s8(specdec__dotprod_add_up(rows->codes, 8), vdupq_n_s8(-128));
 }
 
-/* The same of Q5_0 and Q5_1. */
-SPECDEC__INLINE void specdec__dotprod_take_q5(int type, const unsigned char *tile, int row, specdec__dotprod_rows *rows)
-{
-    const int plain = type == SPECDEC__TYPE_Q5_0;
-    const unsigned char *nibbles = tile + row * 4 + (plain ? SPECDEC__TILE_AT(q5_0, nibbles)
-                                                           : SPECDEC__TILE_AT(q5_1, nibbles));
-    const unsigned char *high = tile + row * 4 + (plain ? SPECDEC__TILE_AT(q5_0, high) : SPECDEC__TILE_AT(q5_1, high));
-    int i;
-
-    SPECDEC__UNROLL
-    for (i = 0; i < 4; i++) {
-        uint8x16_t packed = vld1q_u8(nibbles + i * 64);
-
-        rows->codes[i] = specdec__neon_low_nibbles(packed);
-        rows->codes[i + 4] = specdec__neon_high_nibbles(packed);
-    }
-    specdec__dotprod_put_fifth(vld1q_u8(high), rows);
-    rows->scale[0] = specdec__neon_load_f16x4(tile + row * 2);
-    if (!plain)
-        rows->minimum[0] = specdec__neon_load_f16x4(tile + SPECDEC__TILE_AT(q5_1, minimum) + row * 2);
-}
-
-/* The same of Q8_0. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_q8_0(const unsigned char *tile, int row,
-                                                                 specdec__dotprod_rows *rows)
+/* Sums of codes of eight bits. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_add_wide(specdec__dotprod_rows *rows)
 {
     const int8x16_t ones = vdupq_n_s8(1);
     int32x4_t sum = vdupq_n_s32(SPECDEC__DOTPROD_START_BITS), more = vdupq_n_s32(0);
     int i;
 
     SPECDEC__UNROLL
-    for (i = 0; i < 8; i++)
-        rows->codes[i] = vld1q_s8((const int8_t *)tile + SPECDEC__TILE_AT(q8_0, codes) + i * 64 + row * 4);
-    SPECDEC__UNROLL
     for (i = 0; i < 8; i += 2) {
         SPECDEC__SDOT(sum, rows->codes[i], ones, 0);
         SPECDEC__SDOT(more, rows->codes[i + 1], ones, 0);
     }
     rows->pair[0] = vsubq_f32(vreinterpretq_f32_s32(vaddq_s32(sum, more)), vdupq_n_f32(SPECDEC__DOTPROD_START));
+}
+
+/* Nibbles to the values of IQ4_NL and IQ4_XS. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_look_up(specdec__dotprod_rows *rows)
+{
+    const int8x16_t values = vld1q_s8(specdec__quant_iq4_values);
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        rows->codes[i] = vqtbl1q_s8(values, vreinterpretq_u8_s8(rows->codes[i]));
+    specdec__dotprod_add_wide(rows);
+}
+
+/* Four rows of a block of 32 nibbles with a half float as its scale, from row on: Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_nibbles(int type, const unsigned char *tile, int row,
+                                                                    specdec__dotprod_rows *rows)
+{
+    const size_t nibbles = type == SPECDEC__TYPE_Q4_1   ? SPECDEC__TILE_AT(q4_1, nibbles)
+                           : type == SPECDEC__TYPE_Q5_0 ? SPECDEC__TILE_AT(q5_0, nibbles)
+                           : type == SPECDEC__TYPE_Q5_1 ? SPECDEC__TILE_AT(q5_1, nibbles)
+                                                        : SPECDEC__TILE_AT(q4_0, nibbles);
+
+    specdec__dotprod_split(tile + nibbles + row * 4, rows);
+    if (type == SPECDEC__TYPE_IQ4_NL)
+        specdec__dotprod_look_up(rows);
+    else if (type == SPECDEC__TYPE_Q5_0)
+        specdec__dotprod_put_fifth(vld1q_u8(tile + SPECDEC__TILE_AT(q5_0, high) + row * 4), rows);
+    else if (type == SPECDEC__TYPE_Q5_1)
+        specdec__dotprod_put_fifth(vld1q_u8(tile + SPECDEC__TILE_AT(q5_1, high) + row * 4), rows);
+    else
+        rows->sums[0] = specdec__dotprod_add_up(rows->codes, 8);
     rows->scale[0] = specdec__neon_load_f16x4(tile + row * 2);
+    if (specdec__dotprod_has_minimum(type)) /* at the same place in both types */
+        rows->minimum[0] = specdec__neon_load_f16x4(tile + SPECDEC__TILE_AT(q4_1, minimum) + row * 2);
+}
+
+/* The same of Q8_0. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_q8_0(const unsigned char *tile, int row,
+                                                                 specdec__dotprod_rows *rows)
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        rows->codes[i] = vld1q_s8((const int8_t *)tile + SPECDEC__TILE_AT(q8_0, codes) + i * 64 + row * 4);
+    specdec__dotprod_add_wide(rows);
+    rows->scale[0] = specdec__neon_load_f16x4(tile + row * 2);
+}
+
+/* The same of block b of IQ4_XS. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_iq4_xs(const specdec__dotprod_run *run, int b, int row,
+                                                                   specdec__dotprod_rows *rows)
+{
+    specdec__dotprod_split(run->tile + SPECDEC__TILE_AT(iq4_xs, nibbles) + b * 256 + row * 4, rows);
+    specdec__dotprod_look_up(rows);
+    rows->scale[0] = specdec__dotprod_factor(run, b, b, row, run->d, run->less[0]);
+}
+
+/* Scale and minimum of granule i of a block of Q2_K, k of its tile: the nibbles of a byte, which becomes the second one
+   of the float 2^15. The high nibble then counts 16. See specdec__dotprod_factor. */
+SPECDEC__INLINE void specdec__dotprod_factors_2k(const specdec__dotprod_run *run, int k, int i, int row,
+                                                 specdec__dotprod_rows *rows)
+{
+    const uint32x4_t first = {0xFFFF00FFu, 0xFFFF01FFu, 0xFFFF02FFu, 0xFFFF03FFu}, start = vdupq_n_u32(0x47000000u);
+    const uint8x16_t which = vreinterpretq_u8_u32(vaddq_u32(first, vdupq_n_u32((uint32_t)row << 8)));
+    const unsigned char *both = run->tile + SPECDEC__TILE_AT(q2_k, scales) + k * 16;
+    const uint32x4_t bits = vreinterpretq_u32_u8(vqtbx1q_u8(vreinterpretq_u8_u32(start), vld1q_u8(both), which));
+
+    SPECDEC__NEON_AGAIN(rows->scale[i], run->less[0], both, i);
+    SPECDEC__NEON_AGAIN(rows->minimum[i], run->less[1], both, i);
+    rows->scale[i] = vfmaq_f32(rows->scale[i], run->d, vreinterpretq_f32_u32(vbicq_u32(bits, vdupq_n_u32(0xF000))));
+    rows->minimum[i] = vfmaq_f32(rows->minimum[i], run->dmin,
+                                 vreinterpretq_f32_u32(vbicq_u32(bits, vdupq_n_u32(0x0F00))));
+}
+
+/* The same of block b of Q2_K or Q3_K; way: b % 4. */
+SPECDEC__INLINE void specdec__dotprod_take_crumbs(int type, const specdec__dotprod_run *run, int b, int way, int row,
+                                                  specdec__dotprod_rows *rows)
+{
+    const int has_high = type == SPECDEC__TYPE_Q3_K;
+    const unsigned char *crumbs = run->tile + (b - way) * 128 + row * 4 +
+                                  (has_high ? SPECDEC__TILE_AT(q3_k, crumbs) : SPECDEC__TILE_AT(q2_k, crumbs));
+    const unsigned char *high = run->tile + SPECDEC__TILE_AT(q3_k, high) + row * 4;
+    const uint8x16_t crumb = vdupq_n_u8(3), third = vdupq_n_u8(4), bit = vdupq_n_u8((uint8_t)(1 << b));
+    int i;
+
+    SPECDEC__NEON_LOAD(crumbs);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        uint8x16_t packed = vld1q_u8(crumbs + i * 64);
+        uint8x16_t code = way == 0   ? packed
+                          : way == 1 ? vshrq_n_u8(packed, 2)
+                          : way == 2 ? vshrq_n_u8(packed, 4)
+                                     : vshrq_n_u8(packed, 6);
+
+        if (way < 3)
+            code = vandq_u8(code, crumb);
+        if (has_high)
+            code = vbslq_u8(third, vtstq_u8(vld1q_u8(high + i * 64), bit), code);
+        rows->codes[i] = vreinterpretq_s8_u8(code);
+    }
+    SPECDEC__UNROLL
+    for (i = 0; i < 2; i++) {
+        rows->sums[i] = specdec__dotprod_add_up(rows->codes + i * 4, 4);
+        if (has_high)
+            rows->scale[i] = specdec__dotprod_factor(run, b * 2 + i, i, row, run->d, run->less[0]);
+        else
+            specdec__dotprod_factors_2k(run, b * 2 + i, i, row, rows);
+    }
 }
 
 /* The same of block b of Q4_K or Q5_K, the first or second of a pair. With one column, registers keep the nibbles for
@@ -8315,16 +8457,18 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed
 
     if (!packed)
         specdec__dotprod_take_panel(type, run, b, row, rows);
-    else if (type == SPECDEC__TYPE_Q4_0)
-        specdec__dotprod_take_q4_0(tile, row, rows);
     else if (type == SPECDEC__TYPE_Q8_0)
         specdec__dotprod_take_q8_0(tile, row, rows);
-    else if (type == SPECDEC__TYPE_Q5_0 || type == SPECDEC__TYPE_Q5_1)
-        specdec__dotprod_take_q5(type, tile, row, rows);
+    else if (type == SPECDEC__TYPE_IQ4_XS)
+        specdec__dotprod_take_iq4_xs(run, b, row, rows);
+    else if (type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K)
+        specdec__dotprod_take_crumbs(type, run, b, way, row, rows);
+    else if (type == SPECDEC__TYPE_Q6_K)
+        specdec__dotprod_take_q6_k(run, b, way, columns, row, rows);
     else if (specdec__dotprod_is_like_q4_k(type))
         specdec__dotprod_take_k(type, run, b, way, columns, row, rows);
     else
-        specdec__dotprod_take_q6_k(run, b, way, columns, row, rows);
+        specdec__dotprod_take_nibbles(type, tile, row, rows);
 }
 
 /* Fills the factors. */
@@ -8343,33 +8487,40 @@ SPECDEC__INLINE void specdec__dotprod_factors(int type, specdec__dotprod_run *ru
     for (i = 0; i < 16 && type == SPECDEC__TYPE_Q6_K; i++)
         vst1q_u8(run->factors[i], veorq_u8(vld1q_u8(run->tile + SPECDEC__TILE_AT(q6_k, scales) + i * 16),
                                            vdupq_n_u8(128)));
+    for (i = 0; i < 16 && type == SPECDEC__TYPE_Q3_K; i++)
+        vst1q_u8(run->factors[i], specdec__neon_factors_3k(run->tile, i));
+    for (i = 0; i < 8 && type == SPECDEC__TYPE_IQ4_XS; i++)
+        vst1q_u8(run->factors[i], specdec__neon_factors_4xs(run->tile, i));
 }
 
 /* d and dmin of four rows. */
 SPECDEC__INLINE void specdec__dotprod_scales(int type, specdec__dotprod_run *run, int row)
 {
-    if (specdec__dotprod_is_like_q4_k(type)) {
-        run->d = specdec__neon_load_f16x4(run->tile + row * 2);
-        run->dmin = specdec__neon_load_f16x4(run->tile + SPECDEC__TILE_AT(q4_k, dmin) + row * 2);
-        vst1q_f32(run->less[0], vmulq_n_f32(run->d, -32768));
+    const unsigned char *d = run->tile + specdec__dotprod_d(type) + row * 2;
+    const int raised = specdec__dotprod_raised(type);
+
+    if (raised < 0)
+        return;
+    run->d = specdec__neon_load_f16x4(d);
+    vst1q_f32(run->less[0], vmulq_n_f32(run->d, (float)(-32768 - raised)));
+    if (specdec__dotprod_has_minimum(type)) {
+        run->dmin = specdec__neon_load_f16x4(d + SPECDEC__ROWS * 2);
+        if (type == SPECDEC__TYPE_Q2_K)
+            run->dmin = vmulq_n_f32(run->dmin, 0.0625f);
         vst1q_f32(run->less[1], vmulq_n_f32(run->dmin, -32768));
-    } else if (type == SPECDEC__TYPE_Q6_K) {
-        run->d = specdec__neon_load_f16x4(run->tile + SPECDEC__TILE_AT(q6_k, d) + row * 2);
-        vst1q_f32(run->less[0], vmulq_n_f32(run->d, -32768 - 128));
     }
 }
 
-/* Does a tile of Q4_K, Q5_K or Q6_K have scales that are no finite numbers? What specdec__dotprod_factor takes off is
-   not then. */
+/* Does a tile have scales that are no finite numbers? What specdec__dotprod_factor takes off is not then. */
 SPECDEC__INLINE int specdec__dotprod_is_wild(int type, const unsigned char *tile)
 {
-    const unsigned char *d = tile + (type == SPECDEC__TYPE_Q6_K ? SPECDEC__TILE_AT(q6_k, d) : 0);
+    const unsigned char *d = tile + specdec__dotprod_d(type);
     uint16x8_t most = vdupq_n_u16(0);
     int i;
 
-    if (!specdec__dotprod_is_like_q4_k(type) && type != SPECDEC__TYPE_Q6_K)
+    if (specdec__dotprod_raised(type) < 0)
         return 0;
-    for (i = 0; i < (type == SPECDEC__TYPE_Q6_K ? 2 : 4); i++)
+    for (i = 0; i < (specdec__dotprod_has_minimum(type) ? 4 : 2); i++)
         most = vmaxq_u16(most, vshlq_n_u16(vreinterpretq_u16_u8(vld1q_u8(d + i * 16)), 1));
     return vmaxvq_u16(most) >= 0xF800;
 }
@@ -8402,8 +8553,8 @@ SPECDEC__INLINE void specdec__dotprod_fold(int type, int columns, const specdec_
         sum = has_excess ? vfmsq_n_f32(sum, one, excess[c]) : vsubq_f32(sum, start);
         acc[c] = vfmaq_f32(acc[c], vmulq_n_f32(rows->scale[g], scales[c]), sum);
         if (specdec__dotprod_has_minimum(type))
-            acc[c] = specdec__dotprod_is_like_q4_k(type) ? vfmsq_n_f32(acc[c], rows->minimum[g], totals[c])
-                                                         : vfmaq_n_f32(acc[c], rows->minimum[g], totals[c]);
+            acc[c] = specdec__dotprod_is_subtracted(type) ? vfmsq_n_f32(acc[c], rows->minimum[g], totals[c])
+                                                          : vfmaq_n_f32(acc[c], rows->minimum[g], totals[c]);
     }
 }
 
@@ -8617,6 +8768,9 @@ SPECDEC__DOTPROD_DOT(32, SPECDEC__DOTPROD_PANEL_32)
 SPECDEC__DOTPROD_DOT(32m, SPECDEC__DOTPROD_PANEL_32M)
 
 /* Up to 8 blocks of one or two tiles times count columns, through panels. */
+typedef void specdec__dotprod_through_function(int tiles, specdec__dotprod_run *runs, int blocks,
+                                               const unsigned char *const *ahead, specdec__panel *panels,
+                                               const specdec__columns *x, size_t at, int count, float *const *sums);
 #define SPECDEC__DOTPROD_THROUGH(name) \
     SPECDEC__DOTPROD static __attribute__((noinline)) void \
     specdec__dotprod_through_##name(int tiles, specdec__dotprod_run *runs, int blocks, \
@@ -8628,6 +8782,7 @@ SPECDEC__DOTPROD_DOT(32m, SPECDEC__DOTPROD_PANEL_32M)
             specdec__dotprod_unpack(SPECDEC__TYPE_##name, &runs[t], blocks, ahead[t], panels + t); \
         specdec__dotprod_groups(SPECDEC__TYPE_##name, 0, tiles, runs, blocks, NULL, x, at, count, sums); \
     }
+
 SPECDEC__DOTPROD_THROUGH(Q4_0)
 SPECDEC__DOTPROD_THROUGH(Q8_0)
 SPECDEC__DOTPROD_THROUGH(Q4_K)
@@ -8647,12 +8802,19 @@ SPECDEC__DOTPROD_THROUGH(Q6_K)
             dot(panels + t, blocks, x, (int)(at / (size_t)x->n), (int)(at % (size_t)x->n), count, sums[t]); \
         } \
     }
+
+SPECDEC__DOTPROD_PLAINLY(Q4_1, specdec__neon_unpack_q4_1, specdec__dotprod_dot_32m)
+SPECDEC__DOTPROD_PLAINLY(Q2_K, specdec__neon_unpack_q2_k, specdec__dotprod_dot_16m)
+SPECDEC__DOTPROD_PLAINLY(Q3_K, specdec__neon_unpack_q3_k, specdec__dotprod_dot_16)
+SPECDEC__DOTPROD_PLAINLY(IQ4_NL, specdec__neon_unpack_iq4_nl, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAINLY(IQ4_XS, specdec__neon_unpack_iq4_xs, specdec__dotprod_dot_32)
 SPECDEC__DOTPROD_PLAINLY(Q5_0, specdec__neon_unpack_q5_0, specdec__dotprod_dot_32)
 SPECDEC__DOTPROD_PLAINLY(Q5_1, specdec__neon_unpack_q5_1, specdec__dotprod_dot_32m)
 SPECDEC__DOTPROD_PLAINLY(Q5_K, specdec__neon_unpack_q5_k, specdec__dotprod_dot_32m)
 
-/* What multiply does (see specdec__multiply_function): up to 4 columns without a panel. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, const specdec__tiles *tiles, int blocks,
+/* What multiply does (see specdec__multiply_function): up to 4 columns without a panel, more of them by through. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, specdec__dotprod_through_function *through,
+                                                                const specdec__tiles *tiles, int blocks,
                                                                 specdec__panel *panels, const specdec__columns *x,
                                                                 int block, int column, int count, float *const *sums)
 {
@@ -8682,24 +8844,23 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, const 
         if (packed)
             specdec__dotprod_groups(type, 1, most, runs, run, ahead, x, at, count, sums);
         else
-            (type == SPECDEC__TYPE_Q4_0   ? specdec__dotprod_through_Q4_0
-             : type == SPECDEC__TYPE_Q8_0 ? specdec__dotprod_through_Q8_0
-             : type == SPECDEC__TYPE_Q5_0 ? specdec__dotprod_through_Q5_0
-             : type == SPECDEC__TYPE_Q5_1 ? specdec__dotprod_through_Q5_1
-             : type == SPECDEC__TYPE_Q4_K ? specdec__dotprod_through_Q4_K
-             : type == SPECDEC__TYPE_Q5_K ? specdec__dotprod_through_Q5_K
-                                          : specdec__dotprod_through_Q6_K)(most, runs, run, ahead, panels, x, at,
-                                                                           count, sums);
+            through(most, runs, run, ahead, panels, x, at, count, sums);
     }
 }
 
-SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q4_0)
-SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q8_0)
-SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q5_0)
-SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q5_1)
-SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q4_K)
-SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q5_K)
-SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q6_K)
+/* The types that have kernels of their own. */
+#define SPECDEC__DOTPROD_TYPES(X) \
+    X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS)
+#define SPECDEC__DOTPROD_MULTIPLY(name) \
+    SPECDEC__DOTPROD static void specdec__dotprod_multiply_##name(const specdec__tiles *tiles, int blocks, \
+                                                                  specdec__panel *panels, const specdec__columns *x, \
+                                                                  int block, int column, int count, \
+                                                                  float *const *sums) \
+    { \
+        specdec__dotprod_multiply(SPECDEC__TYPE_##name, specdec__dotprod_through_##name, tiles, blocks, panels, x, \
+                                  block, column, count, sums); \
+    }
+SPECDEC__DOTPROD_TYPES(SPECDEC__DOTPROD_MULTIPLY)
 
 /* --- plain NEON: panels only -------------------------------------------------------------------------------------- */
 
@@ -9993,16 +10154,12 @@ static void specdec__kernels_neon(specdec__kernels *table)
     SPECDEC__NEON_UNPACK_TABLE(table, neon);
 }
 
+#define SPECDEC__DOTPROD_ENTRY(name) SPECDEC__ENTRY(multiply, name, specdec__dotprod_multiply_##name);
+
 /* Enters what multiplies with dot products and no panel, and what weighs values. */
 static void specdec__kernels_fused(specdec__kernels *table)
 {
-    SPECDEC__ENTRY(multiply, Q4_0, specdec__dotprod_multiply_Q4_0);
-    SPECDEC__ENTRY(multiply, Q8_0, specdec__dotprod_multiply_Q8_0);
-    SPECDEC__ENTRY(multiply, Q5_0, specdec__dotprod_multiply_Q5_0);
-    SPECDEC__ENTRY(multiply, Q5_1, specdec__dotprod_multiply_Q5_1);
-    SPECDEC__ENTRY(multiply, Q4_K, specdec__dotprod_multiply_Q4_K);
-    SPECDEC__ENTRY(multiply, Q5_K, specdec__dotprod_multiply_Q5_K);
-    SPECDEC__ENTRY(multiply, Q6_K, specdec__dotprod_multiply_Q6_K);
+    SPECDEC__DOTPROD_TYPES(SPECDEC__DOTPROD_ENTRY)
     table->weigh_codes = specdec__dotprod_weigh_codes;
 }
 
