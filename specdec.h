@@ -6995,6 +6995,10 @@ SPECDEC__WEIGH_CODES(avx512, avx512, SPECDEC__AVX512, 2, 8, 4)
 #define SPECDEC__NEON_AGAIN(vector, from, place, number) \
     __asm__("ldr %q0, %1" : "=w"(vector) : "m"(*(const unsigned char (*)[16])(from)), "r"(place), "X"(number))
 
+/* Bits of `from` into a vector, where mask has ones: clang would make three instructions of it. */
+#define SPECDEC__NEON_PUT_BITS(vector, from, mask) \
+    __asm__("bit %0.16b, %1.16b, %2.16b" : "+w"(vector) : "w"(from), "w"(mask))
+
 /* Sixteen float lanes. */
 typedef struct specdec__neon_v {
     float32x4_t a, b, c, d;
@@ -8222,7 +8226,7 @@ SPECDEC__INLINE void specdec__dotprod_put_fifth(uint8x16_t high, specdec__dotpro
 
         if (i > 4)
             moved = vshlq_u8(high, vdupq_n_s8((int8_t)(4 - i)));
-        rows->codes[i] = vreinterpretq_s8_u8(vbslq_u8(bit, moved, vreinterpretq_u8_s8(rows->codes[i])));
+        SPECDEC__NEON_PUT_BITS(rows->codes[i], moved, bit);
     }
     rows->sums[0] = veorq_s8(specdec__dotprod_add_up(rows->codes, 8), vdupq_n_s8(-128));
 }
@@ -8339,7 +8343,7 @@ SPECDEC__INLINE void specdec__dotprod_take_crumbs(int type, const specdec__dotpr
         if (way < 3)
             code = vandq_u8(code, crumb);
         if (has_high)
-            code = vbslq_u8(third, vtstq_u8(vld1q_u8(high + i * 64), bit), code);
+            SPECDEC__NEON_PUT_BITS(code, vtstq_u8(vld1q_u8(high + i * 64), bit), third);
         rows->codes[i] = vreinterpretq_s8_u8(code);
     }
     SPECDEC__UNROLL
@@ -8373,8 +8377,7 @@ SPECDEC__INLINE void specdec__dotprod_take_k(int type, const specdec__dotprod_ru
 
         rows->codes[i] = second ? specdec__neon_high_nibbles(packed) : specdec__neon_low_nibbles(packed);
         if (has_high)
-            rows->codes[i] = vreinterpretq_s8_u8(vbslq_u8(bit, vshlq_u8(vld1q_u8(high + i * 64), by),
-                                                          vreinterpretq_u8_s8(rows->codes[i])));
+            SPECDEC__NEON_PUT_BITS(rows->codes[i], vshlq_u8(vld1q_u8(high + i * 64), by), bit);
     }
     rows->sums[0] = specdec__dotprod_add_up(rows->codes, 8);
     if (has_high)
