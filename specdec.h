@@ -7421,132 +7421,199 @@ SPECDEC__INLINE void specdec__neon_unpack_3k(const unsigned char *tile, int bloc
     }
 }
 
-/* How the magnitudes of a grid's points are spread: which bytes of 32 bits, by how much they move, what remains, and
-   the magnitudes; words of 4 values in 32 bits of points. */
-typedef struct specdec__neon_grid {
-    uint8_t from[4];
-    int8_t move[4];
-    uint8_t mask, words;
-    int8_t magnitudes[8];
-} specdec__neon_grid;
-
-static const specdec__neon_grid specdec__neon_iq2 = {{0, 0, 0, 0}, {0, -2, -4, -6}, 3, 4, {8, 25, 43, 0, 0, 0, 0, 0}};
-static const specdec__neon_grid specdec__neon_iq3_xxs = {
-    {0, 0, 1, 1}, {0, -4, 0, -4}, 7, 2, {4, 12, 20, 28, 36, 44, 52, 62}};
-static const specdec__neon_grid specdec__neon_iq3_s = {{0, 0, 1, 1}, {0, -4, 0, -4}, 7, 2, {1, 3, 5, 7, 9, 11, 13, 15}};
-
-/* The same four bytes four times. */
-SPECDEC__INLINE uint8x16_t specdec__neon_four_bytes(const void *bytes)
+/* Are codes points of a grid? Two bits for each magnitude, or else three. */
+SPECDEC__INLINE int specdec__neon_is_iq2(int type)
 {
-    return vreinterpretq_u8_u32(vdupq_n_u32(specdec__load_u32(bytes)));
+    return type == SPECDEC__TYPE_IQ2_XXS || type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ2_S;
+}
+SPECDEC__INLINE int specdec__neon_is_grid(int type)
+{
+    return specdec__neon_is_iq2(type) || type == SPECDEC__TYPE_IQ3_XXS || type == SPECDEC__TYPE_IQ3_S;
 }
 
-/* Four times 7 bits to four bytes whose number of bits is even. */
-SPECDEC__INLINE uint8x16_t specdec__neon_even_signs(uint32x4_t sevens)
+/* Point p of group g of a row, 16 bits. */
+SPECDEC__INLINE uint64_t specdec__neon_point(int type, const unsigned char *tile, int g, int row, int p)
 {
-    uint32x4_t low = vandq_u32(sevens, vdupq_n_u32(0x7F));
-    uint32x4_t high = vandq_u32(vshlq_n_u32(sevens, 1), vdupq_n_u32(0x7F00));
-    uint8x16_t signs;
+    const unsigned char *index2 = tile + SPECDEC__TILE_AT(iq2_s, index) + g * 64 + row * 4 + p;
+    const unsigned char *index3 = tile + SPECDEC__TILE_AT(iq3_s, index) + g * 128 + p / 4 * 64 + row * 4 + p % 4;
+    const unsigned char *words = tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128 + p / 2 * 64 + row * 4 + p % 2 * 2;
+    const int high = g / 4 * 64 + row * 4 + g % 4;
+    unsigned top;
 
-    low = vorrq_u32(low, vandq_u32(vshlq_n_u32(sevens, 2), vdupq_n_u32(0x7F0000)));
-    high = vorrq_u32(high, vandq_u32(vshlq_n_u32(sevens, 3), vdupq_n_u32(0x7F000000)));
-    signs = vreinterpretq_u8_u32(vorrq_u32(low, high));
-    return vorrq_u8(signs, vshlq_n_u8(vcntq_u8(signs), 7));
-}
-
-/* The codes of a group, in plain order (value/4, row, 4). */
-static void specdec__neon_put_group(const specdec__neon_grid *grid, const specdec__grid_group *group, int sevens,
-                                    int8_t *codes)
-{
-    static const uint8_t rows[16] = {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12};
-    static const uint8_t bits[4] = {1, 2, 4, 8};
-    const uint8x16_t first = vld1q_u8(rows), from = vaddq_u8(first, specdec__neon_four_bytes(grid->from));
-    const int8x16_t move = vreinterpretq_s8_u8(specdec__neon_four_bytes(grid->move));
-    const int8x16_t table = vcombine_s8(vld1_s8(grid->magnitudes), vdup_n_s8(0));
-    const uint8x16_t mask = vdupq_n_u8(grid->mask), bit = specdec__neon_four_bytes(bits);
-    int row, i;
-
-    for (row = 0; row < SPECDEC__ROWS; row += 4) {
-        uint32x4_t word = vld1q_u32(group->signs + row);
-        uint8x16_t signs = sevens ? specdec__neon_even_signs(word) : vreinterpretq_u8_u32(word);
-
-        SPECDEC__UNROLL
-        for (i = 0; i < 8; i++) {
-            uint8x16_t points = vreinterpretq_u8_u32(vld1q_u32(group->points[i / grid->words] + row));
-            uint8x16_t which = vaddq_u8(from, vdupq_n_u8((uint8_t)(i % grid->words * (4 / grid->words))));
-            uint8x16_t magnitude = vandq_u8(vshlq_u8(vqtbl1q_u8(points, which), move), mask);
-            uint8x16_t sign = vqtbl1q_u8(signs, vaddq_u8(first, vdupq_n_u8((uint8_t)(i / 2))));
-            int8x16_t minus = vreinterpretq_s8_u8(vtstq_u8(sign, i % 2 ? vshlq_n_u8(bit, 4) : bit));
-
-            vst1q_s8(codes + i * 64 + row * 4, vsubq_s8(veorq_s8(vqtbl1q_s8(table, magnitude), minus), minus));
-        }
+    if (type == SPECDEC__TYPE_IQ2_XXS)
+        return specdec__quant_iq2_xxs_grid[tile[SPECDEC__TILE_AT(iq2_xxs, groups) + (size_t)(g * 128 + row * 4 + p)]];
+    if (type == SPECDEC__TYPE_IQ2_XS)
+        return specdec__quant_iq2_xs_grid[specdec__load_u16(words) & 511];
+    if (type == SPECDEC__TYPE_IQ3_XXS)
+        return specdec__quant_iq3_xxs_grid[*index3];
+    if (type == SPECDEC__TYPE_IQ2_S) {
+        top = (unsigned)tile[SPECDEC__TILE_AT(iq2_s, high) + (size_t)high] >> (2 * p) & 3;
+        return specdec__quant_iq2_s_grid[*index2 | top << 8];
     }
+    top = (unsigned)tile[SPECDEC__TILE_AT(iq3_s, high) + (size_t)high] >> p & 1;
+    return specdec__quant_iq3_s_grid[*index3 | top << 8];
 }
 
-/* scale (16) = d of a tile times factor times 2 * n + 1, n: the four bits from bit shift on of words (16). */
-SPECDEC__INLINE void specdec__neon_scale_odd(const unsigned char *tile, const unsigned char *words, int shift,
-                                             float factor, float *scale)
+/* Points p and p + 1 of four rows, from row on. */
+SPECDEC__INLINE uint8x16_t specdec__neon_points(int type, const unsigned char *tile, int g, int row, int p)
 {
-    int row;
-
-    for (row = 0; row < SPECDEC__ROWS; row += 4) {
-        uint32x4_t n = vshlq_u32(vreinterpretq_u32_u8(vld1q_u8(words + row * 4)), vdupq_n_s32(-shift));
-        float32x4_t odd;
-
-        n = vandq_u32(n, vdupq_n_u32(15));
-        odd = vcvtq_f32_u32(vaddq_u32(vaddq_u32(n, n), vdupq_n_u32(1)));
-        vst1q_f32(scale + row, vmulq_f32(specdec__neon_load_f16x4(tile + row * 2), vmulq_n_f32(odd, factor)));
-    }
-}
-
-/* Where scales stand in a tile of 256 values whose codes are points of a grid: scale i has the four bits from bit
-   i % per * 4 on, or the top ones with per 1, of the word i / per, words being `apart` bytes apart. */
-typedef struct specdec__neon_scales {
-    size_t at, apart;
-    int count, per;
-    float factor;
-} specdec__neon_scales;
-
-/* Unpacks a tile of 256 values whose codes are points of a grid: codes in plain order, and scales. */
-static __attribute__((noinline)) void specdec__neon_expand(uint32_t type, const unsigned char *tile,
-                                                           specdec__panel *panel)
-{
-    static const specdec__neon_scales iq2_xxs = {SPECDEC__TILE_AT(iq2_xxs, groups) + 64, 128, 8, 1, 0.125f};
-    static const specdec__neon_scales iq2_xs = {SPECDEC__TILE_AT(iq2_xs, scales), 64, 16, 8, 0.125f};
-    static const specdec__neon_scales iq2_s = {SPECDEC__TILE_AT(iq2_s, scales), 64, 16, 8, 0.125f};
-    static const specdec__neon_scales iq3_xxs = {SPECDEC__TILE_AT(iq3_xxs, words), 64, 8, 1, 0.25f};
-    static const specdec__neon_scales iq3_s = {SPECDEC__TILE_AT(iq3_s, scales), 64, 8, 8, 1};
-    const specdec__neon_scales *scales = type == SPECDEC__TYPE_IQ2_XXS   ? &iq2_xxs
-                                         : type == SPECDEC__TYPE_IQ2_XS  ? &iq2_xs
-                                         : type == SPECDEC__TYPE_IQ2_S   ? &iq2_s
-                                         : type == SPECDEC__TYPE_IQ3_XXS ? &iq3_xxs
-                                                                         : &iq3_s;
-    const specdec__neon_grid *grid = type == SPECDEC__TYPE_IQ3_XXS ? &specdec__neon_iq3_xxs
-                                     : type == SPECDEC__TYPE_IQ3_S ? &specdec__neon_iq3_s
-                                                                   : &specdec__neon_iq2;
-    const int sevens = type != SPECDEC__TYPE_IQ2_S && type != SPECDEC__TYPE_IQ3_S;
-    specdec__grid_group group;
+    uint64_t two[2]; /* of two rows each */
     int i;
 
-    for (i = 0; i < 8; i++) {
-        specdec__grid_take(type, tile, i, &group);
-        specdec__neon_put_group(grid, &group, sevens, panel->u.codes + i * 512);
-    }
-    for (i = 0; i < scales->count; i++)
-        specdec__neon_scale_odd(tile, tile + scales->at + (size_t)(i / scales->per) * scales->apart,
-                                scales->per == 1 ? 28 : i % scales->per * 4, scales->factor, panel->scale[i]);
+    SPECDEC__UNROLL
+    for (i = 0; i < 2; i++)
+        two[i] = specdec__neon_point(type, tile, g, row + i * 2, p) |
+                 specdec__neon_point(type, tile, g, row + i * 2, p + 1) << 16 |
+                 specdec__neon_point(type, tile, g, row + i * 2 + 1, p) << 32 |
+                 specdec__neon_point(type, tile, g, row + i * 2 + 1, p + 1) << 48;
+    return vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(two[0]), vcreate_u64(two[1])));
 }
 
-/* Types whose codes are points of a grid, and any other by its decoder; the codes are then put in this order. */
+/* Bytes of seven bits each, with the eighth that makes the number of ones even. */
+SPECDEC__INLINE uint8x16_t specdec__neon_make_even(uint8x16_t sevens)
+{
+    return vorrq_u8(sevens, vshlq_n_u8(vcntq_u8(sevens), 7));
+}
+
+/* Signs of group g of four rows, a bit each: of IQ2_XS, bytes (8 values/2, row, 2); of the others (row, 4). */
+SPECDEC__INLINE uint8x16_t specdec__neon_signs(int type, const unsigned char *tile, int g, int row)
+{
+    const unsigned char *at = tile + row * 4 + (type == SPECDEC__TYPE_IQ2_S     ? SPECDEC__TILE_AT(iq2_s, signs)
+                                                : type == SPECDEC__TYPE_IQ3_S   ? SPECDEC__TILE_AT(iq3_s, signs)
+                                                : type == SPECDEC__TYPE_IQ3_XXS ? SPECDEC__TILE_AT(iq3_xxs, words)
+                                                : type == SPECDEC__TYPE_IQ2_XXS
+                                                    ? SPECDEC__TILE_AT(iq2_xxs, groups) + 64
+                                                    : SPECDEC__TILE_AT(iq2_xs, words));
+    const int apart = type == SPECDEC__TYPE_IQ2_XXS || type == SPECDEC__TYPE_IQ2_XS ? 128 : 64;
+    const uint8x16_t first = vld1q_u8(at + g * apart), second = vld1q_u8(at + g * apart + 64 * (apart == 128));
+    const uint32x4_t sevens = vreinterpretq_u32_u8(first);
+    uint32x4_t low, high;
+
+    if (type == SPECDEC__TYPE_IQ2_S || type == SPECDEC__TYPE_IQ3_S)
+        return first;
+    if (type == SPECDEC__TYPE_IQ2_XS)
+        return specdec__neon_make_even(
+            vuzp1q_u8(vreinterpretq_u8_u16(vshrq_n_u16(vreinterpretq_u16_u8(first), 9)),
+                      vreinterpretq_u8_u16(vshrq_n_u16(vreinterpretq_u16_u8(second), 9))));
+    low = vandq_u32(sevens, vdupq_n_u32(0x7F));
+    high = vandq_u32(vshlq_n_u32(sevens, 1), vdupq_n_u32(0x7F00));
+    low = vorrq_u32(low, vandq_u32(vshlq_n_u32(sevens, 2), vdupq_n_u32(0x7F0000)));
+    high = vorrq_u32(high, vandq_u32(vshlq_n_u32(sevens, 3), vdupq_n_u32(0x7F000000)));
+    return specdec__neon_make_even(vreinterpretq_u8_u32(vorrq_u32(low, high)));
+}
+
+/* Which code an index stands for: two bits of a magnitude, in the even lanes the lowest and in the odd ones the next,
+   and the sign above them; or three bits of a magnitude and the sign. */
+static const int8_t specdec__neon_iq2_codes[32] = {8,  25,  43,  0, 25,  0, 0, 0, 43,  0, 0, 0, 0, 0, 0, 0,
+                                                   -8, -25, -43, 0, -25, 0, 0, 0, -43, 0, 0, 0, 0, 0, 0, 0};
+static const int8_t specdec__neon_iq3_codes[2][16] = {
+    {4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62},
+    {1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15}};
+
+/* Which bytes of points, and of points over 16 behind them, have the bits of four values of four rows. */
+static const uint8_t specdec__neon_iq2_from[16] = {0, 0, 16, 16, 4, 4, 20, 20, 8, 8, 24, 24, 12, 12, 28, 28};
+static const uint8_t specdec__neon_iq3_from[16] = {0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29};
+
+/* 32 values of four rows, codes (value/4): group g of a tile whose codes are points of a grid. */
+SPECDEC__INLINE void specdec__neon_take_points(int type, const unsigned char *tile, int g, int row, int8x16_t *codes)
+{
+    static const uint8_t fours[16] = {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12};
+    static const uint8_t twos[16] = {0, 0, 0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 6, 6, 6, 6};
+    const int is_iq2 = specdec__neon_is_iq2(type), in_pairs = type == SPECDEC__TYPE_IQ2_XS, words = is_iq2 ? 4 : 2;
+    const uint8x16_t from = vld1q_u8(is_iq2 ? specdec__neon_iq2_from : specdec__neon_iq3_from);
+    const uint8x16_t sign_from = vld1q_u8(in_pairs ? twos : fours), topmost = vdupq_n_u8(is_iq2 ? 16 : 8);
+    const uint8x16_t bits = vreinterpretq_u8_u32(vdupq_n_u32(0x08040201u));
+    const uint8x16_t high_bits = vreinterpretq_u8_u32(vdupq_n_u32(0x80402010u));
+    const uint8x16_t magnitude = vreinterpretq_u8_u16(vdupq_n_u16(0x0C03));
+    const int8_t *three = specdec__neon_iq3_codes[type == SPECDEC__TYPE_IQ3_S];
+    const uint8x16_t signs = specdec__neon_signs(type, tile, g, row);
+    uint8x16x2_t points;
+    int8x16x2_t table;
+    int i;
+
+    table.val[0] = vld1q_s8(is_iq2 ? specdec__neon_iq2_codes : three);
+    table.val[1] = is_iq2 ? vld1q_s8(specdec__neon_iq2_codes + 16) : table.val[0];
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        const int q = i / 2, which = in_pairs ? q % 2 + q / 2 * 8 : q;
+        const uint8x16_t sign = vqtbl1q_u8(signs, vaddq_u8(sign_from, vdupq_n_u8((uint8_t)which)));
+        const uint8x16_t minus = vtstq_u8(sign, i % 2 ? high_bits : bits);
+        uint8x16_t index;
+
+        if (i % words == 0) {
+            points.val[0] = specdec__neon_points(type, tile, g, row, i / words * 2);
+            points.val[1] = vshrq_n_u8(points.val[0], 4);
+            if (!is_iq2)
+                points.val[0] = vandq_u8(points.val[0], vdupq_n_u8(15));
+        }
+        index = vqtbl2q_u8(points, vaddq_u8(from, vdupq_n_u8((uint8_t)(i % words * (4 / words)))));
+        if (is_iq2)
+            index = vandq_u8(index, magnitude);
+        index = vbslq_u8(topmost, minus, index);
+        codes[i] = is_iq2 ? vqtbl2q_s8(table, index) : vqtbl1q_s8(table.val[0], index);
+    }
+}
+
+/* What d of such a type is multiplied by, besides an odd number: 2n + 1, n being scale i of a tile; of four rows. */
+SPECDEC__INLINE float specdec__neon_grid_factor(int type)
+{
+    return specdec__neon_is_iq2(type) ? 0.125f : type == SPECDEC__TYPE_IQ3_XXS ? 0.25f : 1;
+}
+SPECDEC__INLINE float32x4_t specdec__neon_odd(int type, const unsigned char *tile, int i, int row)
+{
+    const int at_top = type == SPECDEC__TYPE_IQ2_XXS || type == SPECDEC__TYPE_IQ3_XXS;
+    const size_t at = type == SPECDEC__TYPE_IQ2_XXS   ? SPECDEC__TILE_AT(iq2_xxs, groups) + (size_t)(i * 128 + 64)
+                      : type == SPECDEC__TYPE_IQ3_XXS ? SPECDEC__TILE_AT(iq3_xxs, words) + (size_t)(i * 64)
+                      : type == SPECDEC__TYPE_IQ2_XS  ? SPECDEC__TILE_AT(iq2_xs, scales) + (size_t)(i / 8 * 64)
+                      : type == SPECDEC__TYPE_IQ2_S   ? SPECDEC__TILE_AT(iq2_s, scales) + (size_t)(i / 8 * 64)
+                                                      : SPECDEC__TILE_AT(iq3_s, scales);
+    uint32x4_t word = vreinterpretq_u32_u8(vld1q_u8(tile + at + row * 4));
+
+    if (!at_top)
+        word = vshlq_u32(word, vdupq_n_s32(28 - i % 8 * 4));
+    return vcvtq_f32_u32(vorrq_u32(vshrq_n_u32(word, 27), vdupq_n_u32(1)));
+}
+
+/* Unpacks a tile of 256 values whose codes are points of a grid. */
+SPECDEC__INLINE void specdec__neon_unpack_points(int type, const unsigned char *tile, specdec__panel *panel, int zipped)
+{
+    const int granule = type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ2_S ? 16 : 32;
+    int row, i;
+
+    SPECDEC__NEON_WIDE(panel) = 1;
+    for (row = 0; row < SPECDEC__ROWS; row += 4) {
+        const float32x4_t d = vmulq_n_f32(specdec__neon_load_f16x4(tile + row * 2), specdec__neon_grid_factor(type));
+
+        for (i = 0; i < 8; i++) {
+            int8x16_t codes[8];
+
+            specdec__neon_take_points(type, tile, i, row, codes);
+            specdec__neon_put_codes(panel, i, row / 4, codes, granule, zipped);
+        }
+        for (i = 0; i < SPECDEC__PANEL / granule; i++)
+            vst1q_f32(panel->scale[i] + row, vmulq_f32(d, specdec__neon_odd(type, tile, i, row)));
+    }
+}
+
+#define SPECDEC__NEON_POINTS(type_name, name) \
+    static __attribute__((noinline)) void \
+    specdec__neon_points_##type_name(const unsigned char *tile, specdec__panel *panel, int zipped) \
+    { \
+        specdec__neon_unpack_points(SPECDEC__TYPE_##name, tile, panel, zipped); \
+    }
+SPECDEC__NEON_POINTS(iq2_xxs, IQ2_XXS)
+SPECDEC__NEON_POINTS(iq2_xs, IQ2_XS)
+SPECDEC__NEON_POINTS(iq2_s, IQ2_S)
+SPECDEC__NEON_POINTS(iq3_xxs, IQ3_XXS)
+SPECDEC__NEON_POINTS(iq3_s, IQ3_S)
+
+/* Any type by its decoder; the codes are then put in this order. */
 SPECDEC__INLINE void specdec__neon_unpack_generic(const specdec__quant_type *type, const unsigned char *tile,
-                                                  int blocks, specdec__panel *panel, int zipped, int is_grid)
+                                                  int blocks, specdec__panel *panel, int zipped)
 {
     int b, quad, i;
 
-    if (is_grid)
-        specdec__neon_expand(type->number, tile, panel);
-    else
-        specdec__unpack_codes(type, tile, blocks, panel);
+    specdec__unpack_codes(type, tile, blocks, panel);
     SPECDEC__NEON_WIDE(panel) = 1;
     for (b = 0; b < blocks; b++) {
         int8x16_t q[4][8];
@@ -7807,8 +7874,12 @@ SPECDEC__INLINE void specdec__neon_prefetch(const specdec__quant_type *type, con
         const specdec__neon_parts parts = SPECDEC__NEON_PARTS(type_name, minimum, high); \
         specdec__neon_unpack_nibbles(parts, tile, blocks, panel, zipped, offset, values))
 #define SPECDEC__NEON_UNPACKS(isa, zipped) \
-    SPECDEC__NEON_UNPACK(isa, any, specdec__neon_unpack_generic(type, tile, blocks, panel, zipped, 0)) \
-    SPECDEC__NEON_UNPACK(isa, grid, specdec__neon_unpack_generic(type, tile, blocks, panel, zipped, 1)) \
+    SPECDEC__NEON_UNPACK(isa, any, specdec__neon_unpack_generic(type, tile, blocks, panel, zipped)) \
+    SPECDEC__NEON_UNPACK(isa, iq2_xxs, specdec__neon_points_iq2_xxs(tile, panel, zipped)) \
+    SPECDEC__NEON_UNPACK(isa, iq2_xs, specdec__neon_points_iq2_xs(tile, panel, zipped)) \
+    SPECDEC__NEON_UNPACK(isa, iq2_s, specdec__neon_points_iq2_s(tile, panel, zipped)) \
+    SPECDEC__NEON_UNPACK(isa, iq3_xxs, specdec__neon_points_iq3_xxs(tile, panel, zipped)) \
+    SPECDEC__NEON_UNPACK(isa, iq3_s, specdec__neon_points_iq3_s(tile, panel, zipped)) \
     SPECDEC__NEON_UNPACK(isa, q2_k, specdec__neon_unpack_2k(tile, blocks, panel, zipped)) \
     SPECDEC__NEON_UNPACK(isa, q3_k, specdec__neon_unpack_3k(tile, blocks, panel, zipped)) \
     SPECDEC__NEON_NIBBLES(isa, zipped, q4_0, 0, 0, -8, NULL) \
@@ -7988,7 +8059,7 @@ SPECDEC__INLINE int specdec__dotprod_most(int type)
 {
     const int is_32 = type == SPECDEC__TYPE_Q4_0 || type == SPECDEC__TYPE_Q8_0 || type == SPECDEC__TYPE_Q4_K;
 
-    return type >= SPECDEC__TYPE_COUNT || is_32 || specdec__dotprod_granule(type) == 16 ? 4 : 2;
+    return type >= SPECDEC__TYPE_COUNT || is_32 || (specdec__dotprod_granule(type) == 16 && !specdec__neon_is_grid(type)) ? 4 : 2;
 }
 
 /* Is the sum of a granule's codes a float, for each row? Else four bytes hold parts of it, for each row. */
@@ -8231,19 +8302,23 @@ SPECDEC__INLINE void specdec__dotprod_put_fifth(uint8x16_t high, specdec__dotpro
     rows->sums[0] = veorq_s8(specdec__dotprod_add_up(rows->codes, 8), vdupq_n_s8(-128));
 }
 
-/* Sums of codes of eight bits. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_add_wide(specdec__dotprod_rows *rows)
+/* Sums of codes of eight bits, of one granule or two. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_add_wide(specdec__dotprod_rows *rows, int per)
 {
     const int8x16_t ones = vdupq_n_s8(1);
-    int32x4_t sum = vdupq_n_s32(SPECDEC__DOTPROD_START_BITS), more = vdupq_n_s32(0);
-    int i;
+    int g, i;
 
     SPECDEC__UNROLL
-    for (i = 0; i < 8; i += 2) {
-        SPECDEC__SDOT(sum, rows->codes[i], ones, 0);
-        SPECDEC__SDOT(more, rows->codes[i + 1], ones, 0);
+    for (g = 0; g < per; g++) {
+        int32x4_t sum = vdupq_n_s32(SPECDEC__DOTPROD_START_BITS), more = vdupq_n_s32(0);
+
+        SPECDEC__UNROLL
+        for (i = g * 8 / per; i < (g + 1) * 8 / per; i += 2) {
+            SPECDEC__SDOT(sum, rows->codes[i], ones, 0);
+            SPECDEC__SDOT(more, rows->codes[i + 1], ones, 0);
+        }
+        rows->pair[g] = vsubq_f32(vreinterpretq_f32_s32(vaddq_s32(sum, more)), vdupq_n_f32(SPECDEC__DOTPROD_START));
     }
-    rows->pair[0] = vsubq_f32(vreinterpretq_f32_s32(vaddq_s32(sum, more)), vdupq_n_f32(SPECDEC__DOTPROD_START));
 }
 
 /* Nibbles to the values of IQ4_NL and IQ4_XS. */
@@ -8255,7 +8330,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_look_up(specdec__dotprod_
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         rows->codes[i] = vqtbl1q_s8(values, vreinterpretq_u8_s8(rows->codes[i]));
-    specdec__dotprod_add_wide(rows);
+    specdec__dotprod_add_wide(rows, 1);
 }
 
 /* Four rows of a block of 32 nibbles with a half float as its scale, from row on: Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL. */
@@ -8290,7 +8365,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_q8_0(const unsigned 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         rows->codes[i] = vld1q_s8((const int8_t *)tile + SPECDEC__TILE_AT(q8_0, codes) + i * 64 + row * 4);
-    specdec__dotprod_add_wide(rows);
+    specdec__dotprod_add_wide(rows, 1);
     rows->scale[0] = specdec__neon_load_f16x4(tile + row * 2);
 }
 
@@ -8301,6 +8376,20 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_iq4_xs(const specdec
     specdec__dotprod_split(run->tile + SPECDEC__TILE_AT(iq4_xs, nibbles) + b * 256 + row * 4, rows);
     specdec__dotprod_look_up(rows);
     rows->scale[0] = specdec__dotprod_factor(run, b, b, row, run->d, run->less[0]);
+}
+
+/* The same of block b of a type whose codes are points of a grid. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_grid(int type, const specdec__dotprod_run *run, int b,
+                                                                 int row, specdec__dotprod_rows *rows)
+{
+    const int per = 32 / specdec__dotprod_granule(type);
+    int g;
+
+    specdec__neon_take_points(type, run->tile, b, row, rows->codes);
+    specdec__dotprod_add_wide(rows, per);
+    SPECDEC__UNROLL
+    for (g = 0; g < per; g++)
+        rows->scale[g] = vmulq_f32(run->d, specdec__neon_odd(type, run->tile, b * per + g, row));
 }
 
 /* Scale and minimum of granule i of a block of Q2_K, k of its tile: the nibbles of a byte, which becomes the second one
@@ -8464,6 +8553,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed
         specdec__dotprod_take_q8_0(tile, row, rows);
     else if (type == SPECDEC__TYPE_IQ4_XS)
         specdec__dotprod_take_iq4_xs(run, b, row, rows);
+    else if (specdec__neon_is_grid(type))
+        specdec__dotprod_take_grid(type, run, b, row, rows);
     else if (type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K)
         specdec__dotprod_take_crumbs(type, run, b, way, row, rows);
     else if (type == SPECDEC__TYPE_Q6_K)
@@ -8502,6 +8593,8 @@ SPECDEC__INLINE void specdec__dotprod_scales(int type, specdec__dotprod_run *run
     const unsigned char *d = run->tile + specdec__dotprod_d(type) + row * 2;
     const int raised = specdec__dotprod_raised(type);
 
+    if (specdec__neon_is_grid(type))
+        run->d = vmulq_n_f32(specdec__neon_load_f16x4(d), specdec__neon_grid_factor(type));
     if (raised < 0)
         return;
     run->d = specdec__neon_load_f16x4(d);
@@ -8809,6 +8902,11 @@ SPECDEC__DOTPROD_THROUGH(Q6_K)
 SPECDEC__DOTPROD_PLAINLY(Q4_1, specdec__neon_unpack_q4_1, specdec__dotprod_dot_32m)
 SPECDEC__DOTPROD_PLAINLY(Q2_K, specdec__neon_unpack_q2_k, specdec__dotprod_dot_16m)
 SPECDEC__DOTPROD_PLAINLY(Q3_K, specdec__neon_unpack_q3_k, specdec__dotprod_dot_16)
+SPECDEC__DOTPROD_PLAINLY(IQ2_XXS, specdec__neon_unpack_iq2_xxs, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAINLY(IQ2_XS, specdec__neon_unpack_iq2_xs, specdec__dotprod_dot_16)
+SPECDEC__DOTPROD_PLAINLY(IQ2_S, specdec__neon_unpack_iq2_s, specdec__dotprod_dot_16)
+SPECDEC__DOTPROD_PLAINLY(IQ3_XXS, specdec__neon_unpack_iq3_xxs, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAINLY(IQ3_S, specdec__neon_unpack_iq3_s, specdec__dotprod_dot_32)
 SPECDEC__DOTPROD_PLAINLY(IQ4_NL, specdec__neon_unpack_iq4_nl, specdec__dotprod_dot_32)
 SPECDEC__DOTPROD_PLAINLY(IQ4_XS, specdec__neon_unpack_iq4_xs, specdec__dotprod_dot_32)
 SPECDEC__DOTPROD_PLAINLY(Q5_0, specdec__neon_unpack_q5_0, specdec__dotprod_dot_32)
@@ -8853,7 +8951,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, specde
 
 /* The types that have kernels of their own. */
 #define SPECDEC__DOTPROD_TYPES(X) \
-    X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS)
+    X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS) X(IQ2_XXS) \
+    X(IQ2_XS) X(IQ2_S) X(IQ3_XXS) X(IQ3_S)
 #define SPECDEC__DOTPROD_MULTIPLY(name) \
     SPECDEC__DOTPROD static void specdec__dotprod_multiply_##name(const specdec__tiles *tiles, int blocks, \
                                                                   specdec__panel *panels, const specdec__columns *x, \
@@ -10136,11 +10235,11 @@ static int specdec__cpu_avx512(void)
         SPECDEC__ENTRY(unpack, Q8_0, specdec__##isa##_unpack_q8_0); \
         SPECDEC__ENTRY(unpack, Q2_K, specdec__##isa##_unpack_q2_k); \
         SPECDEC__ENTRY(unpack, Q3_K, specdec__##isa##_unpack_q3_k); \
-        SPECDEC__ENTRY(unpack, IQ2_XXS, specdec__##isa##_unpack_grid); \
-        SPECDEC__ENTRY(unpack, IQ2_XS, specdec__##isa##_unpack_grid); \
-        SPECDEC__ENTRY(unpack, IQ2_S, specdec__##isa##_unpack_grid); \
-        SPECDEC__ENTRY(unpack, IQ3_XXS, specdec__##isa##_unpack_grid); \
-        SPECDEC__ENTRY(unpack, IQ3_S, specdec__##isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ2_XXS, specdec__##isa##_unpack_iq2_xxs); \
+        SPECDEC__ENTRY(unpack, IQ2_XS, specdec__##isa##_unpack_iq2_xs); \
+        SPECDEC__ENTRY(unpack, IQ2_S, specdec__##isa##_unpack_iq2_s); \
+        SPECDEC__ENTRY(unpack, IQ3_XXS, specdec__##isa##_unpack_iq3_xxs); \
+        SPECDEC__ENTRY(unpack, IQ3_S, specdec__##isa##_unpack_iq3_s); \
         SPECDEC__ENTRY(unpack, Q4_K, specdec__##isa##_unpack_q4_k); \
         SPECDEC__ENTRY(unpack, Q5_K, specdec__##isa##_unpack_q5_k); \
         SPECDEC__ENTRY(unpack, Q6_K, specdec__##isa##_unpack_q6_k); \
