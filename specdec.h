@@ -7421,52 +7421,106 @@ SPECDEC__INLINE void specdec__neon_unpack_3k(const unsigned char *tile, int bloc
     }
 }
 
-/* Are codes points of a grid? Two bits for each magnitude, or else three. */
+/* Have the points of a grid two bits for each magnitude? Else they have three. */
 SPECDEC__INLINE int specdec__neon_is_iq2(int type)
 {
     return type == SPECDEC__TYPE_IQ2_XXS || type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ2_S;
 }
-SPECDEC__INLINE int specdec__neon_is_grid(int type)
-{
-    return specdec__neon_is_iq2(type) || type == SPECDEC__TYPE_IQ3_XXS || type == SPECDEC__TYPE_IQ3_S;
-}
 
-/* Point p of group g of a row, 16 bits. */
-SPECDEC__INLINE uint64_t specdec__neon_point(int type, const unsigned char *tile, int g, int row, int p)
-{
-    const unsigned char *index2 = tile + SPECDEC__TILE_AT(iq2_s, index) + g * 64 + row * 4 + p;
-    const unsigned char *index3 = tile + SPECDEC__TILE_AT(iq3_s, index) + g * 128 + p / 4 * 64 + row * 4 + p % 4;
-    const unsigned char *words = tile + SPECDEC__TILE_AT(iq2_xs, words) + g * 128 + p / 2 * 64 + row * 4 + p % 2 * 2;
-    const int high = g / 4 * 64 + row * 4 + g % 4;
-    unsigned top;
+/* Vectors of constants, in one place so that one address is enough to read them. A word is four values of four rows.
+   from: which bytes of points, and of points / 16 behind them, belong to an even word and to an odd one. magnitude:
+   which bits of these bytes do. sign_from: which bytes of signs belong to words 2i and 2i + 1; sign: which bits of them
+   to an even word and to an odd one. codes: the code of an index. An index has two bits of a magnitude, the lowest two
+   in even lanes and the next two in odd ones, with the sign above them; or three bits of a magnitude and the sign. */
+typedef struct specdec__neon_grid {
+    uint8_t from[2][16], magnitude[16], sign_from[4][16], sign[2][16];
+    int8_t codes[2][16];
+} specdec__neon_grid;
 
-    if (type == SPECDEC__TYPE_IQ2_XXS)
-        return specdec__quant_iq2_xxs_grid[tile[SPECDEC__TILE_AT(iq2_xxs, groups) + (size_t)(g * 128 + row * 4 + p)]];
-    if (type == SPECDEC__TYPE_IQ2_XS)
-        return specdec__quant_iq2_xs_grid[specdec__load_u16(words) & 511];
-    if (type == SPECDEC__TYPE_IQ3_XXS)
-        return specdec__quant_iq3_xxs_grid[*index3];
-    if (type == SPECDEC__TYPE_IQ2_S) {
-        top = (unsigned)tile[SPECDEC__TILE_AT(iq2_s, high) + (size_t)high] >> (2 * p) & 3;
-        return specdec__quant_iq2_s_grid[*index2 | top << 8];
-    }
-    top = (unsigned)tile[SPECDEC__TILE_AT(iq3_s, high) + (size_t)high] >> p & 1;
-    return specdec__quant_iq3_s_grid[*index3 | top << 8];
-}
+#define SPECDEC__NEON_FOUR(a, b, c, d) {a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d}
+#define SPECDEC__NEON_SAME(a, b, c, d) {a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d}
+#define SPECDEC__NEON_SIGN {SPECDEC__NEON_SAME(1, 2, 4, 8), SPECDEC__NEON_SAME(16, 32, 64, 128)}
+#define SPECDEC__NEON_SIGN_FROM \
+    {SPECDEC__NEON_FOUR(0, 4, 8, 12), SPECDEC__NEON_FOUR(1, 5, 9, 13), SPECDEC__NEON_FOUR(2, 6, 10, 14), \
+     SPECDEC__NEON_FOUR(3, 7, 11, 15)}
+#define SPECDEC__NEON_IQ2(sign_from) \
+    {{{0, 0, 8, 8, 2, 2, 10, 10, 4, 4, 12, 12, 6, 6, 14, 14}, {1, 1, 9, 9, 3, 3, 11, 11, 5, 5, 13, 13, 7, 7, 15, 15}}, \
+     SPECDEC__NEON_SAME(3, 12, 3, 12), sign_from, SPECDEC__NEON_SIGN, \
+     {{8, 25, 43, 0, 25, 0, 0, 0, 43, 0, 0, 0, 0, 0, 0, 0}, {-8, -25, -43, 0, -25, 0, 0, 0, -43, 0, 0, 0, 0, 0, 0, 0}}}
+#define SPECDEC__NEON_IQ3(...) \
+    {{{0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15}, {0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15}}, \
+     SPECDEC__NEON_SAME(7, 7, 7, 7), SPECDEC__NEON_SIGN_FROM, SPECDEC__NEON_SIGN, {__VA_ARGS__, {0}}}
 
-/* Points p and p + 1 of four rows, from row on. */
-SPECDEC__INLINE uint8x16_t specdec__neon_points(int type, const unsigned char *tile, int g, int row, int p)
+#define SPECDEC__NEON_PAIRS_FROM \
+    {SPECDEC__NEON_FOUR(0, 2, 4, 6), SPECDEC__NEON_FOUR(1, 3, 5, 7), SPECDEC__NEON_FOUR(8, 10, 12, 14), \
+     SPECDEC__NEON_FOUR(9, 11, 13, 15)}
+
+static const specdec__neon_grid specdec__neon_iq2 = SPECDEC__NEON_IQ2(SPECDEC__NEON_SIGN_FROM);
+static const specdec__neon_grid specdec__neon_iq2_xs = /* whose signs lie (8 values/2, row, 2) */
+    SPECDEC__NEON_IQ2(SPECDEC__NEON_PAIRS_FROM);
+static const specdec__neon_grid specdec__neon_iq3_xxs =
+    SPECDEC__NEON_IQ3({4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62});
+static const specdec__neon_grid specdec__neon_iq3_s =
+    SPECDEC__NEON_IQ3({1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15});
+
+/* Which points four rows of group g have, where that is more than a byte each: index (points/4, row, 4), of IQ2_XS
+   (points/2, row, 2). */
+SPECDEC__INLINE void specdec__neon_indices(int type, const unsigned char *tile, int g, int row, uint16_t *index)
 {
-    uint64_t two[2]; /* of two rows each */
+    static const uint8_t rows[16] = SPECDEC__NEON_FOUR(0, 4, 8, 12);
+    static const int8_t crumb[16] = SPECDEC__NEON_SAME(0, -2, -4, -6);
+    const uint8x16_t which = vaddq_u8(vld1q_u8(rows), vdupq_n_u8((uint8_t)(g % 4)));
+    const unsigned char *low = tile + row * 4 + (type == SPECDEC__TYPE_IQ2_XS  ? SPECDEC__TILE_AT(iq2_xs, words)
+                                                 : type == SPECDEC__TYPE_IQ2_S ? SPECDEC__TILE_AT(iq2_s, index)
+                                                                               : SPECDEC__TILE_AT(iq3_s, index));
+    const unsigned char *top = tile + g / 4 * 64 + row * 4 + (type == SPECDEC__TYPE_IQ2_S
+                                                                  ? SPECDEC__TILE_AT(iq2_s, high)
+                                                                  : SPECDEC__TILE_AT(iq3_s, high));
+    const int vectors = type == SPECDEC__TYPE_IQ2_S ? 1 : 2;
     int i;
 
+    low += type == SPECDEC__TYPE_IQ2_S ? g * 64 : g * 128;
     SPECDEC__UNROLL
-    for (i = 0; i < 2; i++)
-        two[i] = specdec__neon_point(type, tile, g, row + i * 2, p) |
-                 specdec__neon_point(type, tile, g, row + i * 2, p + 1) << 16 |
-                 specdec__neon_point(type, tile, g, row + i * 2 + 1, p) << 32 |
-                 specdec__neon_point(type, tile, g, row + i * 2 + 1, p + 1) << 48;
-    return vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(two[0]), vcreate_u64(two[1])));
+    for (i = 0; i < vectors; i++) {
+        const uint8x16_t bytes = vld1q_u8(low + i * 64);
+        uint8x16_t high = vqtbl1q_u8(vld1q_u8(top), which);
+
+        if (type == SPECDEC__TYPE_IQ2_S)
+            high = vandq_u8(vshlq_u8(high, vld1q_s8(crumb)), vdupq_n_u8(3));
+        else
+            high = vshrq_n_u8(vtstq_u8(high, vld1q_u8(specdec__neon_iq3_s.sign[i])), 7);
+        if (type == SPECDEC__TYPE_IQ2_XS) {
+            vst1q_u16(index + i * 8, vandq_u16(vreinterpretq_u16_u8(bytes), vdupq_n_u16(511)));
+        } else {
+            vst1q_u16(index + i * 16, vreinterpretq_u16_u8(vzip1q_u8(bytes, high)));
+            vst1q_u16(index + i * 16 + 8, vreinterpretq_u16_u8(vzip2q_u8(bytes, high)));
+        }
+    }
+}
+
+/* Point p of a row of four, 16 bits. bytes: those of the first row, of types whose points have numbers of a byte. */
+SPECDEC__INLINE uint64_t specdec__neon_point(int type, const unsigned char *bytes, const uint16_t *index, int row, int p)
+{
+    if (type == SPECDEC__TYPE_IQ2_XXS)
+        return specdec__quant_iq2_xxs_grid[bytes[row * 4 + p]];
+    if (type == SPECDEC__TYPE_IQ3_XXS)
+        return specdec__quant_iq3_xxs_grid[bytes[p / 4 * 64 + row * 4 + p % 4]];
+    if (type == SPECDEC__TYPE_IQ2_XS)
+        return specdec__quant_iq2_xs_grid[index[p / 2 * 8 + row * 2 + p % 2]];
+    if (type == SPECDEC__TYPE_IQ2_S)
+        return specdec__quant_iq2_s_grid[index[row * 4 + p]];
+    return specdec__quant_iq3_s_grid[index[p / 4 * 16 + row * 4 + p % 4]];
+}
+
+/* The same of all four rows, and behind them their bits moved down by four. */
+SPECDEC__INLINE uint8x16_t specdec__neon_points(int type, const unsigned char *bytes, const uint16_t *index, int p)
+{
+    const uint64_t four = specdec__neon_point(type, bytes, index, 0, p) |
+                          specdec__neon_point(type, bytes, index, 1, p) << 16 |
+                          specdec__neon_point(type, bytes, index, 2, p) << 32 |
+                          specdec__neon_point(type, bytes, index, 3, p) << 48;
+
+    return vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(four), vcreate_u64(four >> 4)));
 }
 
 /* Bytes of seven bits each, with the eighth that makes the number of ones even. */
@@ -7502,54 +7556,38 @@ SPECDEC__INLINE uint8x16_t specdec__neon_signs(int type, const unsigned char *ti
     return specdec__neon_make_even(vreinterpretq_u8_u32(vorrq_u32(low, high)));
 }
 
-/* Which code an index stands for: two bits of a magnitude, in the even lanes the lowest and in the odd ones the next,
-   and the sign above them; or three bits of a magnitude and the sign. */
-static const int8_t specdec__neon_iq2_codes[32] = {8,  25,  43,  0, 25,  0, 0, 0, 43,  0, 0, 0, 0, 0, 0, 0,
-                                                   -8, -25, -43, 0, -25, 0, 0, 0, -43, 0, 0, 0, 0, 0, 0, 0};
-static const int8_t specdec__neon_iq3_codes[2][16] = {
-    {4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62},
-    {1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15}};
-
-/* Which bytes of points, and of points over 16 behind them, have the bits of four values of four rows. */
-static const uint8_t specdec__neon_iq2_from[16] = {0, 0, 16, 16, 4, 4, 20, 20, 8, 8, 24, 24, 12, 12, 28, 28};
-static const uint8_t specdec__neon_iq3_from[16] = {0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29};
-
 /* 32 values of four rows, codes (value/4): group g of a tile whose codes are points of a grid. */
 SPECDEC__INLINE void specdec__neon_take_points(int type, const unsigned char *tile, int g, int row, int8x16_t *codes)
 {
-    static const uint8_t fours[16] = {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12};
-    static const uint8_t twos[16] = {0, 0, 0, 0, 2, 2, 2, 2, 4, 4, 4, 4, 6, 6, 6, 6};
-    const int is_iq2 = specdec__neon_is_iq2(type), in_pairs = type == SPECDEC__TYPE_IQ2_XS, words = is_iq2 ? 4 : 2;
-    const uint8x16_t from = vld1q_u8(is_iq2 ? specdec__neon_iq2_from : specdec__neon_iq3_from);
-    const uint8x16_t sign_from = vld1q_u8(in_pairs ? twos : fours), topmost = vdupq_n_u8(is_iq2 ? 16 : 8);
-    const uint8x16_t bits = vreinterpretq_u8_u32(vdupq_n_u32(0x08040201u));
-    const uint8x16_t high_bits = vreinterpretq_u8_u32(vdupq_n_u32(0x80402010u));
-    const uint8x16_t magnitude = vreinterpretq_u8_u16(vdupq_n_u16(0x0C03));
-    const int8_t *three = specdec__neon_iq3_codes[type == SPECDEC__TYPE_IQ3_S];
-    const uint8x16_t signs = specdec__neon_signs(type, tile, g, row);
-    uint8x16x2_t points;
+    const int is_iq2 = specdec__neon_is_iq2(type), is_byte = type == SPECDEC__TYPE_IQ2_XXS ||
+                                                             type == SPECDEC__TYPE_IQ3_XXS;
+    const unsigned char *bytes = tile + g * 128 + row * 4 + (is_iq2 ? SPECDEC__TILE_AT(iq2_xxs, groups)
+                                                                    : SPECDEC__TILE_AT(iq3_xxs, index));
+    const specdec__neon_grid *grid = type == SPECDEC__TYPE_IQ2_XS    ? &specdec__neon_iq2_xs
+                                     : is_iq2                        ? &specdec__neon_iq2
+                                     : type == SPECDEC__TYPE_IQ3_XXS ? &specdec__neon_iq3_xxs
+                                                                     : &specdec__neon_iq3_s;
+    const uint8x16_t topmost = vdupq_n_u8(is_iq2 ? 16 : 8), signs = specdec__neon_signs(type, tile, g, row);
+    uint8x16_t points = topmost, index, minus;
+    uint16_t indices[32];
     int8x16x2_t table;
     int i;
 
-    table.val[0] = vld1q_s8(is_iq2 ? specdec__neon_iq2_codes : three);
-    table.val[1] = is_iq2 ? vld1q_s8(specdec__neon_iq2_codes + 16) : table.val[0];
+    SPECDEC__NEON_ANEW(grid);
+    if (!is_byte)
+        specdec__neon_indices(type, tile, g, row, indices);
+    table.val[0] = vld1q_s8(grid->codes[0]);
+    table.val[1] = vld1q_s8(grid->codes[1]);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
-        const int q = i / 2, which = in_pairs ? q % 2 + q / 2 * 8 : q;
-        const uint8x16_t sign = vqtbl1q_u8(signs, vaddq_u8(sign_from, vdupq_n_u8((uint8_t)which)));
-        const uint8x16_t minus = vtstq_u8(sign, i % 2 ? high_bits : bits);
-        uint8x16_t index;
-
-        if (i % words == 0) {
-            points.val[0] = specdec__neon_points(type, tile, g, row, i / words * 2);
-            points.val[1] = vshrq_n_u8(points.val[0], 4);
-            if (!is_iq2)
-                points.val[0] = vandq_u8(points.val[0], vdupq_n_u8(15));
-        }
-        index = vqtbl2q_u8(points, vaddq_u8(from, vdupq_n_u8((uint8_t)(i % words * (4 / words)))));
-        if (is_iq2)
-            index = vandq_u8(index, magnitude);
-        index = vbslq_u8(topmost, minus, index);
+        if (i % 2 == 0)
+            SPECDEC__NEON_APART;
+        if (!is_iq2 || i % 2 == 0)
+            points = specdec__neon_points(type, bytes, indices, is_iq2 ? i / 2 : i);
+        minus = vqtbl1q_u8(signs, vld1q_u8(grid->sign_from[i / 2]));
+        minus = vtstq_u8(minus, vld1q_u8(grid->sign[i % 2]));
+        index = vandq_u8(vqtbl1q_u8(points, vld1q_u8(grid->from[i % 2])), vld1q_u8(grid->magnitude));
+        SPECDEC__NEON_PUT_BITS(index, minus, topmost);
         codes[i] = is_iq2 ? vqtbl2q_s8(table, index) : vqtbl1q_s8(table.val[0], index);
     }
 }
@@ -8059,7 +8097,7 @@ SPECDEC__INLINE int specdec__dotprod_most(int type)
 {
     const int is_32 = type == SPECDEC__TYPE_Q4_0 || type == SPECDEC__TYPE_Q8_0 || type == SPECDEC__TYPE_Q4_K;
 
-    return type >= SPECDEC__TYPE_COUNT || is_32 || (specdec__dotprod_granule(type) == 16 && !specdec__neon_is_grid(type)) ? 4 : 2;
+    return type >= SPECDEC__TYPE_COUNT || is_32 || specdec__dotprod_granule(type) == 16 ? 4 : 2;
 }
 
 /* Is the sum of a granule's codes a float, for each row? Else four bytes hold parts of it, for each row. */
@@ -8302,23 +8340,19 @@ SPECDEC__INLINE void specdec__dotprod_put_fifth(uint8x16_t high, specdec__dotpro
     rows->sums[0] = veorq_s8(specdec__dotprod_add_up(rows->codes, 8), vdupq_n_s8(-128));
 }
 
-/* Sums of codes of eight bits, of one granule or two. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_add_wide(specdec__dotprod_rows *rows, int per)
+/* Sums of codes of eight bits. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_add_wide(specdec__dotprod_rows *rows)
 {
     const int8x16_t ones = vdupq_n_s8(1);
-    int g, i;
+    int32x4_t sum = vdupq_n_s32(SPECDEC__DOTPROD_START_BITS), more = vdupq_n_s32(0);
+    int i;
 
     SPECDEC__UNROLL
-    for (g = 0; g < per; g++) {
-        int32x4_t sum = vdupq_n_s32(SPECDEC__DOTPROD_START_BITS), more = vdupq_n_s32(0);
-
-        SPECDEC__UNROLL
-        for (i = g * 8 / per; i < (g + 1) * 8 / per; i += 2) {
-            SPECDEC__SDOT(sum, rows->codes[i], ones, 0);
-            SPECDEC__SDOT(more, rows->codes[i + 1], ones, 0);
-        }
-        rows->pair[g] = vsubq_f32(vreinterpretq_f32_s32(vaddq_s32(sum, more)), vdupq_n_f32(SPECDEC__DOTPROD_START));
+    for (i = 0; i < 8; i += 2) {
+        SPECDEC__SDOT(sum, rows->codes[i], ones, 0);
+        SPECDEC__SDOT(more, rows->codes[i + 1], ones, 0);
     }
+    rows->pair[0] = vsubq_f32(vreinterpretq_f32_s32(vaddq_s32(sum, more)), vdupq_n_f32(SPECDEC__DOTPROD_START));
 }
 
 /* Nibbles to the values of IQ4_NL and IQ4_XS. */
@@ -8330,7 +8364,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_look_up(specdec__dotprod_
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         rows->codes[i] = vqtbl1q_s8(values, vreinterpretq_u8_s8(rows->codes[i]));
-    specdec__dotprod_add_wide(rows, 1);
+    specdec__dotprod_add_wide(rows);
 }
 
 /* Four rows of a block of 32 nibbles with a half float as its scale, from row on: Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL. */
@@ -8365,7 +8399,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_q8_0(const unsigned 
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         rows->codes[i] = vld1q_s8((const int8_t *)tile + SPECDEC__TILE_AT(q8_0, codes) + i * 64 + row * 4);
-    specdec__dotprod_add_wide(rows, 1);
+    specdec__dotprod_add_wide(rows);
     rows->scale[0] = specdec__neon_load_f16x4(tile + row * 2);
 }
 
@@ -8376,20 +8410,6 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_iq4_xs(const specdec
     specdec__dotprod_split(run->tile + SPECDEC__TILE_AT(iq4_xs, nibbles) + b * 256 + row * 4, rows);
     specdec__dotprod_look_up(rows);
     rows->scale[0] = specdec__dotprod_factor(run, b, b, row, run->d, run->less[0]);
-}
-
-/* The same of block b of a type whose codes are points of a grid. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_grid(int type, const specdec__dotprod_run *run, int b,
-                                                                 int row, specdec__dotprod_rows *rows)
-{
-    const int per = 32 / specdec__dotprod_granule(type);
-    int g;
-
-    specdec__neon_take_points(type, run->tile, b, row, rows->codes);
-    specdec__dotprod_add_wide(rows, per);
-    SPECDEC__UNROLL
-    for (g = 0; g < per; g++)
-        rows->scale[g] = vmulq_f32(run->d, specdec__neon_odd(type, run->tile, b * per + g, row));
 }
 
 /* Scale and minimum of granule i of a block of Q2_K, k of its tile: the nibbles of a byte, which becomes the second one
@@ -8553,8 +8573,6 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed
         specdec__dotprod_take_q8_0(tile, row, rows);
     else if (type == SPECDEC__TYPE_IQ4_XS)
         specdec__dotprod_take_iq4_xs(run, b, row, rows);
-    else if (specdec__neon_is_grid(type))
-        specdec__dotprod_take_grid(type, run, b, row, rows);
     else if (type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K)
         specdec__dotprod_take_crumbs(type, run, b, way, row, rows);
     else if (type == SPECDEC__TYPE_Q6_K)
@@ -8593,8 +8611,6 @@ SPECDEC__INLINE void specdec__dotprod_scales(int type, specdec__dotprod_run *run
     const unsigned char *d = run->tile + specdec__dotprod_d(type) + row * 2;
     const int raised = specdec__dotprod_raised(type);
 
-    if (specdec__neon_is_grid(type))
-        run->d = vmulq_n_f32(specdec__neon_load_f16x4(d), specdec__neon_grid_factor(type));
     if (raised < 0)
         return;
     run->d = specdec__neon_load_f16x4(d);
@@ -8902,11 +8918,6 @@ SPECDEC__DOTPROD_THROUGH(Q6_K)
 SPECDEC__DOTPROD_PLAINLY(Q4_1, specdec__neon_unpack_q4_1, specdec__dotprod_dot_32m)
 SPECDEC__DOTPROD_PLAINLY(Q2_K, specdec__neon_unpack_q2_k, specdec__dotprod_dot_16m)
 SPECDEC__DOTPROD_PLAINLY(Q3_K, specdec__neon_unpack_q3_k, specdec__dotprod_dot_16)
-SPECDEC__DOTPROD_PLAINLY(IQ2_XXS, specdec__neon_unpack_iq2_xxs, specdec__dotprod_dot_32)
-SPECDEC__DOTPROD_PLAINLY(IQ2_XS, specdec__neon_unpack_iq2_xs, specdec__dotprod_dot_16)
-SPECDEC__DOTPROD_PLAINLY(IQ2_S, specdec__neon_unpack_iq2_s, specdec__dotprod_dot_16)
-SPECDEC__DOTPROD_PLAINLY(IQ3_XXS, specdec__neon_unpack_iq3_xxs, specdec__dotprod_dot_32)
-SPECDEC__DOTPROD_PLAINLY(IQ3_S, specdec__neon_unpack_iq3_s, specdec__dotprod_dot_32)
 SPECDEC__DOTPROD_PLAINLY(IQ4_NL, specdec__neon_unpack_iq4_nl, specdec__dotprod_dot_32)
 SPECDEC__DOTPROD_PLAINLY(IQ4_XS, specdec__neon_unpack_iq4_xs, specdec__dotprod_dot_32)
 SPECDEC__DOTPROD_PLAINLY(Q5_0, specdec__neon_unpack_q5_0, specdec__dotprod_dot_32)
@@ -8951,8 +8962,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, specde
 
 /* The types that have kernels of their own. */
 #define SPECDEC__DOTPROD_TYPES(X) \
-    X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS) X(IQ2_XXS) \
-    X(IQ2_XS) X(IQ2_S) X(IQ3_XXS) X(IQ3_S)
+    X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS)
 #define SPECDEC__DOTPROD_MULTIPLY(name) \
     SPECDEC__DOTPROD static void specdec__dotprod_multiply_##name(const specdec__tiles *tiles, int blocks, \
                                                                   specdec__panel *panels, const specdec__columns *x, \
