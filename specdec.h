@@ -7499,7 +7499,8 @@ SPECDEC__INLINE void specdec__neon_indices(int type, const unsigned char *tile, 
 }
 
 /* Point p of a row of four, 16 bits. bytes: those of the first row, of types whose points have numbers of a byte. */
-SPECDEC__INLINE uint64_t specdec__neon_point(int type, const unsigned char *bytes, const uint16_t *index, int row, int p)
+SPECDEC__INLINE uint64_t specdec__neon_point(int type, const unsigned char *bytes, const uint16_t *index, int row,
+                                             int p)
 {
     if (type == SPECDEC__TYPE_IQ2_XXS)
         return specdec__quant_iq2_xxs_grid[bytes[row * 4 + p]];
