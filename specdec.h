@@ -7004,6 +7004,10 @@ SPECDEC__WEIGH_CODES(avx512, avx512, SPECDEC__AVX512, 2, 8, 4)
 #define SPECDEC__NEON_AGAIN(vector, from, place, number) \
     __asm__("ldr %q0, %1" : "=w"(vector) : "m"(*(const unsigned char (*)[16])(from)), "r"(place), "X"(number))
 
+/* Bits of `from` into a vector, where mask has ones: clang would make three instructions of it. */
+#define SPECDEC__NEON_PUT_BITS(vector, from, mask) \
+    __asm__("bit %0.16b, %1.16b, %2.16b" : "+w"(vector) : "w"(from), "w"(mask))
+
 /* Sixteen float lanes. */
 typedef struct specdec__neon_v {
     float32x4_t a, b, c, d;
@@ -7397,20 +7401,26 @@ SPECDEC__INLINE void specdec__neon_unpack_2k(const unsigned char *tile, int bloc
     }
 }
 
+/* Six bits of scale k of Q3_K, of 16 rows each. */
+SPECDEC__INLINE uint8x16_t specdec__neon_factors_3k(const unsigned char *tile, int k)
+{
+    const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
+    uint8x16_t low = vshlq_u8(vld1q_u8(packed + k % 8 * 16), vdupq_n_s8((int8_t)(k / 8 * -4)));
+    uint8x16_t high = vshlq_u8(vld1q_u8(packed + (8 + k % 4) * 16), vdupq_n_s8((int8_t)(4 - k / 4 * 2)));
+
+    return vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(high, vdupq_n_u8(48)));
+}
+
 /* Q3_K: 8 words of high bits, 16 words of crumbs, 12 bytes of 6-bit scales, d. */
 SPECDEC__INLINE void specdec__neon_unpack_3k(const unsigned char *tile, int blocks, specdec__panel *panel, int zipped)
 {
     int b, k;
 
     for (b = 0; b < blocks; b++) {
-        const unsigned char *packed = tile + SPECDEC__TILE_AT(q3_k, scales);
-
         specdec__neon_put_crumbs(tile + SPECDEC__TILE_AT(q3_k, crumbs), tile + SPECDEC__TILE_AT(q3_k, high), b, panel,
                                  zipped);
         for (k = b % 8 * 2; k < b % 8 * 2 + 2; k++) {
-            uint8x16_t low = vshlq_u8(vld1q_u8(packed + k % 8 * 16), vdupq_n_s8((int8_t)(k / 8 * -4)));
-            uint8x16_t high = vshlq_u8(vld1q_u8(packed + (8 + k % 4) * 16), vdupq_n_s8((int8_t)(4 - k / 4 * 2)));
-            uint8x16_t six = vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(high, vdupq_n_u8(48)));
+            const uint8x16_t six = specdec__neon_factors_3k(tile, k);
 
             specdec__neon_put_scale(panel->scale[b / 8 * 16 + k], tile + SPECDEC__TILE_AT(q3_k, d),
                                     vsubq_s8(vreinterpretq_s8_u8(six), vdupq_n_s8(32)), 0);
@@ -7420,132 +7430,238 @@ SPECDEC__INLINE void specdec__neon_unpack_3k(const unsigned char *tile, int bloc
     }
 }
 
-/* How the magnitudes of a grid's points are spread: which bytes of 32 bits, by how much they move, what remains, and
-   the magnitudes; words of 4 values in 32 bits of points. */
+/* Have the points of a grid two bits for each magnitude? Else they have three. */
+SPECDEC__INLINE int specdec__neon_is_iq2(int type)
+{
+    return type == SPECDEC__TYPE_IQ2_XXS || type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ2_S;
+}
+
+/* Vectors of constants, in one place so that one address is enough to read them. A word is four values of four rows.
+   from: which bytes of points, and of points / 16 behind them, belong to an even word and to an odd one. magnitude:
+   which bits of these bytes do. sign_from: which bytes of signs belong to words 2i and 2i + 1; sign: which bits of them
+   to an even word and to an odd one. codes: the code of an index. An index has two bits of a magnitude, the lowest two
+   in even lanes and the next two in odd ones, with the sign above them; or three bits of a magnitude and the sign. */
 typedef struct specdec__neon_grid {
-    uint8_t from[4];
-    int8_t move[4];
-    uint8_t mask, words;
-    int8_t magnitudes[8];
+    uint8_t from[2][16], magnitude[16], sign_from[4][16], sign[2][16];
+    int8_t codes[2][16];
 } specdec__neon_grid;
 
-static const specdec__neon_grid specdec__neon_iq2 = {{0, 0, 0, 0}, {0, -2, -4, -6}, 3, 4, {8, 25, 43, 0, 0, 0, 0, 0}};
-static const specdec__neon_grid specdec__neon_iq3_xxs = {
-    {0, 0, 1, 1}, {0, -4, 0, -4}, 7, 2, {4, 12, 20, 28, 36, 44, 52, 62}};
-static const specdec__neon_grid specdec__neon_iq3_s = {{0, 0, 1, 1}, {0, -4, 0, -4}, 7, 2, {1, 3, 5, 7, 9, 11, 13, 15}};
+#define SPECDEC__NEON_FOUR(a, b, c, d) {a, a, a, a, b, b, b, b, c, c, c, c, d, d, d, d}
+#define SPECDEC__NEON_SAME(a, b, c, d) {a, b, c, d, a, b, c, d, a, b, c, d, a, b, c, d}
+#define SPECDEC__NEON_SIGN {SPECDEC__NEON_SAME(1, 2, 4, 8), SPECDEC__NEON_SAME(16, 32, 64, 128)}
+#define SPECDEC__NEON_SIGN_FROM \
+    {SPECDEC__NEON_FOUR(0, 4, 8, 12), SPECDEC__NEON_FOUR(1, 5, 9, 13), SPECDEC__NEON_FOUR(2, 6, 10, 14), \
+     SPECDEC__NEON_FOUR(3, 7, 11, 15)}
+#define SPECDEC__NEON_IQ2(sign_from) \
+    {{{0, 0, 8, 8, 2, 2, 10, 10, 4, 4, 12, 12, 6, 6, 14, 14}, {1, 1, 9, 9, 3, 3, 11, 11, 5, 5, 13, 13, 7, 7, 15, 15}}, \
+     SPECDEC__NEON_SAME(3, 12, 3, 12), sign_from, SPECDEC__NEON_SIGN, \
+     {{8, 25, 43, 0, 25, 0, 0, 0, 43, 0, 0, 0, 0, 0, 0, 0}, {-8, -25, -43, 0, -25, 0, 0, 0, -43, 0, 0, 0, 0, 0, 0, 0}}}
+#define SPECDEC__NEON_IQ3(...) \
+    {{{0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15}, {0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15}}, \
+     SPECDEC__NEON_SAME(7, 7, 7, 7), SPECDEC__NEON_SIGN_FROM, SPECDEC__NEON_SIGN, {__VA_ARGS__, {0}}}
 
-/* The same four bytes four times. */
-SPECDEC__INLINE uint8x16_t specdec__neon_four_bytes(const void *bytes)
+#define SPECDEC__NEON_PAIRS_FROM \
+    {SPECDEC__NEON_FOUR(0, 2, 4, 6), SPECDEC__NEON_FOUR(1, 3, 5, 7), SPECDEC__NEON_FOUR(8, 10, 12, 14), \
+     SPECDEC__NEON_FOUR(9, 11, 13, 15)}
+
+static const specdec__neon_grid specdec__neon_iq2 = SPECDEC__NEON_IQ2(SPECDEC__NEON_SIGN_FROM);
+static const specdec__neon_grid specdec__neon_iq2_xs = /* whose signs lie (8 values/2, row, 2) */
+    SPECDEC__NEON_IQ2(SPECDEC__NEON_PAIRS_FROM);
+static const specdec__neon_grid specdec__neon_iq3_xxs =
+    SPECDEC__NEON_IQ3({4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62});
+static const specdec__neon_grid specdec__neon_iq3_s =
+    SPECDEC__NEON_IQ3({1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15});
+
+/* Which points four rows of group g have, where that is more than a byte each: index (points/4, row, 4), of IQ2_XS
+   (points/2, row, 2). */
+SPECDEC__INLINE void specdec__neon_indices(int type, const unsigned char *tile, int g, int row, uint16_t *index)
 {
-    return vreinterpretq_u8_u32(vdupq_n_u32(specdec__load_u32(bytes)));
-}
+    static const uint8_t rows[16] = SPECDEC__NEON_FOUR(0, 4, 8, 12);
+    static const int8_t crumb[16] = SPECDEC__NEON_SAME(0, -2, -4, -6);
+    const uint8x16_t which = vaddq_u8(vld1q_u8(rows), vdupq_n_u8((uint8_t)(g % 4)));
+    const unsigned char *low = tile + row * 4 + (type == SPECDEC__TYPE_IQ2_XS  ? SPECDEC__TILE_AT(iq2_xs, words)
+                                                 : type == SPECDEC__TYPE_IQ2_S ? SPECDEC__TILE_AT(iq2_s, index)
+                                                                               : SPECDEC__TILE_AT(iq3_s, index));
+    const unsigned char *top = tile + g / 4 * 64 + row * 4 + (type == SPECDEC__TYPE_IQ2_S
+                                                                  ? SPECDEC__TILE_AT(iq2_s, high)
+                                                                  : SPECDEC__TILE_AT(iq3_s, high));
+    const int vectors = type == SPECDEC__TYPE_IQ2_S ? 1 : 2;
+    int i;
 
-/* Four times 7 bits to four bytes whose number of bits is even. */
-SPECDEC__INLINE uint8x16_t specdec__neon_even_signs(uint32x4_t sevens)
-{
-    uint32x4_t low = vandq_u32(sevens, vdupq_n_u32(0x7F));
-    uint32x4_t high = vandq_u32(vshlq_n_u32(sevens, 1), vdupq_n_u32(0x7F00));
-    uint8x16_t signs;
+    low += type == SPECDEC__TYPE_IQ2_S ? g * 64 : g * 128;
+    SPECDEC__UNROLL
+    for (i = 0; i < vectors; i++) {
+        const uint8x16_t bytes = vld1q_u8(low + i * 64);
+        uint8x16_t high = vqtbl1q_u8(vld1q_u8(top), which);
 
-    low = vorrq_u32(low, vandq_u32(vshlq_n_u32(sevens, 2), vdupq_n_u32(0x7F0000)));
-    high = vorrq_u32(high, vandq_u32(vshlq_n_u32(sevens, 3), vdupq_n_u32(0x7F000000)));
-    signs = vreinterpretq_u8_u32(vorrq_u32(low, high));
-    return vorrq_u8(signs, vshlq_n_u8(vcntq_u8(signs), 7));
-}
-
-/* The codes of a group, in plain order (value/4, row, 4). */
-static void specdec__neon_put_group(const specdec__neon_grid *grid, const specdec__grid_group *group, int sevens,
-                                    int8_t *codes)
-{
-    static const uint8_t rows[16] = {0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12};
-    static const uint8_t bits[4] = {1, 2, 4, 8};
-    const uint8x16_t first = vld1q_u8(rows), from = vaddq_u8(first, specdec__neon_four_bytes(grid->from));
-    const int8x16_t move = vreinterpretq_s8_u8(specdec__neon_four_bytes(grid->move));
-    const int8x16_t table = vcombine_s8(vld1_s8(grid->magnitudes), vdup_n_s8(0));
-    const uint8x16_t mask = vdupq_n_u8(grid->mask), bit = specdec__neon_four_bytes(bits);
-    int row, i;
-
-    for (row = 0; row < SPECDEC__ROWS; row += 4) {
-        uint32x4_t word = vld1q_u32(group->signs + row);
-        uint8x16_t signs = sevens ? specdec__neon_even_signs(word) : vreinterpretq_u8_u32(word);
-
-        SPECDEC__UNROLL
-        for (i = 0; i < 8; i++) {
-            uint8x16_t points = vreinterpretq_u8_u32(vld1q_u32(group->points[i / grid->words] + row));
-            uint8x16_t which = vaddq_u8(from, vdupq_n_u8((uint8_t)(i % grid->words * (4 / grid->words))));
-            uint8x16_t magnitude = vandq_u8(vshlq_u8(vqtbl1q_u8(points, which), move), mask);
-            uint8x16_t sign = vqtbl1q_u8(signs, vaddq_u8(first, vdupq_n_u8((uint8_t)(i / 2))));
-            int8x16_t minus = vreinterpretq_s8_u8(vtstq_u8(sign, i % 2 ? vshlq_n_u8(bit, 4) : bit));
-
-            vst1q_s8(codes + i * 64 + row * 4, vsubq_s8(veorq_s8(vqtbl1q_s8(table, magnitude), minus), minus));
+        if (type == SPECDEC__TYPE_IQ2_S)
+            high = vandq_u8(vshlq_u8(high, vld1q_s8(crumb)), vdupq_n_u8(3));
+        else
+            high = vshrq_n_u8(vtstq_u8(high, vld1q_u8(specdec__neon_iq3_s.sign[i])), 7);
+        if (type == SPECDEC__TYPE_IQ2_XS) {
+            vst1q_u16(index + i * 8, vandq_u16(vreinterpretq_u16_u8(bytes), vdupq_n_u16(511)));
+        } else {
+            vst1q_u16(index + i * 16, vreinterpretq_u16_u8(vzip1q_u8(bytes, high)));
+            vst1q_u16(index + i * 16 + 8, vreinterpretq_u16_u8(vzip2q_u8(bytes, high)));
         }
     }
 }
 
-/* scale (16) = d of a tile times factor times 2 * n + 1, n: the four bits from bit shift on of words (16). */
-SPECDEC__INLINE void specdec__neon_scale_odd(const unsigned char *tile, const unsigned char *words, int shift,
-                                             float factor, float *scale)
+/* Point p of a row of four, 16 bits. bytes: those of the first row, of types whose points have numbers of a byte. */
+SPECDEC__INLINE uint64_t specdec__neon_point(int type, const unsigned char *bytes, const uint16_t *index, int row,
+                                             int p)
 {
-    int row;
-
-    for (row = 0; row < SPECDEC__ROWS; row += 4) {
-        uint32x4_t n = vshlq_u32(vreinterpretq_u32_u8(vld1q_u8(words + row * 4)), vdupq_n_s32(-shift));
-        float32x4_t odd;
-
-        n = vandq_u32(n, vdupq_n_u32(15));
-        odd = vcvtq_f32_u32(vaddq_u32(vaddq_u32(n, n), vdupq_n_u32(1)));
-        vst1q_f32(scale + row, vmulq_f32(specdec__neon_load_f16x4(tile + row * 2), vmulq_n_f32(odd, factor)));
-    }
+    if (type == SPECDEC__TYPE_IQ2_XXS)
+        return specdec__quant_iq2_xxs_grid[bytes[row * 4 + p]];
+    if (type == SPECDEC__TYPE_IQ3_XXS)
+        return specdec__quant_iq3_xxs_grid[bytes[p / 4 * 64 + row * 4 + p % 4]];
+    if (type == SPECDEC__TYPE_IQ2_XS)
+        return specdec__quant_iq2_xs_grid[index[p / 2 * 8 + row * 2 + p % 2]];
+    if (type == SPECDEC__TYPE_IQ2_S)
+        return specdec__quant_iq2_s_grid[index[row * 4 + p]];
+    return specdec__quant_iq3_s_grid[index[p / 4 * 16 + row * 4 + p % 4]];
 }
 
-/* Where scales stand in a tile of 256 values whose codes are points of a grid: scale i has the four bits from bit
-   i % per * 4 on, or the top ones with per 1, of the word i / per, words being `apart` bytes apart. */
-typedef struct specdec__neon_scales {
-    size_t at, apart;
-    int count, per;
-    float factor;
-} specdec__neon_scales;
-
-/* Unpacks a tile of 256 values whose codes are points of a grid: codes in plain order, and scales. */
-static __attribute__((noinline)) void specdec__neon_expand(uint32_t type, const unsigned char *tile,
-                                                           specdec__panel *panel)
+/* The same of all four rows, and behind them their bits moved down by four. */
+SPECDEC__INLINE uint8x16_t specdec__neon_points(int type, const unsigned char *bytes, const uint16_t *index, int p)
 {
-    static const specdec__neon_scales iq2_xxs = {SPECDEC__TILE_AT(iq2_xxs, groups) + 64, 128, 8, 1, 0.125f};
-    static const specdec__neon_scales iq2_xs = {SPECDEC__TILE_AT(iq2_xs, scales), 64, 16, 8, 0.125f};
-    static const specdec__neon_scales iq2_s = {SPECDEC__TILE_AT(iq2_s, scales), 64, 16, 8, 0.125f};
-    static const specdec__neon_scales iq3_xxs = {SPECDEC__TILE_AT(iq3_xxs, words), 64, 8, 1, 0.25f};
-    static const specdec__neon_scales iq3_s = {SPECDEC__TILE_AT(iq3_s, scales), 64, 8, 8, 1};
-    const specdec__neon_scales *scales = type == SPECDEC__TYPE_IQ2_XXS   ? &iq2_xxs
-                                         : type == SPECDEC__TYPE_IQ2_XS  ? &iq2_xs
-                                         : type == SPECDEC__TYPE_IQ2_S   ? &iq2_s
-                                         : type == SPECDEC__TYPE_IQ3_XXS ? &iq3_xxs
-                                                                         : &iq3_s;
-    const specdec__neon_grid *grid = type == SPECDEC__TYPE_IQ3_XXS ? &specdec__neon_iq3_xxs
-                                     : type == SPECDEC__TYPE_IQ3_S ? &specdec__neon_iq3_s
-                                                                   : &specdec__neon_iq2;
-    const int sevens = type != SPECDEC__TYPE_IQ2_S && type != SPECDEC__TYPE_IQ3_S;
-    specdec__grid_group group;
+    const uint64_t four = specdec__neon_point(type, bytes, index, 0, p) |
+                          specdec__neon_point(type, bytes, index, 1, p) << 16 |
+                          specdec__neon_point(type, bytes, index, 2, p) << 32 |
+                          specdec__neon_point(type, bytes, index, 3, p) << 48;
+
+    return vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(four), vcreate_u64(four >> 4)));
+}
+
+/* Bytes of seven bits each, with the eighth that makes the number of ones even. */
+SPECDEC__INLINE uint8x16_t specdec__neon_make_even(uint8x16_t sevens)
+{
+    return vorrq_u8(sevens, vshlq_n_u8(vcntq_u8(sevens), 7));
+}
+
+/* Signs of group g of four rows, a bit each: of IQ2_XS, bytes (8 values/2, row, 2); of the others (row, 4). */
+SPECDEC__INLINE uint8x16_t specdec__neon_signs(int type, const unsigned char *tile, int g, int row)
+{
+    const unsigned char *at = tile + row * 4 + (type == SPECDEC__TYPE_IQ2_S     ? SPECDEC__TILE_AT(iq2_s, signs)
+                                                : type == SPECDEC__TYPE_IQ3_S   ? SPECDEC__TILE_AT(iq3_s, signs)
+                                                : type == SPECDEC__TYPE_IQ3_XXS ? SPECDEC__TILE_AT(iq3_xxs, words)
+                                                : type == SPECDEC__TYPE_IQ2_XXS
+                                                    ? SPECDEC__TILE_AT(iq2_xxs, groups) + 64
+                                                    : SPECDEC__TILE_AT(iq2_xs, words));
+    const int apart = type == SPECDEC__TYPE_IQ2_XXS || type == SPECDEC__TYPE_IQ2_XS ? 128 : 64;
+    const uint8x16_t first = vld1q_u8(at + g * apart), second = vld1q_u8(at + g * apart + 64 * (apart == 128));
+    const uint32x4_t sevens = vreinterpretq_u32_u8(first);
+    uint32x4_t low, high;
+
+    if (type == SPECDEC__TYPE_IQ2_S || type == SPECDEC__TYPE_IQ3_S)
+        return first;
+    if (type == SPECDEC__TYPE_IQ2_XS)
+        return specdec__neon_make_even(
+            vuzp1q_u8(vreinterpretq_u8_u16(vshrq_n_u16(vreinterpretq_u16_u8(first), 9)),
+                      vreinterpretq_u8_u16(vshrq_n_u16(vreinterpretq_u16_u8(second), 9))));
+    low = vandq_u32(sevens, vdupq_n_u32(0x7F));
+    high = vandq_u32(vshlq_n_u32(sevens, 1), vdupq_n_u32(0x7F00));
+    low = vorrq_u32(low, vandq_u32(vshlq_n_u32(sevens, 2), vdupq_n_u32(0x7F0000)));
+    high = vorrq_u32(high, vandq_u32(vshlq_n_u32(sevens, 3), vdupq_n_u32(0x7F000000)));
+    return specdec__neon_make_even(vreinterpretq_u8_u32(vorrq_u32(low, high)));
+}
+
+/* 32 values of four rows, codes (value/4): group g of a tile whose codes are points of a grid. */
+SPECDEC__INLINE void specdec__neon_take_points(int type, const unsigned char *tile, int g, int row, int8x16_t *codes)
+{
+    const int is_iq2 = specdec__neon_is_iq2(type), is_byte = type == SPECDEC__TYPE_IQ2_XXS ||
+                                                             type == SPECDEC__TYPE_IQ3_XXS;
+    const unsigned char *bytes = tile + g * 128 + row * 4 + (is_iq2 ? SPECDEC__TILE_AT(iq2_xxs, groups)
+                                                                    : SPECDEC__TILE_AT(iq3_xxs, index));
+    const specdec__neon_grid *grid = type == SPECDEC__TYPE_IQ2_XS    ? &specdec__neon_iq2_xs
+                                     : is_iq2                        ? &specdec__neon_iq2
+                                     : type == SPECDEC__TYPE_IQ3_XXS ? &specdec__neon_iq3_xxs
+                                                                     : &specdec__neon_iq3_s;
+    const uint8x16_t topmost = vdupq_n_u8(is_iq2 ? 16 : 8), signs = specdec__neon_signs(type, tile, g, row);
+    uint8x16_t points = topmost, index, minus;
+    uint16_t indices[32];
+    int8x16x2_t table;
     int i;
 
+    SPECDEC__NEON_ANEW(grid);
+    if (!is_byte)
+        specdec__neon_indices(type, tile, g, row, indices);
+    table.val[0] = vld1q_s8(grid->codes[0]);
+    table.val[1] = vld1q_s8(grid->codes[1]);
+    SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
-        specdec__grid_take(type, tile, i, &group);
-        specdec__neon_put_group(grid, &group, sevens, panel->u.codes + i * 512);
+        if (i % 2 == 0)
+            SPECDEC__NEON_APART;
+        if (!is_iq2 || i % 2 == 0)
+            points = specdec__neon_points(type, bytes, indices, is_iq2 ? i / 2 : i);
+        minus = vqtbl1q_u8(signs, vld1q_u8(grid->sign_from[i / 2]));
+        minus = vtstq_u8(minus, vld1q_u8(grid->sign[i % 2]));
+        index = vandq_u8(vqtbl1q_u8(points, vld1q_u8(grid->from[i % 2])), vld1q_u8(grid->magnitude));
+        SPECDEC__NEON_PUT_BITS(index, minus, topmost);
+        codes[i] = is_iq2 ? vqtbl2q_s8(table, index) : vqtbl1q_s8(table.val[0], index);
     }
-    for (i = 0; i < scales->count; i++)
-        specdec__neon_scale_odd(tile, tile + scales->at + (size_t)(i / scales->per) * scales->apart,
-                                scales->per == 1 ? 28 : i % scales->per * 4, scales->factor, panel->scale[i]);
 }
 
-/* Types whose codes are points of a grid, and any other by its decoder; the codes are then put in this order. */
+/* What d of such a type is multiplied by, besides an odd number: 2n + 1, n being scale i of a tile; of four rows. */
+SPECDEC__INLINE float specdec__neon_grid_factor(int type)
+{
+    return specdec__neon_is_iq2(type) ? 0.125f : type == SPECDEC__TYPE_IQ3_XXS ? 0.25f : 1;
+}
+SPECDEC__INLINE float32x4_t specdec__neon_odd(int type, const unsigned char *tile, int i, int row)
+{
+    const int at_top = type == SPECDEC__TYPE_IQ2_XXS || type == SPECDEC__TYPE_IQ3_XXS;
+    const size_t at = type == SPECDEC__TYPE_IQ2_XXS   ? SPECDEC__TILE_AT(iq2_xxs, groups) + (size_t)(i * 128 + 64)
+                      : type == SPECDEC__TYPE_IQ3_XXS ? SPECDEC__TILE_AT(iq3_xxs, words) + (size_t)(i * 64)
+                      : type == SPECDEC__TYPE_IQ2_XS  ? SPECDEC__TILE_AT(iq2_xs, scales) + (size_t)(i / 8 * 64)
+                      : type == SPECDEC__TYPE_IQ2_S   ? SPECDEC__TILE_AT(iq2_s, scales) + (size_t)(i / 8 * 64)
+                                                      : SPECDEC__TILE_AT(iq3_s, scales);
+    uint32x4_t word = vreinterpretq_u32_u8(vld1q_u8(tile + at + row * 4));
+
+    if (!at_top)
+        word = vshlq_u32(word, vdupq_n_s32(28 - i % 8 * 4));
+    return vcvtq_f32_u32(vorrq_u32(vshrq_n_u32(word, 27), vdupq_n_u32(1)));
+}
+
+/* Unpacks a tile of 256 values whose codes are points of a grid. */
+SPECDEC__INLINE void specdec__neon_unpack_points(int type, const unsigned char *tile, specdec__panel *panel, int zipped)
+{
+    const int granule = type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ2_S ? 16 : 32;
+    int row, i;
+
+    SPECDEC__NEON_WIDE(panel) = 1;
+    for (row = 0; row < SPECDEC__ROWS; row += 4) {
+        const float32x4_t d = vmulq_n_f32(specdec__neon_load_f16x4(tile + row * 2), specdec__neon_grid_factor(type));
+
+        for (i = 0; i < 8; i++) {
+            int8x16_t codes[8];
+
+            specdec__neon_take_points(type, tile, i, row, codes);
+            specdec__neon_put_codes(panel, i, row / 4, codes, granule, zipped);
+        }
+        for (i = 0; i < SPECDEC__PANEL / granule; i++)
+            vst1q_f32(panel->scale[i] + row, vmulq_f32(d, specdec__neon_odd(type, tile, i, row)));
+    }
+}
+
+#define SPECDEC__NEON_POINTS(type_name, name) \
+    static __attribute__((noinline)) void \
+    specdec__neon_points_##type_name(const unsigned char *tile, specdec__panel *panel, int zipped) \
+    { \
+        specdec__neon_unpack_points(SPECDEC__TYPE_##name, tile, panel, zipped); \
+    }
+SPECDEC__NEON_POINTS(iq2_xxs, IQ2_XXS)
+SPECDEC__NEON_POINTS(iq2_xs, IQ2_XS)
+SPECDEC__NEON_POINTS(iq2_s, IQ2_S)
+SPECDEC__NEON_POINTS(iq3_xxs, IQ3_XXS)
+SPECDEC__NEON_POINTS(iq3_s, IQ3_S)
+
+/* Any type by its decoder; the codes are then put in this order. */
 SPECDEC__INLINE void specdec__neon_unpack_generic(const specdec__quant_type *type, const unsigned char *tile,
-                                                  int blocks, specdec__panel *panel, int zipped, int is_grid)
+                                                  int blocks, specdec__panel *panel, int zipped)
 {
     int b, quad, i;
 
-    if (is_grid)
-        specdec__neon_expand(type->number, tile, panel);
-    else
-        specdec__unpack_codes(type, tile, blocks, panel);
+    specdec__unpack_codes(type, tile, blocks, panel);
     SPECDEC__NEON_WIDE(panel) = 1;
     for (b = 0; b < blocks; b++) {
         int8x16_t q[4][8];
@@ -7742,6 +7858,17 @@ SPECDEC__INLINE void specdec__neon_unpack_6k(const unsigned char *tile, int bloc
     }
 }
 
+/* Six bits of scale i of IQ4_XS, of 16 rows each. */
+SPECDEC__INLINE uint8x16_t specdec__neon_factors_4xs(const unsigned char *tile, int i)
+{
+    uint8x16x2_t high = vld2q_u8(tile + SPECDEC__TILE_AT(iq4_xs, high)); /* scales 0..3, scales 4..7 */
+    uint8x16_t top = vshlq_u8(i < 4 ? high.val[0] : high.val[1], vdupq_n_s8((int8_t)(4 - i % 4 * 2)));
+    uint8x16_t low = vshlq_u8(vld1q_u8(tile + SPECDEC__TILE_AT(iq4_xs, low) + i / 2 * 16),
+                              vdupq_n_s8((int8_t)(i % 2 * -4)));
+
+    return vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(top, vdupq_n_u8(48)));
+}
+
 /* IQ4_XS: d, two high bits of 8 scales, their nibbles, 32 words of nibbles that index the table. */
 SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blocks, specdec__panel *panel, int zipped)
 {
@@ -7751,11 +7878,7 @@ SPECDEC__INLINE void specdec__neon_unpack_4xs(const unsigned char *tile, int blo
     SPECDEC__NEON_WIDE(panel) = 1;
     for (b = 0; b < blocks; b++) {
         const int at = b % 8;
-        uint8x16x2_t high = vld2q_u8(tile + SPECDEC__TILE_AT(iq4_xs, high)); /* blocks 0..3, blocks 4..7 */
-        uint8x16_t top = vshlq_u8(at < 4 ? high.val[0] : high.val[1], vdupq_n_s8((int8_t)(4 - at % 4 * 2)));
-        uint8x16_t low = vshlq_u8(vld1q_u8(tile + SPECDEC__TILE_AT(iq4_xs, low) + at / 2 * 16),
-                                  vdupq_n_s8((int8_t)(at % 2 * -4)));
-        uint8x16_t scale = vorrq_u8(vandq_u8(low, vdupq_n_u8(15)), vandq_u8(top, vdupq_n_u8(48)));
+        const uint8x16_t scale = specdec__neon_factors_4xs(tile, at);
 
         for (quad = 0; quad < 4; quad++) {
             int8x16_t q[8];
@@ -7799,8 +7922,12 @@ SPECDEC__INLINE void specdec__neon_prefetch(const specdec__quant_type *type, con
         const specdec__neon_parts parts = SPECDEC__NEON_PARTS(type_name, minimum, high); \
         specdec__neon_unpack_nibbles(parts, tile, blocks, panel, zipped, offset, values))
 #define SPECDEC__NEON_UNPACKS(isa, zipped) \
-    SPECDEC__NEON_UNPACK(isa, any, specdec__neon_unpack_generic(type, tile, blocks, panel, zipped, 0)) \
-    SPECDEC__NEON_UNPACK(isa, grid, specdec__neon_unpack_generic(type, tile, blocks, panel, zipped, 1)) \
+    SPECDEC__NEON_UNPACK(isa, any, specdec__neon_unpack_generic(type, tile, blocks, panel, zipped)) \
+    SPECDEC__NEON_UNPACK(isa, iq2_xxs, specdec__neon_points_iq2_xxs(tile, panel, zipped)) \
+    SPECDEC__NEON_UNPACK(isa, iq2_xs, specdec__neon_points_iq2_xs(tile, panel, zipped)) \
+    SPECDEC__NEON_UNPACK(isa, iq2_s, specdec__neon_points_iq2_s(tile, panel, zipped)) \
+    SPECDEC__NEON_UNPACK(isa, iq3_xxs, specdec__neon_points_iq3_xxs(tile, panel, zipped)) \
+    SPECDEC__NEON_UNPACK(isa, iq3_s, specdec__neon_points_iq3_s(tile, panel, zipped)) \
     SPECDEC__NEON_UNPACK(isa, q2_k, specdec__neon_unpack_2k(tile, blocks, panel, zipped)) \
     SPECDEC__NEON_UNPACK(isa, q3_k, specdec__neon_unpack_3k(tile, blocks, panel, zipped)) \
     SPECDEC__NEON_NIBBLES(isa, zipped, q4_0, 0, 0, -8, NULL) \
@@ -7933,11 +8060,25 @@ enum {
     SPECDEC__DOTPROD_PANEL_32M
 };
 
+/* What the code of a type depends on: constants from the type's row, in masks with a bit for each type and kind of
+   panel. */
+#define SPECDEC__DOTPROD_IS_16(number, name, block, bytes, granule, ...) | (uint64_t)((granule) == 16) << (number)
+#define SPECDEC__DOTPROD_IS_WIDE(number, name, block, bytes, granule, bits, ...) | (uint64_t)((bits) == 8) << (number)
+#define SPECDEC__DOTPROD_MINIMUM(number, name, block, bytes, granule, bits, minimum, ...) \
+    | (uint64_t)(minimum) << (number)
+#define SPECDEC__DOTPROD_BIAS(number, name, block, bytes, granule, bits, minimum, ...) \
+    case number: return (minimum) || (bits) == 8 ? 0 : (1 << (bits)) / 2;
+#define SPECDEC__DOTPROD_SPAN(number, name, block, bytes, ...) \
+    case number: return (bytes) * SPECDEC__ROWS * 32 / (block);
+#define SPECDEC__DOTPROD_PANEL(number) (UINT64_C(1) << SPECDEC__DOTPROD_PANEL_##number)
+
 /* Values that share a scale. */
 SPECDEC__INLINE int specdec__dotprod_granule(int type)
 {
-    return type == SPECDEC__TYPE_Q6_K || type == SPECDEC__DOTPROD_PANEL_16 || type == SPECDEC__DOTPROD_PANEL_16M ? 16
-                                                                                                               : 32;
+    const uint64_t panels = SPECDEC__DOTPROD_PANEL(16) | SPECDEC__DOTPROD_PANEL(16M);
+    const uint64_t mask = panels SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_IS_16);
+
+    return mask >> type & 1 ? 16 : 32;
 }
 
 /* Are scales and minimums those of Q4_K? */
@@ -7949,51 +8090,83 @@ SPECDEC__INLINE int specdec__dotprod_is_like_q4_k(int type)
 /* Does a type have minimums besides scales? */
 SPECDEC__INLINE int specdec__dotprod_has_minimum(int type)
 {
-    return specdec__dotprod_is_like_q4_k(type) || type == SPECDEC__TYPE_Q5_1 || type == SPECDEC__DOTPROD_PANEL_16M ||
-           type == SPECDEC__DOTPROD_PANEL_32M;
+    const uint64_t panels = SPECDEC__DOTPROD_PANEL(16M) | SPECDEC__DOTPROD_PANEL(32M);
+    const uint64_t mask = panels SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_MINIMUM);
+
+    return (int)(mask >> type & 1);
+}
+
+/* Are minimums taken without their sign? */
+SPECDEC__INLINE int specdec__dotprod_is_subtracted(int type)
+{
+    return specdec__dotprod_is_like_q4_k(type) || type == SPECDEC__TYPE_Q2_K;
 }
 
 /* Columns that are multiplied at once without a panel. */
 SPECDEC__INLINE int specdec__dotprod_most(int type)
 {
-    return type == SPECDEC__TYPE_Q5_0 || type == SPECDEC__TYPE_Q5_1 || type == SPECDEC__TYPE_Q5_K ? 2 : 4;
+    const int is_32 = type == SPECDEC__TYPE_Q4_0 || type == SPECDEC__TYPE_Q8_0 || type == SPECDEC__TYPE_Q4_K;
+
+    return type >= SPECDEC__TYPE_COUNT || is_32 || specdec__dotprod_granule(type) == 16 ? 4 : 2;
 }
 
 /* Is the sum of a granule's codes a float, for each row? Else four bytes hold parts of it, for each row. */
 SPECDEC__INLINE int specdec__dotprod_is_wide(int type)
 {
-    return type == SPECDEC__TYPE_Q8_0 || type >= SPECDEC__TYPE_COUNT;
+    const uint64_t mask = 0 SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_IS_WIDE);
+
+    return type >= SPECDEC__TYPE_COUNT || (mask >> type & 1);
 }
 
 /* What was added to codes to make them unsigned. */
 SPECDEC__INLINE int specdec__dotprod_bias(int type)
 {
-    return type == SPECDEC__TYPE_Q4_0 ? 8 : type == SPECDEC__TYPE_Q5_0 ? 16 : type == SPECDEC__TYPE_Q6_K ? 32 : 0;
+    switch (type) {
+    SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_BIAS)
+    default: return 0;
+    }
 }
 
-/* By how much the sums of 32 codes that offsets are multiplied by are too large: those of Q4_0 are of unsigned codes;
-   of five bits, eight such codes take a byte, and 128 is taken off each to have signed ones. */
+/* By how much the sums of a granule's codes that offsets are multiplied by are too large: those of Q4_0 and Q3_K are of
+   unsigned codes; of five bits, eight such codes take a byte, and 128 is taken off each to have signed ones. */
 SPECDEC__INLINE int specdec__dotprod_surplus(int type)
 {
-    return type == SPECDEC__TYPE_Q4_0                                    ? 32 * 8
+    return type == SPECDEC__TYPE_Q4_0                                 ? 32 * 8
+           : type == SPECDEC__TYPE_Q3_K                               ? 16 * 4
            : type == SPECDEC__TYPE_Q5_1 || type == SPECDEC__TYPE_Q5_K ? -4 * 128
-                                                                         : 0;
+                                                                      : 0;
 }
 
 /* Bytes of 32 values of a tile; blocks that are taken one way each. */
 SPECDEC__INLINE size_t specdec__dotprod_span(int type)
 {
-    return type == SPECDEC__TYPE_Q4_0   ? SPECDEC__TILE_BYTES(q4_0)
-           : type == SPECDEC__TYPE_Q8_0 ? SPECDEC__TILE_BYTES(q8_0)
-           : type == SPECDEC__TYPE_Q5_0 ? SPECDEC__TILE_BYTES(q5_0)
-           : type == SPECDEC__TYPE_Q5_1 ? SPECDEC__TILE_BYTES(q5_1)
-           : type == SPECDEC__TYPE_Q4_K ? SPECDEC__TILE_BYTES(q4_k) / 8
-           : type == SPECDEC__TYPE_Q5_K ? SPECDEC__TILE_BYTES(q5_k) / 8
-                                        : SPECDEC__TILE_BYTES(q6_k) / 8;
+    switch (type) {
+    SPECDEC__QUANT_TYPES(SPECDEC__DOTPROD_SPAN)
+    default: return 0;
+    }
 }
 SPECDEC__INLINE int specdec__dotprod_ways(int type)
 {
-    return specdec__dotprod_is_like_q4_k(type) ? 2 : type == SPECDEC__TYPE_Q6_K ? 4 : 1;
+    return specdec__dotprod_is_like_q4_k(type) ? 2
+           : type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_Q6_K ? 4
+                                                                                                    : 1;
+}
+
+/* Where the d of 16 rows stand in a tile whose scales are d times small integers, behind them those of minimums if it
+   has any; and what was added to these integers in specdec__dotprod_run, -1 if scales are half floats of their own. */
+SPECDEC__INLINE size_t specdec__dotprod_d(int type)
+{
+    return type == SPECDEC__TYPE_Q2_K   ? SPECDEC__TILE_AT(q2_k, d)
+           : type == SPECDEC__TYPE_Q3_K ? SPECDEC__TILE_AT(q3_k, d)
+           : type == SPECDEC__TYPE_Q6_K ? SPECDEC__TILE_AT(q6_k, d)
+                                        : 0;
+}
+SPECDEC__INLINE int specdec__dotprod_raised(int type)
+{
+    return type == SPECDEC__TYPE_Q6_K                                              ? 128
+           : type == SPECDEC__TYPE_Q3_K || type == SPECDEC__TYPE_IQ4_XS            ? 32
+           : specdec__dotprod_is_like_q4_k(type) || type == SPECDEC__TYPE_Q2_K ? 0
+                                                                                   : -1;
 }
 
 /* Up to 4 columns of up to 8 blocks, made ready once for the rows of two tiles. */
@@ -8059,10 +8232,12 @@ SPECDEC__INLINE void specdec__dotprod_prepare_four(int type, const specdec__colu
         float32x4x2_t totals = vld2q_f32(x->sum16 + at * 2);
 
         if (bias) {
-            vst1q_f32(to->excess[b * 2],
-                      vreinterpretq_f32_s32(vmlaq_n_s32(start, vshrq_n_s32(halves.val[0], 16), bias)));
-            vst1q_f32(to->excess[b * 2 + 1],
-                      vreinterpretq_f32_s32(vmlaq_n_s32(start, vshrq_n_s32(halves.val[1], 16), bias)));
+            const int32x4_t more = specdec__dotprod_surplus(type) ? vshlq_n_s32(offset, 4) : vdupq_n_s32(0);
+
+            halves.val[0] = vsraq_n_s32(more, halves.val[0], 16);
+            halves.val[1] = vsraq_n_s32(more, halves.val[1], 16);
+            vst1q_f32(to->excess[b * 2], vreinterpretq_f32_s32(vmlaq_n_s32(start, halves.val[0], bias)));
+            vst1q_f32(to->excess[b * 2 + 1], vreinterpretq_f32_s32(vmlaq_n_s32(start, halves.val[1], bias)));
         }
         if (specdec__dotprod_has_minimum(type)) {
             vst1q_f32(to->total[b * 2], totals.val[0]);
@@ -8097,9 +8272,9 @@ typedef struct specdec__dotprod_rows {
     float32x4_t pair[2], scale[2], minimum[2];
 } specdec__dotprod_rows;
 
-/* What the blocks of a run need. factors of scales (granule, 16 rows): of Q4_K, from [8] on they are of minimums; of
-   Q6_K, they have 128 added. d and dmin are of four rows; less is what their products with factors are too large by,
-   negative, in memory as a load costs less than a move. */
+/* What the blocks of a run need. factors of scales (granule, 16 rows), raised (see specdec__dotprod_raised): of Q4_K,
+   from [8] on they are of minimums; Q2_K has none here. d and dmin are of four rows, dmin of Q2_K a sixteenth; less is
+   what their products with factors are too large by, negative, in memory as a load costs less than a move. */
 typedef struct specdec__dotprod_run {
     const unsigned char *tile;
     const specdec__panel *panel;
@@ -8144,20 +8319,18 @@ SPECDEC__INLINE float32x4_t specdec__dotprod_factor_apart(const void *factors, i
     return vmulq_f32(vcvtq_n_f32_s32(top, 24), d);
 }
 
-/* Four rows of a block of Q4_0, from row on. */
-SPECDEC__INLINE void specdec__dotprod_take_q4_0(const unsigned char *tile, int row, specdec__dotprod_rows *rows)
+/* Nibbles of four rows: 16 bytes of each to 32 values. */
+SPECDEC__INLINE void specdec__dotprod_split(const unsigned char *nibbles, specdec__dotprod_rows *rows)
 {
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < 4; i++) {
-        uint8x16_t packed = vld1q_u8(tile + SPECDEC__TILE_AT(q4_0, nibbles) + i * 64 + row * 4);
+        uint8x16_t packed = vld1q_u8(nibbles + i * 64);
 
         rows->codes[i] = specdec__neon_low_nibbles(packed);
         rows->codes[i + 4] = specdec__neon_high_nibbles(packed);
     }
-    rows->sums[0] = specdec__dotprod_add_up(rows->codes, 8);
-    rows->scale[0] = specdec__neon_load_f16x4(tile + row * 2);
 }
 
 /* 32 values of four rows with their fifth bits: bit i of a byte of high belongs to word i. */
@@ -8172,51 +8345,134 @@ SPECDEC__INLINE void specdec__dotprod_put_fifth(uint8x16_t high, specdec__dotpro
 
         if (i > 4)
             moved = vshlq_u8(high, vdupq_n_s8((int8_t)(4 - i)));
-        rows->codes[i] = vreinterpretq_s8_u8(vbslq_u8(bit, moved, vreinterpretq_u8_s8(rows->codes[i])));
+        SPECDEC__NEON_PUT_BITS(rows->codes[i], moved, bit);
     }
     rows->sums[0] = veorq_s8(specdec__dotprod_add_up(rows->codes, 8), vdupq_n_s8(-128));
 }
 
-/* The same of Q5_0 and Q5_1. */
-SPECDEC__INLINE void specdec__dotprod_take_q5(int type, const unsigned char *tile, int row, specdec__dotprod_rows *rows)
-{
-    const int plain = type == SPECDEC__TYPE_Q5_0;
-    const unsigned char *nibbles = tile + row * 4 + (plain ? SPECDEC__TILE_AT(q5_0, nibbles)
-                                                           : SPECDEC__TILE_AT(q5_1, nibbles));
-    const unsigned char *high = tile + row * 4 + (plain ? SPECDEC__TILE_AT(q5_0, high) : SPECDEC__TILE_AT(q5_1, high));
-    int i;
-
-    SPECDEC__UNROLL
-    for (i = 0; i < 4; i++) {
-        uint8x16_t packed = vld1q_u8(nibbles + i * 64);
-
-        rows->codes[i] = specdec__neon_low_nibbles(packed);
-        rows->codes[i + 4] = specdec__neon_high_nibbles(packed);
-    }
-    specdec__dotprod_put_fifth(vld1q_u8(high), rows);
-    rows->scale[0] = specdec__neon_load_f16x4(tile + row * 2);
-    if (!plain)
-        rows->minimum[0] = specdec__neon_load_f16x4(tile + SPECDEC__TILE_AT(q5_1, minimum) + row * 2);
-}
-
-/* The same of Q8_0. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_q8_0(const unsigned char *tile, int row,
-                                                                 specdec__dotprod_rows *rows)
+/* Sums of codes of eight bits. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_add_wide(specdec__dotprod_rows *rows)
 {
     const int8x16_t ones = vdupq_n_s8(1);
     int32x4_t sum = vdupq_n_s32(SPECDEC__DOTPROD_START_BITS), more = vdupq_n_s32(0);
     int i;
 
     SPECDEC__UNROLL
-    for (i = 0; i < 8; i++)
-        rows->codes[i] = vld1q_s8((const int8_t *)tile + SPECDEC__TILE_AT(q8_0, codes) + i * 64 + row * 4);
-    SPECDEC__UNROLL
     for (i = 0; i < 8; i += 2) {
         SPECDEC__SDOT(sum, rows->codes[i], ones, 0);
         SPECDEC__SDOT(more, rows->codes[i + 1], ones, 0);
     }
     rows->pair[0] = vsubq_f32(vreinterpretq_f32_s32(vaddq_s32(sum, more)), vdupq_n_f32(SPECDEC__DOTPROD_START));
+}
+
+/* Nibbles to the values of IQ4_NL and IQ4_XS. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_look_up(specdec__dotprod_rows *rows)
+{
+    const int8x16_t values = vld1q_s8(specdec__quant_iq4_values);
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        rows->codes[i] = vqtbl1q_s8(values, vreinterpretq_u8_s8(rows->codes[i]));
+    specdec__dotprod_add_wide(rows);
+}
+
+/* Four rows of a block of 32 nibbles with a half float as its scale, from row on: Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_nibbles(int type, const unsigned char *tile, int row,
+                                                                    specdec__dotprod_rows *rows)
+{
+    const size_t nibbles = type == SPECDEC__TYPE_Q4_1   ? SPECDEC__TILE_AT(q4_1, nibbles)
+                           : type == SPECDEC__TYPE_Q5_0 ? SPECDEC__TILE_AT(q5_0, nibbles)
+                           : type == SPECDEC__TYPE_Q5_1 ? SPECDEC__TILE_AT(q5_1, nibbles)
+                                                        : SPECDEC__TILE_AT(q4_0, nibbles);
+
+    specdec__dotprod_split(tile + nibbles + row * 4, rows);
+    if (type == SPECDEC__TYPE_IQ4_NL)
+        specdec__dotprod_look_up(rows);
+    else if (type == SPECDEC__TYPE_Q5_0)
+        specdec__dotprod_put_fifth(vld1q_u8(tile + SPECDEC__TILE_AT(q5_0, high) + row * 4), rows);
+    else if (type == SPECDEC__TYPE_Q5_1)
+        specdec__dotprod_put_fifth(vld1q_u8(tile + SPECDEC__TILE_AT(q5_1, high) + row * 4), rows);
+    else
+        rows->sums[0] = specdec__dotprod_add_up(rows->codes, 8);
     rows->scale[0] = specdec__neon_load_f16x4(tile + row * 2);
+    if (specdec__dotprod_has_minimum(type)) /* at the same place in both types */
+        rows->minimum[0] = specdec__neon_load_f16x4(tile + SPECDEC__TILE_AT(q4_1, minimum) + row * 2);
+}
+
+/* The same of Q8_0. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_q8_0(const unsigned char *tile, int row,
+                                                                 specdec__dotprod_rows *rows)
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        rows->codes[i] = vld1q_s8((const int8_t *)tile + SPECDEC__TILE_AT(q8_0, codes) + i * 64 + row * 4);
+    specdec__dotprod_add_wide(rows);
+    rows->scale[0] = specdec__neon_load_f16x4(tile + row * 2);
+}
+
+/* The same of block b of IQ4_XS. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_iq4_xs(const specdec__dotprod_run *run, int b, int row,
+                                                                   specdec__dotprod_rows *rows)
+{
+    specdec__dotprod_split(run->tile + SPECDEC__TILE_AT(iq4_xs, nibbles) + b * 256 + row * 4, rows);
+    specdec__dotprod_look_up(rows);
+    rows->scale[0] = specdec__dotprod_factor(run, b, b, row, run->d, run->less[0]);
+}
+
+/* Scale and minimum of granule i of a block of Q2_K, k of its tile: the nibbles of a byte, which becomes the second one
+   of the float 2^15. The high nibble then counts 16. See specdec__dotprod_factor. */
+SPECDEC__INLINE void specdec__dotprod_factors_2k(const specdec__dotprod_run *run, int k, int i, int row,
+                                                 specdec__dotprod_rows *rows)
+{
+    const uint32x4_t first = {0xFFFF00FFu, 0xFFFF01FFu, 0xFFFF02FFu, 0xFFFF03FFu}, start = vdupq_n_u32(0x47000000u);
+    const uint8x16_t which = vreinterpretq_u8_u32(vaddq_u32(first, vdupq_n_u32((uint32_t)row << 8)));
+    const unsigned char *both = run->tile + SPECDEC__TILE_AT(q2_k, scales) + k * 16;
+    const uint32x4_t bits = vreinterpretq_u32_u8(vqtbx1q_u8(vreinterpretq_u8_u32(start), vld1q_u8(both), which));
+
+    SPECDEC__NEON_AGAIN(rows->scale[i], run->less[0], both, i);
+    SPECDEC__NEON_AGAIN(rows->minimum[i], run->less[1], both, i);
+    rows->scale[i] = vfmaq_f32(rows->scale[i], run->d, vreinterpretq_f32_u32(vbicq_u32(bits, vdupq_n_u32(0xF000))));
+    rows->minimum[i] = vfmaq_f32(rows->minimum[i], run->dmin,
+                                 vreinterpretq_f32_u32(vbicq_u32(bits, vdupq_n_u32(0x0F00))));
+}
+
+/* The same of block b of Q2_K or Q3_K; way: b % 4. */
+SPECDEC__INLINE void specdec__dotprod_take_crumbs(int type, const specdec__dotprod_run *run, int b, int way, int row,
+                                                  specdec__dotprod_rows *rows)
+{
+    const int has_high = type == SPECDEC__TYPE_Q3_K;
+    const unsigned char *crumbs = run->tile + (b - way) * 128 + row * 4 +
+                                  (has_high ? SPECDEC__TILE_AT(q3_k, crumbs) : SPECDEC__TILE_AT(q2_k, crumbs));
+    const unsigned char *high = run->tile + SPECDEC__TILE_AT(q3_k, high) + row * 4;
+    const uint8x16_t crumb = vdupq_n_u8(3), third = vdupq_n_u8(4), bit = vdupq_n_u8((uint8_t)(1 << b));
+    int i;
+
+    SPECDEC__NEON_LOAD(crumbs);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++) {
+        uint8x16_t packed = vld1q_u8(crumbs + i * 64);
+        uint8x16_t code = way == 0   ? packed
+                          : way == 1 ? vshrq_n_u8(packed, 2)
+                          : way == 2 ? vshrq_n_u8(packed, 4)
+                                     : vshrq_n_u8(packed, 6);
+
+        if (way < 3)
+            code = vandq_u8(code, crumb);
+        if (has_high)
+            SPECDEC__NEON_PUT_BITS(code, vtstq_u8(vld1q_u8(high + i * 64), bit), third);
+        rows->codes[i] = vreinterpretq_s8_u8(code);
+    }
+    SPECDEC__UNROLL
+    for (i = 0; i < 2; i++) {
+        rows->sums[i] = specdec__dotprod_add_up(rows->codes + i * 4, 4);
+        if (has_high)
+            rows->scale[i] = specdec__dotprod_factor(run, b * 2 + i, i, row, run->d, run->less[0]);
+        else
+            specdec__dotprod_factors_2k(run, b * 2 + i, i, row, rows);
+    }
 }
 
 /* The same of block b of Q4_K or Q5_K, the first or second of a pair. With one column, registers keep the nibbles for
@@ -8240,8 +8496,7 @@ SPECDEC__INLINE void specdec__dotprod_take_k(int type, const specdec__dotprod_ru
 
         rows->codes[i] = second ? specdec__neon_high_nibbles(packed) : specdec__neon_low_nibbles(packed);
         if (has_high)
-            rows->codes[i] = vreinterpretq_s8_u8(vbslq_u8(bit, vshlq_u8(vld1q_u8(high + i * 64), by),
-                                                          vreinterpretq_u8_s8(rows->codes[i])));
+            SPECDEC__NEON_PUT_BITS(rows->codes[i], vshlq_u8(vld1q_u8(high + i * 64), by), bit);
     }
     rows->sums[0] = specdec__dotprod_add_up(rows->codes, 8);
     if (has_high)
@@ -8324,16 +8579,18 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed
 
     if (!packed)
         specdec__dotprod_take_panel(type, run, b, row, rows);
-    else if (type == SPECDEC__TYPE_Q4_0)
-        specdec__dotprod_take_q4_0(tile, row, rows);
     else if (type == SPECDEC__TYPE_Q8_0)
         specdec__dotprod_take_q8_0(tile, row, rows);
-    else if (type == SPECDEC__TYPE_Q5_0 || type == SPECDEC__TYPE_Q5_1)
-        specdec__dotprod_take_q5(type, tile, row, rows);
+    else if (type == SPECDEC__TYPE_IQ4_XS)
+        specdec__dotprod_take_iq4_xs(run, b, row, rows);
+    else if (type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K)
+        specdec__dotprod_take_crumbs(type, run, b, way, row, rows);
+    else if (type == SPECDEC__TYPE_Q6_K)
+        specdec__dotprod_take_q6_k(run, b, way, columns, row, rows);
     else if (specdec__dotprod_is_like_q4_k(type))
         specdec__dotprod_take_k(type, run, b, way, columns, row, rows);
     else
-        specdec__dotprod_take_q6_k(run, b, way, columns, row, rows);
+        specdec__dotprod_take_nibbles(type, tile, row, rows);
 }
 
 /* Fills the factors. */
@@ -8352,33 +8609,40 @@ SPECDEC__INLINE void specdec__dotprod_factors(int type, specdec__dotprod_run *ru
     for (i = 0; i < 16 && type == SPECDEC__TYPE_Q6_K; i++)
         vst1q_u8(run->factors[i], veorq_u8(vld1q_u8(run->tile + SPECDEC__TILE_AT(q6_k, scales) + i * 16),
                                            vdupq_n_u8(128)));
+    for (i = 0; i < 16 && type == SPECDEC__TYPE_Q3_K; i++)
+        vst1q_u8(run->factors[i], specdec__neon_factors_3k(run->tile, i));
+    for (i = 0; i < 8 && type == SPECDEC__TYPE_IQ4_XS; i++)
+        vst1q_u8(run->factors[i], specdec__neon_factors_4xs(run->tile, i));
 }
 
 /* d and dmin of four rows. */
 SPECDEC__INLINE void specdec__dotprod_scales(int type, specdec__dotprod_run *run, int row)
 {
-    if (specdec__dotprod_is_like_q4_k(type)) {
-        run->d = specdec__neon_load_f16x4(run->tile + row * 2);
-        run->dmin = specdec__neon_load_f16x4(run->tile + SPECDEC__TILE_AT(q4_k, dmin) + row * 2);
-        vst1q_f32(run->less[0], vmulq_n_f32(run->d, -32768));
+    const unsigned char *d = run->tile + specdec__dotprod_d(type) + row * 2;
+    const int raised = specdec__dotprod_raised(type);
+
+    if (raised < 0)
+        return;
+    run->d = specdec__neon_load_f16x4(d);
+    vst1q_f32(run->less[0], vmulq_n_f32(run->d, (float)(-32768 - raised)));
+    if (specdec__dotprod_has_minimum(type)) {
+        run->dmin = specdec__neon_load_f16x4(d + SPECDEC__ROWS * 2);
+        if (type == SPECDEC__TYPE_Q2_K)
+            run->dmin = vmulq_n_f32(run->dmin, 0.0625f);
         vst1q_f32(run->less[1], vmulq_n_f32(run->dmin, -32768));
-    } else if (type == SPECDEC__TYPE_Q6_K) {
-        run->d = specdec__neon_load_f16x4(run->tile + SPECDEC__TILE_AT(q6_k, d) + row * 2);
-        vst1q_f32(run->less[0], vmulq_n_f32(run->d, -32768 - 128));
     }
 }
 
-/* Does a tile of Q4_K, Q5_K or Q6_K have scales that are no finite numbers? What specdec__dotprod_factor takes off is
-   not then. */
+/* Does a tile have scales that are no finite numbers? What specdec__dotprod_factor takes off is not then. */
 SPECDEC__INLINE int specdec__dotprod_is_wild(int type, const unsigned char *tile)
 {
-    const unsigned char *d = tile + (type == SPECDEC__TYPE_Q6_K ? SPECDEC__TILE_AT(q6_k, d) : 0);
+    const unsigned char *d = tile + specdec__dotprod_d(type);
     uint16x8_t most = vdupq_n_u16(0);
     int i;
 
-    if (!specdec__dotprod_is_like_q4_k(type) && type != SPECDEC__TYPE_Q6_K)
+    if (specdec__dotprod_raised(type) < 0)
         return 0;
-    for (i = 0; i < (type == SPECDEC__TYPE_Q6_K ? 2 : 4); i++)
+    for (i = 0; i < (specdec__dotprod_has_minimum(type) ? 4 : 2); i++)
         most = vmaxq_u16(most, vshlq_n_u16(vreinterpretq_u16_u8(vld1q_u8(d + i * 16)), 1));
     return vmaxvq_u16(most) >= 0xF800;
 }
@@ -8411,8 +8675,8 @@ SPECDEC__INLINE void specdec__dotprod_fold(int type, int columns, const specdec_
         sum = has_excess ? vfmsq_n_f32(sum, one, excess[c]) : vsubq_f32(sum, start);
         acc[c] = vfmaq_f32(acc[c], vmulq_n_f32(rows->scale[g], scales[c]), sum);
         if (specdec__dotprod_has_minimum(type))
-            acc[c] = specdec__dotprod_is_like_q4_k(type) ? vfmsq_n_f32(acc[c], rows->minimum[g], totals[c])
-                                                         : vfmaq_n_f32(acc[c], rows->minimum[g], totals[c]);
+            acc[c] = specdec__dotprod_is_subtracted(type) ? vfmsq_n_f32(acc[c], rows->minimum[g], totals[c])
+                                                          : vfmaq_n_f32(acc[c], rows->minimum[g], totals[c]);
     }
 }
 
@@ -8626,6 +8890,9 @@ SPECDEC__DOTPROD_DOT(32, SPECDEC__DOTPROD_PANEL_32)
 SPECDEC__DOTPROD_DOT(32m, SPECDEC__DOTPROD_PANEL_32M)
 
 /* Up to 8 blocks of one or two tiles times count columns, through panels. */
+typedef void specdec__dotprod_through_function(int tiles, specdec__dotprod_run *runs, int blocks,
+                                               const unsigned char *const *ahead, specdec__panel *panels,
+                                               const specdec__columns *x, size_t at, int count, float *const *sums);
 #define SPECDEC__DOTPROD_THROUGH(name) \
     SPECDEC__DOTPROD static __attribute__((noinline)) void \
     specdec__dotprod_through_##name(int tiles, specdec__dotprod_run *runs, int blocks, \
@@ -8637,6 +8904,7 @@ SPECDEC__DOTPROD_DOT(32m, SPECDEC__DOTPROD_PANEL_32M)
             specdec__dotprod_unpack(SPECDEC__TYPE_##name, &runs[t], blocks, ahead[t], panels + t); \
         specdec__dotprod_groups(SPECDEC__TYPE_##name, 0, tiles, runs, blocks, NULL, x, at, count, sums); \
     }
+
 SPECDEC__DOTPROD_THROUGH(Q4_0)
 SPECDEC__DOTPROD_THROUGH(Q8_0)
 SPECDEC__DOTPROD_THROUGH(Q4_K)
@@ -8656,12 +8924,19 @@ SPECDEC__DOTPROD_THROUGH(Q6_K)
             dot(panels + t, blocks, x, (int)(at / (size_t)x->n), (int)(at % (size_t)x->n), count, sums[t]); \
         } \
     }
+
+SPECDEC__DOTPROD_PLAINLY(Q4_1, specdec__neon_unpack_q4_1, specdec__dotprod_dot_32m)
+SPECDEC__DOTPROD_PLAINLY(Q2_K, specdec__neon_unpack_q2_k, specdec__dotprod_dot_16m)
+SPECDEC__DOTPROD_PLAINLY(Q3_K, specdec__neon_unpack_q3_k, specdec__dotprod_dot_16)
+SPECDEC__DOTPROD_PLAINLY(IQ4_NL, specdec__neon_unpack_iq4_nl, specdec__dotprod_dot_32)
+SPECDEC__DOTPROD_PLAINLY(IQ4_XS, specdec__neon_unpack_iq4_xs, specdec__dotprod_dot_32)
 SPECDEC__DOTPROD_PLAINLY(Q5_0, specdec__neon_unpack_q5_0, specdec__dotprod_dot_32)
 SPECDEC__DOTPROD_PLAINLY(Q5_1, specdec__neon_unpack_q5_1, specdec__dotprod_dot_32m)
 SPECDEC__DOTPROD_PLAINLY(Q5_K, specdec__neon_unpack_q5_k, specdec__dotprod_dot_32m)
 
-/* What multiply does (see specdec__multiply_function): up to 4 columns without a panel. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, const specdec__tiles *tiles, int blocks,
+/* What multiply does (see specdec__multiply_function): up to 4 columns without a panel, more of them by through. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, specdec__dotprod_through_function *through,
+                                                                const specdec__tiles *tiles, int blocks,
                                                                 specdec__panel *panels, const specdec__columns *x,
                                                                 int block, int column, int count, float *const *sums)
 {
@@ -8691,24 +8966,23 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, const 
         if (packed)
             specdec__dotprod_groups(type, 1, most, runs, run, ahead, x, at, count, sums);
         else
-            (type == SPECDEC__TYPE_Q4_0   ? specdec__dotprod_through_Q4_0
-             : type == SPECDEC__TYPE_Q8_0 ? specdec__dotprod_through_Q8_0
-             : type == SPECDEC__TYPE_Q5_0 ? specdec__dotprod_through_Q5_0
-             : type == SPECDEC__TYPE_Q5_1 ? specdec__dotprod_through_Q5_1
-             : type == SPECDEC__TYPE_Q4_K ? specdec__dotprod_through_Q4_K
-             : type == SPECDEC__TYPE_Q5_K ? specdec__dotprod_through_Q5_K
-                                          : specdec__dotprod_through_Q6_K)(most, runs, run, ahead, panels, x, at,
-                                                                           count, sums);
+            through(most, runs, run, ahead, panels, x, at, count, sums);
     }
 }
 
-SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q4_0)
-SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q8_0)
-SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q5_0)
-SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q5_1)
-SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q4_K)
-SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q5_K)
-SPECDEC__MULTIPLY(dotprod, SPECDEC__DOTPROD, Q6_K)
+/* The types that have kernels of their own. */
+#define SPECDEC__DOTPROD_TYPES(X) \
+    X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS)
+#define SPECDEC__DOTPROD_MULTIPLY(name) \
+    SPECDEC__DOTPROD static void specdec__dotprod_multiply_##name(const specdec__tiles *tiles, int blocks, \
+                                                                  specdec__panel *panels, const specdec__columns *x, \
+                                                                  int block, int column, int count, \
+                                                                  float *const *sums) \
+    { \
+        specdec__dotprod_multiply(SPECDEC__TYPE_##name, specdec__dotprod_through_##name, tiles, blocks, panels, x, \
+                                  block, column, count, sums); \
+    }
+SPECDEC__DOTPROD_TYPES(SPECDEC__DOTPROD_MULTIPLY)
 
 /* --- plain NEON: panels only -------------------------------------------------------------------------------------- */
 
@@ -9981,11 +10255,11 @@ static int specdec__cpu_avx512(void)
         SPECDEC__ENTRY(unpack, Q8_0, specdec__##isa##_unpack_q8_0); \
         SPECDEC__ENTRY(unpack, Q2_K, specdec__##isa##_unpack_q2_k); \
         SPECDEC__ENTRY(unpack, Q3_K, specdec__##isa##_unpack_q3_k); \
-        SPECDEC__ENTRY(unpack, IQ2_XXS, specdec__##isa##_unpack_grid); \
-        SPECDEC__ENTRY(unpack, IQ2_XS, specdec__##isa##_unpack_grid); \
-        SPECDEC__ENTRY(unpack, IQ2_S, specdec__##isa##_unpack_grid); \
-        SPECDEC__ENTRY(unpack, IQ3_XXS, specdec__##isa##_unpack_grid); \
-        SPECDEC__ENTRY(unpack, IQ3_S, specdec__##isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ2_XXS, specdec__##isa##_unpack_iq2_xxs); \
+        SPECDEC__ENTRY(unpack, IQ2_XS, specdec__##isa##_unpack_iq2_xs); \
+        SPECDEC__ENTRY(unpack, IQ2_S, specdec__##isa##_unpack_iq2_s); \
+        SPECDEC__ENTRY(unpack, IQ3_XXS, specdec__##isa##_unpack_iq3_xxs); \
+        SPECDEC__ENTRY(unpack, IQ3_S, specdec__##isa##_unpack_iq3_s); \
         SPECDEC__ENTRY(unpack, Q4_K, specdec__##isa##_unpack_q4_k); \
         SPECDEC__ENTRY(unpack, Q5_K, specdec__##isa##_unpack_q5_k); \
         SPECDEC__ENTRY(unpack, Q6_K, specdec__##isa##_unpack_q6_k); \
@@ -10002,16 +10276,12 @@ static void specdec__kernels_neon(specdec__kernels *table)
     SPECDEC__NEON_UNPACK_TABLE(table, neon);
 }
 
+#define SPECDEC__DOTPROD_ENTRY(name) SPECDEC__ENTRY(multiply, name, specdec__dotprod_multiply_##name);
+
 /* Enters what multiplies with dot products and no panel, and what weighs values. */
 static void specdec__kernels_fused(specdec__kernels *table)
 {
-    SPECDEC__ENTRY(multiply, Q4_0, specdec__dotprod_multiply_Q4_0);
-    SPECDEC__ENTRY(multiply, Q8_0, specdec__dotprod_multiply_Q8_0);
-    SPECDEC__ENTRY(multiply, Q5_0, specdec__dotprod_multiply_Q5_0);
-    SPECDEC__ENTRY(multiply, Q5_1, specdec__dotprod_multiply_Q5_1);
-    SPECDEC__ENTRY(multiply, Q4_K, specdec__dotprod_multiply_Q4_K);
-    SPECDEC__ENTRY(multiply, Q5_K, specdec__dotprod_multiply_Q5_K);
-    SPECDEC__ENTRY(multiply, Q6_K, specdec__dotprod_multiply_Q6_K);
+    SPECDEC__DOTPROD_TYPES(SPECDEC__DOTPROD_ENTRY)
     table->weigh_codes = specdec__dotprod_weigh_codes;
 }
 
