@@ -1057,6 +1057,14 @@ __asm__(".cfi_sections .debug_frame");
 #define SPECDEC__FOR_SIZE
 #define SPECDEC__FOR_SPEED
 #endif
+/* The same for plain C that only processors from before 2008 run, as there are kernels for all others. */
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
+#define SPECDEC__RARE SPECDEC__FOR_SIZE
+#define SPECDEC__RARE_END SPECDEC__FOR_SPEED
+#else
+#define SPECDEC__RARE
+#define SPECDEC__RARE_END
+#endif
 #define SPECDEC__COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define SPECDEC__STATIC_ASSERT(name, condition) \
     typedef char specdec__static_assert_##name[(condition) ? 1 : -1] SPECDEC__UNUSED
@@ -4137,6 +4145,7 @@ static void specdec__unpack_codes(const specdec__quant_type *type, const unsigne
         }
 }
 
+SPECDEC__RARE
 /* Adds a panel of codes times count columns to sums (column, 16): the oracle for all other dots. */
 SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                          int column, int count, float *sums, int granule, int has_minimum)
@@ -4359,6 +4368,7 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 #define SPECDEC__LANES 1
 #define SPECDEC__WIDTH 4
 #include SPECDEC__FILE
+SPECDEC__RARE_END
 
 /* --- weighing 8-bit values, every instruction set ----------------------------------------------------------------- */
 
@@ -10709,6 +10719,7 @@ static SPECDEC__UNUSED int specdec__vocab_is_end(const specdec__vocab *v, int32_
     return 0;
 }
 
+SPECDEC__FOR_SIZE
 /* --- characters --------------------------------------------------------------------------------------------------- */
 
 /* Kinds of characters as the pre-tokenizers tell them apart: \p{L}, \p{N}, \s and the rest. */
@@ -11271,7 +11282,6 @@ static uint32_t specdec__vocab_rank(const specdec__vocab *v, uint32_t left, uint
     return SPECDEC__TEXT_NONE;
 }
 
-SPECDEC__FOR_SIZE
 /* --- vocabulary: reading ------------------------------------------------------------------------------------------ */
 
 /* What the file holds, checked, before the indexes are built. */
@@ -11749,7 +11759,6 @@ static size_t specdec__text_stretch(const specdec__vocab *v, const unsigned char
     return at;
 }
 
-SPECDEC__FOR_SPEED
 
 /* --- tokenizing: merges ------------------------------------------------------------------------------------------- */
 
@@ -12344,7 +12353,6 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
     return count;
 }
 
-SPECDEC__FOR_SIZE
 /* --- chat formats ------------------------------------------------------------------------------------------------- */
 
 enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1 };
@@ -12477,7 +12485,6 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat_f
                              size);
     return SPECDEC_OK;
 }
-
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
@@ -16754,6 +16761,7 @@ specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const do
  * May call: >>base >>kernel >>sample >>tree
  * ================================================================================================================== */
 
+SPECDEC__FOR_SIZE
 static void specdec__verify_take(specdec_verdict *verdict, int child, int32_t token)
 {
     verdict->child = child;
@@ -17253,6 +17261,7 @@ specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accept
     *accepted_count = depth + 1;
     return SPECDEC_OK;
 }
+SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
  * >>ngram (private): an index of every run of up to context + 1 tokens in some texts, trees of likely continuations
