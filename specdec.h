@@ -1060,6 +1060,14 @@ __asm__(".cfi_sections .debug_frame");
 #define SPECDEC__FOR_SIZE
 #define SPECDEC__FOR_SPEED
 #endif
+/* The same for plain C that only processors from before 2008 run, as there are kernels for all others. */
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
+#define SPECDEC__RARE SPECDEC__FOR_SIZE
+#define SPECDEC__RARE_END SPECDEC__FOR_SPEED
+#else
+#define SPECDEC__RARE
+#define SPECDEC__RARE_END
+#endif
 #define SPECDEC__COUNT(array) (sizeof(array) / sizeof((array)[0]))
 #define SPECDEC__STATIC_ASSERT(name, condition) \
     typedef char specdec__static_assert_##name[(condition) ? 1 : -1] SPECDEC__UNUSED
@@ -4146,6 +4154,7 @@ static void specdec__unpack_codes(const specdec__quant_type *type, const unsigne
         }
 }
 
+SPECDEC__RARE
 /* Adds a panel of codes times count columns to sums (column, 16): the oracle for all other dots. */
 SPECDEC__INLINE void specdec__scalar_dot(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                          int column, int count, float *sums, int granule, int has_minimum)
@@ -4368,6 +4377,7 @@ SPECDEC__INLINE int32_t specdec__scalar_sum_codes(const int8_t *codes)
 #define SPECDEC__LANES 1
 #define SPECDEC__WIDTH 4
 #include SPECDEC__FILE
+SPECDEC__RARE_END
 
 /* --- weighing 8-bit values, every instruction set ----------------------------------------------------------------- */
 
@@ -4590,21 +4600,21 @@ SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile,
         _mm_prefetch(from + i, _MM_HINT_T0);
 }
 
-/* Where a granule of some columns begins. codes (column, 8), pairs and totals (column, granules of a block), scales
-   (column). */
+/* Where a block of some columns begins. codes (column, 8): 4 of them in each; pairs and totals (column, granules of a
+   block), scales (column). */
 typedef struct specdec__x86_x {
     const int32_t *codes, *pairs;
     const float *scales, *totals;
 } specdec__x86_x;
 
-/* Where half `half` of the block at `at` begins; per: granules of a block. */
-SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t at, int per, int half)
+/* Where the block at `at` begins; per: granules of a block. */
+SPECDEC__INLINE specdec__x86_x specdec__x86_at(const specdec__columns *x, size_t at, int per)
 {
     specdec__x86_x from;
 
-    from.codes = (const int32_t *)(const void *)(x->codes + at * 32) + half * 4;
-    from.pairs = (per == 1 ? x->pair32 : x->pair16) + at * (size_t)per + half;
-    from.totals = (per == 1 ? x->sum32 : x->sum16) + at * (size_t)per + half;
+    from.codes = (const int32_t *)(const void *)(x->codes + at * 32);
+    from.pairs = (per == 1 ? x->pair32 : x->pair16) + at * (size_t)per;
+    from.totals = (per == 1 ? x->sum32 : x->sum16) + at * (size_t)per;
     from.scales = x->scale + at;
     __asm__("" : "+r"(from.codes), "+r"(from.pairs), "+r"(from.scales)); /* one address each, not one for every value */
     return from;
@@ -4969,10 +4979,10 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_integers(int mode, int vector
     }
 }
 
-/* sums (column, 16) += what granule k of a panel gives with its integers (column, register); per: granules of a
-   block. */
+/* sums (column, 16) += what a granule of a panel gives with its integers (column, register); g: which of the `per`
+   granules of its block. */
 SPECDEC__SSE41 SPECDEC__INLINE void
-specdec__sse41_add_up(const float *scale, const float *minimum, const specdec__x86_x *from, int per, int columns,
+specdec__sse41_add_up(const float *scale, const float *minimum, const specdec__x86_x *from, int per, int g, int columns,
                       __m128i (*integers)[4], float *sums)
 {
     int c, r;
@@ -4983,7 +4993,7 @@ specdec__sse41_add_up(const float *scale, const float *minimum, const specdec__x
 
             sum = specdec__sse41_madd(by, _mm_cvtepi32_ps(integers[c][r / 4]), sum);
             if (minimum)
-                sum = specdec__sse41_madd(_mm_loadu_ps(minimum + r), _mm_set1_ps(from->totals[c * per]), sum);
+                sum = specdec__sse41_madd(_mm_loadu_ps(minimum + r), _mm_set1_ps(from->totals[c * per + g]), sum);
             _mm_storeu_ps(sums, sum);
         }
 }
@@ -4997,22 +5007,22 @@ specdec__sse41_dot_columns(int mode, int granule, int has_minimum, int columns, 
     int k, c, r;
 
     for (k = 0; k < blocks * per; k++) {
-        const specdec__x86_x from = specdec__x86_at(x, at + (size_t)(k / per) * (size_t)x->n, per, k % per);
+        const specdec__x86_x from = specdec__x86_at(x, at + (size_t)(k / per) * (size_t)x->n, per);
+        const int g = k % per;
         __m128i integers[2][4];
 
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++) {
-            __m128i pair = _mm_set1_epi32(from.pairs[c * per]);
+            __m128i pair = _mm_set1_epi32(from.pairs[c * per + g]);
 
             SPECDEC__UNROLL
             for (r = 0; r < 4; r++)
                 integers[c][r] = _mm_madd_epi16(specdec__sse41_get(&panel->pair[k][r * 4]), pair);
         }
-        specdec__sse41_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, from.codes, integers);
-        if (has_minimum)
-            specdec__sse41_add_up(panel->scale[k], panel->minimum[k], &from, per, columns, integers, sums);
-        else
-            specdec__sse41_add_up(panel->scale[k], NULL, &from, per, columns, integers, sums);
+        specdec__sse41_integers(mode, vectors, columns, panel->u.codes + k * vectors * 64, from.codes + g * 4,
+                                 integers);
+        specdec__sse41_add_up(panel->scale[k], has_minimum ? panel->minimum[k] : NULL, &from, per, g, columns, integers,
+                              sums);
     }
 }
 
@@ -5879,27 +5889,28 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_unsigned(int type, int vnni,
     return vnni && specdec__avx2_is_signed(type) ? _mm256_xor_si256(codes, _mm256_set1_epi8((char)-128)) : codes;
 }
 
-/* acc (column) += a granule times 1 or 2 columns. vnni: with AVX-VNNI? A constant, here and below. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_columns(int type, int vnni, int columns, const __m256i *u,
-                                                               __m256i pair, __m256 scale, __m256 minimum,
-                                                               const specdec__x86_x *x, int column, __m256 *acc)
+/* acc (column) += granule g of a block times 1 or 2 columns. vnni: with AVX-VNNI? A constant, here and below. */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_fused_columns(int type, int vnni, int columns, const __m256i *u, __m256i pair, __m256 scale,
+                            __m256 minimum, const specdec__x86_x *x, int g, int column, __m256 *acc)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule;
+    const int32_t *codes = x->codes + (size_t)column * 8 + g * 4, *pairs = x->pairs + column * per + g;
     __m256i sums[2];
     int c;
 
     if (vnni)
-        specdec__avx2_vnni_sums(columns, granule / 4, u, x->codes + (size_t)column * 8, sums);
+        specdec__avx2_vnni_sums(columns, granule / 4, u, codes, sums);
     else
-        specdec__avx2_sums(type, columns, granule / 4, u, x->codes + (size_t)column * 8, sums);
+        specdec__avx2_sums(type, columns, granule / 4, u, codes, sums);
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++) {
         __m256 by = _mm256_mul_ps(scale, _mm256_set1_ps(x->scales[column + c]));
 
-        sums[c] = _mm256_add_epi32(sums[c], _mm256_madd_epi16(pair, _mm256_set1_epi32(x->pairs[(column + c) * per])));
+        sums[c] = _mm256_add_epi32(sums[c], _mm256_madd_epi16(pair, _mm256_set1_epi32(pairs[c * per])));
         acc[c] = _mm256_fmadd_ps(by, _mm256_cvtepi32_ps(sums[c]), acc[c]);
         if (specdec__x86_has_minimum(type))
-            acc[c] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x->totals[(column + c) * per]), acc[c]);
+            acc[c] = _mm256_fmadd_ps(minimum, _mm256_set1_ps(x->totals[(column + c) * per + g]), acc[c]);
     }
 }
 
@@ -5910,6 +5921,7 @@ specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, co
                           const specdec__columns *x, size_t at, int columns, int count, __m256 *acc, float *sums)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule, half = rows->half;
+    const specdec__x86_x from = specdec__x86_at(x, at, per);
     __m256i u[8];
     int g, c, i;
 
@@ -5921,7 +5933,6 @@ specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, co
     }
     SPECDEC__UNROLL
     for (g = 0; g < per; g++) {
-        const specdec__x86_x from = specdec__x86_at(x, at, per, g);
         const __m256i *codes = u + g * 4;
         __m256i pair =
             vnni ? specdec__avx2_vnni_pair(type, codes, granule / 4) : specdec__avx2_pair(type, codes, granule / 4);
@@ -5930,11 +5941,11 @@ specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, co
         if (specdec__x86_has_minimum(type))
             minimum = specdec__avx2_granule_scale(type, 1, rows, panel, block * per + g);
         if (columns)
-            specdec__avx2_fused_columns(type, vnni, columns, codes, pair, scale, minimum, &from, 0, acc);
+            specdec__avx2_fused_columns(type, vnni, columns, codes, pair, scale, minimum, &from, g, 0, acc);
         else
             for (c = 0; c < count; c++) {
                 acc[0] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS);
-                specdec__avx2_fused_columns(type, vnni, 1, codes, pair, scale, minimum, &from, c, acc);
+                specdec__avx2_fused_columns(type, vnni, 1, codes, pair, scale, minimum, &from, g, c, acc);
                 _mm256_storeu_ps(sums + c * SPECDEC__ROWS, acc[0]);
             }
     }
@@ -6020,7 +6031,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_columns(int type, int vnni,
         for (c = 0; c < columns; c++)
             acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS + half);
         for (k = 0; k < blocks * per; k++) {
-            const specdec__x86_x from = specdec__x86_at(x, at + (size_t)(k / per) * (size_t)x->n, per, k % per);
+            const specdec__x86_x from = specdec__x86_at(x, at + (size_t)(k / per) * (size_t)x->n, per);
             __m256 scale = _mm256_loadu_ps(panel->scale[k] + half), minimum = scale;
             __m256i u[8], pair = specdec__avx2_get(panel->pair[k] + half);
 
@@ -6032,7 +6043,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_columns(int type, int vnni,
                 pair = _mm256_or_si256(pair, _mm256_set1_epi32(-128 * 65536));
             if (specdec__x86_has_minimum(type))
                 minimum = _mm256_loadu_ps(panel->minimum[k] + half);
-            specdec__avx2_fused_columns(type, vnni, columns, u, pair, scale, minimum, &from, 0, acc);
+            specdec__avx2_fused_columns(type, vnni, columns, u, pair, scale, minimum, &from, k % per, 0, acc);
         }
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
@@ -6189,10 +6200,23 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_and(__m512i a, int mask)
     return _mm512_and_si512(a, _mm512_set1_epi8((char)mask));
 }
 
-/* The bits of mask from a, the others from b. */
+/* The bits of mask from a, the others from b. The mask comes last: the first operand is overwritten. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_select(int mask, __m512i a, __m512i b)
 {
-    return _mm512_ternarylogic_epi32(_mm512_set1_epi8((char)mask), a, b, 0xCA);
+    return _mm512_ternarylogic_epi32(a, b, _mm512_set1_epi8((char)mask), 0xE4);
+}
+
+/* sum += four products of unsigned u and signed bytes at x, the same for all lanes; or two products of 16-bit numbers.
+   Written out, because gcc takes two instructions for what is one: it loads x first. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_bytes(__m512i sum, __m512i u, const int32_t *x)
+{
+    __asm__("vpdpbusd {%2%{1to16%}, %1, %0|%0, %1, %2%{1to16%}}" : "+v"(sum) : "v"(u), "m"(*x));
+    return sum;
+}
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_add_pairs(__m512i sum, __m512i u, const int32_t *x)
+{
+    __asm__("vpdpwssd {%2%{1to16%}, %1, %0|%0, %1, %2%{1to16%}}" : "+v"(sum) : "v"(u), "m"(*x));
+    return sum;
 }
 
 /* value in every byte whose bit n is set. (On Zen 5, shifts by a variable count keep the multipliers busy; this does
@@ -6575,6 +6599,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int type, int tile
                                                               const specdec__x86_x *x, int c, __m512i *integers)
 {
     const int vectors = specdec__x86_granule(type) / 4, per = 8 / vectors, chains = tiles == 1 && per == 1 ? 2 : 1;
+    const int32_t *codes = x->codes + c * 8 + g * 4, *pairs = x->pairs + c * per + g;
     __m512i odd[SPECDEC__AVX512_FEW], value;
     int i, k, t;
 
@@ -6589,22 +6614,25 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_integers(int type, int tile
     for (i = 0; i < vectors; i++)
         SPECDEC__UNROLL
         for (k = 0; k < columns; k++) {
-            value = _mm512_set1_epi32(x->codes[(c + k) * 8 + i]);
-            if (tiles > 1)
-                SPECDEC__KEEP(value); /* loaded once for both tiles */
-            SPECDEC__UNROLL
-            for (t = 0; t < tiles; t++) {
-                __m512i *to = i % chains ? &odd[k] : &integers[t * columns + k];
+            __m512i *to = i % chains ? &odd[k] : &integers[k];
 
-                *to = _mm512_dpbusd_epi32(*to, blocks[t].codes[g * 4 + i], value);
+            if (tiles == 1) {
+                *to = specdec__avx512_add_bytes(*to, blocks[0].codes[g * 4 + i], &codes[k * 8 + i]);
+                continue;
             }
+            value = _mm512_set1_epi32(codes[k * 8 + i]);
+            SPECDEC__KEEP(value); /* loaded once for both tiles */
+            SPECDEC__UNROLL
+            for (t = 0; t < tiles; t++)
+                integers[t * columns + k] =
+                    _mm512_dpbusd_epi32(integers[t * columns + k], blocks[t].codes[g * 4 + i], value);
         }
     SPECDEC__UNROLL
     for (k = 0; k < columns; k++) /* last, so that nothing waits for the pair */
         SPECDEC__UNROLL
         for (t = 0; t < tiles; t++) {
-            integers[t * columns + k] = _mm512_dpwssd_epi32(integers[t * columns + k], blocks[t].pair[g],
-                                                            _mm512_set1_epi32(x->pairs[(c + k) * per]));
+            integers[t * columns + k] =
+                specdec__avx512_add_pairs(integers[t * columns + k], blocks[t].pair[g], &pairs[k * per]);
             if (chains == 2)
                 integers[t * columns + k] = _mm512_add_epi32(integers[t * columns + k], odd[k]);
         }
@@ -6620,11 +6648,11 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_add_up(int type, const sp
     sum = _mm512_fmadd_ps(_mm512_mul_ps(block->scale[g], _mm512_set1_ps(x->scales[c])), _mm512_cvtepi32_ps(integers),
                           sum);
     if (specdec__x86_has_minimum(type))
-        sum = _mm512_fmadd_ps(block->minimum[g], _mm512_set1_ps(x->totals[c * per]), sum);
+        sum = _mm512_fmadd_ps(block->minimum[g], _mm512_set1_ps(x->totals[c * per + g]), sum);
     return sum;
 }
 
-/* sums (tile: column, 16) += blocks (tile) times columns from c on. x (granule). */
+/* sums (tile: column, 16) += blocks (tile) times columns from c on. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_columns(int type, int tiles, int columns,
                                                              const specdec__avx512_block *blocks,
                                                              const specdec__x86_x *x, int c, float *const *sums)
@@ -6634,15 +6662,15 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_columns(int type, int tiles
 
     SPECDEC__UNROLL
     for (g = 0; g < 32 / specdec__x86_granule(type); g++) {
-        specdec__avx512_integers(type, tiles, columns, blocks, g, &x[g], c, integers);
+        specdec__avx512_integers(type, tiles, columns, blocks, g, x, c, integers);
         SPECDEC__UNROLL
         for (k = 0; k < columns; k++)
             SPECDEC__UNROLL
             for (t = 0; t < tiles; t++) {
                 float *to = sums[t] + (c + k) * SPECDEC__ROWS;
 
-                _mm512_storeu_ps(to, specdec__avx512_add_up(type, blocks + t, g, &x[g], c + k,
-                                                            integers[t * columns + k], _mm512_loadu_ps(to)));
+                _mm512_storeu_ps(to, specdec__avx512_add_up(type, blocks + t, g, x, c + k, integers[t * columns + k],
+                                                            _mm512_loadu_ps(to)));
             }
     }
 }
@@ -6653,17 +6681,13 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_block_columns(int type, int
                                                                    const specdec__columns *x, size_t at, int count,
                                                                    float *const *sums)
 {
-    const int per = 32 / specdec__x86_granule(type);
-    specdec__x86_x from[2];
-    int c, g;
+    const specdec__x86_x from = specdec__x86_at(x, at, 32 / specdec__x86_granule(type));
+    int c;
 
-    SPECDEC__UNROLL
-    for (g = 0; g < per; g++)
-        from[g] = specdec__x86_at(x, at, per, g);
     for (c = 0; c + 4 <= count; c += 4)
-        specdec__avx512_columns(type, tiles, 4, taken, from, c, sums);
+        specdec__avx512_columns(type, tiles, 4, taken, &from, c, sums);
     for (; c < count; c++)
-        specdec__avx512_columns(type, tiles, 1, taken, from, c, sums);
+        specdec__avx512_columns(type, tiles, 1, taken, &from, c, sums);
 }
 
 /* Two tiles side by side, which need a column's codes at the same time, times count columns. */
@@ -6698,62 +6722,62 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_block(int type, int col
                                                                const specdec__columns *x, size_t at, __m512 *acc)
 {
     const int per = 32 / specdec__x86_granule(type);
+    const specdec__x86_x from = specdec__x86_at(x, at, per);
     __m512i integers[SPECDEC__AVX512_FEW];
     int g, k;
 
     SPECDEC__UNROLL
     for (g = 0; g < per; g++) {
-        const specdec__x86_x granule = specdec__x86_at(x, at, per, g);
-
-        specdec__avx512_integers(type, 1, columns, taken, g, &granule, 0, integers);
+        specdec__avx512_integers(type, 1, columns, taken, g, &from, 0, integers);
         SPECDEC__UNROLL
         for (k = 0; k < columns; k++)
-            acc[k] = specdec__avx512_add_up(type, taken, g, &granule, k, integers[k], acc[k]);
+            acc[k] = specdec__avx512_add_up(type, taken, g, &from, k, integers[k], acc[k]);
     }
 }
 
-/* `columns` is a constant in what follows: 4, 5 or 6; or 0, which means count of them, 1 to 3. Those three counts share
+/* acc (count) += a block times count columns, 1 to most; `most` is a constant, here and below: 4 or 6. All counts share
    the code that unpacks. */
-SPECDEC__INLINE int specdec__avx512_most(int columns) { return columns ? columns : 3; }
-
-/* acc (columns) += a block times columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_columns(int type, int columns, int count,
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_columns(int type, int most, int count,
                                                                  const specdec__avx512_block *taken,
                                                                  const specdec__columns *x, size_t at, __m512 *acc)
 {
-    if (columns)
-        specdec__avx512_few_block(type, columns, taken, x, at, acc);
-    else if (count == 1)
+    if (count == 1)
         specdec__avx512_few_block(type, 1, taken, x, at, acc);
     else if (count == 2)
         specdec__avx512_few_block(type, 2, taken, x, at, acc);
-    else
+    else if (count == 3)
         specdec__avx512_few_block(type, 3, taken, x, at, acc);
+    else if (count == 4 || most == 4)
+        specdec__avx512_few_block(type, 4, taken, x, at, acc);
+    else if (count == 5)
+        specdec__avx512_few_block(type, 5, taken, x, at, acc);
+    else
+        specdec__avx512_few_block(type, 6, taken, x, at, acc);
 }
 
-/* acc (columns) from sums (columns, 16). */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_get_sums(int columns, int count, const float *sums, __m512 *acc)
+/* acc (most) from sums (count, 16). */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_get_sums(int most, int count, const float *sums, __m512 *acc)
 {
     int k;
 
     SPECDEC__UNROLL
-    for (k = 0; k < specdec__avx512_most(columns); k++)
-        acc[k] = columns || k < count ? _mm512_loadu_ps(sums + k * SPECDEC__ROWS) : _mm512_setzero_ps();
+    for (k = 0; k < most; k++)
+        acc[k] = k < count ? _mm512_loadu_ps(sums + k * SPECDEC__ROWS) : _mm512_setzero_ps();
 }
 
-/* acc (columns) back to sums (columns, 16). */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_sums(int columns, int count, const __m512 *acc, float *sums)
+/* acc (most) back to sums (count, 16). */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_sums(int most, int count, const __m512 *acc, float *sums)
 {
     int k;
 
     SPECDEC__UNROLL
-    for (k = 0; k < specdec__avx512_most(columns); k++)
-        if (columns || k < count)
+    for (k = 0; k < most; k++)
+        if (k < count)
             _mm512_storeu_ps(sums + k * SPECDEC__ROWS, acc[k]);
 }
 
 /* One tile times 1 to 6 columns, whose sums stay in registers: in memory, every block would wait for the one before. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, int count, const unsigned char *tile,
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int count, const unsigned char *tile,
                                                          const unsigned char *next, int blocks, specdec__panel *panel,
                                                          const specdec__columns *x, size_t at, float *sums)
 {
@@ -6764,17 +6788,17 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int columns, 
     size_t from;
     int b;
 
-    specdec__avx512_get_sums(columns, count, sums, acc);
+    specdec__avx512_get_sums(SPECDEC__AVX512_FEW, count, sums, acc);
     for (from = 0; from < end; from += (size_t)run * span) {
         if (!specdec__x86_is_block_32(type))
             specdec__avx512_scales(type, tile + from, panel);
         for (b = 0; b < run; b++, at += n) {
             specdec__x86_prefetch((int)span, tile, from + (size_t)b * span, end, next);
             specdec__avx512_take(type, tile + from, b, panel, &taken);
-            specdec__avx512_few_columns(type, columns, count, &taken, x, at, acc);
+            specdec__avx512_few_columns(type, SPECDEC__AVX512_FEW, count, &taken, x, at, acc);
         }
     }
-    specdec__avx512_put_sums(columns, count, acc, sums);
+    specdec__avx512_put_sums(SPECDEC__AVX512_FEW, count, acc, sums);
 }
 
 /* Few columns: tile after tile, which reads memory faster. A single tile with many columns, which is rare: six columns
@@ -6796,17 +6820,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
         const unsigned char *next = !t && tiles->tile[1] ? tiles->tile[1] : tiles->next[0];
 
         for (c = 0; c < count; c += few) {
-            float *to = sums[t] + c * SPECDEC__ROWS;
-
             few = specdec__min_int(count - c, SPECDEC__AVX512_FEW);
-            switch (few) {
-            case 6: specdec__avx512_few(type, 6, 6, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
-            case 5: specdec__avx512_few(type, 5, 5, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
-            case 4: specdec__avx512_few(type, 4, 4, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to); break;
-            default:
-                specdec__avx512_few(type, 0, few, tiles->tile[t], next, blocks, panels, x, at + (size_t)c, to);
-                break;
-            }
+            specdec__avx512_few(type, few, tiles->tile[t], next, blocks, panels, x, at + (size_t)c,
+                                sums[t] + c * SPECDEC__ROWS);
         }
     }
 }
@@ -6876,8 +6892,8 @@ SPECDEC__AVX512 static void specdec__avx512_unpack_grid(const specdec__quant_typ
     specdec__avx512_panel_pairs(type->granule, blocks, panel);
 }
 
-/* sums (columns, 16) += a panel times columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int columns, int count,
+/* sums (count, 16) += a panel times 1 to 4 columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int count,
                                                                  const specdec__panel *panel, int blocks,
                                                                  const specdec__columns *x, size_t at, float *sums)
 {
@@ -6885,22 +6901,24 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int c
     __m512 acc[SPECDEC__AVX512_FEW];
     int b;
 
-    specdec__avx512_get_sums(columns, count, sums, acc);
+    specdec__avx512_get_sums(4, count, sums, acc);
     for (b = 0; b < blocks; b++, at += (size_t)x->n) {
         specdec__avx512_take(type, NULL, b, panel, &taken);
-        specdec__avx512_few_columns(type, columns, count, &taken, x, at, acc);
+        specdec__avx512_few_columns(type, 4, count, &taken, x, at, acc);
     }
-    specdec__avx512_put_sums(columns, count, acc, sums);
+    specdec__avx512_put_sums(4, count, acc, sums);
 }
 
 /* The same, 4 columns at a time. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int type, const specdec__panel *panel, int blocks,
                                                          const specdec__columns *x, size_t at, int count, float *sums)
 {
-    for (; count >= 4; count -= 4, at += 4, sums += 4 * SPECDEC__ROWS)
-        specdec__avx512_dot_columns(type, 4, 4, panel, blocks, x, at, sums);
-    if (count)
-        specdec__avx512_dot_columns(type, 0, count, panel, blocks, x, at, sums);
+    int few;
+
+    for (; count; count -= few, at += (size_t)few, sums += few * SPECDEC__ROWS) {
+        few = specdec__min_int(count, 4);
+        specdec__avx512_dot_columns(type, few, panel, blocks, x, at, sums);
+    }
 }
 
 #define SPECDEC__AVX512_DOT(name, type) \
@@ -10980,6 +10998,7 @@ static SPECDEC__UNUSED int specdec__vocab_is_end(const specdec__vocab *v, int32_
     return 0;
 }
 
+SPECDEC__FOR_SIZE
 /* --- characters --------------------------------------------------------------------------------------------------- */
 
 /* Kinds of characters as the pre-tokenizers tell them apart: \p{L}, \p{N}, \s and the rest. */
@@ -11542,7 +11561,6 @@ static uint32_t specdec__vocab_rank(const specdec__vocab *v, uint32_t left, uint
     return SPECDEC__TEXT_NONE;
 }
 
-SPECDEC__FOR_SIZE
 /* --- vocabulary: reading ------------------------------------------------------------------------------------------ */
 
 /* What the file holds, checked, before the indexes are built. */
@@ -12020,7 +12038,6 @@ static size_t specdec__text_stretch(const specdec__vocab *v, const unsigned char
     return at;
 }
 
-SPECDEC__FOR_SPEED
 
 /* --- tokenizing: merges ------------------------------------------------------------------------------------------- */
 
@@ -12615,7 +12632,6 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
     return count;
 }
 
-SPECDEC__FOR_SIZE
 /* --- chat formats ------------------------------------------------------------------------------------------------- */
 
 enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1 };
@@ -12748,7 +12764,6 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat_f
                              size);
     return SPECDEC_OK;
 }
-
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
@@ -17025,6 +17040,7 @@ specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const do
  * May call: >>base >>kernel >>sample >>tree
  * ================================================================================================================== */
 
+SPECDEC__FOR_SIZE
 static void specdec__verify_take(specdec_verdict *verdict, int child, int32_t token)
 {
     verdict->child = child;
@@ -17524,6 +17540,7 @@ specdec_result specdec_verify_walk(int32_t *path, int32_t *accepted, int *accept
     *accepted_count = depth + 1;
     return SPECDEC_OK;
 }
+SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
  * >>ngram (private): an index of every run of up to context + 1 tokens in some texts, trees of likely continuations
