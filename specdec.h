@@ -3998,6 +3998,15 @@ typedef struct specdec__range {
     int from, to;
 } specdec__range;
 
+/* What queries have summed up over some keys, by query. */
+typedef struct specdec__sums {
+    float *highest;  /* the largest score; SPECDEC__NO_SCORE: there was none yet */
+    float *total;    /* (16): sums of exp(score - highest) */
+    float *weighted; /* (dim): sum of values, each times that */
+} specdec__sums;
+
+#define SPECDEC__NO_SCORE -3.0e38f
+
 /* A block of 64 keys for some queries, of which each has a softmax under way: what makes codes of their scores. */
 typedef struct specdec__softening {
     const float *scores;         /* (4, apart, 16): 16 keys of each query, in rows for `apart` queries */
@@ -4005,7 +4014,7 @@ typedef struct specdec__softening {
     int apart, count;            /* count: of queries that are there */
     const specdec__range *range; /* (count) */
     const size_t *query;         /* (count): which ones they are */
-    float *highest, *total;      /* by query; (16) by query: as softmax has them */
+    const specdec__sums *sums;   /* of all queries: the softmax of these goes on */
     float *factor;               /* (count): what the growth of the largest score has scaled sums by */
     uint8_t *codes;              /* (count, 64): weights times value_scales, over a scale, 0 to 255 */
     float *scale;                /* (count): the largest of these products, over 255 */
@@ -4031,6 +4040,8 @@ typedef struct specdec__softening {
     X(isa, softmax, float, (float *scores, int from, int to, float *max, float *sums)) \
     /* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim). */ \
     X(isa, weigh, void, (const float *weights, int count, const float *values, int valid, int dim, float *const *out)) \
+    /* Adds what the first count queries have summed up over other keys, which come behind. */ \
+    X(isa, merge, void, (const specdec__sums *into, const specdec__sums *from, int count, int dim)) \
     /* out (count, stride) = sums (count, 16) [+ bias]. */ \
     X(isa, put, void, (const float *sums, int count, const float *bias, float *out, size_t stride)) \
     X(isa, scale, void, (float *x, float a, int count)) \
@@ -14114,6 +14125,7 @@ static const float *specdec__kv_values_as_floats(const specdec__kv *kv, const sp
  * ================================================================================================================== */
 
 #define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; wider steps take several */
+#define SPECDEC__STRETCH 8  /* blocks of keys of which sums are kept apart and then merged: 512 keys */
 
 /* The nodes of a step, in topological order. The first `done` of them have been run by an earlier call, since which no
    view has changed: only their keys and values are looked at. */
@@ -14158,6 +14170,7 @@ typedef struct specdec__context {
     specdec__kv kv;
     int most;                  /* nodes of a step, at most */
     int most_rows;             /* rows of logits of a step, at most */
+    int room_for_sums;         /* of how many queries, each in a stretch; see specdec__forward_stretches */
     specdec__scratch *scratch; /* (threads) */
     const specdec__matrix *embedding, *output; /* the model's, or those that it borrows */
     int e, q, kv_width, ff;    /* strides of the rows below: see specdec__forward_stride */
@@ -14169,10 +14182,8 @@ typedef struct specdec__context {
     /* while a layer attends */
     float *queries;            /* (most, q) */
     float *keys, *values;      /* (most, kv_width) */
-    float *highest;            /* (most, heads): the largest score so far */
-    float *total;              /* (most, heads, 16): sums of exp(score - highest) */
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled */
-    float *attended;           /* (most, heads, dim): running weighted sum of values */
+    specdec__sums sums;        /* (room_for_sums) of queries (n, heads), of every stretch in turn */
     /* the rest of the time, in the same place */
     float *hidden;             /* (most, ff): gate, then gated feed-forward */
     float *y;                  /* (most, max(e, ff)): up; what x grows by */
@@ -14181,6 +14192,7 @@ typedef struct specdec__context {
     int *slots[SPECDEC__SPANS]; /* (most) by node */
     int *place, *position;     /* (most) by node: how many keys lie before its own, what RoPE turns it by */
     int *trunk;                /* (most) by node: whether all nodes before it in its view are its ancestors */
+    specdec__range stretches[SPECDEC__SPANS]; /* those that any node sees a key of */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
     float *logits;             /* (most_rows, output rows) */
     /* room for a batch */
@@ -14253,16 +14265,16 @@ static void specdec__columns_take(specdec__columns *columns, size_t count, size_
 /* What layers need while they attend, and the rest of the time: never both, so they share memory. */
 static void specdec__context_halves(specdec__context *c, size_t n, specdec__arena *arena)
 {
-    const size_t heads = (size_t)c->model->heads, begin = arena->used;
+    const size_t heads = (size_t)c->model->heads, sums = (size_t)c->room_for_sums, begin = arena->used;
     size_t end;
 
     c->queries = SPECDEC__TAKE(arena, float, n * (size_t)c->q);
     c->keys = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
     c->values = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
-    c->highest = SPECDEC__TAKE(arena, float, n * heads);
-    c->total = SPECDEC__TAKE(arena, float, n * heads * 16);
     c->rotated = SPECDEC__TAKE(arena, float, n * heads * (size_t)c->kv.dim);
-    c->attended = SPECDEC__TAKE(arena, float, n * heads * (size_t)c->kv.dim);
+    c->sums.highest = SPECDEC__TAKE(arena, float, sums);
+    c->sums.total = SPECDEC__TAKE(arena, float, sums * 16);
+    c->sums.weighted = SPECDEC__TAKE(arena, float, sums * (size_t)c->kv.dim);
     end = arena->used;
     if (end != SIZE_MAX)
         arena->used = begin;
@@ -14292,6 +14304,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->threads = threads;
     c->most = room->most;
     c->most_rows = most_rows;
+    c->room_for_sums = model->heads * room->most *
+                       (room->length + room->most > SPECDEC__STRETCH * SPECDEC__KEYS ? 2 : 1);
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
     c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_OTHER];
     ropes = model->architecture->base != 0 ? 2 : 1;
@@ -14644,11 +14658,13 @@ static void specdec__forward_rotate(specdec__context *c, int thread, const specd
     }
 }
 
-/* A unit of attention: query heads [from, to) of one kv head of a layer, nodes [first, last). */
+/* A unit of attention: query heads [from, to) of one kv head of a layer, nodes [first, last), some stretches. */
 typedef struct specdec__unit {
     const specdec__layer *layer;
     int head, from, to;
     int first, last;
+    specdec__range stretches;
+    specdec__sums sums; /* of the stretch at hand */
 } specdec__unit;
 
 /* Which keys of a block a node sees. */
@@ -14698,8 +14714,8 @@ static void specdec__forward_page(const specdec__context *c, specdec__scratch *s
 }
 
 /* Adds a block, whose scores (count, 64) are given, to the softmax and the weighted sums of up to four queries. */
-static void specdec__forward_fold(specdec__context *c, float *scores, const size_t *query, const specdec__range *range,
-                                  int count, const float *values)
+static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums, float *scores, const size_t *query,
+                                  const specdec__range *range, int count, const float *values)
 {
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
     const int dim = c->kv.dim;
@@ -14709,9 +14725,9 @@ static void specdec__forward_fold(specdec__context *c, float *scores, const size
     if (cap > 0)
         c->kernels->cap(scores, cap, count * SPECDEC__KEYS);
     for (i = 0; i < count; i++) {
-        out[i] = c->attended + query[i] * (size_t)dim;
-        factor = c->kernels->softmax(scores + i * SPECDEC__KEYS, range[i].from, range[i].to, &c->highest[query[i]],
-                                     c->total + query[i] * 16);
+        out[i] = sums->weighted + query[i] * (size_t)dim;
+        factor = c->kernels->softmax(scores + i * SPECDEC__KEYS, range[i].from, range[i].to, &sums->highest[query[i]],
+                                     sums->total + query[i] * 16);
         if (factor < 1)
             c->kernels->scale(out[i], factor, dim);
         equal &= range[i].from == range[0].from && range[i].to == range[0].to;
@@ -14724,7 +14740,8 @@ static void specdec__forward_fold(specdec__context *c, float *scores, const size
 /* The same for up to 64 queries, where values, in the first slots of a block, are tiles; scores are s->scores.
    Canonical: weights times the scales of values, in a block and for a query, become codes in [0, 255] with one scale;
    the sum of codes times codes over the block is an exact integer. */
-static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, specdec__scratch *s, const size_t *query,
+static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, specdec__scratch *s,
+                                                          const specdec__sums *sums, const size_t *query,
                                                           const specdec__range *range, int count,
                                                           const unsigned char *values, int slots)
 {
@@ -14741,14 +14758,13 @@ static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, s
     softening.count = count;
     softening.range = range;
     softening.query = query;
-    softening.highest = c->highest;
-    softening.total = c->total;
+    softening.sums = sums;
     softening.factor = factor;
     softening.codes = s->codes;
     softening.scale = scale;
     c->kernels->soften(&softening);
     for (i = 0; i < count; i++) {
-        out[i] = c->attended + query[i] * (size_t)c->kv.dim;
+        out[i] = sums->weighted + query[i] * (size_t)c->kv.dim;
         if (factor[i] < 1)
             c->kernels->scale(out[i], factor[i], c->kv.dim);
     }
@@ -14829,7 +14845,7 @@ static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, spec
     for (at = 0; at < queries; at += count) {
         count = specdec__forward_some(c, u, first, last, block, at, 4, query, range);
         specdec__forward_scores(c, s, keys, query, count);
-        specdec__forward_fold(c, s->scores, query, range, count, values);
+        specdec__forward_fold(c, &u->sums, s->scores, query, range, count, values);
     }
 }
 
@@ -14851,7 +14867,7 @@ static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specde
         specdec__forward_tile_scores(c, s, keys, slots,
                                      specdec__forward_column(c, first - c->first + at / part, u->from + at % part),
                                      count);
-        specdec__forward_fold_codes(c, s, query, range, count, keys + c->kv.key_bytes, slots);
+        specdec__forward_fold_codes(c, s, &u->sums, query, range, count, keys + c->kv.key_bytes, slots);
     }
 }
 
@@ -14888,7 +14904,7 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
             done = j;
         }
         memcpy(s->scores, logical, (size_t)count * sizeof *logical);
-        specdec__forward_fold(c, s->scores, query, range, count, s->gathered);
+        specdec__forward_fold(c, &u->sums, s->scores, query, range, count, s->gathered);
     }
 }
 
@@ -14976,66 +14992,184 @@ static void specdec__forward_block(specdec__context *c, specdec__scratch *s, con
     }
 }
 
-/* Empties what a query has summed up. */
-static void specdec__forward_clear(specdec__context *c, size_t query)
+/* The stretches that hold the keys which nodes [first, last) see. Canonical: a stretch is SPECDEC__STRETCH blocks of
+   logical positions; what a query sums up over each is merged in their order, whoever has summed it up. */
+static specdec__range specdec__forward_stretches(const specdec__context *c, int span, int first, int last)
 {
-    c->highest[query] = -3.0e38f;
-    memset(c->total + query * 16, 0, 16 * sizeof *c->total);
-    memset(c->attended + query * (size_t)c->kv.dim, 0, (size_t)c->kv.dim * sizeof *c->attended);
+    const int window = c->kv.span[span].window, keys = SPECDEC__STRETCH * SPECDEC__KEYS;
+    specdec__range seen = {1 << 30, 0};
+
+    for (; first < last; first++) {
+        const int place = c->place[first];
+
+        seen.from = specdec__min_int(seen.from, window ? specdec__max_int(place + 1 - window, 0) / keys : 0);
+        seen.to = specdec__max_int(seen.to, place / keys + 1);
+    }
+    return seen;
 }
 
-/* Attention of a unit, to c->h. */
-static void specdec__forward_attend(specdec__context *c, int thread, const specdec__unit *u)
+/* Where the sums of all queries in the i-th stretch lie. */
+static specdec__sums specdec__forward_sums(const specdec__context *c, int i)
 {
-    const int size = c->model->head_dim, window = c->kv.span[u->layer->span].window, heads = c->model->heads;
+    const size_t at = (size_t)i * (size_t)(c->n * c->model->heads);
+    specdec__sums sums = c->sums;
+
+    sums.highest += at;
+    sums.total += at * 16;
+    sums.weighted += at * (size_t)c->kv.dim;
+    return sums;
+}
+
+/* The sums of a node's query heads from `head` on. */
+static specdec__sums specdec__forward_sums_of(const specdec__context *c, const specdec__sums *all, int node, int head)
+{
+    const size_t query = (size_t)(node - c->first) * (size_t)c->model->heads + (size_t)head;
+    specdec__sums sums = *all;
+
+    sums.highest += query;
+    sums.total += query * 16;
+    sums.weighted += query * (size_t)c->kv.dim;
+    return sums;
+}
+
+/* Attention of a unit within one stretch, to u->sums. */
+static void specdec__forward_stretch(specdec__context *c, specdec__scratch *s, const specdec__unit *u, int stretch)
+{
+    const int count = u->to - u->from;
+    int node, block, i;
+
+    for (node = u->first; node < u->last; node++) {
+        const specdec__sums sums = specdec__forward_sums_of(c, &u->sums, node, u->from);
+
+        for (i = 0; i < count; i++)
+            sums.highest[i] = SPECDEC__NO_SCORE;
+        memset(sums.total, 0, (size_t)(count * 16) * sizeof *sums.total);
+        memset(sums.weighted, 0, (size_t)(count * c->kv.dim) * sizeof *sums.weighted);
+    }
+    for (block = stretch * SPECDEC__STRETCH; block < (stretch + 1) * SPECDEC__STRETCH; block++)
+        specdec__forward_block(c, s, u, block);
+}
+
+/* Adds the sums of a node's query heads [from, to) in the i-th stretch to those in the first one. */
+static void specdec__forward_merge(const specdec__context *c, int i, int node, int from, int to)
+{
+    const specdec__sums first = specdec__forward_sums(c, 0), other = specdec__forward_sums(c, i);
+    const specdec__sums a = specdec__forward_sums_of(c, &first, node, from);
+    const specdec__sums b = specdec__forward_sums_of(c, &other, node, from);
+
+    c->kernels->merge(&a, &b, to - from, c->kv.dim);
+}
+
+/* What a node's query heads [from, to) have summed up becomes their attention, in c->h. */
+static void specdec__forward_attended(specdec__context *c, int node, int from, int to)
+{
+    const size_t size = (size_t)c->model->head_dim, dim = (size_t)c->kv.dim;
+    const specdec__sums sums = specdec__forward_sums_of(c, &c->sums, node, from);
+    float *out = c->h + (size_t)(node - c->first) * (size_t)c->q + (size_t)from * size, *row = sums.weighted;
+    int i;
+
+    for (i = 0; i < to - from; i++, row += dim, out += size) {
+        c->kernels->scale(row, 1.0f / c->kernels->total(sums.total + i * 16), c->kv.dim);
+        memcpy(out, row, size * sizeof *out);
+    }
+}
+
+/* Attention of a unit. apart: its one stretch is merged with the others later; else it has all that it sees. */
+static void specdec__forward_attend(specdec__context *c, int thread, specdec__unit *u, int apart)
+{
     specdec__scratch *s = &c->scratch[thread];
-    int first = 1 << 30, end = 0, node, head;
+    int stretch, node;
 
     s->page[0] = s->page[1] = -1;
-    for (node = u->first; node < u->last; node++) {
-        end = specdec__max_int(end, c->place[node] / SPECDEC__KEYS + 1);
-        first = specdec__min_int(first, window ? specdec__max_int(c->place[node] + 1 - window, 0) / SPECDEC__KEYS : 0);
-        for (head = u->from; head < u->to; head++)
-            specdec__forward_clear(c, (size_t)(node - c->first) * (size_t)heads + (size_t)head);
-    }
-    for (; first < end; first++)
-        specdec__forward_block(c, s, u, first);
-    for (node = u->first; node < u->last; node++)
-        for (head = u->from; head < u->to; head++) {
-            const size_t row = (size_t)(node - c->first), query = row * (size_t)heads + (size_t)head;
-            float *from = c->attended + query * (size_t)c->kv.dim;
+    for (stretch = u->stretches.from; stretch < u->stretches.to; stretch++) {
+        const int other = stretch > u->stretches.from; /* merged with the first one at once */
 
-            c->kernels->scale(from, 1.0f / c->kernels->total(c->total + query * 16), c->kv.dim);
-            memcpy(c->h + row * (size_t)c->q + (size_t)head * (size_t)size, from, (size_t)size * sizeof *from);
-        }
+        u->sums = specdec__forward_sums(c, apart ? stretch - c->stretches[u->layer->span].from : other);
+        specdec__forward_stretch(c, s, u, stretch);
+        for (node = u->first; node < u->last && other; node++)
+            specdec__forward_merge(c, 1, node, u->from, u->to);
+    }
+    for (node = u->first; node < u->last && !apart; node++)
+        specdec__forward_attended(c, node, u->from, u->to);
 }
 
-/* Attention of a layer: units of (kv head, up to 64 nodes, part of its query heads), as many parts as the threads need.
-   What a unit sums up then stays in the second cache while it goes through pages; each serves all its nodes. */
-static void specdec__forward_attention(specdec__context *c, int thread, const specdec__layer *layer)
+/* How a layer's attention is divided: units of (kv head, round of nodes, part of its query heads, stretch or all of
+   them). What a unit sums up then stays in the second cache while it goes through pages; each serves all its nodes. */
+typedef struct specdec__division {
+    int rounds, parts, stretches, units;
+} specdec__division;
+
+/* Stretches come first, if sums of all queries in all of them have room, as then nobody reads another's keys; then as
+   many rounds and parts as the threads need: a part has fewer columns. */
+static specdec__division specdec__forward_divide(const specdec__context *c, int span)
 {
-    const specdec__model *m = c->model;
-    const int group = m->heads / m->kv_heads, rounds = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
-    int parts = 1, units, from, end = 0;
+    const specdec__range *seen = &c->stretches[span];
+    const int heads = c->model->kv_heads, group = c->model->heads / heads, threads = specdec__pool_active(c->pool);
+    specdec__division by;
 
-    while (m->kv_heads * rounds * parts < specdec__pool_active(c->pool) && parts < group)
+    by.parts = by.stretches = 1;
+    by.rounds = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
+    if (threads > 1 && seen->to - seen->from <= c->room_for_sums / (c->n * c->model->heads))
+        by.stretches = seen->to - seen->from;
+    while (heads * by.stretches * by.rounds < threads && by.rounds < c->n)
+        by.rounds++;
+    while (heads * by.stretches * by.rounds * by.parts < threads && by.parts < group)
         do
-            parts++;
-        while (group % parts);
-    units = m->kv_heads * rounds * parts;
-    while ((from = specdec__pool_claim(c->pool, units, 1, &end)) < units)
-        for (; from < end; from++) {
-            const int round = from / parts % rounds;
-            specdec__unit unit;
+            by.parts++;
+        while (group % by.parts);
+    by.units = heads * by.stretches * by.rounds * by.parts;
+    return by;
+}
 
-            unit.layer = layer;
-            unit.head = from / parts / rounds;
-            unit.from = unit.head * group + from % parts * (group / parts);
-            unit.to = unit.from + group / parts;
-            unit.first = c->first + c->n * round / rounds;
-            unit.last = c->first + c->n * (round + 1) / rounds;
-            specdec__forward_attend(c, thread, &unit);
+/* Unit number i of a layer. */
+static specdec__unit specdec__forward_unit(const specdec__context *c, const specdec__layer *layer,
+                                           const specdec__division *by, int i)
+{
+    const int group = c->model->heads / c->model->kv_heads, stretch = i % by->stretches;
+    const int part = i / by->stretches % by->parts, round = i / by->stretches / by->parts % by->rounds;
+    specdec__unit u;
+
+    memset(&u, 0, sizeof u);
+    u.layer = layer;
+    u.head = i / by->stretches / by->parts / by->rounds;
+    u.from = u.head * group + part * (group / by->parts);
+    u.to = u.from + group / by->parts;
+    u.first = c->first + c->n * round / by->rounds;
+    u.last = c->first + c->n * (round + 1) / by->rounds;
+    u.stretches = specdec__forward_stretches(c, layer->span, u.first, u.last);
+    if (by->stretches > 1) {
+        u.stretches.from = c->stretches[layer->span].from + stretch;
+        u.stretches.to = u.stretches.from + 1;
+    }
+    return u;
+}
+
+/* Attention of a layer. Returns 1 when cancelled. */
+static int specdec__forward_attention(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__division by = specdec__forward_divide(c, layer->span);
+    const int group = c->model->heads / c->model->kv_heads, items = c->n * c->model->kv_heads;
+    int from, end = 0, i;
+
+    while ((from = specdec__pool_claim(c->pool, by.units, 1, &end)) < by.units)
+        for (; from < end; from++) {
+            specdec__unit unit = specdec__forward_unit(c, layer, &by, from);
+
+            specdec__forward_attend(c, thread, &unit, by.stretches > 1);
         }
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    if (by.stretches == 1)
+        return 0;
+    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+        for (; from < end; from++) {
+            const int node = c->first + from % c->n, head = from / c->n * group;
+
+            for (i = 1; i < by.stretches; i++)
+                specdec__forward_merge(c, i, node, head, head + group);
+            specdec__forward_attended(c, node, head, head + group);
+        }
+    return specdec__pool_barrier(c->pool);
 }
 
 /* --- the step ----------------------------------------------------------------------------------------------------- */
@@ -15102,8 +15236,7 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
         if (specdec__pool_barrier(c->pool))
             return 1;
     }
-    specdec__forward_attention(c, thread, layer);
-    if (specdec__pool_barrier(c->pool))
+    if (specdec__forward_attention(c, thread, layer))
         return 1;
     in = specdec__forward_input(c->h, c->n, c->q, NULL, NULL);
     t[0] = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
@@ -15286,6 +15419,8 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     if (c->row_count > c->most_rows)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d rows of logits, the engine was made for %d",
                              c->row_count, c->most_rows);
+    for (i = 0; i < SPECDEC__SPANS; i++)
+        c->stretches[i] = specdec__forward_stretches(c, i, batch->done, batch->n);
     c->batch = batch;
     c->first = batch->done;
     c->n = batch->n - batch->done;
@@ -25205,7 +25340,7 @@ SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, floa
     float grown, factor = 1;
     int i, p;
 
-    X(outside)(scores, from, to, -3.0e38f);
+    X(outside)(scores, from, to, SPECDEC__NO_SCORE);
     for (p = 0; p < SPECDEC__PARTS; p++) {
         const float *at = scores + p * SPECDEC__LANES;
 
@@ -25266,6 +25401,33 @@ SPECDEC__LANE void X(weigh)(const float *weights, int count, const float *values
     for (; d < dim; d += 16)
         for (c = 0; c < count; c++)
             X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, valid, dim, out + c, d, 1, 1);
+}
+
+/* into = into + from, where the one with the lower largest score counts `factor` times. */
+SPECDEC__LANE_INLINE void X(merge_run)(float *into, const float *lower, const float *higher, V factor, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i += SPECDEC__LANES)
+        X(store)(into + i, X(madd)(X(load)(lower + i), factor, X(load)(higher + i)));
+}
+
+/* Adds what the first count queries have summed up over other keys: see specdec__sums. */
+SPECDEC__LANE void X(merge)(const specdec__sums *into, const specdec__sums *from, int count, int dim)
+{
+    int i;
+
+    for (i = 0; i < count; i++) {
+        const int grows = from->highest[i] > into->highest[i];
+        const specdec__sums *lower = grows ? into : from, *higher = grows ? from : into;
+        const V factor = X(exp)(X(set)(lower->highest[i] - higher->highest[i]));
+
+        if (from->highest[i] <= SPECDEC__NO_SCORE)
+            continue;
+        X(merge_run)(into->total + i * 16, lower->total + i * 16, higher->total + i * 16, factor, 16);
+        X(merge_run)(into->weighted + i * dim, lower->weighted + i * dim, higher->weighted + i * dim, factor, dim);
+        into->highest[i] = higher->highest[i];
+    }
 }
 
 /* The sum of x (16). */
@@ -25389,7 +25551,7 @@ SPECDEC__LANE_INLINE int X(block_scores)(const specdec__softening *s, int i, con
         return s->apart * 16;
     for (k = 0; k < SPECDEC__KEYS; k += 16)
         memcpy(copy + k, *x + k * s->apart, 16 * sizeof *copy);
-    X(outside)(copy, range.from, range.to, -3.0e38f);
+    X(outside)(copy, range.from, range.to, SPECDEC__NO_SCORE);
     *x = copy;
     return 16;
 }
@@ -25400,7 +25562,8 @@ SPECDEC__LANE_INLINE void X(block_weights)(const specdec__softening *s, int i, c
                                            float *out)
 {
     const float *scales = s->value_scales;
-    float *highest = s->highest + s->query[i], *total = s->total + s->query[i] * 16, factor = 1, own[SPECDEC__KEYS];
+    float *highest = s->sums->highest + s->query[i], *total = s->sums->total + s->query[i] * 16;
+    float factor = 1, own[SPECDEC__KEYS];
     V max, sum, weight;
     int k, p;
 
