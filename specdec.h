@@ -4015,15 +4015,23 @@ typedef struct specdec__range {
     int from, to;
 } specdec__range;
 
+/* What queries have summed up over some keys, by query. */
+typedef struct specdec__sums {
+    float *highest; /* the largest score; SPECDEC__NO_SCORE: there was none yet */
+    float *row;     /* (16 + dim): sums of exp(score - highest), then the sum of values, each times that */
+    int width;      /* 16 + dim */
+} specdec__sums;
+
+#define SPECDEC__NO_SCORE -3.0e38f
+
 /* A block of 64 keys for some queries, of which each has a softmax under way: what makes codes of their scores. */
 typedef struct specdec__softening {
-    const float *scores;         /* (4, apart, 16): 16 keys of each query, in rows for `apart` queries */
-    const float *value_scales;   /* (64) */
+    float *scores;               /* (4, apart, 16): 16 keys of each query, in rows for `apart` queries; overwritten */
+    const float *value_scales;   /* (64): 0 where no query sees the key */
     int apart, count;            /* count: of queries that are there */
-    const specdec__range *range; /* (count) */
     const size_t *query;         /* (count): which ones they are */
-    float *highest, *total;      /* by query; (16) by query: as softmax has them */
-    float *factor;               /* (count): what the growth of the largest score has scaled sums by */
+    const specdec__sums *sums;   /* of all queries: highest and the first 16 of a row go on */
+    float *factor;               /* (count): what the growth of the largest score scales the rest of the row by */
     uint8_t *codes;              /* (count, 64): weights times value_scales, over a scale, 0 to 255 */
     float *scale;                /* (count): the largest of these products, over 255 */
 } specdec__softening;
@@ -4048,6 +4056,8 @@ typedef struct specdec__softening {
     X(isa, softmax, float, (float *scores, int from, int to, float *max, float *sums)) \
     /* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim). */ \
     X(isa, weigh, void, (const float *weights, int count, const float *values, int valid, int dim, float *const *out)) \
+    /* Adds what the first count queries have summed up over other keys, which come behind. */ \
+    X(isa, merge, void, (const specdec__sums *into, const specdec__sums *from, int count)) \
     /* out (count, stride) = sums (count, 16) [+ bias]. */ \
     X(isa, put, void, (const float *sums, int count, const float *bias, float *out, size_t stride)) \
     X(isa, scale, void, (float *x, float a, int count)) \
@@ -4084,7 +4094,8 @@ SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_TYPE, )
 
 /* out[i] (dim) += scales[i] * (the exact sum over keys of codes (count, 64) * values), count <= 64. values: 8-bit codes
    (dim/16, 64/4, 16, 4), so that 4 keys of a dimension lie together. dim is a multiple of 32. Codes are zeros from key
-   `keys` on, a multiple of 16. */
+   `keys` on, a multiple of 16. Up to count rounded up to a multiple of 4 there are codes, scales of 0 and places out,
+   which may be one and the same; these come to nothing. */
 typedef void specdec__weigh_codes_function(const int8_t *values, int dim, int keys, const uint8_t *codes,
                                            const float *scales, int count, float *const *out);
 
@@ -4381,49 +4392,38 @@ SPECDEC__RARE_END
 
 /* --- weighing 8-bit values, every instruction set ----------------------------------------------------------------- */
 
-/* specdec__weigh_codes_function from an instruction set's value_sums(values, keys, codes, count, sums), which computes
-   the sums of `tiles` tiles of 16 dimensions and count columns, sums (column, tile * 16) as floats. lanes: whose
-   vectors they are. Columns are taken `many` at a time, then `few`, then one. */
-#define SPECDEC__WEIGH_CODES(isa, lanes, target, tiles, many, few) \
-    target SPECDEC__INLINE void specdec__##isa##_weigh_columns(const int8_t *values, int dim, int keys, \
-                                                               const uint8_t *codes, const float *scales, int count, \
-                                                               float *const *out) \
-    { \
-        enum { VECTOR = sizeof(specdec__##lanes##_v) / sizeof(float), VECTORS = (tiles) * SPECDEC__ROWS / VECTOR }; \
-        specdec__##lanes##_v sums[(many) * VECTORS], scale; \
-        int d, c, i; \
-        \
-        for (d = 0; d < dim; d += (tiles) * SPECDEC__ROWS) { \
-            specdec__##isa##_value_sums(values + d * SPECDEC__KEYS, keys, codes, count, sums); \
-            SPECDEC__UNROLL \
-            for (c = 0; c < count; c++) { \
-                scale = specdec__##lanes##_set(scales[c]); \
-                SPECDEC__UNROLL \
-                for (i = 0; i < VECTORS; i++) \
-                    specdec__##lanes##_store(out[c] + d + i * VECTOR, specdec__##lanes##_madd(scale, \
-                        sums[c * VECTORS + i], specdec__##lanes##_load(out[c] + d + i * VECTOR))); \
-            } \
-        } \
-    } \
+/* specdec__weigh_codes_function from an instruction set's value_sums(values, keys, codes, sums), which computes the
+   sums of `tiles` tiles of 16 dimensions and `many` columns, sums (column, tile * 16) as floats; many is 1, 2 or 4.
+   lanes: whose vectors they are. each: what unrolls loops over them, where that pays. */
+#define SPECDEC__WEIGH_CODES(isa, lanes, target, tiles, many, each) \
     target static void specdec__##isa##_weigh_codes(const int8_t *values, int dim, int keys, const uint8_t *codes, \
                                                     const float *scales, int count, float *const *out) \
     { \
-        int c = 0; \
+        enum { VECTOR = sizeof(specdec__##lanes##_v) / sizeof(float), VECTORS = (tiles) * SPECDEC__ROWS / VECTOR }; \
+        specdec__##lanes##_v sums[(many) * VECTORS]; \
+        int d, c, from, i; \
         \
-        for (; c + (many) <= count; c += (many)) \
-            specdec__##isa##_weigh_columns(values, dim, keys, codes + c * SPECDEC__KEYS, scales + c, many, out + c); \
-        for (; c + (few) <= count; c += (few)) \
-            specdec__##isa##_weigh_columns(values, dim, keys, codes + c * SPECDEC__KEYS, scales + c, few, out + c); \
-        for (; c < count; c++) \
-            specdec__##isa##_weigh_columns(values, dim, keys, codes + c * SPECDEC__KEYS, scales + c, 1, out + c); \
+        for (from = 0; from < count; from += (many)) \
+            for (d = 0; d < dim; d += (tiles) * SPECDEC__ROWS) { \
+                specdec__##isa##_value_sums(values + d * SPECDEC__KEYS, keys, codes + from * SPECDEC__KEYS, sums); \
+                each \
+                for (c = 0; c < (many); c++) { \
+                    const specdec__##lanes##_v scale = specdec__##lanes##_set(scales[from + c]); \
+                    float *to = out[from + c] + d; \
+                    \
+                    each \
+                    for (i = 0; i < VECTORS; i++) \
+                        specdec__##lanes##_store(to + i * VECTOR, specdec__##lanes##_madd(scale, \
+                            sums[c * VECTORS + i], specdec__##lanes##_load(to + i * VECTOR))); \
+                } \
+            } \
     }
 
 /* One tile, one column: the canonical sums. */
-static void specdec__scalar_value_sums(const int8_t *values, int keys, const uint8_t *codes, int count, float *sums)
+static void specdec__scalar_value_sums(const int8_t *values, int keys, const uint8_t *codes, float *sums)
 {
     int row, key;
 
-    (void)count;
     for (row = 0; row < SPECDEC__ROWS; row++) {
         int32_t sum = 0;
 
@@ -4433,7 +4433,7 @@ static void specdec__scalar_value_sums(const int8_t *values, int keys, const uin
     }
 }
 
-SPECDEC__WEIGH_CODES(scalar, scalar, , 1, 1, 1)
+SPECDEC__WEIGH_CODES(scalar, scalar, , 1, 1, )
 
 /* --- x86-64: what its instruction sets have in common ------------------------------------------------------------- */
 
@@ -4758,12 +4758,11 @@ SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_sum_codes(const int8_t *co
 
 /* One tile and column. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_value_sums(const int8_t *values, int keys, const uint8_t *codes,
-                                                              int count, __m128 *sums)
+                                                              __m128 *sums)
 {
     __m128i acc[8];
     int key, i;
 
-    (void)count;
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         acc[i] = _mm_setzero_si128();
@@ -4783,7 +4782,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_value_sums(const int8_t *valu
         sums[i] = _mm_cvtepi32_ps(_mm_hadd_epi32(acc[2 * i], acc[2 * i + 1]));
 }
 
-SPECDEC__WEIGH_CODES(sse41, sse41, SPECDEC__SSE41, 1, 1, 1)
+SPECDEC__WEIGH_CODES(sse41, sse41, SPECDEC__SSE41, 1, 1, )
 
 /* Loads, stores and masks 16 bytes. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128i specdec__sse41_get(const void *at)
@@ -5190,31 +5189,31 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__av
 
 /* One tile. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_value_sums(const int8_t *values, int keys, const uint8_t *codes,
-                                                            int count, specdec__avx2_v *sums)
+                                                            specdec__avx2_v *sums)
 {
     __m256i acc[2][4], code[2];
     int key, c, i;
 
     SPECDEC__UNROLL
-    for (c = 0; c < count; c++)
+    for (c = 0; c < 2; c++)
         acc[c][0] = acc[c][1] = acc[c][2] = acc[c][3] = _mm256_setzero_si256();
     for (key = 0; key < keys; key += 4) {
         const __m128i *from = (const __m128i *)(const void *)(values + key * SPECDEC__ROWS);
 
         SPECDEC__UNROLL
-        for (c = 0; c < count; c++)
+        for (c = 0; c < 2; c++)
             code[c] = _mm256_cvtepu8_epi16(_mm_set1_epi32((int)specdec__load_u32(codes + c * SPECDEC__KEYS + key)));
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) {
             __m256i value = _mm256_cvtepi8_epi16(_mm_loadu_si128(from + i));
 
             SPECDEC__UNROLL
-            for (c = 0; c < count; c++)
+            for (c = 0; c < 2; c++)
                 acc[c][i] = _mm256_add_epi32(acc[c][i], _mm256_madd_epi16(code[c], value));
         }
     }
     SPECDEC__UNROLL
-    for (c = 0; c < count; c++) { /* neighbours are parts of one sum */
+    for (c = 0; c < 2; c++) { /* neighbours are parts of one sum */
         __m256i low = _mm256_hadd_epi32(acc[c][0], acc[c][1]), high = _mm256_hadd_epi32(acc[c][2], acc[c][3]);
 
         sums[c].a = _mm256_cvtepi32_ps(_mm256_permute4x64_epi64(low, 0xD8));
@@ -5222,7 +5221,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_value_sums(const int8_t *values
     }
 }
 
-SPECDEC__WEIGH_CODES(avx2, avx2, SPECDEC__AVX2, 1, 2, 1)
+SPECDEC__WEIGH_CODES(avx2, avx2, SPECDEC__AVX2, 1, 2, SPECDEC__UNROLL)
 
 /* Weight codes are unpacked in registers, of 8 rows at a time, and multiplied by all columns. The type is a constant in
    all that follows: every type gets its own machine code. */
@@ -5816,32 +5815,32 @@ SPECDEC__AVX2 static void specdec__avx2_unpack_grid(const specdec__quant_type *t
 #ifdef SPECDEC__AVXVNNI
 /* One tile. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avxvnni_value_sums(const int8_t *values, int keys, const uint8_t *codes,
-                                                               int count, specdec__avx2_v *sums)
+                                                               specdec__avx2_v *sums)
 {
     __m256i acc[4][2], value[2], code;
     int key, c;
 
     SPECDEC__UNROLL
-    for (c = 0; c < count; c++)
+    for (c = 0; c < 4; c++)
         acc[c][0] = acc[c][1] = _mm256_setzero_si256();
     for (key = 0; key < keys; key += 4) {
         value[0] = _mm256_loadu_si256((const __m256i *)(const void *)(values + key * SPECDEC__ROWS));
         value[1] = _mm256_loadu_si256((const __m256i *)(const void *)(values + key * SPECDEC__ROWS + 32));
         SPECDEC__UNROLL
-        for (c = 0; c < count; c++) {
+        for (c = 0; c < 4; c++) {
             code = _mm256_set1_epi32((int)specdec__load_u32(codes + c * SPECDEC__KEYS + key));
             SPECDEC__AVX2_DPBUSD(acc[c][0], code, value[0]);
             SPECDEC__AVX2_DPBUSD(acc[c][1], code, value[1]);
         }
     }
     SPECDEC__UNROLL
-    for (c = 0; c < count; c++) {
+    for (c = 0; c < 4; c++) {
         sums[c].a = _mm256_cvtepi32_ps(acc[c][0]);
         sums[c].b = _mm256_cvtepi32_ps(acc[c][1]);
     }
 }
 
-SPECDEC__WEIGH_CODES(avxvnni, avx2, SPECDEC__AVX2, 1, 4, 2)
+SPECDEC__WEIGH_CODES(avxvnni, avx2, SPECDEC__AVX2, 1, 4, SPECDEC__UNROLL)
 #endif
 
 /* The same as specdec__avx2_sums, with AVX-VNNI. Each column has two chains of sums: half the wait for the last
@@ -6943,20 +6942,20 @@ SPECDEC__AVX512_DOT(32m, SPECDEC__X86_PANEL_32M)
 
 /* Two tiles. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_value_sums(const int8_t *values, int keys, const uint8_t *codes,
-                                                                int count, __m512 *sums)
+                                                                __m512 *sums)
 {
-    __m512i acc[8][2], value[2], code;
+    __m512i acc[4][2], value[2], code;
     int key, c, i;
 
     SPECDEC__UNROLL
-    for (c = 0; c < count; c++)
+    for (c = 0; c < 4; c++)
         acc[c][0] = acc[c][1] = _mm512_setzero_si512();
     for (key = 0; key < keys; key += 4) {
         SPECDEC__UNROLL
         for (i = 0; i < 2; i++)
             value[i] = _mm512_loadu_si512(values + (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
         SPECDEC__UNROLL
-        for (c = 0; c < count; c++) {
+        for (c = 0; c < 4; c++) {
             code = _mm512_set1_epi32((int)specdec__load_u32(codes + c * SPECDEC__KEYS + key));
             SPECDEC__UNROLL
             for (i = 0; i < 2; i++)
@@ -6964,13 +6963,13 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_value_sums(const int8_t *va
         }
     }
     SPECDEC__UNROLL
-    for (c = 0; c < count; c++)
+    for (c = 0; c < 4; c++)
         SPECDEC__UNROLL
         for (i = 0; i < 2; i++)
             sums[c * 2 + i] = _mm512_cvtepi32_ps(acc[c][i]);
 }
 
-SPECDEC__WEIGH_CODES(avx512, avx512, SPECDEC__AVX512, 2, 8, 4)
+SPECDEC__WEIGH_CODES(avx512, avx512, SPECDEC__AVX512, 2, 4, SPECDEC__UNROLL)
 #endif /* x86_64 */
 
 /* --- NEON, with and without dot products and matrix products ------------------------------------------------------ */
@@ -7226,14 +7225,14 @@ SPECDEC__INLINE specdec__neon_v specdec__neon_from_integers(const uint32x4_t *x)
 }
 
 /* One tile. */
-SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, const uint8_t *codes, int count,
+SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                               specdec__neon_v *sums)
 {
     uint32x4_t low[2][4], high[2][4], start;
     int key, c, i;
 
     SPECDEC__UNROLL
-    for (c = 0; c < count; c++)
+    for (c = 0; c < 2; c++)
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++)
             low[c][i] = high[c][i] = vdupq_n_u32(0);
@@ -7243,7 +7242,7 @@ SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, co
             const uint8x16_t value = specdec__neon_raised(values + key * SPECDEC__ROWS + i * 16);
 
             SPECDEC__UNROLL
-            for (c = 0; c < count; c++) {
+            for (c = 0; c < 2; c++) {
                 const uint32_t four = specdec__load_u32(codes + c * SPECDEC__KEYS + key);
                 const uint8x16_t code = vreinterpretq_u8_u32(vdupq_n_u32(four));
 
@@ -7252,7 +7251,7 @@ SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, co
             }
         }
     SPECDEC__UNROLL
-    for (c = 0; c < count; c++) {
+    for (c = 0; c < 2; c++) {
         start = vdupq_n_u32(specdec__neon_start(codes + c * SPECDEC__KEYS));
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++)
@@ -7261,7 +7260,7 @@ SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, co
     }
 }
 
-SPECDEC__WEIGH_CODES(neon, neon, , 1, 2, 1)
+SPECDEC__WEIGH_CODES(neon, neon, , 1, 2, SPECDEC__UNROLL)
 
 /* The sums of a tile and count columns, over the keys of one lane: 4 of 16. */
 #define SPECDEC__DOTPROD_ADD_VALUES(lane) \
@@ -7278,20 +7277,20 @@ SPECDEC__WEIGH_CODES(neon, neon, , 1, 2, 1)
 
 /* One tile, with dot products. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_value_sums(const int8_t *values, int keys, const uint8_t *codes,
-                                                                  int count, specdec__neon_v *sums)
+                                                                  specdec__neon_v *sums)
 {
     uint32x4_t acc[4][4];
     uint8x16_t code[4], value[4];
     int key, c, i;
 
     SPECDEC__UNROLL
-    for (c = 0; c < count; c++)
+    for (c = 0; c < 4; c++)
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++)
             acc[c][i] = vdupq_n_u32(specdec__neon_start(codes + c * SPECDEC__KEYS));
     for (key = 0; key < keys; key += 16) {
         SPECDEC__UNROLL
-        for (c = 0; c < count; c++)
+        for (c = 0; c < 4; c++)
             code[c] = vld1q_u8(codes + c * SPECDEC__KEYS + key);
         SPECDEC__DOTPROD_ADD_VALUES(0);
         SPECDEC__DOTPROD_ADD_VALUES(1);
@@ -7299,11 +7298,11 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_value_sums(const int8_t *
         SPECDEC__DOTPROD_ADD_VALUES(3);
     }
     SPECDEC__UNROLL
-    for (c = 0; c < count; c++)
+    for (c = 0; c < 4; c++)
         sums[c] = specdec__neon_from_integers(acc[c]);
 }
 
-SPECDEC__WEIGH_CODES(dotprod, neon, SPECDEC__DOTPROD, 1, 4, 2)
+SPECDEC__WEIGH_CODES(dotprod, neon, SPECDEC__DOTPROD, 1, 4, SPECDEC__UNROLL)
 
 /* Unpacking. Codes are signed; pair is the sum of a granule's codes. Layout of codes: (value/4, row, 4), or, zipped for
    matrix products, (value/8, row, 8). Plain NEON multiplies narrow codes (-32..32) in longer chains of 16-bit sums.
@@ -14408,6 +14407,8 @@ static const float *specdec__kv_values_as_floats(const specdec__kv *kv, const sp
  * ================================================================================================================== */
 
 #define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; wider steps take several */
+#define SPECDEC__SCORES 65  /* room for the scores of a tile's keys, in columns: one more, as every 4096 bytes are slow */
+#define SPECDEC__STRETCH 8  /* blocks of keys of which sums are kept apart and then merged: 512 keys */
 
 /* The nodes of a step, in topological order. The first `done` of them have been run by an earlier call, since which no
    view has changed: only their keys and values are looked at. */
@@ -14437,7 +14438,7 @@ typedef struct specdec__scratch {
     float *gathered;           /* (64, dim): values of a block that lies in several pages; NULL where they are tiles */
     unsigned char *page_codes; /* such a block of a head as a page would hold it, where they are tiles; else NULL */
     float *queries;            /* (4, dim) */
-    float *scores;             /* (4 or, where keys are tiles, 64 queries, 64) */
+    float *scores;             /* (4, 64) or, where keys are tiles, (4, SPECDEC__SCORES, 16) */
     unsigned char *codes;      /* the weights of values that are tiles: (64 queries, 64); or (dim) */
     float *out;                /* (dim): a value, padded with zeros */
     float *partner;            /* (dim) */
@@ -14452,6 +14453,7 @@ typedef struct specdec__context {
     specdec__kv kv;
     int most;                  /* nodes of a step, at most */
     int most_rows;             /* rows of logits of a step, at most */
+    int room_for_sums;         /* of how many queries, each in a stretch; see specdec__forward_stretches */
     specdec__scratch *scratch; /* (threads) */
     const specdec__matrix *embedding, *output; /* the model's, or those that it borrows */
     int e, q, kv_width, ff;    /* strides of the rows below: see specdec__forward_stride */
@@ -14463,10 +14465,8 @@ typedef struct specdec__context {
     /* while a layer attends */
     float *queries;            /* (most, q) */
     float *keys, *values;      /* (most, kv_width) */
-    float *highest;            /* (most, heads): the largest score so far */
-    float *total;              /* (most, heads, 16): sums of exp(score - highest) */
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled */
-    float *attended;           /* (most, heads, dim): running weighted sum of values */
+    specdec__sums sums;        /* (room_for_sums) of queries (n, heads), of every stretch in turn */
     /* the rest of the time, in the same place */
     float *hidden;             /* (most, ff): gate, then gated feed-forward */
     float *y;                  /* (most, max(e, ff)): up; what x grows by */
@@ -14475,6 +14475,7 @@ typedef struct specdec__context {
     int *slots[SPECDEC__SPANS]; /* (most) by node */
     int *place, *position;     /* (most) by node: how many keys lie before its own, what RoPE turns it by */
     int *trunk;                /* (most) by node: whether all nodes before it in its view are its ancestors */
+    specdec__range stretches[SPECDEC__SPANS]; /* those that any node sees a key of */
     int *rows;                 /* (row_count) rows of the buffers whose logits are wanted */
     float *logits;             /* (most_rows, output rows) */
     /* room for a batch */
@@ -14516,7 +14517,7 @@ static void specdec__context_scratch(specdec__context *c, int threads, specdec__
             s->gathered = SPECDEC__TAKE(arena, float, c->kv.dim * SPECDEC__KEYS);
         }
         s->queries = SPECDEC__TAKE(arena, float, 4 * c->kv.dim);
-        s->scores = SPECDEC__TAKE(arena, float, (size_t)(specdec__kv_types[c->kv.type].tiles ? SPECDEC__COLUMNS : 4) *
+        s->scores = SPECDEC__TAKE(arena, float, (size_t)(specdec__kv_types[c->kv.type].tiles ? SPECDEC__SCORES : 4) *
                                                 SPECDEC__KEYS);
         s->out = SPECDEC__TAKE(arena, float, c->kv.dim);
         s->partner = SPECDEC__TAKE(arena, float, c->kv.dim);
@@ -14547,16 +14548,16 @@ static void specdec__columns_take(specdec__columns *columns, size_t count, size_
 /* What layers need while they attend, and the rest of the time: never both, so they share memory. */
 static void specdec__context_halves(specdec__context *c, size_t n, specdec__arena *arena)
 {
-    const size_t heads = (size_t)c->model->heads, begin = arena->used;
+    const size_t heads = (size_t)c->model->heads, sums = (size_t)c->room_for_sums, begin = arena->used;
     size_t end;
 
     c->queries = SPECDEC__TAKE(arena, float, n * (size_t)c->q);
     c->keys = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
     c->values = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
-    c->highest = SPECDEC__TAKE(arena, float, n * heads);
-    c->total = SPECDEC__TAKE(arena, float, n * heads * 16);
     c->rotated = SPECDEC__TAKE(arena, float, n * heads * (size_t)c->kv.dim);
-    c->attended = SPECDEC__TAKE(arena, float, n * heads * (size_t)c->kv.dim);
+    c->sums.highest = SPECDEC__TAKE(arena, float, sums);
+    c->sums.width = 16 + c->kv.dim;
+    c->sums.row = SPECDEC__TAKE(arena, float, sums * (size_t)c->sums.width);
     end = arena->used;
     if (end != SIZE_MAX)
         arena->used = begin;
@@ -14586,6 +14587,8 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->threads = threads;
     c->most = room->most;
     c->most_rows = most_rows;
+    c->room_for_sums = model->heads * room->most *
+                       (room->length + room->most > SPECDEC__STRETCH * SPECDEC__KEYS ? 2 : 1);
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
     c->frequency[1] = model->rope_frequency[SPECDEC__ROPE_OTHER];
     ropes = model->architecture->base != 0 ? 2 : 1;
@@ -14938,11 +14941,13 @@ static void specdec__forward_rotate(specdec__context *c, int thread, const specd
     }
 }
 
-/* A unit of attention: query heads [from, to) of one kv head of a layer, nodes [first, last). */
+/* A unit of attention: query heads [from, to) of one kv head of a layer, nodes [first, last), some stretches. */
 typedef struct specdec__unit {
     const specdec__layer *layer;
     int head, from, to;
     int first, last;
+    specdec__range stretches;
+    specdec__sums sums; /* of the stretch at hand */
 } specdec__unit;
 
 /* Which keys of a block a node sees. */
@@ -14992,8 +14997,8 @@ static void specdec__forward_page(const specdec__context *c, specdec__scratch *s
 }
 
 /* Adds a block, whose scores (count, 64) are given, to the softmax and the weighted sums of up to four queries. */
-static void specdec__forward_fold(specdec__context *c, float *scores, const size_t *query, const specdec__range *range,
-                                  int count, const float *values)
+static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums, float *scores, const size_t *query,
+                                  const specdec__range *range, int count, const float *values)
 {
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
     const int dim = c->kv.dim;
@@ -15003,9 +15008,11 @@ static void specdec__forward_fold(specdec__context *c, float *scores, const size
     if (cap > 0)
         c->kernels->cap(scores, cap, count * SPECDEC__KEYS);
     for (i = 0; i < count; i++) {
-        out[i] = c->attended + query[i] * (size_t)dim;
-        factor = c->kernels->softmax(scores + i * SPECDEC__KEYS, range[i].from, range[i].to, &c->highest[query[i]],
-                                     c->total + query[i] * 16);
+        float *row = sums->row + query[i] * (size_t)sums->width;
+
+        out[i] = row + 16;
+        factor = c->kernels->softmax(scores + i * SPECDEC__KEYS, range[i].from, range[i].to, &sums->highest[query[i]],
+                                     row);
         if (factor < 1)
             c->kernels->scale(out[i], factor, dim);
         equal &= range[i].from == range[0].from && range[i].to == range[0].to;
@@ -15015,43 +15022,72 @@ static void specdec__forward_fold(specdec__context *c, float *scores, const size
                           range[i].to - range[i].from, dim, out + i);
 }
 
+/* Keys that queries [from, to) of s->scores do not see get scores so low that they do not count, and values of no size:
+   scales (64) become those of `all`. */
+static void specdec__forward_hide(specdec__scratch *s, int from, int to, specdec__range seen, const float *all,
+                                  float *scales)
+{
+    int key, i;
+
+    for (key = 0; key < SPECDEC__KEYS; key++) {
+        const int hidden = key < seen.from || key >= seen.to;
+        float *row = s->scores + key / SPECDEC__ROWS * SPECDEC__SCORES * SPECDEC__ROWS + key % SPECDEC__ROWS;
+
+        scales[key] = hidden ? 0 : all[key];
+        for (i = from; i < to && hidden; i++)
+            row[i * SPECDEC__ROWS] = SPECDEC__NO_SCORE;
+    }
+}
+
 /* The same for up to 64 queries, where values, in the first slots of a block, are tiles; scores are s->scores.
    Canonical: weights times the scales of values, in a block and for a query, become codes in [0, 255] with one scale;
    the sum of codes times codes over the block is an exact integer. */
-static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, specdec__scratch *s, const size_t *query,
+static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, specdec__scratch *s,
+                                                          const specdec__sums *sums, const size_t *query,
                                                           const specdec__range *range, int count,
                                                           const unsigned char *values, int slots)
 {
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
     float *out[SPECDEC__COLUMNS], scale[SPECDEC__COLUMNS], factor[SPECDEC__COLUMNS];
+    float scales[SPECDEC__KEYS]; /* of values */
     specdec__softening softening;
-    int i;
+    int from, to, i;
 
     if (cap > 0)
-        c->kernels->cap(s->scores, cap, SPECDEC__COLUMNS * SPECDEC__KEYS);
-    softening.scores = s->scores;
-    softening.value_scales = (const float *)(const void *)values;
-    softening.apart = SPECDEC__COLUMNS;
-    softening.count = count;
-    softening.range = range;
-    softening.query = query;
-    softening.highest = c->highest;
-    softening.total = c->total;
-    softening.factor = factor;
-    softening.codes = s->codes;
-    softening.scale = scale;
-    c->kernels->soften(&softening);
+        c->kernels->cap(s->scores, cap, SPECDEC__SCORES * SPECDEC__KEYS);
+    softening.apart = SPECDEC__SCORES;
+    softening.sums = sums;
+    for (from = 0; from < count; from = to) { /* queries that see the same keys */
+        softening.value_scales = (const float *)(const void *)values;
+        for (to = from + 1; to < count && range[to].from == range[from].from && range[to].to == range[from].to; )
+            to++;
+        if (range[from].to - range[from].from < SPECDEC__KEYS) {
+            specdec__forward_hide(s, from, to, range[from], softening.value_scales, scales);
+            softening.value_scales = scales;
+        }
+        softening.scores = s->scores + from * SPECDEC__ROWS;
+        softening.count = to - from;
+        softening.query = query + from;
+        softening.factor = factor + from;
+        softening.codes = s->codes + from * SPECDEC__KEYS;
+        softening.scale = scale + from;
+        c->kernels->soften(&softening);
+    }
     for (i = 0; i < count; i++) {
-        out[i] = c->attended + query[i] * (size_t)c->kv.dim;
+        out[i] = sums->row + query[i] * (size_t)sums->width + 16;
         if (factor[i] < 1)
             c->kernels->scale(out[i], factor[i], c->kv.dim);
+    }
+    for (; i % 4; i++) {
+        out[i] = s->out;
+        scale[i] = 0;
     }
     c->kernels->weigh_codes((const int8_t *)values + SPECDEC__KEYS * sizeof(float), c->kv.dim,
                             specdec__round_up(slots, 16), s->codes, scale, count, out);
 }
 
-/* s->scores (4 tiles, 64 columns, 16 keys) of columns [column, column + count) of c->turned with the first slots of the
-   tiles of keys of a page. */
+/* s->scores (4 tiles, SPECDEC__SCORES, 16 keys) of columns [column, column + count) of c->turned with the first slots of
+   the tiles of keys of a page. */
 static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys, int slots,
                                          int column, int count)
 {
@@ -15065,7 +15101,7 @@ static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *
         for (t = 0; t < 2; t++) {
             tiles.tile[t] = keys + (size_t)(from / SPECDEC__ROWS + t) * bytes;
             tiles.next[t] = tiles.tile[t] + 2 * bytes;
-            sums[t] = s->scores + (from + t * SPECDEC__ROWS) * SPECDEC__COLUMNS;
+            sums[t] = s->scores + (from + t * SPECDEC__ROWS) * SPECDEC__SCORES;
         }
         specdec__kernels_multiply(c->kernels, &tiles, c->kv.dim / 32, s->panel, &c->turned, 0, column, count, sums);
     }
@@ -15085,6 +15121,16 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
         rotated = s->queries;
     }
     c->kernels->scores(rotated, c->kv.dim, count, keys, s->scores);
+}
+
+/* Of these scores, or of those above, that of the q-th query with a key. */
+SPECDEC__INLINE float specdec__forward_score(const specdec__context *c, const specdec__scratch *s, int q, int key)
+{
+    const int tile = key / SPECDEC__ROWS;
+
+    if (!specdec__kv_types[c->kv.type].tiles)
+        return s->scores[q * SPECDEC__KEYS + key];
+    return s->scores[(tile * SPECDEC__SCORES + q) * SPECDEC__ROWS + key % SPECDEC__ROWS];
 }
 
 /* Of the queries of a unit, nodes [first, last), those from `at` on, up to `most`: which they are, and the keys of a
@@ -15123,7 +15169,7 @@ static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, spec
     for (at = 0; at < queries; at += count) {
         count = specdec__forward_some(c, u, first, last, block, at, 4, query, range);
         specdec__forward_scores(c, s, keys, query, count);
-        specdec__forward_fold(c, s->scores, query, range, count, values);
+        specdec__forward_fold(c, &u->sums, s->scores, query, range, count, values);
     }
 }
 
@@ -15145,7 +15191,7 @@ static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specde
         specdec__forward_tile_scores(c, s, keys, slots,
                                      specdec__forward_column(c, first - c->first + at / part, u->from + at % part),
                                      count);
-        specdec__forward_fold_codes(c, s, query, range, count, keys + c->kv.key_bytes, slots);
+        specdec__forward_fold_codes(c, s, &u->sums, query, range, count, keys + c->kv.key_bytes, slots);
     }
 }
 
@@ -15182,7 +15228,7 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
             done = j;
         }
         memcpy(s->scores, logical, (size_t)count * sizeof *logical);
-        specdec__forward_fold(c, s->scores, query, range, count, s->gathered);
+        specdec__forward_fold(c, &u->sums, s->scores, query, range, count, s->gathered);
     }
 }
 
@@ -15270,66 +15316,169 @@ static void specdec__forward_block(specdec__context *c, specdec__scratch *s, con
     }
 }
 
-/* Empties what a query has summed up. */
-static void specdec__forward_clear(specdec__context *c, size_t query)
+/* The stretches that hold the keys which nodes [first, last) see. Canonical: a stretch is SPECDEC__STRETCH blocks of
+   logical positions; what a query sums up over each is merged in their order, whoever has summed it up. */
+static specdec__range specdec__forward_stretches(const specdec__context *c, int span, int first, int last)
 {
-    c->highest[query] = -3.0e38f;
-    memset(c->total + query * 16, 0, 16 * sizeof *c->total);
-    memset(c->attended + query * (size_t)c->kv.dim, 0, (size_t)c->kv.dim * sizeof *c->attended);
+    const int window = c->kv.span[span].window, keys = SPECDEC__STRETCH * SPECDEC__KEYS;
+    specdec__range seen = {1 << 30, 0};
+
+    for (; first < last; first++) {
+        const int place = c->place[first];
+
+        seen.from = specdec__min_int(seen.from, window ? specdec__max_int(place + 1 - window, 0) / keys : 0);
+        seen.to = specdec__max_int(seen.to, place / keys + 1);
+    }
+    return seen;
 }
 
-/* Attention of a unit, to c->h. */
-static void specdec__forward_attend(specdec__context *c, int thread, const specdec__unit *u)
+/* Where the sums of a node's query heads from `head` on lie, of the i-th stretch. */
+static specdec__sums specdec__forward_sums(const specdec__context *c, int i, int node, int head)
 {
-    const int size = c->model->head_dim, window = c->kv.span[u->layer->span].window, heads = c->model->heads;
+    const size_t at = ((size_t)i * (size_t)c->n + (size_t)(node - c->first)) * (size_t)c->model->heads + (size_t)head;
+    specdec__sums sums = c->sums;
+
+    sums.highest += at;
+    sums.row += at * (size_t)sums.width;
+    return sums;
+}
+
+/* Attention of a unit within one stretch, to the i-th sums. */
+static void specdec__forward_stretch(specdec__context *c, specdec__scratch *s, specdec__unit *u, int stretch, int i)
+{
+    const int count = u->to - u->from;
+    int node, block;
+
+    for (node = u->first; node < u->last; node++) {
+        specdec__sums sums = specdec__forward_sums(c, i, node, u->from);
+        int head;
+
+        memset(sums.row, 0, (size_t)(count * sums.width) * sizeof *sums.row);
+        for (head = 0; head < count; head++)
+            sums.highest[head] = SPECDEC__NO_SCORE;
+    }
+    u->sums = specdec__forward_sums(c, i, c->first, 0);
+    for (block = stretch * SPECDEC__STRETCH; block < (stretch + 1) * SPECDEC__STRETCH; block++)
+        specdec__forward_block(c, s, u, block);
+}
+
+/* Adds the sums of a node's query heads [from, to) in the i-th stretch to those in the first one. */
+static void specdec__forward_merge(const specdec__context *c, int i, int node, int from, int to)
+{
+    const specdec__sums first = specdec__forward_sums(c, 0, node, from);
+    const specdec__sums other = specdec__forward_sums(c, i, node, from);
+
+    c->kernels->merge(&first, &other, to - from);
+}
+
+/* What a node's query heads [from, to) have summed up becomes their attention, in c->h. */
+static void specdec__forward_attended(specdec__context *c, int node, int from, int to)
+{
+    const size_t size = (size_t)c->model->head_dim;
+    const specdec__sums sums = specdec__forward_sums(c, 0, node, from);
+    float *out = c->h + (size_t)(node - c->first) * (size_t)c->q + (size_t)from * size, *row = sums.row;
+
+    for (; from < to; from++, row += sums.width, out += size) {
+        c->kernels->scale(row + 16, 1.0f / c->kernels->total(row), c->kv.dim);
+        memcpy(out, row + 16, size * sizeof *out);
+    }
+}
+
+/* Attention of a unit. apart: its one stretch is merged with the others later; else it has all that it sees. */
+static void specdec__forward_attend(specdec__context *c, int thread, specdec__unit *u, int apart)
+{
     specdec__scratch *s = &c->scratch[thread];
-    int first = 1 << 30, end = 0, node, head;
+    int stretch, node;
 
     s->page[0] = s->page[1] = -1;
-    for (node = u->first; node < u->last; node++) {
-        end = specdec__max_int(end, c->place[node] / SPECDEC__KEYS + 1);
-        first = specdec__min_int(first, window ? specdec__max_int(c->place[node] + 1 - window, 0) / SPECDEC__KEYS : 0);
-        for (head = u->from; head < u->to; head++)
-            specdec__forward_clear(c, (size_t)(node - c->first) * (size_t)heads + (size_t)head);
-    }
-    for (; first < end; first++)
-        specdec__forward_block(c, s, u, first);
-    for (node = u->first; node < u->last; node++)
-        for (head = u->from; head < u->to; head++) {
-            const size_t row = (size_t)(node - c->first), query = row * (size_t)heads + (size_t)head;
-            float *from = c->attended + query * (size_t)c->kv.dim;
+    for (stretch = u->stretches.from; stretch < u->stretches.to; stretch++) {
+        const int other = stretch > u->stretches.from; /* merged with the first one at once */
 
-            c->kernels->scale(from, 1.0f / c->kernels->total(c->total + query * 16), c->kv.dim);
-            memcpy(c->h + row * (size_t)c->q + (size_t)head * (size_t)size, from, (size_t)size * sizeof *from);
-        }
+        specdec__forward_stretch(c, s, u, stretch, apart ? stretch - c->stretches[u->layer->span].from : other);
+        for (node = u->first; node < u->last && other; node++)
+            specdec__forward_merge(c, 1, node, u->from, u->to);
+    }
+    for (node = u->first; node < u->last && !apart; node++)
+        specdec__forward_attended(c, node, u->from, u->to);
 }
 
-/* Attention of a layer: units of (kv head, up to 64 nodes, part of its query heads), as many parts as the threads need.
-   What a unit sums up then stays in the second cache while it goes through pages; each serves all its nodes. */
-static void specdec__forward_attention(specdec__context *c, int thread, const specdec__layer *layer)
+/* How a layer's attention is divided: units of (kv head, round of nodes, part of its query heads, stretch or all of
+   them). What a unit sums up then stays in the second cache while it goes through pages; each serves all its nodes. */
+typedef struct specdec__division {
+    int rounds, parts, stretches, units;
+} specdec__division;
+
+/* Stretches come first, if sums of all queries in all of them have room, as then nobody reads another's keys; then as
+   many rounds and parts as the threads need: a part has fewer columns. */
+static specdec__division specdec__forward_divide(const specdec__context *c, int span)
 {
-    const specdec__model *m = c->model;
-    const int group = m->heads / m->kv_heads, rounds = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
-    int parts = 1, units, from, end = 0;
+    const specdec__range *seen = &c->stretches[span];
+    const int heads = c->model->kv_heads, group = c->model->heads / heads, threads = specdec__pool_active(c->pool);
+    specdec__division by;
 
-    while (m->kv_heads * rounds * parts < specdec__pool_active(c->pool) && parts < group)
+    by.parts = by.stretches = 1;
+    by.rounds = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
+    if (threads > 1 && seen->to - seen->from <= c->room_for_sums / (c->n * c->model->heads))
+        by.stretches = seen->to - seen->from;
+    while (heads * by.stretches * by.rounds < threads && by.rounds < c->n)
+        by.rounds++;
+    while (heads * by.stretches * by.rounds * by.parts < threads && by.parts < group)
         do
-            parts++;
-        while (group % parts);
-    units = m->kv_heads * rounds * parts;
-    while ((from = specdec__pool_claim(c->pool, units, 1, &end)) < units)
-        for (; from < end; from++) {
-            const int round = from / parts % rounds;
-            specdec__unit unit;
+            by.parts++;
+        while (group % by.parts);
+    by.units = heads * by.stretches * by.rounds * by.parts;
+    return by;
+}
 
-            unit.layer = layer;
-            unit.head = from / parts / rounds;
-            unit.from = unit.head * group + from % parts * (group / parts);
-            unit.to = unit.from + group / parts;
-            unit.first = c->first + c->n * round / rounds;
-            unit.last = c->first + c->n * (round + 1) / rounds;
-            specdec__forward_attend(c, thread, &unit);
+/* Unit number i of a layer. */
+static specdec__unit specdec__forward_unit(const specdec__context *c, const specdec__layer *layer,
+                                           const specdec__division *by, int i)
+{
+    const int group = c->model->heads / c->model->kv_heads, stretch = i % by->stretches;
+    const int part = i / by->stretches % by->parts, round = i / by->stretches / by->parts % by->rounds;
+    specdec__unit u;
+
+    memset(&u, 0, sizeof u);
+    u.layer = layer;
+    u.head = i / by->stretches / by->parts / by->rounds;
+    u.from = u.head * group + part * (group / by->parts);
+    u.to = u.from + group / by->parts;
+    u.first = c->first + c->n * round / by->rounds;
+    u.last = c->first + c->n * (round + 1) / by->rounds;
+    u.stretches = specdec__forward_stretches(c, layer->span, u.first, u.last);
+    if (by->stretches > 1) {
+        u.stretches.from = c->stretches[layer->span].from + stretch;
+        u.stretches.to = u.stretches.from + 1;
+    }
+    return u;
+}
+
+/* Attention of a layer. Returns 1 when cancelled. */
+static int specdec__forward_attention(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const specdec__division by = specdec__forward_divide(c, layer->span);
+    const int group = c->model->heads / c->model->kv_heads, items = c->n * c->model->kv_heads;
+    int from, end = 0, i;
+
+    while ((from = specdec__pool_claim(c->pool, by.units, 1, &end)) < by.units)
+        for (; from < end; from++) {
+            specdec__unit unit = specdec__forward_unit(c, layer, &by, from);
+
+            specdec__forward_attend(c, thread, &unit, by.stretches > 1);
         }
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    if (by.stretches == 1)
+        return 0;
+    while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
+        for (; from < end; from++) {
+            const int node = c->first + from % c->n, head = from / c->n * group;
+
+            for (i = 1; i < by.stretches; i++)
+                specdec__forward_merge(c, i, node, head, head + group);
+            specdec__forward_attended(c, node, head, head + group);
+        }
+    return specdec__pool_barrier(c->pool);
 }
 
 /* --- the step ----------------------------------------------------------------------------------------------------- */
@@ -15396,8 +15545,7 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
         if (specdec__pool_barrier(c->pool))
             return 1;
     }
-    specdec__forward_attention(c, thread, layer);
-    if (specdec__pool_barrier(c->pool))
+    if (specdec__forward_attention(c, thread, layer))
         return 1;
     in = specdec__forward_input(c->h, c->n, c->q, NULL, NULL);
     t[0] = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
@@ -15580,6 +15728,8 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
     if (c->row_count > c->most_rows)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d rows of logits, the engine was made for %d",
                              c->row_count, c->most_rows);
+    for (i = 0; i < SPECDEC__SPANS; i++)
+        c->stretches[i] = specdec__forward_stretches(c, i, batch->done, batch->n);
     c->batch = batch;
     c->first = batch->done;
     c->n = batch->n - batch->done;
@@ -18288,15 +18438,13 @@ static void specdec__retrieve_segment(specdec__context *whole, const specdec__re
                                       const specdec__segment *a, const unsigned char *keys, int query, int count,
                                       float *scores)
 {
-    const int tiles = specdec__kv_types[whole->kv.type].tiles;
     const int end = specdec__min_int(a->length, r->begun * r->chunk - a->start);
-    const int apart = tiles ? SPECDEC__COLUMNS : 1, query_apart = tiles ? 1 : SPECDEC__KEYS;
     size_t queries[4];
     int q, k;
 
     for (q = 0; q < count; q++)
         queries[q] = (size_t)(query + q);
-    if (tiles)
+    if (specdec__kv_types[whole->kv.type].tiles)
         specdec__forward_tile_scores(whole, scratch, keys, SPECDEC__KEYS, specdec__forward_column(whole, 0, query),
                                      count);
     else
@@ -18305,7 +18453,7 @@ static void specdec__retrieve_segment(specdec__context *whole, const specdec__re
                                 queries, count);
     for (q = 0; q < count; q++)
         for (k = 0; k < end; k++)
-            scores[(a->start + k) / r->chunk] += scratch->scores[q * query_apart + (a->from + k) * apart];
+            scores[(a->start + k) / r->chunk] += specdec__forward_score(whole, scratch, q, a->from + k);
 }
 
 /* What the queries of a kv head in row 0 think of each chunk's mean key: the sum of their scores. Keys are rotated. */
@@ -25519,7 +25667,7 @@ SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, floa
     float grown, factor = 1;
     int i, p;
 
-    X(outside)(scores, from, to, -3.0e38f);
+    X(outside)(scores, from, to, SPECDEC__NO_SCORE);
     for (p = 0; p < SPECDEC__PARTS; p++) {
         const float *at = scores + p * SPECDEC__LANES;
 
@@ -25580,6 +25728,28 @@ SPECDEC__LANE void X(weigh)(const float *weights, int count, const float *values
     for (; d < dim; d += 16)
         for (c = 0; c < count; c++)
             X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, valid, dim, out + c, d, 1, 1);
+}
+
+/* Adds what the first count queries have summed up over other keys: see specdec__sums. */
+SPECDEC__LANE void X(merge)(const specdec__sums *into, const specdec__sums *from, int count)
+{
+    int i, j;
+
+    for (i = 0; i < count; i++) {
+        float *row = into->row + i * into->width, *other = from->row + i * into->width, top = from->highest[i];
+        const float *lower = other, *higher = row;
+        const V factor = X(exp)(X(set)(top > into->highest[i] ? into->highest[i] - top : top - into->highest[i]));
+
+        if (top <= SPECDEC__NO_SCORE)
+            continue;
+        if (top > into->highest[i]) {
+            into->highest[i] = top;
+            lower = row;
+            higher = other;
+        }
+        for (j = 0; j < into->width; j += SPECDEC__LANES)
+            X(store)(row + j, X(madd)(X(load)(lower + j), factor, X(load)(higher + j)));
+    }
 }
 
 /* The sum of x (16). */
@@ -25678,111 +25848,122 @@ SPECDEC__LANE float X(float_to_codes)(const float *values, int count, int8_t *co
     return inverse > 0 ? scale : 0;
 }
 
-/* The largest of 64 numbers, in rows of 16 that are `apart` floats apart, as 16 lanes. */
-SPECDEC__LANE_INLINE void X(block_highest)(const float *x, int apart, V *part)
+/* e^x / 2^base as the weights of 8-bit values need it, at most about 1: within 1.1e-4 of it, and at least 2^-126. */
+SPECDEC__LANE_LONG V X(exp_rough)(V x, V base)
+{
+    const V magic = X(set)(12582912.0f); /* 1.5 * 2^23: adding it rounds to an integer */
+    V shifter, p;
+
+    x = X(max)(X(madd)(x, X(set)(1.44269502f), base), X(set)(-126.0f));
+    shifter = X(add)(x, magic);
+    x = X(sub)(x, X(sub)(shifter, magic));
+    p = X(madd)(x, X(set)(0.055008933f), X(set)(0.242211f));
+    p = X(madd)(X(madd)(p, x, X(set)(0.6932829f)), x, X(set)(1));
+    return X(scale2)(p, shifter);
+}
+
+/* part: the largest of 64 numbers in rows of 16 that are `apart` floats apart, as 16 lanes. */
+SPECDEC__LANE_INLINE void X(block_highest)(const float *x, size_t apart, V *part)
 {
     int k, p;
 
     for (p = 0; p < SPECDEC__PARTS; p++, x += SPECDEC__LANES) {
         part[p] = X(load)(x);
-        SPECDEC__EACH_PART
         for (k = 1; k < SPECDEC__KEYS / 16; k++)
-            part[p] = X(max)(X(load)(x + k * apart), part[p]);
+            part[p] = X(max)(X(load)(x + (size_t)k * apart), part[p]);
     }
 }
 
-/* Query i's scores as rows of 16; the keys that it does not see count as very low. Returns floats between rows. copy
-   (64): room for them. */
-SPECDEC__LANE_INLINE int X(block_scores)(const specdec__softening *s, int i, const float **x, float *copy)
+/* top (count): the largest of 16 lanes each. parts are there for a multiple of four. */
+SPECDEC__LANE SPECDEC__NOINLINE void X(block_tops)(const V *parts, int count, float *top)
 {
-    const specdec__range range = s->range[i];
-    int k;
+    int i;
 
-    *x = s->scores + i * 16;
-    if (range.to - range.from == SPECDEC__KEYS)
-        return s->apart * 16;
-    for (k = 0; k < SPECDEC__KEYS; k += 16)
-        memcpy(copy + k, *x + k * s->apart, 16 * sizeof *copy);
-    X(outside)(copy, range.from, range.to, -3.0e38f);
-    *x = copy;
-    return 16;
+    for (i = 0; i < count; i += 4)
+        X(highest4)(parts + i * SPECDEC__PARTS, top + i);
 }
 
-/* Query i's scores x, rows of 16 that are `apart` floats apart, the largest of which is `top`: as weights they are
-   added to the query's total; these times the scales of values go to out (64). x may be out. */
-SPECDEC__LANE_INLINE void X(block_weights)(const specdec__softening *s, int i, const float *x, int apart, float top,
-                                           float *out)
+/* From the largest scores `top` (16) of the first `some` queries from number `from` on: what they are with those of
+   earlier blocks, and by what their growth scales sums. */
+SPECDEC__LANE_INLINE void X(block_grow)(const specdec__softening *s, int from, int some, float *top, float *factor)
 {
-    const float *scales = s->value_scales;
-    float *highest = s->highest + s->query[i], *total = s->total + s->query[i] * 16, factor = 1, own[SPECDEC__KEYS];
-    V max, sum, weight;
+    int i, p;
+
+    for (i = 0; i < 16; i++)
+        factor[i] = 0;
+    for (i = 0; i < some; i++) {
+        float *highest = s->sums->highest + s->query[from + i], old = *highest;
+
+        *highest = top[i] = top[i] > old ? top[i] : old;
+        factor[i] = old - top[i];
+    }
+    for (p = 0; p < 16; p += SPECDEC__LANES)
+        X(store)(factor + p, X(exp_rough)(X(load)(factor + p), X(set)(0)));
+    for (i = 0; i < some; i++)
+        s->factor[from + i] = factor[i];
+}
+
+/* A query's scores x, none of which is above `top`, become weights, which are added to total (16) once factor has
+   scaled it, and these weights times the scales of values: part, the largest as 16 lanes. */
+SPECDEC__LANE_INLINE void X(block_weights)(float *x, size_t apart, const float *scales, float top, float factor,
+                                           float *total, V *part)
+{
+    const V base = X(set)(-1.44269502f * top);
     int k, p;
 
-    if (top > *highest) {
-        factor = specdec__float_from_bits((uint32_t)X(first_bits)(X(exp)(X(set)(*highest - top))));
-        *highest = top;
-        for (p = 0; p < 16; p += SPECDEC__LANES)
-            X(store)(total + p, X(mul)(X(load)(total + p), X(set)(factor)));
-    }
-    s->factor[i] = factor;
-    max = X(set)(*highest);
-    if (s->range[i].to - s->range[i].from < SPECDEC__KEYS) { /* others' values, whatever their scales, do not count */
-        memcpy(own, scales, sizeof own);
-        X(outside)(own, s->range[i].from, s->range[i].to, 0);
-        scales = own;
-    }
     for (p = 0; p < 16; p += SPECDEC__LANES) {
-        sum = X(load)(total + p);
-        SPECDEC__EACH_PART
+        V most = X(set)(0), sum = X(mul)(X(load)(total + p), X(set)(factor));
+
         for (k = 0; k < SPECDEC__KEYS / 16; k++) {
-            weight = X(exp)(X(sub)(X(load)(x + k * apart + p), max));
+            V weight = X(exp_rough)(X(load)(x + (size_t)k * apart + p), base);
+
             sum = X(add)(sum, weight);
-            X(store)(out + k * 16 + p, X(mul)(weight, X(load)(scales + k * 16 + p)));
+            weight = X(mul)(weight, X(load)(scales + k * 16 + p));
+            most = X(max)(weight, most);
+            X(store)(x + (size_t)k * apart + p, weight);
         }
         X(store)(total + p, sum);
+        part[p / SPECDEC__LANES] = most;
     }
 }
 
-/* Query i's codes of x (64), whose scale is the largest of these in 16 lanes over 255. */
-SPECDEC__LANE_INLINE void X(block_codes)(const specdec__softening *s, int i, const float *x, float top)
-{
-    int8_t *codes = (int8_t *)s->codes + i * SPECDEC__KEYS;
-    float scale = top * (1.0f / 255.0f);
-    V inverse;
-    int k;
-
-    scale = scale > 1e-30f && scale < 1e30f ? scale : 0; /* else too small or too large to divide by */
-    s->scale[i] = scale;
-    inverse = X(set)(scale > 0 ? 1.0f / scale : 0);
-    SPECDEC__EACH_PART
-    for (k = 0; k < SPECDEC__KEYS; k += SPECDEC__LANES)
-        X(store_low_bytes)(codes + k, X(madd)(X(load)(x + k), inverse, X(set)(12582912.0f)));
-}
-
-/* softmax of several queries, whose weights times the scales of values become codes: see specdec__softening. */
+/* softmax of several queries, 16 at a time, whose weights times the scales of values become codes: see
+   specdec__softening. Each part is done for all of them before the next, as its steps wait for one another. */
 SPECDEC__LANE void X(soften)(const specdec__softening *s)
 {
-    float copy[4][SPECDEC__KEYS], top[4];
-    const float *x[4];
-    V parts[4 * SPECDEC__PARTS];
-    int from, some, i, apart[4];
+    const float *const scales = s->value_scales;
+    const size_t apart = (size_t)s->apart * 16;
+    float top[16], factor[16];
+    V parts[16 * SPECDEC__PARTS];
+    int from, some, i, k, p;
 
-    for (i = 0; i < 4 * SPECDEC__PARTS; i++)
+    for (i = 0; i < 16 * SPECDEC__PARTS; i++)
         parts[i] = X(set)(0);
     for (from = 0; from < s->count; from += some) {
-        some = specdec__min_int(4, s->count - from);
-        for (i = 0; i < some; i++) {
-            apart[i] = X(block_scores)(s, from + i, &x[i], copy[i]);
-            X(block_highest)(x[i], apart[i], parts + i * SPECDEC__PARTS);
-        }
-        X(highest4)(parts, top);
-        for (i = 0; i < some; i++) {
-            X(block_weights)(s, from + i, x[i], apart[i], top[i], copy[i]);
-            X(block_highest)(copy[i], 16, parts + i * SPECDEC__PARTS);
-        }
-        X(highest4)(parts, top);
+        float *const x = s->scores + from * 16;
+        int8_t *codes = (int8_t *)s->codes + from * SPECDEC__KEYS;
+
+        some = specdec__min_int(16, s->count - from);
         for (i = 0; i < some; i++)
-            X(block_codes)(s, from + i, copy[i], top[i]);
+            X(block_highest)(x + i * 16, apart, parts + i * SPECDEC__PARTS);
+        X(block_tops)(parts, some, top);
+        X(block_grow)(s, from, some, top, factor);
+        for (i = 0; i < some; i++)
+            X(block_weights)(x + i * 16, apart, scales, top[i], factor[i],
+                             s->sums->row + s->query[from + i] * (size_t)s->sums->width, parts + i * SPECDEC__PARTS);
+        X(block_tops)(parts, some, top);
+        for (i = 0; i < some; i++) {
+            const float scale = top[i] * (1.0f / 255.0f);
+            const int good = scale > 1e-30f && scale < 1e30f; /* else too small or too large to divide by */
+
+            s->scale[from + i] = good ? scale : 0;
+            factor[i] = good ? 1.0f / scale : 0;
+        }
+        for (i = 0; i < some; i++)
+            for (k = 0; k < SPECDEC__KEYS / 16; k++)
+                for (p = 0; p < 16; p += SPECDEC__LANES, codes += SPECDEC__LANES)
+                    X(store_low_bytes)(codes, X(madd)(X(load)(x + i * 16 + (size_t)k * apart + p), X(set)(factor[i]),
+                                                      X(set)(12582912.0f)));
     }
 }
 

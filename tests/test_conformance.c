@@ -500,7 +500,7 @@ typedef struct rig {
     specdec__view view, other;
 } rig;
 
-static int open_rig(rig *g, const maker_recipe *recipe, int kv, int length, int most)
+static int open_rig_on(rig *g, int threads, const maker_recipe *recipe, int kv, int length, int most)
 {
     specdec_error error = {SPECDEC_OK, ""};
     specdec_source source = {NULL, NULL, 0, NULL, 0};
@@ -513,19 +513,26 @@ static int open_rig(rig *g, const maker_recipe *recipe, int kv, int length, int 
     source.size = g->size;
     arena.size = (size_t)64 << 20;
     arena.base = g->memory = (unsigned char *)malloc(arena.size);
-    good = !specdec__kernels_init(&g->kernels, NULL, &error) && !specdec__pool_init(&g->pool, 2, &g->cancel, NULL, &arena, &error) &&
+    good = !specdec__kernels_init(&g->kernels, NULL, &error) && !specdec__pool_init(&g->pool, threads, &g->cancel, NULL, &arena, &error) &&
            !specdec__model_init(&g->model, &source, 0, &arena, &error);
+    if (!good)
+        fprintf(stderr, "%s\n", error.text);
     CHECK(good);
     if (good) {
         room.views = 1;
         room.length = length;
         room.most = most;
-        specdec__context_init(&g->context, &g->model, NULL, &g->kernels, &g->pool, 2, kv, &room, most, &arena);
+        specdec__context_init(&g->context, &g->model, NULL, &g->kernels, &g->pool, threads, kv, &room, most, &arena);
         specdec__context_view(&g->view, &room, &arena);
         specdec__view_init(&g->other, 64, &arena);
     }
     CHECK(arena.used != SIZE_MAX);
     return good && arena.used != SIZE_MAX;
+}
+
+static int open_rig(rig *g, const maker_recipe *recipe, int kv, int length, int most)
+{
+    return open_rig_on(g, 2, recipe, kv, length, most);
 }
 
 static void close_rig(rig *g)
@@ -907,6 +914,231 @@ static void test_windows(void)
     }
 }
 
+/* --- stretches of keys ------------------------------------------------------------------------------------------------ */
+
+enum { LONG = 1560, SHORT = 1500 }; /* a text that is read, and its first part; the fourth stretch begins between */
+
+/* The last rows of a text: as many steps of one width as it takes, from token SHORT on. Returns 1 if they are `expected`. */
+static int same_ends(rig *g, specdec__view *view, const int32_t *tokens, int width, const float *expected)
+{
+    const size_t vocab = (size_t)g->model.vocab_size;
+    const int from = view->length;
+    int i, n, good = 1;
+
+    for (i = 0; i < LONG - SHORT && good; i += n) {
+        n = specdec__min_int(width, LONG - SHORT - i);
+        run_chain(g, view, tokens + SHORT + i, n, n);
+        good = memcmp(g->context.logits, expected + (size_t)i * vocab, (size_t)n * vocab * sizeof *expected) == 0;
+    }
+    if (!good)
+        fprintf(stderr, "%d threads, width %d, from key %d on: other bits\n", g->pool.threads, width, from);
+    specdec__view_truncate(view, &g->context.kv, from);
+    CHECK_EQUAL_INT(view->length, from);
+    return good;
+}
+
+/* The same with a view that lacks some keys in the middle, and begins in the middle of pages there. */
+static int share_most(rig *g)
+{
+    return specdec__view_share(&g->other, &g->context.kv, &g->view, 0, 100) &&
+           specdec__view_share(&g->other, &g->context.kv, &g->view, 110, SHORT - 110);
+}
+
+/* Rows behind a long text, and behind a view of parts of it, at any width. expected (2, LONG - SHORT, vocab): of the text and of
+   the view; computed by one thread. */
+static void check_stretches(const maker_recipe *recipe, int kv, int threads, const int32_t *tokens, float **expected)
+{
+    static const int widths[] = {64, 1, 2, 3, 5, 8, 16, 33};
+    const int parts = !recipe->window;
+    size_t bytes, w;
+    rig g;
+    int i;
+
+    if (!open_rig_on(&g, threads, recipe, kv, LONG, 64))
+        return;
+    bytes = (size_t)(LONG - SHORT) * (size_t)g.model.vocab_size * sizeof(float);
+    for (i = 0; i < SHORT; i += 20)
+        run_chain(&g, &g.view, tokens + i, 20, 20);
+    for (i = 0; i <= parts; i++) {
+        specdec__view *view = i ? &g.other : &g.view;
+
+        if (i)
+            CHECK(share_most(&g));
+        if (threads == 1) {
+            expected[i] = (float *)malloc(bytes);
+            run_chain(&g, view, tokens + SHORT, LONG - SHORT, 0);
+            memcpy(expected[i], g.context.logits, bytes);
+            specdec__view_truncate(view, &g.context.kv, view->length);
+        }
+        for (w = 0; w < SPECDEC__COUNT(widths); w++)
+            CHECK(same_ends(&g, view, tokens, widths[w], expected[i]));
+    }
+    close_rig(&g);
+}
+
+/* What one query gets from the keys and values of a view that its window shows it, step by step as >>forward says. */
+static void plain_attention(const rig *g, const specdec__layer *layer, int kv_head, int place, const float *query, float *out)
+{
+    const specdec__kv *kv = &g->context.kv;
+    const int dim = kv->dim, window = kv->span[layer->span].window, first = window ? specdec__max_int(place + 1 - window, 0) : 0;
+    float *sums = (float *)calloc((size_t)(2 * dim), sizeof *sums), *own = sums + dim, total[16] = {0}, highest = -3e38f;
+    int stretch, block, slots[64], j, d, i;
+
+    for (stretch = first / 512; stretch <= place / 512; stretch++) {
+        float top_here = -3e38f, total_here[16] = {0}, less;
+
+        memset(own, 0, (size_t)dim * sizeof *own);
+        for (block = stretch * 8; block < stretch * 8 + 8; block++) {
+            const int from = specdec__max_int(block * 64, first), to = specdec__min_int(block * 64 + 64, place + 1);
+            float score[64], top = -3e38f, factor;
+
+            if (from >= to)
+                continue;
+            specdec__view_slots(&g->view.span[layer->span], from, to - from, slots);
+            for (j = from; j < to; j++) {
+                const float *keys = (const float *)(const void *)specdec__kv_keys(kv, layer->span, slots[j - from] / 64, layer->place, kv_head);
+
+                for (score[j % 64] = 0, d = 0; d < dim; d++)
+                    score[j % 64] = specdec__fma(query[d], keys[d * 64 + slots[j - from] % 64], score[j % 64]);
+                top = score[j % 64] > top ? score[j % 64] : top;
+            }
+            if (top > top_here) {
+                factor = top_here > -1e38f ? specdec__exp(top_here - top) : 0;
+                for (i = 0; i < 16; i++)
+                    total_here[i] *= factor;
+                for (d = 0; d < dim; d++)
+                    own[d] *= factor;
+                top_here = top;
+            }
+            for (j = from; j < to; j++) {
+                const float *values = (const float *)(const void *)(specdec__kv_keys(kv, layer->span, slots[j - from] / 64, layer->place, kv_head) + kv->key_bytes);
+                const float weight = specdec__exp(score[j % 64] - top_here);
+
+                total_here[j % 16] += weight;
+                for (d = 0; d < dim; d++)
+                    own[d] = specdec__fma(weight, values[slots[j - from] % 64 * dim + d], own[d]);
+            }
+        }
+        less = highest < -1e38f ? 0 : top_here > highest ? specdec__exp(highest - top_here) : specdec__exp(top_here - highest);
+        for (i = 0; i < 16; i++)
+            total[i] = top_here > highest ? specdec__fma(total[i], less, total_here[i]) : specdec__fma(total_here[i], less, total[i]);
+        for (d = 0; d < dim; d++)
+            sums[d] = top_here > highest ? specdec__fma(sums[d], less, own[d]) : specdec__fma(own[d], less, sums[d]);
+        highest = top_here > highest ? top_here : highest;
+    }
+    for (i = 8; i; i /= 2)
+        for (j = 0; j < i; j++)
+            total[j] += total[j + i];
+    for (d = 0; d < dim; d++)
+        out[d] = sums[d] * (1 / total[0]);
+    free(sums);
+}
+
+typedef struct attention {
+    specdec__context *context;
+    const specdec__layer *layer;
+} attention;
+
+static void attend(void *argument, int thread)
+{
+    const attention *a = (const attention *)argument;
+
+    specdec__forward_attention(a->context, thread, a->layer);
+}
+
+/* Attention alone, of nodes that follow a long text, with made queries, against the plain one: the same bits with every
+   instruction set. */
+static void check_attention(int threads, int window, int n)
+{
+    static int32_t tokens[LONG], parents[NODES];
+    static specdec__view *views[NODES];
+    specdec_error error = {SPECDEC_OK, ""};
+    specdec__batch batch;
+    maker_recipe r;
+    attention a;
+    float *out;
+    uint64_t state = 21;
+    rig g;
+    int i, j, bad = 0;
+
+    memset(&r, 0, sizeof r);
+    r.architecture = window ? "phi3" : "llama";
+    r.heads = 6;
+    r.kv_heads = 2;
+    r.head_dim = 48;
+    r.window = window;
+    random_text(tokens, LONG, 4);
+    if (!open_rig_on(&g, threads, &r, SPECDEC__KV_F32, LONG, 64))
+        return;
+    for (i = 0; i < SHORT; i += 20)
+        run_chain(&g, &g.view, tokens + i, 20, 20);
+    for (i = 0; i < n; i++) {
+        parents[i] = i - 1;
+        views[i] = &g.view;
+    }
+    memset(&batch, 0, sizeof batch);
+    batch.n = n;
+    batch.tokens = tokens;
+    batch.parents = parents;
+    batch.views = views;
+    CHECK_EQUAL_INT(specdec__forward(&g.context, &batch, &error), SPECDEC_OK); /* for the keys and values of these nodes */
+    for (i = 0; i < n; i++)
+        parents[i] = i;
+    specdec__view_commit(&g.view, &g.context.kv, parents, n);
+    for (i = 0; i < n * 6 * g.context.kv.dim; i++)
+        g.context.rotated[i] = 2 * maker_uniform(&state);
+    a.context = &g.context;
+    out = (float *)malloc((size_t)g.context.kv.dim * sizeof *out);
+    for (j = 0; j < (int)SPECDEC__COUNT(specdec__isas) * g.model.layers; j++) {
+        const struct specdec__isa *isa = &specdec__isas[j / g.model.layers];
+
+        if (!isa->present() || specdec__kernels_init(&g.kernels, isa->name, &error))
+            continue;
+        a.layer = &g.model.layer[j % g.model.layers];
+        CHECK(!specdec__pool_run(&g.pool, threads, attend, &a));
+        for (i = 0; i < n * 6; i++) {
+            plain_attention(&g, a.layer, i % 6 / 3, SHORT + i / 6, g.context.rotated + i * g.context.kv.dim, out);
+            bad += memcmp(out, g.context.h + (size_t)(i / 6) * (size_t)g.context.q + (size_t)(i % 6 * 48), 48 * sizeof *out) != 0;
+        }
+    }
+    CHECK_EQUAL_INT(bad, 0);
+    free(out);
+    close_rig(&g);
+}
+
+static void test_stretches(void)
+{
+    static int32_t tokens[LONG];
+    maker_recipe r;
+    float *expected[2];
+    int kv, window, threads, step = emulated ? 15 : quick ? 5 : 1;
+
+    TEST("attention over several stretches of keys is the plain one, bit for bit");
+    for (threads = 1; threads <= 16; threads += step * 3) {
+        check_attention(threads, 0, 1);
+        check_attention(threads, 0, 7);
+        check_attention(threads, 700, 3);
+        check_attention(threads, 512, 64);
+    }
+    random_text(tokens, LONG, 14);
+    for (kv = 0; kv < SPECDEC__KV_TYPES; kv++)
+        for (window = 0; window <= 600; window += 600) {
+            TEST("long texts give the same bits at 1 to 16 threads and any width, with windows and in views of parts");
+            memset(&r, 0, sizeof r);
+            r.architecture = window ? "gemma2" : "llama";
+            r.layers = 2;
+            r.embedding = r.feed_forward = 32;
+            r.head_dim = 32;
+            r.kv_heads = window ? 1 : 2;
+            r.window = window;
+            expected[0] = expected[1] = NULL;
+            for (threads = 1; threads <= 16; threads += threads == 1 ? 1 : step)
+                check_stretches(&r, kv, threads, tokens, expected);
+            free(expected[0]);
+            free(expected[1]);
+        }
+}
+
 /* --- states ----------------------------------------------------------------------------------------------------------- */
 
 static void test_states(void)
@@ -1209,6 +1441,7 @@ int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } parts[] = {
         {"tables", test_tables}, {"kernels", test_kernels}, {"views", test_views}, {"parts", test_parts}, {"windows", test_windows},
+        {"stretches", test_stretches},
         {"states", test_states}, {"types", test_types}, {"shapes", test_shapes}, {"shared", test_shared}};
     size_t i;
 

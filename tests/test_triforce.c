@@ -100,7 +100,23 @@ static void test_golden(void)
 static int scored;
 static double worst_score;
 
-/* Scores, and the same by mean keys: read from the target's cache of floats, added up in double precision. */
+/* Dimension d of a key in the target's cache. */
+static float key_at(const struct specdec__retrieval *r, const specdec__layer *layer, int head, int slot, int d)
+{
+    const unsigned char *keys = specdec__kv_keys(&r->target->kv, SPECDEC__WHOLE, slot / SPECDEC__KEYS, layer->place, head);
+    float key;
+
+    if (specdec__kv_types[r->target->kv.type].tiles) {
+        const unsigned char *block = keys + specdec__kv_tile_block(&r->target->kv, slot, d);
+
+        return specdec__float_from_f16(specdec__load_u16(block + slot % 16 * 2)) *
+               (float)(int8_t)block[32 + d % 32 / 4 * 64 + slot % 16 * 4 + d % 4];
+    }
+    memcpy(&key, keys + ((size_t)d * SPECDEC__KEYS + (size_t)(slot % SPECDEC__KEYS)) * 4, 4);
+    return key;
+}
+
+/* Scores, and the same by mean keys: read from the target's cache of floats or codes, added up in double precision. */
 static void check_scores(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer, int head,
                          float *scores)
 {
@@ -115,12 +131,8 @@ static void check_scores(specdec__context *c, const struct specdec__retrieval *r
             double mean = 0, query = 0;
 
             for (k = 0; k < r->chunk; k++) {
-                float key;
-
                 specdec__view_slots(&r->whole->span[SPECDEC__WHOLE], i * r->chunk + k, 1, &slot);
-                memcpy(&key, specdec__kv_keys(&r->target->kv, SPECDEC__WHOLE, slot / SPECDEC__KEYS, layer->place, head) +
-                             ((size_t)d * SPECDEC__KEYS + (size_t)(slot % SPECDEC__KEYS)) * 4, 4);
-                mean += (double)key / r->chunk;
+                mean += (double)key_at(r, layer, head, slot, d) / r->chunk;
             }
             for (q = 0; q < group; q++)
                 query += (double)c->rotated[(size_t)(head * group + q) * (size_t)dim + (size_t)d];
@@ -131,15 +143,17 @@ static void check_scores(specdec__context *c, const struct specdec__retrieval *r
     }
 }
 
-static void test_scores(void)
+/* limit: what the scores may be off by; those of 8-bit keys are of 8-bit queries, too. */
+static void check_kind(const char *kv, double limit)
 {
     specdec_config c = config_of(DRAFT, 600);
     int32_t tokens[301], out[40];
     machine m;
 
-    TEST("a chunk is worth what the queries of a kv head think of its mean key");
+    scored = 0;
+    worst_score = 0;
     c.drafting = SPECDEC_DRAFT_TRIFORCE;
-    c.kv = "f32";
+    c.kv = kv;
     c.threads = 1;
     c.retrieval = 64;
     make_tokens(tokens, 301, 3);
@@ -148,9 +162,16 @@ static void test_scores(void)
     recall_of(&m)->cache.score = check_scores;
     CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 301), SPECDEC_OK);
     CHECK_EQUAL_INT(write_tokens(m.first, 40, out), 40);
-    CHECK(scored > 100 && worst_score < 1e-4);
-    printf("  %d chunks, off by %.1e at most\n", scored, worst_score);
+    CHECK(scored > 100 && worst_score < limit);
+    printf("  %d chunks, keys %s, off by %.1e at most\n", scored, kv, worst_score);
     close_machine(&m);
+}
+
+static void test_scores(void)
+{
+    TEST("a chunk is worth what the queries of a kv head think of its mean key");
+    check_kind("f32", 1e-4);
+    check_kind("q8_0", 0.3);
 }
 
 /* A cache that keeps every chunk, in order, must guess right every time: the sums differ in their order alone. */
