@@ -458,6 +458,32 @@ static void test_credit(void)
     }
 }
 
+/* What the tune makes of times that are not as they should be. */
+static void test_noise(void)
+{
+    static const double takes[] = {0, 1, 1.1, 0, 1.3};
+    specdec__tune tune = tune_of(1);
+    double times[SPECDEC__MAX_TREE + 1];
+    int i, n;
+
+    TEST("a cold first step of a width counts for no more than was expected of it");
+    specdec__tune_step(&tune, 1, 1.0);
+    specdec__tune_step(&tune, 4, 9.0);
+    specdec__tune_times(&tune, times, 4);
+    CHECK(times[4] < 1.4);
+
+    TEST("a machine that becomes slower does so for all widths, also those that are not seen any more");
+    for (i = 0; i < 40; i++)
+        for (n = 1; n <= 4; n++)
+            if (takes[n] > 0)
+                specdec__tune_step(&tune, n, takes[n]);
+    for (i = 0; i < 40; i++)
+        specdec__tune_step(&tune, 2, 3 * takes[2]);
+    specdec__tune_times(&tune, times, 4);
+    CHECK(fabs(times[2] - 3 * takes[2]) < 0.05);
+    CHECK(fabs(times[1] / times[2] - takes[1] / takes[2]) < 0.15 && fabs(times[4] / times[2] - takes[4] / takes[2]) < 0.25);
+}
+
 /* Grown trees of a size that is given are as good as static ones when the draft is the target. */
 static void test_growth(void)
 {
@@ -1679,7 +1705,7 @@ static const struct { const char *name; void (*run)(void); } tests[] = {
     {"lossless", test_lossless},
     {"perfect_draft", test_perfect_draft},
     {"policies", test_policies},
-    {"credit", test_credit},
+    {"credit", test_credit}, {"noise", test_noise},
     {"growth", test_growth},
     {"padding", test_padding},
     {"step", test_step},
