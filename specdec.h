@@ -24308,6 +24308,9 @@ static specdec__proposal *specdec__pipe_begin(specdec *t)
 
     if (a->lane.busy)
         specdec__ahead_halt(a, e);
+    if (a->text != t) /* what was drafted for another text is forgotten before a step without runs in flight */
+        a->copied = 0;
+    a->text = t;
     a->on = 0;
     e->pool.cancel = &t->cancel;
     e->row_of = NULL;
