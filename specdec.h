@@ -15799,12 +15799,11 @@ static int specdec__link_rank(const specdec__link *link) { return link->cluster.
 
 static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text);
 
-/* Nothing goes on any more: all ranks are told why. text is that of link->failed. */
-static specdec_result specdec__link_give_up(specdec__link *link)
+/* Nothing goes on any more: all ranks are told why, which link->failed says. */
+static void specdec__link_give_up(specdec__link *link)
 {
     SPECDEC__STORE(&link->stop, 1);
     specdec__link_urgent_all(link, SPECDEC__WIRE_FAILED, 0, link->failed.text);
-    return SPECDEC_ERROR_PEER;
 }
 
 /* Sends a message, of whose header the rest is filled in. */
@@ -15854,13 +15853,13 @@ static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run
 }
 
 /* What a rank has sent makes no sense. */
-static specdec_result specdec__link_nonsense(specdec__link *link, int rank, const char *what)
+static void specdec__link_nonsense(specdec__link *link, int rank, const char *what)
 {
     if (link->failed.code)
-        return SPECDEC_ERROR_PEER;
+        return;
     specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has sent %s to rank %d", rank, what,
                   specdec__link_rank(link));
-    return specdec__link_give_up(link);
+    specdec__link_give_up(link);
 }
 
 /* Notes that a run is doomed: it ends between two layers, if it is under way. */
@@ -15944,10 +15943,13 @@ static void specdec__link_poll(specdec__link *link)
     while ((size = link->cluster.receive(link->cluster.user_data, -1, message, sizeof message)) != 0) {
         if (link->failed.code)
             return;
-        if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks))
+        if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
             specdec__link_hear(link, message);
-        else
-            specdec__link_nonsense(link, -1, "an urgent message that is none");
+        } else {
+            specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
+                          specdec__link_rank(link));
+            specdec__link_give_up(link);
+        }
     }
     specdec__link_watch(link);
 }
@@ -16484,20 +16486,28 @@ static specdec_result specdec__link_meet(specdec__link *link, const specdec_hook
             specdec__link_poll(link);
             link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
             if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready, others))
-                return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");
+                specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");
         }
+        if (link->failed.code == SPECDEC_ERROR_CANCELLED)
+            specdec__link_give_up(link);
         specdec__link_urgent_all(link, SPECDEC__WIRE_ALIVE, 0, NULL);
     }
     return link->failed.code ? specdec__fail(error, link->failed.code, "%s", link->failed.text) : SPECDEC_OK;
 }
 
-/* Rank 0 ends: the others shall, too. */
+/* Rank 0 ends: the others shall, too. When another one does, unasked, these are told. */
 static void specdec__link_end(specdec__link *link)
 {
-    if (specdec__link_rank(link) || link->failed.code)
+    if (link->failed.code || link->ended)
         return;
-    specdec__link_order(link, SPECDEC__WIRE_END, 0);
-    specdec__link_flush(link, 0);
+    if (specdec__link_rank(link)) {
+        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "it has ended");
+        specdec__link_give_up(link);
+    } else {
+        specdec__link_order(link, SPECDEC__WIRE_END, 0);
+        specdec__link_flush(link, 0);
+    }
+    link->ended = 1;
 }
 
 SPECDEC__FOR_SPEED
@@ -24841,6 +24851,8 @@ specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int coun
     specdec__rows wanted = specdec__forward_wanted(0);
     int i;
 
+    if (!result && specdec__in_cluster(&t->engine->config))
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target has its states on other ranks");
     for (i = 0; !result && i < layer_count; i++)
         if (layers[i] < SPECDEC_STATE_FINAL || layers[i] > t->model->layers)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "states after %d layers: the target has %d",
@@ -25911,6 +25923,8 @@ static specdec_result specdec__save_check(specdec *t, int given)
 {
     specdec_result result = specdec__check_call(t, given);
 
+    if (!result && specdec__in_cluster(&t->engine->config))
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target has its keys on other ranks");
     return result || SPECDEC__SAVES ? result
                                     : specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                                                     "SPECDEC_NO_SAVE leaves saved texts out of this build");

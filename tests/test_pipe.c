@@ -208,8 +208,8 @@ static void deal_layers(cluster *c, int count, int all)
         c->layers[dice(&c->net, count)]++;
 }
 
-/* Starts all ranks; that of number 0 in this thread. */
-static int start_cluster(cluster *c, const specdec_config *config, double silence)
+/* Starts all ranks; that of number 0 in this thread. others: the configuration of the others. */
+static int start_with(cluster *c, const specdec_config *config, const specdec_config *others, double silence)
 {
     int i;
 
@@ -227,7 +227,7 @@ static int start_cluster(cluster *c, const specdec_config *config, double silenc
         r->cluster.send = net_send;
         r->cluster.receive = net_receive;
         r->cluster.wait = net_wait;
-        r->config = *config;
+        r->config = i ? *others : *config;
         r->config.cluster = &r->cluster;
         if (i)
             pthread_create(&r->thread, NULL, rank_thread, r);
@@ -235,6 +235,11 @@ static int start_cluster(cluster *c, const specdec_config *config, double silenc
             open_rank(r);
     }
     return !c->ranks[0].result;
+}
+
+static int start_cluster(cluster *c, const specdec_config *config, double silence)
+{
+    return start_with(c, config, config, silence);
 }
 
 static void end_cluster(cluster *c)
@@ -487,12 +492,264 @@ static void test_schedules(void)
     CHECK(written > 20 * count && flights > 5 * count);
 }
 
+/* --- what goes wrong ------------------------------------------------------------------------------------------------------ */
+
+/* A cluster of some ranks that writes; whatever happens, all ranks end, soon, and those that fail say why. Returns how
+   many have failed. strict: what was written is right. */
+static int run_broken(cluster *c, const specdec_config *config, int ranks, double silence, int kill, int strict)
+{
+    static const int32_t prompted[] = {7, 9, 11, 8, 6};
+    const int32_t *tokens;
+    int i, count, failed = 0;
+    double begun;
+
+    deal_layers(c, ranks, 6);
+    if (start_cluster(c, config, silence)) {
+        specdec *t = c->ranks[0].text;
+        specdec_result result = specdec_prompt_tokens(t, prompted, 5);
+
+        for (i = 0; i < 60 && !result; i++) {
+            result = specdec_step(t, &tokens, &count);
+            if (kill >= 0 && i == 10) {
+                pthread_mutex_lock(&c->net.mutex);
+                c->net.dead[kill] = 1;
+                pthread_mutex_unlock(&c->net.mutex);
+            }
+            if (result == SPECDEC_DONE) {
+                specdec_rewind(t, 0);
+                result = specdec_prompt_tokens(t, prompted, 5);
+            }
+        }
+        c->ranks[0].ended = specdec__os_seconds();
+        if (result) {
+            CHECK(specdec_error_text(t)[0] != 0);
+            failed++;
+        }
+        specdec_tokens(t, &tokens, &count);
+        if (strict && count)
+            check_written(tokens, 5, count, &config->settings);
+    } else {
+        CHECK(c->ranks[0].error.text[0] != 0);
+        failed++;
+    }
+    begun = specdec__os_seconds();
+    end_cluster(c);
+    CHECK(specdec__os_seconds() - begun < 5);
+    for (i = 1; i < ranks; i++) {
+        failed += c->ranks[i].result != SPECDEC_DONE;
+        CHECK(c->ranks[i].result == SPECDEC_DONE || c->ranks[i].error.text[0]);
+    }
+    return failed;
+}
+
+static void test_lost(void)
+{
+    specdec_config c = config_of(PLAIN, NOISY);
+    int kill, k;
+
+    TEST("when a rank is lost, all others end with an error that says which");
+    c.drafting = SPECDEC_DRAFT_MODEL;
+    c.policy = SPECDEC_POLICY_DYNAMIC;
+    for (kill = 0; kill < 4; kill++) {
+        static cluster broken;
+        char words[40];
+        int i, named = 0;
+
+        memset(&broken, 0, sizeof broken);
+        broken.net.random = (uint64_t)kill + 3;
+        CHECK_EQUAL_INT(run_broken(&broken, &c, 4, 0.5, kill, 0), 4);
+        snprintf(words, sizeof words, "rank %d was not heard of", kill);
+        for (i = 1, k = 0; i < 4; i++) {
+            CHECK_EQUAL_INT(broken.ranks[i].result, SPECDEC_ERROR_PEER);
+            named += i != kill && strstr(broken.ranks[i].error.text, words);
+            k += i != kill;
+        }
+        CHECK_EQUAL_INT(named, k);
+    }
+}
+
+/* Something that a line does: bytes are flipped, lost, come twice. */
+static int by_chance(net *n, int own, unsigned char *bytes, size_t *size)
+{
+    int i;
+
+    (void)own;
+    if (dice(n, n->stray))
+        return 1;
+    switch (dice(n, 4)) {
+    case 0:
+        for (i = dice(n, 4); i >= 0; i--)
+            bytes[dice(n, (int)*size)] ^= (unsigned char)(1 << dice(n, 8));
+        return 1;
+    case 1: *size = (size_t)dice(n, (int)*size); return *size > 0;
+    case 2: return 2;
+    default: return 0;
+    }
+}
+
+/* Something that a rank does that wants harm: words are others, and their sum fits. */
+static int on_purpose(net *n, int own, unsigned char *bytes, size_t *size)
+{
+    static const uint32_t values[] = {0, 1, 2, 7, 0xffffffffu, 0x7fffffffu, 0x80000000u, 63, 64, 65};
+    const int words = (int)(*size / 4);
+    const int orders = (int)specdec__wire_get(bytes, SPECDEC__WIRE_WORDS);
+    int i;
+
+    (void)own;
+    if (dice(n, n->stray))
+        return 1;
+    for (i = dice(n, 3); i >= 0; i--) {
+        const int at = orders > 0 && dice(n, 8) ? SPECDEC__WIRE_HEAD + dice(n, orders) : dice(n, words);
+        const uint32_t was = specdec__wire_get(bytes, at);
+
+        specdec__wire_put(bytes, at, dice(n, 2) ? values[dice(n, 10)] : was + (uint32_t)dice(n, 5) - 2);
+    }
+    specdec__wire_put(bytes, SPECDEC__WIRE_SUM, specdec__wire_sum(bytes, (size_t)words));
+    return 1;
+}
+
+static void test_garbage(int (*tamper)(net *, int, unsigned char *, size_t *), int strict)
+{
+    const int count = quick ? 30 : 300;
+    specdec_config alone = config_of(PLAIN, -1);
+    int i, failed = 0, whole = 0;
+
+    alone.drafting = SPECDEC_DRAFT_OFF;
+    if (!open_machine(&oracle, &alone))
+        return;
+    for (i = 0; i < count; i++) {
+        static cluster broken;
+        specdec_config c = config_of(PLAIN, i % 3 ? NOISY : -1);
+        int now;
+
+        memset(&broken, 0, sizeof broken);
+        broken.net.random = (uint64_t)i + 1;
+        broken.net.tamper = tamper;
+        broken.net.stray = 20 + i % 7 * 30;
+        c.policy = SPECDEC_POLICY_DYNAMIC;
+        now = run_broken(&broken, &c, 2 + i % 3, 0.25, -1, strict);
+        failed += now > 0;
+        whole += now == 0;
+    }
+    close_machine(&oracle);
+    printf("  %d clusters: %d ended with errors, %d did not notice\n", count, failed, whole);
+    CHECK(failed > count / 3);
+}
+
+static void test_noise(void)
+{
+    TEST("bytes that are flipped, lost or doubled on a link end in an error, and what was written before is right");
+    test_garbage(by_chance, 1);
+}
+
+static void test_hostile(void)
+{
+    TEST("a rank that sends what it wants crashes no other one and keeps none waiting");
+    test_garbage(on_purpose, 0);
+}
+
+/* --- what is refused --------------------------------------------------------------------------------------------------- */
+
+static void test_refused(void)
+{
+    static const struct {
+        int layers[3], ranks, rank;
+        const char *words;
+    } splits[] = {{{1, 2, 2}, 3, 0, "all together have all"}, {{1, 0, 5}, 3, 1, "only rank 0"}, {{-1, 4, 3}, 3, 0, "rank 0 cannot"},
+                  {{4, 4, 4}, 3, 2, "rank 1 cannot"}, {{2, 2, 2}, 3, 3, "rank 3 of a cluster of 3"}, {{6, 0, 0}, 65, 0, "cluster of 65"}};
+    static cluster one;
+    specdec_config c = config_of(PLAIN, NOISY);
+    specdec_cluster *own = &one.ranks[0].cluster;
+    size_t i, bytes;
+    int32_t token = 7;
+    const int layer = 1;
+    float *states;
+
+    TEST("what a cluster cannot do is refused with a sentence");
+    memset(&one, 0, sizeof one);
+    own->send = net_send;
+    own->receive = net_receive;
+    own->wait = net_wait;
+    c.cluster = own;
+    for (i = 0; i < sizeof splits / sizeof *splits; i++) {
+        own->layers = splits[i].layers;
+        own->ranks = splits[i].ranks;
+        own->rank = splits[i].rank;
+        refused("split", &c, SPECDEC_ERROR_ARGUMENT, splits[i].words);
+    }
+    c.retrieval = 64;
+    own->layers = splits[0].layers;
+    own->ranks = 3;
+    own->rank = 0;
+    refused("retrieval", &c, SPECDEC_ERROR_UNSUPPORTED, "heads and retrieval");
+    c.retrieval = 0;
+    c.target.copy = 1;
+    refused("copy", &c, SPECDEC_ERROR_UNSUPPORTED, "from a path or from data");
+    c.target.copy = 0;
+    memset(&one, 0, sizeof one);
+    deal_layers(&one, 2, 6);
+    states = (float *)malloc(1024 * sizeof *states);
+    if (start_cluster(&one, &c, 0)) {
+        specdec *t = one.ranks[0].text;
+
+        CHECK_EQUAL_INT(specdec_prompt_states(t, &token, 1, &layer, 1, states), SPECDEC_ERROR_UNSUPPORTED);
+        CHECK_EQUAL_INT(specdec_save(t, NULL, 0, &bytes), SPECDEC_ERROR_UNSUPPORTED);
+        CHECK_EQUAL_INT(specdec_serve(t), SPECDEC_ERROR_ARGUMENT);
+    }
+    end_cluster(&one);
+    free(states);
+    CHECK_EQUAL_INT(one.ranks[1].result, SPECDEC_DONE);
+}
+
+static void test_mismatch(void)
+{
+    static cluster two;
+    const specdec_config c = config_of(PLAIN, -1), other = config_of(OTHER, -1);
+
+    TEST("ranks with another model or context than rank 0 are refused, on both sides");
+    memset(&two, 0, sizeof two);
+    deal_layers(&two, 2, 6);
+    start_with(&two, &c, &other, 0);
+    CHECK_EQUAL_INT(two.ranks[0].result, SPECDEC_ERROR_MISMATCH);
+    CHECK(strstr(two.ranks[0].error.text, "another model") != NULL);
+    end_cluster(&two);
+    CHECK_EQUAL_INT(two.ranks[1].result, SPECDEC_ERROR_PEER);
+}
+
+/* Every rank needs memory for its own layers, not for the others'. */
+static void test_memory(void)
+{
+    static cluster four;
+    specdec_config c = config_of(PLAIN, -1);
+    size_t all;
+    int i;
+
+    TEST("a rank's memory holds its layers and their keys");
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &all, &failure), SPECDEC_OK);
+    memset(&four, 0, sizeof four);
+    four.count = 4;
+    four.layers[1] = 1;
+    four.layers[2] = 2;
+    four.layers[3] = 3;
+    if (start_cluster(&four, &c, 0)) {
+        const specdec__context *target = &four.ranks[0].text->engine->target;
+
+        CHECK_EQUAL_INT(specdec__kv_bytes(&target->kv), 0);
+        CHECK_EQUAL_INT(target->model->tile_bytes, 0);
+    }
+    end_cluster(&four);
+    for (i = 1; i < 4; i++)
+        CHECK(four.ranks[i].bytes < all);
+    CHECK(four.ranks[2].bytes > four.ranks[1].bytes);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         void (*run)(void);
-    } tests[] = {{"schedules", test_schedules}};
+    } tests[] = {{"schedules", test_schedules}, {"lost", test_lost}, {"noise", test_noise}, {"hostile", test_hostile},
+                 {"refused", test_refused}, {"mismatch", test_mismatch}, {"memory", test_memory}};
     size_t i;
 
     quick = getenv("SPECDEC_QUICK") != NULL;
