@@ -301,7 +301,7 @@ typedef enum specdec_policy {
 typedef struct specdec_cluster {
     int rank, ranks;   /* this one, and how many there are, 1..64 */
     const int *layers; /* [ranks] that each holds, in order; only rank 0 may have none */
-    double silence;    /* a rank that was not heard of for so many seconds is lost, longer than a layer takes; 0: none */
+    double silence;    /* a rank not heard of for so many seconds, more than a layer takes, is lost; 0: none is */
     void *user_data;
     /* Sends a copy of a message; two to the same rank arrive in order, urgent ones apart. Returns 0 when it cannot. */
     int (*send)(void *user_data, int rank, int urgent, const void *message, size_t size);
@@ -374,8 +374,8 @@ SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *
 /* Ends the engine of a text, and all its texts: stops the threads, unmaps the files. NULL is allowed. */
 SPECDEC_DEF void specdec_deinit(specdec *engine);
 
-/* What ranks but 0 of a cluster do: obey, until rank 0 ends its engine (DONE). specdec_get_stats then tells runs (steps),
-   the seconds at work, nodes (drafted) and those of runs that were not cancelled (accepted). Errors: PEER. */
+/* What ranks but 0 of a cluster do: obey, until rank 0 ends its engine (DONE). specdec_get_stats then tells runs
+   (steps), seconds at work, nodes (drafted) and those of runs that were not cancelled (accepted). Errors: PEER. */
 SPECDEC_DEF specdec_result specdec_serve(specdec *engine);
 
 /* In words, what failed in the last call on this text that did; "" if none has. */
@@ -12625,7 +12625,7 @@ typedef struct specdec_model {
     const int32_t *ids;                        /* (id_count) tokens that rows of logits stand for; NULL: all of them */
     int id_count;
     int layers, embedding, feed_forward, heads, kv_heads, head_dim, rope_dim, context, vocab_size;
-    int first, all;                          /* of a part of a model: the layers before its own, and all of the model's */
+    int first, all;                          /* layers of the model before these, if it is a part of one; all of them */
     int span_layers[SPECDEC__SPANS], window; /* keys that layers of SPECDEC__WINDOW see */
     int span_used[SPECDEC__SPANS];           /* whether any layer of the model, here or not, is of that span */
     float fact[SPECDEC__FACTS];
@@ -15614,7 +15614,7 @@ static specdec_result specdec__forward_text(specdec__context *c, specdec__view *
 
 /* =====================================================================================================================
  * >>pipe (private): the target's layers on several ranks: what travels between them, and what a rank does with it.
- *     Compiled in with SPECDEC_CLUSTER. May call: >>base >>os >>pool >>quant >>kernel >>gguf >>model >>kv >>forward
+ *     Compiled in with SPECDEC_CLUSTER. May call: >>base >>os >>model >>kv >>forward
  *
  * Rank 0 keeps the books of the target's cache, whether it has layers or not: which pages a view has, what is reserved.
  * All that changes them travels from rank to rank as orders, in one sequence with the runs, so that the books of every
@@ -15649,7 +15649,7 @@ enum {
 
 /* Kinds of messages. */
 enum {
-    SPECDEC__WIRE_ORDERS, /* from a rank to the next one. A run without rows: nobody wants it, or the next rank begins */
+    SPECDEC__WIRE_ORDERS, /* from a rank to the next one; with the rows of a run, if somebody wants it */
     SPECDEC__WIRE_LOGITS, /* from the last rank to rank 0: (row, rows); no rows: of nothing more */
     /* urgent */
     SPECDEC__WIRE_READY,  /* the rank can serve: (fingerprint, 2 words) */
@@ -15662,7 +15662,7 @@ enum {
 
 /* Orders: SPECDEC__KV_... (view, other view or -1, a, b, path...), and: */
 enum {
-    SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS, /* a run: (number, doomed, done, n; n times: token, parent, view * 2 + wanted) */
+    SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS, /* a run (number, doomed, done, n, n of token, parent, view * 2 + wanted) */
     SPECDEC__WIRE_END,
     SPECDEC__WIRE_ORDER_KINDS
 };
@@ -15695,7 +15695,7 @@ typedef struct specdec__link {
     int flight_count, flying;  /* flying: runs are not waited for */
     int renumbers;             /* the next commit numbers so many nodes anew */
     uint32_t done;             /* by rank 1: runs */
-    double stage, own, free_at; /* seconds of a run on rank 1, on this one; when rank 1 is thought to have nothing to do */
+    double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
     double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
     int ready;                 /* ranks that are */
     specdec_error failed;      /* why nothing goes on any more */
@@ -16208,8 +16208,10 @@ static int specdec__obey_share(specdec__link *link, const specdec__kv_news *n)
     return 1;
 }
 
-static int (*const specdec__obey_kv[SPECDEC__KV_KINDS])(specdec__link *, const specdec__kv_news *) = {
-    specdec__obey_reserve, specdec__obey_unreserve, specdec__obey_commit, specdec__obey_truncate, specdec__obey_share};
+static const struct {
+    int (*obey)(specdec__link *link, const specdec__kv_news *news);
+} specdec__obey_table[SPECDEC__KV_KINDS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
+                                            {specdec__obey_truncate}, {specdec__obey_share}};
 
 /* Reads and obeys an order on a view. Returns 0 when it makes no sense. */
 static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reader *in)
@@ -16230,7 +16232,7 @@ static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reade
         return 0;
     for (i = 0; i < count; i++)
         c->path[i] = specdec__wire_int(in, 0, c->most - 1);
-    return !in->bad && specdec__obey_kv[kind](link, &news);
+    return !in->bad && specdec__obey_table[kind].obey(link, &news);
 }
 
 /* Whether a node that was run earlier, and its ancestors, are such that nodes may descend from it. */
@@ -16357,35 +16359,45 @@ static void specdec__link_pass(specdec__link *link, int played, int empty)
         specdec__link_urgent(link, 0, SPECDEC__WIRE_DONE, link->run, (uint64_t)(1e6 * link->stage), NULL);
 }
 
-/* Obeys all orders of a message. A run is the last one of them. */
+/* Obeys the order at word `at` of those of a message, which hold `words`. *played becomes where it stands, if it is a
+   run: nothing may follow that. Returns the words that it takes; 0: it makes no sense. */
+static int specdec__link_obey_order(specdec__link *link, int at, int words, int *played, int *empty)
+{
+    const unsigned char *order = link->in + 4 * (SPECDEC__WIRE_HEAD + (size_t)at);
+    const uint32_t head = specdec__wire_get(order, 0), kind = head & 255;
+    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    specdec__wire_reader in;
+    int sane = 1;
+
+    in.at = order + 4;
+    in.left = (int)(head >> 8);
+    in.bad = 0;
+    if (in.left >= words - at || kind >= SPECDEC__WIRE_ORDER_KINDS)
+        return 0;
+    at += 1 + in.left;
+    if (kind == SPECDEC__WIRE_PLAY) {
+        *played = at - 1 - in.left;
+        sane = at == words && specdec__obey_play(link, &in, rows, empty);
+    } else if (kind == SPECDEC__WIRE_END) {
+        link->ended = 1;
+    } else {
+        sane = specdec__obey_news(link, (int)kind, &in);
+    }
+    return sane ? 1 + (int)(head >> 8) : 0;
+}
+
+/* Obeys all orders of a message, and passes it on. */
 static void specdec__link_obey(specdec__link *link)
 {
     const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
     const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
     const int floats = (int)specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS);
-    int at = 0, played = -1, empty = 0, sane = words <= link->most_words && (!rows || floats == link->context->model->embedding);
+    int at = 0, took = words <= link->most_words && (!rows || floats == link->context->model->embedding);
+    int played = -1, empty = 0;
 
-    while (sane && at < words) {
-        const unsigned char *order = link->in + 4 * (SPECDEC__WIRE_HEAD + (size_t)at);
-        const uint32_t head = specdec__wire_get(order, 0);
-        specdec__wire_reader in;
-
-        in.at = order + 4;
-        in.left = (int)(head >> 8);
-        in.bad = 0;
-        sane = in.left < words - at && played < 0 && (head & 255) < SPECDEC__WIRE_ORDER_KINDS;
-        if (!sane)
-            break;
-        played = (head & 255) == SPECDEC__WIRE_PLAY ? at : -1;
-        at += 1 + in.left;
-        if (played >= 0)
-            sane = at == words && specdec__obey_play(link, &in, rows, &empty);
-        else if ((head & 255) == SPECDEC__WIRE_END)
-            link->ended = 1;
-        else
-            sane = specdec__obey_news(link, (int)(head & 255), &in);
-    }
-    if (!sane || (rows && played < 0))
+    for (; took && at < words; at += took)
+        took = specdec__link_obey_order(link, at, words, &played, &empty);
+    if (!took || (rows && played < 0))
         specdec__link_nonsense(link, specdec__link_rank(link) - 1, "orders that make no sense");
     else
         specdec__link_pass(link, played, empty);
@@ -16414,20 +16426,20 @@ static specdec_result specdec__link_serve(specdec__link *link)
 
 /* --- ranks find each other ---------------------------------------------------------------------------------------- */
 
-/* What all ranks must have in common, as a hash: the file's description of the model and some bytes of each tensor; how
-   keys are stored, and how many. */
+/* What all ranks must have in common, as a hash: what the file tells of the model, and some bytes of its weights; how
+   keys are stored, and how many; who has which layers. */
 static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__room *room,
                                           const specdec_cluster *cluster)
 {
-    const specdec__gguf *gguf = &c->model->gguf;
-    uint64_t hash = specdec__hash(SPECDEC__HASH, gguf->file.data, gguf->data_at);
+    const specdec__bytes file = c->model->gguf.file;
+    const size_t data = c->model->gguf.data_at, head = data < file.size ? data : file.size, step = (file.size - head) / 256 + 1;
+    uint64_t hash = specdec__hash(SPECDEC__HASH, file.data, head);
     unsigned char numbers[6 * 4];
-    specdec_gguf_tensor tensor;
-    size_t place = 0;
+    size_t at;
     int i;
 
-    while (specdec_gguf_next_tensor(gguf, &place, &tensor))
-        hash = specdec__hash(hash, tensor.data + tensor.size / 2, tensor.size - tensor.size / 2 < 64 ? 0 : 64);
+    for (at = head; at < file.size; at += step)
+        hash = specdec__hash(hash, file.data + at, 1);
     specdec__wire_put(numbers, 0, (uint32_t)c->kv.type);
     specdec__wire_put(numbers, 1, (uint32_t)room->views);
     specdec__wire_put(numbers, 2, (uint32_t)room->length);
@@ -21702,8 +21714,8 @@ static specdec_result specdec__engine_cluster(specdec_config *c, specdec_error *
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d of a cluster of %d (1 to %d are possible), or no "
                              "layers or functions", cluster->rank, cluster->ranks, SPECDEC__WIRE_RANKS);
     if (c->target.model || c->target.copy)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target comes from a path or from data: each "
-                             "rank opens its part of it");
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target comes from a path or from data, as "
+                             "each rank opens its part of it");
     if (specdec__source_given(&c->heads) || c->retrieval || c->drafting == SPECDEC_DRAFT_HEADS ||
         c->drafting == SPECDEC_DRAFT_TRIFORCE)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads and retrieval need the target's states and keys, "

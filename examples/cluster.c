@@ -310,7 +310,8 @@ static int write_text(specdec *engine, const options *o)
             fwrite(piece.bytes, 1, piece.length, stdout);
         fflush(stdout);
     }
-    putchar('\n');
+    if (isatty(STDOUT_FILENO))
+        putchar('\n');
     return result == SPECDEC_DONE ? program_flush() : program_failed("", specdec_error_text(engine));
 }
 
