@@ -16432,7 +16432,8 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
                                           const specdec_cluster *cluster)
 {
     const specdec__bytes file = c->model->gguf.file;
-    const size_t data = c->model->gguf.data_at, head = data < file.size ? data : file.size, step = (file.size - head) / 256 + 1;
+    const size_t head = c->model->gguf.data_at < file.size ? c->model->gguf.data_at : file.size;
+    const size_t step = (file.size - head) / 256 + 1;
     uint64_t hash = specdec__hash(SPECDEC__HASH, file.data, head);
     unsigned char numbers[6 * 4];
     size_t at;

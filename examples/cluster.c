@@ -49,6 +49,7 @@ typedef struct post {
     double waiting;                  /* seconds */
     double sent;                     /* bytes */
     int ranks, next;                 /* next: where a parcel is looked for first */
+    int gone[MOST_RANKS], come[MOST_RANKS]; /* messages to and from each */
 } post;
 
 /* What a rank has done, as rank 0 gets to know it. */
@@ -110,6 +111,7 @@ static int post_send(void *user_data, int to, int urgent, const void *message, s
     memcpy(at->bytes, message, size);
     memcpy(at->bytes + size, &due, sizeof due);
     p->sent += (double)size;
+    p->gone[to]++;
     at->busy = 1;
     return !MPI_Isend(at->bytes, (int)(size + STAMP), MPI_BYTE, to, urgent ? TAG_URGENT : TAG_NEXT, MPI_COMM_WORLD,
                       &at->request);
@@ -128,6 +130,7 @@ static void take_in(post *p, int urgent, int from)
     if (count < STAMP || !grow(&at->bytes, &at->room, (size_t)count))
         return;
     MPI_Recv(at->bytes, count, MPI_BYTE, from, status.MPI_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    p->come[from]++;
     at->size = (size_t)count - STAMP;
     memcpy(&at->due, at->bytes + at->size, sizeof at->due);
     at->here = 1;
@@ -182,6 +185,23 @@ static void post_wait(void *user_data, double seconds)
         else
             usleep(looks < 200 ? 50 : 200);
     p->waiting += program_seconds() - start;
+}
+
+/* At the end, what is still on its way comes, and nobody reads it: MPI wants that. */
+static void empty_post(post *p)
+{
+    int wanted[MOST_RANKS], i;
+
+    MPI_Alltoall(p->gone, 1, MPI_INT, wanted, 1, MPI_INT, MPI_COMM_WORLD);
+    for (i = 0; i < p->ranks; i++)
+        while (p->come[i] < wanted[i]) {
+            p->arrivals[0][i].here = p->arrivals[1][i].here = 0;
+            take_in(p, 0, i);
+            take_in(p, 1, i);
+        }
+    for (i = 0; i < PARCELS; i++)
+        if (p->parcels[i].busy)
+            MPI_Wait(&p->parcels[i].request, MPI_STATUS_IGNORE);
 }
 
 /* --- layers --------------------------------------------------------------------------------------------------------- */
@@ -310,8 +330,6 @@ static int write_text(specdec *engine, const options *o)
             fwrite(piece.bytes, 1, piece.length, stdout);
         fflush(stdout);
     }
-    if (isatty(STDOUT_FILENO))
-        putchar('\n');
     return result == SPECDEC_DONE ? program_flush() : program_failed("", specdec_error_text(engine));
 }
 
@@ -484,6 +502,7 @@ int main(int argc, char **argv)
         MPI_Abort(MPI_COMM_WORLD, status);
     }
     specdec_deinit(engine);
+    empty_post(&p);
     MPI_Gather(own, FIGURES, MPI_DOUBLE, figures, FIGURES, MPI_DOUBLE, 0, MPI_COMM_WORLD);
     if (own_rank == 0 && o.stats)
         status = write_stats(engine, o.stats, figures, p.ranks);
