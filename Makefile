@@ -7,7 +7,7 @@ STD = c99
 COMPILE = $(CC) -std=$(STD) -pthread -I. $(CPPFLAGS) $(CFLAGS)
 EXE = # how the name of a program ends
 
-PROGRAMS = $(patsubst %.c,%$(EXE),$(notdir $(sort $(wildcard examples/*.c tools/*.c))))
+PROGRAMS = $(filter-out cluster$(EXE),$(patsubst %.c,%$(EXE),$(notdir $(sort $(wildcard examples/*.c tools/*.c)))))
 TESTS = $(patsubst tests/%.c,$(BUILD)/%$(EXE),$(sort $(wildcard tests/test_*.c)))
 FUZZERS = $(patsubst tests/%.c,$(BUILD)/%,$(sort $(wildcard tests/fuzz_*.c)))
 HEADERS = specdec.h $(wildcard tools/*.h tests/*.h)
@@ -27,6 +27,7 @@ help:
 	@echo 'make arm32     some of them for 32-bit ARM with NEON; needs arm-linux-gnueabihf-gcc and qemu-user'
 	@echo 'make riscv     the same for RISC-V with vectors; needs clang 17 or newer, riscv64-linux-gnu-gcc and qemu-user'
 	@echo 'make pi        static specdec and specdec-bench to copy to a Raspberry Pi; needs aarch64-linux-gnu-gcc'
+	@echo 'make cluster   build/cluster, for a model on several machines; needs MPI (mpicc)'
 	@echo 'make windows   the programs and most tests built for Windows, the tests run; needs x86_64-w64-mingw32-gcc and wine'
 	@echo 'make clean     removes build/'
 	@echo 'CC=clang CFLAGS="-O2 -g" BUILD=build/other and the like may be given.'
@@ -71,6 +72,13 @@ $(BUILD)/test_convert: tools/specdec-convert.c
 $(BUILD)/test_quant_wide: tests/test_quant.c
 $(BUILD)/test_tree_tables: tools/specdec-tune.c
 
+# A model on several machines.
+MPICC = mpicc
+
+cluster:
+	@command -v $(MPICC) > /dev/null || { echo 'make cluster: $(MPICC) is missing (Debian: apt-get install libopenmpi-dev openmpi-bin)'; exit 1; }
+	@$(MAKE) CC=$(MPICC) $(BUILD)/cluster
+
 # The model that embedded carries in itself, and the memory that it declares for it.
 EMBEDDED_MODEL = examples/models/tiny-stories-draft-q8_0.gguf
 EMBEDDED_CONTEXT = 256
@@ -84,16 +92,16 @@ $(BUILD)/embedded: examples/embedded.c $(EMBEDDED_MODEL) specdec.h $(BUILD)/spec
 tests: $(TESTS)
 
 test: all tests
-	@BUILD=$(BUILD) sh tests/run.sh $(TESTS) tests/test_programs.sh tests/test_files.sh tests/test_options.sh tests/test_sizes.sh tests/test_include.sh
+	@BUILD=$(BUILD) sh tests/run.sh $(TESTS) tests/test_programs.sh tests/test_files.sh tests/test_options.sh tests/test_sizes.sh tests/test_include.sh tests/test_cluster.sh
 
 # Cross-built for aarch64 and run in an emulator; the slow parts are left out.
 ARM_CC = aarch64-linux-gnu-gcc
 ARM_RUN = qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu
 
 # The engine's and EAGLE's tests as a whole take many minutes in emulation; test_api watches processes by the clock; test_settings, test_verify and
-# test_load and test_save take long for what knows no instruction set; and test_pool was seen to hang in emulation (all threads in futex calls), which
+# test_load and test_save take long for what knows no instruction set; test_pipe is about the clock, too; and test_pool was seen to hang in emulation (all threads in futex calls), which
 # no run on a real machine has shown.
-ARM_SLOW = engine api async pool settings verify load eagle save triforce
+ARM_SLOW = engine api async pool settings verify load eagle save triforce pipe
 ARM_EAGLE = reference bits rules flaws
 ARM_TESTS = $(patsubst $(BUILD)/%,$(BUILD)/arm/%,$(filter-out $(ARM_SLOW:%=$(BUILD)/test_%),$(TESTS)))
 ARM_ENGINE = perfect_draft step forward memory stop chat
@@ -201,6 +209,6 @@ bench: $(BUILD)/specdec-bench
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all help tests test arm arm32 riscv pi windows fuzz demo model bench clean
+.PHONY: all help tests test cluster arm arm32 riscv pi windows fuzz demo model bench clean
 .SUFFIXES:
 .DELETE_ON_ERROR:

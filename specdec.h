@@ -72,7 +72,7 @@
 
    CONTENTS (search for the marker)
 
-     >>base >>os >>pool >>lane >>quant >>op >>kernel >>gguf >>text >>model >>kv >>forward >>heads >>sample >>tree
+     >>base >>os >>pool >>lane >>quant >>op >>kernel >>gguf >>text >>model >>kv >>forward >>pipe >>heads >>sample >>tree
      >>verify >>ngram >>retrieve >>draft >>tune >>stream >>engine >>public >>save; >>lanes: float loops that >>kernel
      includes, once per instruction set */
 
@@ -125,6 +125,7 @@ extern "C" {
    SPECDEC_NO_SAVE     specdec_save and specdec_load are refused; 5 KB less
    SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 8 KB less
    SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 5 KB less
+   SPECDEC_CLUSTER     with config.cluster, the target's layers on several machines; it is left out otherwise
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
                        silent; 13 KB less
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
@@ -164,7 +165,8 @@ extern "C" {
     X(ERROR_MISMATCH, "two things do not belong together: target and draft, or a file and the model") \
     X(ERROR_CONTEXT, "the text does not fit into the context") \
     X(ERROR_CANCELLED, "cancelled by specdec_cancel or the progress hook") \
-    X(ERROR_SYSTEM, "the operating system refused a thread")
+    X(ERROR_SYSTEM, "the operating system refused a thread") \
+    X(ERROR_PEER, "another rank of the cluster failed, was lost, or sent what makes no sense")
 
 typedef enum specdec_result {
 #define SPECDEC__RESULT(name, text) SPECDEC_##name,
@@ -214,8 +216,8 @@ typedef struct specdec_hooks {
     /* The last of tokens[count] was written: shall the text fork here? How many tokens the child begins with, written
        to child[SPECDEC_FORK_TOKENS]; 0: no fork. Must be a function of the tokens alone. */
     int (*fork)(void *user_data, const int32_t *tokens, int count, int32_t *child);
-    /* Called by a thread that begins, to choose its processor or its priority. number: 1 to threads - 1, or threads: the
-       one that drafts while the others verify. Those that the engine takes when it drafts so have the highest ones. */
+    /* Called by a helper thread that begins, to choose its processor or its priority. number: 1 to threads - 1, or
+       threads: the one that drafts while others verify (with config.async above 1, so do the last ones before it). */
     void (*thread)(void *user_data, int number);
 } specdec_hooks;
 
@@ -296,6 +298,22 @@ typedef enum specdec_policy {
     SPECDEC_POLICY_COUNT
 } specdec_policy;
 
+/* A target whose layers lie on several machines, the ranks. Each makes an engine with the same configuration, but for
+   rank, threads, and drafters, which only rank 0 has. Rank 0 is used as any engine; the others call specdec_serve.
+   Needs SPECDEC_CLUSTER. Calls come from the thread that made the engine. */
+typedef struct specdec_cluster {
+    int rank, ranks;   /* this one, and how many there are, 1..64 */
+    const int *layers; /* [ranks] that each holds, in order; only rank 0 may have none */
+    double silence;    /* a rank not heard of for so many seconds, more than a layer takes, is lost; 0: none is */
+    void *user_data;
+    /* Sends a copy of a message; two to the same rank arrive in order, urgent ones apart. Returns 0 when it cannot. */
+    int (*send)(void *user_data, int rank, int urgent, const void *message, size_t size);
+    /* The next message of a rank, -1: the next urgent one of any. Copies at most room bytes of it. Returns its size, 0:
+       there is none yet. */
+    size_t (*receive)(void *user_data, int rank, void *message, size_t room);
+    void (*wait)(void *user_data, double seconds); /* until there may be one, not longer than that */
+} specdec_cluster;
+
 #define SPECDEC_MAX_LOGPROBS 64
 #define SPECDEC_MAX_TEXTS 1024
 
@@ -336,6 +354,7 @@ typedef struct specdec_config {
     int retrieval_chunk;        /* that it chooses together, 1..64; 0: 8 */
     int tree_size;              /* nodes of the token tree, root included, 2..64; 0: 8 (auto: up to 32) */
     int tree_depth;             /* its levels, root included; as many as nodes: a chain; 0: at most 5 (auto: 12) */
+    const specdec_cluster *cluster; /* where the target's layers lie; NULL: here */
     specdec_hooks hooks;
 } specdec_config;
 
@@ -357,6 +376,10 @@ SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *
 
 /* Ends the engine of a text, and all its texts: stops the threads, unmaps the files. NULL is allowed. */
 SPECDEC_DEF void specdec_deinit(specdec *engine);
+
+/* What ranks but 0 of a cluster do: obey, until rank 0 ends its engine (DONE). specdec_get_stats then tells runs
+   (steps), seconds at work, nodes (drafted) and those of runs that were not cancelled (accepted). Errors: PEER. */
+SPECDEC_DEF specdec_result specdec_serve(specdec *engine);
 
 /* In words, what failed in the last call on this text that did; "" if none has. */
 SPECDEC_DEF const char *specdec_error_text(const specdec *engine);
@@ -1107,10 +1130,17 @@ __asm__(".cfi_sections .debug_frame");
 #define SPECDEC__VERIFIERS 1
 #endif
 
-/* Whether the target's lane may have several runs on their way. As yet only tests and specdec-sim have such a lane;
-   elsewhere nothing of it is compiled. */
+/* Whether the target's layers may lie on several machines. */
+#ifdef SPECDEC_CLUSTER
+#define SPECDEC__CLUSTER 1
+#else
+#define SPECDEC__CLUSTER 0
+#endif
+
+/* Whether the target's lane may have several runs on their way: that of a cluster, of a test or of specdec-sim.
+   Elsewhere nothing of it is compiled. */
 #ifndef SPECDEC__PIPE
-#define SPECDEC__PIPE 0
+#define SPECDEC__PIPE SPECDEC__CLUSTER
 #endif
 
 /* The name of the format checker. To gcc for Windows, "printf" means a checker that does not know %zu. */
@@ -12888,7 +12918,9 @@ typedef struct specdec_model {
     const int32_t *ids;                        /* (id_count) tokens that rows of logits stand for; NULL: all of them */
     int id_count;
     int layers, embedding, feed_forward, heads, kv_heads, head_dim, rope_dim, context, vocab_size;
+    int first, all;                          /* layers of the model before these, if it is a part of one; all of them */
     int span_layers[SPECDEC__SPANS], window; /* keys that layers of SPECDEC__WINDOW see */
+    int span_used[SPECDEC__SPANS];           /* whether any layer of the model, here or not, is of that span */
     float fact[SPECDEC__FACTS];
     float epsilon, rope_base, rope_scale[SPECDEC__ROPES] /* of cosine and sine: YaRN's attention factor */;
     double *rope_frequency[SPECDEC__ROPES]; /* (rope_dim / 2) radians a position; NULL: no layer has it */
@@ -12938,6 +12970,13 @@ static const struct { const char *suffix; unsigned char size, wanted; } specdec_
 static const char *specdec__model_name(const specdec__model *m)
 {
     return m->architecture ? m->architecture->name : m->speculator->name;
+}
+
+/* Whether a part of a model has the first layers, and so the embedding; the last ones, and so the output. */
+SPECDEC__INLINE int specdec__model_begins(const specdec__model *m) { return !SPECDEC__CLUSTER || !m->first; }
+SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
+{
+    return !SPECDEC__CLUSTER || m->first + m->layers == m->all;
 }
 
 /* Whether a model can write a text on its own. */
@@ -13072,6 +13111,7 @@ static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int in
 
     layer->span = other && m->window ? SPECDEC__WINDOW : SPECDEC__WHOLE;
     layer->place = m->span_layers[layer->span]++;
+    m->span_used[layer->span] = 1;
     layer->rope = other && a->base != 0 ? SPECDEC__ROPE_OTHER : SPECDEC__ROPE;
 }
 
@@ -13195,7 +13235,7 @@ static const char *specdec__model_holder(const specdec__model *m, int i, const i
 
 static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
 {
-    specdec__layer scratch, *layer = m->layer ? &m->layer[index] : &scratch;
+    specdec__layer scratch, *layer = &scratch;
     int size[SPECDEC__DIM_COUNT], i, found;
     specdec_result result;
     char name[64];
@@ -13206,6 +13246,8 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     size[SPECDEC__DIM_FF] = m->feed_forward;
     size[SPECDEC__DIM_HEAD] = m->head_dim;
     size[SPECDEC__DIM_READ] = m->embedding * (1 + m->architecture->reads);
+    if (m->layer && index >= m->first && index < m->first + m->layers)
+        layer = &m->layer[index - m->first];
     memset(layer, 0, sizeof *layer);
     specdec__model_kind(m, layer, index);
     for (i = 0; i < SPECDEC__MATRICES; i++) {
@@ -13448,20 +13490,64 @@ static specdec_result specdec__model_bind_reads(specdec__model *m, specdec__aren
                   : SPECDEC_OK;
 }
 
+/* Checks and counts a layer that lies elsewhere. */
+static specdec_result specdec__model_elsewhere(specdec__model *m, int index, specdec_error *error)
+{
+    specdec__arena nowhere = {NULL, 0, 0};
+    const size_t tile_bytes = m->tile_bytes;
+    int own[SPECDEC__SPANS];
+    specdec_result result;
+
+    memcpy(own, m->span_layers, sizeof own);
+    result = specdec__model_layer(m, index, &nowhere, error);
+    memcpy(m->span_layers, own, sizeof own);
+    m->tile_bytes = tile_bytes;
+    return result;
+}
+
+/* Leaves a model the layers that a rank has. */
+static specdec_result specdec__model_cut(specdec__model *m, const specdec_cluster *cluster, specdec_error *error)
+{
+    int i, sum = 0;
+
+    if (m->architecture->reads)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a model that reads states is not cut into parts");
+    for (i = 0; i < cluster->ranks; i++) {
+        m->first += i < cluster->rank ? cluster->layers[i] : 0;
+        sum = cluster->layers[i] >= !!i && cluster->layers[i] <= m->all ? sum + cluster->layers[i] : m->all + 1;
+        if (sum > m->all || (i == cluster->ranks - 1 && sum < m->all))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d cannot have %d layers of the %d (only rank 0 "
+                                 "may have none, all together have all)", i, cluster->layers[i], m->all);
+    }
+    m->layers = cluster->layers[cluster->rank];
+    return SPECDEC_OK;
+}
+
+/* The layers. */
+static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__arena *arena, specdec_error *error)
+{
+    specdec_result r = SPECDEC_OK;
+    int i;
+
+    m->layer = SPECDEC__TAKE(arena, specdec__layer, m->layers);
+    for (i = 0; i < m->first + m->layers && !r; i++)
+        r = SPECDEC__CLUSTER && i < m->first ? specdec__model_elsewhere(m, i, error)
+                                             : specdec__model_layer(m, i, arena, error);
+    for (; SPECDEC__CLUSTER && i < m->all && !r; i++)
+        r = specdec__model_elsewhere(m, i, error);
+    return r;
+}
+
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     const int borrows = SPECDEC__HEADS && m->architecture->reads;
-    int i, found;
+    int found;
+    size_t tile_bytes;
     specdec_result r = specdec__model_rope(m, arena, error);
 
-    if (r)
-        return r;
-    m->layer = SPECDEC__TAKE(arena, specdec__layer, m->layers);
-    for (i = 0; i < m->layers; i++)
-        if ((r = specdec__model_layer(m, i, arena, error)) != SPECDEC_OK)
-            return r;
     m->vocab_size = (int)m->vocab.count;
-    if ((borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
+    if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
+        (borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,
                                    &found, error)) != SPECDEC_OK ||
         (r = specdec__model_vector(m, "output_norm.weight", m->embedding, 1, arena, &m->output_norm, error)) !=
@@ -13472,7 +13558,10 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         return r;
     if (!found && !borrows)
         m->output = m->token_embedding;
+    tile_bytes = m->tile_bytes;
     specdec__model_count_weights(m, &m->output);
+    if (!specdec__model_ends(m))
+        m->tile_bytes = tile_bytes;
     return SPECDEC_OK;
 }
 
@@ -13562,7 +13651,8 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* Every matrix of a step, by number: layers * SPECDEC__MATRICES of them, the output head, and that of what is read. */
+/* Every matrix of a step, by number: layers * SPECDEC__MATRICES of them, the output head, and that of what is read. The
+   last two a part of a model may lack. */
 static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 {
     const int in_layers = m->layers * SPECDEC__MATRICES;
@@ -13584,7 +13674,7 @@ static void specdec__model_repack_worker(void *argument, int thread)
     specdec__repack *job = (specdec__repack *)argument;
     specdec__model *m = job->model;
     unsigned char *out = job->tiles;
-    int count = m->layers * SPECDEC__MATRICES + 1 + (m->reads.count > 0), i;
+    int count = m->layers * SPECDEC__MATRICES + specdec__model_ends(m) + (m->reads.count > 0), i;
 
     for (i = 0; i < count; i++) {
         specdec__matrix *matrix = specdec__model_matrix_at(m, i);
@@ -13645,9 +13735,9 @@ static specdec_result specdec__model_open(specdec__model *m, const specdec_sourc
 
 /* Opens and binds a model from a path or from memory. While the arena counts, *model is complete but for what lies in
    the arena, and the mapping stays the caller's to release with specdec__model_deinit. vocabulary_only: without
-   weights. */
+   weights. cluster: whose layers are wanted; NULL: all. */
 static specdec_result specdec__model_init(specdec__model *m, const specdec_source *source, int vocabulary_only,
-                                          specdec__arena *arena, specdec_error *error)
+                                          const specdec_cluster *cluster, specdec__arena *arena, specdec_error *error)
 {
     specdec_result result;
     specdec__bytes file, name;
@@ -13684,6 +13774,9 @@ static specdec_result specdec__model_init(specdec__model *m, const specdec_sourc
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
         (result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error)) !=
             SPECDEC_OK)
+        return result;
+    m->all = m->layers;
+    if (SPECDEC__CLUSTER && cluster && (result = specdec__model_cut(m, cluster, error)) != SPECDEC_OK)
         return result;
     return vocabulary_only ? SPECDEC_OK : specdec__model_bind(m, arena, error);
 }
@@ -13742,19 +13835,39 @@ typedef struct specdec__view {
 /* Pages of the layers of a span. */
 typedef struct specdec__pages {
     int layers, window; /* window: keys that a query sees; 0: all */
-    int count, free_count;
+    int count, free_count; /* count 0: the model has no such layers */
     size_t bytes;       /* of a page */
-    unsigned char *memory;
+    unsigned char *memory; /* (count, bytes); of a part of a model that has none of the layers: nothing */
     int *free;          /* (free_count) pages that no view has */
     int *views;         /* (count) how many views have a part in it */
     int touched;        /* pages that were ever handed out: the first ones, as fresh ones go in order */
 } specdec__pages;
+
+/* What has been done to a view, so that others may do the same to theirs. */
+enum {
+    SPECDEC__KV_RESERVE,   /* for a nodes; b: that went well */
+    SPECDEC__KV_UNRESERVE,
+    SPECDEC__KV_COMMIT,    /* of nodes path[a] */
+    SPECDEC__KV_TRUNCATE,  /* to a keys */
+    SPECDEC__KV_SHARE,     /* b keys of another view, from a on */
+    SPECDEC__KV_KINDS
+};
+
+typedef struct specdec__kv_news {
+    int kind;
+    specdec__view *view;
+    const specdec__view *other; /* NULL: none */
+    int a, b;
+    const int *path;
+} specdec__kv_news;
 
 typedef struct specdec__kv {
     int type, kv_heads, dim /* padded head size */;
     size_t head_bytes; /* keys and values of one page, layer and head */
     size_t key_bytes;  /* keys alone: values lie behind them */
     specdec__pages span[SPECDEC__SPANS];
+    void (*tell)(void *listener, const specdec__kv_news *news); /* NULL: nobody listens */
+    void *listener;
 } specdec__kv;
 
 #define SPECDEC__BEHIND 256 /* keys behind a window that stay, so that a text can be rewound a little */
@@ -13824,7 +13937,7 @@ static void specdec__kv_init(specdec__kv *kv, int type, const specdec__model *mo
         pages->layers = model->span_layers[span];
         pages->window = span == SPECDEC__WINDOW ? model->window : 0;
         pages->bytes = specdec__size_multiply(kv->head_bytes, (size_t)pages->layers * (size_t)kv->kv_heads);
-        if (pages->layers)
+        if (model->span_used[span])
             specdec__pages_init(pages, specdec__kv_pages(pages, room), arena);
     }
 }
@@ -13846,6 +13959,23 @@ SPECDEC__INLINE unsigned char *specdec__kv_keys(const specdec__kv *kv, int span,
 
     return pages->memory + (size_t)page * pages->bytes +
            ((size_t)layer * (size_t)kv->kv_heads + (size_t)head) * kv->head_bytes;
+}
+
+/* Tells who listens what was done to a view. */
+SPECDEC__INLINE void specdec__kv_tell(const specdec__kv *kv, int kind, specdec__view *view, const specdec__view *other,
+                                      int a, int b, const int *path)
+{
+    specdec__kv_news news;
+
+    if (!SPECDEC__CLUSTER || !kv->tell)
+        return;
+    news.kind = kind;
+    news.view = view;
+    news.other = other;
+    news.a = a;
+    news.b = b;
+    news.path = path;
+    kv->tell(kv->listener, &news);
 }
 
 /* One view less has a part in a page. */
@@ -13919,7 +14049,7 @@ static int specdec__view_own(specdec__view *view, specdec__kv *kv, int span)
     const int used = view->length % SPECDEC__KEYS;
     int page;
 
-    if (!pages->layers || !last || !used || s->room || s->spare || last->from + last->length != used)
+    if (!pages->count || !last || !used || s->room || s->spare || last->from + last->length != used)
         return 1;
     if (pages->views[last->page] > 1) {
         page = specdec__pages_take(pages);
@@ -13934,8 +14064,23 @@ static int specdec__view_own(specdec__view *view, specdec__kv *kv, int span)
     return 1;
 }
 
+/* Slots that are reserved: nodes 0 to this - 1 have theirs. */
+static int specdec__view_reserved(const specdec__view *view, const specdec__kv *kv)
+{
+    int span, least = 1 << 30;
+
+    for (span = 0; span < SPECDEC__SPANS; span++) {
+        const specdec__segments *s = &view->span[span];
+        const int spare = s->spare * SPECDEC__KEYS, used = view->length % SPECDEC__KEYS;
+
+        if (kv->span[span].count)
+            least = specdec__min_int(least, s->room ? s->room + spare : specdec__max_int(spare - used, 0));
+    }
+    return least;
+}
+
 /* Makes room for n nodes behind the committed tokens. Returns 0 when pages run out. */
-static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
+static int specdec__view_extend(specdec__view *view, specdec__kv *kv, int n)
 {
     int span;
 
@@ -13947,7 +14092,7 @@ static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
         if (!specdec__view_own(view, kv, span))
             return 0;
         slots = s->room ? n - s->room : n + view->length % SPECDEC__KEYS;
-        while (pages->layers && s->spare * SPECDEC__KEYS < slots) {
+        while (pages->count && s->spare * SPECDEC__KEYS < slots) {
             specdec__segment *spare = &s->at[s->count + s->spare];
 
             if (!pages->free_count || s->count + s->spare >= view->capacity)
@@ -13958,6 +14103,17 @@ static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
         }
     }
     return 1;
+}
+
+/* The same. Those who listen hear of it when it has changed something. */
+static int specdec__view_reserve(specdec__view *view, specdec__kv *kv, int n)
+{
+    const int before = SPECDEC__CLUSTER && kv->tell ? specdec__view_reserved(view, kv) : 0;
+    const int enough = specdec__view_extend(view, kv, n);
+
+    if (SPECDEC__CLUSTER && (!enough || before < n))
+        specdec__kv_tell(kv, SPECDEC__KV_RESERVE, view, NULL, n, enough, NULL);
+    return enough;
 }
 
 /* Where the block of 32 dimensions from d on of an 8-bit key begins: 16 scales, then codes (8, 16 keys, 4). */
@@ -14045,14 +14201,16 @@ static void specdec__view_release(specdec__view *view, specdec__pages *pages, sp
 /* Returns the spare pages. */
 static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
 {
-    int span;
+    int span, had = 0;
 
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
 
-        while (s->spare)
+        for (had |= s->spare; s->spare;)
             specdec__pages_drop(&kv->span[span], s->at[s->count + --s->spare].page);
     }
+    if (had)
+        specdec__kv_tell(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
 
 /* Keeps the reserved nodes path[0] < path[1] < ... as the next committed tokens and forgets the others. */
@@ -14063,14 +14221,14 @@ static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
 
-        for (i = 0; i < count && kv->span[span].layers; i++)
+        for (i = 0; i < count && kv->span[span].count; i++)
             if (path[i] != i)
                 specdec__kv_copy_slot(kv, span, specdec__view_reserved_slot(view, span, path[i]),
                                       specdec__view_reserved_slot(view, span, i));
         room = specdec__min_int(s->room, count);
         if (room)
             s->at[s->count - 1].length += room;
-        for (left = count - room; left > 0 && kv->span[span].layers; left -= at) { /* the first spare page: a segment */
+        for (left = count - room; left > 0 && kv->span[span].count; left -= at) { /* the first spare page: a segment */
             specdec__segment *last = &s->at[s->count++];
 
             s->spare--;
@@ -14084,6 +14242,7 @@ static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int
     for (span = 0; span < SPECDEC__SPANS; span++)
         specdec__view_release(view, &kv->span[span], &view->span[span]);
     specdec__view_settle(view, kv);
+    specdec__kv_tell(kv, SPECDEC__KV_COMMIT, view, NULL, count, 0, path);
 }
 
 /* Whether all keys that what follows `end` sees, from `from` on, are still there. */
@@ -14096,7 +14255,7 @@ static int specdec__view_holds(const specdec__view *view, const specdec__kv *kv,
     for (i = 0; i < s->count && at < end; i++)
         if (s->at[i].start <= at && s->at[i].start + s->at[i].length > at)
             at = s->at[i].start + s->at[i].length;
-    return at >= end || !kv->span[span].layers;
+    return at >= end || !kv->span[span].count;
 }
 
 /* Forgets all tokens from logical position length on, and returns pages that nothing uses. Forgets all of them where a
@@ -14106,6 +14265,7 @@ static void specdec__view_truncate(specdec__view *view, specdec__kv *kv, int len
     int span;
 
     specdec__view_unreserve(view, kv);
+    specdec__kv_tell(kv, SPECDEC__KV_TRUNCATE, view, NULL, length, 0, NULL);
     for (span = 0; span < SPECDEC__SPANS; span++)
         if (length < view->length && !specdec__view_holds(view, kv, span, 0, length))
             length = 0;
@@ -14135,6 +14295,7 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, const specd
     int span, i;
 
     specdec__view_unreserve(view, kv);
+    specdec__kv_tell(kv, SPECDEC__KV_SHARE, view, other, from, count, NULL);
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
         const specdec__segments *source = &other->span[span];
@@ -14302,7 +14463,7 @@ static int specdec__view_fits(const specdec__view *view, const specdec__kv *kv, 
 
     for (i = 0; i < s->count + s->spare; i++)
         room += pages->views[s->at[i].page] == 1;
-    return !pages->layers || (needed <= room && needed <= view->capacity);
+    return !pages->count || (needed <= room && needed <= view->capacity);
 }
 
 /* An empty view gets slots for logical positions [from, end) of a span; there are pages for them. */
@@ -14310,7 +14471,7 @@ static void specdec__view_place(specdec__view *view, specdec__kv *kv, int span, 
 {
     specdec__segments *s = &view->span[span];
 
-    for (; from < end && kv->span[span].layers; from += s->at[s->count++].length) {
+    for (; from < end && kv->span[span].count; from += s->at[s->count++].length) {
         specdec__segment *at = &s->at[s->count];
 
         at->page = specdec__pages_take(&kv->span[span]);
@@ -14407,7 +14568,7 @@ static const float *specdec__kv_values_as_floats(const specdec__kv *kv, const sp
  * ================================================================================================================== */
 
 #define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; wider steps take several */
-#define SPECDEC__SCORES 65  /* room for the scores of a tile's keys, in columns: one more, as every 4096 bytes are slow */
+#define SPECDEC__SCORES 65  /* room for the scores of a tile's keys, in columns: one more, as steps of 4096 are slow */
 #define SPECDEC__STRETCH 8  /* blocks of keys of which sums are kept apart and then merged: 512 keys */
 
 /* The nodes of a step, in topological order. The first `done` of them have been run by an earlier call, since which no
@@ -14489,6 +14650,11 @@ typedef struct specdec__context {
     /* A thread's part of what is done between the rotation of queries and attention, in every layer; NULL: nothing */
     void (*recall)(struct specdec__context *c, int thread, const specdec__layer *layer);
     void *recalls;             /* what that works on */
+    /* The model is a part of one. What is told between two layers; who runs the other layers, when its own are done and
+       the batch is prepared, and hands out the rows; NULL: nobody */
+    void (*between)(struct specdec__context *c);
+    specdec_result (*elsewhere)(struct specdec__context *c, specdec_error *error);
+    void *link;
     /* the step under way */
     const specdec__batch *batch;
     int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i */
@@ -14586,7 +14752,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->pool = pool;
     c->threads = threads;
     c->most = room->most;
-    c->most_rows = most_rows;
+    c->most_rows = specdec__model_begins(model) || specdec__model_ends(model) ? most_rows : 0;
     c->room_for_sums = model->heads * room->most *
                        (room->length + room->most > SPECDEC__STRETCH * SPECDEC__KEYS ? 2 : 1);
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
@@ -14615,7 +14781,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->trunk = SPECDEC__TAKE(arena, int, n);
     c->rows = SPECDEC__TAKE(arena, int, n);
     c->logits = SPECDEC__TAKE(arena, float,
-                              specdec__size_add(specdec__size_multiply((size_t)most_rows, (size_t)c->output->rows),
+                              specdec__size_add(specdec__size_multiply((size_t)c->most_rows, (size_t)c->output->rows),
                                                 15));
     c->tokens = SPECDEC__TAKE(arena, int32_t, n);
     c->parents = SPECDEC__TAKE(arena, int32_t, n);
@@ -15086,8 +15252,8 @@ static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, s
                             specdec__round_up(slots, 16), s->codes, scale, count, out);
 }
 
-/* s->scores (4 tiles, SPECDEC__SCORES, 16 keys) of columns [column, column + count) of c->turned with the first slots of
-   the tiles of keys of a page. */
+/* s->scores (4 tiles, SPECDEC__SCORES, 16 keys) of columns [column, column + count) of c->turned with the first slots
+   of the tiles of keys of a page. */
 static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys, int slots,
                                          int column, int count)
 {
@@ -15631,17 +15797,20 @@ static void specdec__forward_embed(specdec__context *c, int thread)
     int i;
 
     for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
-        float *row = reads ? c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width)
-                           : c->x + (size_t)i * (size_t)c->e;
+        float *row;
 
+        specdec__forward_angles(c, SPECDEC__ROPE, i);
+        if (c->frequency[SPECDEC__ROPE_OTHER])
+            specdec__forward_angles(c, SPECDEC__ROPE_OTHER, i);
+        if (!specdec__model_begins(c->model)) /* x came from elsewhere */
+            continue;
+        row = reads ? c->h + (size_t)i * (size_t)specdec__forward_stride(2 * width)
+                    : c->x + (size_t)i * (size_t)c->e;
         specdec__quant_to_float(table->type, table->file + (size_t)c->batch->tokens[c->first + i] * table->row_bytes,
                                 (size_t)width, row);
         c->kernels->scale(row, c->model->fact[SPECDEC__EMBEDDING_SCALE], width);
         if (reads)
             specdec__forward_beside(c, i, row);
-        specdec__forward_angles(c, SPECDEC__ROPE, i);
-        if (c->frequency[SPECDEC__ROPE_OTHER])
-            specdec__forward_angles(c, SPECDEC__ROPE_OTHER, i);
     }
 }
 
@@ -15660,13 +15829,15 @@ static void specdec__forward_worker(void *argument, int thread)
         return;
     for (i = 0; i < m->layers; i++) {
         specdec__forward_tap(c, thread, i);
+        if (SPECDEC__CLUSTER && c->between && !thread)
+            c->between(c);
         if (specdec__forward_attention_half(c, thread, &m->layer[i]) ||
             specdec__forward_ffn_half(c, thread, &m->layer[i]))
             return;
     }
     specdec__forward_tap(c, thread, m->layers);
     specdec__forward_tap(c, thread, SPECDEC_STATE_FINAL);
-    if (!c->row_count)
+    if (!c->row_count || !specdec__model_ends(m))
         return;
     t.matrix = c->output;
     t.bias = NULL;
@@ -15692,7 +15863,7 @@ static int specdec__forward_seat(specdec__context *c, const specdec__batch *batc
     if (!specdec__view_reserve(view, &c->kv, local + 1))
         return 0;
     for (span = 0; span < SPECDEC__SPANS; span++)
-        if (c->kv.span[span].layers)
+        if (c->kv.span[span].count)
             c->slots[span][i] = specdec__view_reserved_slot(view, span, local);
     c->place[i] = parent < 0 ? view->length : c->place[parent] + 1;
     c->position[i] = c->place[i] - view->length + view->position;
@@ -15725,7 +15896,7 @@ static specdec_result specdec__forward_prepare(specdec__context *c, const specde
         if (batch->wanted == NULL || batch->wanted[i])
             c->rows[c->row_count++] = i - batch->done;
     }
-    if (c->row_count > c->most_rows)
+    if (c->row_count > c->most_rows && (c->most_rows || !SPECDEC__CLUSTER))
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d rows of logits, the engine was made for %d",
                              c->row_count, c->most_rows);
     for (i = 0; i < SPECDEC__SPANS; i++)
@@ -15745,9 +15916,10 @@ static specdec_result specdec__forward(specdec__context *c, const specdec__batch
 
     if (result)
         return result;
-    if (specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
+    if ((!SPECDEC__CLUSTER || c->model->layers) &&
+        specdec__pool_run(c->pool, c->threads, specdec__forward_worker, c))
         return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
-    return SPECDEC_OK;
+    return SPECDEC__CLUSTER && c->elsewhere ? c->elsewhere(c, error) : SPECDEC_OK;
 }
 
 /* The first n nodes in the context's own arrays as a batch that wants every row. */
@@ -15883,6 +16055,919 @@ static specdec_result specdec__forward_text(specdec__context *c, specdec__view *
     }
     return SPECDEC_OK;
 }
+
+/* =====================================================================================================================
+ * >>pipe (private): the target's layers on several ranks: what travels between them, and what a rank does with it.
+ *     Compiled in with SPECDEC_CLUSTER. May call: >>base >>os >>model >>kv >>forward
+ *
+ * Rank 0 keeps the books of the target's cache, whether it has layers or not: which pages a view has, what is reserved.
+ * All that changes them travels from rank to rank as orders, in one sequence with the runs, so that the books of every
+ * rank are the same at the same place of it, and what a stranger sends can be checked against them. A run's activations
+ * are rows of F32, the very numbers that the next layer would read on one machine: so the text has the same bits. The
+ * last rank sends rows of logits to rank 0, one a message.
+ *
+ * A message consists of words of 32 bits, little-endian: SPECDEC__WIRE_HEAD of them, then words of orders, then rows of
+ * floats. Urgent ones have no rows. The first word of an order is its kind and, from bit 8 on, how many words follow.
+ * ================================================================================================================== */
+
+SPECDEC__FOR_SIZE
+
+#define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
+#define SPECDEC__WIRE_VERSION 1
+#define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
+#define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
+#define SPECDEC__WIRE_RANKS 64
+#define SPECDEC__WIRE_PAUSE 0.05  /* seconds that a rank waits for a message before it looks at the clock */
+
+enum {
+    SPECDEC__WIRE_SIGN, /* the magic number */
+    SPECDEC__WIRE_KIND, /* version, kind << 8, rank of the sender << 16 */
+    SPECDEC__WIRE_NUMBER, /* of those that are not urgent: how many this rank has sent before */
+    SPECDEC__WIRE_WORDS, /* of orders */
+    SPECDEC__WIRE_ROWS,
+    SPECDEC__WIRE_FLOATS, /* of a row */
+    SPECDEC__WIRE_RUN,  /* the run that the message is about */
+    SPECDEC__WIRE_SUM,  /* of all other words */
+    SPECDEC__WIRE_HEAD
+};
+
+/* Kinds of messages. */
+enum {
+    SPECDEC__WIRE_ORDERS, /* from a rank to the next one; with the rows of a run, if somebody wants it */
+    SPECDEC__WIRE_LOGITS, /* from the last rank to rank 0: (row, rows); no rows: of nothing more */
+    /* urgent */
+    SPECDEC__WIRE_READY,  /* the rank can serve: (fingerprint, 2 words) */
+    SPECDEC__WIRE_ALIVE,
+    SPECDEC__WIRE_DOOM,   /* from rank 0: nobody wants the run */
+    SPECDEC__WIRE_DONE,   /* from rank 1: it is done with the run: (microseconds) */
+    SPECDEC__WIRE_FAILED, /* the rank gives up: (bytes of text, the text) */
+    SPECDEC__WIRE_KINDS
+};
+
+/* Orders: SPECDEC__KV_... (view, other view or -1, a, b, path...), and: */
+enum {
+    SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS, /* a run (number, doomed, done, n, n of token, parent, view * 2 + wanted) */
+    SPECDEC__WIRE_END,
+    SPECDEC__WIRE_ORDER_KINDS
+};
+
+/* A run that rank 0 has sent, and that was not answered or not taken yet. */
+typedef struct specdec__wire_flight {
+    uint32_t run;
+    int rows, got;         /* of logits: wanted, and come */
+    int doomed, back;
+    specdec_result result; /* once it is back */
+} specdec__wire_flight;
+
+/* A rank and those it talks to. */
+typedef struct specdec__link {
+    specdec_cluster cluster;
+    specdec__context *context; /* of its layers; whose link this is */
+    specdec__view **views;     /* (view_count): views by number */
+    int view_count;
+    uint64_t fingerprint;      /* of the model and of what all ranks must have in common */
+    unsigned char *in, *out;   /* (room) a message each. out: orders that wait for the next run, behind the header */
+    size_t room;
+    int words, most_words;     /* of orders in out, and at most */
+    uint32_t sent, received;   /* messages that are not urgent */
+    uint32_t run;              /* number of the last run */
+    uint32_t doomed[SPECDEC__WIRE_FLIGHTS]; /* runs that are, by the last digits of their numbers */
+    int stop;                  /* cancel flag of a run for others */
+    int nodes, flown;          /* nodes that the next run may go on from, and their view */
+    int ended;
+    specdec__wire_flight flights[SPECDEC__WIRE_FLIGHTS]; /* (flight_count) on rank 0, the oldest first */
+    int flight_count, flying;  /* flying: runs are not waited for */
+    int renumbers;             /* the next commit numbers so many nodes anew */
+    uint32_t done;             /* by rank 1: runs */
+    double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
+    double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
+    int ready;                 /* ranks that are */
+    specdec_error failed;      /* why nothing goes on any more */
+    double working;            /* seconds */
+    int64_t runs, run_nodes, kept_nodes;
+} specdec__link;
+
+/* --- words -------------------------------------------------------------------------------------------------------- */
+
+static uint32_t specdec__wire_get(const unsigned char *message, int i)
+{
+    return specdec__load_u32(message + 4 * (size_t)i);
+}
+
+static void specdec__wire_put(unsigned char *message, int i, uint32_t word)
+{
+    specdec__store_u32(message + 4 * (size_t)i, word);
+}
+
+/* A sum that no change of a word leaves as it was. */
+static uint32_t specdec__wire_sum(const unsigned char *message, size_t words)
+{
+    uint32_t sum = 1;
+    size_t i;
+
+    for (i = 0; i < words; i++)
+        if (i != SPECDEC__WIRE_SUM) {
+            sum = (sum ^ specdec__load_u32(message + 4 * i)) * 0x9e3779b1u;
+            sum ^= sum >> 15;
+        }
+    return sum;
+}
+
+/* Floats to words, and back. */
+static void specdec__wire_pack(unsigned char *to, const float *from, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        specdec__wire_put(to, i, specdec__bits_from_float(from[i]));
+}
+
+static void specdec__wire_unpack(float *to, const unsigned char *from, int count)
+{
+    int i;
+
+    for (i = 0; i < count; i++)
+        to[i] = specdec__float_from_bits(specdec__wire_get(from, i));
+}
+
+/* Is this a message, whole and as its header says? */
+static int specdec__wire_check(const unsigned char *message, size_t size, size_t room, int ranks)
+{
+    uint64_t words, rows, floats, kind;
+
+    if (size < 4 * SPECDEC__WIRE_HEAD || size > room || size % 4)
+        return 0;
+    words = specdec__wire_get(message, SPECDEC__WIRE_WORDS);
+    rows = specdec__wire_get(message, SPECDEC__WIRE_ROWS);
+    floats = specdec__wire_get(message, SPECDEC__WIRE_FLOATS);
+    kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
+    return specdec__wire_get(message, SPECDEC__WIRE_SIGN) == SPECDEC__WIRE_MAGIC &&
+           (kind & 255) == SPECDEC__WIRE_VERSION && (kind >> 8 & 255) < SPECDEC__WIRE_KINDS &&
+           kind >> 16 < (uint64_t)ranks && rows <= 1 << 20 && floats <= 1 << 24 &&
+           SPECDEC__WIRE_HEAD + words + rows * floats == size / 4 &&
+           specdec__wire_sum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_SUM);
+}
+
+/* Words of orders that are read one after the other. */
+typedef struct specdec__wire_reader {
+    const unsigned char *at;
+    int left, bad;
+} specdec__wire_reader;
+
+static uint32_t specdec__wire_word(specdec__wire_reader *in)
+{
+    uint32_t word = 0;
+
+    if (in->left < 1) {
+        in->bad = 1;
+    } else {
+        word = specdec__wire_get(in->at, 0);
+        in->at += 4;
+        in->left--;
+    }
+    return word;
+}
+
+/* An integer in [low, high]. */
+static int specdec__wire_int(specdec__wire_reader *in, int low, int high)
+{
+    const int value = (int)specdec__wire_word(in);
+
+    in->bad |= value < low || value > high;
+    return in->bad ? low : value;
+}
+
+/* --- messages ----------------------------------------------------------------------------------------------------- */
+
+static int specdec__link_rank(const specdec__link *link) { return link->cluster.rank; }
+
+static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text);
+
+/* Nothing goes on any more: all ranks are told why, which link->failed says. */
+static void specdec__link_give_up(specdec__link *link)
+{
+    SPECDEC__STORE(&link->stop, 1);
+    specdec__link_urgent_all(link, SPECDEC__WIRE_FAILED, 0, link->failed.text);
+}
+
+/* Sends a message, of whose header the rest is filled in. */
+static void specdec__link_send(specdec__link *link, int to, int kind, unsigned char *message, int words, int rows,
+                               int floats)
+{
+    const size_t count = SPECDEC__WIRE_HEAD + (size_t)words + (size_t)rows * (size_t)floats;
+    const int urgent = kind >= SPECDEC__WIRE_READY;
+
+    specdec__wire_put(message, SPECDEC__WIRE_SIGN, SPECDEC__WIRE_MAGIC);
+    specdec__wire_put(message, SPECDEC__WIRE_KIND,
+                      SPECDEC__WIRE_VERSION | (uint32_t)kind << 8 | (uint32_t)specdec__link_rank(link) << 16);
+    specdec__wire_put(message, SPECDEC__WIRE_NUMBER, urgent ? 0 : link->sent++);
+    specdec__wire_put(message, SPECDEC__WIRE_WORDS, (uint32_t)words);
+    specdec__wire_put(message, SPECDEC__WIRE_ROWS, (uint32_t)rows);
+    specdec__wire_put(message, SPECDEC__WIRE_FLOATS, (uint32_t)floats);
+    specdec__wire_put(message, SPECDEC__WIRE_SUM, specdec__wire_sum(message, count));
+    if (link->cluster.send(link->cluster.user_data, to, urgent, message, 4 * count) || link->failed.code)
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d cannot be reached from rank %d", to,
+                  specdec__link_rank(link));
+    specdec__link_give_up(link);
+}
+
+/* Sends an urgent message of up to two words, or with a text, to a rank. */
+static void specdec__link_urgent(specdec__link *link, int to, int kind, uint32_t run, uint64_t words, const char *text)
+{
+    unsigned char message[4 * SPECDEC__WIRE_URGENT];
+    const size_t length = text ? strlen(text) : 0;
+
+    memset(message, 0, sizeof message);
+    specdec__wire_put(message, SPECDEC__WIRE_RUN, run);
+    specdec__store_u64(message + 4 * SPECDEC__WIRE_HEAD, text ? length : words);
+    if (text)
+        memcpy(message + 4 * (SPECDEC__WIRE_HEAD + 2), text, length);
+    specdec__link_send(link, to, kind, message, 2 + (int)(length + 3) / 4, 0, 0);
+}
+
+/* The same to all others. */
+static void specdec__link_urgent_all(specdec__link *link, int kind, uint32_t run, const char *text)
+{
+    int i;
+
+    for (i = 0; i < link->cluster.ranks; i++)
+        if (i != specdec__link_rank(link))
+            specdec__link_urgent(link, i, kind, run, 0, text);
+}
+
+/* What a rank has sent makes no sense. */
+static void specdec__link_nonsense(specdec__link *link, int rank, const char *what)
+{
+    if (link->failed.code)
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d has sent %s to rank %d", rank, what,
+                  specdec__link_rank(link));
+    specdec__link_give_up(link);
+}
+
+/* Notes that a run is doomed: it ends between two layers, if it is under way. */
+static void specdec__link_hear_doom(specdec__link *link, uint32_t run)
+{
+    link->doomed[run % SPECDEC__WIRE_FLIGHTS] = run;
+    if (run == link->run)
+        SPECDEC__STORE(&link->stop, 1);
+}
+
+/* Another rank has given up. */
+static void specdec__link_hear_failed(specdec__link *link, int rank, const unsigned char *words, int count)
+{
+    const uint32_t length = specdec__wire_get(words, 0);
+
+    if (link->failed.code)
+        return;
+    specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d: %.*s", rank,
+                  length <= 4 * (uint32_t)count - 8 ? (int)length : 0, (const char *)words + 8);
+    SPECDEC__STORE(&link->stop, 1);
+}
+
+/* An urgent message has come. */
+static void specdec__link_hear(specdec__link *link, const unsigned char *message)
+{
+    const uint32_t kind = specdec__wire_get(message, SPECDEC__WIRE_KIND);
+    const uint32_t run = specdec__wire_get(message, SPECDEC__WIRE_RUN);
+    const int rank = (int)(kind >> 16), words = (int)specdec__wire_get(message, SPECDEC__WIRE_WORDS);
+    const unsigned char *first = message + 4 * SPECDEC__WIRE_HEAD;
+
+    link->heard[rank] = specdec__os_seconds();
+    if (words < 2) {
+        specdec__link_nonsense(link, rank, "an urgent message of no words");
+        return;
+    }
+    switch (kind >> 8 & 255) {
+    case SPECDEC__WIRE_READY:
+        link->ready++;
+        if (specdec__load_u64(first) != link->fingerprint && !link->failed.code) {
+            specdec__fail(&link->failed, SPECDEC_ERROR_MISMATCH, "rank %d has another model or configuration than rank "
+                          "%d", rank, specdec__link_rank(link));
+            specdec__link_give_up(link);
+        }
+        break;
+    case SPECDEC__WIRE_DOOM: specdec__link_hear_doom(link, run); break;
+    case SPECDEC__WIRE_DONE:
+        link->done = run;
+        link->stage = 1e-6 * specdec__wire_get(first, 0);
+        break;
+    case SPECDEC__WIRE_FAILED: specdec__link_hear_failed(link, rank, first, words); break;
+    default: break;
+    }
+}
+
+/* Lets others hear of this rank, and finds out who was not heard of for too long. */
+static void specdec__link_watch(specdec__link *link)
+{
+    const double now = specdec__os_seconds(), silence = link->cluster.silence;
+    int i;
+
+    if (!(silence > 0) || link->failed.code)
+        return;
+    if (now - link->beaten > silence / 8) {
+        link->beaten = now;
+        specdec__link_urgent_all(link, SPECDEC__WIRE_ALIVE, 0, NULL);
+    }
+    for (i = 0; i < link->cluster.ranks && !link->failed.code; i++)
+        if (link->heard[i] > 0 && now - link->heard[i] > silence) {
+            specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was not heard of for %d ms", i,
+                          (int)(1000 * (now - link->heard[i])));
+            specdec__link_give_up(link);
+        }
+}
+
+/* Reads what is urgent. */
+static void specdec__link_poll(specdec__link *link)
+{
+    unsigned char message[4 * SPECDEC__WIRE_URGENT];
+    size_t size;
+
+    while ((size = link->cluster.receive(link->cluster.user_data, -1, message, sizeof message)) != 0) {
+        if (link->failed.code)
+            return;
+        if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
+            specdec__link_hear(link, message);
+        } else {
+            specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
+                          specdec__link_rank(link));
+            specdec__link_give_up(link);
+        }
+    }
+    specdec__link_watch(link);
+}
+
+/* Between two layers. */
+static void specdec__link_between(specdec__context *c)
+{
+    specdec__link_poll((specdec__link *)c->link);
+}
+
+/* The next message of a rank, in link->in. Returns 0 while there is none. */
+static int specdec__link_receive(specdec__link *link, int rank, int kind)
+{
+    const size_t size = link->cluster.receive(link->cluster.user_data, rank, link->in, link->room);
+    uint32_t is;
+
+    if (!size || link->failed.code)
+        return 0;
+    is = specdec__wire_check(link->in, size, link->room, link->cluster.ranks)
+             ? specdec__wire_get(link->in, SPECDEC__WIRE_KIND)
+             : SPECDEC__WIRE_KINDS << 8;
+    link->heard[rank] = specdec__os_seconds();
+    if ((is >> 8 & 255) == (uint32_t)kind && is >> 16 == (uint32_t)rank &&
+        specdec__wire_get(link->in, SPECDEC__WIRE_NUMBER) == link->received++)
+        return 1;
+    specdec__link_nonsense(link, rank, "a message that is none, or not the next one,");
+    return 0;
+}
+
+/* --- orders, as rank 0 gives them --------------------------------------------------------------------------------- */
+
+/* Sends the orders that wait, with rows of x behind them. */
+static void specdec__link_flush(specdec__link *link, int rows)
+{
+    const specdec__context *c = link->context;
+    const int floats = rows ? c->model->embedding : 0;
+    unsigned char *at = link->out + 4 * (SPECDEC__WIRE_HEAD + (size_t)link->words);
+    int i;
+
+    for (i = 0; i < rows; i++, at += 4 * (size_t)floats)
+        specdec__wire_pack(at, c->x + (size_t)i * (size_t)c->e, floats);
+    if (link->words && !link->failed.code) {
+        specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
+        specdec__link_send(link, specdec__link_rank(link) + 1, SPECDEC__WIRE_ORDERS, link->out, link->words, rows,
+                           floats);
+    }
+    link->words = 0;
+}
+
+/* Begins an order of so many words; those before it are sent if there is no room. Returns where its words go. */
+static unsigned char *specdec__link_order(specdec__link *link, int kind, int count)
+{
+    unsigned char *at;
+
+    if (link->words + 1 + count > link->most_words)
+        specdec__link_flush(link, 0);
+    at = link->out + 4 * (SPECDEC__WIRE_HEAD + (size_t)link->words);
+    specdec__wire_put(at, 0, (uint32_t)kind | (uint32_t)count << 8);
+    link->words += 1 + count;
+    return at + 4;
+}
+
+/* The number of a view. */
+static int specdec__link_view(const specdec__link *link, const specdec__view *view)
+{
+    int i = 0;
+
+    while (i < link->view_count - 1 && link->views[i] != view)
+        i++;
+    return i;
+}
+
+/* The engine has done something to a view of the target: the others shall, too. */
+static void specdec__link_tell(void *listener, const specdec__kv_news *news)
+{
+    specdec__link *link = (specdec__link *)listener;
+    const int count = news->kind == SPECDEC__KV_COMMIT ? news->a : 0;
+    unsigned char *to = specdec__link_order(link, news->kind, 4 + count);
+    int i, b = news->b;
+
+    if (news->kind == SPECDEC__KV_COMMIT) {
+        b = link->renumbers;
+        link->renumbers = 0;
+    }
+    specdec__wire_put(to, 0, (uint32_t)specdec__link_view(link, news->view));
+    specdec__wire_put(to, 1, news->other ? (uint32_t)specdec__link_view(link, news->other) : 0xffffffffu);
+    specdec__wire_put(to, 2, (uint32_t)news->a);
+    specdec__wire_put(to, 3, (uint32_t)b);
+    for (i = 0; i < count; i++)
+        specdec__wire_put(to, 4 + i, (uint32_t)news->path[i]);
+}
+
+/* Tells the other ranks that a run is doomed. */
+static void specdec__link_doom(specdec__link *link, specdec__wire_flight *flight)
+{
+    if (!flight->back && !flight->doomed)
+        specdec__link_urgent_all(link, SPECDEC__WIRE_DOOM, flight->run, NULL);
+    flight->doomed = 1;
+}
+
+static void specdec__link_land(specdec__link *link)
+{
+    memmove(link->flights, link->flights + 1, (size_t)--link->flight_count * sizeof *link->flights);
+}
+
+/* Takes an answer to the oldest run, if one has come. Returns 0 when not. */
+static int specdec__link_answer(specdec__link *link)
+{
+    const specdec__context *c = link->context;
+    specdec__wire_flight *flight = &link->flights[0];
+    const size_t vocab = (size_t)c->output->rows;
+    const unsigned char *words = link->in + 4 * SPECDEC__WIRE_HEAD;
+    const int last = link->cluster.ranks - 1;
+    int rows;
+
+    if (!link->flight_count || flight->back || !specdec__link_receive(link, last, SPECDEC__WIRE_LOGITS))
+        return 0;
+    rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    if (specdec__wire_get(link->in, SPECDEC__WIRE_RUN) != flight->run ||
+        specdec__wire_get(link->in, SPECDEC__WIRE_WORDS) != 2 || (!rows && flight->rows && !flight->doomed) ||
+        (rows && (rows != 1 || specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS) != vocab ||
+                  flight->got >= flight->rows || specdec__wire_get(words, 0) != (uint32_t)flight->got ||
+                  specdec__wire_get(words, 1) != (uint32_t)flight->rows))) {
+        specdec__link_nonsense(link, last, "logits that were not asked for");
+        return 0;
+    }
+    if (rows)
+        specdec__wire_unpack(c->logits + (size_t)flight->got++ * vocab, words + 8, (int)vocab);
+    flight->back = !rows || flight->got == flight->rows;
+    flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
+    if (!flight->rows)
+        specdec__link_land(link);
+    return 1;
+}
+
+/* Whether a run that has rows is back, or never will be. Runs before it are taken, as nobody waits for them. */
+static specdec_result specdec__link_await(specdec__link *link, uint32_t run, specdec_error *error)
+{
+    specdec__wire_flight *last;
+    specdec_result result;
+
+    for (;;) {
+        while (link->flight_count && !link->flights[0].back && specdec__link_answer(link))
+            continue;
+        specdec__link_poll(link);
+        if (link->failed.code)
+            return specdec__fail(error, link->failed.code, "%s", link->failed.text);
+        if (!link->flight_count || link->flights[0].run > run)
+            return SPECDEC_OK;
+        last = &link->flights[link->flight_count - 1];
+        if (link->flights[0].run == run && link->flights[0].back)
+            break;
+        if (last->run == run && last->rows && SPECDEC__LOAD(link->context->pool->cancel))
+            specdec__link_doom(link, last);
+        link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+    }
+    result = link->flights[0].doomed ? SPECDEC_ERROR_CANCELLED : link->flights[0].result;
+    specdec__link_land(link);
+    return result ? specdec__fail(error, result, "cancelled") : SPECDEC_OK;
+}
+
+/* The order for the batch that the context has prepared. */
+static void specdec__link_play(specdec__link *link)
+{
+    const specdec__context *c = link->context;
+    const specdec__batch *batch = c->batch;
+    unsigned char *to = specdec__link_order(link, SPECDEC__WIRE_PLAY, 4 + 3 * c->n);
+    int i;
+
+    specdec__wire_put(to, 0, ++link->run);
+    specdec__wire_put(to, 1, 0);
+    specdec__wire_put(to, 2, (uint32_t)batch->done);
+    specdec__wire_put(to, 3, (uint32_t)c->n);
+    for (i = batch->done, to += 16; i < batch->n; i++, to += 12) {
+        const int wanted = !batch->wanted || batch->wanted[i];
+
+        specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);
+        specdec__wire_put(to, 1, (uint32_t)batch->parents[i]);
+        specdec__wire_put(to, 2, (uint32_t)(specdec__link_view(link, batch->views[i]) * 2 + wanted));
+    }
+}
+
+/* A batch has passed rank 0's layers: it goes on through those of the others. Its rows come into the context's logits,
+   unless it is one of several on their way. Runs of which nobody wants a row are not waited for, but only some are on
+   their way. */
+static specdec_result specdec__link_run(specdec__context *c, specdec_error *error)
+{
+    specdec__link *link = (specdec__link *)c->link;
+    const int most = specdec__min_int(link->cluster.ranks + 1, SPECDEC__WIRE_FLIGHTS / 2 - 2);
+    specdec__wire_flight *flight;
+    double now;
+
+    while (!link->failed.code && !link->flying && link->flight_count > most)
+        specdec__link_await(link, link->flights[0].run, NULL);
+    specdec__link_play(link);
+    specdec__link_flush(link, c->model->layers ? c->n : 0);
+    flight = &link->flights[link->flight_count++];
+    memset(flight, 0, sizeof *flight);
+    flight->run = link->run;
+    flight->rows = c->row_count;
+    now = specdec__os_seconds();
+    link->free_at = (now > link->free_at ? now : link->free_at) + link->stage;
+    if (link->failed.code)
+        return specdec__fail(error, link->failed.code, "%s", link->failed.text);
+    return link->flying || !c->row_count ? SPECDEC_OK : specdec__link_await(link, link->run, error);
+}
+
+/* --- orders, as other ranks obey them ----------------------------------------------------------------------------- */
+
+static int specdec__obey_reserve(specdec__link *link, const specdec__kv_news *n)
+{
+    return n->a <= link->context->most && specdec__view_reserve(n->view, &link->context->kv, n->a) == n->b;
+}
+
+static int specdec__obey_unreserve(specdec__link *link, const specdec__kv_news *n)
+{
+    specdec__view_unreserve(n->view, &link->context->kv);
+    link->nodes = 0;
+    return 1;
+}
+
+/* b: nodes that are numbered anew, which then are those of this view; 0: none is known any more. */
+static int specdec__obey_commit(specdec__link *link, const specdec__kv_news *n)
+{
+    specdec__context *c = link->context;
+    int i;
+
+    for (i = 0; i < n->a; i++)
+        if (n->path[i] <= (i ? n->path[i - 1] : -1))
+            return 0;
+    if (n->a && n->path[n->a - 1] >= specdec__view_reserved(n->view, &c->kv))
+        return 0;
+    if (n->b && (n->b != link->nodes || !n->a || n->path[n->a - 1] >= n->b || link->flown < 0 ||
+                 link->views[link->flown] != n->view))
+        return 0;
+    specdec__view_commit(n->view, &c->kv, n->path, n->a);
+    if (n->b)
+        specdec__forward_renumber(c, n->path[n->a - 1], n->a, n->b);
+    link->nodes = n->b ? n->b - n->a : 0;
+    return 1;
+}
+
+static int specdec__obey_truncate(specdec__link *link, const specdec__kv_news *n)
+{
+    specdec__view_truncate(n->view, &link->context->kv, n->a);
+    link->nodes = 0;
+    return 1;
+}
+
+static int specdec__obey_share(specdec__link *link, const specdec__kv_news *n)
+{
+    if (!n->other || n->other == n->view || n->view->length || n->a || n->b > n->other->length)
+        return 0;
+    specdec__view_share(n->view, &link->context->kv, n->other, n->a, n->b); /* fails where rank 0's has failed, too */
+    link->nodes = 0;
+    return 1;
+}
+
+static const struct {
+    int (*obey)(specdec__link *link, const specdec__kv_news *news);
+} specdec__obey_table[SPECDEC__KV_KINDS] = {{specdec__obey_reserve}, {specdec__obey_unreserve}, {specdec__obey_commit},
+                                            {specdec__obey_truncate}, {specdec__obey_share}};
+
+/* Reads and obeys an order on a view. Returns 0 when it makes no sense. */
+static int specdec__obey_news(specdec__link *link, int kind, specdec__wire_reader *in)
+{
+    specdec__context *c = link->context;
+    specdec__kv_news news;
+    int other, count, i;
+
+    news.kind = kind;
+    news.view = link->views[specdec__wire_int(in, 0, link->view_count - 1)];
+    other = specdec__wire_int(in, -1, link->view_count - 1);
+    news.other = other < 0 ? NULL : link->views[other];
+    news.a = specdec__wire_int(in, 0, kind == SPECDEC__KV_COMMIT ? c->most : 1 << 30);
+    news.b = specdec__wire_int(in, 0, 1 << 30);
+    news.path = c->path;
+    count = kind == SPECDEC__KV_COMMIT ? news.a : 0;
+    if (in->bad || in->left != count)
+        return 0;
+    for (i = 0; i < count; i++)
+        c->path[i] = specdec__wire_int(in, 0, c->most - 1);
+    return !in->bad && specdec__obey_table[kind].obey(link, &news);
+}
+
+/* Whether a node that was run earlier, and its ancestors, are such that nodes may descend from it. */
+static int specdec__link_stands(const specdec__link *link, const specdec__view *view, int node)
+{
+    const specdec__context *c = link->context;
+
+    for (; node >= 0; node = c->parents[node]) {
+        const int parent = c->parents[node];
+
+        if (parent >= node || c->place[node] != (parent < 0 ? view->length : c->place[parent] + 1))
+            return 0;
+    }
+    return 1;
+}
+
+/* Reads the nodes of a run into the context. Returns 0 when they make no sense. */
+static int specdec__link_nodes(specdec__link *link, int done, int n, specdec__wire_reader *in)
+{
+    specdec__context *c = link->context;
+    int i, mixed = 0, view = 0;
+
+    for (i = done; i < done + n; i++) {
+        c->tokens[i] = specdec__wire_int(in, 0, c->model->vocab_size - 1);
+        c->parents[i] = specdec__wire_int(in, -1, i - 1);
+        view = specdec__wire_int(in, 0, 2 * link->view_count - 1);
+        c->wanted[i] = (unsigned char)(view & 1);
+        view >>= 1;
+        c->views[i] = link->views[view];
+        mixed |= i > done && c->views[i] != c->views[i - 1];
+        if (in->bad || (done && (mixed || view != link->flown)) ||
+            (c->parents[i] >= 0 && c->parents[i] < done && !specdec__link_stands(link, c->views[i], c->parents[i])))
+            return 0;
+    }
+    for (i = 0; i < done; i++)
+        c->views[i] = link->views[view];
+    link->flown = mixed ? -1 : view;
+    return 1;
+}
+
+/* Runs a batch through the rank's layers: *empty becomes whether nothing came of that, as nobody wants it. x: the rows
+   that came, or NULL. Returns 0 when it makes no sense. */
+static int specdec__link_stage(specdec__link *link, const specdec__batch *batch, const unsigned char *x, int *empty)
+{
+    specdec__context *c = link->context;
+    const int width = c->model->embedding, n = batch->n - batch->done;
+    const double start = specdec__os_seconds();
+    specdec_error error;
+    specdec_result result;
+    int i;
+
+    *empty = (!x && !specdec__model_begins(c->model)) || link->doomed[link->run % SPECDEC__WIRE_FLIGHTS] == link->run;
+    for (i = 0; x && i < n; i++, x += 4 * (size_t)width)
+        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, x, width);
+    SPECDEC__STORE(&link->stop, 0);
+    result = *empty ? specdec__forward_prepare(c, batch, &error) : specdec__forward(c, batch, &error);
+    *empty |= result == SPECDEC_ERROR_CANCELLED;
+    if (link->failed.code || (result && result != SPECDEC_ERROR_CANCELLED))
+        return 0;
+    link->runs++;
+    link->run_nodes += n;
+    link->kept_nodes += *empty ? 0 : n;
+    link->stage = specdec__os_seconds() - start;
+    return 1;
+}
+
+/* Reads a run and does what is this rank's of it. rows: of activations that came with it. */
+static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int rows, int *empty)
+{
+    specdec__context *c = link->context;
+    const unsigned char *x;
+    const uint32_t run = specdec__wire_word(in);
+    const int doomed = specdec__wire_int(in, 0, 1), done = specdec__wire_int(in, 0, link->nodes);
+    const int n = specdec__wire_int(in, 1, c->most - done);
+    specdec__batch batch;
+
+    if (in->bad || in->left != 3 * n || run != link->run + 1 || (rows && rows != n) ||
+        (rows > 0) != (!doomed && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
+        return 0;
+    link->run = run;
+    link->nodes = done + n;
+    if (doomed)
+        specdec__link_hear_doom(link, run);
+    x = rows ? in->at : NULL;
+    batch = specdec__forward_batch(c, done, done + n);
+    batch.wanted = c->wanted;
+    return specdec__link_stage(link, &batch, x, empty);
+}
+
+/* The last rank's answer to a run: its rows, one a message. */
+static void specdec__link_reply(specdec__link *link, int empty)
+{
+    const specdec__context *c = link->context;
+    const int rows = empty ? 0 : c->row_count, vocab = c->output->rows;
+    unsigned char *words = link->out + 4 * SPECDEC__WIRE_HEAD;
+    int i;
+
+    for (i = 0; i < specdec__max_int(rows, 1); i++) {
+        specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
+        specdec__wire_put(words, 0, (uint32_t)i);
+        specdec__wire_put(words, 1, (uint32_t)rows);
+        if (rows)
+            specdec__wire_pack(words + 8, c->logits + (size_t)i * (size_t)vocab, vocab);
+        specdec__link_send(link, 0, SPECDEC__WIRE_LOGITS, link->out, 2, rows > 0, rows ? vocab : 0);
+    }
+}
+
+/* Passes a message on, with what has become of its run; played: where that begins in the orders; -1: there is none. */
+static void specdec__link_pass(specdec__link *link, int played, int empty)
+{
+    specdec__context *c = link->context;
+    const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
+
+    if (!specdec__model_ends(c->model)) {
+        memcpy(link->out + 4 * SPECDEC__WIRE_HEAD, link->in + 4 * SPECDEC__WIRE_HEAD, 4 * (size_t)words);
+        if (played >= 0)
+            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 2, (uint32_t)empty);
+        link->words = words;
+        specdec__link_flush(link, played >= 0 && !empty ? c->n : 0);
+    } else if (played >= 0) {
+        specdec__link_reply(link, empty);
+    }
+    if (played >= 0 && specdec__link_rank(link) == 1)
+        specdec__link_urgent(link, 0, SPECDEC__WIRE_DONE, link->run, (uint64_t)(1e6 * link->stage), NULL);
+}
+
+/* Obeys the order at word `at` of those of a message, which hold `words`. *played becomes where it stands, if it is a
+   run: nothing may follow that. Returns the words that it takes; 0: it makes no sense. */
+static int specdec__link_obey_order(specdec__link *link, int at, int words, int *played, int *empty)
+{
+    const unsigned char *order = link->in + 4 * (SPECDEC__WIRE_HEAD + (size_t)at);
+    const uint32_t head = specdec__wire_get(order, 0), kind = head & 255;
+    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    specdec__wire_reader in;
+    int sane = 1;
+
+    in.at = order + 4;
+    in.left = (int)(head >> 8);
+    in.bad = 0;
+    if (in.left >= words - at || kind >= SPECDEC__WIRE_ORDER_KINDS)
+        return 0;
+    at += 1 + in.left;
+    if (kind == SPECDEC__WIRE_PLAY) {
+        *played = at - 1 - in.left;
+        sane = at == words && specdec__obey_play(link, &in, rows, empty);
+    } else if (kind == SPECDEC__WIRE_END) {
+        link->ended = 1;
+    } else {
+        sane = specdec__obey_news(link, (int)kind, &in);
+    }
+    return sane ? 1 + (int)(head >> 8) : 0;
+}
+
+/* Obeys all orders of a message, and passes it on. */
+static void specdec__link_obey(specdec__link *link)
+{
+    const int words = (int)specdec__wire_get(link->in, SPECDEC__WIRE_WORDS);
+    const int rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    const int floats = (int)specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS);
+    int at = 0, took = words <= link->most_words && (!rows || floats == link->context->model->embedding);
+    int played = -1, empty = 0;
+
+    for (; took && at < words; at += took)
+        took = specdec__link_obey_order(link, at, words, &played, &empty);
+    if (!took || (rows && played < 0))
+        specdec__link_nonsense(link, specdec__link_rank(link) - 1, "orders that make no sense");
+    else
+        specdec__link_pass(link, played, empty);
+}
+
+/* Obeys the rank before this one until that is told to end, or until something fails. */
+static specdec_result specdec__link_serve(specdec__link *link)
+{
+    double start;
+
+    while (!link->ended) {
+        specdec__link_poll(link);
+        if (link->failed.code)
+            return link->failed.code;
+        if (!specdec__link_receive(link, specdec__link_rank(link) - 1, SPECDEC__WIRE_ORDERS)) {
+            if (!link->failed.code)
+                link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+            continue;
+        }
+        start = specdec__os_seconds();
+        specdec__link_obey(link);
+        link->working += specdec__os_seconds() - start;
+    }
+    return SPECDEC_DONE;
+}
+
+/* --- ranks find each other ---------------------------------------------------------------------------------------- */
+
+/* What all ranks must have in common, as a hash: what the file tells of the model, and some bytes of its weights; how
+   keys are stored, and how many; who has which layers. */
+static uint64_t specdec__link_fingerprint(const specdec__context *c, const specdec__room *room,
+                                          const specdec_cluster *cluster)
+{
+    const specdec__bytes file = c->model->gguf.file;
+    const size_t head = c->model->gguf.data_at < file.size ? c->model->gguf.data_at : file.size;
+    const size_t step = (file.size - head) / 256 + 1;
+    uint64_t hash = specdec__hash(SPECDEC__HASH, file.data, head);
+    unsigned char numbers[6 * 4];
+    size_t at;
+    int i;
+
+    for (at = head; at < file.size; at += step)
+        hash = specdec__hash(hash, file.data + at, 1);
+    specdec__wire_put(numbers, 0, (uint32_t)c->kv.type);
+    specdec__wire_put(numbers, 1, (uint32_t)room->views);
+    specdec__wire_put(numbers, 2, (uint32_t)room->length);
+    specdec__wire_put(numbers, 3, (uint32_t)room->keys);
+    specdec__wire_put(numbers, 4, (uint32_t)room->most);
+    specdec__wire_put(numbers, 5, (uint32_t)cluster->ranks);
+    hash = specdec__hash(hash, numbers, sizeof numbers);
+    for (i = 0; i < cluster->ranks; i++) {
+        specdec__wire_put(numbers, 0, (uint32_t)cluster->layers[i]);
+        hash = specdec__hash(hash, numbers, 4);
+    }
+    return hash;
+}
+
+/* Takes what a rank needs beside its context. Views are entered later. */
+static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
+                                         specdec__arena *arena)
+{
+    const int floats = specdec__max_int(room->most * c->model->embedding, c->model->vocab_size + 2);
+    const int most_words = 2 * (8 + 3 * room->most) + 256;
+    const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + (size_t)floats);
+    specdec__link *link = SPECDEC__TAKE(arena, specdec__link, 1);
+    specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->views);
+    unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
+
+    if (!arena->base || arena->used == SIZE_MAX)
+        return NULL;
+    link->cluster = *cluster;
+    link->context = c;
+    link->views = views;
+    link->view_count = room->views;
+    link->in = in;
+    link->out = out;
+    link->room = bytes;
+    link->most_words = most_words;
+    link->fingerprint = specdec__link_fingerprint(c, room, cluster);
+    c->link = link;
+    c->between = specdec__link_between;
+    if (!cluster->rank) {
+        c->elsewhere = specdec__link_run;
+        c->kv.tell = specdec__link_tell;
+        c->kv.listener = link;
+    }
+    return link;
+}
+
+/* Rank 0 waits until all others are ready; these say so. */
+static specdec_result specdec__link_meet(specdec__link *link, const specdec_hooks *hooks, specdec_error *error)
+{
+    const int others = link->cluster.ranks - 1;
+
+    if (specdec__link_rank(link)) {
+        specdec__link_urgent(link, 0, SPECDEC__WIRE_READY, 0, link->fingerprint, NULL);
+    } else {
+        while (link->ready < others && !link->failed.code) {
+            specdec__link_poll(link);
+            link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+            if (hooks->progress && hooks->progress(hooks->user_data, "ranks", link->ready, others))
+                specdec__fail(&link->failed, SPECDEC_ERROR_CANCELLED, "cancelled while waiting for ranks");
+        }
+        if (link->failed.code == SPECDEC_ERROR_CANCELLED)
+            specdec__link_give_up(link);
+        specdec__link_urgent_all(link, SPECDEC__WIRE_ALIVE, 0, NULL);
+    }
+    return link->failed.code ? specdec__fail(error, link->failed.code, "%s", link->failed.text) : SPECDEC_OK;
+}
+
+/* Rank 0 ends: the others shall, too. When another one does, unasked, these are told. */
+static void specdec__link_end(specdec__link *link)
+{
+    if (link->failed.code || link->ended)
+        return;
+    if (specdec__link_rank(link)) {
+        specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "it has ended");
+        specdec__link_give_up(link);
+    } else {
+        specdec__link_order(link, SPECDEC__WIRE_END, 0);
+        specdec__link_flush(link, 0);
+    }
+    link->ended = 1;
+}
+
+SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
  * >>heads (private): runs heads, which guess the next tokens from a state of the target, level by level.
@@ -21018,11 +22103,21 @@ typedef struct specdec__pipe {
     double idle;    /* since when a run that was sent would have begun at once; 0: it would not */
 } specdec__pipe;
 
+/* The lane of a target whose layers lie on several ranks. */
+typedef struct specdec__ranks {
+    specdec__pipe pipe;
+    specdec__stage stage; /* that of rank 0 */
+    specdec__link *link;
+    specdec_error error;  /* of a run that did not get beyond it */
+} specdec__ranks;
+
 typedef struct specdec__engine {
     specdec_config config;       /* the caller's, defaults filled in */
     specdec__pool pool;
     specdec__ahead *ahead;       /* NULL while the engine is only measured */
     specdec__pipe *pipe;         /* NULL: the target makes one run at a time */
+    specdec__link *link;         /* NULL: all of the target is here */
+    specdec__ranks *ranks;       /* the pipe of a cluster's rank 0 */
     int nobody;                  /* the cancel flag of a run for several texts */
     specdec__kernels *kernels;
     specdec__model *own[SPECDEC__MAX_MODELS]; /* (own_count) those that it has opened */
@@ -21064,6 +22159,35 @@ static specdec_result specdec__engine_check_threads(const specdec_config *c, spe
     if (c->threads < 0 || c->threads > SPECDEC_MAX_THREADS)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d threads (0 to %d are possible)", c->threads,
                              SPECDEC_MAX_THREADS);
+    return SPECDEC_OK;
+}
+
+static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
+
+/* What a cluster can be, and what goes together with it. Ranks but 0 have no drafters. */
+static specdec_result specdec__engine_cluster(specdec_config *c, specdec_error *error)
+{
+    const specdec_cluster *cluster = c->cluster;
+
+    if (!SPECDEC__CLUSTER)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster needs a build with SPECDEC_CLUSTER");
+    if (cluster->ranks < 1 || cluster->ranks > SPECDEC__WIRE_RANKS || cluster->rank < 0 ||
+        cluster->rank >= cluster->ranks || !cluster->layers || !cluster->send || !cluster->receive || !cluster->wait)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rank %d of a cluster of %d (1 to %d are possible), or no "
+                             "layers or functions", cluster->rank, cluster->ranks, SPECDEC__WIRE_RANKS);
+    if (c->target.model || c->target.copy)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target comes from a path or from data, as "
+                             "each rank opens its part of it");
+    if (specdec__source_given(&c->heads) || c->retrieval || c->drafting == SPECDEC_DRAFT_HEADS ||
+        c->drafting == SPECDEC_DRAFT_TRIFORCE)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads and retrieval need the target's states and keys, "
+                             "which are not here in a cluster");
+    if (cluster->rank) {
+        c->drafting = SPECDEC_DRAFT_OFF;
+        memset(&c->draft, 0, sizeof c->draft);
+    }
+    if (cluster->ranks == 1) /* has all layers */
+        c->cluster = NULL;
     return SPECDEC_OK;
 }
 
@@ -21129,10 +22253,8 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     alone = specdec__drafter_kind_of(c->drafting);
     c->tree_size = c->tree_size ? c->tree_size : alone ? alone->size : 32;
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
-    return SPECDEC_OK;
+    return c->cluster ? specdec__engine_cluster(c, error) : SPECDEC_OK;
 }
-
-static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
 /* The model of a source: the caller's prepared one, or one of the engine's own, opened and bound. */
 static specdec_result specdec__engine_model(specdec__engine *e, const specdec_source *source,
@@ -21146,7 +22268,8 @@ static specdec_result specdec__engine_model(specdec__engine *e, const specdec_so
     if (e->own_count == SPECDEC__MAX_MODELS)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "more than the %d models that an engine opens",
                              SPECDEC__MAX_MODELS);
-    return specdec__model_init(e->own[e->own_count++], source, 0, arena, error);
+    return specdec__model_init(e->own[e->own_count++], source, 0, out == &e->target_model ? e->config.cluster : NULL,
+                               arena, error);
 }
 
 /* Whether trees grow. Which children a node gets, and whether one of them is gone on from, then depends on the tokens
@@ -21164,12 +22287,15 @@ static specdec_rule specdec__engine_rule(const specdec__engine *e, const specdec
     return t->settings.sampling.temperature > 0 ? e->rule : SPECDEC_RULE_COUPLED;
 }
 
+/* Whether the target verifies on other machines, too: then it does so while this one drafts. */
+static int specdec__in_cluster(const specdec_config *c) { return SPECDEC__CLUSTER && c->cluster; }
+
 /* Threads that a kind of drafter drafts with while the target verifies, if it shall; 0: it takes turns with it. What is
    gone on from then depends on the tokens drawn; a tree that is always the same is only given up for it when the caller
    says so. */
 static int specdec__engine_beside(const specdec_config *c, const specdec__drafter_kind *kind)
 {
-    const int threads = specdec__min_int(c->async ? c->async : 1, c->threads - 1);
+    const int threads = specdec__in_cluster(c) ? 1 : specdec__min_int(c->async ? c->async : 1, c->threads - 1);
 
     if (!SPECDEC__OS_THREADS || c->async < 0 || threads < 1 || !kind->keep || c->rule != SPECDEC_RULE_COUPLED ||
         (!c->async && c->drafting != SPECDEC_DRAFT_AUTO && c->policy == SPECDEC_POLICY_STATIC))
@@ -21397,8 +22523,31 @@ static int specdec__engine_lane(const specdec_config *c)
 {
     const specdec__drafter_kind *kind = specdec__drafter_kind_of(SPECDEC_DRAFT_MODEL);
 
-    return specdec__source_given(&c->draft) && kind && specdec__engine_beside(c, kind) &&
+    return !specdec__in_cluster(c) && specdec__source_given(&c->draft) && kind && specdec__engine_beside(c, kind) &&
            (c->drafting == SPECDEC_DRAFT_AUTO || c->drafting == SPECDEC_DRAFT_MODEL);
+}
+
+/* The link of a rank, and the lane of rank 0. */
+static void specdec__engine_link(specdec__engine *e, specdec__arena *arena)
+{
+    const specdec_cluster *cluster = e->config.cluster;
+    specdec__link *link = specdec__link_take(cluster, &e->target, &e->room, arena);
+    specdec__ranks *ranks = SPECDEC__TAKE(arena, specdec__ranks, 1);
+    const int candidates = e->drafter_count ? specdec__engine_candidates(e, e->drafters[0].kind) : 0;
+    int32_t *node = SPECDEC__TAKE(arena, int32_t, candidates);
+    int i;
+
+    if (!link || arena->used == SIZE_MAX)
+        return;
+    for (i = 0; i < e->room.views; i++)
+        link->views[i] = &e->texts[i].view;
+    e->link = link;
+    e->ranks = ranks;
+    ranks->link = link;
+    ranks->stage.context = &e->target;
+    ranks->pipe.node = node;
+    ranks->pipe.depth = specdec__min_int(cluster->ranks + 1, SPECDEC__PIPE_RUNS); /* one on the links */
+    ranks->pipe.width = SPECDEC__PIPE_NODES / 2;
 }
 
 /* Lays the whole engine out in an arena: the one place that knows what an engine needs. */
@@ -21424,9 +22573,12 @@ static specdec_result specdec__engine_layout(specdec__engine *e, specdec__arena 
     if ((r = specdec__engine_drafters(e, arena, error)) != SPECDEC_OK)
         return r;
     e->chooser.kernels = e->kernels;
-    specdec__engine_buffers(e, arena);
+    if (!specdec__in_cluster(c) || !c->cluster->rank)
+        specdec__engine_buffers(e, arena);
     specdec__engine_texts(e, arena);
     specdec__engine_show(e);
+    if (specdec__in_cluster(c))
+        specdec__engine_link(e, arena);
     return specdec__engine_tree(e, arena, error);
 }
 
@@ -21852,6 +23004,124 @@ static void specdec__engine_bear(specdec *t)
     t->forced_count = 0;
 }
 
+/* --- several runs on their way ------------------------------------------------------------------------------------ */
+
+/* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
+   descend from its own, these get their places. Errors: CONTEXT, CANCELLED. */
+SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
+                                                            int cancelled, specdec_error *error)
+{
+    specdec__context *c = stage->context;
+    const int end = order->first + order->n;
+    specdec__batch batch;
+
+    if (order->kind == SPECDEC__ORDER_DROP) {
+        specdec__view_unreserve(stage->view, &c->kv);
+        stage->failed = 0;
+        return SPECDEC_OK;
+    }
+    if (order->kind == SPECDEC__ORDER_KEEP) {
+        specdec__view_commit(stage->view, &c->kv, order->path, order->n);
+        specdec__forward_renumber(c, order->path[order->n - 1], order->n, order->first);
+        return SPECDEC_OK;
+    }
+    stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
+    if (stage->failed)
+        return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "no room in the cache for %d more tokens", end);
+    memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
+    memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
+    batch = specdec__forward_alone(c, stage->view, order->first, end);
+    return cancelled ? specdec__forward_prepare(c, &batch, error) : specdec__forward(c, &batch, error);
+}
+
+/* The lane of a cluster sends an order: rank 0 obeys it first, its books tell the other ranks. */
+static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *order)
+{
+    specdec__ranks *ranks = (specdec__ranks *)pipe;
+    specdec__link *link = ranks->link;
+    const double start = specdec__os_seconds();
+    specdec__wire_flight *flight;
+    specdec_result result;
+
+    ranks->stage.view = &pipe->text->view;
+    link->renumbers = order->kind == SPECDEC__ORDER_KEEP ? order->first : 0;
+    link->flying = 1;
+    result = specdec__stage_obey(&ranks->stage, order, 0, &ranks->error);
+    link->flying = 0;
+    if (order->kind != SPECDEC__ORDER_RUN)
+        return;
+    link->own = specdec__os_seconds() - start;
+    if (!result)
+        return;
+    flight = &link->flights[link->flight_count++]; /* it has gone nowhere */
+    memset(flight, 0, sizeof *flight);
+    flight->rows = flight->back = 1;
+    flight->result = result;
+}
+
+static int specdec__ranks_state(specdec__ranks *ranks)
+{
+    specdec__link *link = ranks->link;
+    int state = SPECDEC__PIPE_IDLE;
+
+    while (specdec__link_answer(link))
+        continue;
+    specdec__link_poll(link);
+    if (link->failed.code)
+        return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_BACK | SPECDEC__PIPE_TAKES;
+    if (link->flight_count && link->flights[0].back)
+        state |= SPECDEC__PIPE_BACK;
+    if (link->run == link->done || specdec__os_seconds() + link->own >= link->free_at)
+        state |= SPECDEC__PIPE_TAKES;
+    return state;
+}
+
+static int specdec__ranks_look(specdec__pipe *pipe, int until)
+{
+    specdec__ranks *ranks = (specdec__ranks *)pipe;
+    specdec__link *link = ranks->link;
+
+    for (;;) {
+        const int state = specdec__ranks_state(ranks);
+        double pause = SPECDEC__WIRE_PAUSE;
+
+        if (!until || state & until || SPECDEC__LOAD(ranks->stage.context->pool->cancel))
+            return state;
+        if (until & SPECDEC__PIPE_TAKES) {
+            const double left = link->free_at - link->own - specdec__os_seconds();
+
+            pause = left < pause ? left : pause;
+        }
+        if (pause > 0)
+            link->cluster.wait(link->cluster.user_data, pause);
+    }
+}
+
+static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *error)
+{
+    specdec__ranks *ranks = (specdec__ranks *)pipe;
+    specdec__link *link = ranks->link;
+    specdec_result result;
+
+    while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK))
+        link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
+    if (link->failed.code)
+        return specdec__fail(error, link->failed.code, "%s", link->failed.text);
+    result = link->flights[0].doomed ? SPECDEC_ERROR_CANCELLED : link->flights[0].result;
+    specdec__link_land(link);
+    return result && error ? specdec__fail(error, result, "%s", ranks->error.text) : result;
+}
+
+static void specdec__ranks_cancel(specdec__pipe *pipe, int at)
+{
+    specdec__link *link = ((specdec__ranks *)pipe)->link;
+
+    specdec__link_doom(link, &link->flights[link->flight_count - pipe->count + at]);
+}
+
+static const specdec__pipe_kind specdec__ranks_kind = {specdec__ranks_submit, specdec__ranks_look, specdec__ranks_take,
+                                                       specdec__ranks_cancel};
+
 static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *error)
 {
     const specdec__model *m = e->target_model;
@@ -21865,8 +23135,14 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     e->tune->load.usual = 12.0 * m->layers * m->heads * m->head_dim / (double)m->weight_bytes;
     specdec__engine_open(&e->texts[0]);
     specdec__engine_tell(e);
-    specdec__engine_trial(e);
-    return SPECDEC_OK;
+    if (SPECDEC__CLUSTER && e->link) {
+        e->ranks->pipe.kind = &specdec__ranks_kind;
+        e->pipe = e->link->cluster.rank ? NULL : &e->ranks->pipe;
+        result = specdec__link_meet(e->link, &e->config.hooks, error);
+    }
+    if (!result)
+        specdec__engine_trial(e);
+    return result;
 }
 
 /* --- prefill ------------------------------------------------------------------------------------------------------ */
@@ -22664,7 +23940,7 @@ static void specdec__ahead_expect(specdec__ahead *a, specdec__tune *tune)
 static void specdec__ahead_switch(specdec__engine *e)
 {
     specdec__ahead *a = e->ahead;
-    const int applies = specdec__ahead_applies(e);
+    const int applies = !specdec__in_cluster(&e->config) && specdec__ahead_applies(e);
 
     a->on = applies && (e->config.async || (a->way && !a->probe));
     a->probe = applies && a->probe;
@@ -23337,35 +24613,7 @@ static void specdec__engine_begin_answer(specdec *t)
     specdec__engine_answered(t, specdec__os_seconds());
 }
 
-/* --- several runs on their way ------------------------------------------------------------------------------------ */
-
-/* What a stage does with an order that has come to it. cancelled: nobody wants the run; but as nodes of later runs may
-   descend from its own, these get their places. Errors: CONTEXT, CANCELLED. */
-SPECDEC__NOINLINE static specdec_result specdec__stage_obey(specdec__stage *stage, const specdec__order *order,
-                                                            int cancelled, specdec_error *error)
-{
-    specdec__context *c = stage->context;
-    const int end = order->first + order->n;
-    specdec__batch batch;
-
-    if (order->kind == SPECDEC__ORDER_DROP) {
-        specdec__view_unreserve(stage->view, &c->kv);
-        stage->failed = 0;
-        return SPECDEC_OK;
-    }
-    if (order->kind == SPECDEC__ORDER_KEEP) {
-        specdec__view_commit(stage->view, &c->kv, order->path, order->n);
-        specdec__forward_renumber(c, order->path[order->n - 1], order->n, order->first);
-        return SPECDEC_OK;
-    }
-    stage->failed |= !specdec__view_reserve(stage->view, &c->kv, end);
-    if (stage->failed)
-        return specdec__fail(error, SPECDEC_ERROR_CONTEXT, "no room in the cache for %d more tokens", end);
-    memcpy(c->tokens + order->first, order->tokens, (size_t)order->n * sizeof *c->tokens);
-    memcpy(c->parents + order->first, order->parents, (size_t)order->n * sizeof *c->parents);
-    batch = specdec__forward_alone(c, stage->view, order->first, end);
-    return cancelled ? specdec__forward_prepare(c, &batch, error) : specdec__forward(c, &batch, error);
-}
+/* --- the step, with several runs on their way --------------------------------------------------------------------- */
 
 /* Whether a text's runs may follow each other before they are verified: it writes alone, the same whoever guesses, and
    nobody wants to hear the target's states. */
@@ -23544,6 +24792,9 @@ static specdec__proposal *specdec__pipe_begin(specdec *t)
 
     if (a->lane.busy)
         specdec__ahead_halt(a, e);
+    if (a->text != t) /* what was drafted for another text is forgotten before a step without runs in flight */
+        a->copied = 0;
+    a->text = t;
     a->on = 0;
     e->pool.cancel = &t->cancel;
     e->row_of = NULL;
@@ -23720,6 +24971,8 @@ static specdec_result specdec__check_call(specdec *t, int given)
         return SPECDEC_ERROR_ARGUMENT;
     if (!t->open)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this text is closed");
+    if (SPECDEC__CLUSTER && t->engine->link && t->engine->link->cluster.rank)
+        return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this rank only serves");
     return given ? SPECDEC_OK : specdec__is_missing(&t->error);
 }
 
@@ -23830,8 +25083,27 @@ void specdec_deinit(specdec *t)
     if (!t)
         return;
     specdec__ahead_forget(t, 0);
+    if (SPECDEC__CLUSTER && t->engine->link)
+        specdec__link_end(t->engine->link);
     specdec__pool_deinit(&t->engine->pool);
     specdec__engine_close(t->engine);
+}
+
+specdec_result specdec_serve(specdec *t)
+{
+    specdec__link *link = t ? t->engine->link : NULL;
+    specdec_result result;
+
+    if (!t || !SPECDEC__CLUSTER || !link || !link->cluster.rank)
+        return t ? specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "only ranks above 0 of a cluster serve")
+                 : SPECDEC_ERROR_ARGUMENT;
+    t->engine->pool.cancel = &link->stop;
+    result = specdec__link_serve(link);
+    t->stats.steps = link->runs;
+    t->stats.drafted = link->run_nodes;
+    t->stats.accepted = link->kept_nodes;
+    t->stats.seconds = link->working;
+    return result == SPECDEC_DONE ? result : specdec__fail(&t->error, result, "%s", link->failed.text);
 }
 
 specdec_result specdec_open(specdec *t, specdec **opened)
@@ -24053,6 +25325,8 @@ specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int coun
     specdec__rows wanted = specdec__forward_wanted(0);
     int i;
 
+    if (!result && specdec__in_cluster(&t->engine->config))
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target has its states on other ranks");
     for (i = 0; !result && i < layer_count; i++)
         if (layers[i] < SPECDEC_STATE_FINAL || layers[i] > t->model->layers)
             return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "states after %d layers: the target has %d",
@@ -24429,7 +25703,7 @@ static specdec_result specdec__model_layout(const specdec_config *config, specde
     if ((result = specdec__engine_check_threads(config, error)) != SPECDEC_OK ||
         (result = specdec__kernels_init(&unused, config->isa, error)) != SPECDEC_OK)
         return result;
-    result = specdec__model_init(m, &config->target, config->vocabulary_only, arena, error);
+    result = specdec__model_init(m, &config->target, config->vocabulary_only, NULL, arena, error);
     if (result || config->vocabulary_only)
         return result;
     threads = specdec__min_int(threads, SPECDEC_MAX_THREADS);
@@ -25124,6 +26398,8 @@ static specdec_result specdec__save_check(specdec *t, int given)
 {
     specdec_result result = specdec__check_call(t, given);
 
+    if (!result && specdec__in_cluster(&t->engine->config))
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target has its keys on other ranks");
     return result || SPECDEC__SAVES ? result
                                     : specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
                                                     "SPECDEC_NO_SAVE leaves saved texts out of this build");

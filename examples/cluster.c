@@ -1,0 +1,511 @@
+/* cluster - a model whose layers lie on several machines, over MPI: rank 0 drafts, samples and writes, the others verify.
+   The text is that of one machine, byte for byte.
+
+       make cluster && mpirun -n 4 build/cluster -m MODEL.gguf -md DRAFT.gguf -p TEXT -n 100 */
+#define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
+#define OMPI_SKIP_MPICXX 1
+#define MPICH_SKIP_MPICXX 1
+#include <mpi.h>
+#define SPECDEC_CLUSTER
+#define SPECDEC_IMPLEMENTATION
+#include "specdec.h"
+#include "tools/program.h"
+#include "tools/json.h"
+#include <sched.h>
+
+enum { MOST_RANKS = 64, PARCELS = 512, STAMP = 8 };
+enum { TAG_NEXT = 1, TAG_URGENT = 2 };
+
+typedef struct options {
+    specdec_config config;
+    const char *prompt, *split, *stats, *link;
+    float pretend, silence;
+    int limit, spec, policy;
+    double link_seconds, link_bits; /* of a message; a second */
+} options;
+
+/* A message on its way out, in a buffer of its own. */
+typedef struct parcel {
+    MPI_Request request;
+    unsigned char *bytes;
+    size_t room;
+    int busy;
+} parcel;
+
+/* A message that has come, and may be held back as if it had come over a slow link. */
+typedef struct arrival {
+    unsigned char *bytes;
+    size_t size, room;
+    double due;
+    int here;
+} arrival;
+
+/* What a rank knows of its links. */
+typedef struct post {
+    const options *o;
+    parcel parcels[PARCELS];
+    arrival arrivals[2][MOST_RANKS]; /* by urgency and sender */
+    double free_at[MOST_RANKS];      /* when the link to a rank has sent all bytes before */
+    double waiting;                  /* seconds */
+    double sent;                     /* bytes */
+    int ranks, next;                 /* next: where a parcel is looked for first */
+    int gone[MOST_RANKS], come[MOST_RANKS]; /* messages to and from each */
+} post;
+
+/* What a rank has done, as rank 0 gets to know it. */
+enum { BUSY, WAITING, SENT, RUNS, NODES, CANCELLED, MEMORY, LAYERS, FIGURES };
+
+static specdec_error failure;
+static int own_rank;
+
+/* --- links ---------------------------------------------------------------------------------------------------------- */
+
+/* Makes room for size bytes. Returns 0 when memory ran out. */
+static int grow(unsigned char **bytes, size_t *room, size_t size)
+{
+    unsigned char *grown = size <= *room ? *bytes : (unsigned char *)realloc(*bytes, size + size / 2);
+
+    if (!grown)
+        return 0;
+    *room = size <= *room ? *room : size + size / 2;
+    *bytes = grown;
+    return 1;
+}
+
+/* A parcel that nobody uses; waits for one while too much is on its way, but not for ever: then NULL. */
+static parcel *find_parcel(post *p)
+{
+    const double end = program_seconds() + (p->o->silence > 0 ? (double)p->o->silence : 3600);
+    int i, done;
+
+    do {
+        for (i = 0; i < PARCELS; i++) {
+            parcel *at = &p->parcels[(p->next + i) % PARCELS];
+
+            if (at->busy && !MPI_Test(&at->request, &done, MPI_STATUS_IGNORE) && done)
+                at->busy = 0;
+            if (!at->busy)
+                return p->next = (p->next + i + 1) % PARCELS, at;
+        }
+        sched_yield();
+    } while (program_seconds() < end);
+    return NULL;
+}
+
+/* specdec_cluster.send. With --link a message bears the time at which it arrives. */
+static int post_send(void *user_data, int to, int urgent, const void *message, size_t size)
+{
+    post *p = (post *)user_data;
+    parcel *at = find_parcel(p);
+    const double now = program_seconds();
+    double due = now;
+
+    if (!at || !grow(&at->bytes, &at->room, size + STAMP))
+        return 0;
+    if (p->o->link) {
+        double *link = &p->free_at[to];
+
+        *link = (now > *link || urgent ? now : *link) + (p->o->link_bits > 0 ? 8 * (double)size / p->o->link_bits : 0);
+        due = *link + p->o->link_seconds;
+    }
+    memcpy(at->bytes, message, size);
+    memcpy(at->bytes + size, &due, sizeof due);
+    p->sent += (double)size;
+    p->gone[to]++;
+    at->busy = 1;
+    return !MPI_Isend(at->bytes, (int)(size + STAMP), MPI_BYTE, to, urgent ? TAG_URGENT : TAG_NEXT, MPI_COMM_WORLD,
+                      &at->request);
+}
+
+/* Takes the next message of a sender in, if it is there and the one before has been handed on. */
+static void take_in(post *p, int urgent, int from)
+{
+    arrival *at = &p->arrivals[urgent][from];
+    int flag = 0, count = 0;
+    MPI_Status status;
+
+    if (at->here || MPI_Iprobe(from, urgent ? TAG_URGENT : TAG_NEXT, MPI_COMM_WORLD, &flag, &status) || !flag)
+        return;
+    MPI_Get_count(&status, MPI_BYTE, &count);
+    if (count < STAMP || !grow(&at->bytes, &at->room, (size_t)count))
+        return;
+    MPI_Recv(at->bytes, count, MPI_BYTE, from, status.MPI_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    p->come[from]++;
+    at->size = (size_t)count - STAMP;
+    memcpy(&at->due, at->bytes + at->size, sizeof at->due);
+    at->here = 1;
+}
+
+/* Whether a sender's next message may be handed on. */
+static int is_due(post *p, int urgent, int from)
+{
+    if (from == own_rank)
+        return 0;
+    take_in(p, urgent, from);
+    return p->arrivals[urgent][from].here && (!p->o->link || p->arrivals[urgent][from].due <= program_seconds());
+}
+
+/* specdec_cluster.receive */
+static size_t post_receive(void *user_data, int from, void *message, size_t room)
+{
+    post *p = (post *)user_data;
+    const int urgent = from < 0;
+    arrival *at;
+
+    for (from = urgent ? 0 : from; urgent && from < p->ranks && !is_due(p, 1, from);)
+        from++;
+    if (from == p->ranks || !is_due(p, urgent, from))
+        return 0;
+    at = &p->arrivals[urgent][from];
+    memcpy(message, at->bytes, at->size < room ? at->size : room);
+    at->here = 0;
+    return at->size;
+}
+
+static int any_due(post *p)
+{
+    int i;
+
+    for (i = 0; i < 2 * p->ranks; i++)
+        if (is_due(p, i & 1, i / 2))
+            return 1;
+    return 0;
+}
+
+/* specdec_cluster.wait: other processes may want this very core, so the wait sleeps more and more. */
+static void post_wait(void *user_data, double seconds)
+{
+    post *p = (post *)user_data;
+    const double start = program_seconds();
+    int looks = 0;
+
+    while (program_seconds() - start < seconds && !any_due(p))
+        if (looks++ < 20)
+            sched_yield();
+        else
+            usleep(looks < 200 ? 50 : 200);
+    p->waiting += program_seconds() - start;
+}
+
+/* At the end, what is still on its way comes, and nobody reads it: MPI wants that. */
+static void empty_post(post *p)
+{
+    int wanted[MOST_RANKS], i;
+
+    MPI_Alltoall(p->gone, 1, MPI_INT, wanted, 1, MPI_INT, MPI_COMM_WORLD);
+    for (i = 0; i < p->ranks; i++)
+        while (p->come[i] < wanted[i]) {
+            p->arrivals[0][i].here = p->arrivals[1][i].here = 0;
+            take_in(p, 0, i);
+            take_in(p, 1, i);
+        }
+    for (i = 0; i < PARCELS; i++)
+        if (p->parcels[i].busy)
+            MPI_Wait(&p->parcels[i].request, MPI_STATUS_IGNORE);
+}
+
+/* --- layers --------------------------------------------------------------------------------------------------------- */
+
+/* Gigabytes a second that this machine reads: what a step is bound by. Takes some milliseconds. */
+static double reading_speed(void)
+{
+    const size_t count = (size_t)4 << 20;
+    uint64_t *words = (uint64_t *)malloc(count * sizeof *words), sum = 0;
+    double best = 0;
+    size_t i;
+    int turn;
+
+    for (i = 0; words && i < count; i++)
+        words[i] = i;
+    for (turn = 0; words && turn < 3; turn++) {
+        const double start = program_seconds();
+        double speed;
+
+        for (i = 0; i < count; i++)
+            sum += words[i];
+        speed = 1e-9 * (double)(count * sizeof *words) / (program_seconds() - start);
+        best = speed > best && sum ? speed : best;
+    }
+    free(words);
+    return best;
+}
+
+/* Layers in proportion to speeds, at least one for each rank but the first. */
+static void deal(const double *speed, int ranks, int all, int *layers)
+{
+    double total = 0, before = 0;
+    int i, given = 0;
+
+    for (i = 0; i < ranks; i++)
+        total += speed[i];
+    for (i = 0; i < ranks; i++) {
+        const int left = ranks - 1 - i;
+        int upto;
+
+        before += speed[i];
+        upto = (int)(all * before / total + 0.5);
+        upto = upto < given + (i > 0) ? given + (i > 0) : upto;
+        upto = upto > all - left || !left ? all - left : upto;
+        layers[i] = upto - given;
+        given = upto;
+    }
+}
+
+/* Layers as in "3,5,8". Returns a status. */
+static int read_split(const char *text, int ranks, int *layers)
+{
+    char *end;
+    int i;
+
+    for (i = 0; i < ranks; i++, text = end + 1) {
+        layers[i] = (int)strtol(text, &end, 10);
+        if (end == text || layers[i] < 0 || *end != (i < ranks - 1 ? ',' : 0))
+            return program_misused("--split takes auto or a number for each rank, as in 6,8,8, not ", text);
+    }
+    return PROGRAM_OK;
+}
+
+/* How many layers each rank has. Where there is a draft model, rank 0 has half its share: it drafts meanwhile. */
+static int split(const options *o, int ranks, int *layers)
+{
+    specdec_config c = o->config;
+    specdec_model_info info;
+    specdec_model *model;
+    double own = reading_speed(), speed[MOST_RANKS];
+    size_t bytes;
+    void *block;
+
+    if (strcmp(o->split, "auto") != 0)
+        return read_split(o->split, ranks, layers);
+    c.vocabulary_only = 1;
+    c.cluster = NULL;
+    if (specdec_model_memory_needed(&c, &bytes, &failure))
+        return program_failed("", failure.text);
+    block = malloc(bytes);
+    if (!block || specdec_model_init(&model, &c, block, bytes, &failure) || specdec_get_model_info(model, &info))
+        return program_failed("", block ? failure.text : "out of memory");
+    own *= own_rank == 0 && c.draft.path ? 0.5 : 1;
+    MPI_Allgather(&own, 1, MPI_DOUBLE, speed, 1, MPI_DOUBLE, MPI_COMM_WORLD);
+    if (ranks > 1 && info.layers < ranks - 1)
+        return program_failed("more ranks than layers", "");
+    deal(speed, ranks, info.layers, layers);
+    specdec_model_deinit(model);
+    free(block);
+    return PROGRAM_OK;
+}
+
+/* --- the work ------------------------------------------------------------------------------------------------------- */
+
+static double pretended; /* --pretend: seconds for each layer */
+
+/* Instead of computing for long, a layer of a small model sleeps, and hears of cancelled runs as it would. */
+static void pretend(specdec__context *c)
+{
+    usleep((unsigned)(1e6 * pretended));
+    specdec__link_between(c);
+}
+
+/* What each rank will need, told before anything is made. */
+static void tell_memory(const int *layers, int ranks, size_t bytes)
+{
+    double own = (double)bytes, all[MOST_RANKS];
+    int i;
+
+    MPI_Gather(&own, 1, MPI_DOUBLE, all, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    for (i = 0; own_rank == 0 && i < ranks; i++)
+        fprintf(stderr, "rank %d: %d layers, %.1f MB\n", i, layers[i], 1e-6 * all[i]);
+}
+
+/* Rank 0: streams the text. */
+static int write_text(specdec *engine, const options *o)
+{
+    specdec_text piece;
+    specdec_result result = specdec_prompt(engine, o->prompt, SPECDEC_WHOLE_STRING);
+
+    if (!result)
+        fputs(o->prompt, stdout);
+    while (!result) {
+        result = specdec_next(engine, &piece);
+        if (result <= SPECDEC_DONE)
+            fwrite(piece.bytes, 1, piece.length, stdout);
+        fflush(stdout);
+    }
+    return result == SPECDEC_DONE ? program_flush() : program_failed("", specdec_error_text(engine));
+}
+
+/* Rank 0 writes what all have done. */
+static int write_stats(const specdec *engine, const char *path, double (*figures)[FIGURES], int ranks)
+{
+    FILE *file = fopen(path, "wb");
+    specdec_stats s;
+    json_writer j;
+    int i;
+
+    if (!file)
+        return program_failed(path, strerror(errno));
+    specdec_get_stats(engine, &s);
+    json_begin(&j, file);
+    json_object(&j, NULL);
+    json_integer(&j, "tokens", s.tokens);
+    json_number(&j, "seconds", "%.6f", s.seconds);
+    json_number(&j, "tok_s", "%.3f", s.seconds > 0 ? (double)s.tokens / s.seconds : 0);
+    json_number(&j, "ttft_ms", "%.3f", 1000 * s.first_token_seconds);
+    json_integer(&j, "steps", s.steps);
+    json_number(&j, "tokens_per_step", "%.4f", s.steps ? (double)s.tokens / (double)s.steps : 0);
+    json_integer(&j, "drafted", s.drafted);
+    json_integer(&j, "accepted", s.accepted);
+    json_integer(&j, "steps_beside", s.steps_beside);
+    json_array(&j, "ranks");
+    for (i = 0; i < ranks; i++) {
+        json_object(&j, NULL);
+        json_integer(&j, "layers", (int64_t)figures[i][LAYERS]);
+        json_integer(&j, "memory_bytes", (int64_t)figures[i][MEMORY]);
+        json_number(&j, "busy_s", "%.6f", figures[i][BUSY]);
+        json_number(&j, "waiting_s", "%.6f", figures[i][WAITING]);
+        json_integer(&j, "sent_bytes", (int64_t)figures[i][SENT]);
+        json_integer(&j, "runs", (int64_t)figures[i][RUNS]);
+        json_integer(&j, "nodes", (int64_t)figures[i][NODES]);
+        json_integer(&j, "cancelled_nodes", (int64_t)figures[i][CANCELLED]);
+        json_close(&j);
+    }
+    json_close(&j);
+    json_close(&j);
+    fputs("\n", file);
+    return fclose(file) ? program_failed(path, strerror(errno)) : PROGRAM_OK;
+}
+
+/* Makes a rank's engine, and uses or serves it. Returns a status. */
+static int run(const options *o, post *p, const int *layers, double *figures, specdec **made)
+{
+    specdec *engine;
+    specdec_stats s;
+    size_t bytes;
+    void *memory;
+    double start;
+    int status;
+
+    if (specdec_memory_needed(&o->config, &bytes, &failure))
+        return program_failed("", failure.text);
+    tell_memory(layers, p->ranks, bytes);
+    memory = program_memory(bytes);
+    if (!memory || specdec_init(&engine, &o->config, memory, bytes, &failure))
+        return program_failed("", memory ? failure.text : "");
+    if (o->pretend > 0 && p->ranks > 1)
+        engine->engine->target.between = pretend;
+    *made = engine;
+    start = program_seconds();
+    p->waiting = p->sent = 0;
+    status = own_rank == 0 ? write_text(engine, o)
+             : specdec_serve(engine) == SPECDEC_DONE ? PROGRAM_OK : program_failed("", specdec_error_text(engine));
+    specdec_get_stats(engine, &s);
+    figures[WAITING] = p->waiting;
+    figures[BUSY] = own_rank ? s.seconds : program_seconds() - start - p->waiting;
+    figures[SENT] = p->sent;
+    figures[RUNS] = (double)s.steps;
+    figures[NODES] = (double)s.drafted;
+    figures[CANCELLED] = (double)(s.drafted - s.accepted);
+    figures[MEMORY] = (double)bytes;
+    figures[LAYERS] = layers[own_rank];
+    return status;
+}
+
+static int read_options(options *o, int argc, char **argv)
+{
+    specdec_config *c = &o->config;
+    specdec_sampling *s = &c->settings.sampling;
+    const program_flag flags[] = {
+        {"-m", PROGRAM_TEXT, &c->target.path, "FILE", "the model: a GGUF file, the same on all machines", 0, 0},
+        {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a small draft model with the same vocabulary, for rank 0", 0, 0},
+        {"-p", PROGRAM_TEXT, &o->prompt, "TEXT", "the prompt", 0, 0},
+        {"-n", PROGRAM_INTEGER, &o->limit, "N", "tokens to write, at most; -1: until the text ends or the context is full (-1)", -1, 1 << 24},
+        {"-t", PROGRAM_INTEGER, &c->threads, "N", "threads of a rank; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
+        {"-c", PROGRAM_INTEGER, &c->context, "N", "tokens of context; 0: the model's own, at most 4096 (0)", 0, 1 << 24},
+        {"-b", PROGRAM_INTEGER, &c->batch, "N", "tokens of the prompt that are read at once; 0: 64 (0)", 0, 512},
+        {"--temp", PROGRAM_REAL, &s->temperature, "F", "temperature; 0: greedy, always the most probable token (0)", 0, 1e6},
+        {"--top-k", PROGRAM_INTEGER, &s->top_k, "N", "sample among the N best tokens; 0: off (0)", 0, 1 << 24},
+        {"--top-p", PROGRAM_REAL, &s->top_p, "F", "sample among the best that hold this probability; 1: off (1)", 0, 1},
+        {"--min-p", PROGRAM_REAL, &s->min_p, "F", "not below this share of the best one's probability; 0: off (0)", 0, 1},
+        {"--repeat-penalty", PROGRAM_REAL, &s->repetition_penalty, "F", "against repetition; 1: off (1)", 0, 1e6},
+        {"--seed", PROGRAM_SEED, &s->seed, "S", "the text is a function of prompt, models, flags and seed (0)", 0, 0},
+        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from: whatever pays; nowhere; always -md; repetition (auto)", 0, 0},
+        {"--policy", PROGRAM_CHOICE, &o->policy, "dynamic|static",
+         "dynamic: with -md, runs follow each other through the ranks before they are verified;\n"
+         "static: with --spec draft, one run at a time (dynamic)", 0, 0},
+        {"--kv", PROGRAM_TEXT, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
+        {"--in-place", PROGRAM_SWITCH, &c->weights_in_place, NULL, "weights stay in the file: half the memory, slower", 0, 0},
+        {"--split", PROGRAM_TEXT, &o->split, "auto|A,B,...", "layers of each rank; auto: by how fast each reads memory (auto)", 0, 0},
+        {"--silence", PROGRAM_REAL, &o->silence, "S", "a rank that was not heard of for so many seconds is lost; 0: none (4)", 0, 1e6},
+        {"--link", PROGRAM_TEXT, &o->link, "MS[,MBIT]", "on one machine: messages take so long, and so much goes through a link in a second", 0, 0},
+        {"--pretend", PROGRAM_REAL, &o->pretend, "MS", "each layer sleeps so long: a small model behaves like a large one", 0, 1e5},
+        {"--stats", PROGRAM_TEXT, &o->stats, "FILE", "times and counts as JSON", 0, 0},
+        {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
+    char *end;
+    int status;
+
+    memset(o, 0, sizeof *o);
+    o->limit = -1;
+    o->split = "auto";
+    o->silence = 4;
+    status = program_read(flags, argc, argv, "cluster", "-m MODEL.gguf [-md DRAFT.gguf] -p TEXT [flags]",
+                          "To be started by mpirun, on as many machines as shall share the model.\n");
+    if (status != PROGRAM_GO_ON)
+        return status;
+    if (!c->target.path || !o->prompt)
+        return program_misused("-m and -p are needed", "");
+    if (o->link) {
+        o->link_seconds = 1e-3 * strtod(o->link, &end);
+        o->link_bits = *end == ',' ? 1e6 * strtod(end + 1, &end) : 0;
+        if (*end || end == o->link)
+            return program_misused("--link takes milliseconds and megabits, as in 5,100, not ", o->link);
+    }
+    c->drafting = (specdec_drafting)o->spec;
+    c->policy = o->policy ? SPECDEC_POLICY_STATIC : SPECDEC_POLICY_DYNAMIC;
+    c->settings.max_tokens = o->limit > 0 ? o->limit : 0;
+    pretended = 1e-3 * (double)o->pretend;
+    return PROGRAM_GO_ON;
+}
+
+int main(int argc, char **argv)
+{
+    static double figures[MOST_RANKS][FIGURES], own[FIGURES];
+    static post p;
+    static options o;
+    static int layers[MOST_RANKS];
+    specdec *engine = NULL;
+    specdec_cluster cluster;
+    int status;
+
+    memset(&cluster, 0, sizeof cluster);
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &own_rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &p.ranks);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    status = own_rank && argc < 2 ? PROGRAM_USAGE : read_options(&o, argc, argv);
+    if (status != PROGRAM_GO_ON || p.ranks > MOST_RANKS)
+        return MPI_Finalize(), status;
+    p.o = &o;
+    status = split(&o, p.ranks, layers);
+    cluster.rank = own_rank;
+    cluster.ranks = p.ranks;
+    cluster.layers = layers;
+    cluster.silence = (double)o.silence;
+    cluster.user_data = &p;
+    cluster.send = post_send;
+    cluster.receive = post_receive;
+    cluster.wait = post_wait;
+    o.config.cluster = &cluster;
+    if (!status)
+        status = run(&o, &p, layers, own, &engine);
+    if (status) { /* others may hang, or be gone: nobody waits for them */
+        fprintf(stderr, "cluster: rank %d ends\n", own_rank);
+        usleep(300000);
+        MPI_Abort(MPI_COMM_WORLD, status);
+    }
+    specdec_deinit(engine);
+    empty_post(&p);
+    MPI_Gather(own, FIGURES, MPI_DOUBLE, figures, FIGURES, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    if (own_rank == 0 && o.stats)
+        status = write_stats(engine, o.stats, figures, p.ranks);
+    MPI_Finalize();
+    return status;
+}

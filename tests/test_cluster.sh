@@ -1,0 +1,76 @@
+#!/bin/sh
+# Builds examples/cluster.c with each MPI library that is here, and runs it: the text is that of one machine, and when a rank
+# is lost or stalls, the others end soon and say why. To be run in the repository root, after make.
+. tests/check.sh
+WARNINGS="-Wall -Wextra -Wconversion -Wshadow -Werror"
+PROMPT="Once upon a time"
+OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 # in a container
+export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM
+
+# ranks N FLAG...: the program on N ranks
+ranks()
+{
+    count=$1
+    shift
+    # shellcheck disable=SC2086
+    run timeout 60 $RUN -n "$count" "$T/cluster" -m $TARGET -p "$PROMPT" -t 1 "$@"
+}
+# as_one N FLAG...: it writes what one machine writes
+as_one()
+{
+    all=$*
+    "$B/specdec" -m $TARGET -p "$PROMPT" -t 1 -n 40 --spec off $SAMPLING > "$T/one"
+    shift
+    # shellcheck disable=SC2086
+    ranks "${all%% *}" -md $DRAFT -n 40 $SAMPLING "$@"
+    check "$LIBRARY, $all $SAMPLING: it ends well" [ $status -eq 0 ]
+    check "$LIBRARY, $all $SAMPLING: the text is that of one machine" same "$T/one" "$T/out"
+}
+# without SIGNAL: one rank of three gets a signal in the middle; all end within seconds
+without()
+{
+    # shellcheck disable=SC2086
+    timeout 60 $RUN -n 3 "$T/cluster" -m $TARGET -p "$PROMPT" -t 1 --pretend 10 --silence 1 > "$T/out" 2> "$T/err" < /dev/null &
+    mpi=$!
+    sleep 2
+    one=$(ps -eo pid,args | awk -v name="$T/cluster" '$2 == name { print $1 }' | tail -n 1)
+    start=$(date +%s)
+    kill "-$1" "$one"
+    wait $mpi
+    status=$?
+    seconds=$(($(date +%s) - start))
+    check "$LIBRARY: without a rank (SIG$1) the others do not go on" [ $status -ne 0 ]
+    check "$LIBRARY: and end within 5 seconds, not $seconds" [ $seconds -le 5 ]
+    kill -KILL "$one" 2> /dev/null
+}
+
+found=no
+for LIBRARY in openmpi mpich; do
+    if ! command -v mpicc.$LIBRARY > /dev/null || ! command -v mpirun.$LIBRARY > /dev/null; then
+        continue
+    fi
+    found=yes
+    RUN=mpirun.$LIBRARY
+    [ $LIBRARY = openmpi ] && RUN="$RUN --oversubscribe"
+    # shellcheck disable=SC2086
+    run mpicc.$LIBRARY -std=c99 -O1 -DSPECDEC_NO_SIMD -DSPECDEC_STATIC -pthread $WARNINGS -I. -o "$T/cluster" examples/cluster.c -lm
+    check "compiles without a warning: $LIBRARY" [ $status -eq 0 ]
+    SAMPLING=""
+    as_one 1
+    as_one 2 --split 1,3
+    as_one 4 --split 0,1,2,1 --link 1,1000
+    check "memory is told before the text" says "rank 3: 1 layers, [0-9.]* MB"
+    SAMPLING="--temp 0.9 --seed 5"
+    as_one 3 --stats "$T/stats"
+    check "statistics are JSON" valid "$T/stats"
+    as_one 3 --spec ngram
+    SAMPLING=""
+    ranks 2 -n 10 --split 1,1
+    check "$LIBRARY: a split that is no whole is refused" says "all together have all"
+    without STOP
+    says "was not heard of" || says "cannot be reached"
+    check "$LIBRARY: and say which" [ $? -eq 0 ]
+    without KILL
+done
+[ $found = yes ] || skip "no MPI here (mpicc.openmpi or mpicc.mpich): Debian: apt-get install libopenmpi-dev openmpi-bin"
+report test_cluster

@@ -1,0 +1,763 @@
+/* test_pipe.c - a target whose layers lie on several ranks, here threads that talk through memory: texts are those of one
+   machine, whatever the links do; what goes wrong with a rank ends as an error on all, soon.
+   cc -O2 -pthread test_pipe.c; test_pipe [TEST]; SPECDEC_QUICK=1 shortens. */
+#if defined(__linux__) && !defined(_GNU_SOURCE)
+#define _GNU_SOURCE
+#endif
+#define SPECDEC_CLUSTER
+#define SPECDEC_IMPLEMENTATION
+#include "../specdec.h"
+#include <pthread.h>
+#include <time.h>
+#include "check.h"
+#include "gguf_maker.h"
+#include "machine.h"
+
+enum { RANKS = 6, CONTEXT_TOKENS = 200, TEXTS = 4 };
+
+static int quick;
+
+/* --- models ----------------------------------------------------------------------------------------------------------- */
+
+enum { PLAIN, NOISY, WINDOWED, OTHER, MODELS };
+static file models[MODELS];
+
+static void make_models(void)
+{
+    maker_recipe r;
+
+    memset(&r, 0, sizeof r);
+    r.seed = 11;
+    r.output_type = 1;
+    r.may_end = 1;
+    r.embedding = 32;
+    r.layers = 6;
+    models[PLAIN].data = maker_model(&r, &models[PLAIN].size);
+    r.noise = 0.03f;
+    models[NOISY].data = maker_model(&r, &models[NOISY].size);
+    r.noise = 0;
+    r.seed = 12;
+    models[OTHER].data = maker_model(&r, &models[OTHER].size);
+    memset(&r, 0, sizeof r);
+    r.seed = 13;
+    r.architecture = "gemma3";
+    r.embedding = 32;
+    r.layers = 6;
+    r.window = 20;
+    r.may_end = 1;
+    models[WINDOWED].data = maker_model(&r, &models[WINDOWED].size);
+}
+
+/* --- links ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct letter {
+    struct letter *next;
+    double due; /* when it arrives */
+    size_t size;
+    unsigned char *bytes;
+} letter;
+
+/* What lies between the ranks. */
+typedef struct net {
+    pthread_mutex_t mutex;
+    pthread_cond_t news;
+    letter *first[RANKS][RANKS + 1]; /* on the way to a rank, from each other one; from RANKS: urgent ones of all */
+    double late;                     /* seconds that a message takes, at most; each takes another time */
+    int dead[RANKS];                 /* nothing comes from it, or gets to it, any more */
+    uint64_t random;
+    /* Does something to a message before it is sent, if not NULL; returns how many times it is sent. */
+    int (*tamper)(struct net *net, int rank, unsigned char *bytes, size_t *size);
+    int stray;                       /* of tamper: 1 of so many messages */
+    size_t sent;                     /* bytes */
+} net;
+
+static int dice(net *n, int sides) { return (int)(maker_random(&n->random) % (uint32_t)sides); }
+
+/* A rank, and what its thread runs. */
+typedef struct rank {
+    net *net;
+    specdec_cluster cluster;
+    specdec_config config;
+    specdec_result result;
+    specdec_error error;
+    double ended; /* by the clock */
+    pthread_t thread;
+    void *block;
+    specdec *text;
+    size_t bytes;
+} rank;
+
+static int net_send(void *user_data, int to, int urgent, const void *message, size_t size)
+{
+    rank *from = (rank *)user_data;
+    net *n = from->net;
+    unsigned char *bytes = (unsigned char *)malloc(size + 64);
+    int count = 1;
+
+    memcpy(bytes, message, size);
+    pthread_mutex_lock(&n->mutex);
+    if (n->tamper)
+        count = n->tamper(n, from->cluster.rank, bytes, &size);
+    n->sent += size;
+    for (; count > 0 && !n->dead[to] && !n->dead[from->cluster.rank]; count--) {
+        letter **at = &n->first[to][urgent ? RANKS : from->cluster.rank], *l = (letter *)malloc(sizeof *l);
+        double due = specdec__os_seconds() + n->late * (double)dice(n, 1000) / 1000;
+
+        for (; *at; at = &(*at)->next)
+            due = (*at)->due > due ? (*at)->due : due;
+        l->next = NULL;
+        l->due = due;
+        l->size = size;
+        l->bytes = (unsigned char *)malloc(size + 1);
+        memcpy(l->bytes, bytes, size);
+        *at = l;
+    }
+    pthread_cond_broadcast(&n->news);
+    pthread_mutex_unlock(&n->mutex);
+    free(bytes);
+    return 1;
+}
+
+static size_t net_receive(void *user_data, int from, void *message, size_t room)
+{
+    rank *own = (rank *)user_data;
+    net *n = own->net;
+    letter **first = &n->first[own->cluster.rank][from < 0 ? RANKS : from], *l;
+    size_t size = 0;
+
+    pthread_mutex_lock(&n->mutex);
+    l = *first;
+    if (l && l->due <= specdec__os_seconds()) {
+        *first = l->next;
+        size = l->size;
+        memcpy(message, l->bytes, size < room ? size : room);
+        free(l->bytes);
+        free(l);
+    }
+    pthread_mutex_unlock(&n->mutex);
+    return size;
+}
+
+static void net_wait(void *user_data, double seconds)
+{
+    rank *own = (rank *)user_data;
+    net *n = own->net;
+    const double now = specdec__os_seconds();
+    double end = now + seconds;
+    struct timespec at;
+    int i;
+
+    pthread_mutex_lock(&n->mutex);
+    for (i = 0; i <= RANKS; i++) {
+        const letter *l = n->first[own->cluster.rank][i];
+
+        end = l && l->due < end ? l->due : end;
+    }
+    clock_gettime(CLOCK_REALTIME, &at);
+    if (end > now) {
+        const double nanoseconds = (double)at.tv_nsec + 1e9 * (end - now);
+
+        at.tv_sec += (time_t)(nanoseconds / 1e9);
+        at.tv_nsec = (long)(nanoseconds - 1e9 * (double)(time_t)(nanoseconds / 1e9));
+        pthread_cond_timedwait(&n->news, &n->mutex, &at);
+    }
+    pthread_mutex_unlock(&n->mutex);
+}
+
+/* --- a cluster in one process ------------------------------------------------------------------------------------------ */
+
+typedef struct cluster {
+    net net;
+    rank ranks[RANKS];
+    int layers[RANKS], count;
+} cluster;
+
+static int open_rank(rank *r)
+{
+    r->result = specdec_memory_needed(&r->config, &r->bytes, &r->error);
+    r->block = r->result ? NULL : malloc(r->bytes);
+    if (!r->result)
+        r->result = specdec_init(&r->text, &r->config, r->block, r->bytes, &r->error);
+    return !r->result;
+}
+
+static void *rank_thread(void *argument)
+{
+    rank *r = (rank *)argument;
+
+    if (open_rank(r)) {
+        r->result = specdec_serve(r->text);
+        if (r->result != SPECDEC_DONE)
+            snprintf(r->error.text, sizeof r->error.text, "%s", specdec_error_text(r->text));
+        r->ended = specdec__os_seconds();
+    }
+    specdec_deinit(r->text);
+    free(r->block);
+    return NULL;
+}
+
+/* Random numbers of layers for each rank. */
+static void deal_layers(cluster *c, int count, int all)
+{
+    int i;
+
+    c->count = count;
+    for (i = 0; i < count; i++)
+        c->layers[i] = i > 0;
+    for (all -= count - 1; all > 0; all--)
+        c->layers[dice(&c->net, count)]++;
+}
+
+/* Starts all ranks; that of number 0 in this thread. others: the configuration of the others. */
+static int start_with(cluster *c, const specdec_config *config, const specdec_config *others, double silence)
+{
+    int i;
+
+    pthread_mutex_init(&c->net.mutex, NULL);
+    pthread_cond_init(&c->net.news, NULL);
+    for (i = c->count - 1; i >= 0; i--) {
+        rank *r = &c->ranks[i];
+
+        r->net = &c->net;
+        r->cluster.rank = i;
+        r->cluster.ranks = c->count;
+        r->cluster.layers = c->layers;
+        r->cluster.silence = silence;
+        r->cluster.user_data = r;
+        r->cluster.send = net_send;
+        r->cluster.receive = net_receive;
+        r->cluster.wait = net_wait;
+        r->config = i ? *others : *config;
+        r->config.cluster = &r->cluster;
+        if (i)
+            pthread_create(&r->thread, NULL, rank_thread, r);
+        else
+            open_rank(r);
+    }
+    return !c->ranks[0].result;
+}
+
+static int start_cluster(cluster *c, const specdec_config *config, double silence)
+{
+    return start_with(c, config, config, silence);
+}
+
+static void end_cluster(cluster *c)
+{
+    int i, k;
+
+    specdec_deinit(c->ranks[0].text);
+    free(c->ranks[0].block);
+    for (i = 1; i < c->count; i++)
+        pthread_join(c->ranks[i].thread, NULL);
+    for (i = 0; i < RANKS; i++)
+        for (k = 0; k <= RANKS; k++)
+            while (c->net.first[i][k]) {
+                letter *l = c->net.first[i][k];
+
+                c->net.first[i][k] = l->next;
+                free(l->bytes);
+                free(l);
+            }
+    pthread_mutex_destroy(&c->net.mutex);
+    pthread_cond_destroy(&c->net.news);
+}
+
+/* --- what a text must be ---------------------------------------------------------------------------------------------- */
+
+static machine oracle;
+
+static specdec_config config_of(int target, int draft)
+{
+    specdec_config c;
+
+    memset(&c, 0, sizeof c);
+    c.target = source_of(&models[target]);
+    if (draft >= 0)
+        c.draft = source_of(&models[draft]);
+    c.threads = 1;
+    c.context = CONTEXT_TOKENS;
+    return c;
+}
+
+/* Tokens [from, count) of a text are those that an engine on one machine writes behind the first `from` of them. */
+static void check_written(const int32_t *tokens, int from, int count, const specdec_settings *settings)
+{
+    int n = from;
+
+    if (from == count)
+        return;
+    CHECK_EQUAL_INT(specdec_rewind(oracle.first, 0), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_set(oracle.first, settings), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_prompt_tokens(oracle.first, tokens, from), SPECDEC_OK);
+    while (n < count) {
+        const int32_t *more;
+        int length, i;
+
+        if (specdec_step(oracle.first, &more, &length))
+            break;
+        for (i = 0; i < length && n < count; i++, n++)
+            if (more[i] != tokens[n]) {
+                CHECK_EQUAL_INT(more[i], tokens[n]);
+                return;
+            }
+    }
+    CHECK_EQUAL_INT(n, count);
+}
+
+typedef struct slot {
+    specdec *text;
+    specdec_settings settings;
+    int from; /* tokens that were prompted, or checked */
+} slot;
+
+static void check_slot(slot *s)
+{
+    const int32_t *tokens;
+    int count;
+
+    specdec_tokens(s->text, &tokens, &count);
+    check_written(tokens, s->from, count, &s->settings);
+    s->from = count;
+}
+
+/* --- random schedules --------------------------------------------------------------------------------------------------- */
+
+typedef struct world {
+    cluster cluster;
+    slot slots[TEXTS];
+    int texts;
+} world;
+
+static int written, cancelled, flights; /* of all schedules; flights: of steps whose runs followed each other */
+
+static slot *any_slot(world *w, int open)
+{
+    int first = dice(&w->cluster.net, w->texts), i;
+
+    for (i = 0; i < w->texts; i++) {
+        slot *s = &w->slots[(first + i) % w->texts];
+
+        if ((s->text != NULL) == open)
+            return s;
+    }
+    return NULL;
+}
+
+static void open_slot(world *w)
+{
+    net *n = &w->cluster.net;
+    slot *s = any_slot(w, 0), *other = any_slot(w, 1);
+
+    if (!s)
+        return;
+    memset(s, 0, sizeof *s);
+    if (other && dice(n, 2)) {
+        check_slot(other);
+        *s = *other;
+        CHECK_EQUAL_INT(specdec_fork(other->text, &s->text), SPECDEC_OK);
+    } else {
+        CHECK_EQUAL_INT(specdec_open(w->cluster.ranks[0].text, &s->text), SPECDEC_OK);
+    }
+}
+
+static void prompt_slot(world *w, slot *s)
+{
+    net *n = &w->cluster.net;
+    int32_t tokens[CONTEXT_TOKENS];
+    const slot *other = any_slot(w, 1);
+    const int32_t *theirs, *mine;
+    int length = 1 + dice(n, dice(n, 4) ? 20 : 130), i, count, own;
+
+    check_slot(s);
+    for (i = 0; i < length; i++)
+        tokens[i] = 5 + dice(n, dice(n, 2) ? 6 : 250);
+    specdec_tokens(other->text, &theirs, &count);
+    specdec_tokens(s->text, &mine, &own);
+    if (!own && count && dice(n, 2))
+        memcpy(tokens, theirs, (size_t)(length = 1 + dice(n, count)) * sizeof *tokens);
+    if (!specdec_prompt_tokens(s->text, tokens, length))
+        s->from = own + length;
+}
+
+static void read_slot(world *w, slot *s)
+{
+    specdec_text piece;
+    const int32_t *tokens;
+    int count, left = 1 + dice(&w->cluster.net, 10), way = dice(&w->cluster.net, 2);
+    specdec_result result = SPECDEC_OK;
+
+    while (left-- > 0 && !result) {
+        result = way ? specdec_next(s->text, &piece) : specdec_step(s->text, &tokens, &count);
+        written += !result;
+    }
+    cancelled += result == SPECDEC_ERROR_CANCELLED;
+    if (result && result != SPECDEC_DONE && result != SPECDEC_ERROR_CANCELLED && s->from) {
+        fprintf(stderr, "%s\n", specdec_error_text(s->text));
+        CHECK_EQUAL_INT(result, SPECDEC_OK);
+    }
+}
+
+static void act(world *w)
+{
+    net *n = &w->cluster.net;
+    slot *s = any_slot(w, 1);
+    const int32_t *tokens;
+    int count, what = dice(n, 20);
+
+    specdec_tokens(s->text, &tokens, &count);
+    if (what < 2 && w->texts > 1) {
+        open_slot(w);
+    } else if (what < 5) {
+        prompt_slot(w, s);
+    } else if (what < 6) {
+        check_slot(s);
+        s->settings.sampling.temperature = dice(n, 2) ? 0 : 0.9f;
+        s->settings.sampling.seed = (uint64_t)dice(n, 5);
+        CHECK_EQUAL_INT(specdec_set(s->text, &s->settings), SPECDEC_OK);
+    } else if (what < 7) {
+        check_slot(s);
+        CHECK_EQUAL_INT(specdec_rewind(s->text, s->from = dice(n, count + 1)), SPECDEC_OK);
+    } else if (what < 8) {
+        specdec_cancel(s->text);
+    } else if (what < 9 && w->texts > 1 && s != &w->slots[0]) {
+        check_slot(s);
+        specdec_close(s->text);
+        s->text = NULL;
+    } else if (what < 10 && count) {
+        specdec_logits(s->text, NULL, NULL, 0, NULL);
+    } else {
+        read_slot(w, s);
+    }
+}
+
+static void run_schedule(const specdec_config *config, int ranks, double late, uint64_t seed, int acts)
+{
+    static world w;
+    specdec_config alone = *config;
+    specdec_stats stats;
+    int i;
+
+    memset(&w, 0, sizeof w);
+    w.cluster.net.random = seed;
+    w.cluster.net.late = late;
+    deal_layers(&w.cluster, ranks, 6);
+    w.texts = config->texts ? config->texts : 1;
+    alone.texts = 0;
+    alone.drafting = SPECDEC_DRAFT_OFF;
+    if (!open_machine(&oracle, &alone))
+        return;
+    if (start_cluster(&w.cluster, config, 20)) {
+        w.slots[0].text = w.cluster.ranks[0].text;
+        for (i = 0; i < acts; i++)
+            act(&w);
+        for (i = 0; i < w.texts; i++)
+            if (w.slots[i].text)
+                check_slot(&w.slots[i]);
+        specdec_get_stats(w.slots[0].text, &stats);
+        flights += (int)stats.steps_beside;
+    } else {
+        fprintf(stderr, "%s\n", w.cluster.ranks[0].error.text);
+        CHECK(0);
+    }
+    end_cluster(&w.cluster);
+    for (i = 1; i < ranks; i++)
+        if (w.cluster.ranks[i].result != SPECDEC_DONE) {
+            fprintf(stderr, "rank %d: %s\n", i, w.cluster.ranks[i].error.text);
+            CHECK_EQUAL_INT(w.cluster.ranks[i].result, SPECDEC_DONE);
+        }
+    close_machine(&oracle);
+}
+
+static void test_schedules(void)
+{
+    static const specdec_drafting draftings[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF};
+    const int count = quick ? 24 : 120;
+    uint64_t random = 5;
+    int i;
+
+    TEST("a text is what it is on one machine: 1 to 6 ranks, greedy and coupled, whenever messages come");
+    for (i = 0; i < count; i++) {
+        const int small = maker_random(&random) % 4 ? PLAIN : WINDOWED;
+        specdec_config c = config_of(small, maker_random(&random) % 3 && small == PLAIN ? NOISY : small);
+
+        c.texts = maker_random(&random) % 3 ? 1 : TEXTS;
+        c.drafting = i % 2 ? SPECDEC_DRAFT_MODEL : draftings[i / 2 % 4];
+        c.policy = maker_random(&random) % 4 ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
+        c.batch = 1 + (int)(maker_random(&random) % 90);
+        c.kv = maker_random(&random) % 2 ? NULL : "q8_0";
+        run_schedule(&c, 1 + i % RANKS, i % 3 ? 0 : 1e-3, (uint64_t)i + 1, quick ? 40 : 60);
+    }
+    printf("  %d schedules: %d pieces, %d steps in flight, %d cancelled\n", i, written, flights, cancelled);
+    CHECK(written > 20 * count && flights > 5 * count);
+}
+
+/* --- what goes wrong ------------------------------------------------------------------------------------------------------ */
+
+/* A cluster of some ranks that writes; whatever happens, all ranks end, soon, and those that fail say why. Returns how
+   many have failed. strict: what was written is right. */
+static int run_broken(cluster *c, const specdec_config *config, int ranks, double silence, int kill, int strict)
+{
+    static const int32_t prompted[] = {7, 9, 11, 8, 6};
+    const int32_t *tokens;
+    int i, count, failed = 0;
+    double begun;
+
+    deal_layers(c, ranks, 6);
+    if (start_cluster(c, config, silence)) {
+        specdec *t = c->ranks[0].text;
+        specdec_result result = specdec_prompt_tokens(t, prompted, 5);
+
+        for (i = 0; i < 60 && !result; i++) {
+            result = specdec_step(t, &tokens, &count);
+            if (kill >= 0 && i == 10) {
+                pthread_mutex_lock(&c->net.mutex);
+                c->net.dead[kill] = 1;
+                pthread_mutex_unlock(&c->net.mutex);
+            }
+            if (result == SPECDEC_DONE) {
+                specdec_rewind(t, 0);
+                result = specdec_prompt_tokens(t, prompted, 5);
+            }
+        }
+        c->ranks[0].ended = specdec__os_seconds();
+        if (result) {
+            CHECK(specdec_error_text(t)[0] != 0);
+            failed++;
+        }
+        specdec_tokens(t, &tokens, &count);
+        if (strict && count)
+            check_written(tokens, 5, count, &config->settings);
+    } else {
+        CHECK(c->ranks[0].error.text[0] != 0);
+        failed++;
+    }
+    begun = specdec__os_seconds();
+    end_cluster(c);
+    CHECK(specdec__os_seconds() - begun < 5);
+    for (i = 1; i < ranks; i++) {
+        failed += c->ranks[i].result != SPECDEC_DONE;
+        CHECK(c->ranks[i].result == SPECDEC_DONE || c->ranks[i].error.text[0]);
+    }
+    return failed;
+}
+
+static void test_lost(void)
+{
+    specdec_config c = config_of(PLAIN, NOISY);
+    int kill, k;
+
+    TEST("when a rank is lost, all others end with an error that says which");
+    c.drafting = SPECDEC_DRAFT_MODEL;
+    c.policy = SPECDEC_POLICY_DYNAMIC;
+    for (kill = 0; kill < 4; kill++) {
+        static cluster broken;
+        char words[40];
+        int i, named = 0;
+
+        memset(&broken, 0, sizeof broken);
+        broken.net.random = (uint64_t)kill + 3;
+        CHECK_EQUAL_INT(run_broken(&broken, &c, 4, 0.5, kill, 0), 4);
+        snprintf(words, sizeof words, "rank %d was not heard of", kill);
+        for (i = 1, k = 0; i < 4; i++) {
+            CHECK_EQUAL_INT(broken.ranks[i].result, SPECDEC_ERROR_PEER);
+            named += i != kill && strstr(broken.ranks[i].error.text, words);
+            k += i != kill;
+        }
+        CHECK_EQUAL_INT(named, k);
+    }
+}
+
+/* Something that a line does: bytes are flipped, lost, come twice. */
+static int by_chance(net *n, int own, unsigned char *bytes, size_t *size)
+{
+    int i;
+
+    (void)own;
+    if (dice(n, n->stray))
+        return 1;
+    switch (dice(n, 4)) {
+    case 0:
+        for (i = dice(n, 4); i >= 0; i--)
+            bytes[dice(n, (int)*size)] ^= (unsigned char)(1 << dice(n, 8));
+        return 1;
+    case 1: *size = (size_t)dice(n, (int)*size); return *size > 0;
+    case 2: return 2;
+    default: return 0;
+    }
+}
+
+/* Something that a rank does that wants harm: words are others, and their sum fits. */
+static int on_purpose(net *n, int own, unsigned char *bytes, size_t *size)
+{
+    static const uint32_t values[] = {0, 1, 2, 7, 0xffffffffu, 0x7fffffffu, 0x80000000u, 63, 64, 65};
+    const int words = (int)(*size / 4);
+    const int orders = (int)specdec__wire_get(bytes, SPECDEC__WIRE_WORDS);
+    int i;
+
+    (void)own;
+    if (dice(n, n->stray))
+        return 1;
+    for (i = dice(n, 3); i >= 0; i--) {
+        const int at = orders > 0 && dice(n, 8) ? SPECDEC__WIRE_HEAD + dice(n, orders) : dice(n, words);
+        const uint32_t was = specdec__wire_get(bytes, at);
+
+        specdec__wire_put(bytes, at, dice(n, 2) ? values[dice(n, 10)] : was + (uint32_t)dice(n, 5) - 2);
+    }
+    specdec__wire_put(bytes, SPECDEC__WIRE_SUM, specdec__wire_sum(bytes, (size_t)words));
+    return 1;
+}
+
+static void test_garbage(int (*tamper)(net *, int, unsigned char *, size_t *), int strict)
+{
+    const int count = quick ? 30 : 300;
+    specdec_config alone = config_of(PLAIN, -1);
+    int i, failed = 0, whole = 0;
+
+    alone.drafting = SPECDEC_DRAFT_OFF;
+    if (!open_machine(&oracle, &alone))
+        return;
+    for (i = 0; i < count; i++) {
+        static cluster broken;
+        specdec_config c = config_of(PLAIN, i % 3 ? NOISY : -1);
+        int now;
+
+        memset(&broken, 0, sizeof broken);
+        broken.net.random = (uint64_t)i + 1;
+        broken.net.tamper = tamper;
+        broken.net.stray = 20 + i % 7 * 30;
+        c.policy = SPECDEC_POLICY_DYNAMIC;
+        now = run_broken(&broken, &c, 2 + i % 3, 0.25, -1, strict);
+        failed += now > 0;
+        whole += now == 0;
+    }
+    close_machine(&oracle);
+    printf("  %d clusters: %d ended with errors, %d did not notice\n", count, failed, whole);
+    CHECK(failed > count / 3);
+}
+
+static void test_noise(void)
+{
+    TEST("bytes that are flipped, lost or doubled on a link end in an error, and what was written before is right");
+    test_garbage(by_chance, 1);
+}
+
+static void test_hostile(void)
+{
+    TEST("a rank that sends what it wants crashes no other one and keeps none waiting");
+    test_garbage(on_purpose, 0);
+}
+
+/* --- what is refused --------------------------------------------------------------------------------------------------- */
+
+static void test_refused(void)
+{
+    static const struct {
+        int layers[3], ranks, rank;
+        const char *words;
+    } splits[] = {{{1, 2, 2}, 3, 0, "all together have all"}, {{1, 0, 5}, 3, 1, "only rank 0"}, {{-1, 4, 3}, 3, 0, "rank 0 cannot"},
+                  {{4, 4, 4}, 3, 2, "rank 1 cannot"}, {{2, 2, 2}, 3, 3, "rank 3 of a cluster of 3"}, {{6, 0, 0}, 65, 0, "cluster of 65"}};
+    static cluster one;
+    specdec_config c = config_of(PLAIN, NOISY);
+    specdec_cluster *own = &one.ranks[0].cluster;
+    size_t i, bytes;
+    int32_t token = 7;
+    const int layer = 1;
+    float *states;
+
+    TEST("what a cluster cannot do is refused with a sentence");
+    memset(&one, 0, sizeof one);
+    own->send = net_send;
+    own->receive = net_receive;
+    own->wait = net_wait;
+    c.cluster = own;
+    for (i = 0; i < sizeof splits / sizeof *splits; i++) {
+        own->layers = splits[i].layers;
+        own->ranks = splits[i].ranks;
+        own->rank = splits[i].rank;
+        refused("split", &c, SPECDEC_ERROR_ARGUMENT, splits[i].words);
+    }
+    c.retrieval = 64;
+    own->layers = splits[0].layers;
+    own->ranks = 3;
+    own->rank = 0;
+    refused("retrieval", &c, SPECDEC_ERROR_UNSUPPORTED, "heads and retrieval");
+    c.retrieval = 0;
+    c.target.copy = 1;
+    refused("copy", &c, SPECDEC_ERROR_UNSUPPORTED, "from a path or from data");
+    c.target.copy = 0;
+    memset(&one, 0, sizeof one);
+    deal_layers(&one, 2, 6);
+    states = (float *)malloc(1024 * sizeof *states);
+    if (start_cluster(&one, &c, 0)) {
+        specdec *t = one.ranks[0].text;
+
+        CHECK_EQUAL_INT(specdec_prompt_states(t, &token, 1, &layer, 1, states), SPECDEC_ERROR_UNSUPPORTED);
+        CHECK_EQUAL_INT(specdec_save(t, NULL, 0, &bytes), SPECDEC_ERROR_UNSUPPORTED);
+        CHECK_EQUAL_INT(specdec_serve(t), SPECDEC_ERROR_ARGUMENT);
+    }
+    end_cluster(&one);
+    free(states);
+    CHECK_EQUAL_INT(one.ranks[1].result, SPECDEC_DONE);
+}
+
+static void test_mismatch(void)
+{
+    static cluster two;
+    const specdec_config c = config_of(PLAIN, -1), other = config_of(OTHER, -1);
+
+    TEST("ranks with another model or context than rank 0 are refused, on both sides");
+    memset(&two, 0, sizeof two);
+    deal_layers(&two, 2, 6);
+    start_with(&two, &c, &other, 0);
+    CHECK_EQUAL_INT(two.ranks[0].result, SPECDEC_ERROR_MISMATCH);
+    CHECK(strstr(two.ranks[0].error.text, "another model") != NULL);
+    end_cluster(&two);
+    CHECK_EQUAL_INT(two.ranks[1].result, SPECDEC_ERROR_PEER);
+}
+
+/* Every rank needs memory for its own layers, not for the others'. */
+static void test_memory(void)
+{
+    static cluster four;
+    specdec_config c = config_of(PLAIN, -1);
+    size_t all;
+    int i;
+
+    TEST("a rank's memory holds its layers and their keys");
+    CHECK_EQUAL_INT(specdec_memory_needed(&c, &all, &failure), SPECDEC_OK);
+    memset(&four, 0, sizeof four);
+    four.count = 4;
+    four.layers[1] = 1;
+    four.layers[2] = 2;
+    four.layers[3] = 3;
+    if (start_cluster(&four, &c, 0)) {
+        const specdec__context *target = &four.ranks[0].text->engine->target;
+
+        CHECK_EQUAL_INT(specdec__kv_bytes(&target->kv), 0);
+        CHECK_EQUAL_INT(target->model->tile_bytes, 0);
+    }
+    end_cluster(&four);
+    for (i = 1; i < 4; i++)
+        CHECK(four.ranks[i].bytes < all);
+    CHECK(four.ranks[2].bytes > four.ranks[1].bytes);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } tests[] = {{"schedules", test_schedules}, {"lost", test_lost}, {"noise", test_noise}, {"hostile", test_hostile},
+                 {"refused", test_refused}, {"mismatch", test_mismatch}, {"memory", test_memory}};
+    size_t i;
+
+    quick = getenv("SPECDEC_QUICK") != NULL;
+    make_models();
+    for (i = 0; i < sizeof tests / sizeof *tests; i++)
+        if (argc < 2 || strcmp(argv[1], tests[i].name) == 0)
+            tests[i].run();
+    for (i = 0; i < MODELS; i++)
+        free(models[i].data);
+    return check_report("test_pipe");
+}
