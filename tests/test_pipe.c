@@ -58,24 +58,24 @@ typedef struct letter {
 } letter;
 
 /* What lies between the ranks. */
-typedef struct net {
+typedef struct mesh {
     pthread_mutex_t mutex;
     pthread_cond_t news;
     letter *first[RANKS][RANKS + 1]; /* on the way to a rank, from each other one; from RANKS: urgent ones of all */
     double late;                     /* seconds that a message takes, at most; each takes another time */
     int dead[RANKS];                 /* nothing comes from it, or gets to it, any more */
-    uint64_t random;
+    uint64_t random, delays;         /* of whoever tests, of the links */
     /* Does something to a message before it is sent, if not NULL; returns how many times it is sent. */
-    int (*tamper)(struct net *net, int rank, unsigned char *bytes, size_t *size);
+    int (*tamper)(struct mesh *net, int rank, unsigned char *bytes, size_t *size);
     int stray;                       /* of tamper: 1 of so many messages */
     size_t sent;                     /* bytes */
-} net;
+} mesh;
 
-static int dice(net *n, int sides) { return (int)(maker_random(&n->random) % (uint32_t)sides); }
+static int dice(mesh *n, int sides) { return (int)(maker_random(&n->random) % (uint32_t)sides); }
 
 /* A rank, and what its thread runs. */
 typedef struct rank {
-    net *net;
+    mesh *net;
     specdec_cluster cluster;
     specdec_config config;
     specdec_result result;
@@ -90,7 +90,7 @@ typedef struct rank {
 static int net_send(void *user_data, int to, int urgent, const void *message, size_t size)
 {
     rank *from = (rank *)user_data;
-    net *n = from->net;
+    mesh *n = from->net;
     unsigned char *bytes = (unsigned char *)malloc(size + 64);
     int count = 1;
 
@@ -101,7 +101,7 @@ static int net_send(void *user_data, int to, int urgent, const void *message, si
     n->sent += size;
     for (; count > 0 && !n->dead[to] && !n->dead[from->cluster.rank]; count--) {
         letter **at = &n->first[to][urgent ? RANKS : from->cluster.rank], *l = (letter *)malloc(sizeof *l);
-        double due = specdec__os_seconds() + n->late * (double)dice(n, 1000) / 1000;
+        double due = specdec__os_seconds() + n->late * (double)(maker_random(&n->delays) % 1000) / 1000;
 
         for (; *at; at = &(*at)->next)
             due = (*at)->due > due ? (*at)->due : due;
@@ -121,7 +121,7 @@ static int net_send(void *user_data, int to, int urgent, const void *message, si
 static size_t net_receive(void *user_data, int from, void *message, size_t room)
 {
     rank *own = (rank *)user_data;
-    net *n = own->net;
+    mesh *n = own->net;
     letter **first = &n->first[own->cluster.rank][from < 0 ? RANKS : from], *l;
     size_t size = 0;
 
@@ -141,7 +141,7 @@ static size_t net_receive(void *user_data, int from, void *message, size_t room)
 static void net_wait(void *user_data, double seconds)
 {
     rank *own = (rank *)user_data;
-    net *n = own->net;
+    mesh *n = own->net;
     const double now = specdec__os_seconds();
     double end = now + seconds;
     struct timespec at;
@@ -166,11 +166,11 @@ static void net_wait(void *user_data, double seconds)
 
 /* --- a cluster in one process ------------------------------------------------------------------------------------------ */
 
-typedef struct cluster {
-    net net;
+typedef struct party {
+    mesh net;
     rank ranks[RANKS];
     int layers[RANKS], count;
-} cluster;
+} party;
 
 static int open_rank(rank *r)
 {
@@ -197,7 +197,7 @@ static void *rank_thread(void *argument)
 }
 
 /* Random numbers of layers for each rank. */
-static void deal_layers(cluster *c, int count, int all)
+static void deal_layers(party *c, int count, int all)
 {
     int i;
 
@@ -209,7 +209,7 @@ static void deal_layers(cluster *c, int count, int all)
 }
 
 /* Starts all ranks; that of number 0 in this thread. others: the configuration of the others. */
-static int start_with(cluster *c, const specdec_config *config, const specdec_config *others, double silence)
+static int start_with(party *c, const specdec_config *config, const specdec_config *others, double silence)
 {
     int i;
 
@@ -237,12 +237,12 @@ static int start_with(cluster *c, const specdec_config *config, const specdec_co
     return !c->ranks[0].result;
 }
 
-static int start_cluster(cluster *c, const specdec_config *config, double silence)
+static int start_cluster(party *c, const specdec_config *config, double silence)
 {
     return start_with(c, config, config, silence);
 }
 
-static void end_cluster(cluster *c)
+static void end_cluster(party *c)
 {
     int i, k;
 
@@ -324,7 +324,7 @@ static void check_slot(slot *s)
 /* --- random schedules --------------------------------------------------------------------------------------------------- */
 
 typedef struct world {
-    cluster cluster;
+    party cluster;
     slot slots[TEXTS];
     int texts;
 } world;
@@ -346,7 +346,7 @@ static slot *any_slot(world *w, int open)
 
 static void open_slot(world *w)
 {
-    net *n = &w->cluster.net;
+    mesh *n = &w->cluster.net;
     slot *s = any_slot(w, 0), *other = any_slot(w, 1);
 
     if (!s)
@@ -363,7 +363,7 @@ static void open_slot(world *w)
 
 static void prompt_slot(world *w, slot *s)
 {
-    net *n = &w->cluster.net;
+    mesh *n = &w->cluster.net;
     int32_t tokens[CONTEXT_TOKENS];
     const slot *other = any_slot(w, 1);
     const int32_t *theirs, *mine;
@@ -400,7 +400,7 @@ static void read_slot(world *w, slot *s)
 
 static void act(world *w)
 {
-    net *n = &w->cluster.net;
+    mesh *n = &w->cluster.net;
     slot *s = any_slot(w, 1);
     const int32_t *tokens;
     int count, what = dice(n, 20);
@@ -496,7 +496,7 @@ static void test_schedules(void)
 
 /* A cluster of some ranks that writes; whatever happens, all ranks end, soon, and those that fail say why. Returns how
    many have failed. strict: what was written is right. */
-static int run_broken(cluster *c, const specdec_config *config, int ranks, double silence, int kill, int strict)
+static int run_broken(party *c, const specdec_config *config, int ranks, double silence, int kill, int strict)
 {
     static const int32_t prompted[] = {7, 9, 11, 8, 6};
     const int32_t *tokens;
@@ -551,7 +551,7 @@ static void test_lost(void)
     c.drafting = SPECDEC_DRAFT_MODEL;
     c.policy = SPECDEC_POLICY_DYNAMIC;
     for (kill = 0; kill < 4; kill++) {
-        static cluster broken;
+        static party broken;
         char words[40];
         int i, named = 0;
 
@@ -569,7 +569,7 @@ static void test_lost(void)
 }
 
 /* Something that a line does: bytes are flipped, lost, come twice. */
-static int by_chance(net *n, int own, unsigned char *bytes, size_t *size)
+static int by_chance(mesh *n, int own, unsigned char *bytes, size_t *size)
 {
     int i;
 
@@ -588,7 +588,7 @@ static int by_chance(net *n, int own, unsigned char *bytes, size_t *size)
 }
 
 /* Something that a rank does that wants harm: words are others, and their sum fits. */
-static int on_purpose(net *n, int own, unsigned char *bytes, size_t *size)
+static int on_purpose(mesh *n, int own, unsigned char *bytes, size_t *size)
 {
     static const uint32_t values[] = {0, 1, 2, 7, 0xffffffffu, 0x7fffffffu, 0x80000000u, 63, 64, 65};
     const int words = (int)(*size / 4);
@@ -608,7 +608,7 @@ static int on_purpose(net *n, int own, unsigned char *bytes, size_t *size)
     return 1;
 }
 
-static void test_garbage(int (*tamper)(net *, int, unsigned char *, size_t *), int strict)
+static void test_garbage(int (*tamper)(mesh *, int, unsigned char *, size_t *), int strict)
 {
     const int count = quick ? 30 : 300;
     specdec_config alone = config_of(PLAIN, -1);
@@ -618,7 +618,7 @@ static void test_garbage(int (*tamper)(net *, int, unsigned char *, size_t *), i
     if (!open_machine(&oracle, &alone))
         return;
     for (i = 0; i < count; i++) {
-        static cluster broken;
+        static party broken;
         specdec_config c = config_of(PLAIN, i % 3 ? NOISY : -1);
         int now;
 
@@ -657,7 +657,7 @@ static void test_refused(void)
         const char *words;
     } splits[] = {{{1, 2, 2}, 3, 0, "all together have all"}, {{1, 0, 5}, 3, 1, "only rank 0"}, {{-1, 4, 3}, 3, 0, "rank 0 cannot"},
                   {{4, 4, 4}, 3, 2, "rank 1 cannot"}, {{2, 2, 2}, 3, 3, "rank 3 of a cluster of 3"}, {{6, 0, 0}, 65, 0, "cluster of 65"}};
-    static cluster one;
+    static party one;
     specdec_config c = config_of(PLAIN, NOISY);
     specdec_cluster *own = &one.ranks[0].cluster;
     size_t i, bytes;
@@ -703,7 +703,7 @@ static void test_refused(void)
 
 static void test_mismatch(void)
 {
-    static cluster two;
+    static party two;
     const specdec_config c = config_of(PLAIN, -1), other = config_of(OTHER, -1);
 
     TEST("ranks with another model or context than rank 0 are refused, on both sides");
@@ -719,7 +719,7 @@ static void test_mismatch(void)
 /* Every rank needs memory for its own layers, not for the others'. */
 static void test_memory(void)
 {
-    static cluster four;
+    static party four;
     specdec_config c = config_of(PLAIN, -1);
     size_t all;
     int i;
