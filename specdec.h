@@ -7991,58 +7991,122 @@ SPECDEC__INLINE void specdec__neon_prefetch(const specdec__quant_type *type, con
 SPECDEC__NEON_UNPACKS(neon, 0)
 SPECDEC__NEON_UNPACKS(i8mm, 1)
 
-/* The dot functions: up to 4 columns at once over 16 rows in quads of 4, float sums in registers. What they share is in
-   macros, as gcc inlines no function across target attributes. */
-#define SPECDEC__NEON_GRANULE(b, g) ((b) * (32 / granule) + (g))
-/* One value of each column from at on, as lanes. */
-#define SPECDEC__NEON_GATHER(type, at) \
-    (columns == 4 ? vld1q_##type(at) \
-                  : columns == 2 ? vcombine_##type(vld1_##type(at), vdup_n_##type(0)) : vld1q_dup_##type(at))
-/* The offsets of the columns' block. */
-#define SPECDEC__NEON_OFFSETS(at) vshrq_n_s32(vshlq_n_s32(SPECDEC__NEON_GATHER(s32, x->pair32 + (at)), 16), 16)
-/* acc += the exact integer sum over granule k (g of its block) times both scales, and the minimum: canonical order. */
-#define SPECDEC__NEON_FOLD(k, c, sum) \
-    do { \
-        acc[c] = vfmaq_f32(acc[c], vmulq_n_f32(vld1q_f32(&panel->scale[k][row]), scales[c]), vcvtq_f32_s32(sum)); \
-        if (has_minimum) \
-            acc[c] = vfmaq_n_f32(acc[c], vld1q_f32(&panel->minimum[k][row]), \
-                                 granule == 32 ? x->sum32[at + (size_t)(c)] \
-                                               : x->sum16[(at + (size_t)(c)) * 2 + (size_t)g]); \
-    } while (0)
+/* Sums are exact integers. They start at the bits of this float, whose last place counts ones: the bits of a sum are
+   those of a float, and one subtraction gives the sum as a float. No sum reaches 2^22. */
+#define SPECDEC__DOTPROD_START 12582912.0f /* 3 * 2^22 */
+#define SPECDEC__DOTPROD_START_BITS 0x4B400000
 
-/* The sums of four rows of the columns, into registers and back. */
-#define SPECDEC__NEON_TAKE_SUMS \
-    float32x4_t acc[4]; \
-    size_t at = from; \
-    SPECDEC__UNROLL \
-    for (c = 0; c < columns; c++) \
-        acc[c] = vld1q_f32(sums + c * SPECDEC__ROWS + row)
-#define SPECDEC__NEON_GIVE_SUMS \
-    SPECDEC__UNROLL \
-    for (c = 0; c < columns; c++) \
-        vst1q_f32(sums + c * SPECDEC__ROWS + row, acc[c])
+/* --- matrix products ---------------------------------------------------------------------------------------------- */
 
-/* Columns in pairs; a single one is its own partner. */
-SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_columns(const specdec__panel *panel, int blocks,
-                                                         const specdec__columns *x, size_t from, float *sums,
-                                                         int granule, int has_minimum, int columns)
+/* 4, 2 or 1 columns of up to 8 blocks, made ready once for the rows of two panels: a single one is its own partner. */
+typedef struct specdec__i8mm_x {
+    int8_t codes[8][2][64];                /* (block, pair, value/8, 2 columns, 8) */
+    float scale[8][2][4], offset[8][2][4]; /* (block, pair): of both columns, twice */
+} specdec__i8mm_x;
+
+/* Columns from `at` on. */
+SPECDEC__INLINE void specdec__i8mm_prepare(const specdec__columns *x, size_t at, int columns, int blocks,
+                                           specdec__i8mm_x *to)
 {
-    const int partner = columns > 1;
-    int row, b, c, g, i;
+    int b, c, i;
 
-    for (row = 0; row < SPECDEC__ROWS; row += 4) {
-        SPECDEC__NEON_TAKE_SUMS;
-
-        for (b = 0; b < blocks; b++, at += (size_t)x->n) {
-            const float32x4_t scales = SPECDEC__NEON_GATHER(f32, x->scale + at);
-            const int32x4_t offsets = SPECDEC__NEON_OFFSETS(at);
+    for (b = 0; b < blocks; b++, at += (size_t)x->n)
+        for (c = 0; c < columns; c += 2) {
+            const size_t k = at + (size_t)c;
+            const int8_t *first = x->codes + k * 32, *second = columns > 1 ? first + 32 : first;
+            const int32x2_t pairs = columns > 1 ? vld1_s32(x->pair32 + k) : vld1_dup_s32(x->pair32 + k);
+            const float32x2_t scales = columns > 1 ? vld1_f32(x->scale + k) : vld1_dup_f32(x->scale + k);
+            const float32x2_t offsets = vcvt_f32_s32(vshr_n_s32(vshl_n_s32(pairs, 16), 16));
 
             SPECDEC__UNROLL
-            for (g = 0; g < 32 / granule; g++) {
-                const int32x4_t pair = vld1q_s32(&panel->pair[SPECDEC__NEON_GRANULE(b, g)][row]);
-                int32x4_t low[2], high[2]; /* (row, column) of rows 0 and 1, 2 and 3 */
+            for (i = 0; i < 2; i++) {
+                const int64x2_t a = vreinterpretq_s64_s8(vld1q_s8(first + i * 16));
+                const int64x2_t d = vreinterpretq_s64_s8(vld1q_s8(second + i * 16));
 
-                low[0] = low[1] = high[0] = high[1] = vdupq_n_s32(0);
+                vst1q_s8(to->codes[b][c / 2] + i * 32, vreinterpretq_s8_s64(vzip1q_s64(a, d)));
+                vst1q_s8(to->codes[b][c / 2] + i * 32 + 16, vreinterpretq_s8_s64(vzip2q_s64(a, d)));
+            }
+            vst1q_f32(to->scale[b][c / 2], vcombine_f32(scales, scales));
+            vst1q_f32(to->offset[b][c / 2], vcombine_f32(offsets, offsets));
+        }
+}
+
+/* Totals of two neighbouring columns, twice, or of a single one; of granule g where each column has two. */
+SPECDEC__INLINE float32x4_t specdec__i8mm_totals(const specdec__columns *x, size_t at, int granule, int g, int columns)
+{
+    const float *from = granule == 32 ? x->sum32 + at : x->sum16 + at * 2;
+    float32x4_t both;
+
+    if (granule == 32)
+        return columns == 1 ? vld1q_dup_f32(from) : vcombine_f32(vld1_f32(from), vld1_f32(from));
+    both = columns == 1 ? vcombine_f32(vld1_f32(from), vld1_f32(from)) : vld1q_f32(from);
+    return g ? vuzp2q_f32(both, both) : vuzp1q_f32(both, both);
+}
+
+/* acc (pair of columns, pair of rows), whose lanes are (row, column), += four rows of granule g of block b times
+   columns. sum: exact sums, that began at SPECDEC__DOTPROD_START. */
+SPECDEC__INLINE void specdec__i8mm_fold(const specdec__panel *panel, const specdec__columns *x,
+                                        const specdec__i8mm_x *ready, size_t at, int b, int g, int row, int granule,
+                                        int has_minimum, int columns, int32x4_t (*sum)[2], float32x4_t (*acc)[2])
+{
+    const int k = b * (32 / granule) + g;
+    const float32x4_t scale = vld1q_f32(panel->scale[k] + row), start = vdupq_n_f32(SPECDEC__DOTPROD_START);
+    const float32x4_t pair = vcvtq_f32_s32(vld1q_s32(panel->pair[k] + row));
+    const float32x4_t minimum = has_minimum ? vld1q_f32(panel->minimum[k] + row) : scale;
+    int c;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c += 2) {
+        const float32x4_t by = vld1q_f32(ready->scale[b][c / 2]), offset = vld1q_f32(ready->offset[b][c / 2]);
+        float32x4_t low = vreinterpretq_f32_s32(sum[c / 2][0]), high = vreinterpretq_f32_s32(sum[c / 2][1]);
+
+        low = vsubq_f32(vfmaq_f32(low, vzip1q_f32(pair, pair), offset), start);
+        high = vsubq_f32(vfmaq_f32(high, vzip2q_f32(pair, pair), offset), start);
+        acc[c / 2][0] = vfmaq_f32(acc[c / 2][0], vmulq_f32(vzip1q_f32(scale, scale), by), low);
+        acc[c / 2][1] = vfmaq_f32(acc[c / 2][1], vmulq_f32(vzip2q_f32(scale, scale), by), high);
+        if (has_minimum) {
+            const float32x4_t total = specdec__i8mm_totals(x, at + (size_t)c, granule, g, columns);
+
+            acc[c / 2][0] = vfmaq_f32(acc[c / 2][0], vzip1q_f32(minimum, minimum), total);
+            acc[c / 2][1] = vfmaq_f32(acc[c / 2][1], vzip2q_f32(minimum, minimum), total);
+        }
+    }
+}
+
+/* sums (column, 16) += a panel times 1, 2 or 4 columns. */
+SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_columns(const specdec__panel *panel, int blocks,
+                                                         const specdec__columns *x, const specdec__i8mm_x *ready,
+                                                         size_t from, float *sums, int granule, int has_minimum,
+                                                         int columns)
+{
+    int32_t start[16]; /* loads, as these cost no more than moves between registers */
+    int row, b, c, g, i;
+
+    for (i = 0; i < 16; i++)
+        start[i] = SPECDEC__DOTPROD_START_BITS;
+    for (row = 0; row < SPECDEC__ROWS; row += 4) {
+        float32x4_t acc[2][2], even, odd;
+        size_t at = from;
+
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c += 2) {
+            even = vld1q_f32(sums + c * SPECDEC__ROWS + row);
+            odd = columns > 1 ? vld1q_f32(sums + (c + 1) * SPECDEC__ROWS + row) : even;
+            acc[c / 2][0] = vzip1q_f32(even, odd);
+            acc[c / 2][1] = vzip2q_f32(even, odd);
+        }
+        for (b = 0; b < blocks; b++, at += (size_t)x->n) {
+            SPECDEC__UNROLL
+            for (g = 0; g < 32 / granule; g++) {
+                const int32_t *begin = start;
+                int32x4_t sum[2][2];
+
+                SPECDEC__NEON_ANEW(begin);
+                SPECDEC__UNROLL
+                for (c = 0; c < columns; c++)
+                    sum[c / 2][c % 2] = vld1q_s32(begin + c * 4);
+                if (columns == 1)
+                    sum[0][1] = vld1q_s32(begin + 4);
                 SPECDEC__UNROLL
                 for (i = g * (granule / 8); i < (g + 1) * (granule / 8); i++) {
                     const int8_t *weights = panel->u.codes + b * 512 + i * 128 + row * 8;
@@ -8050,56 +8114,90 @@ SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_columns(const specdec__panel *p
 
                     SPECDEC__UNROLL
                     for (c = 0; c < columns; c += 2) {
-                        const int8_t *codes = x->codes + (at + (size_t)c) * 32 + i * 8;
-                        const int8x16_t v = vcombine_s8(vld1_s8(codes), vld1_s8(codes + partner * 32));
+                        const int8x16_t v = vld1q_s8(ready->codes[b][c / 2] + i * 16);
 
-                        SPECDEC__SMMLA(low[c / 2], w0, v);
-                        SPECDEC__SMMLA(high[c / 2], w1, v);
+                        SPECDEC__SMMLA(sum[c / 2][0], w0, v);
+                        SPECDEC__SMMLA(sum[c / 2][1], w1, v);
                     }
                 }
-                SPECDEC__UNROLL
-                for (c = 0; c < columns; c++) {
-                    int32x4_t dot = c % 2 ? vuzp2q_s32(low[c / 2], high[c / 2]) : vuzp1q_s32(low[c / 2], high[c / 2]);
-
-                    dot = vmlaq_n_s32(dot, pair, offsets[c]);
-                    SPECDEC__NEON_FOLD(SPECDEC__NEON_GRANULE(b, g), c, dot);
-                }
+                specdec__i8mm_fold(panel, x, ready, at, b, g, row, granule, has_minimum, columns, sum, acc);
             }
         }
-        SPECDEC__NEON_GIVE_SUMS;
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c += 2) {
+            vst1q_f32(sums + c * SPECDEC__ROWS + row, vuzp1q_f32(acc[c / 2][0], acc[c / 2][1]));
+            if (columns > 1)
+                vst1q_f32(sums + (c + 1) * SPECDEC__ROWS + row, vuzp2q_f32(acc[c / 2][0], acc[c / 2][1]));
+        }
     }
 }
 
-/* Groups of 4, 2 and 1 columns. */
-#define SPECDEC__NEON_GROUPS(call) \
-    do { \
-        size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
-        for (; count >= 4; count -= 4, at += 4, sums += 64) \
-            call(panel, blocks, x, at, sums, granule, has_minimum, 4); \
-        if (count & 2) { \
-            call(panel, blocks, x, at, sums, granule, has_minimum, 2); \
-            at += 2; \
-            sums += 32; \
-        } \
-        if (count & 1) \
-            call(panel, blocks, x, at, sums, granule, has_minimum, 1); \
-    } while (0)
-/* Adds a panel times count columns to sums, with matrix products. */
-SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_dot(const specdec__panel *panel, int blocks, const specdec__columns *x,
-                                                     int block, int column, int count, float *sums, int granule,
-                                                     int has_minimum)
+/* One or two panels times count columns: 4, 2 and 1 at a time. */
+SPECDEC__I8MM SPECDEC__INLINE void specdec__i8mm_groups(const specdec__panel *panels, int tiles, int blocks,
+                                                        const specdec__columns *x, size_t at, int count,
+                                                        float *const *sums, int granule, int has_minimum)
 {
-    SPECDEC__NEON_GROUPS(specdec__i8mm_columns);
+    specdec__i8mm_x ready;
+    int c, t, columns;
+
+    for (c = 0; c < count; c += columns) {
+        columns = count - c >= 4 ? 4 : count - c >= 2 ? 2 : 1;
+        specdec__i8mm_prepare(x, at + (size_t)c, columns, blocks, &ready);
+        for (t = 0; t < tiles; t++) {
+            float *to = sums[t] + c * SPECDEC__ROWS;
+
+            if (columns == 4)
+                specdec__i8mm_columns(panels + t, blocks, x, &ready, at + (size_t)c, to, granule, has_minimum, 4);
+            else if (columns == 2)
+                specdec__i8mm_columns(panels + t, blocks, x, &ready, at + (size_t)c, to, granule, has_minimum, 2);
+            else
+                specdec__i8mm_columns(panels + t, blocks, x, &ready, at + (size_t)c, to, granule, has_minimum, 1);
+        }
+    }
 }
 
-SPECDEC__DOTS(i8mm, SPECDEC__I8MM)
+/* The same by granule and minimum, and the dots. */
+typedef void specdec__i8mm_groups_function(const specdec__panel *panels, int tiles, int blocks,
+                                           const specdec__columns *x, size_t at, int count, float *const *sums);
+#define SPECDEC__I8MM_DOT(name, granule, has_minimum) \
+    SPECDEC__I8MM static __attribute__((noinline)) void \
+    specdec__i8mm_groups_##name(const specdec__panel *panels, int tiles, int blocks, const specdec__columns *x, \
+                                size_t at, int count, float *const *sums) \
+    { \
+        specdec__i8mm_groups(panels, tiles, blocks, x, at, count, sums, granule, has_minimum); \
+    } \
+    static void specdec__i8mm_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, \
+                                         int block, int column, int count, float *sums) \
+    { \
+        specdec__i8mm_groups_##name(panel, 1, blocks, x, (size_t)block * (size_t)x->n + (size_t)column, count, \
+                                    &sums); \
+    }
+SPECDEC__I8MM_DOT(16, 16, 0)
+SPECDEC__I8MM_DOT(16m, 16, 1)
+SPECDEC__I8MM_DOT(32, 32, 0)
+SPECDEC__I8MM_DOT(32m, 32, 1)
+
+/* What multiply does (see specdec__multiply_function), through panels. */
+static void specdec__i8mm_through(specdec__unpack_function *unpack, specdec__i8mm_groups_function *groups,
+                                  const specdec__tiles *tiles, int blocks, specdec__panel *panels,
+                                  const specdec__columns *x, int block, int column, int count, float *const *sums)
+{
+    const specdec__quant_type *type = tiles->type;
+    const size_t bytes = (size_t)type->bytes * SPECDEC__ROWS;
+    const int most = tiles->tile[1] ? 2 : 1;
+    int from, run, t;
+
+    for (t = 0; t < most && !block; t++)
+        memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+    for (from = 0; from < blocks; from += run) {
+        run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+        for (t = 0; t < most; t++)
+            unpack(type, tiles->tile[t] + (size_t)(from * 32 / type->block) * bytes, run, panels + t);
+        groups(panels, most, run, x, (size_t)(block + from) * (size_t)x->n + (size_t)column, count, sums);
+    }
+}
 
 /* --- dot products from tiles, without a panel --------------------------------------------------------------------- */
-
-/* Sums are exact integers. They start at the bits of this float, whose last place counts ones: the bits of a sum are
-   those of a float, and one subtraction gives the sum as a float. No sum reaches 2^22. */
-#define SPECDEC__DOTPROD_START 12582912.0f /* 3 * 2^22 */
-#define SPECDEC__DOTPROD_START_BITS 0x4B400000
 
 /* What lies unpacked in a panel counts as a type of its own, by granule and minimum. */
 enum {
@@ -9030,6 +9128,24 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, specde
                                   block, column, count, sums); \
     }
 SPECDEC__DOTPROD_TYPES(SPECDEC__DOTPROD_MULTIPLY)
+
+/* Those that go through general panels take matrix products, where there are any, for more columns than two: name,
+   type, and the kind of panels. The others take less with dot products. */
+#define SPECDEC__I8MM_TYPES(X) \
+    X(Q4_1, q4_1, 32m) X(Q5_0, q5_0, 32) X(Q5_1, q5_1, 32m) X(Q5_K, q5_k, 32m) X(IQ4_NL, iq4_nl, 32) \
+    X(IQ4_XS, iq4_xs, 32)
+#define SPECDEC__I8MM_MULTIPLY(name, type_name, panel) \
+    static void specdec__i8mm_multiply_##name(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
+                                              const specdec__columns *x, int block, int column, int count, \
+                                              float *const *sums) \
+    { \
+        if (count <= specdec__dotprod_most(SPECDEC__TYPE_##name)) \
+            specdec__dotprod_multiply_##name(tiles, blocks, panels, x, block, column, count, sums); \
+        else \
+            specdec__i8mm_through(specdec__i8mm_unpack_##type_name, specdec__i8mm_groups_##panel, tiles, blocks, \
+                                  panels, x, block, column, count, sums); \
+    }
+SPECDEC__I8MM_TYPES(SPECDEC__I8MM_MULTIPLY)
 
 /* --- plain NEON: panels only -------------------------------------------------------------------------------------- */
 
@@ -10324,32 +10440,28 @@ static void specdec__kernels_neon(specdec__kernels *table)
 }
 
 #define SPECDEC__DOTPROD_ENTRY(name) SPECDEC__ENTRY(multiply, name, specdec__dotprod_multiply_##name);
-
-/* Enters what multiplies with dot products and no panel, and what weighs values. */
-static void specdec__kernels_fused(specdec__kernels *table)
-{
-    SPECDEC__DOTPROD_TYPES(SPECDEC__DOTPROD_ENTRY)
-    table->weigh_codes = specdec__dotprod_weigh_codes;
-}
+#define SPECDEC__I8MM_ENTRY(name, ...) SPECDEC__ENTRY(multiply, name, specdec__i8mm_multiply_##name);
 
 /* Fills the table of NEON with dot products. */
 static void specdec__kernels_dotprod(specdec__kernels *table)
 {
     specdec__kernels_neon(table);
     SPECDEC__DOT_KERNELS(table, dotprod_dot);
-    specdec__kernels_fused(table);
+    SPECDEC__DOTPROD_TYPES(SPECDEC__DOTPROD_ENTRY)
+    table->weigh_codes = specdec__dotprod_weigh_codes;
     table->name = "dotprod";
 }
 
-/* Fills the table of NEON with matrix products. Types that have a kernel of their own for dot products keep it: it
-   takes less at every number of columns. */
+/* Fills the table of NEON with matrix products. */
 static void specdec__kernels_i8mm(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__i8mm_unpack_any);
     SPECDEC__FLOAT_KERNELS(neon);
     SPECDEC__NEON_UNPACK_TABLE(table, i8mm);
     SPECDEC__DOT_KERNELS(table, i8mm_dot);
-    specdec__kernels_fused(table);
+    SPECDEC__DOTPROD_TYPES(SPECDEC__DOTPROD_ENTRY)
+    SPECDEC__I8MM_TYPES(SPECDEC__I8MM_ENTRY)
+    table->weigh_codes = specdec__dotprod_weigh_codes;
     table->name = "i8mm";
 }
 
