@@ -2785,6 +2785,7 @@ SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int off
     }
 }
 
+SPECDEC__RARE
 /* Q4_0: d f16, 16 bytes of nibbles. */
 static void specdec__quant_decode_q4_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
@@ -3118,6 +3119,7 @@ static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *code
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
 }
+SPECDEC__RARE_END
 
 /* Encoders. Two compilers must write the same file, fused multiply-add or not: every product that is added to something
    is exact in double (float times float, or a small integer), or comes from specdec__product. */
@@ -4565,8 +4567,7 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
 
 /* The types that are unpacked to a panel by a function of their own, from the same template. */
 #define SPECDEC__X86_UNPACKED(X, isa) \
-    X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ2_XXS) X(isa, IQ4_NL) \
-    X(isa, IQ4_XS)
+    X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ4_NL) X(isa, IQ4_XS)
 #define SPECDEC__X86_UNPACK(isa, number) \
     SPECDEC__X86_TARGET_##isa static void specdec__##isa##_unpack_##number(const specdec__quant_type *type, \
         const unsigned char *tile, int blocks, specdec__panel *panel) \
@@ -5028,29 +5029,34 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, in
         specdec__sse41_dot_columns(mode, granule, has_minimum, 1, panel, blocks, x, at, sums);
 }
 
-/* The dots of a mode and a granule: without minimums (name) and with them (name_m), which share their machine code. */
-#define SPECDEC__SSE41_DOT(name, name_m, mode, granule) \
+/* The dots of a mode: several of a granule, without and with minimums, share their machine code. */
+#define SPECDEC__SSE41_DOTS(name, mode, granule_of_mode) \
     SPECDEC__SSE41 static SPECDEC__NOINLINE void \
     specdec__sse41_dots_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, \
-                               int column, int count, float *sums, int has_minimum) \
+                               int column, int count, float *sums, int granule, int has_minimum) \
     { \
         const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
-        specdec__sse41_dot(mode, granule, has_minimum, panel, blocks, x, at, count, sums); \
-    } \
-    SPECDEC__SSE41_DOT_OF(name, name, 0) \
-    SPECDEC__SSE41_DOT_OF(name_m, name, 1)
-#define SPECDEC__SSE41_DOT_OF(name, common, has_minimum) \
+        (void)granule; \
+        specdec__sse41_dot(mode, granule_of_mode, has_minimum, panel, blocks, x, at, count, sums); \
+    }
+#define SPECDEC__SSE41_DOT(name, mode, granule, has_minimum) \
     static SPECDEC__UNUSED void specdec__sse41_dot_##name(const specdec__panel *panel, int blocks, \
                                                           const specdec__columns *x, int block, int column, \
                                                           int count, float *sums) \
     { \
-        specdec__sse41_dots_##common(panel, blocks, x, block, column, count, sums, has_minimum); \
+        specdec__sse41_dots_##mode(panel, blocks, x, block, column, count, sums, granule, has_minimum); \
     }
 
-SPECDEC__SSE41_DOT(4bit, 4bitm, SPECDEC__SSE41_4BIT, 32)
-SPECDEC__SSE41_DOT(6bit, 6bitm, SPECDEC__SSE41_6BIT, 16)
-SPECDEC__SSE41_DOT(16, 16m, SPECDEC__SSE41_SIGNED, 16)
-SPECDEC__SSE41_DOT(32, 32m, SPECDEC__SSE41_SIGNED, 32)
+SPECDEC__SSE41_DOTS(4bit, SPECDEC__SSE41_4BIT, 32)
+SPECDEC__SSE41_DOTS(6bit, SPECDEC__SSE41_6BIT, 16)
+SPECDEC__SSE41_DOTS(signed, SPECDEC__SSE41_SIGNED, granule)
+SPECDEC__SSE41_DOT(4bit, 4bit, 32, 0)
+SPECDEC__SSE41_DOT(4bitm, 4bit, 32, 1)
+SPECDEC__SSE41_DOT(6bit, 6bit, 16, 0)
+SPECDEC__SSE41_DOT(16, signed, 16, 0)
+SPECDEC__SSE41_DOT(16m, signed, 16, 1)
+SPECDEC__SSE41_DOT(32, signed, 32, 0)
+SPECDEC__SSE41_DOT(32m, signed, 32, 1)
 
 /* Unpacks to pairs and to codes + bias where that fits 6 bits (Q4_0, Q4_K, Q6_K: multiplied as unsigned), else to
    codes. */
@@ -5524,10 +5530,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_iq2_xxs(const unsigned c
     }
 }
 
-/* Factors of the scales (granule, 16) and, 256 further, of the minimums of 256 values; room for them. IQ2_XXS is stored
-   in the panel. */
-SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, const unsigned char *tile, int8_t *room,
-                                                                  specdec__panel *panel)
+/* Factors of the scales (granule, 16) and, 256 further, of the minimums of 256 values; room for them. */
+SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, const unsigned char *tile, int8_t *room)
 {
     switch (type) {
     case SPECDEC__TYPE_Q2_K: specdec__avx2_factors_q2_k(tile, room, room + 256); break;
@@ -5535,7 +5539,6 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, cons
     case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: specdec__avx2_factors_k(tile, room, room + 256); break;
     case SPECDEC__TYPE_Q6_K: return (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales);
     case SPECDEC__TYPE_IQ4_XS: specdec__avx2_factors_iq4_xs(tile, room); break;
-    case SPECDEC__TYPE_IQ2_XXS: specdec__avx2_expand_iq2_xxs(tile, panel); break;
     default: break; /* has none */
     }
     return room;
@@ -5581,8 +5584,6 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int w
     if (specdec__x86_is_block_32(type))
         return specdec__avx2_halves(rows->tile + (size_t)granule * (size_t)specdec__x86_span(type) +
                                     which * 2 * SPECDEC__ROWS + rows->half * 16);
-    if (type == SPECDEC__TYPE_IQ2_XXS)
-        return _mm256_loadu_ps(panel->scale[granule] + rows->half * 8);
     return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
 }
 
@@ -5650,7 +5651,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack(int type, const unsigned
     int b, g, i, to;
 
     rows.tile = tile;
-    rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, tile, room, panel);
+    rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, tile, room);
     for (rows.half = 0; rows.half < 2; rows.half++) {
         to = rows.half * 8;
         specdec__avx2_scales(type, tile, rows.half, rows.d);
@@ -5780,6 +5781,7 @@ SPECDEC__AVX2 static __attribute__((noinline)) void specdec__avx2_expand(const s
                                                                          specdec__panel *panel)
 {
     switch (type->number) {
+    case SPECDEC__TYPE_IQ2_XXS: specdec__avx2_expand_iq2_xxs(tile, panel); break;
     case SPECDEC__TYPE_IQ2_XS: specdec__avx2_expand_grid(SPECDEC__TYPE_IQ2_XS, tile, panel); break;
     case SPECDEC__TYPE_IQ2_S: specdec__avx2_expand_grid(SPECDEC__TYPE_IQ2_S, tile, panel); break;
     case SPECDEC__TYPE_IQ3_XXS: specdec__avx2_expand_grid(SPECDEC__TYPE_IQ3_XXS, tile, panel); break;
@@ -5954,7 +5956,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, c
     int b, c;
 
     rows.tile = tiles->tile[t] + from;
-    rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, rows.tile, room, panel);
+    rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, rows.tile, room);
     for (rows.half = 0; rows.half < 2; rows.half++, sums += 8) {
         __m256 acc[2];
 
@@ -6543,7 +6545,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
         specdec__avx512_expand_iq2_xxs(tile, panel);
     } else {
         int8_t room[512];
-        const int8_t *factors = specdec__avx2_factors(type, tile, room, panel);
+        const int8_t *factors = specdec__avx2_factors(type, tile, room);
 
         specdec__avx512_scale_bytes(specdec__avx512_halves(d), factors, count, panel->scale);
         if (specdec__x86_has_minimum(type))
@@ -6849,6 +6851,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack(int type, const unsi
 }
 
 SPECDEC__X86_UNPACKED(SPECDEC__X86_UNPACK, avx512)
+SPECDEC__X86_UNPACK(avx512, IQ2_XXS)
 
 /* A panel whose codes are signed becomes one of codes plus 128 and their pairs, by granule. */
 SPECDEC__AVX512 static void specdec__avx512_panel_pairs(int granule, int blocks, specdec__panel *panel)
@@ -9755,6 +9758,7 @@ enum { SPECDEC__HAS_32M = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
 #undef SPECDEC__GRANULE
 #undef SPECDEC__MINIMUM
 
+SPECDEC__FOR_SIZE
 /* Enters one unpacker for all types. */
 static void specdec__kernels_all_types(specdec__kernels *table, specdec__unpack_function *unpack)
 {
@@ -9787,24 +9791,27 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
 #define SPECDEC__ENTRY(member, number, function) \
     table->member[SPECDEC__TYPE_##number] = SPECDEC__HAS(number) ? function : NULL
 #define SPECDEC__X86_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_##number);
-#define SPECDEC__X86_KERNELS(table, isa, unpack_isa) \
+#define SPECDEC__X86_MULTIPLIES(table, isa) \
     do { \
-        specdec__kernels_all_types(table, specdec__##unpack_isa##_unpack_any); \
         SPECDEC__ENTRY(multiply, Q4_0, specdec__##isa##_multiply_Q4_0); \
         SPECDEC__ENTRY(multiply, Q8_0, specdec__##isa##_multiply_Q8_0); \
         SPECDEC__ENTRY(multiply, Q4_K, specdec__##isa##_multiply_Q4_K); \
         SPECDEC__ENTRY(multiply, Q6_K, specdec__##isa##_multiply_Q6_K); \
-        SPECDEC__ENTRY(unpack, IQ2_XS, specdec__##unpack_isa##_unpack_grid); \
-        SPECDEC__ENTRY(unpack, IQ2_S, specdec__##unpack_isa##_unpack_grid); \
-        SPECDEC__ENTRY(unpack, IQ3_XXS, specdec__##unpack_isa##_unpack_grid); \
-        SPECDEC__ENTRY(unpack, IQ3_S, specdec__##unpack_isa##_unpack_grid); \
-        SPECDEC__X86_UNPACKED(SPECDEC__X86_ENTRY, unpack_isa) \
+    } while (0)
+#define SPECDEC__X86_UNPACKERS(table, isa) \
+    do { \
+        specdec__kernels_all_types(table, specdec__##isa##_unpack_any); \
+        SPECDEC__ENTRY(unpack, IQ2_XS, specdec__##isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ2_S, specdec__##isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ3_XXS, specdec__##isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ3_S, specdec__##isa##_unpack_grid); \
+        SPECDEC__X86_UNPACKED(SPECDEC__X86_ENTRY, isa) \
     } while (0)
 
 #define SPECDEC__AVX2_KERNELS(table, isa) \
     do { \
-        SPECDEC__X86_KERNELS(table, isa, avx2); \
-        SPECDEC__FLOAT_KERNELS(avx2); \
+        specdec__kernels_avx2_common(table); \
+        SPECDEC__X86_MULTIPLIES(table, isa); \
         specdec__kernels_dots(table, SPECDEC__HAS_16 ? specdec__##isa##_dot_16_signed : NULL, \
                               SPECDEC__HAS_16M ? specdec__##isa##_dot_16m : NULL, specdec__##isa##_dot_32_signed, \
                               SPECDEC__HAS_32M ? specdec__##isa##_dot_32m : NULL); \
@@ -9831,6 +9838,7 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
         table->activate[SPECDEC__GELU_EXACT] = table->gelu_exact; \
     } while (0)
 
+SPECDEC__FOR_SPEED
 /* The same with any table: see specdec__multiply_function. */
 static void specdec__kernels_multiply(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks,
                                       specdec__panel *panels, const specdec__columns *x, int block, int column,
@@ -9858,6 +9866,7 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
     }
 }
 
+SPECDEC__FOR_SIZE
 /* Fills the table of plain C. */
 static void specdec__kernels_scalar(specdec__kernels *table)
 {
@@ -9892,6 +9901,14 @@ SPECDEC__TABLE void specdec__kernels_avxvnni(specdec__kernels *table);
 #endif
 
 #ifndef SPECDEC_KERNELS_APART
+/* What AVX2 and AVX-VNNI share. */
+static SPECDEC__UNUSED void specdec__kernels_avx2_common(specdec__kernels *table)
+{
+    SPECDEC__X86_UNPACKERS(table, avx2);
+    SPECDEC__ENTRY(unpack, IQ2_XXS, specdec__avx2_unpack_grid);
+    SPECDEC__FLOAT_KERNELS(avx2);
+}
+
 /* Fill the tables of AVX2, AVX-VNNI and AVX-512. */
 void specdec__kernels_avx2(specdec__kernels *table)
 {
@@ -9913,7 +9930,9 @@ void specdec__kernels_avx512(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVX512)
         return;
-    SPECDEC__X86_KERNELS(table, avx512, avx512);
+    SPECDEC__X86_UNPACKERS(table, avx512);
+    SPECDEC__X86_ENTRY(avx512, IQ2_XXS)
+    SPECDEC__X86_MULTIPLIES(table, avx512);
     SPECDEC__FLOAT_KERNELS(avx512);
     SPECDEC__DOT_KERNELS(table, avx512_dot);
 }
@@ -10154,6 +10173,7 @@ static specdec_result specdec__kernels_init(specdec__kernels *table, const char 
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "this CPU or build has no instruction set \"%s\"",
                          name ? name : "scalar");
 }
+SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
  * >>gguf (private): reads GGUF v2 and v3 in place, trusting nothing; format: ggml/docs/gguf.md.
@@ -13491,6 +13511,7 @@ static int specdec__kv_find_type(const char *name)
     return -1;
 }
 
+SPECDEC__FOR_SIZE
 static void specdec__pages_init(specdec__pages *pages, int count, specdec__arena *arena)
 {
     int i;
@@ -13883,6 +13904,7 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, const specd
     specdec__view_settle(view, kv);
     return 1;
 }
+SPECDEC__FOR_SPEED
 
 /* The last segment that starts at or before a logical position. */
 static const specdec__segment *specdec__view_segment(const specdec__segments *segments, int position)
