@@ -125,6 +125,8 @@ extern "C" {
    SPECDEC_NO_SAVE     specdec_save and specdec_load are refused; 5 KB less
    SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 8 KB less
    SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 5 KB less
+   SPECDEC_NO_NGRAM    without drafts by n-grams: SPECDEC_DRAFT_NGRAM is refused; 5 KB less
+   SPECDEC_NO_STREAMS  one text an engine, no forks: specdec_open and config.texts above 1 are refused; 4 KB less
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
                        silent; 13 KB less
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
@@ -1095,6 +1097,20 @@ __asm__(".cfi_sections .debug_frame");
 #define SPECDEC__TRIFORCE 0
 #else
 #define SPECDEC__TRIFORCE 1
+#endif
+
+/* Whether drafts by n-grams are there. */
+#ifdef SPECDEC_NO_NGRAM
+#define SPECDEC__NGRAMS 0
+#else
+#define SPECDEC__NGRAMS 1
+#endif
+
+/* Whether an engine may have several texts. */
+#ifdef SPECDEC_NO_STREAMS
+#define SPECDEC__STREAMS 0
+#else
+#define SPECDEC__STREAMS 1
 #endif
 
 /* Whether the acceptance rules that need distributions are there: all but coupled and greedy. */
@@ -19003,10 +19019,13 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
+/* What a text that begins like another one takes over of it; nothing where there is one text. */
+#define SPECDEC__SHARES(function) (SPECDEC__STREAMS ? (function) : NULL)
+
 static const specdec__drafter_kind specdec__draft_model_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
-    specdec__draft_model_share, NULL, specdec__draft_model_cost, specdec__draft_model_behind,
+    SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__draft_model_cost, specdec__draft_model_behind,
     specdec__draft_model_read, NULL, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
     SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL};
 
@@ -19403,14 +19422,14 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
 
 static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, specdec__draft_layer_share, NULL,
-    specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
+    specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
+    NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
     specdec__draft_layer_heard, NULL, NULL, NULL};
 
 static const specdec__drafter_kind specdec__draft_heads_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, specdec__draft_heads_share, NULL,
-    specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
+    specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, SPECDEC__SHARES(specdec__draft_heads_share),
+    NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
     &specdec__draft_layer_kind, NULL, NULL};
 
 /* --- n-grams ------------------------------------------------------------------------------------------------------ */
@@ -19489,8 +19508,8 @@ static uint64_t specdec__draft_ngram_fingerprint(const specdec__vocab *vocab)
 static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
     specdec__draft_ngram_truncate,
-    specdec__draft_ngram_share, specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL};
+    SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
+    NULL, NULL, NULL, NULL, NULL, NULL};
 
 /* --- two levels: the target with a small cache, for which somebody else drafts --------------------------------------
 
@@ -19663,7 +19682,10 @@ static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, cons
     const int size = m->nodes;
     specdec__draft_setup inner = *setup;
 
-    m->inner.kind = d->model ? &specdec__draft_model_kind : &specdec__draft_ngram_kind;
+    if (!SPECDEC__NGRAMS && !d->model)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a draft model here: "
+                             "SPECDEC_NO_NGRAM leaves n-grams out of this build");
+    m->inner.kind = d->model ? &specdec__draft_model_kind : SPECDEC__NGRAMS ? &specdec__draft_ngram_kind : NULL;
     m->inner.model = d->model;
     m->inner.levels = SPECDEC_TREE_MAX_DEPTH;
     inner.capacity = size;
@@ -19702,14 +19724,14 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
 static const specdec__drafter_kind specdec__draft_recall_kind = {
     offsetof(specdec_config, draft), 1, offsetof(specdec_config, retrieval), 1, 1, 13, 13, specdec__draft_recall_init,
     specdec__draft_recall_fill, NULL, specdec__draft_recall_commit, specdec__draft_recall_truncate,
-    specdec__draft_recall_share, specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
+    SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
     specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL};
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
 
 #define SPECDEC__WITH_MODEL 1
 #define SPECDEC__WITH_HEADS SPECDEC__HEADS
-#define SPECDEC__WITH_NGRAM 1
+#define SPECDEC__WITH_NGRAM SPECDEC__NGRAMS
 #define SPECDEC__WITH_TRIFORCE SPECDEC__TRIFORCE
 
 /* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
@@ -20679,6 +20701,9 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     if ((int)c->rule < 0 || c->rule >= SPECDEC_RULE_GREEDY)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rule %d is not known (greedy is temperature 0)",
                              (int)c->rule);
+    if (!SPECDEC__STREAMS && (c->texts > 1 || c->hooks.fork || (c->fork_token && *c->fork_token)))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
     if (!SPECDEC__VERIFIERS && c->rule != SPECDEC_RULE_COUPLED)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rule %d is left out of this build by SPECDEC_NO_VERIFIERS", (int)c->rule);
@@ -21144,7 +21169,7 @@ static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_er
     const int named = fork && *fork;
 
     e->fork_token = e->child_token = -1;
-    if ((fork && !*fork) || (!named && e->config.texts == 1))
+    if (!SPECDEC__STREAMS || (fork && !*fork) || (!named && e->config.texts == 1))
         return SPECDEC_OK;
     e->fork_token = specdec__vocab_named(vocab, named ? fork : "[Fork]");
     e->child_token = specdec__vocab_named(vocab, child ? child : "[Child]");
@@ -21329,7 +21354,7 @@ static void specdec__engine_disown(specdec *t, int count)
     specdec__engine *e = t->engine;
     int i;
 
-    for (i = 0; i < e->room.views; i++) {
+    for (i = 0; SPECDEC__STREAMS && i < e->room.views; i++) {
         specdec *x = &e->texts[i];
 
         if (x->open && x->parent == t && x->fork_at > count) {
@@ -21509,7 +21534,7 @@ static void specdec__engine_adopt(specdec *t)
     const specdec *best = NULL;
     int i, length = t->view.length + SPECDEC__KEYS / 4; /* less is not worth it */
 
-    for (i = 0; i < e->room.views; i++) {
+    for (i = 0; SPECDEC__STREAMS && i < e->room.views; i++) {
         const specdec *other = &e->texts[i];
         int common = other == t || !other->open ? 0 : specdec__stream_common(t, other);
 
@@ -21519,7 +21544,7 @@ static void specdec__engine_adopt(specdec *t)
             best = other;
         }
     }
-    if (best)
+    if (SPECDEC__STREAMS && best)
         specdec__engine_share(t, best, length);
 }
 
@@ -21677,7 +21702,7 @@ static int specdec__engine_wants(specdec *t)
     if (!t->open || !t->count || t->failed || specdec__stream_ended(t, t->count) != SPECDEC_STOP_NONE ||
         (t->count - t->handed_out >= SPECDEC__STOCK && !t->parent))
         return 0;
-    if (t->forced_count)
+    if (SPECDEC__STREAMS && t->forced_count)
         specdec__engine_bear(t);
     return !t->failed;
 }
@@ -22452,7 +22477,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
             others = plan.rate * plan.times[t->merged.tree.n] - 1;
     }
     e->member_count = kept;
-    if (kept > 1 && base > least && !specdec__engine_fixed(e))
+    if (SPECDEC__STREAMS && kept > 1 && base > least && !specdec__engine_fixed(e))
         specdec__engine_share_out(e, times);
 }
 
@@ -22607,7 +22632,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, float *own)
     const specdec__engine *e = t->engine;
     const float forbidden = specdec__float_from_bits(0xff800000u); /* no bias lifts it */
 
-    if (e->fork_token < 0)
+    if (!SPECDEC__STREAMS || e->fork_token < 0)
         return;
     own[0] = logits[e->child_token];
     own[1] = logits[e->fork_token];
@@ -22620,7 +22645,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, float *own)
 /* Puts that back: log-probabilities are those of the model. */
 static void specdec__engine_unmask(const specdec__engine *e, float *logits, const float *own)
 {
-    if (e->fork_token < 0)
+    if (!SPECDEC__STREAMS || e->fork_token < 0)
         return;
     logits[e->child_token] = own[0];
     logits[e->fork_token] = own[1];
@@ -22633,6 +22658,8 @@ static int specdec__engine_forks(specdec *t)
     const specdec_hooks *hooks = &e->config.hooks;
     int i, count = 0;
 
+    if (!SPECDEC__STREAMS)
+        return 0;
     if (t->tokens[t->count - 1] == e->fork_token) {
         t->forced[0] = e->child_token;
         count = 1;
@@ -22796,7 +22823,7 @@ static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int widt
         specdec__tune_weigh(e->tune, nodes, seconds);
     } else {
         specdec__tune_step(e->tune, nodes, seconds);
-        if (e->room.views > 1)
+        if (SPECDEC__STREAMS && e->room.views > 1)
             specdec__tune_breathe(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
@@ -22840,7 +22867,7 @@ static void specdec__engine_wrote(specdec *t, double now)
 {
     if (t->length)
         specdec__engine_answered(t, now);
-    if (t->forced_count)
+    if (SPECDEC__STREAMS && t->forced_count)
         specdec__engine_bear(t);
     if (t->parent && specdec__stream_ended(t, t->count))
         specdec__engine_release(t);
@@ -22904,7 +22931,7 @@ static void specdec__engine_begin_answer(specdec *t)
     double start = specdec__os_seconds();
 
     specdec__engine_draw(t, t->engine->target.logits);
-    if (specdec__engine_stops(t) && t->forced_count)
+    if (specdec__engine_stops(t) && SPECDEC__STREAMS && t->forced_count)
         specdec__engine_bear(t);
     t->from_row = 0;
     t->engine->row_of = NULL;
@@ -23416,6 +23443,10 @@ specdec_result specdec_open(specdec *t, specdec **opened)
 {
     if (!t || !opened)
         return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+    *opened = NULL;
+    if (!SPECDEC__STREAMS)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
+                             "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
     *opened = specdec__engine_vacancy(t->engine);
     if (!*opened)
         return specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "all of the %d texts are open (config.texts)",
@@ -23429,7 +23460,7 @@ specdec_result specdec_fork(specdec *t, specdec **fork)
     specdec_result result = specdec__check_call(t, fork != NULL);
     int born;
 
-    if (result || (result = specdec_open(t, fork)) != SPECDEC_OK)
+    if (result || (result = specdec_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
         return result;
     specdec__engine_copy(*fork, t);
     born = specdec__engine_born(t, t->handed_out);
@@ -23453,7 +23484,7 @@ specdec *specdec_child(specdec *t, int i)
     specdec *found = NULL;
     int at = t ? t->answer_from : 0, k;
 
-    for (; t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
+    for (; SPECDEC__STREAMS && t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
         found = NULL;
         for (k = 0; k < t->engine->room.views; k++) {
             specdec *x = &t->engine->texts[k];
@@ -23526,7 +23557,7 @@ static specdec__ngram *specdec__seen(specdec *t)
     const specdec__engine *e = t->engine;
     int i;
 
-    for (i = 0; i < e->drafter_count; i++)
+    for (i = 0; SPECDEC__NGRAMS && i < e->drafter_count; i++)
         if (e->drafters[i].drafting == SPECDEC_DRAFT_NGRAM)
             return (specdec__ngram *)e->drafters[i].state;
     specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this engine does not draft from n-grams");
@@ -23540,9 +23571,9 @@ specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *by
     if (!t || !bytes)
         return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
     index = specdec__seen(t);
-    return index ? specdec__ngram_save(index, specdec__draft_ngram_fingerprint(&t->model->vocab), data, room, bytes,
-                                       &t->error)
-                 : SPECDEC_ERROR_ARGUMENT;
+    if (!SPECDEC__NGRAMS || !index)
+        return SPECDEC_ERROR_ARGUMENT;
+    return specdec__ngram_save(index, specdec__draft_ngram_fingerprint(&t->model->vocab), data, room, bytes, &t->error);
 }
 
 specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
@@ -23552,9 +23583,10 @@ specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
     if (!t || !data)
         return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
     index = specdec__seen(t);
-    return index ? specdec__ngram_load(index, specdec__draft_ngram_fingerprint(&t->model->vocab), t->model->vocab_size,
-                                       data, size, &t->error)
-                 : SPECDEC_ERROR_ARGUMENT;
+    if (!SPECDEC__NGRAMS || !index)
+        return SPECDEC_ERROR_ARGUMENT;
+    return specdec__ngram_load(index, specdec__draft_ngram_fingerprint(&t->model->vocab), t->model->vocab_size, data,
+                               size, &t->error);
 }
 
 specdec_result specdec_set(specdec *t, const specdec_settings *settings)
