@@ -5390,20 +5390,18 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned cha
 
 /* Eight vectors of codes, plus their bias where they are less than 8 bits: values 32*block .. 32*block + 31 of 8
    rows. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, const specdec__panel *panel,
-                                                       int block, int half, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, int block, int half,
+                                                       __m256i u[8])
 {
     const unsigned char *all = tile + half * 32, *at = all + (size_t)block * (size_t)specdec__x86_span(type);
     int i;
 
     switch (type) {
     SPECDEC__X86_CODES(avx2, all, at, block, u)
-    default: /* Q8_0, or stored by specdec__avx2_factors */
-        at = type == SPECDEC__TYPE_Q8_0 ? at + SPECDEC__TILE_AT(q8_0, codes)
-                                        : (const unsigned char *)panel->u.codes + (size_t)block * 512 + half * 32;
+    default: /* Q8_0 */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = specdec__avx2_get(at + i * 64);
+            u[i] = specdec__avx2_get(at + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
         break;
     }
 }
@@ -5593,7 +5591,7 @@ typedef struct specdec__avx2_rows {
 
 /* The scales, or with which = 1 the minimums, of a granule. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int which, const specdec__avx2_rows *rows,
-                                                                 const specdec__panel *panel, int granule)
+                                                                 int granule)
 {
     const int8_t *factors = rows->factors + which * 256 + granule * 16 + rows->half * 8;
 
@@ -5674,14 +5672,14 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack(int type, const unsigned
         for (b = 0; b < blocks; b++) {
             for (i = rows.half * 64; i < span; i += 128)
                 _mm_prefetch((const char *)tile + b * span + SPECDEC__AHEAD + i, _MM_HINT_T0);
-            specdec__avx2_codes(type, tile, panel, b, rows.half, u);
+            specdec__avx2_codes(type, tile, b, rows.half, u);
             for (i = 0; i < 8; i++)
                 specdec__avx2_put_bytes(panel->u.codes + b * 512 + i * 64 + to * 4, u[i]);
             for (g = b * per; g < (b + 1) * per; g++) {
                 specdec__avx2_put_bytes(panel->pair[g] + to, specdec__avx2_pair(type, u + g % per * 4, granule / 4));
-                _mm256_storeu_ps(panel->scale[g] + to, specdec__avx2_granule_scale(type, 0, &rows, panel, g));
+                _mm256_storeu_ps(panel->scale[g] + to, specdec__avx2_granule_scale(type, 0, &rows, g));
                 if (specdec__x86_has_minimum(type))
-                    _mm256_storeu_ps(panel->minimum[g] + to, specdec__avx2_granule_scale(type, 1, &rows, panel, g));
+                    _mm256_storeu_ps(panel->minimum[g] + to, specdec__avx2_granule_scale(type, 1, &rows, g));
             }
         }
     }
@@ -5926,29 +5924,30 @@ specdec__avx2_fused_columns(int type, int vnni, int columns, const __m256i *u, _
 /* A block times columns. `columns` is a constant: 1 or 2 of them go to acc (column); with 0, count of them go to sums
    (column, 16). */
 SPECDEC__AVX2 SPECDEC__INLINE void
-specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, const specdec__panel *panel, int block,
-                          const specdec__columns *x, size_t at, int columns, int count, __m256 *acc, float *sums)
+specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, int block, const specdec__columns *x,
+                          size_t at, int columns, int count, __m256 *acc, float *sums)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule, half = rows->half;
-    const specdec__x86_x from = specdec__x86_at(x, at, per);
+    specdec__x86_x from;
     __m256i u[8];
     int g, c, i;
 
-    specdec__avx2_codes(type, rows->tile, panel, block, half, u);
+    specdec__avx2_codes(type, rows->tile, block, half, u);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
         u[i] = specdec__avx2_unsigned(type, vnni, u[i]);
         SPECDEC__KEEP(u[i]);
     }
+    from = specdec__x86_at(x, at, per);
     SPECDEC__UNROLL
     for (g = 0; g < per; g++) {
         const __m256i *codes = u + g * 4;
         __m256i pair =
             vnni ? specdec__avx2_vnni_pair(type, codes, granule / 4) : specdec__avx2_pair(type, codes, granule / 4);
-        __m256 scale = specdec__avx2_granule_scale(type, 0, rows, panel, block * per + g), minimum = scale;
+        __m256 scale = specdec__avx2_granule_scale(type, 0, rows, block * per + g), minimum = scale;
 
         if (specdec__x86_has_minimum(type))
-            minimum = specdec__avx2_granule_scale(type, 1, rows, panel, block * per + g);
+            minimum = specdec__avx2_granule_scale(type, 1, rows, block * per + g);
         if (columns)
             specdec__avx2_fused_columns(type, vnni, columns, codes, pair, scale, minimum, &from, g, 0, acc);
         else
@@ -5962,7 +5961,7 @@ specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, co
 
 /* 256 values of a tile, from byte `from` on, or what is left of it: 8 rows, then the others. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, const specdec__tiles *tiles, int t,
-                                                           size_t from, size_t end, int blocks, specdec__panel *panel,
+                                                           size_t from, size_t end, int blocks,
                                                            const specdec__columns *x, size_t at, int columns, int count,
                                                            float *sums)
 {
@@ -5983,7 +5982,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, c
         for (b = 0; b < blocks; b++) {
             specdec__x86_prefetch(share, tiles->tile[t], from + (size_t)((rows.half * blocks + b) * share), end,
                                   tiles->next[t]);
-            specdec__avx2_fused_block(type, vnni, &rows, panel, b, x, at + (size_t)b * (size_t)x->n, columns, count,
+            specdec__avx2_fused_block(type, vnni, &rows, b, x, at + (size_t)b * (size_t)x->n, columns, count,
                                       acc, sums);
         }
         SPECDEC__UNROLL
@@ -5994,7 +5993,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, c
 
 /* 256 values of one tile, then of the other: two streams bring more bytes from memory than one. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused(int type, int vnni, const specdec__tiles *tiles, int blocks,
-                                                       specdec__panel *panels, const specdec__columns *x, int block,
+                                                       const specdec__columns *x, int block,
                                                        int column, int columns, int count, float *const *sums)
 {
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span;
@@ -6007,7 +6006,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused(int type, int vnni, const
         for (t = 0; t < 2 && tiles->tile[t]; t++) {
             if (block + from == 0)
                 memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
-            specdec__avx2_fused_run(type, vnni, tiles, t, (size_t)from * span, end, run, panels, x, at, columns, count,
+            specdec__avx2_fused_run(type, vnni, tiles, t, (size_t)from * span, end, run, x, at, columns, count,
                                     sums[t]);
         }
     }
@@ -6015,13 +6014,13 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused(int type, int vnni, const
 
 /* What multiply does (see specdec__multiply_function): one column and two have machine code of their own. */
 SPECDEC__AVX2 SPECDEC__INLINE void
-specdec__avx2_multiply(int type, int vnni, const specdec__tiles *tiles, int blocks, specdec__panel *panels,
-                       const specdec__columns *x, int block, int column, int count, float *const *sums)
+specdec__avx2_multiply(int type, int vnni, const specdec__tiles *tiles, int blocks, const specdec__columns *x,
+                       int block, int column, int count, float *const *sums)
 {
     switch (count) {
-    case 1: specdec__avx2_fused(type, vnni, tiles, blocks, panels, x, block, column, 1, 1, sums); break;
-    case 2: specdec__avx2_fused(type, vnni, tiles, blocks, panels, x, block, column, 2, 2, sums); break;
-    default: specdec__avx2_fused(type, vnni, tiles, blocks, panels, x, block, column, 0, count, sums); break;
+    case 1: specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 1, 1, sums); break;
+    case 2: specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 2, 2, sums); break;
+    default: specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 0, count, sums); break;
     }
 }
 
@@ -6077,7 +6076,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot(int type, int vnni, const s
                                        const specdec__columns *x, int block, int column, int count, \
                                        float *const *sums) \
     { \
-        specdec__avx2_multiply(SPECDEC__TYPE_##number, vnni, tiles, blocks, panels, x, block, column, count, sums); \
+        (void)panels; \
+        specdec__avx2_multiply(SPECDEC__TYPE_##number, vnni, tiles, blocks, x, block, column, count, sums); \
     }
 #define SPECDEC__AVX2_DOT(isa, vnni, name, type) \
     SPECDEC__AVX2 static void \
