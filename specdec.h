@@ -125,9 +125,11 @@ extern "C" {
    SPECDEC_NO_SAVE     specdec_save and specdec_load are refused; 5 KB less
    SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 8 KB less
    SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 5 KB less
+   SPECDEC_NO_NGRAM    without drafts by n-grams: SPECDEC_DRAFT_NGRAM is refused; 5 KB less
+   SPECDEC_NO_STREAMS  one text an engine, no forks: specdec_open and config.texts above 1 are refused; 4 KB less
    SPECDEC_CLUSTER     with config.cluster, the target's layers on several machines; it is left out otherwise
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
-                       silent; 13 KB less
+                       silent; 15 KB less
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
    SPECDEC_KERNELS_APART  without the kernels for AVX2 and AVX-512, which another file brings that defines
                        SPECDEC_KERNELS besides SPECDEC_IMPLEMENTATION: both compile side by side
@@ -1121,6 +1123,20 @@ __asm__(".cfi_sections .debug_frame");
 #define SPECDEC__TRIFORCE 0
 #else
 #define SPECDEC__TRIFORCE 1
+#endif
+
+/* Whether drafts by n-grams are there. */
+#ifdef SPECDEC_NO_NGRAM
+#define SPECDEC__NGRAMS 0
+#else
+#define SPECDEC__NGRAMS 1
+#endif
+
+/* Whether an engine may have several texts. */
+#ifdef SPECDEC_NO_STREAMS
+#define SPECDEC__STREAMS 0
+#else
+#define SPECDEC__STREAMS 1
 #endif
 
 /* Whether the acceptance rules that need distributions are there: all but coupled and greedy. */
@@ -2824,6 +2840,7 @@ SPECDEC__INLINE void specdec__quant_nibbles(const unsigned char *packed, int off
     }
 }
 
+SPECDEC__RARE
 /* Q4_0: d f16, 16 bytes of nibbles. */
 static void specdec__quant_decode_q4_0(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
@@ -3157,6 +3174,7 @@ static void specdec__quant_decode_iq2_s(const unsigned char *block, int8_t *code
     for (i = 0; i < 16; i++)
         scale[i] = d * (0.125f * (float)(2 * (from->scales[i / 2] >> (i % 2 * 4) & 15) + 1));
 }
+SPECDEC__RARE_END
 
 /* Encoders. Two compilers must write the same file, fused multiply-add or not: every product that is added to something
    is exact in double (float times float, or a small integer), or comes from specdec__product. */
@@ -4604,8 +4622,7 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
 
 /* The types that are unpacked to a panel by a function of their own, from the same template. */
 #define SPECDEC__X86_UNPACKED(X, isa) \
-    X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ2_XXS) X(isa, IQ4_NL) \
-    X(isa, IQ4_XS)
+    X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ4_NL) X(isa, IQ4_XS)
 #define SPECDEC__X86_UNPACK(isa, number) \
     SPECDEC__X86_TARGET_##isa static void specdec__##isa##_unpack_##number(const specdec__quant_type *type, \
         const unsigned char *tile, int blocks, specdec__panel *panel) \
@@ -5066,29 +5083,34 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_dot(int mode, int granule, in
         specdec__sse41_dot_columns(mode, granule, has_minimum, 1, panel, blocks, x, at, sums);
 }
 
-/* The dots of a mode and a granule: without minimums (name) and with them (name_m), which share their machine code. */
-#define SPECDEC__SSE41_DOT(name, name_m, mode, granule) \
+/* The dots of a mode: several of a granule, without and with minimums, share their machine code. */
+#define SPECDEC__SSE41_DOTS(name, mode, granule_of_mode) \
     SPECDEC__SSE41 static SPECDEC__NOINLINE void \
     specdec__sse41_dots_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, \
-                               int column, int count, float *sums, int has_minimum) \
+                               int column, int count, float *sums, int granule, int has_minimum) \
     { \
         const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
-        specdec__sse41_dot(mode, granule, has_minimum, panel, blocks, x, at, count, sums); \
-    } \
-    SPECDEC__SSE41_DOT_OF(name, name, 0) \
-    SPECDEC__SSE41_DOT_OF(name_m, name, 1)
-#define SPECDEC__SSE41_DOT_OF(name, common, has_minimum) \
+        (void)granule; \
+        specdec__sse41_dot(mode, granule_of_mode, has_minimum, panel, blocks, x, at, count, sums); \
+    }
+#define SPECDEC__SSE41_DOT(name, mode, granule, has_minimum) \
     static SPECDEC__UNUSED void specdec__sse41_dot_##name(const specdec__panel *panel, int blocks, \
                                                           const specdec__columns *x, int block, int column, \
                                                           int count, float *sums) \
     { \
-        specdec__sse41_dots_##common(panel, blocks, x, block, column, count, sums, has_minimum); \
+        specdec__sse41_dots_##mode(panel, blocks, x, block, column, count, sums, granule, has_minimum); \
     }
 
-SPECDEC__SSE41_DOT(4bit, 4bitm, SPECDEC__SSE41_4BIT, 32)
-SPECDEC__SSE41_DOT(6bit, 6bitm, SPECDEC__SSE41_6BIT, 16)
-SPECDEC__SSE41_DOT(16, 16m, SPECDEC__SSE41_SIGNED, 16)
-SPECDEC__SSE41_DOT(32, 32m, SPECDEC__SSE41_SIGNED, 32)
+SPECDEC__SSE41_DOTS(4bit, SPECDEC__SSE41_4BIT, 32)
+SPECDEC__SSE41_DOTS(6bit, SPECDEC__SSE41_6BIT, 16)
+SPECDEC__SSE41_DOTS(signed, SPECDEC__SSE41_SIGNED, granule)
+SPECDEC__SSE41_DOT(4bit, 4bit, 32, 0)
+SPECDEC__SSE41_DOT(4bitm, 4bit, 32, 1)
+SPECDEC__SSE41_DOT(6bit, 6bit, 16, 0)
+SPECDEC__SSE41_DOT(16, signed, 16, 0)
+SPECDEC__SSE41_DOT(16m, signed, 16, 1)
+SPECDEC__SSE41_DOT(32, signed, 32, 0)
+SPECDEC__SSE41_DOT(32m, signed, 32, 1)
 
 /* Unpacks to pairs and to codes + bias where that fits 6 bits (Q4_0, Q4_K, Q6_K: multiplied as unsigned), else to
    codes. */
@@ -5406,20 +5428,18 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes_crumbs(const unsigned cha
 
 /* Eight vectors of codes, plus their bias where they are less than 8 bits: values 32*block .. 32*block + 31 of 8
    rows. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, const specdec__panel *panel,
-                                                       int block, int half, __m256i u[8])
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_codes(int type, const unsigned char *tile, int block, int half,
+                                                       __m256i u[8])
 {
     const unsigned char *all = tile + half * 32, *at = all + (size_t)block * (size_t)specdec__x86_span(type);
     int i;
 
     switch (type) {
     SPECDEC__X86_CODES(avx2, all, at, block, u)
-    default: /* Q8_0, or stored by specdec__avx2_factors */
-        at = type == SPECDEC__TYPE_Q8_0 ? at + SPECDEC__TILE_AT(q8_0, codes)
-                                        : (const unsigned char *)panel->u.codes + (size_t)block * 512 + half * 32;
+    default: /* Q8_0 */
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++)
-            u[i] = specdec__avx2_get(at + i * 64);
+            u[i] = specdec__avx2_get(at + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
         break;
     }
 }
@@ -5562,10 +5582,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_iq2_xxs(const unsigned c
     }
 }
 
-/* Factors of the scales (granule, 16) and, 256 further, of the minimums of 256 values; room for them. IQ2_XXS is stored
-   in the panel. */
-SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, const unsigned char *tile, int8_t *room,
-                                                                  specdec__panel *panel)
+/* Factors of the scales (granule, 16) and, 256 further, of the minimums of 256 values; room for them. */
+SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, const unsigned char *tile, int8_t *room)
 {
     switch (type) {
     case SPECDEC__TYPE_Q2_K: specdec__avx2_factors_q2_k(tile, room, room + 256); break;
@@ -5573,7 +5591,6 @@ SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, cons
     case SPECDEC__TYPE_Q4_K: case SPECDEC__TYPE_Q5_K: specdec__avx2_factors_k(tile, room, room + 256); break;
     case SPECDEC__TYPE_Q6_K: return (const int8_t *)tile + SPECDEC__TILE_AT(q6_k, scales);
     case SPECDEC__TYPE_IQ4_XS: specdec__avx2_factors_iq4_xs(tile, room); break;
-    case SPECDEC__TYPE_IQ2_XXS: specdec__avx2_expand_iq2_xxs(tile, panel); break;
     default: break; /* has none */
     }
     return room;
@@ -5612,15 +5629,13 @@ typedef struct specdec__avx2_rows {
 
 /* The scales, or with which = 1 the minimums, of a granule. */
 SPECDEC__AVX2 SPECDEC__INLINE __m256 specdec__avx2_granule_scale(int type, int which, const specdec__avx2_rows *rows,
-                                                                 const specdec__panel *panel, int granule)
+                                                                 int granule)
 {
     const int8_t *factors = rows->factors + which * 256 + granule * 16 + rows->half * 8;
 
     if (specdec__x86_is_block_32(type))
         return specdec__avx2_halves(rows->tile + (size_t)granule * (size_t)specdec__x86_span(type) +
                                     which * 2 * SPECDEC__ROWS + rows->half * 16);
-    if (type == SPECDEC__TYPE_IQ2_XXS)
-        return _mm256_loadu_ps(panel->scale[granule] + rows->half * 8);
     return _mm256_mul_ps(rows->d[which], specdec__avx2_from_bytes(factors));
 }
 
@@ -5688,21 +5703,21 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack(int type, const unsigned
     int b, g, i, to;
 
     rows.tile = tile;
-    rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, tile, room, panel);
+    rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, tile, room);
     for (rows.half = 0; rows.half < 2; rows.half++) {
         to = rows.half * 8;
         specdec__avx2_scales(type, tile, rows.half, rows.d);
         for (b = 0; b < blocks; b++) {
             for (i = rows.half * 64; i < span; i += 128)
                 _mm_prefetch((const char *)tile + b * span + SPECDEC__AHEAD + i, _MM_HINT_T0);
-            specdec__avx2_codes(type, tile, panel, b, rows.half, u);
+            specdec__avx2_codes(type, tile, b, rows.half, u);
             for (i = 0; i < 8; i++)
                 specdec__avx2_put_bytes(panel->u.codes + b * 512 + i * 64 + to * 4, u[i]);
             for (g = b * per; g < (b + 1) * per; g++) {
                 specdec__avx2_put_bytes(panel->pair[g] + to, specdec__avx2_pair(type, u + g % per * 4, granule / 4));
-                _mm256_storeu_ps(panel->scale[g] + to, specdec__avx2_granule_scale(type, 0, &rows, panel, g));
+                _mm256_storeu_ps(panel->scale[g] + to, specdec__avx2_granule_scale(type, 0, &rows, g));
                 if (specdec__x86_has_minimum(type))
-                    _mm256_storeu_ps(panel->minimum[g] + to, specdec__avx2_granule_scale(type, 1, &rows, panel, g));
+                    _mm256_storeu_ps(panel->minimum[g] + to, specdec__avx2_granule_scale(type, 1, &rows, g));
             }
         }
     }
@@ -5818,6 +5833,7 @@ SPECDEC__AVX2 static __attribute__((noinline)) void specdec__avx2_expand(const s
                                                                          specdec__panel *panel)
 {
     switch (type->number) {
+    case SPECDEC__TYPE_IQ2_XXS: specdec__avx2_expand_iq2_xxs(tile, panel); break;
     case SPECDEC__TYPE_IQ2_XS: specdec__avx2_expand_grid(SPECDEC__TYPE_IQ2_XS, tile, panel); break;
     case SPECDEC__TYPE_IQ2_S: specdec__avx2_expand_grid(SPECDEC__TYPE_IQ2_S, tile, panel); break;
     case SPECDEC__TYPE_IQ3_XXS: specdec__avx2_expand_grid(SPECDEC__TYPE_IQ3_XXS, tile, panel); break;
@@ -5946,29 +5962,30 @@ specdec__avx2_fused_columns(int type, int vnni, int columns, const __m256i *u, _
 /* A block times columns. `columns` is a constant: 1 or 2 of them go to acc (column); with 0, count of them go to sums
    (column, 16). */
 SPECDEC__AVX2 SPECDEC__INLINE void
-specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, const specdec__panel *panel, int block,
-                          const specdec__columns *x, size_t at, int columns, int count, __m256 *acc, float *sums)
+specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, int block, const specdec__columns *x,
+                          size_t at, int columns, int count, __m256 *acc, float *sums)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule, half = rows->half;
-    const specdec__x86_x from = specdec__x86_at(x, at, per);
+    specdec__x86_x from;
     __m256i u[8];
     int g, c, i;
 
-    specdec__avx2_codes(type, rows->tile, panel, block, half, u);
+    specdec__avx2_codes(type, rows->tile, block, half, u);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
         u[i] = specdec__avx2_unsigned(type, vnni, u[i]);
         SPECDEC__KEEP(u[i]);
     }
+    from = specdec__x86_at(x, at, per);
     SPECDEC__UNROLL
     for (g = 0; g < per; g++) {
         const __m256i *codes = u + g * 4;
         __m256i pair =
             vnni ? specdec__avx2_vnni_pair(type, codes, granule / 4) : specdec__avx2_pair(type, codes, granule / 4);
-        __m256 scale = specdec__avx2_granule_scale(type, 0, rows, panel, block * per + g), minimum = scale;
+        __m256 scale = specdec__avx2_granule_scale(type, 0, rows, block * per + g), minimum = scale;
 
         if (specdec__x86_has_minimum(type))
-            minimum = specdec__avx2_granule_scale(type, 1, rows, panel, block * per + g);
+            minimum = specdec__avx2_granule_scale(type, 1, rows, block * per + g);
         if (columns)
             specdec__avx2_fused_columns(type, vnni, columns, codes, pair, scale, minimum, &from, g, 0, acc);
         else
@@ -5982,7 +5999,7 @@ specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, co
 
 /* 256 values of a tile, from byte `from` on, or what is left of it: 8 rows, then the others. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, const specdec__tiles *tiles, int t,
-                                                           size_t from, size_t end, int blocks, specdec__panel *panel,
+                                                           size_t from, size_t end, int blocks,
                                                            const specdec__columns *x, size_t at, int columns, int count,
                                                            float *sums)
 {
@@ -5992,7 +6009,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, c
     int b, c;
 
     rows.tile = tiles->tile[t] + from;
-    rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, rows.tile, room, panel);
+    rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, rows.tile, room);
     for (rows.half = 0; rows.half < 2; rows.half++, sums += 8) {
         __m256 acc[2];
 
@@ -6003,7 +6020,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, c
         for (b = 0; b < blocks; b++) {
             specdec__x86_prefetch(share, tiles->tile[t], from + (size_t)((rows.half * blocks + b) * share), end,
                                   tiles->next[t]);
-            specdec__avx2_fused_block(type, vnni, &rows, panel, b, x, at + (size_t)b * (size_t)x->n, columns, count,
+            specdec__avx2_fused_block(type, vnni, &rows, b, x, at + (size_t)b * (size_t)x->n, columns, count,
                                       acc, sums);
         }
         SPECDEC__UNROLL
@@ -6014,7 +6031,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, c
 
 /* 256 values of one tile, then of the other: two streams bring more bytes from memory than one. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused(int type, int vnni, const specdec__tiles *tiles, int blocks,
-                                                       specdec__panel *panels, const specdec__columns *x, int block,
+                                                       const specdec__columns *x, int block,
                                                        int column, int columns, int count, float *const *sums)
 {
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span;
@@ -6027,7 +6044,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused(int type, int vnni, const
         for (t = 0; t < 2 && tiles->tile[t]; t++) {
             if (block + from == 0)
                 memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
-            specdec__avx2_fused_run(type, vnni, tiles, t, (size_t)from * span, end, run, panels, x, at, columns, count,
+            specdec__avx2_fused_run(type, vnni, tiles, t, (size_t)from * span, end, run, x, at, columns, count,
                                     sums[t]);
         }
     }
@@ -6035,13 +6052,13 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused(int type, int vnni, const
 
 /* What multiply does (see specdec__multiply_function): one column and two have machine code of their own. */
 SPECDEC__AVX2 SPECDEC__INLINE void
-specdec__avx2_multiply(int type, int vnni, const specdec__tiles *tiles, int blocks, specdec__panel *panels,
-                       const specdec__columns *x, int block, int column, int count, float *const *sums)
+specdec__avx2_multiply(int type, int vnni, const specdec__tiles *tiles, int blocks, const specdec__columns *x,
+                       int block, int column, int count, float *const *sums)
 {
     switch (count) {
-    case 1: specdec__avx2_fused(type, vnni, tiles, blocks, panels, x, block, column, 1, 1, sums); break;
-    case 2: specdec__avx2_fused(type, vnni, tiles, blocks, panels, x, block, column, 2, 2, sums); break;
-    default: specdec__avx2_fused(type, vnni, tiles, blocks, panels, x, block, column, 0, count, sums); break;
+    case 1: specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 1, 1, sums); break;
+    case 2: specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 2, 2, sums); break;
+    default: specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 0, count, sums); break;
     }
 }
 
@@ -6097,7 +6114,8 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot(int type, int vnni, const s
                                        const specdec__columns *x, int block, int column, int count, \
                                        float *const *sums) \
     { \
-        specdec__avx2_multiply(SPECDEC__TYPE_##number, vnni, tiles, blocks, panels, x, block, column, count, sums); \
+        (void)panels; \
+        specdec__avx2_multiply(SPECDEC__TYPE_##number, vnni, tiles, blocks, x, block, column, count, sums); \
     }
 #define SPECDEC__AVX2_DOT(isa, vnni, name, type) \
     SPECDEC__AVX2 static void \
@@ -6581,7 +6599,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
         specdec__avx512_expand_iq2_xxs(tile, panel);
     } else {
         int8_t room[512];
-        const int8_t *factors = specdec__avx2_factors(type, tile, room, panel);
+        const int8_t *factors = specdec__avx2_factors(type, tile, room);
 
         specdec__avx512_scale_bytes(specdec__avx512_halves(d), factors, count, panel->scale);
         if (specdec__x86_has_minimum(type))
@@ -6887,6 +6905,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack(int type, const unsi
 }
 
 SPECDEC__X86_UNPACKED(SPECDEC__X86_UNPACK, avx512)
+SPECDEC__X86_UNPACK(avx512, IQ2_XXS)
 
 /* A panel whose codes are signed becomes one of codes plus 128 and their pairs, by granule. */
 SPECDEC__AVX512 static void specdec__avx512_panel_pairs(int granule, int blocks, specdec__panel *panel)
@@ -10183,6 +10202,7 @@ enum { SPECDEC__HAS_32M = 0 SPECDEC__QUANT_TYPES(SPECDEC__GRANULE_ROW) };
 #undef SPECDEC__GRANULE
 #undef SPECDEC__MINIMUM
 
+SPECDEC__FOR_SIZE
 /* Enters one unpacker for all types. */
 static void specdec__kernels_all_types(specdec__kernels *table, specdec__unpack_function *unpack)
 {
@@ -10215,24 +10235,27 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
 #define SPECDEC__ENTRY(member, number, function) \
     table->member[SPECDEC__TYPE_##number] = SPECDEC__HAS(number) ? function : NULL
 #define SPECDEC__X86_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_##number);
-#define SPECDEC__X86_KERNELS(table, isa, unpack_isa) \
+#define SPECDEC__X86_MULTIPLIES(table, isa) \
     do { \
-        specdec__kernels_all_types(table, specdec__##unpack_isa##_unpack_any); \
         SPECDEC__ENTRY(multiply, Q4_0, specdec__##isa##_multiply_Q4_0); \
         SPECDEC__ENTRY(multiply, Q8_0, specdec__##isa##_multiply_Q8_0); \
         SPECDEC__ENTRY(multiply, Q4_K, specdec__##isa##_multiply_Q4_K); \
         SPECDEC__ENTRY(multiply, Q6_K, specdec__##isa##_multiply_Q6_K); \
-        SPECDEC__ENTRY(unpack, IQ2_XS, specdec__##unpack_isa##_unpack_grid); \
-        SPECDEC__ENTRY(unpack, IQ2_S, specdec__##unpack_isa##_unpack_grid); \
-        SPECDEC__ENTRY(unpack, IQ3_XXS, specdec__##unpack_isa##_unpack_grid); \
-        SPECDEC__ENTRY(unpack, IQ3_S, specdec__##unpack_isa##_unpack_grid); \
-        SPECDEC__X86_UNPACKED(SPECDEC__X86_ENTRY, unpack_isa) \
+    } while (0)
+#define SPECDEC__X86_UNPACKERS(table, isa) \
+    do { \
+        specdec__kernels_all_types(table, specdec__##isa##_unpack_any); \
+        SPECDEC__ENTRY(unpack, IQ2_XS, specdec__##isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ2_S, specdec__##isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ3_XXS, specdec__##isa##_unpack_grid); \
+        SPECDEC__ENTRY(unpack, IQ3_S, specdec__##isa##_unpack_grid); \
+        SPECDEC__X86_UNPACKED(SPECDEC__X86_ENTRY, isa) \
     } while (0)
 
 #define SPECDEC__AVX2_KERNELS(table, isa) \
     do { \
-        SPECDEC__X86_KERNELS(table, isa, avx2); \
-        SPECDEC__FLOAT_KERNELS(avx2); \
+        specdec__kernels_avx2_common(table); \
+        SPECDEC__X86_MULTIPLIES(table, isa); \
         specdec__kernels_dots(table, SPECDEC__HAS_16 ? specdec__##isa##_dot_16_signed : NULL, \
                               SPECDEC__HAS_16M ? specdec__##isa##_dot_16m : NULL, specdec__##isa##_dot_32_signed, \
                               SPECDEC__HAS_32M ? specdec__##isa##_dot_32m : NULL); \
@@ -10259,6 +10282,7 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
         table->activate[SPECDEC__GELU_EXACT] = table->gelu_exact; \
     } while (0)
 
+SPECDEC__FOR_SPEED
 /* The same with any table: see specdec__multiply_function. */
 static void specdec__kernels_multiply(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks,
                                       specdec__panel *panels, const specdec__columns *x, int block, int column,
@@ -10286,6 +10310,7 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
     }
 }
 
+SPECDEC__FOR_SIZE
 /* Fills the table of plain C. */
 static void specdec__kernels_scalar(specdec__kernels *table)
 {
@@ -10320,6 +10345,14 @@ SPECDEC__TABLE void specdec__kernels_avxvnni(specdec__kernels *table);
 #endif
 
 #ifndef SPECDEC_KERNELS_APART
+/* What AVX2 and AVX-VNNI share. */
+static SPECDEC__UNUSED void specdec__kernels_avx2_common(specdec__kernels *table)
+{
+    SPECDEC__X86_UNPACKERS(table, avx2);
+    SPECDEC__ENTRY(unpack, IQ2_XXS, specdec__avx2_unpack_grid);
+    SPECDEC__FLOAT_KERNELS(avx2);
+}
+
 /* Fill the tables of AVX2, AVX-VNNI and AVX-512. */
 void specdec__kernels_avx2(specdec__kernels *table)
 {
@@ -10341,7 +10374,9 @@ void specdec__kernels_avx512(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVX512)
         return;
-    SPECDEC__X86_KERNELS(table, avx512, avx512);
+    SPECDEC__X86_UNPACKERS(table, avx512);
+    SPECDEC__X86_ENTRY(avx512, IQ2_XXS)
+    SPECDEC__X86_MULTIPLIES(table, avx512);
     SPECDEC__FLOAT_KERNELS(avx512);
     SPECDEC__DOT_KERNELS(table, avx512_dot);
 }
@@ -10574,6 +10609,7 @@ static specdec_result specdec__kernels_init(specdec__kernels *table, const char 
     return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "this CPU or build has no instruction set \"%s\"",
                          name ? name : "scalar");
 }
+SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
  * >>gguf (private): reads GGUF v2 and v3 in place, trusting nothing; format: ggml/docs/gguf.md.
@@ -13994,6 +14030,7 @@ static int specdec__kv_find_type(const char *name)
     return -1;
 }
 
+SPECDEC__FOR_SIZE
 static void specdec__pages_init(specdec__pages *pages, int count, specdec__arena *arena)
 {
     int i;
@@ -14434,6 +14471,7 @@ static int specdec__view_share(specdec__view *view, specdec__kv *kv, const specd
     specdec__view_settle(view, kv);
     return 1;
 }
+SPECDEC__FOR_SPEED
 
 /* The last segment that starts at or before a logical position. */
 static const specdec__segment *specdec__view_segment(const specdec__segments *segments, int position)
@@ -20605,10 +20643,13 @@ static specdec_result specdec__draft_model_init(specdec__drafter *d, const specd
     return SPECDEC_OK;
 }
 
+/* What a text that begins like another one takes over of it; nothing where there is one text. */
+#define SPECDEC__SHARES(function) (SPECDEC__STREAMS ? (function) : NULL)
+
 static const specdec__drafter_kind specdec__draft_model_kind = {
     offsetof(specdec_config, draft), 0, 0, 0, 1, 8, 5, specdec__draft_model_init, specdec__draft_levels_fill,
     specdec__draft_levels_extend, specdec__draft_model_commit, specdec__draft_model_truncate,
-    specdec__draft_model_share, NULL, specdec__draft_model_cost, specdec__draft_model_behind,
+    SPECDEC__SHARES(specdec__draft_model_share), NULL, specdec__draft_model_cost, specdec__draft_model_behind,
     specdec__draft_model_read, NULL, NULL, NULL, NULL, SPECDEC__OS_THREADS ? specdec__draft_model_keep : NULL,
     SPECDEC__OS_THREADS ? specdec__draft_model_move : NULL};
 
@@ -21005,14 +21046,14 @@ static specdec_result specdec__draft_layer_init(specdec__drafter *d, const specd
 
 static const specdec__drafter_kind specdec__draft_layer_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_layer_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, specdec__draft_layer_share, NULL,
-    specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
+    specdec__draft_levels_extend, NULL, specdec__draft_layer_truncate, SPECDEC__SHARES(specdec__draft_layer_share),
+    NULL, specdec__draft_layer_cost, NULL, NULL, specdec__draft_layer_ready, specdec__draft_layer_follow,
     specdec__draft_layer_heard, NULL, NULL, NULL};
 
 static const specdec__drafter_kind specdec__draft_heads_kind = {
     offsetof(specdec_config, heads), 0, 0, 0, 1, 8, 4, specdec__draft_heads_init, specdec__draft_levels_fill,
-    specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, specdec__draft_heads_share, NULL,
-    specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
+    specdec__draft_levels_extend, NULL, specdec__draft_heads_truncate, SPECDEC__SHARES(specdec__draft_heads_share),
+    NULL, specdec__draft_heads_cost, NULL, NULL, specdec__draft_heads_ready, specdec__draft_heads_follow, NULL,
     &specdec__draft_layer_kind, NULL, NULL};
 
 /* --- n-grams ------------------------------------------------------------------------------------------------------ */
@@ -21091,8 +21132,8 @@ static uint64_t specdec__draft_ngram_fingerprint(const specdec__vocab *vocab)
 static const specdec__drafter_kind specdec__draft_ngram_kind = {
     0, 0, 0, 0, 0, 32, 12, specdec__draft_ngram_init, specdec__draft_ngram_fill, NULL, NULL,
     specdec__draft_ngram_truncate,
-    specdec__draft_ngram_share, specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL, NULL, NULL,
-    NULL, NULL, NULL, NULL};
+    SPECDEC__SHARES(specdec__draft_ngram_share), specdec__draft_ngram_end, NULL, specdec__draft_ngram_behind, NULL,
+    NULL, NULL, NULL, NULL, NULL, NULL};
 
 /* --- two levels: the target with a small cache, for which somebody else drafts --------------------------------------
 
@@ -21265,7 +21306,10 @@ static specdec_result specdec__draft_recall_inner(specdec__draft_recall *m, cons
     const int size = m->nodes;
     specdec__draft_setup inner = *setup;
 
-    m->inner.kind = d->model ? &specdec__draft_model_kind : &specdec__draft_ngram_kind;
+    if (!SPECDEC__NGRAMS && !d->model)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "drafting \"triforce\" needs a draft model here: "
+                             "SPECDEC_NO_NGRAM leaves n-grams out of this build");
+    m->inner.kind = d->model ? &specdec__draft_model_kind : SPECDEC__NGRAMS ? &specdec__draft_ngram_kind : NULL;
     m->inner.model = d->model;
     m->inner.levels = SPECDEC_TREE_MAX_DEPTH;
     inner.capacity = size;
@@ -21304,14 +21348,14 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
 static const specdec__drafter_kind specdec__draft_recall_kind = {
     offsetof(specdec_config, draft), 1, offsetof(specdec_config, retrieval), 1, 1, 13, 13, specdec__draft_recall_init,
     specdec__draft_recall_fill, NULL, specdec__draft_recall_commit, specdec__draft_recall_truncate,
-    specdec__draft_recall_share, specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
+    SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
     specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL};
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
 
 #define SPECDEC__WITH_MODEL 1
 #define SPECDEC__WITH_HEADS SPECDEC__HEADS
-#define SPECDEC__WITH_NGRAM 1
+#define SPECDEC__WITH_NGRAM SPECDEC__NGRAMS
 #define SPECDEC__WITH_TRIFORCE SPECDEC__TRIFORCE
 
 /* In the order of specdec_drafting. Who comes first in the list gets room in the tree first, and is asked last. */
@@ -22337,6 +22381,9 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     if ((int)c->rule < 0 || c->rule >= SPECDEC_RULE_GREEDY)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rule %d is not known (greedy is temperature 0)",
                              (int)c->rule);
+    if (!SPECDEC__STREAMS && (c->texts > 1 || c->hooks.fork || (c->fork_token && *c->fork_token)))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
     if (!SPECDEC__VERIFIERS && c->rule != SPECDEC_RULE_COUPLED)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rule %d is left out of this build by SPECDEC_NO_VERIFIERS", (int)c->rule);
@@ -22830,7 +22877,7 @@ static specdec_result specdec__engine_fork_tokens(specdec__engine *e, specdec_er
     const int named = fork && *fork;
 
     e->fork_token = e->child_token = -1;
-    if ((fork && !*fork) || (!named && e->config.texts == 1))
+    if (!SPECDEC__STREAMS || (fork && !*fork) || (!named && e->config.texts == 1))
         return SPECDEC_OK;
     e->fork_token = specdec__vocab_named(vocab, named ? fork : "[Fork]");
     e->child_token = specdec__vocab_named(vocab, child ? child : "[Child]");
@@ -23015,7 +23062,7 @@ static void specdec__engine_disown(specdec *t, int count)
     specdec__engine *e = t->engine;
     int i;
 
-    for (i = 0; i < e->room.views; i++) {
+    for (i = 0; SPECDEC__STREAMS && i < e->room.views; i++) {
         specdec *x = &e->texts[i];
 
         if (x->open && x->parent == t && x->fork_at > count) {
@@ -23319,7 +23366,7 @@ static void specdec__engine_adopt(specdec *t)
     const specdec *best = NULL;
     int i, length = t->view.length + SPECDEC__KEYS / 4; /* less is not worth it */
 
-    for (i = 0; i < e->room.views; i++) {
+    for (i = 0; SPECDEC__STREAMS && i < e->room.views; i++) {
         const specdec *other = &e->texts[i];
         int common = other == t || !other->open ? 0 : specdec__stream_common(t, other);
 
@@ -23329,7 +23376,7 @@ static void specdec__engine_adopt(specdec *t)
             best = other;
         }
     }
-    if (best)
+    if (SPECDEC__STREAMS && best)
         specdec__engine_share(t, best, length);
 }
 
@@ -23487,7 +23534,7 @@ static int specdec__engine_wants(specdec *t)
     if (!t->open || !t->count || t->failed || specdec__stream_ended(t, t->count) != SPECDEC_STOP_NONE ||
         (t->count - t->handed_out >= SPECDEC__STOCK && !t->parent))
         return 0;
-    if (t->forced_count)
+    if (SPECDEC__STREAMS && t->forced_count)
         specdec__engine_bear(t);
     return !t->failed;
 }
@@ -24262,7 +24309,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
             others = plan.rate * plan.times[t->merged.tree.n] - 1;
     }
     e->member_count = kept;
-    if (kept > 1 && base > least && !specdec__engine_fixed(e))
+    if (SPECDEC__STREAMS && kept > 1 && base > least && !specdec__engine_fixed(e))
         specdec__engine_share_out(e, times);
 }
 
@@ -24417,7 +24464,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, float *own)
     const specdec__engine *e = t->engine;
     const float forbidden = specdec__float_from_bits(0xff800000u); /* no bias lifts it */
 
-    if (e->fork_token < 0)
+    if (!SPECDEC__STREAMS || e->fork_token < 0)
         return;
     own[0] = logits[e->child_token];
     own[1] = logits[e->fork_token];
@@ -24430,7 +24477,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, float *own)
 /* Puts that back: log-probabilities are those of the model. */
 static void specdec__engine_unmask(const specdec__engine *e, float *logits, const float *own)
 {
-    if (e->fork_token < 0)
+    if (!SPECDEC__STREAMS || e->fork_token < 0)
         return;
     logits[e->child_token] = own[0];
     logits[e->fork_token] = own[1];
@@ -24443,6 +24490,8 @@ static int specdec__engine_forks(specdec *t)
     const specdec_hooks *hooks = &e->config.hooks;
     int i, count = 0;
 
+    if (!SPECDEC__STREAMS)
+        return 0;
     if (t->tokens[t->count - 1] == e->fork_token) {
         t->forced[0] = e->child_token;
         count = 1;
@@ -24606,7 +24655,7 @@ static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int widt
         specdec__tune_weigh(e->tune, nodes, seconds);
     } else {
         specdec__tune_step(e->tune, nodes, seconds);
-        if (e->room.views > 1)
+        if (SPECDEC__STREAMS && e->room.views > 1)
             specdec__tune_breathe(e->tune, nodes, seconds);
     }
     for (i = 0; i < e->member_count; i++)
@@ -24650,7 +24699,7 @@ static void specdec__engine_wrote(specdec *t, double now)
 {
     if (t->length)
         specdec__engine_answered(t, now);
-    if (t->forced_count)
+    if (SPECDEC__STREAMS && t->forced_count)
         specdec__engine_bear(t);
     if (t->parent && specdec__stream_ended(t, t->count))
         specdec__engine_release(t);
@@ -24714,7 +24763,7 @@ static void specdec__engine_begin_answer(specdec *t)
     double start = specdec__os_seconds();
 
     specdec__engine_draw(t, t->engine->target.logits);
-    if (specdec__engine_stops(t) && t->forced_count)
+    if (specdec__engine_stops(t) && SPECDEC__STREAMS && t->forced_count)
         specdec__engine_bear(t);
     t->from_row = 0;
     t->engine->row_of = NULL;
@@ -25222,6 +25271,10 @@ specdec_result specdec_open(specdec *t, specdec **opened)
 {
     if (!t || !opened)
         return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
+    *opened = NULL;
+    if (!SPECDEC__STREAMS)
+        return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
+                             "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
     *opened = specdec__engine_vacancy(t->engine);
     if (!*opened)
         return specdec__fail(&t->error, SPECDEC_ERROR_MEMORY, "all of the %d texts are open (config.texts)",
@@ -25235,7 +25288,7 @@ specdec_result specdec_fork(specdec *t, specdec **fork)
     specdec_result result = specdec__check_call(t, fork != NULL);
     int born;
 
-    if (result || (result = specdec_open(t, fork)) != SPECDEC_OK)
+    if (result || (result = specdec_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
         return result;
     specdec__engine_copy(*fork, t);
     born = specdec__engine_born(t, t->handed_out);
@@ -25259,7 +25312,7 @@ specdec *specdec_child(specdec *t, int i)
     specdec *found = NULL;
     int at = t ? t->answer_from : 0, k;
 
-    for (; t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
+    for (; SPECDEC__STREAMS && t && t->open && i >= 0; i--, at = found->fork_at) { /* the next fork behind `at` */
         found = NULL;
         for (k = 0; k < t->engine->room.views; k++) {
             specdec *x = &t->engine->texts[k];
@@ -25332,7 +25385,7 @@ static specdec__ngram *specdec__seen(specdec *t)
     const specdec__engine *e = t->engine;
     int i;
 
-    for (i = 0; i < e->drafter_count; i++)
+    for (i = 0; SPECDEC__NGRAMS && i < e->drafter_count; i++)
         if (e->drafters[i].drafting == SPECDEC_DRAFT_NGRAM)
             return (specdec__ngram *)e->drafters[i].state;
     specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "this engine does not draft from n-grams");
@@ -25346,9 +25399,9 @@ specdec_result specdec_save_seen(specdec *t, void *data, size_t room, size_t *by
     if (!t || !bytes)
         return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
     index = specdec__seen(t);
-    return index ? specdec__ngram_save(index, specdec__draft_ngram_fingerprint(&t->model->vocab), data, room, bytes,
-                                       &t->error)
-                 : SPECDEC_ERROR_ARGUMENT;
+    if (!SPECDEC__NGRAMS || !index)
+        return SPECDEC_ERROR_ARGUMENT;
+    return specdec__ngram_save(index, specdec__draft_ngram_fingerprint(&t->model->vocab), data, room, bytes, &t->error);
 }
 
 specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
@@ -25358,9 +25411,10 @@ specdec_result specdec_load_seen(specdec *t, const void *data, size_t size)
     if (!t || !data)
         return t ? specdec__is_missing(&t->error) : SPECDEC_ERROR_ARGUMENT;
     index = specdec__seen(t);
-    return index ? specdec__ngram_load(index, specdec__draft_ngram_fingerprint(&t->model->vocab), t->model->vocab_size,
-                                       data, size, &t->error)
-                 : SPECDEC_ERROR_ARGUMENT;
+    if (!SPECDEC__NGRAMS || !index)
+        return SPECDEC_ERROR_ARGUMENT;
+    return specdec__ngram_load(index, specdec__draft_ngram_fingerprint(&t->model->vocab), t->model->vocab_size, data,
+                               size, &t->error);
 }
 
 specdec_result specdec_set(specdec *t, const specdec_settings *settings)

@@ -30,15 +30,18 @@ weighs_as() # OPTIONS BYTES OPTION...: the same with other options than $SMALL
     echo "    $text bytes: $*"
     check "$text bytes are at most $bytes: $*" [ "$text" -le "$bytes" ]
 }
-LEAST="-DSPECDEC_NO_BPE -DSPECDEC_NO_VERIFIERS -DSPECDEC_NO_CHAT -DSPECDEC_NO_HEADS -DSPECDEC_NO_SAVE -DSPECDEC_NO_TRIFORCE"
-weighs_as -O2 446000 # every instruction set
-weighs 152400
-weighs 147400 -DSPECDEC_NO_SAVE
-weighs 147600 -DSPECDEC_NO_TRIFORCE
-weighs 144100 -DSPECDEC_NO_HEADS
-weighs 136900 -DSPECDEC_NO_ERROR_TEXTS
+LEAST="-DSPECDEC_NO_BPE -DSPECDEC_NO_VERIFIERS -DSPECDEC_NO_CHAT -DSPECDEC_NO_HEADS -DSPECDEC_NO_SAVE -DSPECDEC_NO_TRIFORCE
+    -DSPECDEC_NO_NGRAM -DSPECDEC_NO_STREAMS"
+weighs_as -O2 410700 # every instruction set
+weighs 152200
+weighs 146800 -DSPECDEC_NO_NGRAM
+weighs 147900 -DSPECDEC_NO_STREAMS
+weighs 147200 -DSPECDEC_NO_SAVE
+weighs 147500 -DSPECDEC_NO_TRIFORCE
+weighs 143900 -DSPECDEC_NO_HEADS
+weighs 136700 -DSPECDEC_NO_ERROR_TEXTS
 # shellcheck disable=SC2086
-weighs 114600 $LEAST '-DSPECDEC_TYPES(X)='
+weighs 104900 $LEAST '-DSPECDEC_TYPES(X)='
 
 # A program of one file, which holds only what it calls: the engine's four calls.
 cat > "$T/program.c" <<'END'
@@ -58,7 +61,7 @@ void end(specdec *engine);
 void end(specdec *engine) { specdec_deinit(engine); }
 END
 # shellcheck disable=SC2086
-weighs 88600 $LEAST '-DSPECDEC_TYPES(X)=' -DSPECDEC_NO_ERROR_TEXTS -I. "$T/program.c"
+weighs 81200 $LEAST '-DSPECDEC_TYPES(X)=' -DSPECDEC_NO_ERROR_TEXTS -I. "$T/program.c"
 
 # --- frames
 for level in -O0 -O2; do # -Os: all of the above
@@ -94,7 +97,7 @@ int main(int argc, char **argv)
 {
     specdec_config config;
     specdec_error error;
-    specdec *engine;
+    specdec *engine, *text;
     size_t bytes;
     int i, bad = argc != 2;
 
@@ -112,14 +115,26 @@ int main(int argc, char **argv)
     bad |= specdec_save(engine, NULL, 0, &bytes) != SPECDEC_ERROR_UNSUPPORTED;
     bad |= specdec_load(engine, &bytes, sizeof bytes) != SPECDEC_ERROR_UNSUPPORTED;
     fprintf(stderr, "%s\n", specdec_error_text(engine));
+    bad |= specdec_open(engine, &text) != SPECDEC_ERROR_UNSUPPORTED || text;
+    fprintf(stderr, "%s\n", specdec_error_text(engine));
+    bad |= specdec_save_seen(engine, NULL, 0, &bytes) != SPECDEC_ERROR_ARGUMENT;
+    config.drafting = SPECDEC_DRAFT_NGRAM;
+    bad |= specdec_memory_needed(&config, &bytes, &error) != SPECDEC_ERROR_UNSUPPORTED;
+    fprintf(stderr, "%s\n", error.text);
+    config.drafting = SPECDEC_DRAFT_AUTO;
+    config.texts = 2;
+    bad |= specdec_memory_needed(&config, &bytes, &error) != SPECDEC_ERROR_UNSUPPORTED;
+    fprintf(stderr, "%s\n", error.text);
     return bad;
 }
 END
 # shellcheck disable=SC2086
-run $CC -std=c99 -O0 -DSPECDEC_NO_SIMD -DSPECDEC_NO_VERIFIERS -DSPECDEC_NO_SAVE $WARNINGS -I. -pthread -o "$T/rule" "$T/rule.c"
-check "a program without verifiers and saved texts compiles" [ $status -eq 0 ]
+run $CC -std=c99 -O0 -DSPECDEC_NO_SIMD -DSPECDEC_NO_VERIFIERS -DSPECDEC_NO_SAVE -DSPECDEC_NO_NGRAM -DSPECDEC_NO_STREAMS $WARNINGS -I. -pthread -o "$T/rule" "$T/rule.c"
+check "a program without verifiers, saved texts, n-grams and further texts compiles" [ $status -eq 0 ]
 run "$T/rule" $TARGET
 check "rules and calls that were left out are refused, and coupled is not" [ $status -eq 0 ]
 check "which names the option" says 'SPECDEC_NO_VERIFIERS'
 check "which names that option, too" says 'SPECDEC_NO_SAVE'
+check "and that of several texts" says 'SPECDEC_NO_STREAMS'
+check "and the drafts that are left out" says 'drafting "ngram" is left out of this build'
 report test_sizes
