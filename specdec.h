@@ -7231,20 +7231,20 @@ SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, co
 
 SPECDEC__WEIGH_CODES(neon, neon, , 1, 2, SPECDEC__UNROLL)
 
-/* The sums of a tile and count columns, over the keys of one lane: 4 of 16. */
+/* The sums of a tile and four columns, over the keys of one lane: 4 of 16. */
 #define SPECDEC__DOTPROD_ADD_VALUES(lane) \
     do { \
         SPECDEC__UNROLL \
         for (i = 0; i < 4; i++) \
             value[i] = specdec__neon_raised(values + (key + 4 * (lane)) * SPECDEC__ROWS + i * 16); \
         SPECDEC__UNROLL \
-        for (c = 0; c < count; c++) \
+        for (c = 0; c < 4; c++) \
             SPECDEC__UNROLL \
             for (i = 0; i < 4; i++) \
                 SPECDEC__UDOT(acc[c][i], value[i], code[c], lane); \
     } while (0)
 
-/* One tile, with dot products. */
+/* One tile, four columns, with dot products. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                                                   specdec__neon_v *sums)
 {
