@@ -15114,8 +15114,9 @@ typedef struct specdec__division {
     int rounds, parts, stretches, units;
 } specdec__division;
 
-/* Stretches come first, if sums of all queries in all of them have room, as then nobody reads another's keys; then as
-   many rounds and parts as the threads need: a part has fewer columns. */
+/* Threads that have less than four kv heads and rounds each divide stretches, too, if sums of all queries in all of them
+   have room, as then nobody reads another's keys; then come as many rounds and parts as they need: a part has fewer
+   columns. */
 static specdec__division specdec__forward_divide(const specdec__context *c, int span)
 {
     const specdec__range *seen = &c->stretches[span];
@@ -15124,7 +15125,8 @@ static specdec__division specdec__forward_divide(const specdec__context *c, int 
 
     by.parts = by.stretches = 1;
     by.rounds = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
-    if (threads > 1 && seen->to - seen->from <= c->room_for_sums / (c->n * c->model->heads))
+    if (threads > 1 && heads * by.rounds < 4 * threads &&
+        seen->to - seen->from <= c->room_for_sums / (c->n * c->model->heads))
         by.stretches = seen->to - seen->from;
     while (heads * by.stretches * by.rounds < threads && by.rounds < c->n)
         by.rounds++;
