@@ -7311,20 +7311,20 @@ SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, co
 
 SPECDEC__WEIGH_CODES(neon, neon, , 1, 2, SPECDEC__UNROLL)
 
-/* The sums of a tile and count columns, over the keys of one lane: 4 of 16. */
+/* The sums of a tile and four columns, over the keys of one lane: 4 of 16. */
 #define SPECDEC__DOTPROD_ADD_VALUES(lane) \
     do { \
         SPECDEC__UNROLL \
         for (i = 0; i < 4; i++) \
             value[i] = specdec__neon_raised(values + (key + 4 * (lane)) * SPECDEC__ROWS + i * 16); \
         SPECDEC__UNROLL \
-        for (c = 0; c < count; c++) \
+        for (c = 0; c < 4; c++) \
             SPECDEC__UNROLL \
             for (i = 0; i < 4; i++) \
                 SPECDEC__UDOT(acc[c][i], value[i], code[c], lane); \
     } while (0)
 
-/* One tile, with dot products. */
+/* One tile, four columns, with dot products. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_value_sums(const int8_t *values, int keys, const uint8_t *codes,
                                                                   specdec__neon_v *sums)
 {
@@ -15724,8 +15724,9 @@ typedef struct specdec__division {
     int rounds, parts, stretches, units;
 } specdec__division;
 
-/* Stretches come first, if sums of all queries in all of them have room, as then nobody reads another's keys; then as
-   many rounds and parts as the threads need: a part has fewer columns. */
+/* Threads that have less than four kv heads and rounds each divide stretches, too, if sums of all queries in all of them
+   have room, as then nobody reads another's keys; then come as many rounds and parts as they need: a part has fewer
+   columns. */
 static specdec__division specdec__forward_divide(const specdec__context *c, int span)
 {
     const specdec__range *seen = &c->stretches[span];
@@ -15734,7 +15735,8 @@ static specdec__division specdec__forward_divide(const specdec__context *c, int 
 
     by.parts = by.stretches = 1;
     by.rounds = (c->n + SPECDEC__COLUMNS - 1) / SPECDEC__COLUMNS;
-    if (threads > 1 && seen->to - seen->from <= c->room_for_sums / (c->n * c->model->heads))
+    if (threads > 1 && heads * by.rounds < 4 * threads &&
+        seen->to - seen->from <= c->room_for_sums / (c->n * c->model->heads))
         by.stretches = seen->to - seen->from;
     while (heads * by.stretches * by.rounds < threads && by.rounds < c->n)
         by.rounds++;
