@@ -14113,7 +14113,7 @@ static const float *specdec__kv_values_as_floats(const specdec__kv *kv, const sp
  * ================================================================================================================== */
 
 #define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; wider steps take several */
-#define SPECDEC__SCORES 65  /* room for the scores of a tile's keys, in columns: one more, as every 4096 bytes are slow */
+#define SPECDEC__SCORES 65  /* columns with room for their scores of a tile: one more, as 4096 bytes apart are slow */
 #define SPECDEC__STRETCH 8  /* blocks of keys of which sums are kept apart and then merged: 512 keys */
 
 /* The nodes of a step, in topological order. The first `done` of them have been run by an earlier call, since which no
@@ -14792,8 +14792,8 @@ static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, s
                             specdec__round_up(slots, 16), s->codes, scale, count, out);
 }
 
-/* s->scores (4 tiles, SPECDEC__SCORES, 16 keys) of columns [column, column + count) of c->turned with the first slots of
-   the tiles of keys of a page. */
+/* s->scores (4 tiles, SPECDEC__SCORES, 16 keys) of columns [column, column + count) of c->turned with the first slots
+   of the tiles of keys of a page. */
 static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *s, const unsigned char *keys, int slots,
                                          int column, int count)
 {
@@ -15114,9 +15114,9 @@ typedef struct specdec__division {
     int rounds, parts, stretches, units;
 } specdec__division;
 
-/* Threads that have less than four kv heads and rounds each divide stretches, too, if sums of all queries in all of them
-   have room, as then nobody reads another's keys; then come as many rounds and parts as they need: a part has fewer
-   columns. */
+/* Threads that have less than four kv heads and rounds each divide stretches, too, if sums of all queries in all of
+   them have room, as then nobody reads another's keys; then come as many rounds and parts as they need: a part has
+   fewer columns. */
 static specdec__division specdec__forward_divide(const specdec__context *c, int span)
 {
     const specdec__range *seen = &c->stretches[span];
