@@ -14718,7 +14718,7 @@ static const float *specdec__kv_values_as_floats(const specdec__kv *kv, const sp
  * ================================================================================================================== */
 
 #define SPECDEC__COLUMNS 64 /* columns that share one pass over the weights; wider steps take several */
-#define SPECDEC__SCORES 65  /* room for the scores of a tile's keys, in columns: one more, as steps of 4096 are slow */
+#define SPECDEC__SCORES 65  /* columns with room for their scores of a tile: one more, as 4096 bytes apart are slow */
 #define SPECDEC__STRETCH 8  /* blocks of keys of which sums are kept apart and then merged: 512 keys */
 
 /* The nodes of a step, in topological order. The first `done` of them have been run by an earlier call, since which no
@@ -15724,9 +15724,9 @@ typedef struct specdec__division {
     int rounds, parts, stretches, units;
 } specdec__division;
 
-/* Threads that have less than four kv heads and rounds each divide stretches, too, if sums of all queries in all of them
-   have room, as then nobody reads another's keys; then come as many rounds and parts as they need: a part has fewer
-   columns. */
+/* Threads that have less than four kv heads and rounds each divide stretches, too, if sums of all queries in all of
+   them have room, as then nobody reads another's keys; then come as many rounds and parts as they need: a part has
+   fewer columns. */
 static specdec__division specdec__forward_divide(const specdec__context *c, int span)
 {
     const specdec__range *seen = &c->stretches[span];
