@@ -88,7 +88,7 @@ static int run(const subject *s, const way *w, specdec__model *m, float *rows)
             arena.used = 0;
         }
         good = !specdec__pool_init(&pool, w->threads, &cancel, NULL, &arena, &error) &&
-               !specdec__model_init(m, &source, 0, &arena, &error) &&
+               !specdec__model_init(m, &source, 0, NULL, &arena, &error) &&
                (!w->repacked || !specdec__model_repack(m, &arena, &pool, &hooks, &error));
         if (good)
             specdec__context_init(&c, m, NULL, &kernels, &pool, w->threads, w->kv, &room, NODES, &arena);
@@ -514,7 +514,7 @@ static int open_rig_on(rig *g, int threads, const maker_recipe *recipe, int kv, 
     arena.size = (size_t)64 << 20;
     arena.base = g->memory = (unsigned char *)malloc(arena.size);
     good = !specdec__kernels_init(&g->kernels, NULL, &error) && !specdec__pool_init(&g->pool, threads, &g->cancel, NULL, &arena, &error) &&
-           !specdec__model_init(&g->model, &source, 0, &arena, &error);
+           !specdec__model_init(&g->model, &source, 0, NULL, &arena, &error);
     if (!good)
         fprintf(stderr, "%s\n", error.text);
     CHECK(good);

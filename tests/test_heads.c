@@ -278,7 +278,7 @@ static int open_rig(rig *r, const file *f, const char *isa, int threads)
     arena.size = RIG_BYTES;
     arena.used = 0;
     if (specdec__kernels_init(&r->kernels, isa, &failure) || specdec__pool_init(&r->pool, threads, &r->cancel, NULL, &arena, &failure) ||
-        specdec__model_init(&r->model, &source, 0, &arena, &failure)) {
+        specdec__model_init(&r->model, &source, 0, NULL, &arena, &failure)) {
         CHECK_EQUAL_INT(failure.code, SPECDEC_OK);
         fprintf(stderr, "%s\n", failure.text);
         return 0;

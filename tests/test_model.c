@@ -824,7 +824,7 @@ static specdec_result bind(maker *m, specdec__model *model, void **memory)
     arena.size = (size_t)8 << 20;
     arena.base = (unsigned char *)malloc(arena.size);
     *memory = arena.base;
-    r = specdec__model_init(model, &source, 0, &arena, &last);
+    r = specdec__model_init(model, &source, 0, NULL, &arena, &last);
     if (r)
         fprintf(stderr, "%s\n", last.text);
     return r;
