@@ -1,6 +1,6 @@
 /* test_pipe.c - a target whose layers lie on several ranks, here threads that talk through memory: texts are those of one
    machine, whatever the links do; what goes wrong with a rank ends as an error on all, soon.
-   cc -O2 -pthread test_pipe.c; test_pipe [TEST]; SPECDEC_QUICK=1 shortens. */
+   cc -O2 -pthread test_pipe.c; test_pipe [TEST [TIMES as long]]; SPECDEC_QUICK=1 shortens. */
 #if defined(__linux__) && !defined(_GNU_SOURCE)
 #define _GNU_SOURCE
 #endif
@@ -15,7 +15,7 @@
 
 enum { RANKS = 6, CONTEXT_TOKENS = 200, TEXTS = 4 };
 
-static int quick;
+static int quick, times = 1;
 
 /* --- models ----------------------------------------------------------------------------------------------------------- */
 
@@ -472,7 +472,7 @@ static void run_schedule(const specdec_config *config, int ranks, double late, u
 static void test_schedules(void)
 {
     static const specdec_drafting draftings[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF};
-    const int count = quick ? 24 : 120;
+    const int count = (quick ? 12 : 24) * times;
     uint64_t random = 5;
     int i;
 
@@ -610,7 +610,7 @@ static int on_purpose(mesh *n, int own, unsigned char *bytes, size_t *size)
 
 static void test_garbage(int (*tamper)(mesh *, int, unsigned char *, size_t *), int strict)
 {
-    const int count = quick ? 30 : 300;
+    const int count = (quick ? 15 : 25) * times;
     specdec_config alone = config_of(PLAIN, -1);
     int i, failed = 0, whole = 0;
 
@@ -753,6 +753,7 @@ int main(int argc, char **argv)
     size_t i;
 
     quick = getenv("SPECDEC_QUICK") != NULL;
+    times = argc > 2 ? atoi(argv[2]) : 1;
     make_models();
     for (i = 0; i < sizeof tests / sizeof *tests; i++)
         if (argc < 2 || strcmp(argv[1], tests[i].name) == 0)
