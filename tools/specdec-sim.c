@@ -940,26 +940,26 @@ static void record_times(specdec *t, FILE *out)
 {
     specdec__engine *e = t->engine;
     specdec__drafter *d = &e->drafters[0];
-    double draft = specdec__engine_time(e, d, 0, INFINITY), beside, least[2][WIDTHS];
+    double draft = specdec__engine_time(e, d, 0, INFINITY), beside, mean[2][WIDTHS];
     int less, i, round;
+    enum { ROUNDS = 4 };
+
 
     d->kind->move(d, &e->pool, 1);
     beside = specdec__engine_time(e, d, 0, INFINITY);
     d->kind->move(d, &e->pool, e->config.threads);
     fprintf(out, "# times %d %.7f %.7f\n", e->config.threads, draft, beside);
-    for (round = 0; round < 3; round++) /* in between the machine may do other things for a while */
+    memset(mean, 0, sizeof mean);
+    for (round = 0; round < ROUNDS; round++) /* now and then the machine does other things, too: for answers as for these */
         for (less = 0; less < 2 && less < e->config.threads; less++) {
             e->target.threads = e->config.threads - less;
-            for (i = 0; i < WIDTHS - 1; i++) {
-                const double seconds = specdec__engine_time(e, NULL, 1 << i, INFINITY);
-
-                least[less][i] = round && least[less][i] < seconds ? least[less][i] : seconds;
-            }
+            for (i = 0; i < WIDTHS - 1; i++)
+                mean[less][i] += specdec__engine_time(e, NULL, 1 << i, INFINITY) / ROUNDS;
         }
     e->target.threads = e->config.threads;
     for (less = 0; less < 2 && less < e->config.threads; less++)
         for (i = 0; i < WIDTHS - 1; i++)
-            fprintf(out, "# step %d %d %.7f\n", less, 1 << i, least[less][i]);
+            fprintf(out, "# step %d %d %.7f\n", less, 1 << i, mean[less][i]);
 }
 
 static int record(options *o)
