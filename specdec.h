@@ -21869,6 +21869,8 @@ static void specdec__tune_settle(specdec__tune *tune, const specdec__tune_outcom
             credit += outcome->came[i] * times[outcome->base] / outcome->texts -
                       (seconds - times[outcome->base]) * outcome->nodes[i] / guesses;
         tune->drafters[i].credit = credit > most ? most : credit < least ? least : credit;
+        if (outcome->came[i] > 0)
+            tune->drafters[i].patience = 1; /* if this was a look at one that did not seem to pay: look again */
     }
 }
 
@@ -21892,7 +21894,8 @@ static int specdec__tune_naps(const specdec__tune *tune, int drafter, int count)
 
 /* The tree that a drafter shall fill in this step, of so many levels at most, after others offered plan->rate. Before
    it can be asked, it has to read so many seconds of text. One that does not pay is asked again now and then, for one
-   guess, so seldom that asking costs about a hundredth. Returns the best rate now promised. */
+   guess, so seldom that asking costs about a hundredth, and at once when that guess has come true. Returns the best rate
+   now promised. */
 static double specdec__tune_shape(specdec__tune_drafter *t, specdec_tree *tree, const specdec__plan *plan,
                                   int levels, double reading)
 {
