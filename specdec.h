@@ -21894,8 +21894,8 @@ static int specdec__tune_naps(const specdec__tune *tune, int drafter, int count)
 
 /* The tree that a drafter shall fill in this step, of so many levels at most, after others offered plan->rate. Before
    it can be asked, it has to read so many seconds of text. One that does not pay is asked again now and then, for one
-   guess, so seldom that asking costs about a hundredth, and at once when that guess has come true. Returns the best rate
-   now promised. */
+   guess, so seldom that asking costs about a hundredth, and at once when that guess has come true. Returns the best
+   rate now promised. */
 static double specdec__tune_shape(specdec__tune_drafter *t, specdec_tree *tree, const specdec__plan *plan,
                                   int levels, double reading)
 {
