@@ -314,6 +314,7 @@ typedef struct specdec_cluster {
        there is none yet. */
     size_t (*receive)(void *user_data, int rank, void *message, size_t room);
     void (*wait)(void *user_data, double seconds); /* until there may be one, not longer than that */
+    void (*layer)(void *user_data);                /* NULL, or called behind every layer of a run */
 } specdec_cluster;
 
 #define SPECDEC_MAX_LOGPROBS 64
@@ -16553,7 +16554,11 @@ static void specdec__link_poll(specdec__link *link)
 /* Between two layers. */
 static void specdec__link_between(specdec__context *c)
 {
-    specdec__link_poll((specdec__link *)c->link);
+    specdec__link *link = (specdec__link *)c->link;
+
+    if (link->cluster.layer)
+        link->cluster.layer(link->cluster.user_data);
+    specdec__link_poll(link);
 }
 
 /* The next message of a rank, in link->in. Returns 0 while there is none. */

@@ -298,11 +298,11 @@ static int split(const options *o, int ranks, int *layers)
 
 static double pretended; /* --pretend: seconds for each layer */
 
-/* Instead of computing for long, a layer of a small model sleeps, and hears of cancelled runs as it would. */
-static void pretend(specdec__context *c)
+/* Instead of computing for long, a layer of a small model sleeps. */
+static void pretend(void *user_data)
 {
+    (void)user_data;
     usleep((unsigned)(1e6 * pretended));
-    specdec__link_between(c);
 }
 
 /* What each rank will need, told before anything is made. */
@@ -390,8 +390,6 @@ static int run(const options *o, post *p, const int *layers, double *figures, sp
     memory = program_memory(bytes);
     if (!memory || specdec_init(&engine, &o->config, memory, bytes, &failure))
         return program_failed("", memory ? failure.text : "");
-    if (o->pretend > 0 && p->ranks > 1)
-        engine->engine->target.between = pretend;
     *made = engine;
     start = program_seconds();
     p->waiting = p->sent = 0;
@@ -493,6 +491,7 @@ int main(int argc, char **argv)
     cluster.send = post_send;
     cluster.receive = post_receive;
     cluster.wait = post_wait;
+    cluster.layer = o.pretend > 0 ? pretend : NULL;
     o.config.cluster = &cluster;
     if (!status)
         status = run(&o, &p, layers, own, &engine);
