@@ -21715,9 +21715,9 @@ static void specdec__tune_drift(specdec__tune *tune, const specdec__tune_mean *s
             tune->steps[i][k].seconds *= times;
 }
 
-/* What a target step of so many nodes took. The first time that a width is seen, its buffers may be cold: it counts for
-   no more than was expected. */
-static void specdec__tune_step(specdec__tune *tune, int width, double seconds)
+/* What a target step of so many nodes took. cold: its buffers may have been, if the width was not seen before; then it
+   counts for no more than was expected. */
+static void specdec__tune_step(specdec__tune *tune, int width, double seconds, int cold)
 {
     specdec__tune_mean *step = &tune->steps[tune->beside][width];
     double times[SPECDEC__MAX_TREE + 1];
@@ -21727,7 +21727,7 @@ static void specdec__tune_step(specdec__tune *tune, int width, double seconds)
         specdec__tune_drift(tune, step, seconds / step->seconds);
     } else if (specdec__tune_plain(tune) > 0) {
         specdec__tune_times(tune, times, width);
-        seconds = seconds < times[width] ? seconds : times[width];
+        seconds = !cold || seconds < times[width] ? seconds : times[width];
     } else {
         for (i = 0; i < tune->count; i++)
             tune->drafters[i].credit = SPECDEC__TUNE_STAKE * seconds / (1 + 0.1 * (width - 1));
@@ -22857,7 +22857,7 @@ static void specdec__engine_trial(specdec__engine *e)
             specdec__tune_see(&e->tune->drafters[i].level, seconds);
     for (n = 1; n <= 16 && n <= e->config.tree_size && specdec__os_seconds() < end; n *= 2)
         if ((seconds = specdec__engine_time(e, NULL, n, end)) > 0)
-            specdec__tune_step(e->tune, n, seconds);
+            specdec__tune_step(e->tune, n, seconds, 0);
 }
 
 /* Finds the chat format that the configuration names, or the one that the model's template shows. */
@@ -24664,7 +24664,7 @@ static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int widt
     if (loaded) {
         specdec__tune_weigh(e->tune, nodes, seconds);
     } else {
-        specdec__tune_step(e->tune, nodes, seconds);
+        specdec__tune_step(e->tune, nodes, seconds, 1);
         if (SPECDEC__STREAMS && e->room.views > 1)
             specdec__tune_breathe(e->tune, nodes, seconds);
     }

@@ -408,7 +408,7 @@ static void settle(specdec__tune *tune, int drafter, int speculates, int came)
     outcome.drafting[drafter] = speculates ? 0.1 : 0;
     outcome.seconds = speculates ? 1.2 : 1;
     if (speculates)
-        specdec__tune_step(tune, 2, 1.2);
+        specdec__tune_step(tune, 2, 1.2, 1);
     specdec__tune_settle(tune, &outcome);
 }
 
@@ -426,7 +426,7 @@ static void test_credit(void)
         double lost = 0;
         int i, asked = 0;
 
-        specdec__tune_step(&tune, 1, 1.0);
+        specdec__tune_step(&tune, 1, 1.0, 1);
         for (i = 0; i < 4000; i++) {
             int speculates = !specdec__tune_rests(&tune, drafter, &plan, 1.0);
 
@@ -450,7 +450,7 @@ static void test_credit(void)
         specdec__tune tune = tune_of(2);
         int i;
 
-        specdec__tune_step(&tune, 1, 1.0);
+        specdec__tune_step(&tune, 1, 1.0, 1);
         for (i = 0; i < 100; i++)
             settle(&tune, 1, 1, 0);
         CHECK(specdec__tune_rests(&tune, 1, &plan, 1.0));
@@ -467,8 +467,8 @@ static void test_noise(void)
     int i, n;
 
     TEST("a cold first step of a width counts for no more than was expected of it");
-    specdec__tune_step(&tune, 1, 1.0);
-    specdec__tune_step(&tune, 4, 9.0);
+    specdec__tune_step(&tune, 1, 1.0, 1);
+    specdec__tune_step(&tune, 4, 9.0, 1);
     specdec__tune_times(&tune, times, 4);
     CHECK(times[4] < 1.4);
 
@@ -476,9 +476,9 @@ static void test_noise(void)
     for (i = 0; i < 40; i++)
         for (n = 1; n <= 4; n++)
             if (takes[n] > 0)
-                specdec__tune_step(&tune, n, takes[n]);
+                specdec__tune_step(&tune, n, takes[n], 1);
     for (i = 0; i < 40; i++)
-        specdec__tune_step(&tune, 2, 3 * takes[2]);
+        specdec__tune_step(&tune, 2, 3 * takes[2], 1);
     specdec__tune_times(&tune, times, 4);
     CHECK(fabs(times[2] - 3 * takes[2]) < 0.05);
     CHECK(fabs(times[1] / times[2] - takes[1] / takes[2]) < 0.15 && fabs(times[4] / times[2] - takes[4] / takes[2]) < 0.25);

@@ -268,7 +268,7 @@ static void test_disturbed(void)
 
         printf("  speed %-8.1f longest %.2f, %d steps, %.1f steps alone (%.1f for the prompt)\n", turns[i], s.longest,
                s.steps, s.seconds, rows);
-        CHECK(s.longest <= BOUND + (turns[i] < 1 ? 0.4 : 0)); /* that all has become faster is seen a little later */
+        CHECK(s.longest <= (turns[i] < 1 ? 1 + (BOUND - 1.05) / turns[i] : BOUND)); /* a slice was planned before that was seen */
         CHECK(s.seconds <= 2.5 * rows * 1.4 / 0.4);
         end(&b);
     }

@@ -749,7 +749,7 @@ static void *virtual_engine(specdec **t, int mode, const specdec_bytes *model)
         e->tune->drafters[0].cost = trace_cost(NULL, NULL);
     }
     for (i = 1; modes[simulated.stages > 0][mode].told && i <= 32; i *= 2)
-        specdec__tune_step(e->tune, i, stages_step(i, 0, 0));
+        specdec__tune_step(e->tune, i, stages_step(i, 0, 0), 0);
     if (modes[simulated.stages > 0][mode].several)
         stages_attach(e, modes[1][mode].cancels);
     return block;
