@@ -53,6 +53,23 @@ static inline file random_layer(void)
     return f;
 }
 
+/* A model most of whose layers look back 20 tokens. */
+static inline file random_windowed(int may_end)
+{
+    maker_recipe r;
+    file f;
+
+    memset(&r, 0, sizeof r);
+    r.seed = 13;
+    r.architecture = "gemma3";
+    r.embedding = 32;
+    r.layers = 6;
+    r.window = 20;
+    r.may_end = may_end;
+    f.data = maker_model(&r, &f.size);
+    return f;
+}
+
 static inline specdec_source source_of(const file *f)
 {
     specdec_source s;

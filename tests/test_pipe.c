@@ -38,14 +38,7 @@ static void make_models(void)
     r.noise = 0;
     r.seed = 12;
     models[OTHER].data = maker_model(&r, &models[OTHER].size);
-    memset(&r, 0, sizeof r);
-    r.seed = 13;
-    r.architecture = "gemma3";
-    r.embedding = 32;
-    r.layers = 6;
-    r.window = 20;
-    r.may_end = 1;
-    models[WINDOWED].data = maker_model(&r, &models[WINDOWED].size);
+    models[WINDOWED] = random_windowed(1);
 }
 
 /* --- links ------------------------------------------------------------------------------------------------------------ */

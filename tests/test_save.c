@@ -31,13 +31,7 @@ static void make_models(void)
     models[NOISY].data = maker_model(&r, &models[NOISY].size);
     r.noise = 0.001f;
     models[TUNED].data = maker_model(&r, &models[TUNED].size);
-    memset(&r, 0, sizeof r);
-    r.seed = 13;
-    r.architecture = "gemma3";
-    r.embedding = 32;
-    r.layers = 6;
-    r.window = 20;
-    models[WINDOWED].data = maker_model(&r, &models[WINDOWED].size);
+    models[WINDOWED] = random_windowed(0);
     heads = random_heads();
     layer = random_layer();
 }

@@ -40,14 +40,7 @@ static void make_models(void)
     models[PLAIN].data = maker_model(&r, &models[PLAIN].size);
     r.noise = 0.25f;
     models[NOISY].data = maker_model(&r, &models[NOISY].size);
-    memset(&r, 0, sizeof r);
-    r.seed = 13;
-    r.architecture = "gemma3";
-    r.embedding = 32;
-    r.layers = 6;
-    r.window = 20;
-    r.may_end = 1;
-    models[WINDOWED].data = maker_model(&r, &models[WINDOWED].size);
+    models[WINDOWED] = random_windowed(1);
 }
 
 /* --- engines ---------------------------------------------------------------------------------------------------------- */
