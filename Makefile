@@ -35,8 +35,11 @@ help:
 # --- programs ---------------------------------------------------------------------------------------------------------
 
 # Programs, and tests of public functions, share build/specdec.o and build/kernels.o: two halves of the header that compile
-# side by side. A source that names SPECDEC_IMPLEMENTATION has it inside; functions that it does not use are left out.
-ALONE = $(patsubst %.c,$(BUILD)/%$(EXE),$(notdir $(shell grep -l SPECDEC_IMPLEMENTATION examples/*.c tools/*.c tests/test_*.c)))
+# side by side. A source that names SPECDEC_IMPLEMENTATION has it inside; functions that it does not use are left out. Tests of
+# that kind share the kernels, unless they have none.
+INSIDE = $(patsubst %.c,$(BUILD)/%$(EXE),$(notdir $(shell grep -l SPECDEC_IMPLEMENTATION $(1))))
+ALONE = $(call INSIDE,examples/*.c tools/*.c tests/test_*.c)
+HALVES = $(filter-out $(call INSIDE,$(shell grep -l SPECDEC_NO_SIMD tests/test_*.c) /dev/null),$(call INSIDE,tests/test_*.c))
 SHARING = $(filter-out $(ALONE),$(PROGRAMS:%=$(BUILD)/%) $(TESTS))
 LINK = $(COMPILE) -o $@ $< $(OBJECTS) $(LDFLAGS) -lm
 
@@ -53,6 +56,8 @@ $(OBJECTS): specdec.h | $(BUILD)
 
 $(SHARING): $(OBJECTS)
 $(ALONE): private LINK = $(COMPILE) -DSPECDEC_STATIC -o $@ $< $(LDFLAGS)
+$(HALVES): $(BUILD)/kernels.o
+$(HALVES): private LINK = $(COMPILE) -DSPECDEC_STATIC -DSPECDEC_KERNELS_APART -o $@ $< $(BUILD)/kernels.o $(LDFLAGS)
 $(BUILD)/specdec-sim$(EXE): private LDFLAGS += -lm
 
 # The header itself needs no library; some of what uses it computes with the C library's mathematics.
