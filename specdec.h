@@ -314,7 +314,7 @@ typedef struct specdec_cluster {
        there is none yet. */
     size_t (*receive)(void *user_data, int rank, void *message, size_t room);
     void (*wait)(void *user_data, double seconds); /* until there may be one, not longer than that */
-    void (*layer)(void *user_data);                /* NULL, or called behind every layer of a run */
+    void (*layer)(void *user_data, int nodes);     /* NULL, or called behind every layer of a run of so many nodes */
 } specdec_cluster;
 
 #define SPECDEC_MAX_LOGPROBS 64
@@ -16557,7 +16557,7 @@ static void specdec__link_between(specdec__context *c)
     specdec__link *link = (specdec__link *)c->link;
 
     if (link->cluster.layer)
-        link->cluster.layer(link->cluster.user_data);
+        link->cluster.layer(link->cluster.user_data, c->n);
     specdec__link_poll(link);
 }
 
