@@ -314,7 +314,7 @@ typedef struct specdec_cluster {
        there is none yet. */
     size_t (*receive)(void *user_data, int rank, void *message, size_t room);
     void (*wait)(void *user_data, double seconds); /* until there may be one, not longer than that */
-    void (*layer)(void *user_data);                /* NULL, or called behind every layer of a run */
+    void (*layer)(void *user_data, int nodes);     /* NULL, or called behind every layer of a run of so many nodes */
 } specdec_cluster;
 
 #define SPECDEC_MAX_LOGPROBS 64
@@ -16557,7 +16557,7 @@ static void specdec__link_between(specdec__context *c)
     specdec__link *link = (specdec__link *)c->link;
 
     if (link->cluster.layer)
-        link->cluster.layer(link->cluster.user_data);
+        link->cluster.layer(link->cluster.user_data, c->n);
     specdec__link_poll(link);
 }
 
@@ -22210,8 +22210,11 @@ typedef struct specdec__ahead {
 
 #define SPECDEC__PIPE_RUNS 16     /* on their way, at most */
 #define SPECDEC__PIPE_NODES 8     /* of a run, at most */
-#define SPECDEC__PIPE_CUTOFF 0.02f /* what is less probable is not sent */
-#define SPECDEC__PIPE_HOLD 0.5    /* of the time between two runs: so long one that is not full may wait for drafts */
+#define SPECDEC__PIPE_CUTOFF 0.01f /* what is less probable is not sent */
+#define SPECDEC__PIPE_HOLD 0.5    /* of the time between two runs: so long one that is not full may wait for drafts, */
+#define SPECDEC__PIPE_NEXT 1.0f  /* as probable as the least probable of a full run: worth drafting for the next ones */
+#define SPECDEC__PIPE_WAIT 0.25   /* and so long one waits for what the oldest run on its way says */
+#define SPECDEC__PIPE_LATE 0.02   /* so much later it may be sent for the sake of a draft run */
 
 enum { SPECDEC__ORDER_RUN, SPECDEC__ORDER_KEEP, SPECDEC__ORDER_DROP };
 
@@ -22266,6 +22269,7 @@ typedef struct specdec__pipe {
         double sent;  /* by the clock */
     } runs[SPECDEC__PIPE_RUNS]; /* the oldest first */
     specdec__tune_mean trip, draft; /* seconds of a run on its way, of a draft run */
+    double takes;   /* by the clock: a run that is sent then begins at once, as far as the lane knows; 0: it does not */
     double idle;    /* since when a run that was sent would have begun at once; 0: it would not */
 } specdec__pipe;
 
@@ -23240,7 +23244,8 @@ static int specdec__ranks_state(specdec__ranks *ranks)
         return SPECDEC__PIPE_IDLE | SPECDEC__PIPE_BACK | SPECDEC__PIPE_TAKES;
     if (link->flight_count && link->flights[0].back)
         state |= SPECDEC__PIPE_BACK;
-    if (link->run == link->done || specdec__os_seconds() + link->own >= link->free_at)
+    ranks->pipe.takes = link->run == link->done ? 0 : link->free_at - link->own;
+    if (specdec__os_seconds() >= ranks->pipe.takes)
         state |= SPECDEC__PIPE_TAKES;
     return state;
 }
@@ -23257,7 +23262,7 @@ static int specdec__ranks_look(specdec__pipe *pipe, int until)
         if (!until || state & until || SPECDEC__LOAD(ranks->stage.context->pool->cancel))
             return state;
         if (until & SPECDEC__PIPE_TAKES) {
-            const double left = link->free_at - link->own - specdec__os_seconds();
+            const double left = pipe->takes - specdec__os_seconds();
 
             pause = left < pause ? left : pause;
         }
@@ -24921,20 +24926,23 @@ static specdec_result specdec__pipe_take(specdec *t, specdec__proposal *p)
     return SPECDEC_OK;
 }
 
-/* Drafts a little, or lowers the cutoff for that. Returns 0 when there is nothing to draft. */
-static int specdec__pipe_draft(specdec *t, specdec__proposal *p, specdec_result *result)
+/* Drafts a little, or lowers the cutoff for that. Returns 0 when there is nothing to draft that is at least so
+   probable. */
+static int specdec__pipe_draft(specdec *t, specdec__proposal *p, float least, specdec_result *result)
 {
     specdec__engine *e = t->engine;
     specdec__ahead *a = e->ahead;
     const int from = p->tree.n, count = specdec__ahead_choose(a, p);
 
+    if (count && p->extended[0] && p->probability[p->chosen[0]] < least)
+        return 0;
     if (count) {
         const double start = specdec__os_seconds();
 
         *result = specdec__ahead_extend(a, p, &e->tune->drafters[a->drafter - e->drafters], count, &t->error);
         specdec__tune_see(&e->pipe->draft, specdec__os_seconds() - start);
         memset(e->pipe->node + from, -1, (size_t)(p->tree.n - from) * sizeof *e->pipe->node);
-    } else if (a->cutoff > SPECDEC__AHEAD_LEAST) {
+    } else if (a->cutoff > SPECDEC__AHEAD_LEAST && a->cutoff > least) {
         a->cutoff *= SPECDEC__AHEAD_DECAY;
     } else {
         return 0;
@@ -24942,15 +24950,48 @@ static int specdec__pipe_draft(specdec *t, specdec__proposal *p, specdec_result 
     return 1;
 }
 
-/* Whether a run of so many nodes waits a little, as the draft model may fill it up in a small part of the time that a
-   stage takes for it. */
-static int specdec__pipe_holds(specdec__pipe *pipe, int count)
-{
-    const double now = specdec__os_seconds(), most = SPECDEC__PIPE_HOLD * pipe->trip.seconds / pipe->depth;
+/* Seconds between two runs. */
+static double specdec__pipe_slot(const specdec__pipe *pipe) { return pipe->trip.seconds / pipe->depth; }
 
-    if (!(pipe->idle > 0))
-        pipe->idle = now;
-    return count < pipe->width && pipe->draft.seconds > 0 && now - pipe->idle + pipe->draft.seconds < most;
+/* Whether the chosen run waits a little, as a draft run may fill it up with what is worth more than that time: so much
+   of what a run brings, as it is of the time between two runs. */
+static int specdec__pipe_holds(const specdec__engine *e, specdec__proposal *p, const int32_t *chosen, int count,
+                               double now)
+{
+    const specdec__pipe *pipe = e->pipe;
+    const specdec__tune_drafter *known = &e->tune->drafters[e->ahead->drafter - e->drafters];
+    const double slot = specdec__pipe_slot(pipe);
+    const double least = count < pipe->width ? 0 : (double)p->probability[chosen[count - 1]];
+    double brings = 0, more = 0;
+    int i, n;
+
+    if (!(pipe->draft.seconds > 0) || now - pipe->idle + pipe->draft.seconds > SPECDEC__PIPE_HOLD * slot)
+        return 0;
+    for (i = 0; i < count; i++)
+        brings += (double)p->probability[chosen[i]];
+    for (i = 0, n = specdec__ahead_choose(e->ahead, p); i < n; i++) {
+        const double next = (double)p->probability[p->chosen[i]] * known->accepted[0] / known->offered[0];
+
+        more += next > least ? next - least : 0;
+    }
+    return more * slot > brings * pipe->draft.seconds;
+}
+
+/* When the next run is to be sent: when the lane takes it, or a little later, if the oldest run is back by then: what
+   that says is worth more than the little time. */
+static double specdec__pipe_due(const specdec__pipe *pipe, double now)
+{
+    const double takes = pipe->idle > 0 ? pipe->idle : pipe->takes > now ? pipe->takes : now;
+    const double back = pipe->count && !pipe->runs[0].doomed ? pipe->runs[0].sent + pipe->trip.seconds : 0;
+    const double last = takes + SPECDEC__PIPE_WAIT * specdec__pipe_slot(pipe);
+
+    return back > takes && back < last && now < last ? back > now ? back : last : takes;
+}
+
+/* Whether the draft model may go on, when a run of so many nodes is to be sent in `left` seconds. */
+static int specdec__pipe_spares(const specdec__pipe *pipe, int count, double left)
+{
+    return count < pipe->width || pipe->draft.seconds <= left + SPECDEC__PIPE_LATE * specdec__pipe_slot(pipe);
 }
 
 /* Makes ready for runs of a text. What was drafted for it stays. */
@@ -24993,22 +25034,27 @@ static int specdec__pipe_step(specdec *t, double start)
     specdec_result result = SPECDEC_OK;
 
     while (!result && t->count == before && !specdec__engine_cancelled(t)) {
-        const int now = pipe->kind->look(pipe, 0);
+        const int state = pipe->kind->look(pipe, 0);
+        const double now = specdec__os_seconds();
         int32_t chosen[SPECDEC__PIPE_NODES];
-        const int count = specdec__pipe_choose(e, p, chosen), goes = count && (now & SPECDEC__PIPE_TAKES);
-        const int until = (pipe->count ? SPECDEC__PIPE_BACK : 0) | (count ? SPECDEC__PIPE_TAKES : 0);
+        const int count = specdec__pipe_choose(e, p, chosen), goes = count && (state & SPECDEC__PIPE_TAKES);
+        const float least = count < pipe->width ? 0 : SPECDEC__PIPE_NEXT * p->probability[chosen[count - 1]];
+        double due;
+        int sends;
 
-
-        if (pipe->count && (now & SPECDEC__PIPE_BACK))
+        pipe->idle = !goes ? 0 : pipe->idle > 0 ? pipe->idle : now;
+        due = specdec__pipe_due(pipe, now);
+        sends = goes && due <= now;
+        if (pipe->count && (state & SPECDEC__PIPE_BACK))
             result = specdec__pipe_take(t, p);
-        else if (goes && !specdec__pipe_holds(pipe, count))
+        else if (sends && !specdec__pipe_holds(e, p, chosen, count, now))
             specdec__pipe_send(pipe, p, chosen, count);
-        else if (specdec__pipe_draft(t, p, &result))
+        else if ((sends || specdec__pipe_spares(pipe, count, due - now)) && specdec__pipe_draft(t, p, least, &result))
             continue;
-        else if (goes)
+        else if (sends)
             specdec__pipe_send(pipe, p, chosen, count);
         else
-            pipe->kind->look(pipe, until);
+            pipe->kind->look(pipe, (pipe->count ? SPECDEC__PIPE_BACK : 0) | (count && !goes ? SPECDEC__PIPE_TAKES : 0));
     }
     if (result)
         p->stays = 0;

@@ -18,8 +18,8 @@ enum { TAG_NEXT = 1, TAG_URGENT = 2 };
 
 typedef struct options {
     specdec_config config;
-    const char *prompt, *split, *stats, *link;
-    float pretend, silence;
+    const char *prompt, *split, *stats, *link, *pretend;
+    float silence;
     int limit, spec, policy;
     double link_seconds, link_bits; /* of a message; a second */
 } options;
@@ -296,13 +296,41 @@ static int split(const options *o, int ranks, int *layers)
 
 /* --- the work ------------------------------------------------------------------------------------------------------- */
 
-static double pretended; /* --pretend: seconds for each layer */
+enum { WIDTHS = 7 };
+static double pretended[WIDTHS]; /* --pretend: seconds for each layer of a run of 1, 2, 4 .. 64 nodes; 0: as before */
 
-/* Instead of computing for long, a layer of a small model sleeps. */
-static void pretend(void *user_data)
+/* Reads "60" or "60,61,65,80": milliseconds. Returns 0 when that is not what it says. */
+static int read_pretended(const char *text)
 {
+    char *end;
+    int i;
+
+    for (i = 0; i < WIDTHS; i++, text = end + 1) {
+        pretended[i] = 1e-3 * strtod(text, &end);
+        if (end == text || !(pretended[i] >= 0 && pretended[i] <= 100))
+            return 0;
+        if (*end != ',')
+            return !*end;
+    }
+    return 0;
+}
+
+/* Instead of computing for long, a layer of a small model sleeps: what lies between two widths takes what a line between
+   them says, more than the last one that much longer. */
+static void pretend(void *user_data, int nodes)
+{
+    int i = 0;
+    double seconds;
+
     (void)user_data;
-    usleep((unsigned)(1e6 * pretended));
+    while (i < WIDTHS - 1 && pretended[i + 1] > 0 && nodes > 2 << i)
+        i++;
+    seconds = pretended[i];
+    if (i < WIDTHS - 1 && pretended[i + 1] > 0)
+        seconds += (pretended[i + 1] - pretended[i]) * (nodes - (1 << i)) / (1 << i);
+    else if (i && nodes > 1 << i)
+        seconds *= (double)nodes / (1 << i);
+    usleep((unsigned)(1e6 * seconds));
 }
 
 /* What each rank will need, told before anything is made. */
@@ -434,7 +462,8 @@ static int read_options(options *o, int argc, char **argv)
         {"--split", PROGRAM_TEXT, &o->split, "auto|A,B,...", "layers of each rank; auto: by how fast each reads memory (auto)", 0, 0},
         {"--silence", PROGRAM_REAL, &o->silence, "S", "a rank that was not heard of for so many seconds is lost; 0: none (4)", 0, 1e6},
         {"--link", PROGRAM_TEXT, &o->link, "MS[,MBIT]", "on one machine: messages take so long, and so much goes through a link in a second", 0, 0},
-        {"--pretend", PROGRAM_REAL, &o->pretend, "MS", "each layer sleeps so long: a small model behaves like a large one", 0, 1e5},
+        {"--pretend", PROGRAM_TEXT, &o->pretend, "MS[,MS2,MS4..]",
+         "each layer sleeps so long, and so long for 2, 4 .. nodes: a small model behaves like a large one", 0, 0},
         {"--stats", PROGRAM_TEXT, &o->stats, "FILE", "times and counts as JSON", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
     char *end;
@@ -459,7 +488,8 @@ static int read_options(options *o, int argc, char **argv)
     c->drafting = (specdec_drafting)o->spec;
     c->policy = o->policy ? SPECDEC_POLICY_STATIC : SPECDEC_POLICY_DYNAMIC;
     c->settings.max_tokens = o->limit > 0 ? o->limit : 0;
-    pretended = 1e-3 * (double)o->pretend;
+    if (o->pretend && !read_pretended(o->pretend))
+        return program_misused("--pretend takes milliseconds, as in 60 or 60,61,65, not ", o->pretend);
     return PROGRAM_GO_ON;
 }
 
@@ -491,7 +521,7 @@ int main(int argc, char **argv)
     cluster.send = post_send;
     cluster.receive = post_receive;
     cluster.wait = post_wait;
-    cluster.layer = o.pretend > 0 ? pretend : NULL;
+    cluster.layer = o.pretend ? pretend : NULL;
     o.config.cluster = &cluster;
     if (!status)
         status = run(&o, &p, layers, own, &engine);

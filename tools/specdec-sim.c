@@ -122,9 +122,9 @@ static int trace_parse(trace *t, char *text)
 
 /* A made trace: the first offer comes with the probability `aligned` on average, the second with half of what is left,
    and so on; what the draft thinks of them is what they are. */
-static void trace_make(trace *t, double aligned, int tokens)
+static void trace_make(trace *t, double aligned, uint64_t seed, int tokens)
 {
-    uint64_t random = 1;
+    uint64_t random = 1 + seed;
     int i, k;
 
     for (i = 0; i < tokens; i++) {
@@ -438,7 +438,7 @@ static int stages_look(specdec__pipe *pipe, int until)
     const double takes = ready - link_seconds(1);
     double end = INFINITY;
 
-    (void)pipe;
+    pipe->takes = takes;
     if (until & SPECDEC__PIPE_BACK)
         end = back;
     if (until & SPECDEC__PIPE_TAKES && takes < end)
@@ -1207,7 +1207,7 @@ int main(int argc, char **argv)
     if (o.trace && (!text || !trace_parse(&t, text)))
         return text ? program_failed(o.trace, "is no trace: lines of a rank and falling shares") : PROGRAM_FAILED;
     if (!o.trace)
-        trace_make(&t, (double)o.aligned, 8192);
+        trace_make(&t, (double)o.aligned, o.seed, 8192);
     simulated.here = o.machine == MACHINES;
     if (simulated.here && !(measured.target[1][1] > 0))
         return program_failed("--machine here", "needs a trace that was recorded with two threads or more");
