@@ -104,9 +104,9 @@ ARM_CC = aarch64-linux-gnu-gcc
 ARM_RUN = qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu
 
 # The engine's and EAGLE's tests as a whole take many minutes in emulation; test_api watches processes by the clock; test_settings, test_verify and
-# test_load and test_save take long for what knows no instruction set; test_pipe is about the clock, too; and test_pool was seen to hang in emulation (all threads in futex calls), which
+# test_load and test_save take long for what knows no instruction set; test_pipe and test_compose are about the clock, too; and test_pool was seen to hang in emulation (all threads in futex calls), which
 # no run on a real machine has shown.
-ARM_SLOW = engine api async pool settings verify load eagle save triforce pipe
+ARM_SLOW = engine api async pool settings verify load eagle save triforce pipe compose
 ARM_EAGLE = reference bits rules flaws
 ARM_TESTS = $(patsubst $(BUILD)/%,$(BUILD)/arm/%,$(filter-out $(ARM_SLOW:%=$(BUILD)/test_%),$(TESTS)))
 ARM_ENGINE = perfect_draft step forward memory stop chat

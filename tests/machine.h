@@ -105,6 +105,38 @@ static inline void close_machine(machine *m)
     free(m->block);
 }
 
+/* Tokens [from, count) of a text are those that a machine without speculation writes behind the first `from` of them. */
+static inline void check_written(machine *oracle, const int32_t *tokens, int from, int count, const specdec_settings *settings)
+{
+    const int32_t *known;
+    int n, common = 0;
+
+    if (from == count)
+        return;
+    specdec_tokens(oracle->first, &known, &n);
+    while (common < n && common < from - 1 && known[common] == tokens[common])
+        common++;
+    CHECK_EQUAL_INT(specdec_rewind(oracle->first, common), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_set(oracle->first, settings), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_prompt_tokens(oracle->first, tokens + common, from - common), SPECDEC_OK);
+    for (n = from; n < count;) {
+        const int32_t *more;
+        int length, i;
+
+        const specdec_result result = specdec_step(oracle->first, &more, &length);
+
+        CHECK_EQUAL_INT(result, SPECDEC_OK); /* else the text goes on where it must end */
+        if (result)
+            return;
+        for (i = 0; i < length && n < count; i++, n++)
+            if (more[i] != tokens[n]) {
+                CHECK_EQUAL_INT(more[i], tokens[n]);
+                return;
+            }
+    }
+    CHECK_EQUAL_INT(n, count);
+}
+
 /* No engine can be made of this, and the error has these words. */
 static inline void refused(const char *what, const specdec_config *c, specdec_result result, const char *words)
 {

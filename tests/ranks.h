@@ -1,0 +1,232 @@
+/* ranks.h - a cluster in one process, for tests: ranks are threads that talk through memory, over links as slow and as bad
+   as a test wants. Include behind specdec.h's implementation with SPECDEC_CLUSTER, and gguf_maker.h. */
+#ifndef RANKS_H
+#define RANKS_H
+#include <pthread.h>
+#include <time.h>
+
+enum { RANKS = 6 };
+
+/* --- links ------------------------------------------------------------------------------------------------------------ */
+
+typedef struct letter {
+    struct letter *next;
+    double due; /* when it arrives */
+    size_t size;
+    unsigned char *bytes;
+} letter;
+
+/* What lies between the ranks. */
+typedef struct mesh {
+    pthread_mutex_t mutex;
+    pthread_cond_t news;
+    letter *first[RANKS][RANKS + 1]; /* on the way to a rank, from each other one; from RANKS: urgent ones of all */
+    double late;                     /* seconds that a message takes, at most; each takes another time */
+    int dead[RANKS];                 /* nothing comes from it, or gets to it, any more */
+    uint64_t random, delays;         /* of whoever tests, of the links */
+    /* Does something to a message before it is sent, if not NULL; returns how many times it is sent. */
+    int (*tamper)(struct mesh *net, int rank, unsigned char *bytes, size_t *size);
+    int stray;                       /* of tamper: 1 of so many messages */
+    size_t sent;                     /* bytes */
+} mesh;
+
+static inline int dice(mesh *n, int sides) { return (int)(maker_random(&n->random) % (uint32_t)sides); }
+
+/* A rank, and what its thread runs. */
+typedef struct rank {
+    mesh *net;
+    specdec_cluster cluster;
+    specdec_config config;
+    specdec_result result;
+    specdec_error error;
+    double ended; /* by the clock */
+    pthread_t thread;
+    void *block;
+    specdec *text;
+    size_t bytes;
+} rank;
+
+static inline int net_send(void *user_data, int to, int urgent, const void *message, size_t size)
+{
+    rank *from = (rank *)user_data;
+    mesh *n = from->net;
+    unsigned char *bytes = (unsigned char *)malloc(size + 64);
+    int count = 1;
+
+    memcpy(bytes, message, size);
+    pthread_mutex_lock(&n->mutex);
+    if (n->tamper)
+        count = n->tamper(n, from->cluster.rank, bytes, &size);
+    n->sent += size;
+    for (; count > 0 && !n->dead[to] && !n->dead[from->cluster.rank]; count--) {
+        letter **at = &n->first[to][urgent ? RANKS : from->cluster.rank], *l = (letter *)malloc(sizeof *l);
+        double due = specdec__os_seconds() + n->late * (double)(maker_random(&n->delays) % 1000) / 1000;
+
+        for (; *at; at = &(*at)->next)
+            due = (*at)->due > due ? (*at)->due : due;
+        l->next = NULL;
+        l->due = due;
+        l->size = size;
+        l->bytes = (unsigned char *)malloc(size + 1);
+        memcpy(l->bytes, bytes, size);
+        *at = l;
+    }
+    pthread_cond_broadcast(&n->news);
+    pthread_mutex_unlock(&n->mutex);
+    free(bytes);
+    return 1;
+}
+
+static inline size_t net_receive(void *user_data, int from, void *message, size_t room)
+{
+    rank *own = (rank *)user_data;
+    mesh *n = own->net;
+    letter **first = &n->first[own->cluster.rank][from < 0 ? RANKS : from], *l;
+    size_t size = 0;
+
+    pthread_mutex_lock(&n->mutex);
+    l = *first;
+    if (l && l->due <= specdec__os_seconds()) {
+        *first = l->next;
+        size = l->size;
+        memcpy(message, l->bytes, size < room ? size : room);
+        free(l->bytes);
+        free(l);
+    }
+    pthread_mutex_unlock(&n->mutex);
+    return size;
+}
+
+static inline void net_wait(void *user_data, double seconds)
+{
+    rank *own = (rank *)user_data;
+    mesh *n = own->net;
+    const double now = specdec__os_seconds();
+    double end = now + seconds;
+    struct timespec at;
+    int i;
+
+    pthread_mutex_lock(&n->mutex);
+    for (i = 0; i <= RANKS; i++) {
+        const letter *l = n->first[own->cluster.rank][i];
+
+        end = l && l->due < end ? l->due : end;
+    }
+    clock_gettime(CLOCK_REALTIME, &at);
+    if (end > now) {
+        const double nanoseconds = (double)at.tv_nsec + 1e9 * (end - now);
+
+        at.tv_sec += (time_t)(nanoseconds / 1e9);
+        at.tv_nsec = (long)(nanoseconds - 1e9 * (double)(time_t)(nanoseconds / 1e9));
+        pthread_cond_timedwait(&n->news, &n->mutex, &at);
+    }
+    pthread_mutex_unlock(&n->mutex);
+}
+
+/* --- a cluster in one process ------------------------------------------------------------------------------------------ */
+
+typedef struct party {
+    mesh net;
+    rank ranks[RANKS];
+    int layers[RANKS], count;
+} party;
+
+static inline int open_rank(rank *r)
+{
+    r->result = specdec_memory_needed(&r->config, &r->bytes, &r->error);
+    r->block = r->result ? NULL : malloc(r->bytes);
+    if (!r->result)
+        r->result = specdec_init(&r->text, &r->config, r->block, r->bytes, &r->error);
+    return !r->result;
+}
+
+static inline void *rank_thread(void *argument)
+{
+    rank *r = (rank *)argument;
+
+    if (open_rank(r)) {
+        r->result = specdec_serve(r->text);
+        if (r->result != SPECDEC_DONE)
+            snprintf(r->error.text, sizeof r->error.text, "%s", specdec_error_text(r->text));
+        r->ended = specdec__os_seconds();
+    }
+    specdec_deinit(r->text);
+    free(r->block);
+    return NULL;
+}
+
+/* Random numbers of layers for each rank. */
+static inline void deal_layers(party *c, int count, int all)
+{
+    int i;
+
+    c->count = count;
+    for (i = 0; i < count; i++)
+        c->layers[i] = i > 0;
+    for (all -= count - 1; all > 0; all--)
+        c->layers[dice(&c->net, count)]++;
+}
+
+/* What a rank knows of the others. */
+static inline void join_rank(party *c, int i, double silence)
+{
+    rank *r = &c->ranks[i];
+
+    r->net = &c->net;
+    r->cluster.rank = i;
+    r->cluster.ranks = c->count;
+    r->cluster.layers = c->layers;
+    r->cluster.silence = silence;
+    r->cluster.user_data = r;
+    r->cluster.send = net_send;
+    r->cluster.receive = net_receive;
+    r->cluster.wait = net_wait;
+}
+
+/* Starts all ranks; that of number 0 in this thread. others: the configuration of the others. */
+static inline int start_with(party *c, const specdec_config *config, const specdec_config *others, double silence)
+{
+    int i;
+
+    pthread_mutex_init(&c->net.mutex, NULL);
+    pthread_cond_init(&c->net.news, NULL);
+    for (i = c->count - 1; i >= 0; i--) {
+        rank *r = &c->ranks[i];
+
+        join_rank(c, i, silence);
+        r->config = i ? *others : *config;
+        r->config.cluster = &r->cluster;
+        if (i)
+            pthread_create(&r->thread, NULL, rank_thread, r);
+        else
+            open_rank(r);
+    }
+    return !c->ranks[0].result;
+}
+
+static inline int start_cluster(party *c, const specdec_config *config, double silence)
+{
+    return start_with(c, config, config, silence);
+}
+
+static inline void end_cluster(party *c)
+{
+    int i, k;
+
+    specdec_deinit(c->ranks[0].text);
+    free(c->ranks[0].block);
+    for (i = 1; i < c->count; i++)
+        pthread_join(c->ranks[i].thread, NULL);
+    for (i = 0; i < RANKS; i++)
+        for (k = 0; k <= RANKS; k++)
+            while (c->net.first[i][k]) {
+                letter *l = c->net.first[i][k];
+
+                c->net.first[i][k] = l->next;
+                free(l->bytes);
+                free(l);
+            }
+    pthread_mutex_destroy(&c->net.mutex);
+    pthread_cond_destroy(&c->net.news);
+}
+#endif
