@@ -22169,7 +22169,7 @@ enum { SPECDEC__MAX_MODELS = 3 }; /* that an engine opens: the target's, and tho
 /* What is seen of a way to make steps. */
 typedef struct specdec__ahead_seen {
     double seconds, drafting; /* all, and what of that the target waited for drafts */
-    int tokens;
+    double tokens;            /* half of those that came, half of those that were promised: these are less by chance */
 } specdec__ahead_seen;
 
 /* A run of the lane, as others may look at it meanwhile. */
@@ -24097,6 +24097,12 @@ static int specdec__ahead_applies(const specdec__engine *e)
            specdec__engine_rule(e, e->members[0]) == SPECDEC_RULE_COUPLED;
 }
 
+/* Whether it is the engine's choice, in this step, if somebody drafts meanwhile. */
+static int specdec__ahead_compares(const specdec__engine *e)
+{
+    return SPECDEC__OS_THREADS && !e->config.async && specdec__ahead_applies(e);
+}
+
 /* Steps are thought to take so much longer than they took in turns, until they are seen. */
 static void specdec__ahead_expect(specdec__ahead *a, specdec__tune *tune)
 {
@@ -24156,12 +24162,12 @@ static void specdec__ahead_look(specdec__ahead *a)
 }
 
 /* After a step that somebody might have drafted beside: what it brought. drafting: seconds before the target ran. */
-static void specdec__ahead_note(specdec__engine *e, double seconds, double drafting, int tokens)
+static void specdec__ahead_note(specdec__engine *e, double seconds, double drafting, double tokens)
 {
     specdec__ahead *a = e->ahead;
     specdec__ahead_seen *seen = &a->seen[a->way];
 
-    if (e->config.async || !specdec__ahead_applies(e) || a->probe) {
+    if (!specdec__ahead_compares(e) || a->probe) {
         a->probe = 0;
         return;
     }
@@ -24257,6 +24263,21 @@ static float specdec__engine_worth(const specdec *t, int i)
         worth = (double)parent * chance[specdec__min_int(m->tree.ranks[i], SPECDEC__TUNE_RANKS) - 1];
     }
     return (float)worth < parent ? (float)worth : parent;
+}
+
+/* How many tokens a text's tree promises. */
+static double specdec__engine_promise(specdec *t)
+{
+    specdec__merged *m = &t->merged;
+    double tokens = 1;
+    int i;
+
+    m->worth[0] = 1;
+    for (i = 1; i < m->tree.n; i++) {
+        m->worth[i] = specdec__engine_worth(t, i);
+        tokens += (double)m->worth[i];
+    }
+    return tokens;
 }
 
 /* Of all that was proposed for several texts, keeps what together pays best: the nodes that promise most, whosever they
@@ -24724,6 +24745,7 @@ static void specdec__engine_wrote(specdec *t, double now)
 static void specdec__engine_run(specdec__engine *e, double start)
 {
     const double drafted = specdec__os_seconds();
+    const double promise = specdec__ahead_compares(e) ? specdec__engine_promise(e->members[0]) : 0;
     specdec__batch batch = specdec__engine_batch(e);
     double verified, now;
     specdec_error error;
@@ -24748,7 +24770,7 @@ static void specdec__engine_run(specdec__engine *e, double start)
     specdec__engine_learn(e, batch.n, verified - drafted);
     now = specdec__os_seconds();
     if (SPECDEC__OS_THREADS && e->ahead->drafter)
-        specdec__ahead_note(e, now - start, drafted - start, e->members[0]->length);
+        specdec__ahead_note(e, now - start, drafted - start, 0.5 * (promise + e->members[0]->length));
     e->tune->beside = 0;
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
