@@ -14363,14 +14363,16 @@ static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
         specdec__kv_tell(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
 
-/* Keeps the reserved nodes path[0] < path[1] < ... as the next committed tokens and forgets the others. */
+/* Keeps the reserved nodes path[0] < path[1] < ... as the next committed tokens. Nodes behind them keep their slots, also
+   where another view has come to share the last page: that one sees what is committed, and goes on in a copy. */
 static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int *path, int count)
 {
-    int span, i, left, room, at;
+    int rooms[SPECDEC__SPANS], span, i, left, room, at;
 
     for (span = 0; span < SPECDEC__SPANS; span++) {
         specdec__segments *s = &view->span[span];
 
+        rooms[span] = s->room - count;
         for (i = 0; i < count && kv->span[span].count; i++)
             if (path[i] != i)
                 specdec__kv_copy_slot(kv, span, specdec__view_reserved_slot(view, span, path[i]),
@@ -14392,6 +14394,8 @@ static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int
     for (span = 0; span < SPECDEC__SPANS; span++)
         specdec__view_release(view, &kv->span[span], &view->span[span]);
     specdec__view_settle(view, kv);
+    for (span = 0; span < SPECDEC__SPANS; span++)
+        view->span[span].room = specdec__max_int(view->span[span].room, rooms[span]);
     specdec__kv_tell(kv, SPECDEC__KV_COMMIT, view, NULL, count, 0, path);
 }
 
@@ -16747,14 +16751,14 @@ static specdec_result specdec__link_run(specdec__context *c, specdec_error *erro
         specdec__link_await(link, link->flights[0].run, NULL);
     specdec__link_play(link);
     specdec__link_flush(link, c->model->layers ? c->n : 0);
+    if (link->failed.code)
+        return specdec__fail(error, link->failed.code, "%s", link->failed.text);
     flight = &link->flights[link->flight_count++];
     memset(flight, 0, sizeof *flight);
     flight->run = link->run;
     flight->rows = c->row_count;
     now = specdec__os_seconds();
     link->free_at = (now > link->free_at ? now : link->free_at) + link->stage;
-    if (link->failed.code)
-        return specdec__fail(error, link->failed.code, "%s", link->failed.text);
     return link->flying || !c->row_count ? SPECDEC_OK : specdec__link_await(link, link->run, error);
 }
 

@@ -244,6 +244,58 @@ static void test_schedules(void)
     CHECK(written > 20 * count && flights > 5 * count);
 }
 
+/* The fork shares the page in whose rest the runs on their way have their keys. */
+static void test_fork_in_flight(void)
+{
+    static party c;
+    specdec_config config = config_of(PLAIN, NOISY), alone = config_of(PLAIN, -1);
+    specdec *first, *fork;
+    const int32_t *tokens;
+    int32_t prompted[20];
+    specdec_stats stats;
+    specdec_settings ended = config.settings;
+    int i, k, count;
+
+    TEST("a text that is copied while runs of it are on their way goes on as it was, and so does the copy");
+    memset(&c, 0, sizeof c);
+    c.net.late = 5e-4;
+    ended.max_tokens = 1;
+    deal_layers(&c, 4, 6);
+    config.texts = 6;
+    config.async = 1;
+    config.drafting = SPECDEC_DRAFT_MODEL;
+    alone.drafting = SPECDEC_DRAFT_OFF;
+    for (i = 0; i < 20; i++)
+        prompted[i] = 5 + i * i % 90;
+    if (!open_machine(&oracle, &alone))
+        return;
+    if (start_cluster(&c, &config, 20)) {
+        first = c.ranks[0].text;
+        CHECK_EQUAL_INT(specdec_prompt_tokens(first, prompted, 20), SPECDEC_OK);
+        for (k = 0; k < 6; k++) {
+            for (i = 0; i < 6; i++)
+                CHECK_EQUAL_INT(specdec_step(first, &tokens, &count), SPECDEC_OK);
+            if (k < 5) {
+                CHECK_EQUAL_INT(specdec_fork(first, &fork), SPECDEC_OK);
+                CHECK_EQUAL_INT(specdec_set(fork, &ended), SPECDEC_OK); /* the first goes on alone */
+            }
+        }
+        specdec_tokens(first, &tokens, &count);
+        check_written(&oracle, tokens, 20, count, &config.settings);
+        CHECK_EQUAL_INT(specdec_set(fork, &config.settings), SPECDEC_OK);
+        for (i = 0; i < 6; i++)
+            CHECK_EQUAL_INT(specdec_step(fork, &tokens, &count), SPECDEC_OK);
+        specdec_tokens(fork, &tokens, &count);
+        check_written(&oracle, tokens, 20, count, &config.settings);
+        specdec_get_stats(first, &stats);
+        CHECK(stats.steps_beside > 10);
+    }
+    end_cluster(&c);
+    for (i = 1; i < 4; i++)
+        CHECK_EQUAL_INT(c.ranks[i].result, SPECDEC_DONE);
+    close_machine(&oracle);
+}
+
 /* --- what goes wrong ------------------------------------------------------------------------------------------------------ */
 
 /* A cluster of some ranks that writes; whatever happens, all ranks end, soon, and those that fail say why. Returns how
@@ -500,7 +552,7 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } tests[] = {{"schedules", test_schedules}, {"lost", test_lost}, {"noise", test_noise}, {"hostile", test_hostile},
+    } tests[] = {{"schedules", test_schedules}, {"forks", test_fork_in_flight}, {"lost", test_lost}, {"noise", test_noise}, {"hostile", test_hostile},
                  {"refused", test_refused}, {"mismatch", test_mismatch}, {"memory", test_memory}};
     size_t i;
 
