@@ -1399,6 +1399,7 @@ static SPECDEC__UNUSED void *specdec__arena_take(specdec__arena *arena, size_t c
 #define SPECDEC__TAKE(arena, type, count) \
     ((type *)specdec__arena_take((arena), (size_t)(count), sizeof(type), SPECDEC__CACHE_LINE))
 
+SPECDEC__FOR_SIZE
 /* Text of bounded length, built piece by piece; always terminated. */
 typedef struct specdec__writer {
     char *text;
@@ -1511,6 +1512,7 @@ specdec__fail(specdec_error *error, specdec_result code, const char *format, ...
     }
     return code;
 }
+SPECDEC__FOR_SPEED
 
 /* A line for the caller's log. */
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 2, 3))) void
@@ -15896,6 +15898,7 @@ static int specdec__forward_ffn_half(specdec__context *c, int thread, const spec
     return specdec__pool_barrier(c->pool);
 }
 
+SPECDEC__FOR_SIZE
 /* Hands out states after so many layers. */
 static void specdec__forward_tap(const specdec__context *c, int thread, int layer)
 {
@@ -16212,6 +16215,7 @@ static specdec_result specdec__forward_text(specdec__context *c, specdec__view *
     }
     return SPECDEC_OK;
 }
+SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
  * >>pipe (private): the target's layers on several ranks: what travels between them, and what a rank does with it.
