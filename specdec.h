@@ -4013,6 +4013,7 @@ static void specdec__sine_cosine(double x, float *sine, float *cosine)
 
 #define SPECDEC__ROWS SPECDEC__QUANT_ROWS /* rows of a tile, lanes of a vector: 16 */
 #define SPECDEC__PANEL 256                /* values of each row that are unpacked at a time */
+#define SPECDEC__AHEAD 4096               /* bytes that x86 prefetches ahead */
 #define SPECDEC__KEYS 64                  /* keys of an attention block, slots of a KV page */
 
 /* Where a part of a block begins in a tile, and the bytes of a tile. Inside a part the units of 4 bytes (see
@@ -4160,6 +4161,9 @@ typedef struct specdec__kernels {
     specdec__dot_function *dot[SPECDEC__TYPE_COUNT];
     /* Unpacking and dot in one, where that is faster; else NULL. */
     specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
+    /* The walk over two tiles for few columns: blocks of one that are multiplied before the other has its turn; 0: as
+       multiply goes by itself. other: a turn that may read memory faster on some machines; 0: none is known. */
+    int turn, other;
     specdec__weigh_codes_function *weigh_codes;
     SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_MEMBER, )
     specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu, gelu_exact */
@@ -4638,7 +4642,6 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
 
 /* Prefetches so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile. What comes behind the end of the tile is
    `next`. */
-#define SPECDEC__AHEAD 4096
 SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile, size_t at, size_t end,
                                            const unsigned char *next)
 {
@@ -10265,6 +10268,7 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
         SPECDEC__ENTRY(dot, Q5_0, specdec__##isa##_dot_32); /* of unsigned codes, as they are unpacked */ \
         SPECDEC__ENTRY(dot, Q3_K, specdec__##isa##_dot_16); \
         (table)->weigh_codes = specdec__##isa##_weigh_codes; \
+        (table)->other = SPECDEC__WALK_WHOLE; \
         (table)->name = #isa; \
     } while (0)
 
@@ -10285,6 +10289,41 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
         table->activate[SPECDEC__GELU_EXACT] = table->gelu_exact; \
     } while (0)
 
+#ifdef SPECDEC__AVX512
+#define SPECDEC__WALKS 1 /* whether a table may have another walk over tiles */
+#else
+#define SPECDEC__WALKS 0
+#endif
+#define SPECDEC__WALK_WHOLE (1 << 24) /* one tile after the other */
+#define SPECDEC__WALK_TURN 8          /* 256 values of one, then of the other: memory is read at two places */
+#define SPECDEC__WALK_COLUMNS 6       /* with more columns, arithmetic takes longer than memory */
+
+/* Two tiles by turns of kernels->turn blocks. The kernel takes every turn for a tile that ends with it. */
+static SPECDEC__UNUSED SPECDEC__NOINLINE void
+specdec__kernels_by_turns(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks,
+                          specdec__panel *panels, const specdec__columns *x, int block, int column, int count,
+                          float *const *sums)
+{
+    const size_t span = tiles->type->bytes * SPECDEC__ROWS, per = (size_t)tiles->type->block / 32;
+    specdec__tiles one;
+    size_t rest; /* bytes behind the turn */
+    int from, run, t;
+
+    one.type = tiles->type;
+    one.tile[1] = one.next[1] = NULL;
+    for (from = 0; from < blocks; from += run) {
+        run = specdec__min_int(kernels->turn, blocks - from);
+        rest = (size_t)(blocks - from - run) / per * span;
+        for (t = 0; t < 2; t++) {
+            one.tile[0] = tiles->tile[t] + (size_t)from / per * span;
+            one.next[0] = run == blocks ? (t ? tiles->next[0] : tiles->tile[1]) : tiles->next[t] - rest;
+            if (rest >= SPECDEC__AHEAD)
+                one.next[0] = one.tile[0] + (size_t)run / per * span;
+            kernels->multiply[tiles->type->number](&one, run, panels, x, block + from, column, count, sums + t);
+        }
+    }
+}
+
 SPECDEC__FOR_SPEED
 /* The same with any table: see specdec__multiply_function. */
 static void specdec__kernels_multiply(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks,
@@ -10296,6 +10335,11 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
     specdec__dot_function *dot = kernels->dot[type->number];
     int from, run, t;
 
+    if (SPECDEC__WALKS && kernels->turn && kernels->multiply[type->number] && tiles->tile[1] &&
+        count <= SPECDEC__WALK_COLUMNS) {
+        specdec__kernels_by_turns(kernels, tiles, blocks, panels, x, block, column, count, sums);
+        return;
+    }
     if (kernels->multiply[type->number]) {
         kernels->multiply[type->number](tiles, blocks, panels, x, block, column, count, sums);
         return;
@@ -10382,6 +10426,7 @@ void specdec__kernels_avx512(specdec__kernels *table)
     SPECDEC__X86_MULTIPLIES(table, avx512);
     SPECDEC__FLOAT_KERNELS(avx512);
     SPECDEC__DOT_KERNELS(table, avx512_dot);
+    table->other = SPECDEC__WALK_TURN;
 }
 #endif
 
@@ -15009,6 +15054,31 @@ static void specdec__forward_tiles(const specdec__context *c, const specdec__pla
                                   count, sums);
     }
 }
+
+SPECDEC__FOR_SIZE
+/* Multiplies some pairs of tiles by column 0, whatever that holds, and forgets the sums: weights are read as in a step
+   of one token. at: which of the slices of so many pairs. */
+static SPECDEC__UNUSED void specdec__forward_slice(specdec__context *c, const specdec__matrix *matrix, int at,
+                                                   int pairs)
+{
+    const int all = specdec__matrix_tiles(matrix) / 2 - 1, n = c->columns.n;
+    specdec__place places[4]; /* a pair and the next one */
+    float *sums[2];
+    int i, k = pairs < all ? at % (all / pairs) * pairs : 0;
+
+    for (i = 0; i < 4; i++)
+        places[i].matrix = matrix;
+    sums[0] = c->scratch->sums;
+    sums[1] = sums[0] + SPECDEC__ROWS;
+    c->columns.n = 1;
+    for (; k < all && pairs; k++, pairs--) {
+        for (i = 0; i < 4; i++)
+            places[i].tile = 2 * k + i;
+        specdec__forward_tiles(c, places, 2, places + 2, 0, 1, c->scratch, sums);
+    }
+    c->columns.n = n;
+}
+SPECDEC__FOR_SPEED
 
 /* Where the rows of a matrix go: out (n, stride) = sums + bias. */
 typedef struct specdec__output {
@@ -22174,6 +22244,12 @@ enum { SPECDEC__MAX_MODELS = 3 }; /* that an engine opens: the target's, and tho
 #define SPECDEC__AHEAD_WORTH 0.04    /* of all time, that drafting must take before that is looked at */
 #define SPECDEC__AHEAD_PATIENCE 2048 /* steps between two comparisons, at most */
 
+#define SPECDEC__WALK_LARGE (64 << 20) /* bytes of weights of models whose walk over tiles is measured, */
+#define SPECDEC__WALK_SLICE (128 << 10) /* bytes of each of two tiles' rows that are timed at once, */
+#define SPECDEC__WALK_SLICES 1024       /* of these slices, at most, */
+#define SPECDEC__WALK_TRIAL 0.015       /* and seconds; */
+#define SPECDEC__WALK_BETTER 0.97       /* of the usual walk's time: then the other is taken */
+
 /* What is seen of a way to make steps. */
 typedef struct specdec__ahead_seen {
     double seconds, drafting; /* all, and what of that the target waited for drafts */
@@ -22872,6 +22948,33 @@ static void specdec__engine_trial(specdec__engine *e)
             specdec__tune_step(e->tune, n, seconds, 0);
 }
 
+/* Which walk over tiles reads this machine's memory faster, the table's or the other: the least times of equal slices
+   of weights, in turns, with one thread. The table's stays unless the other is clearly faster, and where the weights
+   may lie in caches, are not repacked, or there is no clock. Bits do not depend on it. */
+static void specdec__engine_walk(specdec__engine *e)
+{
+    const specdec__model *m = e->target_model;
+    const int other = e->kernels->other;
+    double least[2] = {1, 1}, begin = specdec__os_seconds(), now = begin, last = begin;
+    int i;
+
+    if (!SPECDEC__WALKS || !other || m->tile_bytes < SPECDEC__WALK_LARGE || !m->layer->matrix[SPECDEC__UP].tiles)
+        return;
+    for (i = 0; i < SPECDEC__WALK_SLICES && now < begin + SPECDEC__WALK_TRIAL; i++, last = now) {
+        const specdec__matrix *matrix = &m->layer[i / 2 % m->layers].matrix[SPECDEC__UP];
+
+        e->kernels->turn = i % 2 ? other : 0;
+        specdec__forward_slice(&e->target, matrix, i / 2 / m->layers * 2 + i % 2,
+                               1 + (int)(SPECDEC__WALK_SLICE / specdec__matrix_tile_bytes(matrix)));
+        now = specdec__os_seconds();
+        least[i % 2] = now - last < least[i % 2] ? now - last : least[i % 2];
+    }
+    e->kernels->turn = least[1] < SPECDEC__WALK_BETTER * least[0] ? other : 0;
+    specdec__tell(&e->config.hooks, "walk over tiles: the %s one; %d ns a slice, the other %d; measured in %d us",
+                  e->kernels->turn ? "other" : "usual", (int)(least[0] * 1e9), (int)(least[1] * 1e9),
+                  (int)((now - begin) * 1e6));
+}
+
 /* Finds the chat format that the configuration names, or the one that the model's template shows. */
 static specdec_result specdec__engine_chat(specdec__engine *e, specdec_error *error)
 {
@@ -23324,6 +23427,8 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     }
     if (!result)
         specdec__engine_trial(e);
+    if (!result)
+        specdec__engine_walk(e);
     return result;
 }
 

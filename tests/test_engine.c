@@ -564,6 +564,44 @@ static void test_padding(void)
 
 /* --- doors ------------------------------------------------------------------------------------------------------------- */
 
+/* Counts how often the walk over tiles was measured. */
+static void hear_walk(void *heard, const char *line)
+{
+    *(int *)heard += strncmp(line, "walk over tiles", 15) == 0;
+}
+
+static void test_walk(void)
+{
+    specdec_config c = config_of(PLAIN, -1);
+    static answer a, b;
+    session s;
+    double seconds;
+    int heard = 0, way;
+
+    TEST("which walk over tiles is faster is measured in little time, and the text does not depend on it");
+    c.threads = 1;
+    c.hooks.log = hear_walk;
+    c.hooks.user_data = &heard;
+    CHECK(answer_to(&c, "hello", &a));
+    CHECK_EQUAL_INT(heard, 0); /* a model this small lies in caches */
+    for (way = 0; way < 2; way++) {
+        CHECK(!open_session(&s, &c));
+        s.engine->engine->own[0]->tile_bytes = SPECDEC__WALK_LARGE;
+        heard = 0;
+        seconds = specdec__os_seconds();
+        specdec__engine_walk(s.engine->engine);
+        seconds = specdec__os_seconds() - seconds;
+        CHECK_EQUAL_INT(heard, s.engine->engine->kernels->other != 0);
+        CHECK(seconds < 0.1); /* 0.015, if nobody else wants the processor */
+        s.engine->engine->kernels->turn = way ? s.engine->engine->kernels->other : 0;
+        memset(&b, 0, sizeof b);
+        CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
+        CHECK_EQUAL_INT(read_on(s.engine, &b), SPECDEC_DONE);
+        CHECK(same_answer(&a, &b));
+        close_session(&s);
+    }
+}
+
 static void test_step(void)
 {
     specdec_config c = config_of(PLAIN, NOISY);
@@ -1708,6 +1746,7 @@ static const struct { const char *name; void (*run)(void); } tests[] = {
     {"credit", test_credit}, {"noise", test_noise},
     {"growth", test_growth},
     {"padding", test_padding},
+    {"walk", test_walk},
     {"step", test_step},
     {"rewind", test_rewind}, {"far_rewind", test_far_rewind},
     {"prompts", test_prompts},
