@@ -256,8 +256,11 @@ static fate observe(specdec *t, int row, int asynchronous, int texts)
     else
         write_one(t);
     stats = sum_stats(t);
-    if (!asynchronous && !small && rows[row].drafting != SPECDEC_DRAFT_AUTO) /* else by the clock, or by chance */
+    if (!asynchronous && !small && rows[row].drafting != SPECDEC_DRAFT_AUTO) { /* else by the clock, or by chance */
+        if (!stats.drafted)
+            fprintf(stderr, "%s, %d texts: nothing was guessed\n", rows[row].name, texts);
         CHECK(stats.drafted > 0);
+    }
     CHECK_EQUAL_INT(among, 0);
     if (!asynchronous)
         CHECK_EQUAL_INT(stats.steps_beside, 0);
