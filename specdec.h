@@ -14410,8 +14410,8 @@ static void specdec__view_unreserve(specdec__view *view, specdec__kv *kv)
         specdec__kv_tell(kv, SPECDEC__KV_UNRESERVE, view, NULL, 0, 0, NULL);
 }
 
-/* Keeps the reserved nodes path[0] < path[1] < ... as the next committed tokens. Nodes behind them keep their slots, also
-   where another view has come to share the last page: that one sees what is committed, and goes on in a copy. */
+/* Keeps the reserved nodes path[0] < path[1] < ... as the next committed tokens. Nodes behind them keep their slots,
+   also where another view has come to share the last page: that one sees what is committed, and goes on in a copy. */
 static void specdec__view_commit(specdec__view *view, specdec__kv *kv, const int *path, int count)
 {
     int rooms[SPECDEC__SPANS], span, i, left, room, at;

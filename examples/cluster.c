@@ -13,13 +13,13 @@
 #include "tools/json.h"
 #include <sched.h>
 
-enum { MOST_RANKS = 64, PARCELS = 512, STAMP = 8 };
+enum { MOST_RANKS = 64, PARCELS = 512, STAMP = 8, DEALS = 40 };
 enum { TAG_NEXT = 1, TAG_URGENT = 2 };
 
 typedef struct options {
     specdec_config config;
     const char *prompt, *split, *stats, *link, *pretend;
-    float silence;
+    float silence, memory; /* memory: MB */
     int limit, spec, policy;
     double link_seconds, link_bits; /* of a message; a second */
 } options;
@@ -265,18 +265,15 @@ static int read_split(const char *text, int ranks, int *layers)
     return PROGRAM_OK;
 }
 
-/* How many layers each rank has. Where there is a draft model, rank 0 has half its share: it drafts meanwhile. */
-static int split(const options *o, int ranks, int *layers)
+/* Layers of the model. Returns a status. */
+static int count_layers(const options *o, int *layers)
 {
     specdec_config c = o->config;
     specdec_model_info info;
     specdec_model *model;
-    double own = reading_speed(), speed[MOST_RANKS];
     size_t bytes;
     void *block;
 
-    if (strcmp(o->split, "auto") != 0)
-        return read_split(o->split, ranks, layers);
     c.vocabulary_only = 1;
     c.cluster = NULL;
     if (specdec_model_memory_needed(&c, &bytes, &failure))
@@ -284,14 +281,62 @@ static int split(const options *o, int ranks, int *layers)
     block = malloc(bytes);
     if (!block || specdec_model_init(&model, &c, block, bytes, &failure) || specdec_get_model_info(model, &info))
         return program_failed("", block ? failure.text : "out of memory");
-    own *= own_rank == 0 && c.draft.path ? 0.5 : 1;
-    MPI_Allgather(&own, 1, MPI_DOUBLE, speed, 1, MPI_DOUBLE, MPI_COMM_WORLD);
-    if (ranks > 1 && info.layers < ranks - 1)
-        return program_failed("more ranks than layers", "");
-    deal(speed, ranks, info.layers, layers);
+    *layers = info.layers;
     specdec_model_deinit(model);
     free(block);
     return PROGRAM_OK;
+}
+
+/* Bytes that this rank may use: those that nothing else needs now, or what --memory says. */
+static double free_memory(const options *o)
+{
+    return o->memory > 0 ? 1e6 * (double)o->memory : (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
+}
+
+/* Deals the layers out by speed, and where a rank's share needs more memory than that has, again with so much less of it.
+   Every rank comes to the same numbers. */
+static int deal_fitting(const options *o, double *speed, int ranks, int all, int *layers)
+{
+    double own[2], needs[MOST_RANKS][2];
+    size_t bytes;
+    int turn, i, over = -1;
+
+    own[1] = free_memory(o);
+    for (turn = 0; turn < DEALS; turn++) {
+        deal(speed, ranks, all, layers);
+        if (specdec_memory_needed(&o->config, &bytes, &failure))
+            return program_failed("", failure.text);
+        own[0] = (double)bytes;
+        MPI_Allgather(own, 2, MPI_DOUBLE, needs, 2, MPI_DOUBLE, MPI_COMM_WORLD);
+        for (i = ranks - 1, over = -1; i >= 0; i--)
+            if (needs[i][0] > needs[i][1]) {
+                speed[i] *= 0.9 * needs[i][1] / needs[i][0];
+                over = i;
+            }
+        if (over < 0)
+            return PROGRAM_OK;
+    }
+    snprintf(failure.text, sizeof failure.text, "no split was found that fits: rank %d needs %.1f MB for %d layers and has %.1f",
+             over, 1e-6 * needs[over][0], layers[over], 1e-6 * needs[over][1]);
+    return program_failed("", failure.text);
+}
+
+/* How many layers each rank has. Where there is a draft model, rank 0 has half its share: it drafts meanwhile. */
+static int split(const options *o, int ranks, int *layers)
+{
+    double own = reading_speed(), speed[MOST_RANKS];
+    int all = 0, status;
+
+    if (strcmp(o->split, "auto") != 0)
+        return read_split(o->split, ranks, layers);
+    status = count_layers(o, &all);
+    if (status)
+        return status;
+    own *= own_rank == 0 && o->config.draft.path ? 0.5 : 1;
+    MPI_Allgather(&own, 1, MPI_DOUBLE, speed, 1, MPI_DOUBLE, MPI_COMM_WORLD);
+    if (ranks > 1 && all < ranks - 1)
+        return program_failed("more ranks than layers", "");
+    return deal_fitting(o, speed, ranks, all, layers);
 }
 
 /* --- the work ------------------------------------------------------------------------------------------------------- */
@@ -459,7 +504,8 @@ static int read_options(options *o, int argc, char **argv)
          "static: with --spec draft, one run at a time (dynamic)", 0, 0},
         {"--kv", PROGRAM_TEXT, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
         {"--in-place", PROGRAM_SWITCH, &c->weights_in_place, NULL, "weights stay in the file: half the memory, slower", 0, 0},
-        {"--split", PROGRAM_TEXT, &o->split, "auto|A,B,...", "layers of each rank; auto: by how fast each reads memory (auto)", 0, 0},
+        {"--split", PROGRAM_TEXT, &o->split, "auto|A,B,...", "layers of each rank; auto: by how fast each reads memory, as many as fit (auto)", 0, 0},
+        {"--memory", PROGRAM_REAL, &o->memory, "MB", "with --split auto: what this rank may use; 0: what is free (0)", 0, 1e9},
         {"--silence", PROGRAM_REAL, &o->silence, "S", "a rank that was not heard of for so many seconds is lost; 0: none (4)", 0, 1e6},
         {"--link", PROGRAM_TEXT, &o->link, "MS[,MBIT]", "on one machine: messages take so long, and so much goes through a link in a second", 0, 0},
         {"--pretend", PROGRAM_TEXT, &o->pretend, "MS[,MS2,MS4..]",
@@ -512,7 +558,6 @@ int main(int argc, char **argv)
     if (status != PROGRAM_GO_ON || p.ranks > MOST_RANKS)
         return MPI_Finalize(), status;
     p.o = &o;
-    status = split(&o, p.ranks, layers);
     cluster.rank = own_rank;
     cluster.ranks = p.ranks;
     cluster.layers = layers;
@@ -523,6 +568,7 @@ int main(int argc, char **argv)
     cluster.wait = post_wait;
     cluster.layer = o.pretend ? pretend : NULL;
     o.config.cluster = &cluster;
+    status = split(&o, p.ranks, layers);
     if (!status)
         status = run(&o, &p, layers, own, &engine);
     if (status) { /* others may hang, or be gone: nobody waits for them */
