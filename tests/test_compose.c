@@ -244,6 +244,9 @@ static specdec_config config_of(int row, int asynchronous, int texts, float temp
     return c;
 }
 
+/* Nodes that were guessed, in all combinations of a row: in one of them, the clock may say that none pays. */
+static int64_t guessed[sizeof rows / sizeof *rows];
+
 /* Writes on an engine, and finds out what became of the combination. */
 static fate observe(specdec *t, int row, int asynchronous, int texts)
 {
@@ -256,11 +259,7 @@ static fate observe(specdec *t, int row, int asynchronous, int texts)
     else
         write_one(t);
     stats = sum_stats(t);
-    if (!asynchronous && !small && rows[row].drafting != SPECDEC_DRAFT_AUTO) { /* else by the clock, or by chance */
-        if (!stats.drafted)
-            fprintf(stderr, "%s, %d texts: nothing was guessed\n", rows[row].name, texts);
-        CHECK(stats.drafted > 0);
-    }
+    guessed[row] += stats.drafted;
     CHECK_EQUAL_INT(among, 0);
     if (!asynchronous)
         CHECK_EQUAL_INT(stats.steps_beside, 0);
@@ -363,6 +362,11 @@ static void test_pairs(void)
         for (k = on_ranks_only ? 4 : 0; k < 8; k++)
             printf(" %-8s", fate_words[combine((int)i, k / 4, k / 2 % 2, k % 2 ? TEXTS : 1)]);
         printf("\n");
+        if (!small && rows[i].drafting != SPECDEC_DRAFT_AUTO) {
+            if (!guessed[i])
+                fprintf(stderr, "%s: nothing was guessed\n", rows[i].name);
+            CHECK(guessed[i] > 0);
+        }
     }
     close_machine(&oracles[0]);
     close_machine(&oracles[1]);
