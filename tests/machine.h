@@ -23,6 +23,29 @@ static inline file finish(maker *m)
     return f;
 }
 
+static inline file random_file(const maker_recipe *r)
+{
+    file f;
+
+    f.data = maker_model(r, &f.size);
+    return f;
+}
+
+/* A small model with random weights. noise: how far they are from those of the one without, which it can draft for. */
+static inline file random_model(int layers, float noise, int may_end)
+{
+    maker_recipe r;
+
+    memset(&r, 0, sizeof r);
+    r.seed = 11;
+    r.output_type = 1;
+    r.embedding = 32;
+    r.layers = layers;
+    r.noise = noise;
+    r.may_end = may_end;
+    return random_file(&r);
+}
+
 /* Drafts that guess at random, for targets whose states are 32 wide: heads, and a layer that reads states. */
 static inline file random_heads(void)
 {
@@ -39,7 +62,6 @@ static inline file random_heads(void)
 static inline file random_layer(void)
 {
     maker_recipe r;
-    file f;
 
     memset(&r, 0, sizeof r);
     r.architecture = "eagle3";
@@ -49,15 +71,13 @@ static inline file random_layer(void)
     r.reads[1] = 2;
     r.short_rows = 140;
     r.output_type = r.borrows = 1;
-    f.data = maker_model(&r, &f.size);
-    return f;
+    return random_file(&r);
 }
 
 /* A model most of whose layers look back 20 tokens. */
 static inline file random_windowed(int may_end)
 {
     maker_recipe r;
-    file f;
 
     memset(&r, 0, sizeof r);
     r.seed = 13;
@@ -66,8 +86,7 @@ static inline file random_windowed(int may_end)
     r.layers = 6;
     r.window = 20;
     r.may_end = may_end;
-    f.data = maker_model(&r, &f.size);
-    return f;
+    return random_file(&r);
 }
 
 static inline specdec_source source_of(const file *f)

@@ -39,13 +39,13 @@ static void make_models(void)
     r.output_type = 1;
     r.embedding = 64;
     r.layers = 2;
-    target.data = maker_model(&r, &target.size);
+    target = random_file(&r);
     r.noise = 0.03f;
-    draft.data = maker_model(&r, &draft.size);
+    draft = random_file(&r);
     r.noise = 0.1f;
     r.layers = 2;
     r.embedding = 256;
-    large.data = maker_model(&r, &large.size);
+    large = random_file(&r);
 }
 
 static specdec_config config_of(const file *model, const file *guesser, int threads, int async)

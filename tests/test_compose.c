@@ -24,16 +24,8 @@ static file layer, heads, random_target, random_draft;
 /* Random models, also for a layer that reads states, of which no other is at hand. */
 static void make_models(void)
 {
-    maker_recipe r;
-
-    memset(&r, 0, sizeof r);
-    r.seed = 11;
-    r.output_type = 1;
-    r.embedding = 32;
-    r.layers = 4;
-    random_target.data = maker_model(&r, &random_target.size);
-    r.noise = 0.03f;
-    random_draft.data = maker_model(&r, &random_draft.size);
+    random_target = random_model(4, 0, 0);
+    random_draft = random_model(4, 0.03f, 0);
     layer = random_layer();
     heads = random_heads();
 }

@@ -14,14 +14,6 @@ static int quick;
 
 /* --- files and engines ------------------------------------------------------------------------------------------------ */
 
-static file make(const maker_recipe *r)
-{
-    file f;
-
-    f.data = maker_model(r, &f.size);
-    return f;
-}
-
 /* Targets are of three layers. */
 static file make_target(const char *architecture)
 {
@@ -32,7 +24,7 @@ static file make_target(const char *architecture)
     r.layers = 3;
     r.output_type = 1;
     r.seed = 31;
-    return make(&r);
+    return random_file(&r);
 }
 
 /* What drafts differ in. */
@@ -70,7 +62,7 @@ static file make_draft(const kind *k)
 {
     const maker_recipe r = recipe_of(k);
 
-    return make(&r);
+    return random_file(&r);
 }
 
 static specdec_config config_of(const file *target, const file *draft)
@@ -741,13 +733,13 @@ static void test_flaws(void)
     }
     r = recipe_of(&good);
     r.target_embedding = 96;
-    f = make(&r);
+    f = random_file(&r);
     c = config_of(&target, &f);
     refused("another target", &c, SPECDEC_ERROR_MISMATCH, "states of 96, the target has states of 64");
     free(f.data);
     r = recipe_of(&good);
     r.vocab = 280;
-    f = make(&r);
+    f = random_file(&r);
     c = config_of(&target, &f);
     refused("another vocabulary", &c, SPECDEC_ERROR_MISMATCH, "another vocabulary");
     free(f.data);

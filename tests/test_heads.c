@@ -760,7 +760,7 @@ int main(int argc, char **argv)
     memset(&r, 0, sizeof r);
     r.output_type = 1;
     r.seed = 31;
-    target.data = maker_model(&r, &target.size);
+    target = random_file(&r);
     for (i = 0; i < sizeof tests / sizeof tests[0]; i++)
         if (argc < 2 || strcmp(argv[1], tests[i].name) == 0)
             tests[i].run();

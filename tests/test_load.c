@@ -11,6 +11,7 @@ static int made_clock(int kind, struct timespec *now);
 #include "../specdec.h"
 #include "check.h"
 #include "gguf_maker.h"
+#include "machine.h"
 
 enum { PROMPT = 600 };
 
@@ -74,24 +75,7 @@ typedef struct price {
 } price;
 
 enum { TARGET, DRAFT, MODELS };
-static struct {
-    unsigned char *data;
-    size_t size;
-} models[MODELS];
-
-static void make_models(void)
-{
-    maker_recipe r;
-
-    memset(&r, 0, sizeof r);
-    r.seed = 11;
-    r.output_type = 1;
-    r.embedding = 32;
-    r.layers = 2;
-    models[TARGET].data = maker_model(&r, &models[TARGET].size);
-    r.layers = 1;
-    models[DRAFT].data = maker_model(&r, &models[DRAFT].size);
-}
+static file models[MODELS];
 
 static int open_engine(beside *b, int with_draft)
 {
@@ -100,11 +84,9 @@ static int open_engine(beside *b, int with_draft)
     size_t bytes;
 
     memset(&c, 0, sizeof c);
-    c.target.data = models[TARGET].data;
-    c.target.size = models[TARGET].size;
+    c.target = source_of(&models[TARGET]);
     if (with_draft) {
-        c.draft.data = models[DRAFT].data;
-        c.draft.size = models[DRAFT].size;
+        c.draft = source_of(&models[DRAFT]);
         c.drafting = SPECDEC_DRAFT_MODEL; /* whether it pays or not */
         c.tree_size = c.tree_depth = 2;
     } else {
@@ -345,7 +327,8 @@ int main(void)
     int i;
 
     quick = getenv("SPECDEC_QUICK") != NULL;
-    make_models();
+    models[TARGET] = random_model(2, 0, 0);
+    models[DRAFT] = random_model(1, 0, 0);
     test_fresh();
     test_alone();
     test_disturbed();

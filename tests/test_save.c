@@ -20,17 +20,9 @@ static file heads, layer;
 
 static void make_models(void)
 {
-    maker_recipe r;
-
-    memset(&r, 0, sizeof r);
-    r.seed = 11;
-    r.output_type = 1;
-    r.embedding = 32;
-    models[PLAIN].data = maker_model(&r, &models[PLAIN].size);
-    r.noise = 0.25f;
-    models[NOISY].data = maker_model(&r, &models[NOISY].size);
-    r.noise = 0.001f;
-    models[TUNED].data = maker_model(&r, &models[TUNED].size);
+    models[PLAIN] = random_model(0, 0, 0);
+    models[NOISY] = random_model(0, 0.25f, 0);
+    models[TUNED] = random_model(0, 0.001f, 0);
     models[WINDOWED] = random_windowed(0);
     heads = random_heads();
     layer = random_layer();
@@ -685,7 +677,7 @@ static void test_long_rope(void)
     r.architecture = "phi3";
     r.embedding = 32;
     r.long_rope = 64;
-    model.data = maker_model(&r, &model.size);
+    model = random_file(&r);
     c = config_of(PLAIN);
     c.target = source_of(&model);
     c.context = 60;

@@ -29,17 +29,8 @@ static file heads, layer;
 
 static void make_models(void)
 {
-    maker_recipe r;
-
-    memset(&r, 0, sizeof r);
-    r.seed = 11;
-    r.output_type = 1;
-    r.may_end = 1;
-    r.embedding = 32;
-    r.layers = 1;
-    models[PLAIN].data = maker_model(&r, &models[PLAIN].size);
-    r.noise = 0.25f;
-    models[NOISY].data = maker_model(&r, &models[NOISY].size);
+    models[PLAIN] = random_model(1, 0, 1);
+    models[NOISY] = random_model(1, 0.25f, 1);
     models[WINDOWED] = random_windowed(1);
 }
 
