@@ -1077,10 +1077,13 @@ __asm__(".cfi_sections .debug_frame");
 /* For a function with a large frame: inlined, it would make the frame of its caller as large. */
 #define SPECDEC__NOINLINE __attribute__((noinline, unused))
 #define SPECDEC__UNUSED __attribute__((unused))
-/* What stands between these two runs once for a model, an engine or a call. gcc builds it for size. On 32-bit ARM it
-   would then forget to align strings that other functions, built for speed, take to be aligned. */
+/* What stands between these two runs once for a model, an engine or a call. gcc builds it for size; values that a loop
+   does not change are then better computed where they are used. On 32-bit ARM it would forget to align strings that
+   other functions, built for speed, take to be aligned. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__) && !defined(__arm__)
-#define SPECDEC__FOR_SIZE _Pragma("GCC push_options") _Pragma("GCC optimize(\"Os\")")
+#define SPECDEC__FOR_SIZE \
+    _Pragma("GCC push_options") \
+    _Pragma("GCC optimize(\"Os\", \"no-move-loop-invariants\", \"no-tree-loop-im\", \"no-caller-saves\")")
 #define SPECDEC__FOR_SPEED _Pragma("GCC pop_options")
 #else
 #define SPECDEC__FOR_SIZE
@@ -1512,7 +1515,6 @@ specdec__fail(specdec_error *error, specdec_result code, const char *format, ...
     }
     return code;
 }
-SPECDEC__FOR_SPEED
 
 /* A line for the caller's log. */
 static SPECDEC__UNUSED __attribute__((format(SPECDEC__PRINTF, 2, 3))) void
@@ -1530,6 +1532,7 @@ specdec__tell(const specdec_hooks *hooks, const char *format, ...)
     hooks->log(hooks->user_data, line);
 }
 #endif
+SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
  * >>os (private): clock, file mapping, threads, atomics, parking; the only #ifdefs on operating systems.
@@ -3650,9 +3653,8 @@ static SPECDEC__UNUSED specdec__quant_encoder *specdec__quant_encoder_of(const s
 }
 
 /* A row of floats (elements, a multiple of the block) to a plain type or one that has an encoder. */
-SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_from_float(const specdec__quant_type *type,
-                                                                         const float *values, size_t elements,
-                                                                         void *row)
+static SPECDEC__UNUSED void specdec__quant_from_float(const specdec__quant_type *type, const float *values,
+                                                      size_t elements, void *row)
 {
     unsigned char *at = (unsigned char *)row;
     size_t i;
@@ -5541,53 +5543,6 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_signs(__m256i word)
         _mm256_shuffle_epi8(parity, specdec__avx2_and(_mm256_xor_si256(signs, _mm256_srli_epi16(signs, 4)), 15)));
 }
 
-/* Magnitude indices (8 bits: four times two) and signs (4 bits) of 32-bit lanes to four codes. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_points(__m256i magnitudes, __m256i signs)
-{
-    const __m256i table =
-        _mm256_broadcastsi128_si256(_mm_setr_epi8(8, 25, 43, 0, -8, -25, -43, 0, 0, 0, 0, 0, 0, 0, 0, 0));
-
-    magnitudes = _mm256_or_si256(magnitudes, _mm256_slli_epi32(magnitudes, 12));
-    magnitudes = _mm256_or_si256(magnitudes, _mm256_slli_epi32(magnitudes, 6));
-    signs = _mm256_or_si256(signs, _mm256_slli_epi32(signs, 14));
-    signs = _mm256_slli_epi32(_mm256_or_si256(signs, _mm256_slli_epi32(signs, 7)), 2);
-    return _mm256_shuffle_epi8(table, _mm256_or_si256(specdec__avx2_and(magnitudes, 3), specdec__avx2_and(signs, 4)));
-}
-
-/* IQ2_XXS takes many steps to unpack, so its codes and scales are stored in the panel. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_iq2_xxs(const unsigned char *tile, specdec__panel *panel)
-{
-    const uint16_t *grid = specdec__quant_iq2_xxs_grid;
-    uint32_t points[2][16]; /* of the groups 0 and 1 of 8 values of a row, and of 2 and 3 */
-    int g, row, half, i;
-
-    for (g = 0; g < 8; g++) {
-        const unsigned char *groups = tile + SPECDEC__TILE_AT(iq2_xxs, groups) + g * 128;
-
-        for (row = 0; row < 16; row++, groups += 4) {
-            points[0][row] = grid[groups[0]] | (uint32_t)grid[groups[1]] << 16;
-            points[1][row] = grid[groups[2]] | (uint32_t)grid[groups[3]] << 16;
-        }
-        for (half = 0; half < 2; half++) {
-            __m256i word = specdec__avx2_get(groups + half * 32), signs = specdec__avx2_signs(word), scale;
-
-            SPECDEC__UNROLL
-            for (i = 0; i < 8; i++) {
-                __m256i magnitudes = _mm256_srli_epi32(specdec__avx2_get(points[i / 4] + half * 8), i % 4 * 8);
-                __m256i codes =
-                    specdec__avx2_points(_mm256_and_si256(magnitudes, _mm256_set1_epi32(255)),
-                                         _mm256_and_si256(_mm256_srli_epi32(signs, i * 4), _mm256_set1_epi32(15)));
-
-                specdec__avx2_put_bytes(panel->u.codes + g * 512 + i * 64 + half * 32, codes);
-            }
-            scale = _mm256_or_si256(_mm256_slli_epi32(_mm256_srli_epi32(word, 28), 1), _mm256_set1_epi32(1));
-            _mm256_storeu_ps(panel->scale[g] + half * 8,
-                             _mm256_mul_ps(specdec__avx2_halves(tile + half * 16),
-                                           _mm256_mul_ps(_mm256_set1_ps(0.125f), _mm256_cvtepi32_ps(scale))));
-        }
-    }
-}
-
 /* Factors of the scales (granule, 16) and, 256 further, of the minimums of 256 values; room for them. */
 SPECDEC__AVX2 SPECDEC__INLINE const int8_t *specdec__avx2_factors(int type, const unsigned char *tile, int8_t *room)
 {
@@ -5756,42 +5711,55 @@ SPECDEC__AVX2 static void specdec__avx2_unpack_any(const specdec__quant_type *ty
     specdec__avx2_panel_pairs(type->granule, blocks, panel);
 }
 
-/* Magnitude indices (16 bits: four times four) and signs (4 bits) of 32-bit lanes to four codes; table: 8 magnitudes,
-   and the same negative. */
-SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_points_iq3(__m256i table, __m256i magnitudes, __m256i signs)
+/* The nibbles of the first or the second half of 32-bit lanes, as bytes: the low ones of two bytes, then the high
+   ones. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_half_nibbles(__m256i words, int second)
 {
-    magnitudes =
-        _mm256_and_si256(_mm256_or_si256(magnitudes, _mm256_slli_epi32(magnitudes, 8)), _mm256_set1_epi32(0x00FF00FF));
-    magnitudes = _mm256_or_si256(magnitudes, _mm256_slli_epi32(magnitudes, 4));
-    signs = _mm256_or_si256(signs, _mm256_slli_epi32(signs, 14));
-    signs = _mm256_slli_epi32(_mm256_or_si256(signs, _mm256_slli_epi32(signs, 7)), 3);
-    return _mm256_shuffle_epi8(table, _mm256_or_si256(specdec__avx2_and(magnitudes, 7), specdec__avx2_and(signs, 8)));
+    const __m256i low = specdec__avx2_and(words, 15), high = specdec__avx2_and(_mm256_srli_epi16(words, 4), 15);
+
+    return second ? _mm256_blend_epi16(_mm256_srli_epi32(low, 16), high, 0xAA)
+                  : _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xAA);
 }
 
-/* The codes of a group to a panel's. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_group(uint32_t type, const specdec__grid_group *group,
-                                                           int8_t *codes)
+/* For a shuffle that takes the same four bytes of every 32-bit lane. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pattern(uint32_t bytes)
 {
-    const int twos = type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ2_S;
-    const int sevens = type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ3_XXS;
-    const __m128i odd = _mm_setr_epi8(1, 3, 5, 7, 9, 11, 13, 15, -1, -3, -5, -7, -9, -11, -13, -15);
-    const __m128i fours = _mm_setr_epi8(4, 12, 20, 28, 36, 44, 52, 62, -4, -12, -20, -28, -36, -44, -52, -62);
-    const __m256i table = _mm256_broadcastsi128_si256(type == SPECDEC__TYPE_IQ3_S ? odd : fours);
+    const __m128i lanes = _mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0C0C0C0C);
+
+    return _mm256_add_epi8(_mm256_set1_epi32((int)bytes), _mm256_broadcastsi128_si256(lanes));
+}
+
+/* Four codes of each row: point i of a group, where a point is four indices of a table. Those of types of two bits
+   (twos) have two bits: in odd bytes they stay two bits higher, where the table has them, too. The others have four
+   bits. points (word, 16): two points a word, or four of two bits. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_point(int twos, __m256i table, const uint32_t *points,
+                                                          __m256i signs, int i)
+{
+    const __m256i bits = _mm256_set1_epi32(i % 2 ? (int)0x80402010 : 0x08040201);
+    const __m256i words = specdec__avx2_get(points + (twos ? i / 4 : i / 2) * 16);
+    __m256i index = specdec__avx2_half_nibbles(words, twos ? i / 2 % 2 : i % 2);
+
+    index = _mm256_shuffle_epi8(index, specdec__avx2_pattern(!twos ? 0x03010200 : i % 2 ? 0x03030101 : 0x02020000));
+    index = twos ? _mm256_and_si256(index, _mm256_set1_epi32(0x0C030C03)) : index;
+    signs = _mm256_and_si256(_mm256_shuffle_epi8(signs, specdec__avx2_pattern((uint32_t)(i / 2) * 0x01010101u)), bits);
+    signs = _mm256_or_si256(_mm256_cmpeq_epi8(signs, bits), _mm256_set1_epi8(1)); /* -1 or 1 */
+    return _mm256_sign_epi8(_mm256_shuffle_epi8(table, index), signs);
+}
+
+/* The codes of a group to a panel's. twos, table: see above; sevens: seven signs stand for eight codes. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_put_group(int twos, int sevens, __m256i table,
+                                                           const specdec__grid_group *group, int8_t *codes)
+{
     int half, i;
 
     for (half = 0; half < 16; half += 8, codes += 32) {
-        __m256i signs = specdec__avx2_get(group->signs + half), points, sign;
+        __m256i signs = specdec__avx2_get(group->signs + half);
 
         signs = sevens ? specdec__avx2_signs(signs) : signs;
         SPECDEC__UNROLL
-        for (i = 0; i < 8; i++) {
-            points = specdec__avx2_get(group->points[twos ? i / 4 : i / 2] + half);
-            points = twos ? _mm256_and_si256(_mm256_srli_epi32(points, i % 4 * 8), _mm256_set1_epi32(255))
-                          : _mm256_and_si256(_mm256_srli_epi32(points, i % 2 * 16), _mm256_set1_epi32(65535));
-            sign = _mm256_and_si256(_mm256_srli_epi32(signs, i * 4), _mm256_set1_epi32(15));
-            specdec__avx2_put_bytes(codes + i * 64, twos ? specdec__avx2_points(points, sign)
-                                                         : specdec__avx2_points_iq3(table, points, sign));
-        }
+        for (i = 0; i < 8; i++)
+            specdec__avx2_put_bytes(codes + i * 64,
+                                    specdec__avx2_point(twos, table, group->points[0] + half, signs, i));
     }
 }
 
@@ -5811,40 +5779,50 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scale_odd(const unsigned char *
     }
 }
 
-/* 256 values of a type whose codes are points of a grid: codes and scales. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_grid(uint32_t type, const unsigned char *tile,
-                                                             specdec__panel *panel)
+/* The scales of a tile of a type whose codes are points of a grid: four bits each, eight in a word, or at the top of
+   words that are `step` bytes apart. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_scales(uint32_t type, const unsigned char *tile,
+                                                               float (*scale)[SPECDEC__ROWS])
 {
-    specdec__grid_group group;
-    int g;
+    const unsigned char *at = tile;
+    float factor = 0.125f;
+    int count = 16, step = 0, g;
 
-    for (g = 0; g < 8; g++) {
-        specdec__grid_take(type, tile, g, &group);
-        specdec__avx2_put_group(type, &group, panel->u.codes + g * 512);
-        if (type == SPECDEC__TYPE_IQ3_XXS)
-            specdec__avx2_scale_odd(tile, tile + SPECDEC__TILE_AT(iq3_xxs, words) + g * 64, 28, 0.25f, panel->scale[g]);
-        else if (type == SPECDEC__TYPE_IQ3_S)
-            specdec__avx2_scale_odd(tile, tile + SPECDEC__TILE_AT(iq3_s, scales), g * 4, 1, panel->scale[g]);
+    switch (type) {
+    case SPECDEC__TYPE_IQ2_XXS: at += SPECDEC__TILE_AT(iq2_xxs, groups) + 64; count = 8; step = 128; break;
+    case SPECDEC__TYPE_IQ2_XS: at += SPECDEC__TILE_AT(iq2_xs, scales); break;
+    case SPECDEC__TYPE_IQ2_S: at += SPECDEC__TILE_AT(iq2_s, scales); break;
+    case SPECDEC__TYPE_IQ3_XXS: at += SPECDEC__TILE_AT(iq3_xxs, words); count = 8; step = 64; factor = 0.25f; break;
+    default: at += SPECDEC__TILE_AT(iq3_s, scales); count = 8; factor = 1; break;
     }
-    for (g = 0; g < 16 && (type == SPECDEC__TYPE_IQ2_XS || type == SPECDEC__TYPE_IQ2_S); g++) {
-        size_t scales =
-            type == SPECDEC__TYPE_IQ2_XS ? SPECDEC__TILE_AT(iq2_xs, scales) : SPECDEC__TILE_AT(iq2_s, scales);
-        specdec__avx2_scale_odd(tile, tile + scales + g / 8 * 64, g % 8 * 4, 0.125f, panel->scale[g]);
-    }
+    for (g = 0; g < count; g++)
+        specdec__avx2_scale_odd(tile, at + (step ? g * step : g / 8 * 64), step ? 28 : g % 8 * 4, factor, scale[g]);
 }
 
-/* The same for any of these types. Each has machine code of its own, but only once: AVX-512 uses it, too. */
+/* 256 values of a type whose codes are points of a grid: codes and scales. AVX-512 uses it, too. */
 SPECDEC__AVX2 static __attribute__((noinline)) void specdec__avx2_expand(const specdec__quant_type *type,
                                                                          const unsigned char *tile,
                                                                          specdec__panel *panel)
 {
-    switch (type->number) {
-    case SPECDEC__TYPE_IQ2_XXS: specdec__avx2_expand_iq2_xxs(tile, panel); break;
-    case SPECDEC__TYPE_IQ2_XS: specdec__avx2_expand_grid(SPECDEC__TYPE_IQ2_XS, tile, panel); break;
-    case SPECDEC__TYPE_IQ2_S: specdec__avx2_expand_grid(SPECDEC__TYPE_IQ2_S, tile, panel); break;
-    case SPECDEC__TYPE_IQ3_XXS: specdec__avx2_expand_grid(SPECDEC__TYPE_IQ3_XXS, tile, panel); break;
-    default: specdec__avx2_expand_grid(SPECDEC__TYPE_IQ3_S, tile, panel); break;
+    const __m128i twos = _mm_setr_epi8(8, 25, 43, 0, 25, 0, 0, 0, 43, 0, 0, 0, 0, 0, 0, 0);
+    const __m128i odd = _mm_setr_epi8(1, 3, 5, 7, 9, 11, 13, 15, 0, 0, 0, 0, 0, 0, 0, 0);
+    const __m128i fours = _mm_setr_epi8(4, 12, 20, 28, 36, 44, 52, 62, 0, 0, 0, 0, 0, 0, 0, 0);
+    const int threes = type->number == SPECDEC__TYPE_IQ3_XXS || type->number == SPECDEC__TYPE_IQ3_S;
+    const int sevens = type->number != SPECDEC__TYPE_IQ2_S && type->number != SPECDEC__TYPE_IQ3_S;
+    const __m256i table = _mm256_broadcastsi128_si256(
+        !threes ? twos : type->number == SPECDEC__TYPE_IQ3_S ? odd : fours);
+    specdec__grid_group group;
+    int8_t *codes = panel->u.codes;
+    int g;
+
+    for (g = 0; g < 8; g++, codes += 512) {
+        specdec__grid_take(type->number, tile, g, &group);
+        if (threes)
+            specdec__avx2_put_group(0, sevens, table, &group, codes);
+        else
+            specdec__avx2_put_group(1, sevens, table, &group, codes);
     }
+    specdec__avx2_expand_scales(type->number, tile, panel->scale);
 }
 
 /* Unpacks a tile of a type whose codes are points of a grid: codes, scales and pairs. */
