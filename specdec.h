@@ -7825,14 +7825,16 @@ typedef struct specdec__neon_four {
 /* Those of Q4_K and Q5_K, from byte i of 12 on. */
 SPECDEC__INLINE specdec__neon_four specdec__neon_factors_k(const unsigned char *packed)
 {
-    const uint8x16_t six = vdupq_n_u8(63), top = vdupq_n_u8(48), low = vdupq_n_u8(15);
+    const uint8x16_t six = vdupq_n_u8(63), low = vdupq_n_u8(15);
     const uint8x16_t s = vld1q_u8(packed), m = vld1q_u8(packed + 4 * 16), both = vld1q_u8(packed + 8 * 16);
+    uint8x16_t top = vshrq_n_u8(s, 2);
     specdec__neon_four r;
 
+    SPECDEC__NEON_PUT_BITS(top, both, low);
     r.scale[0] = vreinterpretq_s8_u8(vandq_u8(s, six));
-    r.scale[1] = vreinterpretq_s8_u8(vorrq_u8(vandq_u8(both, low), vandq_u8(vshrq_n_u8(s, 2), top)));
+    r.scale[1] = vreinterpretq_s8_u8(top);
     r.minimum[0] = vreinterpretq_s8_u8(vandq_u8(m, six));
-    r.minimum[1] = vreinterpretq_s8_u8(vorrq_u8(vshrq_n_u8(both, 4), vandq_u8(vshrq_n_u8(m, 2), top)));
+    r.minimum[1] = vreinterpretq_s8_u8(vsriq_n_u8(vshrq_n_u8(m, 2), both, 4));
     return r;
 }
 
@@ -8443,15 +8445,22 @@ typedef struct specdec__dotprod_rows {
 } specdec__dotprod_rows;
 
 /* What the blocks of a run need. factors of scales (granule, 16 rows), raised (see specdec__dotprod_raised): of Q4_K,
-   from [8] on they are of minimums; Q2_K has none here. d and dmin are of four rows, dmin of Q2_K a sixteenth; less is
-   what their products with factors are too large by, negative, in memory as a load costs less than a move. */
+   from [8] on they are of minimums; Q2_K has none here. less: what products of d and of dmin of four rows with factors
+   are too large by, negative, in memory as a load costs less than a move. */
 typedef struct specdec__dotprod_run {
     const unsigned char *tile;
     const specdec__panel *panel;
     unsigned char factors[16][SPECDEC__ROWS];
-    float32x4_t d, dmin;
     float less[2][4];
 } specdec__dotprod_run;
+
+/* Four rows of a run, from row on: d and dmin, of Q2_K a sixteenth of that; which: the rows' numbers, each in the
+   second byte of its lane, no row's in the others. */
+typedef struct specdec__dotprod_quad {
+    int row;
+    float32x4_t d, dmin;
+    uint8x16_t which;
+} specdec__dotprod_quad;
 
 /* The sum of 4 or 8 vectors of bytes. */
 SPECDEC__INLINE int8x16_t specdec__dotprod_add_up(const int8x16_t *codes, int count)
@@ -8464,12 +8473,10 @@ SPECDEC__INLINE int8x16_t specdec__dotprod_add_up(const int8x16_t *codes, int co
 
 /* d times factor k of the four rows from row on. A factor becomes the float 2^15 + factor by one of its bytes; what is
    too much is taken off before the one rounding, and no product has so many bits that it is rounded. */
-SPECDEC__INLINE float32x4_t specdec__dotprod_factor(const specdec__dotprod_run *run, int k, int way, int row,
-                                                    float32x4_t d, const float *less)
+SPECDEC__INLINE float32x4_t specdec__dotprod_factor(const specdec__dotprod_run *run, int k, int way,
+                                                    uint8x16_t which, float32x4_t d, const float *less)
 {
     static const float from[4] = {32768, 32768, 32768, 32768};
-    const uint32x4_t first = {0xFFFF00FFu, 0xFFFF01FFu, 0xFFFF02FFu, 0xFFFF03FFu};
-    const uint8x16_t which = vreinterpretq_u8_u32(vaddq_u32(first, vdupq_n_u32((uint32_t)row << 8)));
     const unsigned char *factors = run->factors[k];
     uint8x16_t bits;
     float32x4_t product;
@@ -8480,11 +8487,10 @@ SPECDEC__INLINE float32x4_t specdec__dotprod_factor(const specdec__dotprod_run *
 }
 
 /* The same where registers are many: d times small signed integers of four rows; factors (16 rows). */
-SPECDEC__INLINE float32x4_t specdec__dotprod_factor_apart(const void *factors, int row, float32x4_t d)
+SPECDEC__INLINE float32x4_t specdec__dotprod_factor_apart(const void *factors, uint8x16_t which, float32x4_t d)
 {
-    const uint32x4_t first = {0x00FFFFFFu, 0x01FFFFFFu, 0x02FFFFFFu, 0x03FFFFFFu}; /* bytes to the top, 0 below */
-    const uint8x16_t which = vreinterpretq_u8_u32(vaddq_u32(first, vdupq_n_u32((uint32_t)row << 24)));
-    int32x4_t top = vreinterpretq_s32_s8(vqtbl1q_s8(vld1q_s8((const int8_t *)factors), which));
+    const uint32x4_t first = vorrq_u32(vshlq_n_u32(vreinterpretq_u32_u8(which), 16), vdupq_n_u32(0xFFFFFF));
+    int32x4_t top = vreinterpretq_s32_s8(vqtbl1q_s8(vld1q_s8((const int8_t *)factors), vreinterpretq_u8_u32(first)));
 
     return vmulq_f32(vcvtq_n_f32_s32(top, 24), d);
 }
@@ -8584,35 +8590,36 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_q8_0(const unsigned 
 }
 
 /* The same of block b of IQ4_XS. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_iq4_xs(const specdec__dotprod_run *run, int b, int row,
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_iq4_xs(const specdec__dotprod_run *run, int b,
+                                                                   const specdec__dotprod_quad *quad,
                                                                    specdec__dotprod_rows *rows)
 {
-    specdec__dotprod_split(run->tile + SPECDEC__TILE_AT(iq4_xs, nibbles) + b * 256 + row * 4, rows);
+    specdec__dotprod_split(run->tile + SPECDEC__TILE_AT(iq4_xs, nibbles) + b * 256 + quad->row * 4, rows);
     specdec__dotprod_look_up(rows);
-    rows->scale[0] = specdec__dotprod_factor(run, b, b, row, run->d, run->less[0]);
+    rows->scale[0] = specdec__dotprod_factor(run, b, b, quad->which, quad->d, run->less[0]);
 }
 
 /* Scale and minimum of granule i of a block of Q2_K, k of its tile: the nibbles of a byte, which becomes the second one
    of the float 2^15. The high nibble then counts 16. See specdec__dotprod_factor. */
-SPECDEC__INLINE void specdec__dotprod_factors_2k(const specdec__dotprod_run *run, int k, int i, int row,
-                                                 specdec__dotprod_rows *rows)
+SPECDEC__INLINE void specdec__dotprod_factors_2k(const specdec__dotprod_run *run, int k, int i,
+                                                 const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
-    const uint32x4_t first = {0xFFFF00FFu, 0xFFFF01FFu, 0xFFFF02FFu, 0xFFFF03FFu}, start = vdupq_n_u32(0x47000000u);
-    const uint8x16_t which = vreinterpretq_u8_u32(vaddq_u32(first, vdupq_n_u32((uint32_t)row << 8)));
+    const uint8x16_t start = vreinterpretq_u8_u32(vdupq_n_u32(0x47000000u));
     const unsigned char *both = run->tile + SPECDEC__TILE_AT(q2_k, scales) + k * 16;
-    const uint32x4_t bits = vreinterpretq_u32_u8(vqtbx1q_u8(vreinterpretq_u8_u32(start), vld1q_u8(both), which));
+    const uint32x4_t bits = vreinterpretq_u32_u8(vqtbx1q_u8(start, vld1q_u8(both), quad->which));
 
     SPECDEC__NEON_AGAIN(rows->scale[i], run->less[0], both, i);
     SPECDEC__NEON_AGAIN(rows->minimum[i], run->less[1], both, i);
-    rows->scale[i] = vfmaq_f32(rows->scale[i], run->d, vreinterpretq_f32_u32(vbicq_u32(bits, vdupq_n_u32(0xF000))));
-    rows->minimum[i] = vfmaq_f32(rows->minimum[i], run->dmin,
+    rows->scale[i] = vfmaq_f32(rows->scale[i], quad->d, vreinterpretq_f32_u32(vbicq_u32(bits, vdupq_n_u32(0xF000))));
+    rows->minimum[i] = vfmaq_f32(rows->minimum[i], quad->dmin,
                                  vreinterpretq_f32_u32(vbicq_u32(bits, vdupq_n_u32(0x0F00))));
 }
 
 /* The same of block b of Q2_K or Q3_K; way: b % 4. */
-SPECDEC__INLINE void specdec__dotprod_take_crumbs(int type, const specdec__dotprod_run *run, int b, int way, int row,
-                                                  specdec__dotprod_rows *rows)
+SPECDEC__INLINE void specdec__dotprod_take_crumbs(int type, const specdec__dotprod_run *run, int b, int way,
+                                                  const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
+    const int row = quad->row;
     const int has_high = type == SPECDEC__TYPE_Q3_K;
     const unsigned char *crumbs = run->tile + (b - way) * 128 + row * 4 +
                                   (has_high ? SPECDEC__TILE_AT(q3_k, crumbs) : SPECDEC__TILE_AT(q2_k, crumbs));
@@ -8639,18 +8646,18 @@ SPECDEC__INLINE void specdec__dotprod_take_crumbs(int type, const specdec__dotpr
     for (i = 0; i < 2; i++) {
         rows->sums[i] = specdec__dotprod_add_up(rows->codes + i * 4, 4);
         if (has_high)
-            rows->scale[i] = specdec__dotprod_factor(run, b * 2 + i, i, row, run->d, run->less[0]);
+            rows->scale[i] = specdec__dotprod_factor(run, b * 2 + i, i, quad->which, quad->d, run->less[0]);
         else
-            specdec__dotprod_factors_2k(run, b * 2 + i, i, row, rows);
+            specdec__dotprod_factors_2k(run, b * 2 + i, i, quad, rows);
     }
 }
 
 /* The same of block b of Q4_K or Q5_K, the first or second of a pair. With one column, registers keep the nibbles for
    the second; no column: for a panel. */
 SPECDEC__INLINE void specdec__dotprod_take_k(int type, const specdec__dotprod_run *run, int b, int second, int columns,
-                                                int row, specdec__dotprod_rows *rows)
+                                             const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
-    const int has_high = type == SPECDEC__TYPE_Q5_K;
+    const int has_high = type == SPECDEC__TYPE_Q5_K, row = quad->row;
     const unsigned char *high = run->tile + SPECDEC__TILE_AT(q5_k, high) + row * 4;
     const unsigned char *nibbles = run->tile + (b - second) * 256 + row * 4 +
                                    (has_high ? SPECDEC__TILE_AT(q5_k, nibbles) : SPECDEC__TILE_AT(q4_k, nibbles));
@@ -8672,18 +8679,19 @@ SPECDEC__INLINE void specdec__dotprod_take_k(int type, const specdec__dotprod_ru
     if (has_high)
         rows->sums[0] = veorq_s8(rows->sums[0], vdupq_n_s8(-128));
     if (columns) {
-        rows->scale[0] = specdec__dotprod_factor(run, b, second, row, run->d, run->less[0]);
-        rows->minimum[0] = specdec__dotprod_factor(run, b + 8, second, row, run->dmin, run->less[1]);
+        rows->scale[0] = specdec__dotprod_factor(run, b, second, quad->which, quad->d, run->less[0]);
+        rows->minimum[0] = specdec__dotprod_factor(run, b + 8, second, quad->which, quad->dmin, run->less[1]);
     } else {
-        rows->scale[0] = specdec__dotprod_factor_apart(run->factors[b], row, run->d);
-        rows->minimum[0] = specdec__dotprod_factor_apart(run->factors[b + 8], row, run->dmin);
+        rows->scale[0] = specdec__dotprod_factor_apart(run->factors[b], quad->which, quad->d);
+        rows->minimum[0] = specdec__dotprod_factor_apart(run->factors[b + 8], quad->which, quad->dmin);
     }
 }
 
 /* The same of block b of Q6_K; way: b % 4. */
 SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run, int b, int way, int columns,
-                                                int row, specdec__dotprod_rows *rows)
+                                                const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
+    const int row = quad->row;
     const unsigned char *nibbles = run->tile + SPECDEC__TILE_AT(q6_k, nibbles) + (b - way + way % 2 * 2) * 256;
     const unsigned char *crumbs = run->tile + SPECDEC__TILE_AT(q6_k, crumbs) + (b - way) * 128;
     const uint8x16_t six = vdupq_n_u8(63);
@@ -8705,8 +8713,9 @@ SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run,
         const unsigned char *factors = run->tile + SPECDEC__TILE_AT(q6_k, scales) + (b * 2 + i) * 16;
 
         rows->sums[i] = veorq_s8(specdec__dotprod_add_up(rows->codes + i * 4, 4), vdupq_n_s8(-128));
-        rows->scale[i] = columns ? specdec__dotprod_factor(run, b * 2 + i, way * 2 + i, row, run->d, run->less[0])
-                                 : specdec__dotprod_factor_apart(factors, row, run->d);
+        rows->scale[i] = columns ? specdec__dotprod_factor(run, b * 2 + i, way * 2 + i, quad->which, quad->d,
+                                                           run->less[0])
+                                 : specdec__dotprod_factor_apart(factors, quad->which, quad->d);
     }
 }
 
@@ -8742,9 +8751,11 @@ SPECDEC__INLINE void specdec__dotprod_take_panel(int type, const specdec__dotpro
 
 /* Four rows of block b of a tile, or of a panel; way: b modulo specdec__dotprod_ways, a constant. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed, const specdec__dotprod_run *run,
-                                                            int b, int way, int columns, int row,
+                                                            int b, int way, int columns,
+                                                            const specdec__dotprod_quad *quad,
                                                             specdec__dotprod_rows *rows)
 {
+    const int row = quad->row;
     const unsigned char *tile = run->tile + (size_t)b * specdec__dotprod_span(type);
 
     if (!packed)
@@ -8752,13 +8763,13 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed
     else if (type == SPECDEC__TYPE_Q8_0)
         specdec__dotprod_take_q8_0(tile, row, rows);
     else if (type == SPECDEC__TYPE_IQ4_XS)
-        specdec__dotprod_take_iq4_xs(run, b, row, rows);
+        specdec__dotprod_take_iq4_xs(run, b, quad, rows);
     else if (type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K)
-        specdec__dotprod_take_crumbs(type, run, b, way, row, rows);
+        specdec__dotprod_take_crumbs(type, run, b, way, quad, rows);
     else if (type == SPECDEC__TYPE_Q6_K)
-        specdec__dotprod_take_q6_k(run, b, way, columns, row, rows);
+        specdec__dotprod_take_q6_k(run, b, way, columns, quad, rows);
     else if (specdec__dotprod_is_like_q4_k(type))
-        specdec__dotprod_take_k(type, run, b, way, columns, row, rows);
+        specdec__dotprod_take_k(type, run, b, way, columns, quad, rows);
     else
         specdec__dotprod_take_nibbles(type, tile, row, rows);
 }
@@ -8785,21 +8796,26 @@ SPECDEC__INLINE void specdec__dotprod_factors(int type, specdec__dotprod_run *ru
         vst1q_u8(run->factors[i], specdec__neon_factors_4xs(run->tile, i));
 }
 
-/* d and dmin of four rows. */
-SPECDEC__INLINE void specdec__dotprod_scales(int type, specdec__dotprod_run *run, int row)
+/* The four rows from row on. */
+SPECDEC__INLINE void specdec__dotprod_scales(int type, specdec__dotprod_run *run, int row, specdec__dotprod_quad *quad)
 {
+    static const uint32_t which[SPECDEC__ROWS] = {
+        0xFFFF00FF, 0xFFFF01FF, 0xFFFF02FF, 0xFFFF03FF, 0xFFFF04FF, 0xFFFF05FF, 0xFFFF06FF, 0xFFFF07FF,
+        0xFFFF08FF, 0xFFFF09FF, 0xFFFF0AFF, 0xFFFF0BFF, 0xFFFF0CFF, 0xFFFF0DFF, 0xFFFF0EFF, 0xFFFF0FFF};
     const unsigned char *d = run->tile + specdec__dotprod_d(type) + row * 2;
     const int raised = specdec__dotprod_raised(type);
 
+    quad->row = row;
     if (raised < 0)
         return;
-    run->d = specdec__neon_load_f16x4(d);
-    vst1q_f32(run->less[0], vmulq_n_f32(run->d, (float)(-32768 - raised)));
+    quad->which = vreinterpretq_u8_u32(vld1q_u32(which + row));
+    quad->d = specdec__neon_load_f16x4(d);
+    vst1q_f32(run->less[0], vmulq_n_f32(quad->d, (float)(-32768 - raised)));
     if (specdec__dotprod_has_minimum(type)) {
-        run->dmin = specdec__neon_load_f16x4(d + SPECDEC__ROWS * 2);
+        quad->dmin = specdec__neon_load_f16x4(d + SPECDEC__ROWS * 2);
         if (type == SPECDEC__TYPE_Q2_K)
-            run->dmin = vmulq_n_f32(run->dmin, 0.0625f);
-        vst1q_f32(run->less[1], vmulq_n_f32(run->dmin, -32768));
+            quad->dmin = vmulq_n_f32(quad->dmin, 0.0625f);
+        vst1q_f32(run->less[1], vmulq_n_f32(quad->dmin, -32768));
     }
 }
 
@@ -8942,12 +8958,12 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_run_columns(int type, int
     for (row = 0; row < SPECDEC__ROWS; row += 4) {
         const int8_t *codes = x->codes;
         float *last = sums + (packed ? x->last / 2 : 48) + row;
+        specdec__dotprod_quad quad;
         float32x4_t acc[4];
 
-        if (packed) {
-            specdec__dotprod_scales(type, run, row);
+        specdec__dotprod_scales(packed ? type : SPECDEC__TYPE_COUNT, run, row, &quad);
+        if (packed)
             specdec__dotprod_prefetch_rest(type, &ahead);
-        }
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
             acc[c] = vld1q_f32(c == 3 ? last : sums + c * SPECDEC__ROWS + row);
@@ -8958,7 +8974,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_run_columns(int type, int
 
                 if (packed)
                     specdec__dotprod_prefetch(type, &ahead);
-                specdec__dotprod_take(type, packed, run, b + way, way, columns, row, &rows);
+                specdec__dotprod_take(type, packed, run, b + way, way, columns, &quad, &rows);
                 SPECDEC__NEON_APART;
                 specdec__dotprod_block(type, packed, columns, &rows, x, codes, b + way, acc);
             }
@@ -8975,10 +8991,11 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_unpack(int type, specdec_
 {
     const int per = 32 / specdec__dotprod_granule(type), ways = specdec__dotprod_ways(type);
     const int kept = type == SPECDEC__TYPE_Q8_0 ? 0 : 8;
+    specdec__dotprod_quad quad;
     int row, b, way, i;
 
     for (row = 0; row < SPECDEC__ROWS; row += 4) {
-        specdec__dotprod_scales(type, run, row);
+        specdec__dotprod_scales(type, run, row, &quad);
         specdec__dotprod_prefetch_rest(type, &ahead);
         for (b = 0; b < blocks; b += ways)
             SPECDEC__UNROLL
@@ -8987,7 +9004,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_unpack(int type, specdec_
                 specdec__dotprod_rows rows;
 
                 specdec__dotprod_prefetch(type, &ahead);
-                specdec__dotprod_take(type, 1, run, block, way, 0, row, &rows);
+                specdec__dotprod_take(type, 1, run, block, way, 0, &quad, &rows);
                 SPECDEC__UNROLL
                 for (i = 0; i < kept; i++)
                     vst1q_s8(panel->u.codes + block * 512 + i * 64 + row * 4, rows.codes[i]);
