@@ -7074,7 +7074,7 @@ SPECDEC__WEIGH_CODES(avx512, avx512, SPECDEC__AVX512, 2, 4, SPECDEC__UNROLL)
 /* Reads a vector of 16 bytes again wherever place, a pointer, or number differs: for constants that an instruction
    overwrites, as a load costs less than a move between registers. */
 #define SPECDEC__NEON_AGAIN(vector, from, place, number) \
-    __asm__("ldr %q0, %1" : "=w"(vector) : "m"(*(const unsigned char (*)[16])(from)), "r"(place), "X"(number))
+    __asm__("ldr %q0, %1" : "=w"(vector) : "m"(*(const unsigned char (*)[16])(from)), "m"(*(place)), "X"(number))
 
 /* Bits of `from` into a vector, where mask has ones: clang would make three instructions of it. */
 #define SPECDEC__NEON_PUT_BITS(vector, from, mask) \
@@ -8364,7 +8364,7 @@ SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, const specdec__colum
     int32_t excess;
     int g;
 
-    to->scale[b][c] = x->scale[at];
+    memcpy(&to->scale[b][c], x->scale + at, 4); /* as an integer, which is cheaper to store */
     if (specdec__dotprod_is_wide(type))
         to->offset[b][c] = (int32_t)specdec__bits_from_float((float)offset);
     else
@@ -8375,7 +8375,7 @@ SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, const specdec__colum
         if (bias || surplus)
             memcpy(&to->excess[b * per + g][c], &excess, 4);
         if (specdec__dotprod_has_minimum(type))
-            to->total[b * per + g][c] = totals[g];
+            memcpy(&to->total[b * per + g][c], totals + g, 4);
     }
 }
 
@@ -8430,11 +8430,13 @@ SPECDEC__INLINE void specdec__dotprod_prepare(int type, const specdec__columns *
     for (c = 0; c < columns; c++)
         vst1q_s32(to->start[c], vdupq_n_s32(SPECDEC__DOTPROD_START_BITS));
     for (b = 0; b < blocks; b++, at += (size_t)x->n)
-        if (count == 4)
+        if (count == 4) {
             specdec__dotprod_prepare_four(type, x, at, b, to);
-        else
+        } else {
+            SPECDEC__UNROLL
             for (c = 0; c < columns; c++)
                 specdec__dotprod_prepare_one(type, x, at + (size_t)specdec__min_int(c, count - 1), b, c, to);
+        }
 }
 
 /* 32 values of 4 rows: codes (value/4), and for each granule sums of codes, scales and minimums, the latter without
