@@ -8488,15 +8488,6 @@ SPECDEC__INLINE float32x4_t specdec__dotprod_factor(const specdec__dotprod_run *
     return vfmaq_f32(product, d, vreinterpretq_f32_u8(vqtbx1q_u8(bits, vld1q_u8(factors), which)));
 }
 
-/* The same where registers are many: d times small signed integers of four rows; factors (16 rows). */
-SPECDEC__INLINE float32x4_t specdec__dotprod_factor_apart(const void *factors, uint8x16_t which, float32x4_t d)
-{
-    const uint32x4_t first = vorrq_u32(vshlq_n_u32(vreinterpretq_u32_u8(which), 16), vdupq_n_u32(0xFFFFFF));
-    int32x4_t top = vreinterpretq_s32_s8(vqtbl1q_s8(vld1q_s8((const int8_t *)factors), vreinterpretq_u8_u32(first)));
-
-    return vmulq_f32(vcvtq_n_f32_s32(top, 24), d);
-}
-
 /* Nibbles of four rows: 16 bytes of each to 32 values. */
 SPECDEC__INLINE void specdec__dotprod_split(const unsigned char *nibbles, specdec__dotprod_rows *rows)
 {
@@ -8655,7 +8646,7 @@ SPECDEC__INLINE void specdec__dotprod_take_crumbs(int type, const specdec__dotpr
 }
 
 /* The same of block b of Q4_K or Q5_K, the first or second of a pair. With one column, registers keep the nibbles for
-   the second; no column: for a panel. */
+   the second, and for a panel, of no column. */
 SPECDEC__INLINE void specdec__dotprod_take_k(int type, const specdec__dotprod_run *run, int b, int second, int columns,
                                              const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
@@ -8680,17 +8671,12 @@ SPECDEC__INLINE void specdec__dotprod_take_k(int type, const specdec__dotprod_ru
     rows->sums[0] = specdec__dotprod_add_up(rows->codes, 8);
     if (has_high)
         rows->sums[0] = veorq_s8(rows->sums[0], vdupq_n_s8(-128));
-    if (columns) {
-        rows->scale[0] = specdec__dotprod_factor(run, b, second, quad->which, quad->d, run->less[0]);
-        rows->minimum[0] = specdec__dotprod_factor(run, b + 8, second, quad->which, quad->dmin, run->less[1]);
-    } else {
-        rows->scale[0] = specdec__dotprod_factor_apart(run->factors[b], quad->which, quad->d);
-        rows->minimum[0] = specdec__dotprod_factor_apart(run->factors[b + 8], quad->which, quad->dmin);
-    }
+    rows->scale[0] = specdec__dotprod_factor(run, b, second, quad->which, quad->d, run->less[0]);
+    rows->minimum[0] = specdec__dotprod_factor(run, b + 8, second, quad->which, quad->dmin, run->less[1]);
 }
 
 /* The same of block b of Q6_K; way: b % 4. */
-SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run, int b, int way, int columns,
+SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run, int b, int way,
                                                 const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
     const int row = quad->row;
@@ -8712,12 +8698,8 @@ SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run,
     }
     SPECDEC__UNROLL
     for (i = 0; i < 2; i++) {
-        const unsigned char *factors = run->tile + SPECDEC__TILE_AT(q6_k, scales) + (b * 2 + i) * 16;
-
         rows->sums[i] = veorq_s8(specdec__dotprod_add_up(rows->codes + i * 4, 4), vdupq_n_s8(-128));
-        rows->scale[i] = columns ? specdec__dotprod_factor(run, b * 2 + i, way * 2 + i, quad->which, quad->d,
-                                                           run->less[0])
-                                 : specdec__dotprod_factor_apart(factors, quad->which, quad->d);
+        rows->scale[i] = specdec__dotprod_factor(run, b * 2 + i, way * 2 + i, quad->which, quad->d, run->less[0]);
     }
 }
 
@@ -8769,7 +8751,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed
     else if (type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K)
         specdec__dotprod_take_crumbs(type, run, b, way, quad, rows);
     else if (type == SPECDEC__TYPE_Q6_K)
-        specdec__dotprod_take_q6_k(run, b, way, columns, quad, rows);
+        specdec__dotprod_take_q6_k(run, b, way, quad, rows);
     else if (specdec__dotprod_is_like_q4_k(type))
         specdec__dotprod_take_k(type, run, b, way, columns, quad, rows);
     else
@@ -8987,12 +8969,33 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_run_columns(int type, int
     }
 }
 
-/* Up to 8 blocks of a tile to a panel; of Q8_0, all but the codes. */
+/* Four rows of a block to a panel; of Q8_0, all but the codes. */
+SPECDEC__INLINE void specdec__dotprod_put(int type, const specdec__dotprod_rows *rows, int block, int row,
+                                          specdec__panel *panel)
+{
+    const int per = 32 / specdec__dotprod_granule(type), kept = type == SPECDEC__TYPE_Q8_0 ? 0 : 8;
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < kept; i++)
+        vst1q_s8(panel->u.codes + block * 512 + i * 64 + row * 4, rows->codes[i]);
+    SPECDEC__UNROLL
+    for (i = 0; i < per; i++) {
+        const int32x4_t sums = type == SPECDEC__TYPE_Q8_0 ? vreinterpretq_s32_f32(rows->pair[i])
+                                                          : vreinterpretq_s32_s8(rows->sums[i]);
+
+        vst1q_s32(panel->pair[block * per + i] + row, sums);
+        vst1q_f32(panel->scale[block * per + i] + row, rows->scale[i]);
+        if (specdec__dotprod_has_minimum(type))
+            vst1q_f32(panel->minimum[block * per + i] + row, rows->minimum[i]);
+    }
+}
+
+/* Up to 8 blocks of a tile to a panel. Two that share bytes are taken before either is stored. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_unpack(int type, specdec__dotprod_run *run, int blocks,
                                                               const unsigned char *ahead, specdec__panel *panel)
 {
-    const int per = 32 / specdec__dotprod_granule(type), ways = specdec__dotprod_ways(type);
-    const int kept = type == SPECDEC__TYPE_Q8_0 ? 0 : 8;
+    const int ways = specdec__dotprod_ways(type), together = ways == 2 ? 2 : 1;
     specdec__dotprod_quad quad;
     int row, b, way, i;
 
@@ -9001,25 +9004,18 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_unpack(int type, specdec_
         specdec__dotprod_prefetch_rest(type, &ahead);
         for (b = 0; b < blocks; b += ways)
             SPECDEC__UNROLL
-            for (way = 0; way < ways; way++) {
-                const int block = b + way;
-                specdec__dotprod_rows rows;
+            for (way = 0; way < ways; way += together) {
+                specdec__dotprod_rows rows[2];
 
-                specdec__dotprod_prefetch(type, &ahead);
-                specdec__dotprod_take(type, 1, run, block, way, 0, &quad, &rows);
                 SPECDEC__UNROLL
-                for (i = 0; i < kept; i++)
-                    vst1q_s8(panel->u.codes + block * 512 + i * 64 + row * 4, rows.codes[i]);
-                SPECDEC__UNROLL
-                for (i = 0; i < per; i++) {
-                    int32x4_t sums = type == SPECDEC__TYPE_Q8_0 ? vreinterpretq_s32_f32(rows.pair[i])
-                                                                : vreinterpretq_s32_s8(rows.sums[i]);
-
-                    vst1q_s32(panel->pair[block * per + i] + row, sums);
-                    vst1q_f32(panel->scale[block * per + i] + row, rows.scale[i]);
-                    if (specdec__dotprod_has_minimum(type))
-                        vst1q_f32(panel->minimum[block * per + i] + row, rows.minimum[i]);
+                for (i = 0; i < together; i++) {
+                    specdec__dotprod_prefetch(type, &ahead);
+                    specdec__dotprod_take(type, 1, run, b + way + i, way + i, 0, &quad, rows + i);
                 }
+                SPECDEC__NEON_APART;
+                SPECDEC__UNROLL
+                for (i = 0; i < together; i++)
+                    specdec__dotprod_put(type, rows + i, b + way + i, row, panel);
             }
     }
 }
@@ -9099,10 +9095,10 @@ SPECDEC__DOTPROD_THROUGH(Q8_0)
 SPECDEC__DOTPROD_THROUGH(Q4_K)
 SPECDEC__DOTPROD_THROUGH(Q6_K)
 
-/* The same through panels that have nothing of their type left. */
+/* The same through panels that have nothing of their type left: also for scales that are no finite numbers. */
 #define SPECDEC__DOTPROD_PLAINLY(name, unpack, dot) \
     SPECDEC__DOTPROD static __attribute__((noinline)) void \
-    specdec__dotprod_through_##name(int tiles, specdec__dotprod_run *runs, int blocks, \
+    specdec__dotprod_plainly_##name(int tiles, specdec__dotprod_run *runs, int blocks, \
                                     const unsigned char *const *ahead, specdec__panel *panels, \
                                     const specdec__columns *x, size_t at, int count, float *const *sums) \
     { \
@@ -9115,6 +9111,8 @@ SPECDEC__DOTPROD_THROUGH(Q6_K)
     }
 
 SPECDEC__DOTPROD_PLAINLY(Q4_1, specdec__neon_unpack_q4_1, specdec__dotprod_dot_32m)
+SPECDEC__DOTPROD_PLAINLY(Q4_K, specdec__neon_unpack_q4_k, specdec__dotprod_dot_32m)
+SPECDEC__DOTPROD_PLAINLY(Q6_K, specdec__neon_unpack_q6_k, specdec__dotprod_dot_16)
 SPECDEC__DOTPROD_PLAINLY(Q2_K, specdec__neon_unpack_q2_k, specdec__dotprod_dot_16m)
 SPECDEC__DOTPROD_PLAINLY(Q3_K, specdec__neon_unpack_q3_k, specdec__dotprod_dot_16)
 SPECDEC__DOTPROD_PLAINLY(IQ4_NL, specdec__neon_unpack_iq4_nl, specdec__dotprod_dot_32)
@@ -9123,8 +9121,10 @@ SPECDEC__DOTPROD_PLAINLY(Q5_0, specdec__neon_unpack_q5_0, specdec__dotprod_dot_3
 SPECDEC__DOTPROD_PLAINLY(Q5_1, specdec__neon_unpack_q5_1, specdec__dotprod_dot_32m)
 SPECDEC__DOTPROD_PLAINLY(Q5_K, specdec__neon_unpack_q5_k, specdec__dotprod_dot_32m)
 
-/* What multiply does (see specdec__multiply_function): up to 4 columns without a panel, more of them by through. */
+/* What multiply does (see specdec__multiply_function): up to 4 columns without a panel, more of them by through, tiles
+   with wild scales by plainly. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, specdec__dotprod_through_function *through,
+                                                                specdec__dotprod_through_function *plainly,
                                                                 const specdec__tiles *tiles, int blocks,
                                                                 specdec__panel *panels, const specdec__columns *x,
                                                                 int block, int column, int count, float *const *sums)
@@ -9133,7 +9133,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, specde
     const int most = tiles->tile[1] ? 2 : 1;
     specdec__dotprod_run runs[2];
     const unsigned char *ahead[2];
-    int from, run, packed, t;
+    int from, run, wild, t;
 
     for (t = 0; t < most && !block; t++)
         memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
@@ -9141,35 +9141,40 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, specde
         const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column, byte = (size_t)from * span;
 
         run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
-        packed = count <= specdec__dotprod_most(type);
+        wild = 0;
         for (t = 0; t < most; t++) {
             runs[t].tile = tiles->tile[t] + byte;
             runs[t].panel = panels + t;
-            packed &= !specdec__dotprod_is_wild(type, runs[t].tile);
+            wild |= specdec__dotprod_is_wild(type, runs[t].tile);
         }
         for (t = 0; t < most; t++) {
             ahead[t] = byte + SPECDEC__NEON_AHEAD < end ? runs[t].tile + SPECDEC__NEON_AHEAD
                                                            : tiles->next[t] + (byte + SPECDEC__NEON_AHEAD - end);
             specdec__dotprod_factors(type, &runs[t]);
         }
-        if (packed)
+        if (wild)
+            plainly(most, runs, run, ahead, panels, x, at, count, sums);
+        else if (count <= specdec__dotprod_most(type))
             specdec__dotprod_groups(type, 1, most, runs, run, ahead, x, at, count, sums);
         else
             through(most, runs, run, ahead, panels, x, at, count, sums);
     }
 }
 
-/* The types that have kernels of their own. */
+/* The types that have kernels of their own; how more columns are multiplied, and tiles with wild scales. */
 #define SPECDEC__DOTPROD_TYPES(X) \
-    X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS)
-#define SPECDEC__DOTPROD_MULTIPLY(name) \
+    X(Q4_0, through, through) X(Q8_0, through, through) X(Q4_K, through, plainly) X(Q6_K, through, plainly) \
+    X(Q4_1, plainly, plainly) X(Q5_0, plainly, plainly) X(Q5_1, plainly, plainly) X(Q5_K, plainly, plainly) \
+    X(Q2_K, plainly, plainly) X(Q3_K, plainly, plainly) X(IQ4_NL, plainly, plainly) X(IQ4_XS, plainly, plainly)
+#define SPECDEC__DOTPROD_MULTIPLY(name, through, plainly) \
     SPECDEC__DOTPROD static void specdec__dotprod_multiply_##name(const specdec__tiles *tiles, int blocks, \
                                                                   specdec__panel *panels, const specdec__columns *x, \
                                                                   int block, int column, int count, \
                                                                   float *const *sums) \
     { \
-        specdec__dotprod_multiply(SPECDEC__TYPE_##name, specdec__dotprod_through_##name, tiles, blocks, panels, x, \
-                                  block, column, count, sums); \
+        specdec__dotprod_multiply(SPECDEC__TYPE_##name, specdec__dotprod_##through##_##name, \
+                                  specdec__dotprod_##plainly##_##name, tiles, blocks, panels, x, block, column, \
+                                  count, sums); \
     }
 SPECDEC__DOTPROD_TYPES(SPECDEC__DOTPROD_MULTIPLY)
 
@@ -10541,7 +10546,7 @@ static void specdec__kernels_neon(specdec__kernels *table)
     SPECDEC__NEON_UNPACK_TABLE(table, neon);
 }
 
-#define SPECDEC__DOTPROD_ENTRY(name) SPECDEC__ENTRY(multiply, name, specdec__dotprod_multiply_##name);
+#define SPECDEC__DOTPROD_ENTRY(name, ...) SPECDEC__ENTRY(multiply, name, specdec__dotprod_multiply_##name);
 #define SPECDEC__I8MM_ENTRY(name, ...) SPECDEC__ENTRY(multiply, name, specdec__i8mm_multiply_##name);
 
 /* Fills the table of NEON with dot products. */
