@@ -8803,17 +8803,25 @@ SPECDEC__INLINE void specdec__dotprod_scales(int type, specdec__dotprod_run *run
     }
 }
 
+/* The larger ones of 16 half floats, as integers without a sign, twice that. */
+SPECDEC__INLINE uint16x8_t specdec__dotprod_largest(const unsigned char *d)
+{
+    const uint16x8_t low = vreinterpretq_u16_u8(vld1q_u8(d)), high = vreinterpretq_u16_u8(vld1q_u8(d + 16));
+
+    return vmaxq_u16(vshlq_n_u16(low, 1), vshlq_n_u16(high, 1));
+}
+
 /* Does a tile have scales that are no finite numbers? What specdec__dotprod_factor takes off is not then. */
 SPECDEC__INLINE int specdec__dotprod_is_wild(int type, const unsigned char *tile)
 {
     const unsigned char *d = tile + specdec__dotprod_d(type);
-    uint16x8_t most = vdupq_n_u16(0);
-    int i;
+    uint16x8_t most;
 
     if (specdec__dotprod_raised(type) < 0)
         return 0;
-    for (i = 0; i < (specdec__dotprod_has_minimum(type) ? 4 : 2); i++)
-        most = vmaxq_u16(most, vshlq_n_u16(vreinterpretq_u16_u8(vld1q_u8(d + i * 16)), 1));
+    most = specdec__dotprod_largest(d);
+    if (specdec__dotprod_has_minimum(type))
+        most = vmaxq_u16(most, specdec__dotprod_largest(d + 32));
     return vmaxvq_u16(most) >= 0xF800;
 }
 
