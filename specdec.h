@@ -8461,7 +8461,7 @@ typedef struct specdec__dotprod_run {
 typedef struct specdec__dotprod_quad {
     int row;
     float32x4_t d, dmin;
-    uint8x16_t which;
+    uint8x16_t which, kept[8]; /* kept: of Q6_K and one column, crumbs that two blocks use */
 } specdec__dotprod_quad;
 
 /* The sum of 4 or 8 vectors of bytes. */
@@ -8676,8 +8676,8 @@ SPECDEC__INLINE void specdec__dotprod_take_k(int type, const specdec__dotprod_ru
 }
 
 /* The same of block b of Q6_K; way: b % 4. */
-SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run, int b, int way,
-                                                const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
+SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run, int b, int way, int columns,
+                                                specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
     const int row = quad->row;
     const unsigned char *nibbles = run->tile + SPECDEC__TILE_AT(q6_k, nibbles) + (b - way + way % 2 * 2) * 256;
@@ -8689,10 +8689,16 @@ SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run,
     SPECDEC__NEON_LOAD(crumbs);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
-        uint8x16_t low = vld1q_u8(nibbles + i * 64 + row * 4), high = vld1q_u8(crumbs + i * 64 + row * 4);
+        uint8x16_t low = vld1q_u8(nibbles + i * 64 + row * 4), high;
 
-        if (way % 2)
+        if (way == 3 && columns == 1)
+            high = quad->kept[i];
+        else
+            high = vld1q_u8(crumbs + i * 64 + row * 4);
+        if (way % 2 && !(way == 3 && columns == 1))
             high = vshrq_n_u8(high, 2);
+        if (way == 1 && columns == 1)
+            quad->kept[i] = high;
         low = way < 2 ? vsliq_n_u8(low, high, 4) : vsriq_n_u8(high, low, 4);
         rows->codes[i] = vreinterpretq_s8_u8(way == 3 ? low : vandq_u8(low, six));
     }
@@ -8736,8 +8742,7 @@ SPECDEC__INLINE void specdec__dotprod_take_panel(int type, const specdec__dotpro
 /* Four rows of block b of a tile, or of a panel; way: b modulo specdec__dotprod_ways, a constant. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed, const specdec__dotprod_run *run,
                                                             int b, int way, int columns,
-                                                            const specdec__dotprod_quad *quad,
-                                                            specdec__dotprod_rows *rows)
+                                                            specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
     const int row = quad->row;
     const unsigned char *tile = run->tile + (size_t)b * specdec__dotprod_span(type);
@@ -8751,7 +8756,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed
     else if (type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K)
         specdec__dotprod_take_crumbs(type, run, b, way, quad, rows);
     else if (type == SPECDEC__TYPE_Q6_K)
-        specdec__dotprod_take_q6_k(run, b, way, quad, rows);
+        specdec__dotprod_take_q6_k(run, b, way, columns, quad, rows);
     else if (specdec__dotprod_is_like_q4_k(type))
         specdec__dotprod_take_k(type, run, b, way, columns, quad, rows);
     else
