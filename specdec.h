@@ -8309,6 +8309,13 @@ SPECDEC__INLINE int specdec__dotprod_surplus(int type)
                                                                       : 0;
 }
 
+/* Are there two sums of codes of a granule? Those of Q6_K are signed bytes then, without 128 being taken off: for one
+   column a dot product more is less than that. */
+SPECDEC__INLINE int specdec__dotprod_is_halved(int type, int columns)
+{
+    return type == SPECDEC__TYPE_Q6_K && columns == 1;
+}
+
 /* Bytes of 32 values of a tile; blocks that are taken one way each. */
 SPECDEC__INLINE size_t specdec__dotprod_span(int type)
 {
@@ -8353,12 +8360,12 @@ typedef struct specdec__dotprod_x {
     float total[16][4];   /* (granule, column): scale * sum of (code + offset) */
 } specdec__dotprod_x;
 
-/* Block b of one column, c. */
-SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, const specdec__columns *x, size_t at, int b, int c,
-                                                  specdec__dotprod_x *to)
+/* Block b of one column, c, of columns. */
+SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, const specdec__columns *x, size_t at, int columns, int b,
+                                                  int c, specdec__dotprod_x *to)
 {
     const int per = 32 / specdec__dotprod_granule(type), bias = specdec__dotprod_bias(type);
-    const int surplus = specdec__dotprod_surplus(type);
+    const int surplus = specdec__dotprod_is_halved(type, columns) ? 16 * bias : specdec__dotprod_surplus(type);
     const int32_t *pairs = per == 1 ? x->pair32 + at : x->pair16 + at * 2, offset = (int16_t)(*pairs & 0xFFFF);
     const float *totals = per == 1 ? x->sum32 + at : x->sum16 + at * 2;
     int32_t excess;
@@ -8435,14 +8442,15 @@ SPECDEC__INLINE void specdec__dotprod_prepare(int type, const specdec__columns *
         } else {
             SPECDEC__UNROLL
             for (c = 0; c < columns; c++)
-                specdec__dotprod_prepare_one(type, x, at + (size_t)specdec__min_int(c, count - 1), b, c, to);
+                specdec__dotprod_prepare_one(type, x, at + (size_t)specdec__min_int(c, count - 1), columns, b, c,
+                                             to);
         }
 }
 
 /* 32 values of 4 rows: codes (value/4), and for each granule sums of codes, scales and minimums, the latter without
    their sign. */
 typedef struct specdec__dotprod_rows {
-    int8x16_t codes[8], sums[2];
+    int8x16_t codes[8], sums[2], others[2]; /* others: see specdec__dotprod_is_halved */
     float32x4_t pair[2], scale[2], minimum[2];
 } specdec__dotprod_rows;
 
@@ -8704,7 +8712,12 @@ SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run,
     }
     SPECDEC__UNROLL
     for (i = 0; i < 2; i++) {
-        rows->sums[i] = veorq_s8(specdec__dotprod_add_up(rows->codes + i * 4, 4), vdupq_n_s8(-128));
+        if (specdec__dotprod_is_halved(SPECDEC__TYPE_Q6_K, columns)) {
+            rows->sums[i] = vaddq_s8(rows->codes[i * 4], rows->codes[i * 4 + 1]);
+            rows->others[i] = vaddq_s8(rows->codes[i * 4 + 2], rows->codes[i * 4 + 3]);
+        } else {
+            rows->sums[i] = veorq_s8(specdec__dotprod_add_up(rows->codes + i * 4, 4), vdupq_n_s8(-128));
+        }
         rows->scale[i] = specdec__dotprod_factor(run, b * 2 + i, way * 2 + i, quad->which, quad->d, run->less[0]);
     }
 }
@@ -8910,6 +8923,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_block(int type, int packe
             SPECDEC__NEON_APART;
         if (!specdec__dotprod_is_wide(type)) {
             SPECDEC__SDOT(dot[0], rows->sums[g], bytes, 0);
+            if (packed && specdec__dotprod_is_halved(type, columns))
+                SPECDEC__SDOT(dot[0], rows->others[g], bytes, 0);
             if (columns > 1)
                 SPECDEC__SDOT(dot[1], rows->sums[g], bytes, 1);
             if (columns > 2)
