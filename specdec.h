@@ -7041,6 +7041,7 @@ SPECDEC__WEIGH_CODES(avx512, avx512, SPECDEC__AVX512, 2, 4, SPECDEC__UNROLL)
 #define SPECDEC__UDOT(sum, w, x, lane) __asm__("udot %0.4s, %1.16b, %2.4b[" #lane "]" : "+w"(sum) : "w"(w), "w"(x))
 #define SPECDEC__SMMLA(sum, w, x) __asm__("smmla %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(w), "w"(x))
 #define SPECDEC__NEON_APART ((void)0)
+#define SPECDEC__NEON_KEEPS 0
 #else
 /* With what the command line has, as gcc inlines no helper of a base that the function's own target does not have. */
 #ifdef __ARM_FEATURE_CRYPTO
@@ -7063,6 +7064,8 @@ SPECDEC__WEIGH_CODES(avx512, avx512, SPECDEC__AVX512, 2, 4, SPECDEC__UNROLL)
 #define SPECDEC__SDOT(sum, w, x, lane) ((sum) = vdotq_laneq_s32(sum, w, x, lane))
 #define SPECDEC__UDOT(sum, w, x, lane) ((sum) = vdotq_laneq_u32(sum, w, x, lane))
 #define SPECDEC__SMMLA(sum, w, x) ((sum) = vmmlaq_s32(sum, w, x))
+/* gcc keeps what it has loaded, and moves it to where it is needed, whatever SPECDEC__NEON_ANEW says. */
+#define SPECDEC__NEON_KEEPS 1
 /* gcc does not mix what comes before with what comes after, for which registers would be too few. */
 #define SPECDEC__NEON_APART __asm__ volatile("")
 #endif
@@ -7073,8 +7076,9 @@ SPECDEC__WEIGH_CODES(avx512, avx512, SPECDEC__AVX512, 2, 4, SPECDEC__UNROLL)
 #define SPECDEC__NEON_LOAD(pointer) __asm__ volatile("" : "+r"(pointer))
 /* Reads a vector of 16 bytes again wherever place, a pointer, or number differs: for constants that an instruction
    overwrites, as a load costs less than a move between registers. */
+typedef uint8x16_t __attribute__((may_alias)) specdec__neon_any;
 #define SPECDEC__NEON_AGAIN(vector, from, place, number) \
-    __asm__("ldr %q0, %1" : "=w"(vector) : "m"(*(const unsigned char (*)[16])(from)), "m"(*(place)), "X"(number))
+    __asm__("ldr %q0, %1" : "=w"(vector) : "m"(*(const specdec__neon_any *)(from)), "m"(*(place)), "X"(number))
 
 /* Bits of `from` into a vector, where mask has ones: clang would make three instructions of it. */
 #define SPECDEC__NEON_PUT_BITS(vector, from, mask) \
@@ -8699,13 +8703,13 @@ SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run,
     for (i = 0; i < 8; i++) {
         uint8x16_t low = vld1q_u8(nibbles + i * 64 + row * 4), high;
 
-        if (way == 3 && columns == 1)
+        if (way == 3 && columns <= 1)
             high = quad->kept[i];
         else
             high = vld1q_u8(crumbs + i * 64 + row * 4);
-        if (way % 2 && !(way == 3 && columns == 1))
+        if (way % 2 && !(way == 3 && columns <= 1))
             high = vshrq_n_u8(high, 2);
-        if (way == 1 && columns == 1)
+        if (way == 1 && columns <= 1)
             quad->kept[i] = high;
         low = way < 2 ? vsliq_n_u8(low, high, 4) : vsriq_n_u8(high, low, 4);
         rows->codes[i] = vreinterpretq_s8_u8(way == 3 ? low : vandq_u8(low, six));
@@ -8776,6 +8780,17 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed
         specdec__dotprod_take_nibbles(type, tile, row, rows);
 }
 
+/* Those of Q6_K are signed bytes. */
+SPECDEC__INLINE void specdec__dotprod_factors_6k(specdec__dotprod_run *run)
+{
+    const unsigned char *scales = run->tile + SPECDEC__TILE_AT(q6_k, scales);
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 16; i++)
+        vst1q_u8(run->factors[i], veorq_u8(vld1q_u8(scales + i * 16), vdupq_n_u8(128)));
+}
+
 /* Fills the factors. */
 SPECDEC__INLINE void specdec__dotprod_factors(int type, specdec__dotprod_run *run)
 {
@@ -8789,9 +8804,8 @@ SPECDEC__INLINE void specdec__dotprod_factors(int type, specdec__dotprod_run *ru
         vst1q_u8(run->factors[i + 8], vreinterpretq_u8_s8(factors.minimum[0]));
         vst1q_u8(run->factors[i + 12], vreinterpretq_u8_s8(factors.minimum[1]));
     }
-    for (i = 0; i < 16 && type == SPECDEC__TYPE_Q6_K; i++)
-        vst1q_u8(run->factors[i], veorq_u8(vld1q_u8(run->tile + SPECDEC__TILE_AT(q6_k, scales) + i * 16),
-                                           vdupq_n_u8(128)));
+    if (type == SPECDEC__TYPE_Q6_K)
+        specdec__dotprod_factors_6k(run);
     for (i = 0; i < 16 && type == SPECDEC__TYPE_Q3_K; i++)
         vst1q_u8(run->factors[i], specdec__neon_factors_3k(run->tile, i));
     for (i = 0; i < 8 && type == SPECDEC__TYPE_IQ4_XS; i++)
@@ -8901,7 +8915,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_block(int type, int packe
         SPECDEC__NEON_ANEW(begin);
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
-            if (packed)
+            if (packed || (per == 2 && SPECDEC__NEON_KEEPS))
                 SPECDEC__NEON_AGAIN(dot[c], x->start[c], codes, g * 4 + c);
             else
                 dot[c] = vld1q_s32(begin + c * 4);
