@@ -7019,6 +7019,7 @@ SPECDEC__WEIGH_CODES(avx512, avx512, SPECDEC__AVX512, 2, 4, SPECDEC__UNROLL)
 #define SPECDEC__UDOT(sum, w, x, lane) __asm__("udot %0.4s, %1.16b, %2.4b[" #lane "]" : "+w"(sum) : "w"(w), "w"(x))
 #define SPECDEC__SMMLA(sum, w, x) __asm__("smmla %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(w), "w"(x))
 #define SPECDEC__NEON_APART ((void)0)
+#define SPECDEC__NEON_KEEPS 0
 #else
 /* With what the command line has, as gcc inlines no helper of a base that the function's own target does not have. */
 #ifdef __ARM_FEATURE_CRYPTO
@@ -7041,6 +7042,8 @@ SPECDEC__WEIGH_CODES(avx512, avx512, SPECDEC__AVX512, 2, 4, SPECDEC__UNROLL)
 #define SPECDEC__SDOT(sum, w, x, lane) ((sum) = vdotq_laneq_s32(sum, w, x, lane))
 #define SPECDEC__UDOT(sum, w, x, lane) ((sum) = vdotq_laneq_u32(sum, w, x, lane))
 #define SPECDEC__SMMLA(sum, w, x) ((sum) = vmmlaq_s32(sum, w, x))
+/* gcc keeps what it has loaded, and moves it to where it is needed, whatever SPECDEC__NEON_ANEW says. */
+#define SPECDEC__NEON_KEEPS 1
 /* gcc does not mix what comes before with what comes after, for which registers would be too few. */
 #define SPECDEC__NEON_APART __asm__ volatile("")
 #endif
@@ -7051,8 +7054,9 @@ SPECDEC__WEIGH_CODES(avx512, avx512, SPECDEC__AVX512, 2, 4, SPECDEC__UNROLL)
 #define SPECDEC__NEON_LOAD(pointer) __asm__ volatile("" : "+r"(pointer))
 /* Reads a vector of 16 bytes again wherever place, a pointer, or number differs: for constants that an instruction
    overwrites, as a load costs less than a move between registers. */
+typedef uint8x16_t __attribute__((may_alias)) specdec__neon_any;
 #define SPECDEC__NEON_AGAIN(vector, from, place, number) \
-    __asm__("ldr %q0, %1" : "=w"(vector) : "m"(*(const unsigned char (*)[16])(from)), "r"(place), "X"(number))
+    __asm__("ldr %q0, %1" : "=w"(vector) : "m"(*(const specdec__neon_any *)(from)), "m"(*(place)), "X"(number))
 
 /* Bits of `from` into a vector, where mask has ones: clang would make three instructions of it. */
 #define SPECDEC__NEON_PUT_BITS(vector, from, mask) \
@@ -7803,14 +7807,16 @@ typedef struct specdec__neon_four {
 /* Those of Q4_K and Q5_K, from byte i of 12 on. */
 SPECDEC__INLINE specdec__neon_four specdec__neon_factors_k(const unsigned char *packed)
 {
-    const uint8x16_t six = vdupq_n_u8(63), top = vdupq_n_u8(48), low = vdupq_n_u8(15);
+    const uint8x16_t six = vdupq_n_u8(63), low = vdupq_n_u8(15);
     const uint8x16_t s = vld1q_u8(packed), m = vld1q_u8(packed + 4 * 16), both = vld1q_u8(packed + 8 * 16);
+    uint8x16_t top = vshrq_n_u8(s, 2);
     specdec__neon_four r;
 
+    SPECDEC__NEON_PUT_BITS(top, both, low);
     r.scale[0] = vreinterpretq_s8_u8(vandq_u8(s, six));
-    r.scale[1] = vreinterpretq_s8_u8(vorrq_u8(vandq_u8(both, low), vandq_u8(vshrq_n_u8(s, 2), top)));
+    r.scale[1] = vreinterpretq_s8_u8(top);
     r.minimum[0] = vreinterpretq_s8_u8(vandq_u8(m, six));
-    r.minimum[1] = vreinterpretq_s8_u8(vorrq_u8(vshrq_n_u8(both, 4), vandq_u8(vshrq_n_u8(m, 2), top)));
+    r.minimum[1] = vreinterpretq_s8_u8(vsriq_n_u8(vshrq_n_u8(m, 2), both, 4));
     return r;
 }
 
@@ -8285,6 +8291,13 @@ SPECDEC__INLINE int specdec__dotprod_surplus(int type)
                                                                       : 0;
 }
 
+/* Are there two sums of codes of a granule? Those of Q6_K are signed bytes then, without 128 being taken off: for one
+   column a dot product more is less than that. */
+SPECDEC__INLINE int specdec__dotprod_is_halved(int type, int columns)
+{
+    return type == SPECDEC__TYPE_Q6_K && columns == 1;
+}
+
 /* Bytes of 32 values of a tile; blocks that are taken one way each. */
 SPECDEC__INLINE size_t specdec__dotprod_span(int type)
 {
@@ -8329,18 +8342,18 @@ typedef struct specdec__dotprod_x {
     float total[16][4];   /* (granule, column): scale * sum of (code + offset) */
 } specdec__dotprod_x;
 
-/* Block b of one column, c. */
-SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, const specdec__columns *x, size_t at, int b, int c,
-                                                  specdec__dotprod_x *to)
+/* Block b of one column, c, of columns. */
+SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, const specdec__columns *x, size_t at, int columns, int b,
+                                                  int c, specdec__dotprod_x *to)
 {
     const int per = 32 / specdec__dotprod_granule(type), bias = specdec__dotprod_bias(type);
-    const int surplus = specdec__dotprod_surplus(type);
+    const int surplus = specdec__dotprod_is_halved(type, columns) ? 16 * bias : specdec__dotprod_surplus(type);
     const int32_t *pairs = per == 1 ? x->pair32 + at : x->pair16 + at * 2, offset = (int16_t)(*pairs & 0xFFFF);
     const float *totals = per == 1 ? x->sum32 + at : x->sum16 + at * 2;
     int32_t excess;
     int g;
 
-    to->scale[b][c] = x->scale[at];
+    memcpy(&to->scale[b][c], x->scale + at, 4); /* as an integer, which is cheaper to store */
     if (specdec__dotprod_is_wide(type))
         to->offset[b][c] = (int32_t)specdec__bits_from_float((float)offset);
     else
@@ -8351,7 +8364,7 @@ SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, const specdec__colum
         if (bias || surplus)
             memcpy(&to->excess[b * per + g][c], &excess, 4);
         if (specdec__dotprod_has_minimum(type))
-            to->total[b * per + g][c] = totals[g];
+            memcpy(&to->total[b * per + g][c], totals + g, 4);
     }
 }
 
@@ -8406,30 +8419,40 @@ SPECDEC__INLINE void specdec__dotprod_prepare(int type, const specdec__columns *
     for (c = 0; c < columns; c++)
         vst1q_s32(to->start[c], vdupq_n_s32(SPECDEC__DOTPROD_START_BITS));
     for (b = 0; b < blocks; b++, at += (size_t)x->n)
-        if (count == 4)
+        if (count == 4) {
             specdec__dotprod_prepare_four(type, x, at, b, to);
-        else
+        } else {
+            SPECDEC__UNROLL
             for (c = 0; c < columns; c++)
-                specdec__dotprod_prepare_one(type, x, at + (size_t)specdec__min_int(c, count - 1), b, c, to);
+                specdec__dotprod_prepare_one(type, x, at + (size_t)specdec__min_int(c, count - 1), columns, b, c,
+                                             to);
+        }
 }
 
 /* 32 values of 4 rows: codes (value/4), and for each granule sums of codes, scales and minimums, the latter without
    their sign. */
 typedef struct specdec__dotprod_rows {
-    int8x16_t codes[8], sums[2];
+    int8x16_t codes[8], sums[2], others[2]; /* others: see specdec__dotprod_is_halved */
     float32x4_t pair[2], scale[2], minimum[2];
 } specdec__dotprod_rows;
 
 /* What the blocks of a run need. factors of scales (granule, 16 rows), raised (see specdec__dotprod_raised): of Q4_K,
-   from [8] on they are of minimums; Q2_K has none here. d and dmin are of four rows, dmin of Q2_K a sixteenth; less is
-   what their products with factors are too large by, negative, in memory as a load costs less than a move. */
+   from [8] on they are of minimums; Q2_K has none here. less: what products of d and of dmin of four rows with factors
+   are too large by, negative, in memory as a load costs less than a move. */
 typedef struct specdec__dotprod_run {
     const unsigned char *tile;
     const specdec__panel *panel;
     unsigned char factors[16][SPECDEC__ROWS];
-    float32x4_t d, dmin;
     float less[2][4];
 } specdec__dotprod_run;
+
+/* Four rows of a run, from row on: d and dmin, of Q2_K a sixteenth of that; which: the rows' numbers, each in the
+   second byte of its lane, no row's in the others. */
+typedef struct specdec__dotprod_quad {
+    int row;
+    float32x4_t d, dmin;
+    uint8x16_t which, kept[8]; /* kept: of Q6_K and one column, crumbs that two blocks use */
+} specdec__dotprod_quad;
 
 /* The sum of 4 or 8 vectors of bytes. */
 SPECDEC__INLINE int8x16_t specdec__dotprod_add_up(const int8x16_t *codes, int count)
@@ -8442,12 +8465,10 @@ SPECDEC__INLINE int8x16_t specdec__dotprod_add_up(const int8x16_t *codes, int co
 
 /* d times factor k of the four rows from row on. A factor becomes the float 2^15 + factor by one of its bytes; what is
    too much is taken off before the one rounding, and no product has so many bits that it is rounded. */
-SPECDEC__INLINE float32x4_t specdec__dotprod_factor(const specdec__dotprod_run *run, int k, int way, int row,
-                                                    float32x4_t d, const float *less)
+SPECDEC__INLINE float32x4_t specdec__dotprod_factor(const specdec__dotprod_run *run, int k, int way,
+                                                    uint8x16_t which, float32x4_t d, const float *less)
 {
     static const float from[4] = {32768, 32768, 32768, 32768};
-    const uint32x4_t first = {0xFFFF00FFu, 0xFFFF01FFu, 0xFFFF02FFu, 0xFFFF03FFu};
-    const uint8x16_t which = vreinterpretq_u8_u32(vaddq_u32(first, vdupq_n_u32((uint32_t)row << 8)));
     const unsigned char *factors = run->factors[k];
     uint8x16_t bits;
     float32x4_t product;
@@ -8455,16 +8476,6 @@ SPECDEC__INLINE float32x4_t specdec__dotprod_factor(const specdec__dotprod_run *
     SPECDEC__NEON_AGAIN(bits, from, factors, way);
     SPECDEC__NEON_AGAIN(product, less, factors, way);
     return vfmaq_f32(product, d, vreinterpretq_f32_u8(vqtbx1q_u8(bits, vld1q_u8(factors), which)));
-}
-
-/* The same where registers are many: d times small signed integers of four rows; factors (16 rows). */
-SPECDEC__INLINE float32x4_t specdec__dotprod_factor_apart(const void *factors, int row, float32x4_t d)
-{
-    const uint32x4_t first = {0x00FFFFFFu, 0x01FFFFFFu, 0x02FFFFFFu, 0x03FFFFFFu}; /* bytes to the top, 0 below */
-    const uint8x16_t which = vreinterpretq_u8_u32(vaddq_u32(first, vdupq_n_u32((uint32_t)row << 24)));
-    int32x4_t top = vreinterpretq_s32_s8(vqtbl1q_s8(vld1q_s8((const int8_t *)factors), which));
-
-    return vmulq_f32(vcvtq_n_f32_s32(top, 24), d);
 }
 
 /* Nibbles of four rows: 16 bytes of each to 32 values. */
@@ -8562,35 +8573,36 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_q8_0(const unsigned 
 }
 
 /* The same of block b of IQ4_XS. */
-SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_iq4_xs(const specdec__dotprod_run *run, int b, int row,
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_iq4_xs(const specdec__dotprod_run *run, int b,
+                                                                   const specdec__dotprod_quad *quad,
                                                                    specdec__dotprod_rows *rows)
 {
-    specdec__dotprod_split(run->tile + SPECDEC__TILE_AT(iq4_xs, nibbles) + b * 256 + row * 4, rows);
+    specdec__dotprod_split(run->tile + SPECDEC__TILE_AT(iq4_xs, nibbles) + b * 256 + quad->row * 4, rows);
     specdec__dotprod_look_up(rows);
-    rows->scale[0] = specdec__dotprod_factor(run, b, b, row, run->d, run->less[0]);
+    rows->scale[0] = specdec__dotprod_factor(run, b, b, quad->which, quad->d, run->less[0]);
 }
 
 /* Scale and minimum of granule i of a block of Q2_K, k of its tile: the nibbles of a byte, which becomes the second one
    of the float 2^15. The high nibble then counts 16. See specdec__dotprod_factor. */
-SPECDEC__INLINE void specdec__dotprod_factors_2k(const specdec__dotprod_run *run, int k, int i, int row,
-                                                 specdec__dotprod_rows *rows)
+SPECDEC__INLINE void specdec__dotprod_factors_2k(const specdec__dotprod_run *run, int k, int i,
+                                                 const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
-    const uint32x4_t first = {0xFFFF00FFu, 0xFFFF01FFu, 0xFFFF02FFu, 0xFFFF03FFu}, start = vdupq_n_u32(0x47000000u);
-    const uint8x16_t which = vreinterpretq_u8_u32(vaddq_u32(first, vdupq_n_u32((uint32_t)row << 8)));
+    const uint8x16_t start = vreinterpretq_u8_u32(vdupq_n_u32(0x47000000u));
     const unsigned char *both = run->tile + SPECDEC__TILE_AT(q2_k, scales) + k * 16;
-    const uint32x4_t bits = vreinterpretq_u32_u8(vqtbx1q_u8(vreinterpretq_u8_u32(start), vld1q_u8(both), which));
+    const uint32x4_t bits = vreinterpretq_u32_u8(vqtbx1q_u8(start, vld1q_u8(both), quad->which));
 
     SPECDEC__NEON_AGAIN(rows->scale[i], run->less[0], both, i);
     SPECDEC__NEON_AGAIN(rows->minimum[i], run->less[1], both, i);
-    rows->scale[i] = vfmaq_f32(rows->scale[i], run->d, vreinterpretq_f32_u32(vbicq_u32(bits, vdupq_n_u32(0xF000))));
-    rows->minimum[i] = vfmaq_f32(rows->minimum[i], run->dmin,
+    rows->scale[i] = vfmaq_f32(rows->scale[i], quad->d, vreinterpretq_f32_u32(vbicq_u32(bits, vdupq_n_u32(0xF000))));
+    rows->minimum[i] = vfmaq_f32(rows->minimum[i], quad->dmin,
                                  vreinterpretq_f32_u32(vbicq_u32(bits, vdupq_n_u32(0x0F00))));
 }
 
 /* The same of block b of Q2_K or Q3_K; way: b % 4. */
-SPECDEC__INLINE void specdec__dotprod_take_crumbs(int type, const specdec__dotprod_run *run, int b, int way, int row,
-                                                  specdec__dotprod_rows *rows)
+SPECDEC__INLINE void specdec__dotprod_take_crumbs(int type, const specdec__dotprod_run *run, int b, int way,
+                                                  const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
+    const int row = quad->row;
     const int has_high = type == SPECDEC__TYPE_Q3_K;
     const unsigned char *crumbs = run->tile + (b - way) * 128 + row * 4 +
                                   (has_high ? SPECDEC__TILE_AT(q3_k, crumbs) : SPECDEC__TILE_AT(q2_k, crumbs));
@@ -8617,18 +8629,18 @@ SPECDEC__INLINE void specdec__dotprod_take_crumbs(int type, const specdec__dotpr
     for (i = 0; i < 2; i++) {
         rows->sums[i] = specdec__dotprod_add_up(rows->codes + i * 4, 4);
         if (has_high)
-            rows->scale[i] = specdec__dotprod_factor(run, b * 2 + i, i, row, run->d, run->less[0]);
+            rows->scale[i] = specdec__dotprod_factor(run, b * 2 + i, i, quad->which, quad->d, run->less[0]);
         else
-            specdec__dotprod_factors_2k(run, b * 2 + i, i, row, rows);
+            specdec__dotprod_factors_2k(run, b * 2 + i, i, quad, rows);
     }
 }
 
 /* The same of block b of Q4_K or Q5_K, the first or second of a pair. With one column, registers keep the nibbles for
-   the second; no column: for a panel. */
+   the second, and for a panel, of no column. */
 SPECDEC__INLINE void specdec__dotprod_take_k(int type, const specdec__dotprod_run *run, int b, int second, int columns,
-                                                int row, specdec__dotprod_rows *rows)
+                                             const specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
-    const int has_high = type == SPECDEC__TYPE_Q5_K;
+    const int has_high = type == SPECDEC__TYPE_Q5_K, row = quad->row;
     const unsigned char *high = run->tile + SPECDEC__TILE_AT(q5_k, high) + row * 4;
     const unsigned char *nibbles = run->tile + (b - second) * 256 + row * 4 +
                                    (has_high ? SPECDEC__TILE_AT(q5_k, nibbles) : SPECDEC__TILE_AT(q4_k, nibbles));
@@ -8649,19 +8661,15 @@ SPECDEC__INLINE void specdec__dotprod_take_k(int type, const specdec__dotprod_ru
     rows->sums[0] = specdec__dotprod_add_up(rows->codes, 8);
     if (has_high)
         rows->sums[0] = veorq_s8(rows->sums[0], vdupq_n_s8(-128));
-    if (columns) {
-        rows->scale[0] = specdec__dotprod_factor(run, b, second, row, run->d, run->less[0]);
-        rows->minimum[0] = specdec__dotprod_factor(run, b + 8, second, row, run->dmin, run->less[1]);
-    } else {
-        rows->scale[0] = specdec__dotprod_factor_apart(run->factors[b], row, run->d);
-        rows->minimum[0] = specdec__dotprod_factor_apart(run->factors[b + 8], row, run->dmin);
-    }
+    rows->scale[0] = specdec__dotprod_factor(run, b, second, quad->which, quad->d, run->less[0]);
+    rows->minimum[0] = specdec__dotprod_factor(run, b + 8, second, quad->which, quad->dmin, run->less[1]);
 }
 
 /* The same of block b of Q6_K; way: b % 4. */
 SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run, int b, int way, int columns,
-                                                int row, specdec__dotprod_rows *rows)
+                                                specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
+    const int row = quad->row;
     const unsigned char *nibbles = run->tile + SPECDEC__TILE_AT(q6_k, nibbles) + (b - way + way % 2 * 2) * 256;
     const unsigned char *crumbs = run->tile + SPECDEC__TILE_AT(q6_k, crumbs) + (b - way) * 128;
     const uint8x16_t six = vdupq_n_u8(63);
@@ -8671,20 +8679,28 @@ SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run,
     SPECDEC__NEON_LOAD(crumbs);
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++) {
-        uint8x16_t low = vld1q_u8(nibbles + i * 64 + row * 4), high = vld1q_u8(crumbs + i * 64 + row * 4);
+        uint8x16_t low = vld1q_u8(nibbles + i * 64 + row * 4), high;
 
-        if (way % 2)
+        if (way == 3 && columns <= 1)
+            high = quad->kept[i];
+        else
+            high = vld1q_u8(crumbs + i * 64 + row * 4);
+        if (way % 2 && !(way == 3 && columns <= 1))
             high = vshrq_n_u8(high, 2);
+        if (way == 1 && columns <= 1)
+            quad->kept[i] = high;
         low = way < 2 ? vsliq_n_u8(low, high, 4) : vsriq_n_u8(high, low, 4);
         rows->codes[i] = vreinterpretq_s8_u8(way == 3 ? low : vandq_u8(low, six));
     }
     SPECDEC__UNROLL
     for (i = 0; i < 2; i++) {
-        const unsigned char *factors = run->tile + SPECDEC__TILE_AT(q6_k, scales) + (b * 2 + i) * 16;
-
-        rows->sums[i] = veorq_s8(specdec__dotprod_add_up(rows->codes + i * 4, 4), vdupq_n_s8(-128));
-        rows->scale[i] = columns ? specdec__dotprod_factor(run, b * 2 + i, way * 2 + i, row, run->d, run->less[0])
-                                 : specdec__dotprod_factor_apart(factors, row, run->d);
+        if (specdec__dotprod_is_halved(SPECDEC__TYPE_Q6_K, columns)) {
+            rows->sums[i] = vaddq_s8(rows->codes[i * 4], rows->codes[i * 4 + 1]);
+            rows->others[i] = vaddq_s8(rows->codes[i * 4 + 2], rows->codes[i * 4 + 3]);
+        } else {
+            rows->sums[i] = veorq_s8(specdec__dotprod_add_up(rows->codes + i * 4, 4), vdupq_n_s8(-128));
+        }
+        rows->scale[i] = specdec__dotprod_factor(run, b * 2 + i, way * 2 + i, quad->which, quad->d, run->less[0]);
     }
 }
 
@@ -8720,9 +8736,10 @@ SPECDEC__INLINE void specdec__dotprod_take_panel(int type, const specdec__dotpro
 
 /* Four rows of block b of a tile, or of a panel; way: b modulo specdec__dotprod_ways, a constant. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed, const specdec__dotprod_run *run,
-                                                            int b, int way, int columns, int row,
-                                                            specdec__dotprod_rows *rows)
+                                                            int b, int way, int columns,
+                                                            specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
+    const int row = quad->row;
     const unsigned char *tile = run->tile + (size_t)b * specdec__dotprod_span(type);
 
     if (!packed)
@@ -8730,15 +8747,26 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed
     else if (type == SPECDEC__TYPE_Q8_0)
         specdec__dotprod_take_q8_0(tile, row, rows);
     else if (type == SPECDEC__TYPE_IQ4_XS)
-        specdec__dotprod_take_iq4_xs(run, b, row, rows);
+        specdec__dotprod_take_iq4_xs(run, b, quad, rows);
     else if (type == SPECDEC__TYPE_Q2_K || type == SPECDEC__TYPE_Q3_K)
-        specdec__dotprod_take_crumbs(type, run, b, way, row, rows);
+        specdec__dotprod_take_crumbs(type, run, b, way, quad, rows);
     else if (type == SPECDEC__TYPE_Q6_K)
-        specdec__dotprod_take_q6_k(run, b, way, columns, row, rows);
+        specdec__dotprod_take_q6_k(run, b, way, columns, quad, rows);
     else if (specdec__dotprod_is_like_q4_k(type))
-        specdec__dotprod_take_k(type, run, b, way, columns, row, rows);
+        specdec__dotprod_take_k(type, run, b, way, columns, quad, rows);
     else
         specdec__dotprod_take_nibbles(type, tile, row, rows);
+}
+
+/* Those of Q6_K are signed bytes. */
+SPECDEC__INLINE void specdec__dotprod_factors_6k(specdec__dotprod_run *run)
+{
+    const unsigned char *scales = run->tile + SPECDEC__TILE_AT(q6_k, scales);
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 16; i++)
+        vst1q_u8(run->factors[i], veorq_u8(vld1q_u8(scales + i * 16), vdupq_n_u8(128)));
 }
 
 /* Fills the factors. */
@@ -8754,44 +8782,56 @@ SPECDEC__INLINE void specdec__dotprod_factors(int type, specdec__dotprod_run *ru
         vst1q_u8(run->factors[i + 8], vreinterpretq_u8_s8(factors.minimum[0]));
         vst1q_u8(run->factors[i + 12], vreinterpretq_u8_s8(factors.minimum[1]));
     }
-    for (i = 0; i < 16 && type == SPECDEC__TYPE_Q6_K; i++)
-        vst1q_u8(run->factors[i], veorq_u8(vld1q_u8(run->tile + SPECDEC__TILE_AT(q6_k, scales) + i * 16),
-                                           vdupq_n_u8(128)));
+    if (type == SPECDEC__TYPE_Q6_K)
+        specdec__dotprod_factors_6k(run);
     for (i = 0; i < 16 && type == SPECDEC__TYPE_Q3_K; i++)
         vst1q_u8(run->factors[i], specdec__neon_factors_3k(run->tile, i));
     for (i = 0; i < 8 && type == SPECDEC__TYPE_IQ4_XS; i++)
         vst1q_u8(run->factors[i], specdec__neon_factors_4xs(run->tile, i));
 }
 
-/* d and dmin of four rows. */
-SPECDEC__INLINE void specdec__dotprod_scales(int type, specdec__dotprod_run *run, int row)
+/* The four rows from row on. */
+SPECDEC__INLINE void specdec__dotprod_scales(int type, specdec__dotprod_run *run, int row, specdec__dotprod_quad *quad)
 {
+    static const uint32_t which[SPECDEC__ROWS] = {
+        0xFFFF00FF, 0xFFFF01FF, 0xFFFF02FF, 0xFFFF03FF, 0xFFFF04FF, 0xFFFF05FF, 0xFFFF06FF, 0xFFFF07FF,
+        0xFFFF08FF, 0xFFFF09FF, 0xFFFF0AFF, 0xFFFF0BFF, 0xFFFF0CFF, 0xFFFF0DFF, 0xFFFF0EFF, 0xFFFF0FFF};
     const unsigned char *d = run->tile + specdec__dotprod_d(type) + row * 2;
     const int raised = specdec__dotprod_raised(type);
 
+    quad->row = row;
     if (raised < 0)
         return;
-    run->d = specdec__neon_load_f16x4(d);
-    vst1q_f32(run->less[0], vmulq_n_f32(run->d, (float)(-32768 - raised)));
+    quad->which = vreinterpretq_u8_u32(vld1q_u32(which + row));
+    quad->d = specdec__neon_load_f16x4(d);
+    vst1q_f32(run->less[0], vmulq_n_f32(quad->d, (float)(-32768 - raised)));
     if (specdec__dotprod_has_minimum(type)) {
-        run->dmin = specdec__neon_load_f16x4(d + SPECDEC__ROWS * 2);
+        quad->dmin = specdec__neon_load_f16x4(d + SPECDEC__ROWS * 2);
         if (type == SPECDEC__TYPE_Q2_K)
-            run->dmin = vmulq_n_f32(run->dmin, 0.0625f);
-        vst1q_f32(run->less[1], vmulq_n_f32(run->dmin, -32768));
+            quad->dmin = vmulq_n_f32(quad->dmin, 0.0625f);
+        vst1q_f32(run->less[1], vmulq_n_f32(quad->dmin, -32768));
     }
+}
+
+/* The larger ones of 16 half floats, as integers without a sign, twice that. */
+SPECDEC__INLINE uint16x8_t specdec__dotprod_largest(const unsigned char *d)
+{
+    const uint16x8_t low = vreinterpretq_u16_u8(vld1q_u8(d)), high = vreinterpretq_u16_u8(vld1q_u8(d + 16));
+
+    return vmaxq_u16(vshlq_n_u16(low, 1), vshlq_n_u16(high, 1));
 }
 
 /* Does a tile have scales that are no finite numbers? What specdec__dotprod_factor takes off is not then. */
 SPECDEC__INLINE int specdec__dotprod_is_wild(int type, const unsigned char *tile)
 {
     const unsigned char *d = tile + specdec__dotprod_d(type);
-    uint16x8_t most = vdupq_n_u16(0);
-    int i;
+    uint16x8_t most;
 
     if (specdec__dotprod_raised(type) < 0)
         return 0;
-    for (i = 0; i < (specdec__dotprod_has_minimum(type) ? 4 : 2); i++)
-        most = vmaxq_u16(most, vshlq_n_u16(vreinterpretq_u16_u8(vld1q_u8(d + i * 16)), 1));
+    most = specdec__dotprod_largest(d);
+    if (specdec__dotprod_has_minimum(type))
+        most = vmaxq_u16(most, specdec__dotprod_largest(d + 32));
     return vmaxvq_u16(most) >= 0xF800;
 }
 
@@ -8853,7 +8893,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_block(int type, int packe
         SPECDEC__NEON_ANEW(begin);
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
-            if (packed)
+            if (packed || (per == 2 && SPECDEC__NEON_KEEPS))
                 SPECDEC__NEON_AGAIN(dot[c], x->start[c], codes, g * 4 + c);
             else
                 dot[c] = vld1q_s32(begin + c * 4);
@@ -8875,6 +8915,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_block(int type, int packe
             SPECDEC__NEON_APART;
         if (!specdec__dotprod_is_wide(type)) {
             SPECDEC__SDOT(dot[0], rows->sums[g], bytes, 0);
+            if (packed && specdec__dotprod_is_halved(type, columns))
+                SPECDEC__SDOT(dot[0], rows->others[g], bytes, 0);
             if (columns > 1)
                 SPECDEC__SDOT(dot[1], rows->sums[g], bytes, 1);
             if (columns > 2)
@@ -8920,12 +8962,12 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_run_columns(int type, int
     for (row = 0; row < SPECDEC__ROWS; row += 4) {
         const int8_t *codes = x->codes;
         float *last = sums + (packed ? x->last / 2 : 48) + row;
+        specdec__dotprod_quad quad;
         float32x4_t acc[4];
 
-        if (packed) {
-            specdec__dotprod_scales(type, run, row);
+        specdec__dotprod_scales(packed ? type : SPECDEC__TYPE_COUNT, run, row, &quad);
+        if (packed)
             specdec__dotprod_prefetch_rest(type, &ahead);
-        }
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
             acc[c] = vld1q_f32(c == 3 ? last : sums + c * SPECDEC__ROWS + row);
@@ -8936,7 +8978,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_run_columns(int type, int
 
                 if (packed)
                     specdec__dotprod_prefetch(type, &ahead);
-                specdec__dotprod_take(type, packed, run, b + way, way, columns, row, &rows);
+                specdec__dotprod_take(type, packed, run, b + way, way, columns, &quad, &rows);
                 SPECDEC__NEON_APART;
                 specdec__dotprod_block(type, packed, columns, &rows, x, codes, b + way, acc);
             }
@@ -8947,38 +8989,53 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_run_columns(int type, int
     }
 }
 
-/* Up to 8 blocks of a tile to a panel; of Q8_0, all but the codes. */
+/* Four rows of a block to a panel; of Q8_0, all but the codes. */
+SPECDEC__INLINE void specdec__dotprod_put(int type, const specdec__dotprod_rows *rows, int block, int row,
+                                          specdec__panel *panel)
+{
+    const int per = 32 / specdec__dotprod_granule(type), kept = type == SPECDEC__TYPE_Q8_0 ? 0 : 8;
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < kept; i++)
+        vst1q_s8(panel->u.codes + block * 512 + i * 64 + row * 4, rows->codes[i]);
+    SPECDEC__UNROLL
+    for (i = 0; i < per; i++) {
+        const int32x4_t sums = type == SPECDEC__TYPE_Q8_0 ? vreinterpretq_s32_f32(rows->pair[i])
+                                                          : vreinterpretq_s32_s8(rows->sums[i]);
+
+        vst1q_s32(panel->pair[block * per + i] + row, sums);
+        vst1q_f32(panel->scale[block * per + i] + row, rows->scale[i]);
+        if (specdec__dotprod_has_minimum(type))
+            vst1q_f32(panel->minimum[block * per + i] + row, rows->minimum[i]);
+    }
+}
+
+/* Up to 8 blocks of a tile to a panel. Two that share bytes are taken before either is stored. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_unpack(int type, specdec__dotprod_run *run, int blocks,
                                                               const unsigned char *ahead, specdec__panel *panel)
 {
-    const int per = 32 / specdec__dotprod_granule(type), ways = specdec__dotprod_ways(type);
-    const int kept = type == SPECDEC__TYPE_Q8_0 ? 0 : 8;
+    const int ways = specdec__dotprod_ways(type), together = ways == 2 ? 2 : 1;
+    specdec__dotprod_quad quad;
     int row, b, way, i;
 
     for (row = 0; row < SPECDEC__ROWS; row += 4) {
-        specdec__dotprod_scales(type, run, row);
+        specdec__dotprod_scales(type, run, row, &quad);
         specdec__dotprod_prefetch_rest(type, &ahead);
         for (b = 0; b < blocks; b += ways)
             SPECDEC__UNROLL
-            for (way = 0; way < ways; way++) {
-                const int block = b + way;
-                specdec__dotprod_rows rows;
+            for (way = 0; way < ways; way += together) {
+                specdec__dotprod_rows rows[2];
 
-                specdec__dotprod_prefetch(type, &ahead);
-                specdec__dotprod_take(type, 1, run, block, way, 0, row, &rows);
                 SPECDEC__UNROLL
-                for (i = 0; i < kept; i++)
-                    vst1q_s8(panel->u.codes + block * 512 + i * 64 + row * 4, rows.codes[i]);
-                SPECDEC__UNROLL
-                for (i = 0; i < per; i++) {
-                    int32x4_t sums = type == SPECDEC__TYPE_Q8_0 ? vreinterpretq_s32_f32(rows.pair[i])
-                                                                : vreinterpretq_s32_s8(rows.sums[i]);
-
-                    vst1q_s32(panel->pair[block * per + i] + row, sums);
-                    vst1q_f32(panel->scale[block * per + i] + row, rows.scale[i]);
-                    if (specdec__dotprod_has_minimum(type))
-                        vst1q_f32(panel->minimum[block * per + i] + row, rows.minimum[i]);
+                for (i = 0; i < together; i++) {
+                    specdec__dotprod_prefetch(type, &ahead);
+                    specdec__dotprod_take(type, 1, run, b + way + i, way + i, 0, &quad, rows + i);
                 }
+                SPECDEC__NEON_APART;
+                SPECDEC__UNROLL
+                for (i = 0; i < together; i++)
+                    specdec__dotprod_put(type, rows + i, b + way + i, row, panel);
             }
     }
 }
@@ -9058,10 +9115,10 @@ SPECDEC__DOTPROD_THROUGH(Q8_0)
 SPECDEC__DOTPROD_THROUGH(Q4_K)
 SPECDEC__DOTPROD_THROUGH(Q6_K)
 
-/* The same through panels that have nothing of their type left. */
+/* The same through panels that have nothing of their type left: also for scales that are no finite numbers. */
 #define SPECDEC__DOTPROD_PLAINLY(name, unpack, dot) \
     SPECDEC__DOTPROD static __attribute__((noinline)) void \
-    specdec__dotprod_through_##name(int tiles, specdec__dotprod_run *runs, int blocks, \
+    specdec__dotprod_plainly_##name(int tiles, specdec__dotprod_run *runs, int blocks, \
                                     const unsigned char *const *ahead, specdec__panel *panels, \
                                     const specdec__columns *x, size_t at, int count, float *const *sums) \
     { \
@@ -9074,6 +9131,8 @@ SPECDEC__DOTPROD_THROUGH(Q6_K)
     }
 
 SPECDEC__DOTPROD_PLAINLY(Q4_1, specdec__neon_unpack_q4_1, specdec__dotprod_dot_32m)
+SPECDEC__DOTPROD_PLAINLY(Q4_K, specdec__neon_unpack_q4_k, specdec__dotprod_dot_32m)
+SPECDEC__DOTPROD_PLAINLY(Q6_K, specdec__neon_unpack_q6_k, specdec__dotprod_dot_16)
 SPECDEC__DOTPROD_PLAINLY(Q2_K, specdec__neon_unpack_q2_k, specdec__dotprod_dot_16m)
 SPECDEC__DOTPROD_PLAINLY(Q3_K, specdec__neon_unpack_q3_k, specdec__dotprod_dot_16)
 SPECDEC__DOTPROD_PLAINLY(IQ4_NL, specdec__neon_unpack_iq4_nl, specdec__dotprod_dot_32)
@@ -9082,8 +9141,10 @@ SPECDEC__DOTPROD_PLAINLY(Q5_0, specdec__neon_unpack_q5_0, specdec__dotprod_dot_3
 SPECDEC__DOTPROD_PLAINLY(Q5_1, specdec__neon_unpack_q5_1, specdec__dotprod_dot_32m)
 SPECDEC__DOTPROD_PLAINLY(Q5_K, specdec__neon_unpack_q5_k, specdec__dotprod_dot_32m)
 
-/* What multiply does (see specdec__multiply_function): up to 4 columns without a panel, more of them by through. */
+/* What multiply does (see specdec__multiply_function): up to 4 columns without a panel, more of them by through, tiles
+   with wild scales by plainly. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, specdec__dotprod_through_function *through,
+                                                                specdec__dotprod_through_function *plainly,
                                                                 const specdec__tiles *tiles, int blocks,
                                                                 specdec__panel *panels, const specdec__columns *x,
                                                                 int block, int column, int count, float *const *sums)
@@ -9092,7 +9153,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, specde
     const int most = tiles->tile[1] ? 2 : 1;
     specdec__dotprod_run runs[2];
     const unsigned char *ahead[2];
-    int from, run, packed, t;
+    int from, run, wild, t;
 
     for (t = 0; t < most && !block; t++)
         memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
@@ -9100,35 +9161,40 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_multiply(int type, specde
         const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column, byte = (size_t)from * span;
 
         run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
-        packed = count <= specdec__dotprod_most(type);
+        wild = 0;
         for (t = 0; t < most; t++) {
             runs[t].tile = tiles->tile[t] + byte;
             runs[t].panel = panels + t;
-            packed &= !specdec__dotprod_is_wild(type, runs[t].tile);
+            wild |= specdec__dotprod_is_wild(type, runs[t].tile);
         }
         for (t = 0; t < most; t++) {
             ahead[t] = byte + SPECDEC__NEON_AHEAD < end ? runs[t].tile + SPECDEC__NEON_AHEAD
                                                            : tiles->next[t] + (byte + SPECDEC__NEON_AHEAD - end);
             specdec__dotprod_factors(type, &runs[t]);
         }
-        if (packed)
+        if (wild)
+            plainly(most, runs, run, ahead, panels, x, at, count, sums);
+        else if (count <= specdec__dotprod_most(type))
             specdec__dotprod_groups(type, 1, most, runs, run, ahead, x, at, count, sums);
         else
             through(most, runs, run, ahead, panels, x, at, count, sums);
     }
 }
 
-/* The types that have kernels of their own. */
+/* The types that have kernels of their own; how more columns are multiplied, and tiles with wild scales. */
 #define SPECDEC__DOTPROD_TYPES(X) \
-    X(Q4_0) X(Q4_1) X(Q5_0) X(Q5_1) X(Q8_0) X(Q2_K) X(Q3_K) X(Q4_K) X(Q5_K) X(Q6_K) X(IQ4_NL) X(IQ4_XS)
-#define SPECDEC__DOTPROD_MULTIPLY(name) \
+    X(Q4_0, through, through) X(Q8_0, through, through) X(Q4_K, through, plainly) X(Q6_K, through, plainly) \
+    X(Q4_1, plainly, plainly) X(Q5_0, plainly, plainly) X(Q5_1, plainly, plainly) X(Q5_K, plainly, plainly) \
+    X(Q2_K, plainly, plainly) X(Q3_K, plainly, plainly) X(IQ4_NL, plainly, plainly) X(IQ4_XS, plainly, plainly)
+#define SPECDEC__DOTPROD_MULTIPLY(name, through, plainly) \
     SPECDEC__DOTPROD static void specdec__dotprod_multiply_##name(const specdec__tiles *tiles, int blocks, \
                                                                   specdec__panel *panels, const specdec__columns *x, \
                                                                   int block, int column, int count, \
                                                                   float *const *sums) \
     { \
-        specdec__dotprod_multiply(SPECDEC__TYPE_##name, specdec__dotprod_through_##name, tiles, blocks, panels, x, \
-                                  block, column, count, sums); \
+        specdec__dotprod_multiply(SPECDEC__TYPE_##name, specdec__dotprod_##through##_##name, \
+                                  specdec__dotprod_##plainly##_##name, tiles, blocks, panels, x, block, column, \
+                                  count, sums); \
     }
 SPECDEC__DOTPROD_TYPES(SPECDEC__DOTPROD_MULTIPLY)
 
@@ -10500,7 +10566,7 @@ static void specdec__kernels_neon(specdec__kernels *table)
     SPECDEC__NEON_UNPACK_TABLE(table, neon);
 }
 
-#define SPECDEC__DOTPROD_ENTRY(name) SPECDEC__ENTRY(multiply, name, specdec__dotprod_multiply_##name);
+#define SPECDEC__DOTPROD_ENTRY(name, ...) SPECDEC__ENTRY(multiply, name, specdec__dotprod_multiply_##name);
 #define SPECDEC__I8MM_ENTRY(name, ...) SPECDEC__ENTRY(multiply, name, specdec__i8mm_multiply_##name);
 
 /* Fills the table of NEON with dot products. */
