@@ -19706,11 +19706,11 @@ typedef struct specdec__retrieval {
     specdec__retrieved *texts;  /* (texts) */
     int chunk, chunks;          /* tokens of a chunk; how many are kept */
     int recent, most;           /* tokens behind them: as many when chunks are chosen, and at most */
-    float *scores;              /* (threads, candidates): of chunks */
+    float *scores;              /* (threads, 5, candidates): of chunks, and what four queries think of them */
     specdec_candidate *chosen;  /* (threads, chunks) */
     int *path;                  /* (chunks * chunk): 0, 1, ... */
-    int candidates;             /* chunks of a text, at most */
-    /* What a kv head, by the queries of row 0, thinks of each chunk before `begun` */
+    int candidates;             /* chunks of a text, at most; a multiple of 16 */
+    /* What each chunk before `begun` is worth to a kv head, by the queries of row 0 */
     void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
                   int head, float *scores);
     /* while chunks are chosen */
@@ -19753,12 +19753,19 @@ static void specdec__retrieve_copy(specdec__retrieval *r, const specdec__view *w
     }
 }
 
-/* scores += what queries [query, query + count) of row 0 think of the keys in each chunk, of those in one segment. */
+/* What up to four queries attend to, while their softmax is under way. */
+typedef struct specdec__attended {
+    float highest[4], sums[4][16];
+    float *chunks; /* (4, r->candidates): the part of the sums that chunks got */
+} specdec__attended;
+
+/* Adds the keys in a segment to what queries [query, query + count) of row 0 attend to. keys: of the page and head. */
 static void specdec__retrieve_segment(specdec__context *whole, const specdec__retrieval *r, specdec__scratch *scratch,
                                       const specdec__segment *a, const unsigned char *keys, int query, int count,
-                                      float *scores)
+                                      specdec__attended *attended)
 {
     const int end = specdec__min_int(a->length, r->begun * r->chunk - a->start);
+    float weights[SPECDEC__KEYS], factor;
     size_t queries[4];
     int q, k;
 
@@ -19771,27 +19778,48 @@ static void specdec__retrieve_segment(specdec__context *whole, const specdec__re
         specdec__forward_scores(whole, scratch, specdec__kv_keys_as_floats(&whole->kv, whole->kernels, keys,
                                                                            SPECDEC__KEYS, scratch->keys),
                                 queries, count);
-    for (q = 0; q < count; q++)
+    for (q = 0; q < count; q++) {
+        float *chunks = attended->chunks + (size_t)q * (size_t)r->candidates;
+
+        for (k = 0; k < a->length; k++)
+            weights[k] = specdec__forward_score(whole, scratch, q, a->from + k);
+        factor = whole->kernels->softmax(weights, 0, a->length, &attended->highest[q], attended->sums[q]);
+        if (factor < 1)
+            whole->kernels->scale(chunks, factor, r->candidates);
         for (k = 0; k < end; k++)
-            scores[(a->start + k) / r->chunk] += specdec__forward_score(whole, scratch, q, a->from + k);
+            chunks[(a->start + k) / r->chunk] += weights[k];
+    }
 }
 
-/* What the queries of a kv head in row 0 think of each chunk's mean key: the sum of their scores. Keys are rotated. */
+/* What a chunk is worth to a kv head: the attention that it gets from the head's queries in row 0, who see the whole
+   text. scores (r->candidates), and behind them room for specdec__attended. TriForce takes the product of queries and
+   mean keys, which guesses worse (docs/measured.md). */
 static void specdec__retrieve_scores(specdec__context *c, const struct specdec__retrieval *r, int thread,
                                      const specdec__layer *layer, int head, float *scores)
 {
     const int group = c->model->heads / c->model->kv_heads;
     const specdec__segments *s = &r->whole->span[SPECDEC__WHOLE];
     specdec__context whole = *c; /* the same queries, the whole cache */
-    int i, at;
+    specdec__attended attended;
+    int i, at, count, q;
 
     whole.kv = r->target->kv;
-    memset(scores, 0, (size_t)r->begun * sizeof *scores);
-    for (i = 0; i < s->count && s->at[i].start < r->begun * r->chunk; i++)
-        for (at = 0; at < group; at += 4)
+    attended.chunks = scores + r->candidates;
+    memset(scores, 0, (size_t)r->candidates * sizeof *scores);
+    for (at = 0; at < group; at += count) {
+        count = specdec__min_int(4, group - at);
+        memset(attended.sums, 0, sizeof attended.sums);
+        memset(attended.chunks, 0, 4 * (size_t)r->candidates * sizeof *scores);
+        for (q = 0; q < 4; q++)
+            attended.highest[q] = SPECDEC__NO_SCORE;
+        for (i = 0; i < s->count; i++)
             specdec__retrieve_segment(&whole, r, &c->scratch[thread], &s->at[i],
                                       specdec__kv_keys(&whole.kv, SPECDEC__WHOLE, s->at[i].page, layer->place, head),
-                                      head * group + at, specdec__min_int(4, group - at), scores);
+                                      head * group + at, count, &attended);
+        for (q = 0; q < count; q++)
+            c->kernels->add_scaled(scores, 1 / c->kernels->total(attended.sums[q]),
+                                   attended.chunks + (size_t)q * (size_t)r->candidates, r->candidates);
+    }
 }
 
 /* Chooses the first chunk and the best of the others, best first; of equals the earlier one. */
@@ -19810,7 +19838,7 @@ static void specdec__retrieve_choose(const specdec__kernels *kernels, const floa
 static void specdec__retrieve_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__retrieval *r = (specdec__retrieval *)c->recalls;
-    float *scores = r->scores + (size_t)thread * (size_t)r->candidates;
+    float *scores = r->scores + 5 * (size_t)thread * (size_t)r->candidates;
     specdec_candidate *chosen = r->chosen + (size_t)thread * (size_t)r->chunks;
     int head, end = 0, i;
 
@@ -19839,7 +19867,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     r->recent = specdec__max_int(budget / 8, 4);
     r->most = r->recent + specdec__max_int(budget / 32, 8); /* chosen anew for every few guesses: that measured best */
     r->chunks = specdec__max_int((budget - r->most) / chunk, 1);
-    r->candidates = room.length / chunk + 1;
+    r->candidates = specdec__round_up(room.length / chunk + 1, 16);
     room.length = r->chunks * chunk + r->most;
     room.keys = specdec__min_int(room.length, (1 << 30) / room.views) * room.views;
     room.most = specdec__max_int(nodes, r->most);
@@ -19849,7 +19877,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     for (i = 0; i < room.views; i++)
         specdec__context_view(r->texts ? &r->texts[i].view : &view, &room, arena);
     r->logits = SPECDEC__TAKE(arena, float, (size_t)nodes * (size_t)target->output->rows + 15);
-    r->scores = SPECDEC__TAKE(arena, float, (size_t)target->threads * (size_t)r->candidates);
+    r->scores = SPECDEC__TAKE(arena, float, 5 * (size_t)target->threads * (size_t)r->candidates);
     r->chosen = SPECDEC__TAKE(arena, specdec_candidate, (size_t)target->threads * (size_t)r->chunks);
     r->path = SPECDEC__TAKE(arena, int, specdec__max_int(r->chunks * chunk, r->most));
     for (i = 0; r->path && i < specdec__max_int(r->chunks * chunk, r->most); i++)

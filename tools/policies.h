@@ -144,23 +144,21 @@ static void policy_heavy(specdec__context *c, const struct specdec__retrieval *r
         scores[i / r->chunk] += sums[i];
 }
 
-/* The attention that the newest query pays to it: with chunks of 1 no choice of as many keys gets more. */
-static void policy_attended(specdec__context *c, const struct specdec__retrieval *r, int thread,
-                            const specdec__layer *layer, int head, float *scores)
+/* TriForce (Sun et al. 2024, arXiv 2404.11912): what the newest queries think of its mean key: the sum of their scores. */
+static void policy_mean_keys(specdec__context *c, const struct specdec__retrieval *r, int thread,
+                             const specdec__layer *layer, int head, float *scores)
 {
     const policy_watch *w = (const policy_watch *)r->target->recalls;
-    const int group = c->model->heads / c->model->kv_heads, count = r->whole->length;
-    float *rows = w->rows + (size_t)thread * (size_t)w->queries * (size_t)w->context, *sums = rows + group * w->context;
-    int *slots = w->slots + (size_t)thread * (size_t)w->context, i;
+    const int group = c->model->heads / c->model->kv_heads, count = r->begun * r->chunk;
+    float *rows = w->rows + (size_t)thread * (size_t)w->queries * (size_t)w->context;
+    int *slots = w->slots + (size_t)thread * (size_t)w->context, i, k;
 
     specdec__view_slots(&r->whole->span[SPECDEC__WHOLE], 0, count, slots);
     policy_scores(c, &r->target->kv, w, thread, layer, head, 1, slots, count, rows);
-    memset(sums, 0, (size_t)count * sizeof *sums);
-    for (i = 0; i < group; i++)
-        policy_add_weights(rows + i * w->context, count, sums);
     memset(scores, 0, (size_t)r->begun * sizeof *scores);
-    for (i = 0; i < r->begun * r->chunk; i++)
-        scores[i / r->chunk] += sums[i];
+    for (i = 0; i < group; i++)
+        for (k = 0; k < count; k++)
+            scores[k / r->chunk] += rows[i * w->context + k];
 }
 
 /* --- the whole text in few bits ----------------------------------------------------------------------------------- */
@@ -222,7 +220,7 @@ typedef struct policy {
 
 static const policy policies[] = {
     {"retrieval", 8, specdec__retrieve_scores, NULL},
-    {"attended", 8, policy_attended, NULL},
+    {"TriForce's mean keys", 8, policy_mean_keys, NULL},
     {"H2O", 2, policy_heavy, NULL},
     {"H2O, 1/8 recent", 8, policy_heavy, NULL},
     {"StreamingLLM", 8, policy_newest, NULL},

@@ -12,6 +12,7 @@
 #include "tools/policies.h"
 
 enum { MAX_PROMPTS = 64, BUDGETS = 4, TEMPERATURES = 2, STEP = 8, BATCH = 64 };
+enum { LEAST = 2 * SPECDEC__KEYS }; /* tokens of a prompt */
 
 typedef struct options {
     const char *model, *prompts, *shares;
@@ -25,6 +26,7 @@ typedef struct options {
 /* One small cache, and what it guessed behind the prompts. */
 typedef struct level {
     const policy *kind;
+    int share; /* one token in so many of the prompt's is kept */
     specdec__retrieval cache;
     int right[TEMPERATURES][MAX_PROMPTS];
 } level;
@@ -40,6 +42,7 @@ typedef struct recall {
     int prompt, count;          /* tokens of it: of the prompt, in all */
     float *prompt_sums;         /* what watch->sums were behind the prompt */
     level levels[BUDGETS * POLICIES];
+    int level_count;
     specdec__arena arena;       /* of the caches, which are laid out for each prompt */
     int prompts, tokens[MAX_PROMPTS], guesses[TEMPERATURES][MAX_PROMPTS];
 } recall;
@@ -123,7 +126,7 @@ static int follow(recall *r, int temperature, int index)
                                           sizeof(float));
     r->watch.counted = r->prompt;
     while ((n = specdec__min_int(STEP, r->count - 1 - r->e->view.length)) > 0) {
-        for (i = 0; i < r->o->share_count * POLICIES; i++) {
+        for (i = 0; i < r->level_count; i++) {
             right = guess(r, &r->levels[i], n);
             if (right < 0)
                 return 0;
@@ -134,12 +137,25 @@ static int follow(recall *r, int temperature, int index)
             return 0;
     }
     specdec__view_truncate(&r->e->view, &r->target->kv, r->prompt - 1);
-    for (i = 0; i < r->o->share_count * POLICIES; i++)
+    for (i = 0; i < r->level_count; i++)
         specdec__retrieve_forget(&r->levels[i].cache, 0);
     return 1;
 }
 
 /* --- all of them -------------------------------------------------------------------------------------------------- */
+
+/* A cache for each budget and policy; one that keeps all is there once. */
+static void list_levels(recall *r)
+{
+    int i, k;
+
+    for (i = 0; i < r->o->share_count; i++)
+        for (k = 0; k < POLICIES; k++)
+            if (!policies[k].recall || !i) {
+                r->levels[r->level_count].share = r->o->share[i];
+                r->levels[r->level_count++].kind = &policies[k];
+            }
+}
 
 /* Small caches for a prompt of so many tokens. */
 static void lay_out(recall *r, int prompt)
@@ -147,16 +163,14 @@ static void lay_out(recall *r, int prompt)
     int i;
 
     r->arena.used = 0;
-    for (i = 0; i < r->o->share_count * POLICIES; i++) {
+    for (i = 0; i < r->level_count; i++) {
         level *l = &r->levels[i];
 
-        l->kind = &policies[i % POLICIES];
-        policy_init(&l->cache, l->kind, r->target, &r->e->engine->room, prompt / r->o->share[i / POLICIES], r->o->chunk, STEP,
-                    &r->arena);
+        policy_init(&l->cache, l->kind, r->target, &r->e->engine->room, prompt / l->share, r->o->chunk, STEP, &r->arena);
     }
 }
 
-/* The tokens of a prompt, as the engine reads it. Returns 0 when it is too long or empty, -1 after saying what went
+/* The tokens of a prompt, as the engine reads it. Returns 0 when it is too long or too short, -1 after saying what went
    wrong. */
 static int tokenize(recall *r, const char *prompt)
 {
@@ -175,7 +189,7 @@ static int tokenize(recall *r, const char *prompt)
     if (result)
         return measure_failed(r->e) - 1;
     specdec_tokens(r->e, &tokens, &r->prompt);
-    if (r->prompt + r->o->limit + BATCH > r->watch.context)
+    if (r->prompt + r->o->limit > r->watch.context || r->prompt < LEAST)
         return 0;
     memcpy(r->text, tokens, (size_t)r->prompt * sizeof *tokens);
     return 1;
@@ -192,7 +206,7 @@ static int run_prompt(recall *r, const char *prompt)
     result = tokenize(r, prompt);
     if (result <= 0) {
         if (!result)
-            fprintf(stderr, "%s: a prompt is too long: left out\n", program_name);
+            fprintf(stderr, "%s: a prompt is too long or too short: left out\n", program_name);
         return !result;
     }
     if (!run_target(r, r->prompt - 1, 1)) /* what of it has not been read yet */
@@ -236,6 +250,7 @@ static int begin(recall *r, const options *o)
     if (!policy_watch_init(&r->watch, r->target, r->e->context) || !r->chooser.items || !r->text || !r->prompt_sums)
         return program_failed("out of memory", ""), 0;
     r->target->recalls = &r->watch;
+    list_levels(r);
     lay_out(r, r->e->context);
     r->arena.size = r->arena.used;
     r->arena.base = (unsigned char *)program_memory(r->arena.size);
@@ -283,12 +298,14 @@ static void print_table(const recall *r)
     }
     printf(" tokens, chunks of %d; guesses: %d greedy, %d at %g\n\n", o->chunk, guesses[0], guesses[1], (double)o->temperature);
     printf("| kept | by | greedy (each prompt) | at %g |\n|---|---|---|---|\n", (double)o->temperature);
-    for (i = 0; i < o->share_count * POLICIES; i++) {
-        if (r->levels[i].kind->recall)
-            printf("| all | %s |", r->levels[i].kind->name);
+    for (i = 0; i < r->level_count; i++) {
+        const level *l = &r->levels[i];
+
+        if (l->kind->recall)
+            printf("| all | %s |", l->kind->name);
         else
-            printf("| 1/%d | %s |", o->share[i / POLICIES], r->levels[i].kind->name);
-        print_line(r, &r->levels[i]);
+            printf("| 1/%d | %s |", l->share, l->kind->name);
+        print_line(r, l);
     }
 }
 
@@ -303,7 +320,7 @@ static int read_shares(const char *text, int *out)
         char *end;
         const long value = strtol(text, &end, 10);
 
-        if (end == text || (*end && *end != ',') || value < 1 || value > 1024 || count == BUDGETS)
+        if (end == text || (*end && *end != ',') || value < 2 || value > 1024 || count == BUDGETS)
             return 0;
         out[count++] = (int)value;
         if (!*end)
