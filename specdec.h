@@ -19713,10 +19713,9 @@ typedef struct specdec__retrieval {
     /* What each chunk before `begun` is worth to a kv head, by the queries of row 0 */
     void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
                   int head, float *scores);
-    /* while chunks are chosen */
-    const specdec__view *whole; /* the text in the target's cache */
-    const specdec__view *view;
-    int begun;                  /* chunks to choose from */
+    const specdec__view *whole; /* the text at work in the target's cache */
+    const specdec__view *view;  /* and in the small one */
+    int begun;                  /* chunks to choose from, while they are chosen */
 } specdec__retrieval;
 
 /* Whether a text of so many committed tokens is long enough for chunks to be left out. */
@@ -19732,16 +19731,15 @@ static void specdec__retrieve_forget(specdec__retrieval *r, int at)
     r->texts[at].from = 0;
 }
 
-/* Copies the keys and values of a layer's head: of the text's tokens [from, from + count), at most 64, to the small
-   cache's from number `to` on. */
-static void specdec__retrieve_copy(specdec__retrieval *r, const specdec__view *whole, const specdec__view *view,
-                                   int layer, int head, int from, int to, int count)
+/* Copies the keys and values of a layer's head: of the text at work tokens [from, from + count), at most 64, to the
+   small cache's from number `to` on. */
+static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, int from, int to, int count)
 {
     const specdec__kv *kv = &r->target->kv, *own = &r->context.kv;
     int a[SPECDEC__KEYS], b[SPECDEC__KEYS], i, n;
 
-    specdec__view_slots(&whole->span[SPECDEC__WHOLE], from, count, a);
-    specdec__view_slots(&view->span[SPECDEC__WHOLE], to, count, b);
+    specdec__view_slots(&r->whole->span[SPECDEC__WHOLE], from, count, a);
+    specdec__view_slots(&r->view->span[SPECDEC__WHOLE], to, count, b);
     for (i = 0; i < count; i += n) {
         const int page = a[i] / SPECDEC__KEYS, page_to = b[i] / SPECDEC__KEYS;
 
@@ -19753,85 +19751,79 @@ static void specdec__retrieve_copy(specdec__retrieval *r, const specdec__view *w
     }
 }
 
-/* What up to four queries attend to, while their softmax is under way. */
-typedef struct specdec__attended {
-    float highest[4], sums[4][16];
-    float *chunks; /* (4, r->candidates): the part of the sums that chunks got */
-} specdec__attended;
+/* What up to four queries of row 0 attend to, while their softmax is under way. */
+typedef struct specdec__attending {
+    specdec__scratch *scratch;
+    float *chunks;      /* (4, candidates): the part of the sums that is a chunk's */
+    int count;
+    float highest[4];
+    size_t query[4];
+    float sums[4][16];
+} specdec__attending;
 
-/* Adds the keys in a segment to what queries [query, query + count) of row 0 attend to. keys: of the page and head. */
-static void specdec__retrieve_segment(specdec__context *whole, const specdec__retrieval *r, specdec__scratch *scratch,
-                                      const specdec__segment *a, const unsigned char *keys, int query, int count,
-                                      specdec__attended *attended)
+/* Adds the keys in a segment of the text in the target's cache. keys: of the page and head. */
+static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t, const specdec__retrieval *r,
+                                      const specdec__segment *a, const unsigned char *keys)
 {
-    const int end = specdec__min_int(a->length, r->begun * r->chunk - a->start);
-    float weights[SPECDEC__KEYS], factor;
-    size_t queries[4];
+    float weights[SPECDEC__KEYS], *chunks = t->chunks;
     int q, k;
 
-    for (q = 0; q < count; q++)
-        queries[q] = (size_t)(query + q);
-    if (specdec__kv_types[whole->kv.type].tiles)
-        specdec__forward_tile_scores(whole, scratch, keys, SPECDEC__KEYS, specdec__forward_column(whole, 0, query),
-                                     count);
+    if (specdec__kv_types[c->kv.type].tiles)
+        specdec__forward_tile_scores(c, t->scratch, keys, SPECDEC__KEYS,
+                                     specdec__forward_column(c, 0, (int)t->query[0]), t->count);
     else
-        specdec__forward_scores(whole, scratch, specdec__kv_keys_as_floats(&whole->kv, whole->kernels, keys,
-                                                                           SPECDEC__KEYS, scratch->keys),
-                                queries, count);
-    for (q = 0; q < count; q++) {
-        float *chunks = attended->chunks + (size_t)q * (size_t)r->candidates;
-
+        specdec__forward_scores(c, t->scratch, specdec__kv_keys_as_floats(&c->kv, c->kernels, keys, SPECDEC__KEYS,
+                                                                          t->scratch->keys), t->query, t->count);
+    for (q = 0; q < t->count; q++, chunks += r->candidates) {
         for (k = 0; k < a->length; k++)
-            weights[k] = specdec__forward_score(whole, scratch, q, a->from + k);
-        factor = whole->kernels->softmax(weights, 0, a->length, &attended->highest[q], attended->sums[q]);
-        if (factor < 1)
-            whole->kernels->scale(chunks, factor, r->candidates);
-        for (k = 0; k < end; k++)
+            weights[k] = specdec__forward_score(c, t->scratch, q, a->from + k);
+        c->kernels->scale(chunks, c->kernels->softmax(weights, 0, a->length, &t->highest[q], t->sums[q]),
+                          r->candidates);
+        for (k = 0; k < a->length; k++)
             chunks[(a->start + k) / r->chunk] += weights[k];
     }
 }
 
-/* What a chunk is worth to a kv head: the attention that it gets from the head's queries in row 0, who see the whole
-   text. scores (r->candidates), and behind them room for specdec__attended. TriForce takes the product of queries and
-   mean keys, which guesses worse (docs/measured.md). */
+/* What chunks are worth to a kv head: the attention that they get from the head's queries in row 0, which see the whole
+   text. scores (candidates), and behind them room for four rows more. TriForce takes the product of queries and mean
+   keys, which guesses worse (docs/measured.md). */
 static void specdec__retrieve_scores(specdec__context *c, const struct specdec__retrieval *r, int thread,
                                      const specdec__layer *layer, int head, float *scores)
 {
     const int group = c->model->heads / c->model->kv_heads;
     const specdec__segments *s = &r->whole->span[SPECDEC__WHOLE];
-    specdec__context whole = *c; /* the same queries, the whole cache */
-    specdec__attended attended;
-    int i, at, count, q;
+    const size_t row = (size_t)r->candidates * sizeof *scores;
+    specdec__attending t;
+    int i, at, q;
 
-    whole.kv = r->target->kv;
-    attended.chunks = scores + r->candidates;
-    memset(scores, 0, (size_t)r->candidates * sizeof *scores);
-    for (at = 0; at < group; at += count) {
-        count = specdec__min_int(4, group - at);
-        memset(attended.sums, 0, sizeof attended.sums);
-        memset(attended.chunks, 0, 4 * (size_t)r->candidates * sizeof *scores);
-        for (q = 0; q < 4; q++)
-            attended.highest[q] = SPECDEC__NO_SCORE;
+    memset(scores, 0, row);
+    t.scratch = &c->scratch[thread];
+    t.chunks = scores + r->candidates;
+    for (at = head * group; at < (head + 1) * group; at += 4) {
+        t.count = specdec__min_int(4, (head + 1) * group - at);
+        memset(t.sums, 0, sizeof t.sums);
+        memset(t.chunks, 0, 4 * row);
+        for (q = 0; q < 4; q++) {
+            t.query[q] = (size_t)(at + q);
+            t.highest[q] = SPECDEC__NO_SCORE;
+        }
         for (i = 0; i < s->count; i++)
-            specdec__retrieve_segment(&whole, r, &c->scratch[thread], &s->at[i],
-                                      specdec__kv_keys(&whole.kv, SPECDEC__WHOLE, s->at[i].page, layer->place, head),
-                                      head * group + at, count, &attended);
-        for (q = 0; q < count; q++)
-            c->kernels->add_scaled(scores, 1 / c->kernels->total(attended.sums[q]),
-                                   attended.chunks + (size_t)q * (size_t)r->candidates, r->candidates);
+            specdec__retrieve_segment(c, &t, r, &s->at[i],
+                                      specdec__kv_keys(&r->target->kv, SPECDEC__WHOLE, s->at[i].page, layer->place,
+                                                       head));
+        for (q = 0; q < t.count; q++)
+            c->kernels->add_scaled(scores, 1 / c->kernels->total(t.sums[q]), t.chunks + q * r->candidates,
+                                   r->candidates);
     }
 }
 
-/* Chooses the first chunk and the best of the others, best first; of equals the earlier one. */
-static void specdec__retrieve_choose(const specdec__kernels *kernels, const float *scores, int count, int kept,
+/* Chooses the first chunk, whose score becomes the highest, and the best of the others, best first; of equals the
+   earlier one. */
+static void specdec__retrieve_choose(const specdec__kernels *kernels, float *scores, int count, int kept,
                                      specdec_candidate *chosen)
 {
-    int i;
-
-    chosen[0].token = 0;
-    specdec__sample_greedy(kernels, scores + 1, count - 1, kept - 1, chosen + 1);
-    for (i = 1; i < kept; i++)
-        chosen[i].token++;
+    scores[0] = -SPECDEC__NO_SCORE;
+    specdec__sample_greedy(kernels, scores, count, kept, chosen);
 }
 
 /* The context's recall: chooses the chunks of a layer, head by head, and copies them. */
@@ -19847,8 +19839,7 @@ static void specdec__retrieve_layer(specdec__context *c, int thread, const specd
             r->score(c, r, thread, layer, head, scores);
             specdec__retrieve_choose(c->kernels, scores, r->begun, r->chunks, chosen);
             for (i = 0; i < r->chunks; i++)
-                specdec__retrieve_copy(r, r->whole, r->view, layer->place, head, chosen[i].token * r->chunk,
-                                       i * r->chunk, r->chunk);
+                specdec__retrieve_copy(r, layer->place, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
         }
 }
 
@@ -19858,7 +19849,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
 {
     specdec__room room = *whole;
     specdec__view view;
-    int i;
+    int longest, i;
 
     memset(r, 0, sizeof *r);
     r->target = target;
@@ -19879,8 +19870,9 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     r->logits = SPECDEC__TAKE(arena, float, (size_t)nodes * (size_t)target->output->rows + 15);
     r->scores = SPECDEC__TAKE(arena, float, 5 * (size_t)target->threads * (size_t)r->candidates);
     r->chosen = SPECDEC__TAKE(arena, specdec_candidate, (size_t)target->threads * (size_t)r->chunks);
-    r->path = SPECDEC__TAKE(arena, int, specdec__max_int(r->chunks * chunk, r->most));
-    for (i = 0; r->path && i < specdec__max_int(r->chunks * chunk, r->most); i++)
+    longest = specdec__max_int(r->chunks * chunk, r->most);
+    r->path = SPECDEC__TAKE(arena, int, longest);
+    for (i = 0; r->path && i < longest; i++)
         r->path[i] = i;
 }
 
@@ -19920,6 +19912,8 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
     const int kept = r->chunks * r->chunk, committed = whole->length;
     int layer, head, n, i, from;
 
+    r->whole = whole;
+    r->view = &t->view;
     r->context.recall = NULL;
     if (!t->from || committed - t->from > r->most || committed < t->from + t->exact || specdec__retrieve_falls(t)) {
         specdec__retrieve_forget(r, at);
@@ -19939,12 +19933,10 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
         for (head = 0; head < r->context.kv.kv_heads; head++)
             for (i = 0; i < n; i += SPECDEC__KEYS) {
                 from = t->exact + i;
-                specdec__retrieve_copy(r, whole, &t->view, layer, head, t->from + from, kept + from,
+                specdec__retrieve_copy(r, layer, head, t->from + from, kept + from,
                                        specdec__min_int(SPECDEC__KEYS, n - i));
             }
     t->exact += n;
-    r->whole = whole;
-    r->view = &t->view;
     return 1;
 }
 

@@ -201,7 +201,7 @@ static void policy_copy_rounded(specdec__context *c, int thread, const specdec__
     while ((head = specdec__pool_claim(c->pool, c->model->kv_heads, 1, &end)) < c->model->kv_heads)
         for (; head < end; head++)
             for (i = 0; i < r->chunks; i++) {
-                specdec__retrieve_copy(r, r->whole, r->view, layer->place, head, i * r->chunk, i * r->chunk, r->chunk);
+                specdec__retrieve_copy(r, layer->place, head, i * r->chunk, i * r->chunk, r->chunk);
                 specdec__view_slots(&r->view->span[SPECDEC__WHOLE], i * r->chunk, 1, &slot);
                 policy_round(c->kernels, specdec__kv_keys(&r->context.kv, SPECDEC__WHOLE, slot / SPECDEC__KEYS,
                                                           layer->place, head), r->context.kv.head_bytes / 2);
