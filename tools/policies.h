@@ -15,7 +15,7 @@ typedef struct policy_watch {
 } policy_watch;
 
 /* Room for texts of so many tokens. Returns 0 when there is none. */
-static int policy_watch_init(policy_watch *w, const specdec__context *c, int context)
+static inline int policy_watch_init(policy_watch *w, const specdec__context *c, int context)
 {
     const specdec__model *m = c->model;
 
@@ -28,21 +28,21 @@ static int policy_watch_init(policy_watch *w, const specdec__context *c, int con
     return w->sums && w->rows && w->slots;
 }
 
-static void policy_watch_end(policy_watch *w)
+static inline void policy_watch_end(policy_watch *w)
 {
     free(w->sums);
     free(w->rows);
     free(w->slots);
 }
 
-static float *policy_sums(const policy_watch *w, const specdec__kv *kv, const specdec__layer *layer, int head)
+static inline float *policy_sums(const policy_watch *w, const specdec__kv *kv, const specdec__layer *layer, int head)
 {
     return w->sums + ((size_t)layer->place * (size_t)kv->kv_heads + (size_t)head) * (size_t)w->context;
 }
 
 /* rows (n * group, w->context): the scores of the queries of a kv head, in the step's first n nodes, with the keys in these
    slots of a cache. */
-static void policy_scores(const specdec__context *step, const specdec__kv *kv, const policy_watch *w, int thread,
+static inline void policy_scores(const specdec__context *step, const specdec__kv *kv, const policy_watch *w, int thread,
                           const specdec__layer *layer, int head, int n, const int *slots, int count, float *rows)
 {
     const int group = step->model->heads / step->model->kv_heads, tiles = specdec__kv_types[kv->type].tiles;
@@ -77,7 +77,7 @@ static void policy_scores(const specdec__context *step, const specdec__kv *kv, c
 }
 
 /* sums (count) += the softmax of a row of scores. */
-static void policy_add_weights(float *row, int count, float *sums)
+static inline void policy_add_weights(float *row, int count, float *sums)
 {
     float highest = row[0], sum = 0;
     int k;
@@ -91,7 +91,7 @@ static void policy_add_weights(float *row, int count, float *sums)
 }
 
 /* The recall of a target's context: adds up how much attention keys get. A step is a chain behind one text. */
-static void policy_gather(specdec__context *c, int thread, const specdec__layer *layer)
+static inline void policy_gather(specdec__context *c, int thread, const specdec__layer *layer)
 {
     policy_watch *w = (policy_watch *)c->recalls;
     const specdec__view *view = c->batch->views[c->first];
@@ -115,7 +115,7 @@ static void policy_gather(specdec__context *c, int thread, const specdec__layer 
 /* --- what a chunk is worth ---------------------------------------------------------------------------------------- */
 
 /* StreamingLLM (Xiao et al. 2024, arXiv 2309.17453): the newest ones, behind the first. */
-static void policy_newest(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
+static inline void policy_newest(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
                           int head, float *scores)
 {
     int i;
@@ -130,7 +130,7 @@ static void policy_newest(specdec__context *c, const struct specdec__retrieval *
 
 /* H2O (Zhang et al. 2023, arXiv 2306.14048): the heavy hitters, which got most attention so far. There it is that of
    queries that see the kept keys; here all of them are seen, so it chooses no worse. */
-static void policy_heavy(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
+static inline void policy_heavy(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
                          int head, float *scores)
 {
     const policy_watch *w = (const policy_watch *)r->target->recalls;
@@ -145,7 +145,7 @@ static void policy_heavy(specdec__context *c, const struct specdec__retrieval *r
 }
 
 /* TriForce (Sun et al. 2024, arXiv 2404.11912): what the newest queries think of its mean key: the sum of their scores. */
-static void policy_mean_keys(specdec__context *c, const struct specdec__retrieval *r, int thread,
+static inline void policy_mean_keys(specdec__context *c, const struct specdec__retrieval *r, int thread,
                              const specdec__layer *layer, int head, float *scores)
 {
     const policy_watch *w = (const policy_watch *)r->target->recalls;
@@ -166,7 +166,7 @@ static void policy_mean_keys(specdec__context *c, const struct specdec__retrieva
 #define POLICY_GROUP 64 /* elements with one scale and one minimum, both f16: 4.5 bits an element */
 
 /* Rounds elements of an F16 cache to the 16 levels between their least and their greatest. */
-static void policy_round(const specdec__kernels *kernels, unsigned char *half, size_t count)
+static inline void policy_round(const specdec__kernels *kernels, unsigned char *half, size_t count)
 {
     float value[POLICY_GROUP], low, high, scale;
     size_t at;
@@ -192,7 +192,7 @@ static void policy_round(const specdec__kernels *kernels, unsigned char *half, s
 
 /* The recall of a small cache that keeps all: copies a layer's keys and values, page by page, and rounds them: keys by
    dimension, values by token. Of an F16 cache. */
-static void policy_copy_rounded(specdec__context *c, int thread, const specdec__layer *layer)
+static inline void policy_copy_rounded(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__retrieval *r = (specdec__retrieval *)c->recalls;
     int head, end = 0, i, slot;
@@ -218,7 +218,7 @@ typedef struct policy {
     void (*recall)(specdec__context *c, int thread, const specdec__layer *layer); /* NULL: by these scores */
 } policy;
 
-static const policy policies[] = {
+static SPECDEC__UNUSED const policy policies[] = {
     {"retrieval", 8, specdec__retrieve_scores, NULL},
     {"TriForce's mean keys", 8, policy_mean_keys, NULL},
     {"H2O", 2, policy_heavy, NULL},
@@ -229,7 +229,7 @@ static const policy policies[] = {
 enum { POLICIES = (int)(sizeof policies / sizeof *policies) };
 
 /* Lays out a small cache of `budget` tokens of a text of up to room->length. */
-static void policy_init(specdec__retrieval *r, const policy *p, const specdec__context *target, const specdec__room *room,
+static inline void policy_init(specdec__retrieval *r, const policy *p, const specdec__context *target, const specdec__room *room,
                         int budget, int chunk, int nodes, specdec__arena *arena)
 {
     const int recent = p->recent ? specdec__max_int(budget / p->recent, 4) : 0;
@@ -246,7 +246,7 @@ static void policy_init(specdec__retrieval *r, const policy *p, const specdec__c
 }
 
 /* Makes the small cache ready for what follows the committed tokens of a text. Returns 0 when there is no room. */
-static int policy_begin(specdec__retrieval *r, const policy *p, const specdec__view *whole)
+static inline int policy_begin(specdec__retrieval *r, const policy *p, const specdec__view *whole)
 {
     if (p->recall) { /* all full pages but the newest tokens, anew */
         specdec__retrieve_forget(r, 0);
