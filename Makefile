@@ -58,7 +58,7 @@ $(SHARING): $(OBJECTS)
 $(ALONE): private LINK = $(COMPILE) -DSPECDEC_STATIC -o $@ $< $(LDFLAGS)
 $(HALVES): $(BUILD)/kernels.o
 $(HALVES): private LINK = $(COMPILE) -DSPECDEC_STATIC -DSPECDEC_KERNELS_APART -o $@ $< $(BUILD)/kernels.o $(LDFLAGS)
-$(BUILD)/specdec-sim$(EXE): private LDFLAGS += -lm
+$(BUILD)/specdec-sim$(EXE) $(BUILD)/specdec-recall$(EXE): private LDFLAGS += -lm
 
 # The header itself needs no library; some of what uses it computes with the C library's mathematics.
 $(BUILD)/%$(EXE): examples/%.c $(HEADERS) | $(BUILD)

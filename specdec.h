@@ -19750,17 +19750,16 @@ typedef struct specdec__retrieval {
     specdec__retrieved *texts;  /* (texts) */
     int chunk, chunks;          /* tokens of a chunk; how many are kept */
     int recent, most;           /* tokens behind them: as many when chunks are chosen, and at most */
-    float *scores;              /* (threads, candidates): of chunks */
+    float *scores;              /* (threads, 5, candidates): of chunks, and what four queries think of them */
     specdec_candidate *chosen;  /* (threads, chunks) */
     int *path;                  /* (chunks * chunk): 0, 1, ... */
-    int candidates;             /* chunks of a text, at most */
-    /* What a kv head, by the queries of row 0, thinks of each chunk before `begun` */
+    int candidates;             /* chunks of a text, at most; a multiple of 16 */
+    /* What each chunk before `begun` is worth to a kv head, by the queries of row 0 */
     void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
                   int head, float *scores);
-    /* while chunks are chosen */
-    const specdec__view *whole; /* the text in the target's cache */
-    const specdec__view *view;
-    int begun;                  /* chunks to choose from */
+    const specdec__view *whole; /* the text at work in the target's cache */
+    const specdec__view *view;  /* and in the small one */
+    int begun;                  /* chunks to choose from, while they are chosen */
 } specdec__retrieval;
 
 /* Whether a text of so many committed tokens is long enough for chunks to be left out. */
@@ -19776,16 +19775,15 @@ static void specdec__retrieve_forget(specdec__retrieval *r, int at)
     r->texts[at].from = 0;
 }
 
-/* Copies the keys and values of a layer's head: of the text's tokens [from, from + count), at most 64, to the small
-   cache's from number `to` on. */
-static void specdec__retrieve_copy(specdec__retrieval *r, const specdec__view *whole, const specdec__view *view,
-                                   int layer, int head, int from, int to, int count)
+/* Copies the keys and values of a layer's head: of the text at work tokens [from, from + count), at most 64, to the
+   small cache's from number `to` on. */
+static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, int from, int to, int count)
 {
     const specdec__kv *kv = &r->target->kv, *own = &r->context.kv;
     int a[SPECDEC__KEYS], b[SPECDEC__KEYS], i, n;
 
-    specdec__view_slots(&whole->span[SPECDEC__WHOLE], from, count, a);
-    specdec__view_slots(&view->span[SPECDEC__WHOLE], to, count, b);
+    specdec__view_slots(&r->whole->span[SPECDEC__WHOLE], from, count, a);
+    specdec__view_slots(&r->view->span[SPECDEC__WHOLE], to, count, b);
     for (i = 0; i < count; i += n) {
         const int page = a[i] / SPECDEC__KEYS, page_to = b[i] / SPECDEC__KEYS;
 
@@ -19797,64 +19795,86 @@ static void specdec__retrieve_copy(specdec__retrieval *r, const specdec__view *w
     }
 }
 
-/* scores += what queries [query, query + count) of row 0 think of the keys in each chunk, of those in one segment. */
-static void specdec__retrieve_segment(specdec__context *whole, const specdec__retrieval *r, specdec__scratch *scratch,
-                                      const specdec__segment *a, const unsigned char *keys, int query, int count,
-                                      float *scores)
+/* What up to four queries of row 0 attend to, while their softmax is under way. */
+typedef struct specdec__attending {
+    specdec__scratch *scratch;
+    float *chunks;      /* (4, candidates): the part of the sums that is a chunk's */
+    int count;
+    float highest[4];
+    size_t query[4];
+    float sums[4][16];
+} specdec__attending;
+
+/* Adds the keys in a segment of the text in the target's cache. keys: of the page and head. */
+static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t, const specdec__retrieval *r,
+                                      const specdec__segment *a, const unsigned char *keys)
 {
-    const int end = specdec__min_int(a->length, r->begun * r->chunk - a->start);
-    size_t queries[4];
+    float weights[SPECDEC__KEYS], *chunks = t->chunks;
     int q, k;
 
-    for (q = 0; q < count; q++)
-        queries[q] = (size_t)(query + q);
-    if (specdec__kv_types[whole->kv.type].tiles)
-        specdec__forward_tile_scores(whole, scratch, keys, SPECDEC__KEYS, specdec__forward_column(whole, 0, query),
-                                     count);
+    if (specdec__kv_types[c->kv.type].tiles)
+        specdec__forward_tile_scores(c, t->scratch, keys, SPECDEC__KEYS,
+                                     specdec__forward_column(c, 0, (int)t->query[0]), t->count);
     else
-        specdec__forward_scores(whole, scratch, specdec__kv_keys_as_floats(&whole->kv, whole->kernels, keys,
-                                                                           SPECDEC__KEYS, scratch->keys),
-                                queries, count);
-    for (q = 0; q < count; q++)
-        for (k = 0; k < end; k++)
-            scores[(a->start + k) / r->chunk] += specdec__forward_score(whole, scratch, q, a->from + k);
+        specdec__forward_scores(c, t->scratch, specdec__kv_keys_as_floats(&c->kv, c->kernels, keys, SPECDEC__KEYS,
+                                                                          t->scratch->keys), t->query, t->count);
+    for (q = 0; q < t->count; q++, chunks += r->candidates) {
+        for (k = 0; k < a->length; k++)
+            weights[k] = specdec__forward_score(c, t->scratch, q, a->from + k);
+        c->kernels->scale(chunks, c->kernels->softmax(weights, 0, a->length, &t->highest[q], t->sums[q]),
+                          r->candidates);
+        for (k = 0; k < a->length; k++)
+            chunks[(a->start + k) / r->chunk] += weights[k];
+    }
 }
 
-/* What the queries of a kv head in row 0 think of each chunk's mean key: the sum of their scores. Keys are rotated. */
+/* What chunks are worth to a kv head: the attention that they get from the head's queries in row 0, which see the whole
+   text. scores (candidates), and behind them room for four rows more. TriForce takes the product of queries and mean
+   keys, which guesses worse (docs/measured.md). */
 static void specdec__retrieve_scores(specdec__context *c, const struct specdec__retrieval *r, int thread,
                                      const specdec__layer *layer, int head, float *scores)
 {
     const int group = c->model->heads / c->model->kv_heads;
     const specdec__segments *s = &r->whole->span[SPECDEC__WHOLE];
-    specdec__context whole = *c; /* the same queries, the whole cache */
-    int i, at;
+    const size_t row = (size_t)r->candidates * sizeof *scores;
+    specdec__attending t;
+    int i, at, q;
 
-    whole.kv = r->target->kv;
-    memset(scores, 0, (size_t)r->begun * sizeof *scores);
-    for (i = 0; i < s->count && s->at[i].start < r->begun * r->chunk; i++)
-        for (at = 0; at < group; at += 4)
-            specdec__retrieve_segment(&whole, r, &c->scratch[thread], &s->at[i],
-                                      specdec__kv_keys(&whole.kv, SPECDEC__WHOLE, s->at[i].page, layer->place, head),
-                                      head * group + at, specdec__min_int(4, group - at), scores);
+    memset(scores, 0, row);
+    t.scratch = &c->scratch[thread];
+    t.chunks = scores + r->candidates;
+    for (at = head * group; at < (head + 1) * group; at += 4) {
+        t.count = specdec__min_int(4, (head + 1) * group - at);
+        memset(t.sums, 0, sizeof t.sums);
+        memset(t.chunks, 0, 4 * row);
+        for (q = 0; q < 4; q++) {
+            t.query[q] = (size_t)(at + q);
+            t.highest[q] = SPECDEC__NO_SCORE;
+        }
+        for (i = 0; i < s->count; i++)
+            specdec__retrieve_segment(c, &t, r, &s->at[i],
+                                      specdec__kv_keys(&r->target->kv, SPECDEC__WHOLE, s->at[i].page, layer->place,
+                                                       head));
+        for (q = 0; q < t.count; q++)
+            c->kernels->add_scaled(scores, 1 / c->kernels->total(t.sums[q]), t.chunks + q * r->candidates,
+                                   r->candidates);
+    }
 }
 
-/* Chooses the first chunk and the best of the others, best first; of equals the earlier one. */
-static void specdec__retrieve_choose(const specdec__kernels *kernels, const float *scores, int count, int kept,
+/* Chooses the first chunk, whose score becomes the highest, and the best of the others, best first; of equals the
+   earlier one. */
+static void specdec__retrieve_choose(const specdec__kernels *kernels, float *scores, int count, int kept,
                                      specdec_candidate *chosen)
 {
-    int i;
-
-    chosen[0].token = 0;
-    specdec__sample_greedy(kernels, scores + 1, count - 1, kept - 1, chosen + 1);
-    for (i = 1; i < kept; i++)
-        chosen[i].token++;
+    scores[0] = -SPECDEC__NO_SCORE;
+    specdec__sample_greedy(kernels, scores, count, kept, chosen);
 }
 
 /* The context's recall: chooses the chunks of a layer, head by head, and copies them. */
 static void specdec__retrieve_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__retrieval *r = (specdec__retrieval *)c->recalls;
-    float *scores = r->scores + (size_t)thread * (size_t)r->candidates;
+    float *scores = r->scores + 5 * (size_t)thread * (size_t)r->candidates;
     specdec_candidate *chosen = r->chosen + (size_t)thread * (size_t)r->chunks;
     int head, end = 0, i;
 
@@ -19863,8 +19883,7 @@ static void specdec__retrieve_layer(specdec__context *c, int thread, const specd
             r->score(c, r, thread, layer, head, scores);
             specdec__retrieve_choose(c->kernels, scores, r->begun, r->chunks, chosen);
             for (i = 0; i < r->chunks; i++)
-                specdec__retrieve_copy(r, r->whole, r->view, layer->place, head, chosen[i].token * r->chunk,
-                                       i * r->chunk, r->chunk);
+                specdec__retrieve_copy(r, layer->place, head, chosen[i].token * r->chunk, i * r->chunk, r->chunk);
         }
 }
 
@@ -19874,7 +19893,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
 {
     specdec__room room = *whole;
     specdec__view view;
-    int i;
+    int longest, i;
 
     memset(r, 0, sizeof *r);
     r->target = target;
@@ -19883,7 +19902,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     r->recent = specdec__max_int(budget / 8, 4);
     r->most = r->recent + specdec__max_int(budget / 32, 8); /* chosen anew for every few guesses: that measured best */
     r->chunks = specdec__max_int((budget - r->most) / chunk, 1);
-    r->candidates = room.length / chunk + 1;
+    r->candidates = specdec__round_up(room.length / chunk + 1, 16);
     room.length = r->chunks * chunk + r->most;
     room.keys = specdec__min_int(room.length, (1 << 30) / room.views) * room.views;
     room.most = specdec__max_int(nodes, r->most);
@@ -19893,10 +19912,11 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     for (i = 0; i < room.views; i++)
         specdec__context_view(r->texts ? &r->texts[i].view : &view, &room, arena);
     r->logits = SPECDEC__TAKE(arena, float, (size_t)nodes * (size_t)target->output->rows + 15);
-    r->scores = SPECDEC__TAKE(arena, float, (size_t)target->threads * (size_t)r->candidates);
+    r->scores = SPECDEC__TAKE(arena, float, 5 * (size_t)target->threads * (size_t)r->candidates);
     r->chosen = SPECDEC__TAKE(arena, specdec_candidate, (size_t)target->threads * (size_t)r->chunks);
-    r->path = SPECDEC__TAKE(arena, int, specdec__max_int(r->chunks * chunk, r->most));
-    for (i = 0; r->path && i < specdec__max_int(r->chunks * chunk, r->most); i++)
+    longest = specdec__max_int(r->chunks * chunk, r->most);
+    r->path = SPECDEC__TAKE(arena, int, longest);
+    for (i = 0; r->path && i < longest; i++)
         r->path[i] = i;
 }
 
@@ -19936,6 +19956,8 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
     const int kept = r->chunks * r->chunk, committed = whole->length;
     int layer, head, n, i, from;
 
+    r->whole = whole;
+    r->view = &t->view;
     r->context.recall = NULL;
     if (!t->from || committed - t->from > r->most || committed < t->from + t->exact || specdec__retrieve_falls(t)) {
         specdec__retrieve_forget(r, at);
@@ -19955,12 +19977,10 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
         for (head = 0; head < r->context.kv.kv_heads; head++)
             for (i = 0; i < n; i += SPECDEC__KEYS) {
                 from = t->exact + i;
-                specdec__retrieve_copy(r, whole, &t->view, layer, head, t->from + from, kept + from,
+                specdec__retrieve_copy(r, layer, head, t->from + from, kept + from,
                                        specdec__min_int(SPECDEC__KEYS, n - i));
             }
     t->exact += n;
-    r->whole = whole;
-    r->view = &t->view;
     return 1;
 }
 

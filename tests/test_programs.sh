@@ -6,7 +6,7 @@ story() { "$B/specdec" -m $TARGET -md $DRAFT -p "Once upon a time" -n 120 "$@"; 
 ISAS=$("$B/specdec-info" -m $TARGET | sed -n 's/^instruction set.*here: //p')
 
 # --- flags and exit codes
-for program in specdec specdec-logits specdec-info specdec-tokens specdec-quantize specdec-convert specdec-bench specdec-tune many; do
+for program in specdec specdec-logits specdec-info specdec-tokens specdec-quantize specdec-convert specdec-bench specdec-tune specdec-recall many; do
     run "$B/$program" --help
     check "$program --help succeeds" [ $status -eq 0 ]
     check "$program --help shows the usage" grep -q '^usage: ' "$T/out"
@@ -518,13 +518,25 @@ for how in "-w 1" "-w 3" ""; do
 done
 
 # --- the public part is enough
-tools=$(ls tools/*.c tools/*.h | grep -v specdec-sim.c) # which drives the engine's own scheduler
+tools=$(ls tools/*.c tools/*.h | grep -v -e specdec-sim.c -e specdec-recall.c -e policies.h) # which drive the engine's own scheduler and caches
 # shellcheck disable=SC2086
 run grep -l -e specdec__ -e SPECDEC__ $tools examples/*.c
 check "no program calls a private function: $(tr '\n' ' ' < "$T/out")" [ $status -eq 1 ]
 # shellcheck disable=SC2086
 run grep -l SPECDEC_IMPLEMENTATION $tools
 check "no tool has the implementation inside: $(tr '\n' ' ' < "$T/out")" [ $status -eq 1 ]
+
+# --- what a small cache guesses
+seq -s " " 1 80 | sed 's/.*/Once upon a time there was a dog who counted: &./' > "$T/long"
+run "$B/specdec-recall" -m $TARGET -f "$T/long" --keep 2,4 --chunk 4 -n 24 -t 2
+check "specdec-recall: a row for each policy and budget" [ "$status $(grep -c '^| 1/[24] | ' "$T/out") $(grep -c '^| all | ' "$T/out")" = "0 10 1" ]
+cp "$T/out" "$T/recall"
+run "$B/specdec-recall" -m $TARGET -f "$T/long" --keep 2,4 --chunk 4 -n 24 -t 1
+check "which are the same on one thread" same "$T/recall" "$T/out"
+run "$B/specdec-recall" -m $TARGET -f "$T/prompts" -c 100 -n 80
+check "specdec-recall says that no prompt fits" [ $status -eq 1 ]
+run "$B/specdec-recall" -m $TARGET -f "$T/long" --keep 4,1
+check "specdec-recall --keep: all of a text is wrong usage" [ $status -eq 2 ]
 
 # --- the simulator
 run "$B/specdec-sim" --help

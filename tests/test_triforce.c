@@ -1,5 +1,5 @@
 /* test_triforce.c - the promises of two levels of speculation: the retrieval cache keeps what the published code keeps; its
-   chunks are those whose mean key the queries like best; with nothing left out it guesses what the target writes; texts stay
+   chunks are those that the queries attend to most; with nothing left out it guesses what the target writes; texts stay
    those of plain decoding, whatever is retrieved; each level is lossless by itself; a draft model reads no more than it was
    trained on. SPECDEC_QUICK=1 shortens.
 
@@ -10,6 +10,7 @@
 #include "gguf_maker.h"
 #include "machine.h"
 #include "statistics.h"
+#include "../tools/policies.h"
 
 #define TARGET "examples/models/tiny-stories-target-q8_0.gguf"
 #define DRAFT  "examples/models/tiny-stories-draft-q8_0.gguf"
@@ -100,45 +101,64 @@ static void test_golden(void)
 static int scored;
 static double worst_score;
 
-/* Dimension d of a key in the target's cache. */
-static float key_at(const struct specdec__retrieval *r, const specdec__layer *layer, int head, int slot, int d)
+/* Dimension d of a key in a cache. */
+static float key_at(const specdec__kv *kv, const specdec__layer *layer, int head, int slot, int d)
 {
-    const unsigned char *keys = specdec__kv_keys(&r->target->kv, SPECDEC__WHOLE, slot / SPECDEC__KEYS, layer->place, head);
+    const unsigned char *keys = specdec__kv_keys(kv, SPECDEC__WHOLE, slot / SPECDEC__KEYS, layer->place, head);
     float key;
 
-    if (specdec__kv_types[r->target->kv.type].tiles) {
-        const unsigned char *block = keys + specdec__kv_tile_block(&r->target->kv, slot, d);
+    if (specdec__kv_types[kv->type].tiles) {
+        const unsigned char *block = keys + specdec__kv_tile_block(kv, slot, d);
 
         return specdec__float_from_f16(specdec__load_u16(block + slot % 16 * 2)) *
                (float)(int8_t)block[32 + d % 32 / 4 * 64 + slot % 16 * 4 + d % 4];
     }
+    if (kv->type == SPECDEC__KV_F16)
+        return specdec__float_from_f16(specdec__load_u16(keys + ((size_t)d * SPECDEC__KEYS + (size_t)(slot % SPECDEC__KEYS)) * 2));
     memcpy(&key, keys + ((size_t)d * SPECDEC__KEYS + (size_t)(slot % SPECDEC__KEYS)) * 4, 4);
     return key;
 }
 
-/* Scores, and the same by mean keys: read from the target's cache of floats or codes, added up in double precision. */
+/* What a query (dim) attends to, (count), among the keys in these slots of a cache of floats or codes: in double precision. */
+static void attend(const float *query, const specdec__kv *kv, const specdec__layer *layer, int head, const int *slots, int count,
+                   double *weight)
+{
+    double highest = -1e30, sum = 0;
+    int k, d;
+
+    for (k = 0; k < count; k++) {
+        for (weight[k] = d = 0; d < kv->dim; d++)
+            weight[k] += (double)query[d] * (double)key_at(kv, layer, head, slots[k], d);
+        highest = fmax(highest, weight[k]);
+    }
+    for (k = 0; k < count; k++)
+        sum += weight[k] = exp(weight[k] - highest);
+    for (k = 0; k < count; k++)
+        weight[k] /= sum;
+}
+
+static const float *query_of(const specdec__context *c, int row, int head)
+{
+    return c->rotated + ((size_t)row * (size_t)c->model->heads + (size_t)head) * (size_t)c->kv.dim;
+}
+
+/* Scores, and the same another way. */
 static void check_scores(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer, int head,
                          float *scores)
 {
-    const int dim = c->kv.dim, group = c->model->heads / c->model->kv_heads;
-    int i, k, d, q, slot;
+    const int group = c->model->heads / c->model->kv_heads;
+    double weight[600], worth[600] = {0};
+    int i, k, q, slots[600];
 
     specdec__retrieve_scores(c, r, thread, layer, head, scores);
+    specdec__view_slots(&r->whole->span[SPECDEC__WHOLE], 0, r->whole->length, slots);
+    for (q = 0; q < group; q++) {
+        attend(query_of(c, 0, head * group + q), &r->target->kv, layer, head, slots, r->whole->length, weight);
+        for (k = 0; k < r->begun * r->chunk; k++)
+            worth[k / r->chunk] += weight[k];
+    }
     for (i = 0; i < r->begun; i++) {
-        double sum = 0;
-
-        for (d = 0; d < dim; d++) {
-            double mean = 0, query = 0;
-
-            for (k = 0; k < r->chunk; k++) {
-                specdec__view_slots(&r->whole->span[SPECDEC__WHOLE], i * r->chunk + k, 1, &slot);
-                mean += (double)key_at(r, layer, head, slot, d) / r->chunk;
-            }
-            for (q = 0; q < group; q++)
-                query += (double)c->rotated[(size_t)(head * group + q) * (size_t)dim + (size_t)d];
-            sum += query * mean;
-        }
-        worst_score = fmax(worst_score, fabs(sum - (double)scores[i] / r->chunk));
+        worst_score = fmax(worst_score, fabs(worth[i] - (double)scores[i]));
         scored++;
     }
 }
@@ -169,9 +189,77 @@ static void check_kind(const char *kv, double limit)
 
 static void test_scores(void)
 {
-    TEST("a chunk is worth what the queries of a kv head think of its mean key");
-    check_kind("f32", 1e-4);
-    check_kind("q8_0", 0.3);
+    TEST("a chunk is worth the attention that it gets from the queries of a kv head");
+    check_kind("f32", 1e-5);
+    check_kind("q8_0", 0.05);
+}
+
+enum { WATCHED = 150 };
+
+static double watched[WATCHED]; /* what the keys of the last layer and head got */
+
+/* What policy_gather adds up, and the same another way. */
+static void check_gather(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const int group = c->model->heads / c->model->kv_heads, head = c->model->kv_heads - 1;
+    const specdec__view *view = c->batch->views[c->first];
+    double weight[WATCHED];
+    int slots[WATCHED], i, q, k;
+
+    policy_gather(c, thread, layer);
+    if (layer != &c->model->layer[c->model->layers - 1])
+        return;
+    specdec__view_slots(&view->span[SPECDEC__WHOLE], 0, view->length, slots);
+    for (i = 0; i < c->n; i++) {
+        slots[view->length + i] = c->slots[SPECDEC__WHOLE][c->first + i];
+        for (q = 0; q < group; q++) {
+            attend(query_of(c, i, head * group + q), &c->kv, layer, head, slots, view->length + i + 1, weight);
+            for (k = 0; k <= view->length + i; k++)
+                watched[k] += weight[k];
+        }
+    }
+}
+
+static void test_heavy(void)
+{
+    static const struct { const char *kv; double limit; } kinds[] = {{"f32", 1e-4}, {"f16", 1e-4}, {"q8_0", 0.1}};
+    int32_t tokens[WATCHED];
+    int i, k;
+
+    TEST("H2O's sums are all the attention that each key got");
+    make_tokens(tokens, WATCHED, 4);
+    for (i = 0; i < 3; i++) {
+        specdec_config c = config_of(NULL, 200);
+        specdec__context *target;
+        double off = 0, all = 0;
+        policy_watch w;
+        machine m;
+
+        c.drafting = SPECDEC_DRAFT_OFF;
+        c.kv = kinds[i].kv;
+        c.threads = 1;
+        c.batch = 40;
+        if (!open_machine(&m, &c))
+            return;
+        target = &m.first->engine->target;
+        memset(watched, 0, sizeof watched);
+        CHECK(policy_watch_init(&w, target, 200));
+        target->recalls = &w;
+        target->recall = check_gather;
+        CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, WATCHED), SPECDEC_OK);
+        for (k = 0; k < WATCHED; k++) {
+            const float sum = policy_sums(&w, &target->kv, &target->model->layer[target->model->layers - 1],
+                                          target->model->kv_heads - 1)[k];
+
+            off = fmax(off, fabs(watched[k] - (double)sum));
+            all += (double)sum;
+        }
+        CHECK(off < kinds[i].limit);
+        CHECK(fabs(all - (double)m.first->view.length * target->model->heads / target->model->kv_heads) < 1e-2);
+        printf("  keys %s, %.3f in all, off by %.1e at most\n", kinds[i].kv, all, off);
+        policy_watch_end(&w);
+        close_machine(&m);
+    }
 }
 
 /* A cache that keeps every chunk, in order, must guess right every time: the sums differ in their order alone. */
@@ -471,6 +559,7 @@ int main(int argc, char **argv)
         test_golden();
     if (!*only || !strcmp(only, "scores")) {
         test_scores();
+        test_heavy();
         test_whole();
     }
     if (!*only || !strcmp(only, "texts"))

@@ -103,7 +103,7 @@ static int measure_read_prompts(measure_prompts *prompts, const char *path, int 
 }
 
 /* Reads "0,0.6,1". Returns how many, or 0 when they are no temperatures. */
-static int measure_read_temperatures(const char *text, float *out)
+static PROGRAM_UNUSED int measure_read_temperatures(const char *text, float *out)
 {
     int count = 0;
 
@@ -204,7 +204,7 @@ static int measure_take_room(measure *m)
 
 /* Makes the engines for config's target, draft and threads: one that takes any tree and temperature, and one of the
    draft model alone. Returns 0 after saying what went wrong. */
-static int measure_open(measure *m, const specdec_config *given)
+static PROGRAM_UNUSED int measure_open(measure *m, const specdec_config *given)
 {
     specdec_config config = *given;
     specdec_info draft;
@@ -236,7 +236,7 @@ static int measure_open(measure *m, const specdec_config *given)
 }
 
 /* Ends what measure_open began. */
-static void measure_close(measure *m)
+static PROGRAM_UNUSED void measure_close(measure *m)
 {
     specdec_deinit(m->e);
     specdec_deinit(m->draft);
@@ -298,7 +298,7 @@ typedef struct measure_rates {
 } measure_rates;
 
 /* The acceptance vector p[MEASURE_RANKS] of a rule. */
-static void measure_vector(const measure_rates *r, measure_rule rule, double *p)
+static PROGRAM_UNUSED void measure_vector(const measure_rates *r, measure_rule rule, double *p)
 {
     int k;
 
