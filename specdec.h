@@ -16304,7 +16304,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
-#define SPECDEC__WIRE_VERSION 1
+#define SPECDEC__WIRE_VERSION 2
 #define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
 #define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
 #define SPECDEC__WIRE_RANKS 64
@@ -16325,7 +16325,7 @@ enum {
 /* Kinds of messages. */
 enum {
     SPECDEC__WIRE_ORDERS, /* from a rank to the next one; with the rows of a run, if somebody wants it */
-    SPECDEC__WIRE_LOGITS, /* from the last rank to rank 0: (row, rows); no rows: of nothing more */
+    SPECDEC__WIRE_LOGITS, /* from the last rank to rank 0: (row, rows, longest); no rows: of nothing more */
     /* urgent */
     SPECDEC__WIRE_READY,  /* the rank can serve: (fingerprint, 2 words) */
     SPECDEC__WIRE_ALIVE,
@@ -16335,9 +16335,10 @@ enum {
     SPECDEC__WIRE_KINDS
 };
 
-/* Orders: SPECDEC__KV_... (view, other view or -1, a, b, path...), and: */
+/* Orders: SPECDEC__KV_... (view, other view or -1, a, b, path...), and those below. longest: microseconds of
+   the run on the slowest rank so far. */
 enum {
-    SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS, /* a run (number, doomed, done, n, n of token, parent, view * 2 + wanted) */
+    SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS, /* a run (number, doomed, longest, done, n, n of token, parent, view*2+wanted) */
     SPECDEC__WIRE_END,
     SPECDEC__WIRE_ORDER_KINDS
 };
@@ -16347,6 +16348,7 @@ typedef struct specdec__wire_flight {
     uint32_t run;
     int rows, got;         /* of logits: wanted, and come */
     int doomed, back;
+    double longest;        /* seconds that the slowest stage took; once it is back */
     specdec_result result; /* once it is back */
 } specdec__wire_flight;
 
@@ -16371,6 +16373,7 @@ typedef struct specdec__link {
     int renumbers;             /* the next commit numbers so many nodes anew */
     uint32_t done;             /* by rank 1: runs */
     double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
+    double longest;            /* seconds of the run on the slowest rank so far */
     double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
     int ready;                 /* ranks that are */
     specdec_error failed;      /* why nothing goes on any more */
@@ -16742,13 +16745,14 @@ static int specdec__link_answer(specdec__link *link)
     const size_t vocab = (size_t)c->output->rows;
     const unsigned char *words = link->in + 4 * SPECDEC__WIRE_HEAD;
     const int last = link->cluster.ranks - 1;
+    double longest;
     int rows;
 
     if (!link->flight_count || flight->back || !specdec__link_receive(link, last, SPECDEC__WIRE_LOGITS))
         return 0;
     rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
     if (specdec__wire_get(link->in, SPECDEC__WIRE_RUN) != flight->run ||
-        specdec__wire_get(link->in, SPECDEC__WIRE_WORDS) != 2 || (!rows && flight->rows && !flight->doomed) ||
+        specdec__wire_get(link->in, SPECDEC__WIRE_WORDS) != 3 || (!rows && flight->rows && !flight->doomed) ||
         (rows && (rows != 1 || specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS) != vocab ||
                   flight->got >= flight->rows || specdec__wire_get(words, 0) != (uint32_t)flight->got ||
                   specdec__wire_get(words, 1) != (uint32_t)flight->rows))) {
@@ -16756,7 +16760,9 @@ static int specdec__link_answer(specdec__link *link)
         return 0;
     }
     if (rows)
-        specdec__wire_unpack(c->logits + (size_t)flight->got++ * vocab, words + 8, (int)vocab);
+        specdec__wire_unpack(c->logits + (size_t)flight->got++ * vocab, words + 12, (int)vocab);
+    longest = 1e-6 * specdec__wire_get(words, 2);
+    flight->longest = longest > flight->longest ? longest : flight->longest;
     flight->back = !rows || flight->got == flight->rows;
     flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
     if (!flight->rows)
@@ -16795,14 +16801,15 @@ static void specdec__link_play(specdec__link *link)
 {
     const specdec__context *c = link->context;
     const specdec__batch *batch = c->batch;
-    unsigned char *to = specdec__link_order(link, SPECDEC__WIRE_PLAY, 4 + 3 * c->n);
+    unsigned char *to = specdec__link_order(link, SPECDEC__WIRE_PLAY, 5 + 3 * c->n);
     int i;
 
     specdec__wire_put(to, 0, ++link->run);
     specdec__wire_put(to, 1, 0);
-    specdec__wire_put(to, 2, (uint32_t)batch->done);
-    specdec__wire_put(to, 3, (uint32_t)c->n);
-    for (i = batch->done, to += 16; i < batch->n; i++, to += 12) {
+    specdec__wire_put(to, 2, 0);
+    specdec__wire_put(to, 3, (uint32_t)batch->done);
+    specdec__wire_put(to, 4, (uint32_t)c->n);
+    for (i = batch->done, to += 20; i < batch->n; i++, to += 12) {
         const int wanted = !batch->wanted || batch->wanted[i];
 
         specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);
@@ -16975,6 +16982,7 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
     link->run_nodes += n;
     link->kept_nodes += *empty ? 0 : n;
     link->stage = specdec__os_seconds() - start;
+    link->longest = link->stage > link->longest ? link->stage : link->longest;
     return 1;
 }
 
@@ -16984,7 +16992,8 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
     specdec__context *c = link->context;
     const unsigned char *x;
     const uint32_t run = specdec__wire_word(in);
-    const int doomed = specdec__wire_int(in, 0, 1), done = specdec__wire_int(in, 0, link->nodes);
+    const int doomed = specdec__wire_int(in, 0, 1), longest = specdec__wire_int(in, 0, 1 << 30);
+    const int done = specdec__wire_int(in, 0, link->nodes);
     const int n = specdec__wire_int(in, 1, c->most - done);
     specdec__batch batch;
 
@@ -16992,6 +17001,7 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
         (rows > 0) != (!doomed && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
         return 0;
     link->run = run;
+    link->longest = 1e-6 * longest;
     link->nodes = done + n;
     if (doomed)
         specdec__link_hear_doom(link, run);
@@ -16999,6 +17009,12 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
     batch = specdec__forward_batch(c, done, done + n);
     batch.wanted = c->wanted;
     return specdec__link_stage(link, &batch, x, empty);
+}
+
+/* Microseconds of the run on the slowest rank so far. */
+static uint32_t specdec__link_longest(const specdec__link *link)
+{
+    return link->longest < 1000 ? (uint32_t)(1e6 * link->longest) : 1000000000u;
 }
 
 /* The last rank's answer to a run: its rows, one a message. */
@@ -17013,9 +17029,10 @@ static void specdec__link_reply(specdec__link *link, int empty)
         specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
         specdec__wire_put(words, 0, (uint32_t)i);
         specdec__wire_put(words, 1, (uint32_t)rows);
+        specdec__wire_put(words, 2, specdec__link_longest(link));
         if (rows)
-            specdec__wire_pack(words + 8, c->logits + (size_t)i * (size_t)vocab, vocab);
-        specdec__link_send(link, 0, SPECDEC__WIRE_LOGITS, link->out, 2, rows > 0, rows ? vocab : 0);
+            specdec__wire_pack(words + 12, c->logits + (size_t)i * (size_t)vocab, vocab);
+        specdec__link_send(link, 0, SPECDEC__WIRE_LOGITS, link->out, 3, rows > 0, rows ? vocab : 0);
     }
 }
 
@@ -17027,8 +17044,10 @@ static void specdec__link_pass(specdec__link *link, int played, int empty)
 
     if (!specdec__model_ends(c->model)) {
         memcpy(link->out + 4 * SPECDEC__WIRE_HEAD, link->in + 4 * SPECDEC__WIRE_HEAD, 4 * (size_t)words);
-        if (played >= 0)
+        if (played >= 0) {
             specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 2, (uint32_t)empty);
+            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 3, specdec__link_longest(link));
+        }
         link->words = words;
         specdec__link_flush(link, played >= 0 && !empty ? c->n : 0);
     } else if (played >= 0) {
@@ -17138,7 +17157,7 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
 static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
                                          specdec__arena *arena)
 {
-    const int floats = specdec__max_int(room->most * c->model->embedding, c->model->vocab_size + 2);
+    const int floats = specdec__max_int(room->most * c->model->embedding, c->model->vocab_size + 3);
     const int most_words = 2 * (8 + 3 * room->most) + 256;
     const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + (size_t)floats);
     specdec__link *link = SPECDEC__TAKE(arena, specdec__link, 1);
@@ -22296,7 +22315,6 @@ typedef struct specdec__ahead {
 #define SPECDEC__PIPE_NODES 8     /* of a run, at most */
 #define SPECDEC__PIPE_CUTOFF 0.01f /* what is less probable is not sent */
 #define SPECDEC__PIPE_HOLD 0.5    /* of the time between two runs: so long one that is not full may wait for drafts, */
-#define SPECDEC__PIPE_NEXT 1.0f  /* as probable as the least probable of a full run: worth drafting for the next ones */
 #define SPECDEC__PIPE_WAIT 0.25   /* and so long one waits for what the oldest run on its way says */
 #define SPECDEC__PIPE_LATE 0.02   /* so much later it may be sent for the sake of a draft run */
 
@@ -22341,7 +22359,9 @@ typedef struct specdec__pipe_kind {
 typedef struct specdec__pipe {
     const specdec__pipe_kind *kind;
     int depth;      /* runs on their way, at most */
-    int width;      /* nodes of a run, at most: as many as take its stages hardly longer than one */
+    specdec__tune stages; /* what runs take the slowest stage, by their nodes */
+    double longest; /* seconds that the run which was taken last took there; 0: that is not known */
+    int full;       /* nodes of the next run: with so many, more would not pay */
     int32_t *node;  /* (capacity of a proposal): the numbers that candidates have as nodes; -1: not sent */
     specdec *text;  /* whose runs these are; its view is the lane's. NULL: nothing is on its way */
     int nodes;      /* behind the text, as many as have numbers */
@@ -22804,7 +22824,6 @@ static void specdec__engine_link(specdec__engine *e, specdec__arena *arena)
     ranks->stage.context = &e->target;
     ranks->pipe.node = node;
     ranks->pipe.depth = specdec__min_int(cluster->ranks + 1, SPECDEC__PIPE_RUNS); /* one on the links */
-    ranks->pipe.width = SPECDEC__PIPE_NODES / 2;
 }
 
 /* Lays the whole engine out in an arena: the one place that knows what an engine needs. */
@@ -23335,8 +23354,10 @@ static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *ord
     if (order->kind != SPECDEC__ORDER_RUN)
         return;
     link->own = specdec__os_seconds() - start;
-    if (!result)
+    if (!result) {
+        link->flights[link->flight_count - 1].longest = link->own;
         return;
+    }
     flight = &link->flights[link->flight_count++]; /* it has gone nowhere */
     memset(flight, 0, sizeof *flight);
     flight->rows = flight->back = 1;
@@ -23393,6 +23414,7 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
     if (link->failed.code)
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
     result = link->flights[0].doomed ? SPECDEC_ERROR_CANCELLED : link->flights[0].result;
+    pipe->longest = link->flights[0].longest;
     specdec__link_land(link);
     return result && error ? specdec__fail(error, result, "%s", ranks->error.text) : result;
 }
@@ -24938,17 +24960,50 @@ static int specdec__pipe_applies(const specdec__engine *e)
     return e->pipe && specdec__ahead_applies(e);
 }
 
+/* times[1..PIPE_NODES]: what a run of so many nodes costs, in the time of its slowest stage. What it takes longer than
+   one node counts twice, as what it says is known later, too. A run may be twice as wide as any that was seen: that is
+   thought to cost no more than the widest. */
+static void specdec__pipe_costs(const specdec__pipe *pipe, double *times)
+{
+    int i, seen = 0;
+
+    specdec__tune_times(&pipe->stages, times, SPECDEC__PIPE_NODES);
+    for (i = 1; i <= SPECDEC__PIPE_NODES; i++)
+        seen = pipe->stages.steps[0][i].seconds > 0 ? i : seen;
+    for (i = seen + 1; i <= SPECDEC__PIPE_NODES; i++)
+        times[i] = i <= 2 * seen ? times[seen] : 1e9;
+    times[1] = seen ? times[1] : 1;
+    for (i = 2; i <= SPECDEC__PIPE_NODES; i++)
+        times[i] += times[i] - times[1];
+}
+
+/* How many of the chosen candidates, likeliest first, a run shall hold: those that bring most tokens for what it costs. */
+static int specdec__pipe_worth(const specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen, int count)
+{
+    double worth[SPECDEC__PIPE_NODES], rate;
+    specdec__plan plan;
+    int i;
+
+    specdec__pipe_costs(pipe, plan.times);
+    for (i = 0; i < count; i++)
+        worth[i] = (double)p->probability[chosen[i]];
+    plan.others = worth[0] - 1;
+    return specdec__tune_nodes(&plan, worth, count, 0, &rate);
+}
+
 /* Chooses what the next run holds: the likeliest candidates that were not sent, parents first. Returns how many. */
 static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposal *p, int32_t *chosen)
 {
-    const specdec__pipe *pipe = e->pipe;
-    const int most = specdec__min_int(pipe->width, e->target.most - pipe->nodes);
-    int i, count = 0;
+    specdec__pipe *pipe = e->pipe;
+    const int most = specdec__min_int(SPECDEC__PIPE_NODES, e->target.most - pipe->nodes);
+    int i, count = 0, pays;
 
     for (i = 0; i < p->tree.n && pipe->count < pipe->depth; i++)
         if (pipe->node[i] < 0 && p->probability[i] >= SPECDEC__PIPE_CUTOFF)
             count = specdec__ahead_insert(p, chosen, count, most, i);
-    return count;
+    pays = count ? specdec__pipe_worth(pipe, p, chosen, count) : 0;
+    pipe->full = pays < count ? pays : SPECDEC__PIPE_NODES;
+    return pays;
 }
 
 /* Sends chosen[count] as a run. */
@@ -25046,6 +25101,8 @@ static specdec_result specdec__pipe_take(specdec *t, specdec__proposal *p)
     if (result || doomed)
         return doomed ? SPECDEC_OK : result;
     specdec__tune_see(&pipe->trip, specdec__os_seconds() - sent);
+    if (pipe->longest > 0)
+        specdec__tune_step(&pipe->stages, n, pipe->longest, 0);
     memset(p->place, -1, (size_t)p->tree.n * sizeof *p->place);
     specdec__pipe_walk(t, p, first, n, &order);
     if (!order.n)
@@ -25096,7 +25153,7 @@ static int specdec__pipe_holds(const specdec__engine *e, specdec__proposal *p, c
     const specdec__pipe *pipe = e->pipe;
     const specdec__tune_drafter *known = &e->tune->drafters[e->ahead->drafter - e->drafters];
     const double slot = specdec__pipe_slot(pipe);
-    const double least = count < pipe->width ? 0 : (double)p->probability[chosen[count - 1]];
+    const double least = count < pipe->full ? 0 : (double)p->probability[chosen[count - 1]];
     double brings = 0, more = 0;
     int i, n;
 
@@ -25126,7 +25183,7 @@ static double specdec__pipe_due(const specdec__pipe *pipe, double now)
 /* Whether the draft model may go on, when a run of so many nodes is to be sent in `left` seconds. */
 static int specdec__pipe_spares(const specdec__pipe *pipe, int count, double left)
 {
-    return count < pipe->width || pipe->draft.seconds <= left + SPECDEC__PIPE_LATE * specdec__pipe_slot(pipe);
+    return count < pipe->full || pipe->draft.seconds <= left + SPECDEC__PIPE_LATE * specdec__pipe_slot(pipe);
 }
 
 /* Makes ready for runs of a text. What was drafted for it stays. */
@@ -25173,7 +25230,7 @@ static int specdec__pipe_step(specdec *t, double start)
         const double now = specdec__os_seconds();
         int32_t chosen[SPECDEC__PIPE_NODES];
         const int count = specdec__pipe_choose(e, p, chosen), goes = count && (state & SPECDEC__PIPE_TAKES);
-        const float least = count < pipe->width ? 0 : SPECDEC__PIPE_NEXT * p->probability[chosen[count - 1]];
+        const float least = count < pipe->full ? 0 : p->probability[chosen[count - 1]];
         double due;
         int sends;
 

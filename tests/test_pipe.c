@@ -547,13 +547,53 @@ static void test_memory(void)
     CHECK(four.ranks[2].bytes > four.ranks[1].bytes);
 }
 
+/* Nodes of the next run, of seven that were drafted with these probabilities. */
+static int width_of(const specdec__pipe *pipe, float first, float others)
+{
+    float probability[8] = {first, others, others, others, others, others, others, others};
+    const int32_t chosen[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    specdec__proposal p;
+
+    memset(&p, 0, sizeof p);
+    p.probability = probability;
+    return specdec__pipe_worth(pipe, &p, chosen, 8);
+}
+
+static void test_width(void)
+{
+    static specdec__pipe pipe;
+    int i;
+
+    TEST("a run holds the nodes that bring most in the time of its slowest stage, and twice those tried before at most");
+    memset(&pipe, 0, sizeof pipe);
+    CHECK_EQUAL_INT(width_of(&pipe, 1, 0.2f), 1);
+    for (i = 1; i <= 8; i *= 2) {
+        specdec__tune_step(&pipe.stages, i, 0.1, 0); /* as long as of one */
+        CHECK_EQUAL_INT(width_of(&pipe, 1, 0.2f), i < 8 ? 2 * i : 8);
+    }
+    for (i = 0; i < 20; i++) { /* a node more costs as much as the first */
+        specdec__tune_step(&pipe.stages, 1, 0.1, 0);
+        specdec__tune_step(&pipe.stages, 8, 0.8, 0);
+    }
+    CHECK_EQUAL_INT(width_of(&pipe, 1, 0.2f), 1);
+    memset(&pipe, 0, sizeof pipe);
+    for (i = 0; i < 20; i++) { /* free up to four, then as much as the first */
+        specdec__tune_step(&pipe.stages, 1, 0.1, 0);
+        specdec__tune_step(&pipe.stages, 4, 0.1, 0);
+        specdec__tune_step(&pipe.stages, 8, 0.5, 0);
+    }
+    CHECK_EQUAL_INT(width_of(&pipe, 1, 0.2f), 4);
+    CHECK_EQUAL_INT(width_of(&pipe, 1, 1), 4);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         void (*run)(void);
     } tests[] = {{"schedules", test_schedules}, {"forks", test_fork_in_flight}, {"lost", test_lost}, {"noise", test_noise}, {"hostile", test_hostile},
-                 {"refused", test_refused}, {"mismatch", test_mismatch}, {"memory", test_memory}};
+                 {"refused", test_refused}, {"mismatch", test_mismatch}, {"memory", test_memory},
+                 {"width", test_width}};
     size_t i;
 
     quick = getenv("SPECDEC_QUICK") != NULL;
