@@ -16338,7 +16338,8 @@ enum {
 /* Orders: SPECDEC__KV_... (view, other view or -1, a, b, path...), and those below. longest: microseconds of
    the run on the slowest rank so far. */
 enum {
-    SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS, /* a run (number, doomed, longest, done, n, n of token, parent, view*2+wanted) */
+    /* A run (number, doomed, longest, done, n, n of token, parent, view * 2 + wanted). */
+    SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS,
     SPECDEC__WIRE_END,
     SPECDEC__WIRE_ORDER_KINDS
 };
@@ -24977,7 +24978,7 @@ static void specdec__pipe_costs(const specdec__pipe *pipe, double *times)
         times[i] += times[i] - times[1];
 }
 
-/* How many of the chosen candidates, likeliest first, a run shall hold: those that bring most tokens for what it costs. */
+/* How many of the chosen candidates, likeliest first, a run shall hold: as many as bring most tokens for its costs. */
 static int specdec__pipe_worth(const specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen, int count)
 {
     double worth[SPECDEC__PIPE_NODES], rate;
