@@ -13115,6 +13115,7 @@ typedef struct specdec_model {
     int id_count;
     int layers, embedding, feed_forward, heads, kv_heads, head_dim, rope_dim, context, vocab_size;
     int first, all;                          /* layers of the model before these, if it is a part of one; all of them */
+    int bare;                                /* the output head is another part's */
     int span_layers[SPECDEC__SPANS], window; /* keys that layers of SPECDEC__WINDOW see */
     int span_used[SPECDEC__SPANS];           /* whether any layer of the model, here or not, is of that span */
     float fact[SPECDEC__FACTS];
@@ -13168,7 +13169,7 @@ static const char *specdec__model_name(const specdec__model *m)
     return m->architecture ? m->architecture->name : m->speculator->name;
 }
 
-/* Whether a part of a model has the first layers, and so the embedding; the last ones, and so the output. */
+/* Whether a part of a model has the first layers, and so the embedding; the last ones. */
 SPECDEC__INLINE int specdec__model_begins(const specdec__model *m) { return !SPECDEC__CLUSTER || !m->first; }
 SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 {
@@ -13716,6 +13717,7 @@ static specdec_result specdec__model_cut(specdec__model *m, const specdec_cluste
                                  "may have none, all together have all)", i, cluster->layers[i], m->all);
     }
     m->layers = cluster->layers[cluster->rank];
+    m->bare = cluster->rank > 0;
     return SPECDEC_OK;
 }
 
@@ -13756,7 +13758,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         m->output = m->token_embedding;
     tile_bytes = m->tile_bytes;
     specdec__model_count_weights(m, &m->output);
-    if (!specdec__model_ends(m))
+    if (SPECDEC__CLUSTER && m->bare)
         m->tile_bytes = tile_bytes;
     return SPECDEC_OK;
 }
@@ -13870,7 +13872,7 @@ static void specdec__model_repack_worker(void *argument, int thread)
     specdec__repack *job = (specdec__repack *)argument;
     specdec__model *m = job->model;
     unsigned char *out = job->tiles;
-    int count = m->layers * SPECDEC__MATRICES + specdec__model_ends(m) + (m->reads.count > 0), i;
+    int count = m->layers * SPECDEC__MATRICES + !m->bare + (m->reads.count > 0), i;
 
     for (i = 0; i < count; i++) {
         specdec__matrix *matrix = specdec__model_matrix_at(m, i);
@@ -14954,7 +14956,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->pool = pool;
     c->threads = threads;
     c->most = room->most;
-    c->most_rows = specdec__model_begins(model) || specdec__model_ends(model) ? most_rows : 0;
+    c->most_rows = model->bare ? 0 : most_rows;
     c->room_for_sums = model->heads * room->most *
                        (room->length + room->most > SPECDEC__STRETCH * SPECDEC__KEYS ? 2 : 1);
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
@@ -16044,12 +16046,28 @@ static void specdec__forward_embed(specdec__context *c, int thread)
     }
 }
 
-static void specdec__forward_worker(void *argument, int thread)
+/* A thread's share of the logits: of rows[i] of x. Their states become rows of h. */
+static void specdec__forward_logits(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
     const specdec__model *m = c->model;
     specdec__input in = specdec__forward_input(c->h, c->row_count, c->e, m->output_norm, NULL);
     specdec__output t;
+
+    t.matrix = c->output;
+    t.bias = NULL;
+    t.out = c->logits;
+    t.stride = (size_t)c->output->rows;
+    in.rows = c->rows;
+    if (!specdec__forward_project(c, thread, &in, &t, 1) &&
+        (m->fact[SPECDEC__LOGIT_DIVISOR] != 1 || m->fact[SPECDEC__LOGIT_CAP] > 0))
+        specdec__forward_finish(c, thread);
+}
+
+static void specdec__forward_worker(void *argument, int thread)
+{
+    specdec__context *c = (specdec__context *)argument;
+    const specdec__model *m = c->model;
     int i;
 
     if (SPECDEC__HEADS && c->reads && specdec__forward_read(c, thread))
@@ -16067,16 +16085,8 @@ static void specdec__forward_worker(void *argument, int thread)
     }
     specdec__forward_tap(c, thread, m->layers);
     specdec__forward_tap(c, thread, SPECDEC_STATE_FINAL);
-    if (!c->row_count || !specdec__model_ends(m))
-        return;
-    t.matrix = c->output;
-    t.bias = NULL;
-    t.out = c->logits;
-    t.stride = (size_t)c->output->rows;
-    in.rows = c->rows;
-    if (!specdec__forward_project(c, thread, &in, &t, 1) &&
-        (m->fact[SPECDEC__LOGIT_DIVISOR] != 1 || m->fact[SPECDEC__LOGIT_CAP] > 0))
-        specdec__forward_finish(c, thread);
+    if (c->row_count && specdec__model_ends(m) && !m->bare)
+        specdec__forward_logits(c, thread);
 }
 
 /* Reserves slots for node i of a batch, and works out where it stands. Returns 0 when pages run out. */
@@ -16295,7 +16305,7 @@ SPECDEC__FOR_SPEED
  * All that changes them travels from rank to rank as orders, in one sequence with the runs, so that the books of every
  * rank are the same at the same place of it, and what a stranger sends can be checked against them. A run's activations
  * are rows of F32, the very numbers that the next layer would read on one machine: so the text has the same bits. The
- * last rank sends rows of logits to rank 0, one a message.
+ * last rank sends those of the wanted rows back to rank 0, which has the output head.
  *
  * A message consists of words of 32 bits, little-endian: SPECDEC__WIRE_HEAD of them, then words of orders, then rows of
  * floats. Urgent ones have no rows. The first word of an order is its kind and, from bit 8 on, how many words follow.
@@ -16304,7 +16314,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
-#define SPECDEC__WIRE_VERSION 2
+#define SPECDEC__WIRE_VERSION 3
 #define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
 #define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
 #define SPECDEC__WIRE_RANKS 64
@@ -16325,7 +16335,7 @@ enum {
 /* Kinds of messages. */
 enum {
     SPECDEC__WIRE_ORDERS, /* from a rank to the next one; with the rows of a run, if somebody wants it */
-    SPECDEC__WIRE_LOGITS, /* from the last rank to rank 0: (row, rows, longest); no rows: of nothing more */
+    SPECDEC__WIRE_STATES, /* from the last rank to rank 0, with the rows that are wanted: (longest) */
     /* urgent */
     SPECDEC__WIRE_READY,  /* the rank can serve: (fingerprint, 2 words) */
     SPECDEC__WIRE_ALIVE,
@@ -16347,10 +16357,10 @@ enum {
 /* A run that rank 0 has sent, and that was not answered or not taken yet. */
 typedef struct specdec__wire_flight {
     uint32_t run;
-    int rows, got;         /* of logits: wanted, and come */
+    int rows;              /* wanted */
     int doomed, back;
     double longest;        /* seconds that the slowest stage took; once it is back */
-    specdec_result result; /* once it is back */
+    specdec_result result; /* once it is back; OK: its rows are the message in link->in */
 } specdec__wire_flight;
 
 /* A rank and those it talks to. */
@@ -16741,34 +16751,58 @@ static void specdec__link_land(specdec__link *link)
 /* Takes an answer to the oldest run, if one has come. Returns 0 when not. */
 static int specdec__link_answer(specdec__link *link)
 {
-    const specdec__context *c = link->context;
     specdec__wire_flight *flight = &link->flights[0];
-    const size_t vocab = (size_t)c->output->rows;
-    const unsigned char *words = link->in + 4 * SPECDEC__WIRE_HEAD;
     const int last = link->cluster.ranks - 1;
     double longest;
-    int rows;
+    uint32_t rows;
 
-    if (!link->flight_count || flight->back || !specdec__link_receive(link, last, SPECDEC__WIRE_LOGITS))
+    if (!link->flight_count || flight->back || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
         return 0;
-    rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    rows = specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
     if (specdec__wire_get(link->in, SPECDEC__WIRE_RUN) != flight->run ||
-        specdec__wire_get(link->in, SPECDEC__WIRE_WORDS) != 3 || (!rows && flight->rows && !flight->doomed) ||
-        (rows && (rows != 1 || specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS) != vocab ||
-                  flight->got >= flight->rows || specdec__wire_get(words, 0) != (uint32_t)flight->got ||
-                  specdec__wire_get(words, 1) != (uint32_t)flight->rows))) {
-        specdec__link_nonsense(link, last, "logits that were not asked for");
+        specdec__wire_get(link->in, SPECDEC__WIRE_WORDS) != 1 ||
+        (rows ? rows != (uint32_t)flight->rows : flight->rows && !flight->doomed) ||
+        (rows && specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS) != (uint32_t)link->context->model->embedding)) {
+        specdec__link_nonsense(link, last, "states that were not asked for");
         return 0;
     }
-    if (rows)
-        specdec__wire_unpack(c->logits + (size_t)flight->got++ * vocab, words + 12, (int)vocab);
-    longest = 1e-6 * specdec__wire_get(words, 2);
+    longest = 1e-6 * specdec__wire_get(link->in, SPECDEC__WIRE_HEAD);
     flight->longest = longest > flight->longest ? longest : flight->longest;
-    flight->back = !rows || flight->got == flight->rows;
+    flight->back = 1;
     flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
     if (!flight->rows)
         specdec__link_land(link);
     return 1;
+}
+
+/* Makes logits of the rows that have come back with the oldest run. That takes no longer than a step's output on one
+   machine, and is not cancelled. */
+static void specdec__link_output(specdec__link *link)
+{
+    specdec__context *c = link->context;
+    const int count = link->flights[0].rows, width = c->model->embedding;
+    const unsigned char *from = link->in + 4 * (SPECDEC__WIRE_HEAD + 1);
+    int *cancel = c->pool->cancel, never = 0, i;
+
+    for (i = 0; i < count; i++, from += 4 * (size_t)width) {
+        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, from, width);
+        c->rows[i] = i;
+    }
+    c->row_count = count;
+    c->pool->cancel = &never;
+    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+    c->pool->cancel = cancel;
+}
+
+/* The oldest run, which is back, is taken: its rows become logits. */
+static specdec_result specdec__link_take_in(specdec__link *link)
+{
+    const specdec__wire_flight flight = link->flights[0];
+
+    if (!flight.doomed && !flight.result)
+        specdec__link_output(link);
+    specdec__link_land(link);
+    return flight.doomed ? SPECDEC_ERROR_CANCELLED : flight.result;
 }
 
 /* Whether a run that has rows is back, or never will be. Runs before it are taken, as nobody waits for them. */
@@ -16792,8 +16826,7 @@ static specdec_result specdec__link_await(specdec__link *link, uint32_t run, spe
             specdec__link_doom(link, last);
         link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
     }
-    result = link->flights[0].doomed ? SPECDEC_ERROR_CANCELLED : link->flights[0].result;
-    specdec__link_land(link);
+    result = specdec__link_take_in(link);
     return result ? specdec__fail(error, result, "cancelled") : SPECDEC_OK;
 }
 
@@ -17018,23 +17051,19 @@ static uint32_t specdec__link_longest(const specdec__link *link)
     return link->longest < 1000 ? (uint32_t)(1e6 * link->longest) : 1000000000u;
 }
 
-/* The last rank's answer to a run: its rows, one a message. */
+/* The last rank's answer to a run: the rows that are wanted, or none. */
 static void specdec__link_reply(specdec__link *link, int empty)
 {
     const specdec__context *c = link->context;
-    const int rows = empty ? 0 : c->row_count, vocab = c->output->rows;
-    unsigned char *words = link->out + 4 * SPECDEC__WIRE_HEAD;
+    const int rows = empty ? 0 : c->row_count, width = c->model->embedding;
+    unsigned char *to = link->out + 4 * (SPECDEC__WIRE_HEAD + 1);
     int i;
 
-    for (i = 0; i < specdec__max_int(rows, 1); i++) {
-        specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
-        specdec__wire_put(words, 0, (uint32_t)i);
-        specdec__wire_put(words, 1, (uint32_t)rows);
-        specdec__wire_put(words, 2, specdec__link_longest(link));
-        if (rows)
-            specdec__wire_pack(words + 12, c->logits + (size_t)i * (size_t)vocab, vocab);
-        specdec__link_send(link, 0, SPECDEC__WIRE_LOGITS, link->out, 3, rows > 0, rows ? vocab : 0);
-    }
+    for (i = 0; i < rows; i++, to += 4 * (size_t)width)
+        specdec__wire_pack(to, c->x + (size_t)c->rows[i] * (size_t)c->e, width);
+    specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
+    specdec__wire_put(link->out, SPECDEC__WIRE_HEAD, specdec__link_longest(link));
+    specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->out, 1, rows, rows ? width : 0);
 }
 
 /* Passes a message on, with what has become of its run; played: where that begins in the orders; -1: there is none. */
@@ -17158,9 +17187,9 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
 static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
                                          specdec__arena *arena)
 {
-    const int floats = specdec__max_int(room->most * c->model->embedding, c->model->vocab_size + 3);
     const int most_words = 2 * (8 + 3 * room->most) + 256;
-    const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + (size_t)floats);
+    const size_t floats = (size_t)room->most * (size_t)c->model->embedding;
+    const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + floats);
     specdec__link *link = SPECDEC__TAKE(arena, specdec__link, 1);
     specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->views);
     unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
@@ -22453,13 +22482,13 @@ static specdec_result specdec__engine_cluster(specdec_config *c, specdec_error *
     if (c->target.model || c->target.copy)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target comes from a path or from data, as "
                              "each rank opens its part of it");
-    if (specdec__source_given(&c->heads) || c->retrieval || c->drafting == SPECDEC_DRAFT_HEADS ||
-        c->drafting == SPECDEC_DRAFT_TRIFORCE)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads and retrieval need the target's states and keys, "
-                             "which are not here in a cluster");
+    if (c->retrieval || c->drafting == SPECDEC_DRAFT_TRIFORCE)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "retrieval needs the target's keys, which are not here "
+                             "in a cluster");
     if (cluster->rank) {
         c->drafting = SPECDEC_DRAFT_OFF;
         memset(&c->draft, 0, sizeof c->draft);
+        memset(&c->heads, 0, sizeof c->heads);
     }
     if (cluster->ranks == 1) /* has all layers */
         c->cluster = NULL;
@@ -22720,6 +22749,9 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
         (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
         return result;
     d->kind = kind = kind->layers && d->model->architecture ? kind->layers : kind;
+    if (SPECDEC__CLUSTER && e->config.cluster && d->model && d->model->reads.count)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
+                             "which are not here in a cluster");
     if (d->model)
         setup.threads = specdec__engine_threads(d->model, e->config.threads);
     setup.config = &e->config;
@@ -23355,10 +23387,8 @@ static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *ord
     if (order->kind != SPECDEC__ORDER_RUN)
         return;
     link->own = specdec__os_seconds() - start;
-    if (!result) {
-        link->flights[link->flight_count - 1].longest = link->own;
+    if (!result)
         return;
-    }
     flight = &link->flights[link->flight_count++]; /* it has gone nowhere */
     memset(flight, 0, sizeof *flight);
     flight->rows = flight->back = 1;
@@ -23409,14 +23439,17 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
     specdec__ranks *ranks = (specdec__ranks *)pipe;
     specdec__link *link = ranks->link;
     specdec_result result;
+    double start, own;
 
     while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK))
         link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
     if (link->failed.code)
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-    result = link->flights[0].doomed ? SPECDEC_ERROR_CANCELLED : link->flights[0].result;
     pipe->longest = link->flights[0].longest;
-    specdec__link_land(link);
+    start = specdec__os_seconds();
+    result = specdec__link_take_in(link);
+    own = link->own + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
+    pipe->longest = own > pipe->longest ? own : pipe->longest;
     return result && error ? specdec__fail(error, result, "%s", ranks->error.text) : result;
 }
 

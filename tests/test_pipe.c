@@ -485,7 +485,7 @@ static void test_refused(void)
     own->layers = splits[0].layers;
     own->ranks = 3;
     own->rank = 0;
-    refused("retrieval", &c, SPECDEC_ERROR_UNSUPPORTED, "heads and retrieval");
+    refused("retrieval", &c, SPECDEC_ERROR_UNSUPPORTED, "retrieval needs");
     c.retrieval = 0;
     c.target.copy = 1;
     refused("copy", &c, SPECDEC_ERROR_UNSUPPORTED, "from a path or from data");
@@ -520,15 +520,15 @@ static void test_mismatch(void)
     CHECK_EQUAL_INT(two.ranks[1].result, SPECDEC_ERROR_PEER);
 }
 
-/* Every rank needs memory for its own layers, not for the others'. */
+/* Every rank needs memory for its own layers, not for the others', and the first one for the output. */
 static void test_memory(void)
 {
     static party four;
     specdec_config c = config_of(PLAIN, -1);
     size_t all;
-    int i;
+    int i, more;
 
-    TEST("a rank's memory holds its layers and their keys");
+    TEST("a rank's memory holds its layers and their keys, the first one's the output head");
     CHECK_EQUAL_INT(specdec_memory_needed(&c, &all, &failure), SPECDEC_OK);
     memset(&four, 0, sizeof four);
     four.count = 4;
@@ -539,11 +539,14 @@ static void test_memory(void)
         const specdec__context *target = &four.ranks[0].text->engine->target;
 
         CHECK_EQUAL_INT(specdec__kv_bytes(&target->kv), 0);
-        CHECK_EQUAL_INT(target->model->tile_bytes, 0);
+        CHECK_EQUAL_INT(target->model->tile_bytes, specdec__matrix_tile_bytes(&target->model->output) *
+                                                       (size_t)specdec__matrix_tiles(&target->model->output));
     }
     end_cluster(&four);
     for (i = 1; i < 4; i++)
         CHECK(four.ranks[i].bytes < all);
+    more = (int)(four.ranks[3].bytes - four.ranks[2].bytes) - (int)(four.ranks[2].bytes - four.ranks[1].bytes);
+    CHECK(more >= -64 && more <= 64); /* the last one has a layer more and nothing else, as the one before it has */
     CHECK(four.ranks[2].bytes > four.ranks[1].bytes);
 }
 
