@@ -13159,6 +13159,7 @@ typedef struct specdec_model {
     int id_count;
     int layers, embedding, feed_forward, heads, kv_heads, head_dim, rope_dim, context, vocab_size;
     int first, all;                          /* layers of the model before these, if it is a part of one; all of them */
+    int bare;                                /* the output head is another part's */
     int span_layers[SPECDEC__SPANS], window; /* keys that layers of SPECDEC__WINDOW see */
     int span_used[SPECDEC__SPANS];           /* whether any layer of the model, here or not, is of that span */
     float fact[SPECDEC__FACTS];
@@ -13212,7 +13213,7 @@ static const char *specdec__model_name(const specdec__model *m)
     return m->architecture ? m->architecture->name : m->speculator->name;
 }
 
-/* Whether a part of a model has the first layers, and so the embedding; the last ones, and so the output. */
+/* Whether a part of a model has the first layers, and so the embedding; the last ones. */
 SPECDEC__INLINE int specdec__model_begins(const specdec__model *m) { return !SPECDEC__CLUSTER || !m->first; }
 SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
 {
@@ -13760,6 +13761,7 @@ static specdec_result specdec__model_cut(specdec__model *m, const specdec_cluste
                                  "may have none, all together have all)", i, cluster->layers[i], m->all);
     }
     m->layers = cluster->layers[cluster->rank];
+    m->bare = cluster->rank > 0;
     return SPECDEC_OK;
 }
 
@@ -13800,7 +13802,7 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         m->output = m->token_embedding;
     tile_bytes = m->tile_bytes;
     specdec__model_count_weights(m, &m->output);
-    if (!specdec__model_ends(m))
+    if (SPECDEC__CLUSTER && m->bare)
         m->tile_bytes = tile_bytes;
     return SPECDEC_OK;
 }
@@ -13914,7 +13916,7 @@ static void specdec__model_repack_worker(void *argument, int thread)
     specdec__repack *job = (specdec__repack *)argument;
     specdec__model *m = job->model;
     unsigned char *out = job->tiles;
-    int count = m->layers * SPECDEC__MATRICES + specdec__model_ends(m) + (m->reads.count > 0), i;
+    int count = m->layers * SPECDEC__MATRICES + !m->bare + (m->reads.count > 0), i;
 
     for (i = 0; i < count; i++) {
         specdec__matrix *matrix = specdec__model_matrix_at(m, i);
@@ -14998,7 +15000,7 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->pool = pool;
     c->threads = threads;
     c->most = room->most;
-    c->most_rows = specdec__model_begins(model) || specdec__model_ends(model) ? most_rows : 0;
+    c->most_rows = model->bare ? 0 : most_rows;
     c->room_for_sums = model->heads * room->most *
                        (room->length + room->most > SPECDEC__STRETCH * SPECDEC__KEYS ? 2 : 1);
     c->frequency[0] = model->rope_frequency[is_long ? SPECDEC__ROPE_LONG : SPECDEC__ROPE];
@@ -16088,12 +16090,28 @@ static void specdec__forward_embed(specdec__context *c, int thread)
     }
 }
 
-static void specdec__forward_worker(void *argument, int thread)
+/* A thread's share of the logits: of rows[i] of x. Their states become rows of h. */
+static void specdec__forward_logits(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
     const specdec__model *m = c->model;
     specdec__input in = specdec__forward_input(c->h, c->row_count, c->e, m->output_norm, NULL);
     specdec__output t;
+
+    t.matrix = c->output;
+    t.bias = NULL;
+    t.out = c->logits;
+    t.stride = (size_t)c->output->rows;
+    in.rows = c->rows;
+    if (!specdec__forward_project(c, thread, &in, &t, 1) &&
+        (m->fact[SPECDEC__LOGIT_DIVISOR] != 1 || m->fact[SPECDEC__LOGIT_CAP] > 0))
+        specdec__forward_finish(c, thread);
+}
+
+static void specdec__forward_worker(void *argument, int thread)
+{
+    specdec__context *c = (specdec__context *)argument;
+    const specdec__model *m = c->model;
     int i;
 
     if (SPECDEC__HEADS && c->reads && specdec__forward_read(c, thread))
@@ -16111,16 +16129,8 @@ static void specdec__forward_worker(void *argument, int thread)
     }
     specdec__forward_tap(c, thread, m->layers);
     specdec__forward_tap(c, thread, SPECDEC_STATE_FINAL);
-    if (!c->row_count || !specdec__model_ends(m))
-        return;
-    t.matrix = c->output;
-    t.bias = NULL;
-    t.out = c->logits;
-    t.stride = (size_t)c->output->rows;
-    in.rows = c->rows;
-    if (!specdec__forward_project(c, thread, &in, &t, 1) &&
-        (m->fact[SPECDEC__LOGIT_DIVISOR] != 1 || m->fact[SPECDEC__LOGIT_CAP] > 0))
-        specdec__forward_finish(c, thread);
+    if (c->row_count && specdec__model_ends(m) && !m->bare)
+        specdec__forward_logits(c, thread);
 }
 
 /* Reserves slots for node i of a batch, and works out where it stands. Returns 0 when pages run out. */
@@ -16339,7 +16349,7 @@ SPECDEC__FOR_SPEED
  * All that changes them travels from rank to rank as orders, in one sequence with the runs, so that the books of every
  * rank are the same at the same place of it, and what a stranger sends can be checked against them. A run's activations
  * are rows of F32, the very numbers that the next layer would read on one machine: so the text has the same bits. The
- * last rank sends rows of logits to rank 0, one a message.
+ * last rank sends those of the wanted rows back to rank 0, which has the output head.
  *
  * A message consists of words of 32 bits, little-endian: SPECDEC__WIRE_HEAD of them, then words of orders, then rows of
  * floats. Urgent ones have no rows. The first word of an order is its kind and, from bit 8 on, how many words follow.
@@ -16348,7 +16358,7 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__WIRE_MAGIC 0x50445053u /* "SPDP" */
-#define SPECDEC__WIRE_VERSION 1
+#define SPECDEC__WIRE_VERSION 3
 #define SPECDEC__WIRE_URGENT 96   /* words of an urgent message, at most */
 #define SPECDEC__WIRE_FLIGHTS 32  /* runs that are not answered, at most */
 #define SPECDEC__WIRE_RANKS 64
@@ -16369,7 +16379,7 @@ enum {
 /* Kinds of messages. */
 enum {
     SPECDEC__WIRE_ORDERS, /* from a rank to the next one; with the rows of a run, if somebody wants it */
-    SPECDEC__WIRE_LOGITS, /* from the last rank to rank 0: (row, rows); no rows: of nothing more */
+    SPECDEC__WIRE_STATES, /* from the last rank to rank 0, with the rows that are wanted: (longest) */
     /* urgent */
     SPECDEC__WIRE_READY,  /* the rank can serve: (fingerprint, 2 words) */
     SPECDEC__WIRE_ALIVE,
@@ -16379,9 +16389,11 @@ enum {
     SPECDEC__WIRE_KINDS
 };
 
-/* Orders: SPECDEC__KV_... (view, other view or -1, a, b, path...), and: */
+/* Orders: SPECDEC__KV_... (view, other view or -1, a, b, path...), and those below. longest: microseconds of
+   the run on the slowest rank so far. */
 enum {
-    SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS, /* a run (number, doomed, done, n, n of token, parent, view * 2 + wanted) */
+    /* A run (number, doomed, longest, done, n, n of token, parent, view * 2 + wanted). */
+    SPECDEC__WIRE_PLAY = SPECDEC__KV_KINDS,
     SPECDEC__WIRE_END,
     SPECDEC__WIRE_ORDER_KINDS
 };
@@ -16389,9 +16401,10 @@ enum {
 /* A run that rank 0 has sent, and that was not answered or not taken yet. */
 typedef struct specdec__wire_flight {
     uint32_t run;
-    int rows, got;         /* of logits: wanted, and come */
+    int rows;              /* wanted */
     int doomed, back;
-    specdec_result result; /* once it is back */
+    double longest;        /* seconds that the slowest stage took; once it is back */
+    specdec_result result; /* once it is back; OK: its rows are the message in link->in */
 } specdec__wire_flight;
 
 /* A rank and those it talks to. */
@@ -16415,6 +16428,7 @@ typedef struct specdec__link {
     int renumbers;             /* the next commit numbers so many nodes anew */
     uint32_t done;             /* by rank 1: runs */
     double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
+    double longest;            /* seconds of the run on the slowest rank so far */
     double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
     int ready;                 /* ranks that are */
     specdec_error failed;      /* why nothing goes on any more */
@@ -16781,31 +16795,58 @@ static void specdec__link_land(specdec__link *link)
 /* Takes an answer to the oldest run, if one has come. Returns 0 when not. */
 static int specdec__link_answer(specdec__link *link)
 {
-    const specdec__context *c = link->context;
     specdec__wire_flight *flight = &link->flights[0];
-    const size_t vocab = (size_t)c->output->rows;
-    const unsigned char *words = link->in + 4 * SPECDEC__WIRE_HEAD;
     const int last = link->cluster.ranks - 1;
-    int rows;
+    double longest;
+    uint32_t rows;
 
-    if (!link->flight_count || flight->back || !specdec__link_receive(link, last, SPECDEC__WIRE_LOGITS))
+    if (!link->flight_count || flight->back || !specdec__link_receive(link, last, SPECDEC__WIRE_STATES))
         return 0;
-    rows = (int)specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
+    rows = specdec__wire_get(link->in, SPECDEC__WIRE_ROWS);
     if (specdec__wire_get(link->in, SPECDEC__WIRE_RUN) != flight->run ||
-        specdec__wire_get(link->in, SPECDEC__WIRE_WORDS) != 2 || (!rows && flight->rows && !flight->doomed) ||
-        (rows && (rows != 1 || specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS) != vocab ||
-                  flight->got >= flight->rows || specdec__wire_get(words, 0) != (uint32_t)flight->got ||
-                  specdec__wire_get(words, 1) != (uint32_t)flight->rows))) {
-        specdec__link_nonsense(link, last, "logits that were not asked for");
+        specdec__wire_get(link->in, SPECDEC__WIRE_WORDS) != 1 ||
+        (rows ? rows != (uint32_t)flight->rows : flight->rows && !flight->doomed) ||
+        (rows && specdec__wire_get(link->in, SPECDEC__WIRE_FLOATS) != (uint32_t)link->context->model->embedding)) {
+        specdec__link_nonsense(link, last, "states that were not asked for");
         return 0;
     }
-    if (rows)
-        specdec__wire_unpack(c->logits + (size_t)flight->got++ * vocab, words + 8, (int)vocab);
-    flight->back = !rows || flight->got == flight->rows;
+    longest = 1e-6 * specdec__wire_get(link->in, SPECDEC__WIRE_HEAD);
+    flight->longest = longest > flight->longest ? longest : flight->longest;
+    flight->back = 1;
     flight->result = rows ? SPECDEC_OK : SPECDEC_ERROR_CANCELLED;
     if (!flight->rows)
         specdec__link_land(link);
     return 1;
+}
+
+/* Makes logits of the rows that have come back with the oldest run. That takes no longer than a step's output on one
+   machine, and is not cancelled. */
+static void specdec__link_output(specdec__link *link)
+{
+    specdec__context *c = link->context;
+    const int count = link->flights[0].rows, width = c->model->embedding;
+    const unsigned char *from = link->in + 4 * (SPECDEC__WIRE_HEAD + 1);
+    int *cancel = c->pool->cancel, never = 0, i;
+
+    for (i = 0; i < count; i++, from += 4 * (size_t)width) {
+        specdec__wire_unpack(c->x + (size_t)i * (size_t)c->e, from, width);
+        c->rows[i] = i;
+    }
+    c->row_count = count;
+    c->pool->cancel = &never;
+    specdec__pool_run(c->pool, c->threads, specdec__forward_logits, c);
+    c->pool->cancel = cancel;
+}
+
+/* The oldest run, which is back, is taken: its rows become logits. */
+static specdec_result specdec__link_take_in(specdec__link *link)
+{
+    const specdec__wire_flight flight = link->flights[0];
+
+    if (!flight.doomed && !flight.result)
+        specdec__link_output(link);
+    specdec__link_land(link);
+    return flight.doomed ? SPECDEC_ERROR_CANCELLED : flight.result;
 }
 
 /* Whether a run that has rows is back, or never will be. Runs before it are taken, as nobody waits for them. */
@@ -16829,8 +16870,7 @@ static specdec_result specdec__link_await(specdec__link *link, uint32_t run, spe
             specdec__link_doom(link, last);
         link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
     }
-    result = link->flights[0].doomed ? SPECDEC_ERROR_CANCELLED : link->flights[0].result;
-    specdec__link_land(link);
+    result = specdec__link_take_in(link);
     return result ? specdec__fail(error, result, "cancelled") : SPECDEC_OK;
 }
 
@@ -16839,14 +16879,15 @@ static void specdec__link_play(specdec__link *link)
 {
     const specdec__context *c = link->context;
     const specdec__batch *batch = c->batch;
-    unsigned char *to = specdec__link_order(link, SPECDEC__WIRE_PLAY, 4 + 3 * c->n);
+    unsigned char *to = specdec__link_order(link, SPECDEC__WIRE_PLAY, 5 + 3 * c->n);
     int i;
 
     specdec__wire_put(to, 0, ++link->run);
     specdec__wire_put(to, 1, 0);
-    specdec__wire_put(to, 2, (uint32_t)batch->done);
-    specdec__wire_put(to, 3, (uint32_t)c->n);
-    for (i = batch->done, to += 16; i < batch->n; i++, to += 12) {
+    specdec__wire_put(to, 2, 0);
+    specdec__wire_put(to, 3, (uint32_t)batch->done);
+    specdec__wire_put(to, 4, (uint32_t)c->n);
+    for (i = batch->done, to += 20; i < batch->n; i++, to += 12) {
         const int wanted = !batch->wanted || batch->wanted[i];
 
         specdec__wire_put(to, 0, (uint32_t)batch->tokens[i]);
@@ -17019,6 +17060,7 @@ static int specdec__link_stage(specdec__link *link, const specdec__batch *batch,
     link->run_nodes += n;
     link->kept_nodes += *empty ? 0 : n;
     link->stage = specdec__os_seconds() - start;
+    link->longest = link->stage > link->longest ? link->stage : link->longest;
     return 1;
 }
 
@@ -17028,7 +17070,8 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
     specdec__context *c = link->context;
     const unsigned char *x;
     const uint32_t run = specdec__wire_word(in);
-    const int doomed = specdec__wire_int(in, 0, 1), done = specdec__wire_int(in, 0, link->nodes);
+    const int doomed = specdec__wire_int(in, 0, 1), longest = specdec__wire_int(in, 0, 1 << 30);
+    const int done = specdec__wire_int(in, 0, link->nodes);
     const int n = specdec__wire_int(in, 1, c->most - done);
     specdec__batch batch;
 
@@ -17036,6 +17079,7 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
         (rows > 0) != (!doomed && !specdec__model_begins(c->model)) || !specdec__link_nodes(link, done, n, in))
         return 0;
     link->run = run;
+    link->longest = 1e-6 * longest;
     link->nodes = done + n;
     if (doomed)
         specdec__link_hear_doom(link, run);
@@ -17045,22 +17089,25 @@ static int specdec__obey_play(specdec__link *link, specdec__wire_reader *in, int
     return specdec__link_stage(link, &batch, x, empty);
 }
 
-/* The last rank's answer to a run: its rows, one a message. */
+/* Microseconds of the run on the slowest rank so far. */
+static uint32_t specdec__link_longest(const specdec__link *link)
+{
+    return link->longest < 1000 ? (uint32_t)(1e6 * link->longest) : 1000000000u;
+}
+
+/* The last rank's answer to a run: the rows that are wanted, or none. */
 static void specdec__link_reply(specdec__link *link, int empty)
 {
     const specdec__context *c = link->context;
-    const int rows = empty ? 0 : c->row_count, vocab = c->output->rows;
-    unsigned char *words = link->out + 4 * SPECDEC__WIRE_HEAD;
+    const int rows = empty ? 0 : c->row_count, width = c->model->embedding;
+    unsigned char *to = link->out + 4 * (SPECDEC__WIRE_HEAD + 1);
     int i;
 
-    for (i = 0; i < specdec__max_int(rows, 1); i++) {
-        specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
-        specdec__wire_put(words, 0, (uint32_t)i);
-        specdec__wire_put(words, 1, (uint32_t)rows);
-        if (rows)
-            specdec__wire_pack(words + 8, c->logits + (size_t)i * (size_t)vocab, vocab);
-        specdec__link_send(link, 0, SPECDEC__WIRE_LOGITS, link->out, 2, rows > 0, rows ? vocab : 0);
-    }
+    for (i = 0; i < rows; i++, to += 4 * (size_t)width)
+        specdec__wire_pack(to, c->x + (size_t)c->rows[i] * (size_t)c->e, width);
+    specdec__wire_put(link->out, SPECDEC__WIRE_RUN, link->run);
+    specdec__wire_put(link->out, SPECDEC__WIRE_HEAD, specdec__link_longest(link));
+    specdec__link_send(link, 0, SPECDEC__WIRE_STATES, link->out, 1, rows, rows ? width : 0);
 }
 
 /* Passes a message on, with what has become of its run; played: where that begins in the orders; -1: there is none. */
@@ -17071,8 +17118,10 @@ static void specdec__link_pass(specdec__link *link, int played, int empty)
 
     if (!specdec__model_ends(c->model)) {
         memcpy(link->out + 4 * SPECDEC__WIRE_HEAD, link->in + 4 * SPECDEC__WIRE_HEAD, 4 * (size_t)words);
-        if (played >= 0)
+        if (played >= 0) {
             specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 2, (uint32_t)empty);
+            specdec__wire_put(link->out + 4 * SPECDEC__WIRE_HEAD, played + 3, specdec__link_longest(link));
+        }
         link->words = words;
         specdec__link_flush(link, played >= 0 && !empty ? c->n : 0);
     } else if (played >= 0) {
@@ -17182,9 +17231,9 @@ static uint64_t specdec__link_fingerprint(const specdec__context *c, const specd
 static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec__context *c, const specdec__room *room,
                                          specdec__arena *arena)
 {
-    const int floats = specdec__max_int(room->most * c->model->embedding, c->model->vocab_size + 2);
     const int most_words = 2 * (8 + 3 * room->most) + 256;
-    const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + (size_t)floats);
+    const size_t floats = (size_t)room->most * (size_t)c->model->embedding;
+    const size_t bytes = 4 * (SPECDEC__WIRE_HEAD + (size_t)most_words + floats);
     specdec__link *link = SPECDEC__TAKE(arena, specdec__link, 1);
     specdec__view **views = SPECDEC__TAKE(arena, specdec__view *, room->views);
     unsigned char *in = SPECDEC__TAKE(arena, unsigned char, bytes), *out = SPECDEC__TAKE(arena, unsigned char, bytes);
@@ -22360,7 +22409,6 @@ typedef struct specdec__ahead {
 #define SPECDEC__PIPE_NODES 8     /* of a run, at most */
 #define SPECDEC__PIPE_CUTOFF 0.01f /* what is less probable is not sent */
 #define SPECDEC__PIPE_HOLD 0.5    /* of the time between two runs: so long one that is not full may wait for drafts, */
-#define SPECDEC__PIPE_NEXT 1.0f  /* as probable as the least probable of a full run: worth drafting for the next ones */
 #define SPECDEC__PIPE_WAIT 0.25   /* and so long one waits for what the oldest run on its way says */
 #define SPECDEC__PIPE_LATE 0.02   /* so much later it may be sent for the sake of a draft run */
 
@@ -22405,7 +22453,9 @@ typedef struct specdec__pipe_kind {
 typedef struct specdec__pipe {
     const specdec__pipe_kind *kind;
     int depth;      /* runs on their way, at most */
-    int width;      /* nodes of a run, at most: as many as take its stages hardly longer than one */
+    specdec__tune stages; /* what runs take the slowest stage, by their nodes */
+    double longest; /* seconds that the run which was taken last took there; 0: that is not known */
+    int full;       /* nodes of the next run: with so many, more would not pay */
     int32_t *node;  /* (capacity of a proposal): the numbers that candidates have as nodes; -1: not sent */
     specdec *text;  /* whose runs these are; its view is the lane's. NULL: nothing is on its way */
     int nodes;      /* behind the text, as many as have numbers */
@@ -22496,13 +22546,13 @@ static specdec_result specdec__engine_cluster(specdec_config *c, specdec_error *
     if (c->target.model || c->target.copy)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a cluster's target comes from a path or from data, as "
                              "each rank opens its part of it");
-    if (specdec__source_given(&c->heads) || c->retrieval || c->drafting == SPECDEC_DRAFT_HEADS ||
-        c->drafting == SPECDEC_DRAFT_TRIFORCE)
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads and retrieval need the target's states and keys, "
-                             "which are not here in a cluster");
+    if (c->retrieval || c->drafting == SPECDEC_DRAFT_TRIFORCE)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "retrieval needs the target's keys, which are not here "
+                             "in a cluster");
     if (cluster->rank) {
         c->drafting = SPECDEC_DRAFT_OFF;
         memset(&c->draft, 0, sizeof c->draft);
+        memset(&c->heads, 0, sizeof c->heads);
     }
     if (cluster->ranks == 1) /* has all layers */
         c->cluster = NULL;
@@ -22763,6 +22813,9 @@ static specdec_result specdec__engine_add(specdec__engine *e, const specdec__dra
         (result = specdec__engine_model(e, source, &d->model, arena, error)) != SPECDEC_OK)
         return result;
     d->kind = kind = kind->layers && d->model->architecture ? kind->layers : kind;
+    if (SPECDEC__CLUSTER && e->config.cluster && d->model && d->model->reads.count)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a drafter that reads states of the target's layers, "
+                             "which are not here in a cluster");
     if (d->model)
         setup.threads = specdec__engine_threads(d->model, e->config.threads);
     setup.config = &e->config;
@@ -22868,7 +22921,6 @@ static void specdec__engine_link(specdec__engine *e, specdec__arena *arena)
     ranks->stage.context = &e->target;
     ranks->pipe.node = node;
     ranks->pipe.depth = specdec__min_int(cluster->ranks + 1, SPECDEC__PIPE_RUNS); /* one on the links */
-    ranks->pipe.width = SPECDEC__PIPE_NODES / 2;
 }
 
 /* Lays the whole engine out in an arena: the one place that knows what an engine needs. */
@@ -23451,13 +23503,17 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
     specdec__ranks *ranks = (specdec__ranks *)pipe;
     specdec__link *link = ranks->link;
     specdec_result result;
+    double start, own;
 
     while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK))
         link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
     if (link->failed.code)
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
-    result = link->flights[0].doomed ? SPECDEC_ERROR_CANCELLED : link->flights[0].result;
-    specdec__link_land(link);
+    pipe->longest = link->flights[0].longest;
+    start = specdec__os_seconds();
+    result = specdec__link_take_in(link);
+    own = link->own + specdec__os_seconds() - start; /* rank 0 computes its layers and the output */
+    pipe->longest = own > pipe->longest ? own : pipe->longest;
     return result && error ? specdec__fail(error, result, "%s", ranks->error.text) : result;
 }
 
@@ -25002,17 +25058,50 @@ static int specdec__pipe_applies(const specdec__engine *e)
     return e->pipe && specdec__ahead_applies(e);
 }
 
+/* times[1..PIPE_NODES]: what a run of so many nodes costs, in the time of its slowest stage. What it takes longer than
+   one node counts twice, as what it says is known later, too. A run may be twice as wide as any that was seen: that is
+   thought to cost no more than the widest. */
+static void specdec__pipe_costs(const specdec__pipe *pipe, double *times)
+{
+    int i, seen = 0;
+
+    specdec__tune_times(&pipe->stages, times, SPECDEC__PIPE_NODES);
+    for (i = 1; i <= SPECDEC__PIPE_NODES; i++)
+        seen = pipe->stages.steps[0][i].seconds > 0 ? i : seen;
+    for (i = seen + 1; i <= SPECDEC__PIPE_NODES; i++)
+        times[i] = i <= 2 * seen ? times[seen] : 1e9;
+    times[1] = seen ? times[1] : 1;
+    for (i = 2; i <= SPECDEC__PIPE_NODES; i++)
+        times[i] += times[i] - times[1];
+}
+
+/* How many of the chosen candidates, likeliest first, a run shall hold: as many as bring most tokens for its costs. */
+static int specdec__pipe_worth(const specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen, int count)
+{
+    double worth[SPECDEC__PIPE_NODES], rate;
+    specdec__plan plan;
+    int i;
+
+    specdec__pipe_costs(pipe, plan.times);
+    for (i = 0; i < count; i++)
+        worth[i] = (double)p->probability[chosen[i]];
+    plan.others = worth[0] - 1;
+    return specdec__tune_nodes(&plan, worth, count, 0, &rate);
+}
+
 /* Chooses what the next run holds: the likeliest candidates that were not sent, parents first. Returns how many. */
 static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposal *p, int32_t *chosen)
 {
-    const specdec__pipe *pipe = e->pipe;
-    const int most = specdec__min_int(pipe->width, e->target.most - pipe->nodes);
-    int i, count = 0;
+    specdec__pipe *pipe = e->pipe;
+    const int most = specdec__min_int(SPECDEC__PIPE_NODES, e->target.most - pipe->nodes);
+    int i, count = 0, pays;
 
     for (i = 0; i < p->tree.n && pipe->count < pipe->depth; i++)
         if (pipe->node[i] < 0 && p->probability[i] >= SPECDEC__PIPE_CUTOFF)
             count = specdec__ahead_insert(p, chosen, count, most, i);
-    return count;
+    pays = count ? specdec__pipe_worth(pipe, p, chosen, count) : 0;
+    pipe->full = pays < count ? pays : SPECDEC__PIPE_NODES;
+    return pays;
 }
 
 /* Sends chosen[count] as a run. */
@@ -25110,6 +25199,8 @@ static specdec_result specdec__pipe_take(specdec *t, specdec__proposal *p)
     if (result || doomed)
         return doomed ? SPECDEC_OK : result;
     specdec__tune_see(&pipe->trip, specdec__os_seconds() - sent);
+    if (pipe->longest > 0)
+        specdec__tune_step(&pipe->stages, n, pipe->longest, 0);
     memset(p->place, -1, (size_t)p->tree.n * sizeof *p->place);
     specdec__pipe_walk(t, p, first, n, &order);
     if (!order.n)
@@ -25160,7 +25251,7 @@ static int specdec__pipe_holds(const specdec__engine *e, specdec__proposal *p, c
     const specdec__pipe *pipe = e->pipe;
     const specdec__tune_drafter *known = &e->tune->drafters[e->ahead->drafter - e->drafters];
     const double slot = specdec__pipe_slot(pipe);
-    const double least = count < pipe->width ? 0 : (double)p->probability[chosen[count - 1]];
+    const double least = count < pipe->full ? 0 : (double)p->probability[chosen[count - 1]];
     double brings = 0, more = 0;
     int i, n;
 
@@ -25190,7 +25281,7 @@ static double specdec__pipe_due(const specdec__pipe *pipe, double now)
 /* Whether the draft model may go on, when a run of so many nodes is to be sent in `left` seconds. */
 static int specdec__pipe_spares(const specdec__pipe *pipe, int count, double left)
 {
-    return count < pipe->width || pipe->draft.seconds <= left + SPECDEC__PIPE_LATE * specdec__pipe_slot(pipe);
+    return count < pipe->full || pipe->draft.seconds <= left + SPECDEC__PIPE_LATE * specdec__pipe_slot(pipe);
 }
 
 /* Makes ready for runs of a text. What was drafted for it stays. */
@@ -25237,7 +25328,7 @@ static int specdec__pipe_step(specdec *t, double start)
         const double now = specdec__os_seconds();
         int32_t chosen[SPECDEC__PIPE_NODES];
         const int count = specdec__pipe_choose(e, p, chosen), goes = count && (state & SPECDEC__PIPE_TAKES);
-        const float least = count < pipe->width ? 0 : SPECDEC__PIPE_NEXT * p->probability[chosen[count - 1]];
+        const float least = count < pipe->full ? 0 : p->probability[chosen[count - 1]];
         double due;
         int sends;
 

@@ -56,19 +56,21 @@ static const struct {
 #define IN_TURNS {{{TOGETHER, TOGETHER}, {TURNS, TURNS}}, {{TOGETHER, TOGETHER}, {TURNS, TURNS}}}
 #define HERE {{{TOGETHER, TOGETHER}, {TURNS, TURNS}}, {{REFUSED, REFUSED}, {REFUSED, REFUSED}}}
 #define ALL_HERE {{{TOGETHER, TOGETHER}, {TOGETHER, ALONE}}, {{REFUSED, REFUSED}, {REFUSED, REFUSED}}}
-#define LACK "need the target's states and keys"
+#define NOT_BESIDE {{{TOGETHER, TOGETHER}, {TOGETHER, ALONE}}, {{TOGETHER, TOGETHER}, {TURNS, TURNS}}}
+#define LACK "needs the target's keys"
+#define STATES "reads states of the target's layers"
     {"draft model", SPECDEC_DRAFT_MODEL, 1, NO_HEADS, 0, 1, ALL, ""},
     {"n-grams", SPECDEC_DRAFT_NGRAM, 0, NO_HEADS, 0, 1, IN_TURNS, ""},
-    {"heads", SPECDEC_DRAFT_HEADS, 0, HEADS, 0, 1, HERE, LACK},
-    {"EAGLE-3", SPECDEC_DRAFT_HEADS, 0, LAYER, 0, 1, HERE, LACK},
+    {"heads", SPECDEC_DRAFT_HEADS, 0, HEADS, 0, 1, IN_TURNS, ""},
+    {"EAGLE-3", SPECDEC_DRAFT_HEADS, 0, LAYER, 0, 1, HERE, STATES},
     {"two levels", SPECDEC_DRAFT_TRIFORCE, 0, NO_HEADS, RETRIEVED, 1, HERE, LACK},
     {"draft model, n-grams", SPECDEC_DRAFT_AUTO, 1, NO_HEADS, 0, 2, ALL, ""},
-    {"draft model, heads", SPECDEC_DRAFT_AUTO, 1, HEADS, 0, 3, ALL_HERE, LACK},
-    {"draft model, EAGLE-3", SPECDEC_DRAFT_AUTO, 1, LAYER, 0, 3, ALL_HERE, LACK},
+    {"draft model, heads", SPECDEC_DRAFT_AUTO, 1, HEADS, 0, 3, NOT_BESIDE, ""},
+    {"draft model, EAGLE-3", SPECDEC_DRAFT_AUTO, 1, LAYER, 0, 3, ALL_HERE, STATES},
     {"draft model, two levels", SPECDEC_DRAFT_AUTO, 1, NO_HEADS, RETRIEVED, 3, ALL_HERE, LACK},
     {"draft model in two levels", SPECDEC_DRAFT_TRIFORCE, 1, NO_HEADS, RETRIEVED, 1, HERE, LACK},
-    {"n-grams, heads", SPECDEC_DRAFT_AUTO, 0, HEADS, 0, 2, HERE, LACK},
-    {"n-grams, EAGLE-3", SPECDEC_DRAFT_AUTO, 0, LAYER, 0, 2, HERE, LACK},
+    {"n-grams, heads", SPECDEC_DRAFT_AUTO, 0, HEADS, 0, 2, IN_TURNS, ""},
+    {"n-grams, EAGLE-3", SPECDEC_DRAFT_AUTO, 0, LAYER, 0, 2, HERE, STATES},
     {"n-grams, two levels", SPECDEC_DRAFT_AUTO, 0, NO_HEADS, RETRIEVED, 2, HERE, LACK},
     {"heads, two levels", SPECDEC_DRAFT_AUTO, 0, HEADS, RETRIEVED, 3, HERE, LACK},
 };

@@ -482,7 +482,7 @@ static void test_refused(void)
     own->layers = splits[0].layers;
     own->ranks = 3;
     own->rank = 0;
-    refused("retrieval", &c, SPECDEC_ERROR_UNSUPPORTED, "heads and retrieval");
+    refused("retrieval", &c, SPECDEC_ERROR_UNSUPPORTED, "retrieval needs");
     c.retrieval = 0;
     c.target.copy = 1;
     refused("copy", &c, SPECDEC_ERROR_UNSUPPORTED, "from a path or from data");
@@ -517,15 +517,15 @@ static void test_mismatch(void)
     CHECK_EQUAL_INT(two.ranks[1].result, SPECDEC_ERROR_PEER);
 }
 
-/* Every rank needs memory for its own layers, not for the others'. */
+/* Every rank needs memory for its own layers, not for the others', and the first one for the output. */
 static void test_memory(void)
 {
     static party four;
     specdec_config c = config_of(PLAIN, -1);
     size_t all;
-    int i;
+    int i, more;
 
-    TEST("a rank's memory holds its layers and their keys");
+    TEST("a rank's memory holds its layers and their keys, the first one's the output head");
     CHECK_EQUAL_INT(specdec_memory_needed(&c, &all, &failure), SPECDEC_OK);
     memset(&four, 0, sizeof four);
     four.count = 4;
@@ -536,12 +536,54 @@ static void test_memory(void)
         const specdec__context *target = &four.ranks[0].text->engine->target;
 
         CHECK_EQUAL_INT(specdec__kv_bytes(&target->kv), 0);
-        CHECK_EQUAL_INT(target->model->tile_bytes, 0);
+        CHECK_EQUAL_INT(target->model->tile_bytes, specdec__matrix_tile_bytes(&target->model->output) *
+                                                       (size_t)specdec__matrix_tiles(&target->model->output));
     }
     end_cluster(&four);
     for (i = 1; i < 4; i++)
         CHECK(four.ranks[i].bytes < all);
+    more = (int)(four.ranks[3].bytes - four.ranks[2].bytes) - (int)(four.ranks[2].bytes - four.ranks[1].bytes);
+    CHECK(more >= -64 && more <= 64); /* the last one has a layer more and nothing else, as the one before it has */
     CHECK(four.ranks[2].bytes > four.ranks[1].bytes);
+}
+
+/* Nodes of the next run, of seven that were drafted with these probabilities. */
+static int width_of(const specdec__pipe *pipe, float first, float others)
+{
+    float probability[8] = {first, others, others, others, others, others, others, others};
+    const int32_t chosen[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+    specdec__proposal p;
+
+    memset(&p, 0, sizeof p);
+    p.probability = probability;
+    return specdec__pipe_worth(pipe, &p, chosen, 8);
+}
+
+static void test_width(void)
+{
+    static specdec__pipe pipe;
+    int i;
+
+    TEST("a run holds the nodes that bring most in the time of its slowest stage, and twice those tried before at most");
+    memset(&pipe, 0, sizeof pipe);
+    CHECK_EQUAL_INT(width_of(&pipe, 1, 0.2f), 1);
+    for (i = 1; i <= 8; i *= 2) {
+        specdec__tune_step(&pipe.stages, i, 0.1, 0); /* as long as of one */
+        CHECK_EQUAL_INT(width_of(&pipe, 1, 0.2f), i < 8 ? 2 * i : 8);
+    }
+    for (i = 0; i < 20; i++) { /* a node more costs as much as the first */
+        specdec__tune_step(&pipe.stages, 1, 0.1, 0);
+        specdec__tune_step(&pipe.stages, 8, 0.8, 0);
+    }
+    CHECK_EQUAL_INT(width_of(&pipe, 1, 0.2f), 1);
+    memset(&pipe, 0, sizeof pipe);
+    for (i = 0; i < 20; i++) { /* free up to four, then as much as the first */
+        specdec__tune_step(&pipe.stages, 1, 0.1, 0);
+        specdec__tune_step(&pipe.stages, 4, 0.1, 0);
+        specdec__tune_step(&pipe.stages, 8, 0.5, 0);
+    }
+    CHECK_EQUAL_INT(width_of(&pipe, 1, 0.2f), 4);
+    CHECK_EQUAL_INT(width_of(&pipe, 1, 1), 4);
 }
 
 int main(int argc, char **argv)
@@ -550,7 +592,8 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } tests[] = {{"schedules", test_schedules}, {"forks", test_fork_in_flight}, {"lost", test_lost}, {"noise", test_noise}, {"hostile", test_hostile},
-                 {"refused", test_refused}, {"mismatch", test_mismatch}, {"memory", test_memory}};
+                 {"refused", test_refused}, {"mismatch", test_mismatch}, {"memory", test_memory},
+                 {"width", test_width}};
     size_t i;
 
     quick = getenv("SPECDEC_QUICK") != NULL;

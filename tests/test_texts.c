@@ -201,6 +201,7 @@ static specdec_result slow_take(specdec__pipe *pipe, specdec_error *error)
 
     CHECK(lane->count && lane->queue[0].obeyed && lane->queue[0].order.kind == SPECDEC__ORDER_RUN);
     memcpy(lane->stage.context->logits, lane->queue[0].rows, lane_row_bytes(lane, lane->queue[0].order.n));
+    pipe->longest = 1e-3 * (8 + lane_dice(lane, 8) * lane->queue[0].order.n); /* so runs get all widths */
     if (error && result)
         *error = lane->queue[0].error;
     free(lane->queue[0].rows);
@@ -236,7 +237,6 @@ static void slow_attach(slow_lane *lane, specdec *t, int depth, uint64_t seed)
     lane->engine = e;
     lane->random = seed;
     lane->late = 1 + (int)(seed % 9);
-    lane->pipe.width = 1 + (int)(seed / 3 % SPECDEC__PIPE_NODES);
     CHECK(e->drafters[0].kind == &specdec__draft_model_kind);
     e->pipe = &lane->pipe;
 }

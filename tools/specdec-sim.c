@@ -471,6 +471,7 @@ static specdec_result stages_take(specdec__pipe *pipe, specdec_error *error)
                 world.events[world.count - 1].kept = 0;
         }
     }
+    pipe->longest = stage_seconds(r.n);
     memmove(&stages.runs[0], &stages.runs[1], (size_t)--stages.count * sizeof stages.runs[0]);
     return SPECDEC_OK;
 }
@@ -493,8 +494,6 @@ static void stages_attach(specdec__engine *e, int cancels)
     stages.cancels = cancels;
     stages.pipe.kind = &kind;
     stages.pipe.depth = specdec__min_int(simulated.stages + 1, SPECDEC__PIPE_RUNS); /* one more: on the links */
-    while (stages.pipe.width < SPECDEC__PIPE_NODES && stage_seconds(stages.pipe.width + 1) < 1.05 * stage_seconds(1))
-        stages.pipe.width++;
     stages.pipe.node = (int32_t *)malloc((size_t)candidates * sizeof *stages.pipe.node);
     if (!stages.pipe.node || e->target.most > MOST_NODES)
         exit(program_failed("out of memory", ""));
