@@ -16343,7 +16343,7 @@ SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
  * >>pipe (private): the target's layers on several ranks: what travels between them, and what a rank does with it.
- *     Compiled in with SPECDEC_CLUSTER. May call: >>base >>os >>model >>kv >>forward
+ *     Compiled in with SPECDEC_CLUSTER. May call: >>base >>os >>pool >>model >>kv >>forward
  *
  * Rank 0 keeps the books of the target's cache, whether it has layers or not: which pages a view has, what is reserved.
  * All that changes them travels from rank to rank as orders, in one sequence with the runs, so that the books of every
