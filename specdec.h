@@ -3222,8 +3222,9 @@ SPECDEC__INLINE specdec__pair specdec__quant_nearest_pair(specdec__pair value, s
 }
 
 /* The codes in [low, high] nearest to value * inverse, 2 * pairs of them, as signed bytes. */
-SPECDEC__INLINE void specdec__quant_codes(int pairs, double low, double high, double inverse,
-                                          const specdec__pair *values, unsigned char *codes)
+SPECDEC__VECTORISE static SPECDEC__NOINLINE void specdec__quant_codes(int pairs, double low, double high,
+                                                                      double inverse, const specdec__pair *values,
+                                                                      unsigned char *codes)
 {
     specdec__pair lowest = specdec__quant_both(low), highest = specdec__quant_both(high);
     uint64_t bits[32];
@@ -3273,7 +3274,7 @@ SPECDEC__INLINE void specdec__quant_extent(int count, const float *values, float
 
 /* The value of largest magnitude, with its sign; of equal ones the first. count is a multiple of 8; NaNs do not count.
    */
-SPECDEC__INLINE float specdec__quant_peak(int count, const float *values)
+SPECDEC__VECTORISE static SPECDEC__NOINLINE float specdec__quant_peak(int count, const float *values)
 {
     float low, high;
     int i;
@@ -3287,7 +3288,7 @@ SPECDEC__INLINE float specdec__quant_peak(int count, const float *values)
 }
 
 /* Q8_0: the scale is the largest magnitude over 127. */
-SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q8_0(const float *values, unsigned char *block)
+static SPECDEC__UNUSED void specdec__quant_encode_q8_0(const float *values, unsigned char *block)
 {
     specdec__block_q8_0 *to = (specdec__block_q8_0 *)(void *)block;
     float peak = specdec__quant_peak(32, values);
@@ -3402,7 +3403,7 @@ SPECDEC__INLINE float specdec__quant_fit_scale(int pairs, const specdec__pair *v
 }
 
 /* Q4_0: the best scale of those tried. */
-SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_encode_q4_0(const float *values, unsigned char *block)
+static SPECDEC__UNUSED void specdec__quant_encode_q4_0(const float *values, unsigned char *block)
 {
     specdec__block_q4_0 *to = (specdec__block_q4_0 *)(void *)block;
     specdec__pair wide[16];
