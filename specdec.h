@@ -1369,6 +1369,7 @@ SPECDEC__INLINE uint64_t specdec__noise_at(uint64_t row, uint32_t token)
     return specdec__mix(row + (uint64_t)token * 0x9e3779b97f4a7c15u);
 }
 
+SPECDEC__FOR_SIZE
 /* A bump arena over the caller's block. With base == NULL it only counts: the same layout code that fills an engine
    tells beforehand, byte for byte, how much it will need. */
 typedef struct specdec__arena {
@@ -1405,7 +1406,6 @@ static SPECDEC__UNUSED void *specdec__arena_take(specdec__arena *arena, size_t c
 #define SPECDEC__TAKE(arena, type, count) \
     ((type *)specdec__arena_take((arena), (size_t)(count), sizeof(type), SPECDEC__CACHE_LINE))
 
-SPECDEC__FOR_SIZE
 /* Text of bounded length, built piece by piece; always terminated. */
 typedef struct specdec__writer {
     char *text;
@@ -4813,7 +4813,9 @@ SPECDEC__SSE41 SPECDEC__INLINE int32_t specdec__sse41_sum_codes(const int8_t *co
 #define SPECDEC__TARGET SPECDEC__SSE41
 #define SPECDEC__LANES 4
 #define SPECDEC__WIDTH 2
+SPECDEC__FOR_SIZE
 #include SPECDEC__FILE
+SPECDEC__FOR_SPEED
 
 /* One tile and column. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_value_sums(const int8_t *values, int keys, const uint8_t *codes,
@@ -4926,10 +4928,9 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_codes_Q8_0(const unsigned cha
 
     for (b = 0; b < blocks; b++, tile += SPECDEC__TILE_BYTES(q8_0)) {
         specdec__sse41_halves(tile, panel->scale[b]);
-        for (i = 0; i < 512; i += 16) {
+        for (i = 0; i < 512; i += 64) {
             _mm_prefetch((const char *)tile + SPECDEC__AHEAD + i, _MM_HINT_T0);
-            specdec__sse41_put_bytes(panel->u.codes + b * 512 + i,
-                                     specdec__sse41_get(tile + SPECDEC__TILE_AT(q8_0, codes) + i));
+            memcpy(panel->u.codes + b * 512 + i, tile + SPECDEC__TILE_AT(q8_0, codes) + i, 64);
         }
     }
 }
