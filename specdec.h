@@ -8314,10 +8314,10 @@ SPECDEC__INLINE int specdec__dotprod_surplus(int type)
 }
 
 /* Are there two sums of codes of a granule? Those of Q6_K are signed bytes then, without 128 being taken off: for one
-   column a dot product more is less than that. */
-SPECDEC__INLINE int specdec__dotprod_is_halved(int type, int columns)
+   column without a panel a dot product more is less than that. */
+SPECDEC__INLINE int specdec__dotprod_is_halved(int type, int packed, int columns)
 {
-    return type == SPECDEC__TYPE_Q6_K && columns == 1;
+    return type == SPECDEC__TYPE_Q6_K && packed && columns == 1;
 }
 
 /* Bytes of 32 values of a tile; blocks that are taken one way each. */
@@ -8365,11 +8365,12 @@ typedef struct specdec__dotprod_x {
 } specdec__dotprod_x;
 
 /* Block b of one column, c, of columns. */
-SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, const specdec__columns *x, size_t at, int columns, int b,
-                                                  int c, specdec__dotprod_x *to)
+SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, int packed, const specdec__columns *x, size_t at,
+                                                  int columns, int b, int c, specdec__dotprod_x *to)
 {
     const int per = 32 / specdec__dotprod_granule(type), bias = specdec__dotprod_bias(type);
-    const int surplus = specdec__dotprod_is_halved(type, columns) ? 16 * bias : specdec__dotprod_surplus(type);
+    const int surplus = specdec__dotprod_is_halved(type, packed, columns) ? 16 * bias
+                                                                          : specdec__dotprod_surplus(type);
     const int32_t *pairs = per == 1 ? x->pair32 + at : x->pair16 + at * 2, offset = (int16_t)(*pairs & 0xFFFF);
     const float *totals = per == 1 ? x->sum32 + at : x->sum16 + at * 2;
     int32_t excess;
@@ -8430,8 +8431,8 @@ SPECDEC__INLINE void specdec__dotprod_prepare_four(int type, const specdec__colu
 }
 
 /* Columns from `at` on, of `blocks` blocks; count: columns, or 3 of 4. */
-SPECDEC__INLINE void specdec__dotprod_prepare(int type, const specdec__columns *x, size_t at, int columns, int count,
-                                              int blocks, specdec__dotprod_x *to)
+SPECDEC__INLINE void specdec__dotprod_prepare(int type, int packed, const specdec__columns *x, size_t at, int columns,
+                                              int count, int blocks, specdec__dotprod_x *to)
 {
     int b, c;
 
@@ -8446,8 +8447,8 @@ SPECDEC__INLINE void specdec__dotprod_prepare(int type, const specdec__columns *
         } else {
             SPECDEC__UNROLL
             for (c = 0; c < columns; c++)
-                specdec__dotprod_prepare_one(type, x, at + (size_t)specdec__min_int(c, count - 1), columns, b, c,
-                                             to);
+                specdec__dotprod_prepare_one(type, packed, x, at + (size_t)specdec__min_int(c, count - 1), columns, b,
+                                             c, to);
         }
 }
 
@@ -8716,7 +8717,7 @@ SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run,
     }
     SPECDEC__UNROLL
     for (i = 0; i < 2; i++) {
-        if (specdec__dotprod_is_halved(SPECDEC__TYPE_Q6_K, columns)) {
+        if (specdec__dotprod_is_halved(SPECDEC__TYPE_Q6_K, 1, columns)) {
             rows->sums[i] = vaddq_s8(rows->codes[i * 4], rows->codes[i * 4 + 1]);
             rows->others[i] = vaddq_s8(rows->codes[i * 4 + 2], rows->codes[i * 4 + 3]);
         } else {
@@ -8937,7 +8938,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_block(int type, int packe
             SPECDEC__NEON_APART;
         if (!specdec__dotprod_is_wide(type)) {
             SPECDEC__SDOT(dot[0], rows->sums[g], bytes, 0);
-            if (packed && specdec__dotprod_is_halved(type, columns))
+            if (specdec__dotprod_is_halved(type, packed, columns))
                 SPECDEC__SDOT(dot[0], rows->others[g], bytes, 0);
             if (columns > 1)
                 SPECDEC__SDOT(dot[1], rows->sums[g], bytes, 1);
@@ -9072,7 +9073,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_columns(int type, int pac
     specdec__dotprod_x ready;
     int t;
 
-    specdec__dotprod_prepare(type, x, at + (size_t)column, columns, count, blocks, &ready);
+    specdec__dotprod_prepare(type, packed, x, at + (size_t)column, columns, count, blocks, &ready);
     for (t = 0; t < tiles; t++)
         specdec__dotprod_run_columns(type, packed, columns, &runs[t], blocks, ahead ? ahead[t] : NULL, &ready,
                                      sums[t] + column * SPECDEC__ROWS);
@@ -9279,7 +9280,7 @@ SPECDEC__INLINE void specdec__neon_columns(int type, const specdec__panel *panel
     specdec__dotprod_x ready;
     int row, k, c, i;
 
-    specdec__dotprod_prepare(type, x, at, columns, columns, blocks, &ready);
+    specdec__dotprod_prepare(type, 0, x, at, columns, columns, blocks, &ready);
     for (row = 0; row < SPECDEC__ROWS; row += 4) {
         float32x4_t acc[4];
 
