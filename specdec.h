@@ -7966,8 +7966,12 @@ SPECDEC__INLINE void specdec__neon_prefetch(const specdec__quant_type *type, con
     const int bytes = blocks * 32 / type->block * type->bytes * SPECDEC__ROWS;
     int i;
 
-    for (i = 0; i < bytes; i += 64)
+    for (i = 0; i < bytes; i += 256) {
         __builtin_prefetch(tile + SPECDEC__NEON_AHEAD + i, 0, 3);
+        __builtin_prefetch(tile + SPECDEC__NEON_AHEAD + i + 64, 0, 3);
+        __builtin_prefetch(tile + SPECDEC__NEON_AHEAD + i + 128, 0, 3);
+        __builtin_prefetch(tile + SPECDEC__NEON_AHEAD + i + 192, 0, 3);
+    }
 }
 
 /* The unpack functions of the two layouts. */
@@ -8297,10 +8301,10 @@ SPECDEC__INLINE int specdec__dotprod_surplus(int type)
 }
 
 /* Are there two sums of codes of a granule? Those of Q6_K are signed bytes then, without 128 being taken off: for one
-   column a dot product more is less than that. */
-SPECDEC__INLINE int specdec__dotprod_is_halved(int type, int columns)
+   column without a panel a dot product more is less than that. */
+SPECDEC__INLINE int specdec__dotprod_is_halved(int type, int packed, int columns)
 {
-    return type == SPECDEC__TYPE_Q6_K && columns == 1;
+    return type == SPECDEC__TYPE_Q6_K && packed && columns == 1;
 }
 
 /* Bytes of 32 values of a tile; blocks that are taken one way each. */
@@ -8348,11 +8352,12 @@ typedef struct specdec__dotprod_x {
 } specdec__dotprod_x;
 
 /* Block b of one column, c, of columns. */
-SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, const specdec__columns *x, size_t at, int columns, int b,
-                                                  int c, specdec__dotprod_x *to)
+SPECDEC__INLINE void specdec__dotprod_prepare_one(int type, int packed, const specdec__columns *x, size_t at,
+                                                  int columns, int b, int c, specdec__dotprod_x *to)
 {
     const int per = 32 / specdec__dotprod_granule(type), bias = specdec__dotprod_bias(type);
-    const int surplus = specdec__dotprod_is_halved(type, columns) ? 16 * bias : specdec__dotprod_surplus(type);
+    const int surplus = specdec__dotprod_is_halved(type, packed, columns) ? 16 * bias
+                                                                          : specdec__dotprod_surplus(type);
     const int32_t *pairs = per == 1 ? x->pair32 + at : x->pair16 + at * 2, offset = (int16_t)(*pairs & 0xFFFF);
     const float *totals = per == 1 ? x->sum32 + at : x->sum16 + at * 2;
     int32_t excess;
@@ -8413,8 +8418,8 @@ SPECDEC__INLINE void specdec__dotprod_prepare_four(int type, const specdec__colu
 }
 
 /* Columns from `at` on, of `blocks` blocks; count: columns, or 3 of 4. */
-SPECDEC__INLINE void specdec__dotprod_prepare(int type, const specdec__columns *x, size_t at, int columns, int count,
-                                              int blocks, specdec__dotprod_x *to)
+SPECDEC__INLINE void specdec__dotprod_prepare(int type, int packed, const specdec__columns *x, size_t at, int columns,
+                                              int count, int blocks, specdec__dotprod_x *to)
 {
     int b, c;
 
@@ -8429,8 +8434,8 @@ SPECDEC__INLINE void specdec__dotprod_prepare(int type, const specdec__columns *
         } else {
             SPECDEC__UNROLL
             for (c = 0; c < columns; c++)
-                specdec__dotprod_prepare_one(type, x, at + (size_t)specdec__min_int(c, count - 1), columns, b, c,
-                                             to);
+                specdec__dotprod_prepare_one(type, packed, x, at + (size_t)specdec__min_int(c, count - 1), columns, b,
+                                             c, to);
         }
 }
 
@@ -8699,7 +8704,7 @@ SPECDEC__INLINE void specdec__dotprod_take_q6_k(const specdec__dotprod_run *run,
     }
     SPECDEC__UNROLL
     for (i = 0; i < 2; i++) {
-        if (specdec__dotprod_is_halved(SPECDEC__TYPE_Q6_K, columns)) {
+        if (specdec__dotprod_is_halved(SPECDEC__TYPE_Q6_K, 1, columns)) {
             rows->sums[i] = vaddq_s8(rows->codes[i * 4], rows->codes[i * 4 + 1]);
             rows->others[i] = vaddq_s8(rows->codes[i * 4 + 2], rows->codes[i * 4 + 3]);
         } else {
@@ -8920,7 +8925,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_block(int type, int packe
             SPECDEC__NEON_APART;
         if (!specdec__dotprod_is_wide(type)) {
             SPECDEC__SDOT(dot[0], rows->sums[g], bytes, 0);
-            if (packed && specdec__dotprod_is_halved(type, columns))
+            if (specdec__dotprod_is_halved(type, packed, columns))
                 SPECDEC__SDOT(dot[0], rows->others[g], bytes, 0);
             if (columns > 1)
                 SPECDEC__SDOT(dot[1], rows->sums[g], bytes, 1);
@@ -9055,7 +9060,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_columns(int type, int pac
     specdec__dotprod_x ready;
     int t;
 
-    specdec__dotprod_prepare(type, x, at + (size_t)column, columns, count, blocks, &ready);
+    specdec__dotprod_prepare(type, packed, x, at + (size_t)column, columns, count, blocks, &ready);
     for (t = 0; t < tiles; t++)
         specdec__dotprod_run_columns(type, packed, columns, &runs[t], blocks, ahead ? ahead[t] : NULL, &ready,
                                      sums[t] + column * SPECDEC__ROWS);
@@ -9253,51 +9258,65 @@ SPECDEC__INLINE float32x4_t specdec__neon_products(const int8x16_t *w, int words
     return vreinterpretq_f32_s32(vpaddq_s32(low, high));
 }
 
-/* sums (column, 16) += a panel times 1, 2 or 4 columns. */
+/* acc (column) += four rows of granule k of a panel, from row on, times columns. */
+SPECDEC__INLINE void specdec__neon_granule(int type, const specdec__panel *panel, int k, int row, int columns, int wide,
+                                           const int32_t *start, const specdec__dotprod_x *x, float32x4_t *acc)
+{
+    const int granule = specdec__dotprod_granule(type), per = 32 / granule;
+    const int8_t *codes = x->codes + (size_t)(k / per) * x->stride + k % per * granule;
+    const float32x4_t scale = vld1q_f32(panel->scale[k] + row);
+    const float32x4_t pair = vcvtq_f32_s32(vld1q_s32(panel->pair[k] + row));
+    const float *scales = x->scale[k / per], *totals = x->total[k];
+    const float *offsets = (const float *)(const void *)x->offset[k / per];
+    float32x4_t sum[4];
+    int8x16_t w[8];
+    int c, i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < granule / 4; i++)
+        w[i] = vld1q_s8(panel->u.codes + k * granule * 16 + i * 64 + row * 4);
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++) {
+        sum[c] = specdec__neon_products(w, granule / 4, wide, start, codes + c * 32);
+        if (columns == 4)
+            SPECDEC__NEON_APART;
+    }
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++) {
+        sum[c] = vsubq_f32(vfmaq_n_f32(sum[c], pair, offsets[c]), vdupq_n_f32(SPECDEC__DOTPROD_START));
+        acc[c] = vfmaq_f32(acc[c], vmulq_n_f32(scale, scales[c]), sum[c]);
+        if (specdec__dotprod_has_minimum(type))
+            acc[c] = vfmaq_n_f32(acc[c], vld1q_f32(panel->minimum[k] + row), totals[c]);
+    }
+}
+
+/* sums (column, 16) += a panel times 1, 2 or 4 columns. A single column's codes are spread out once for eight rows. */
 SPECDEC__INLINE void specdec__neon_columns(int type, const specdec__panel *panel, int blocks, const specdec__columns *x,
                                            size_t at, int columns, int wide, float *sums)
 {
     const int32_t bits = SPECDEC__DOTPROD_START_BITS, start[8] = {bits, 0, bits, 0, bits, 0, bits, 0};
-    const int granule = specdec__dotprod_granule(type), per = 32 / granule;
+    const int granules = blocks * (32 / specdec__dotprod_granule(type)), quads = columns == 1 ? 4 : 1;
     specdec__dotprod_x ready;
     int row, k, c, i;
 
-    specdec__dotprod_prepare(type, x, at, columns, columns, blocks, &ready);
-    for (row = 0; row < SPECDEC__ROWS; row += 4) {
-        float32x4_t acc[4];
+    specdec__dotprod_prepare(type, 0, x, at, columns, columns, blocks, &ready);
+    for (row = 0; row < SPECDEC__ROWS; row += 4 * quads) {
+        float32x4_t acc[4][4];
 
         SPECDEC__UNROLL
-        for (c = 0; c < columns; c++)
-            acc[c] = vld1q_f32(sums + c * SPECDEC__ROWS + row);
-        for (k = 0; k < blocks * per; k++) {
-            const int8_t *codes = ready.codes + (size_t)(k / per) * ready.stride + k % per * granule;
-            const float32x4_t scale = vld1q_f32(panel->scale[k] + row);
-            const float32x4_t pair = vcvtq_f32_s32(vld1q_s32(panel->pair[k] + row));
-            const float *scales = ready.scale[k / per], *totals = ready.total[k];
-            const float *offsets = (const float *)(const void *)ready.offset[k / per];
-            float32x4_t sum[4];
-            int8x16_t w[8];
-
+        for (i = 0; i < quads; i++)
             SPECDEC__UNROLL
-            for (i = 0; i < granule / 4; i++)
-                w[i] = vld1q_s8(panel->u.codes + k * granule * 16 + i * 64 + row * 4);
+            for (c = 0; c < columns; c++)
+                acc[i][c] = vld1q_f32(sums + c * SPECDEC__ROWS + row + i * 4);
+        for (k = 0; k < granules; k++)
             SPECDEC__UNROLL
-            for (c = 0; c < columns; c++) {
-                sum[c] = specdec__neon_products(w, granule / 4, wide, start, codes + c * 32);
-                if (columns == 4)
-                    SPECDEC__NEON_APART;
-            }
-            SPECDEC__UNROLL
-            for (c = 0; c < columns; c++) {
-                sum[c] = vsubq_f32(vfmaq_n_f32(sum[c], pair, offsets[c]), vdupq_n_f32(SPECDEC__DOTPROD_START));
-                acc[c] = vfmaq_f32(acc[c], vmulq_n_f32(scale, scales[c]), sum[c]);
-                if (specdec__dotprod_has_minimum(type))
-                    acc[c] = vfmaq_n_f32(acc[c], vld1q_f32(panel->minimum[k] + row), totals[c]);
-            }
-        }
+            for (i = 0; i < quads; i++)
+                specdec__neon_granule(type, panel, k, row + i * 4, columns, wide, start, &ready, acc[i]);
         SPECDEC__UNROLL
-        for (c = 0; c < columns; c++)
-            vst1q_f32(sums + c * SPECDEC__ROWS + row, acc[c]);
+        for (i = 0; i < quads; i++)
+            SPECDEC__UNROLL
+            for (c = 0; c < columns; c++)
+                vst1q_f32(sums + c * SPECDEC__ROWS + row + i * 4, acc[i][c]);
     }
 }
 
