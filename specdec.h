@@ -19799,9 +19799,9 @@ static specdec_result specdec__ngram_load(specdec__ngram *index, uint64_t vocabu
 SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
- * >>retrieve (private): the same model with a small cache: of a long text the chunks of keys that the newest query
- *     likes best, by layer and kv head, and behind them the newest tokens. The retrieval cache of TriForce (Sun et al.
- *     2024, arXiv 2404.11912). May call: >>base >>pool >>kernel >>model >>kv >>forward >>sample
+ * >>retrieve (private): the same model with a small cache: of a long text the chunks of keys that the newest queries
+ *     attend to most, by layer and kv head, and behind them the newest tokens. After the retrieval cache of TriForce
+ *     (Sun et al. 2024, arXiv 2404.11912). May call: >>base >>pool >>kernel >>model >>kv >>forward >>sample
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE

@@ -212,7 +212,7 @@ static inline void policy_copy_rounded(specdec__context *c, int thread, const sp
 
 typedef struct policy {
     const char *name;
-    int recent;  /* the newest tokens are one part in so many of what is kept */
+    int recent;  /* the newest tokens are one part in so many (8 at most) of what is kept; 0: see policy_begin */
     void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer, int head,
                   float *scores);
     void (*recall)(specdec__context *c, int thread, const specdec__layer *layer); /* NULL: by these scores */

@@ -11,7 +11,7 @@
 #include "tools/measure.h"
 #include "tools/policies.h"
 
-enum { MAX_PROMPTS = 64, BUDGETS = 4, TEMPERATURES = 2, STEP = 8, BATCH = 64 };
+enum { MAX_PROMPTS = 64, BUDGETS = 4, TEMPERATURES = 2, STEP = 8, BATCH = 64, STAGES = 4 };
 enum { LEAST = 2 * SPECDEC__KEYS }; /* tokens of a prompt */
 
 typedef struct options {
@@ -29,6 +29,8 @@ typedef struct level {
     int share; /* one token in so many of the prompt's is kept */
     specdec__retrieval cache;
     int right[TEMPERATURES][MAX_PROMPTS];
+    int since;                                /* where chunks were chosen last */
+    int stage_right[STAGES], stage[STAGES];   /* of the guesses 1 and 2, 3 and 4, 5 to 8, and later ones behind that */
 } level;
 
 typedef struct recall {
@@ -89,6 +91,16 @@ static int answer(recall *r)
     return 1;
 }
 
+/* Notes the guess behind token `at` of the text. */
+static int note(level *l, int at, int right)
+{
+    const int behind = at - l->since, stage = behind < 4 ? behind / 2 : behind < 8 ? 2 : 3;
+
+    l->stage[stage]++;
+    l->stage_right[stage] += right;
+    return right;
+}
+
 /* Nodes [at, at + n) of the text, behind the committed ones, as a step of a small cache: how many of the tokens that it
    chooses are those of the text; -1 after saying what went wrong. */
 static int guess(recall *r, level *l, int n)
@@ -103,6 +115,8 @@ static int guess(recall *r, level *l, int n)
     if (!policy_begin(&l->cache, l->kind, &r->e->view))
         return program_failed("", "no room in a small cache"), -1;
     c = specdec__retrieve_context(&l->cache);
+    if (c->recall)
+        l->since = at;
     for (i = 0; i < n; i++) {
         c->tokens[i] = r->text[at + i];
         c->parents[i] = i - 1;
@@ -112,7 +126,8 @@ static int guess(recall *r, level *l, int n)
         return program_failed("", error.text), -1;
     specdec__view_unreserve(view, &c->kv);
     for (i = 0; i < n; i++)
-        right += chosen(r, c->logits + (size_t)i * (size_t)c->output->rows, at + i + 1) == r->text[at + i + 1];
+        right += note(l, at + i, chosen(r, c->logits + (size_t)i * (size_t)c->output->rows, at + i + 1) ==
+                                 r->text[at + i + 1]);
     return right;
 }
 
@@ -282,7 +297,9 @@ static void print_line(const recall *r, const level *l)
             printf("%s%.2f", k ? " " : "", (double)l->right[i][k] / (r->guesses[i][k] ? r->guesses[i][k] : 1));
         printf(") |");
     }
-    printf("\n");
+    for (i = 0; i < STAGES; i++)
+        printf(l->stage[i] ? " %.2f" : " -", (double)l->stage_right[i] / (l->stage[i] ? l->stage[i] : 1));
+    printf(" |\n");
 }
 
 static void print_table(const recall *r)
@@ -297,7 +314,8 @@ static void print_table(const recall *r)
             guesses[i] += r->guesses[i][k];
     }
     printf(" tokens, chunks of %d; guesses: %d greedy, %d at %g\n\n", o->chunk, guesses[0], guesses[1], (double)o->temperature);
-    printf("| kept | by | greedy (each prompt) | at %g |\n|---|---|---|---|\n", (double)o->temperature);
+    printf("| kept | by | greedy (each prompt) | at %g | behind a choice 1-2, 3-4, 5-8, later |\n|---|---|---|---|---|\n",
+           (double)o->temperature);
     for (i = 0; i < r->level_count; i++) {
         const level *l = &r->levels[i];
 
