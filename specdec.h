@@ -25717,6 +25717,8 @@ static void specdec__restore(specdec *t, char *bytes, size_t room, size_t *lengt
     specdec__text_stream_begin(&stream, &t->model->vocab, t->answer_from ? t->tokens[t->answer_from - 1] : -1,
                                t->settings.show_special);
     for (i = t->answer_from; i < t->count && !stop.stopped; i++) {
+        if (i >= t->handed_out && specdec__stream_ended(t, i))
+            break; /* by settings that came later */
         specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
         specdec__stop_push(&stop, t->token_text, more, piece, 2 * t->text_room, &written, NULL);
         specdec__restore_bytes(piece, written, bytes, room, length);

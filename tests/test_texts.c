@@ -1214,6 +1214,34 @@ static void test_families(void)
     }
     CHECK(i > 0);
     close_machine(&m);
+    TEST("a limit that is lowered ends an answer within its stock, and the restored one as well");
+    c.hooks.fork = NULL;
+    if (!open_machine(&m, &c))
+        return;
+    for (seed = 0; seed < 3; seed++) { /* the limit above, at, and below what was taken */
+        specdec_settings settings;
+        specdec_text piece;
+
+        CHECK_EQUAL_INT(specdec_rewind(m.first, 0), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 4), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_next(m.first, &piece), SPECDEC_OK);
+        memcpy(again, piece.bytes, length_again = piece.length);
+        for (i = 0; i < 6; i++)
+            specdec_work(m.first);
+        specdec_get_settings(m.first, &settings);
+        settings.max_tokens = 2 - seed ? 2 - seed : 1;
+        CHECK_EQUAL_INT(specdec_set(m.first, &settings), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_restore(m.first, whole, sizeof whole, &length), SPECDEC_OK);
+        while (specdec_next(m.first, &piece) == SPECDEC_OK) {
+            memcpy(again + length_again, piece.bytes, piece.length);
+            length_again += piece.length;
+        }
+        CHECK(length == length_again && memcmp(whole, again, length) == 0);
+        settings.max_tokens = 0;
+        CHECK_EQUAL_INT(specdec_set(m.first, &settings), SPECDEC_OK);
+    }
+    close_machine(&m);
+    c.hooks.fork = sevens;
     TEST("a child that found no place for its own child, and that nobody reads, goes on when there is one");
     c.texts = 3;
     c.forks = 1;
