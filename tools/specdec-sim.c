@@ -443,6 +443,8 @@ static int stages_look(specdec__pipe *pipe, int until)
         end = back;
     if (until & SPECDEC__PIPE_TAKES && takes < end)
         end = takes;
+    if (until && pipe->wake > 0 && pipe->wake < end)
+        end = pipe->wake + 2e-9; /* the clock shows whole nanoseconds */
     if (end < INFINITY && end > world.now)
         world.now = end;
     return (back <= world.now ? SPECDEC__PIPE_BACK : 0) | (takes <= world.now ? SPECDEC__PIPE_TAKES : 0) |
