@@ -316,8 +316,9 @@ static double reading_speed(void)
     return best;
 }
 
-/* Layers in proportion to speeds, at least one for each rank but the first. */
-static void deal(const double *speed, int ranks, int all, int *layers)
+/* Work in proportion to speeds: so many layers, at least one for each rank but the first, and of the first rank the
+   output, which is worth so many layers. */
+static void deal(const double *speed, int ranks, int all, double output, int *layers)
 {
     double total = 0, before = 0;
     int i, given = 0;
@@ -329,7 +330,7 @@ static void deal(const double *speed, int ranks, int all, int *layers)
         int upto;
 
         before += speed[i];
-        upto = (int)(all * before / total + 0.5);
+        upto = (int)((all + output) * before / total - output + 0.5);
         upto = upto < given + (i > 0) ? given + (i > 0) : upto;
         upto = upto > all - left || !left ? all - left : upto;
         layers[i] = upto - given;
@@ -351,8 +352,8 @@ static int read_split(const char *text, int ranks, int *layers)
     return PROGRAM_OK;
 }
 
-/* Layers of the model. Returns a status. */
-static int count_layers(const options *o, int *layers)
+/* Layers of the model, and how many of them its output is worth, by multiply-adds. Returns a status. */
+static int count_layers(const options *o, int *layers, double *output)
 {
     specdec_config c = o->config;
     specdec_model_info info;
@@ -368,6 +369,7 @@ static int count_layers(const options *o, int *layers)
     if (!block || specdec_model_init(&model, &c, block, bytes, &failure) || specdec_get_model_info(model, &info))
         return program_failed("", block ? failure.text : "out of memory");
     *layers = info.layers;
+    *output = (double)info.vocabulary / (2.0 * info.head_size * (info.heads + info.kv_heads) + 3.0 * info.feed_forward);
     specdec_model_deinit(model);
     free(block);
     return PROGRAM_OK;
@@ -381,7 +383,7 @@ static double free_memory(const options *o)
 
 /* Deals the layers out by speed, and where a rank's share needs more memory than that has, again with so much less of it.
    Every rank comes to the same numbers. */
-static int deal_fitting(const options *o, double *speed, int ranks, int all, int *layers)
+static int deal_fitting(const options *o, double *speed, int ranks, int all, double output, int *layers)
 {
     double own[2], needs[MOST_RANKS][2];
     size_t bytes;
@@ -389,7 +391,7 @@ static int deal_fitting(const options *o, double *speed, int ranks, int all, int
 
     own[1] = free_memory(o);
     for (turn = 0; turn < DEALS; turn++) {
-        deal(speed, ranks, all, layers);
+        deal(speed, ranks, all, output, layers);
         if (specdec_memory_needed(&o->config, &bytes, &failure))
             return program_failed("", failure.text);
         own[0] = (double)bytes;
@@ -410,19 +412,19 @@ static int deal_fitting(const options *o, double *speed, int ranks, int all, int
 /* How many layers each rank has. Where there is a draft model, rank 0 has half its share: it drafts meanwhile. */
 static int split(const options *o, int ranks, int *layers)
 {
-    double own = reading_speed(), speed[MOST_RANKS];
+    double own = reading_speed(), speed[MOST_RANKS], output = 0;
     int all = 0, status;
 
     if (strcmp(o->split, "auto") != 0)
         return read_split(o->split, ranks, layers);
-    status = count_layers(o, &all);
+    status = count_layers(o, &all, &output);
     if (status)
         return status;
     own *= own_rank == 0 && o->config.draft.path ? 0.5 : 1;
     MPI_Allgather(&own, 1, MPI_DOUBLE, speed, 1, MPI_DOUBLE, MPI_COMM_WORLD);
     if (ranks > 1 && all < ranks - 1)
         return program_failed("more ranks than layers", "");
-    return deal_fitting(o, speed, ranks, all, layers);
+    return deal_fitting(o, speed, ranks, all, output, layers);
 }
 
 /* --- the work ------------------------------------------------------------------------------------------------------- */
