@@ -22463,7 +22463,7 @@ enum { SPECDEC__PIPE_BACK = 1, SPECDEC__PIPE_TAKES = 2, SPECDEC__PIPE_IDLE = 4 }
 /* How a lane runs what it is sent. */
 typedef struct specdec__pipe_kind {
     void (*submit)(struct specdec__pipe *pipe, const specdec__order *order); /* which is copied */
-    /* What is the case, once one of `until` is; 0: now. */
+    /* What is the case, once one of `until` is, or when it is pipe->wake; 0: now. */
     int (*look)(struct specdec__pipe *pipe, int until);
     /* Takes the oldest run, which is back: its rows lie in the target's context. One that was cancelled has none. */
     specdec_result (*take)(struct specdec__pipe *pipe, specdec_error *error);
@@ -22491,6 +22491,7 @@ typedef struct specdec__pipe {
     } runs[SPECDEC__PIPE_RUNS]; /* the oldest first */
     specdec__tune_mean trip, draft; /* seconds of a run on its way, of a draft run */
     double takes;   /* by the clock: a run that is sent then begins at once, as far as the lane knows; 0: it does not */
+    double wake;    /* by the clock: a look at what is the case takes no longer; 0: as long as it takes */
     double idle;    /* since when a run that was sent would have begun at once; 0: it would not */
 } specdec__pipe;
 
@@ -23507,15 +23508,16 @@ static int specdec__ranks_look(specdec__pipe *pipe, int until)
 
     for (;;) {
         const int state = specdec__ranks_state(ranks);
+        const double now = specdec__os_seconds();
         double pause = SPECDEC__WIRE_PAUSE;
 
-        if (!until || state & until || SPECDEC__LOAD(ranks->stage.context->pool->cancel))
+        if (!until || state & until || (pipe->wake > 0 && now >= pipe->wake) ||
+            SPECDEC__LOAD(ranks->stage.context->pool->cancel))
             return state;
-        if (until & SPECDEC__PIPE_TAKES) {
-            const double left = pipe->takes - specdec__os_seconds();
-
-            pause = left < pause ? left : pause;
-        }
+        if (until & SPECDEC__PIPE_TAKES && pipe->takes - now < pause)
+            pause = pipe->takes - now;
+        if (pipe->wake > 0 && pipe->wake - now < pause)
+            pause = pipe->wake - now;
         if (pause > 0)
             link->cluster.wait(link->cluster.user_data, pause);
     }
@@ -25307,6 +25309,14 @@ static int specdec__pipe_spares(const specdec__pipe *pipe, int count, double lef
     return count < pipe->full || pipe->draft.seconds <= left + SPECDEC__PIPE_LATE * specdec__pipe_slot(pipe);
 }
 
+/* Waits until the oldest run is back, or a run would begin at once, if one is to be sent, or until that time. */
+static void specdec__pipe_wait(specdec__pipe *pipe, int sends, double wake)
+{
+    pipe->wake = wake;
+    pipe->kind->look(pipe, (pipe->count ? SPECDEC__PIPE_BACK : 0) | (sends ? SPECDEC__PIPE_TAKES : 0));
+    pipe->wake = 0;
+}
+
 /* Makes ready for runs of a text. What was drafted for it stays. */
 static specdec__proposal *specdec__pipe_begin(specdec *t)
 {
@@ -25367,7 +25377,7 @@ static int specdec__pipe_step(specdec *t, double start)
         else if (sends)
             specdec__pipe_send(pipe, p, chosen, count);
         else
-            pipe->kind->look(pipe, (pipe->count ? SPECDEC__PIPE_BACK : 0) | (count && !goes ? SPECDEC__PIPE_TAKES : 0));
+            specdec__pipe_wait(pipe, count && !goes, goes ? due : 0);
     }
     if (result)
         p->stays = 0;

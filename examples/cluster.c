@@ -11,14 +11,15 @@
 #include "specdec.h"
 #include "tools/program.h"
 #include "tools/json.h"
+#include "tools/lanes.h"
 #include <sched.h>
 
-enum { MOST_RANKS = 64, PARCELS = 512, STAMP = 8, DEALS = 40 };
+enum { MOST_RANKS = 64, PARCELS = 512, STAMP = 8, DEALS = 40, BARS = 1000 };
 enum { TAG_NEXT = 1, TAG_URGENT = 2 };
 
 typedef struct options {
     specdec_config config;
-    const char *prompt, *split, *stats, *link, *pretend;
+    const char *prompt, *split, *stats, *link, *pretend, *timeline;
     float silence, memory; /* memory: MB */
     int limit, spec, policy;
     double link_seconds, link_bits; /* of a message; a second */
@@ -40,6 +41,13 @@ typedef struct arrival {
     int here;
 } arrival;
 
+/* What a rank did from one time to another, in seconds since all ranks met: a run of so many nodes through its
+   layers (0: something else), to their end if nobody cancelled it. */
+typedef struct bar {
+    double from, to;
+    int nodes, cancelled;
+} bar;
+
 /* What a rank knows of its links. */
 typedef struct post {
     const options *o;
@@ -50,6 +58,10 @@ typedef struct post {
     double sent;                     /* bytes */
     int ranks, next;                 /* next: where a parcel is looked for first */
     int gone[MOST_RANKS], come[MOST_RANKS]; /* messages to and from each */
+    bar bars[BARS];
+    int bar_count;
+    size_t row;         /* bytes of a row of activations: a run that was cancelled passes on none */
+    double zero, since; /* by the clock: of the bars; since when the rank does not wait */
 } post;
 
 /* What a rank has done, as rank 0 gets to know it. */
@@ -57,6 +69,76 @@ enum { BUSY, WAITING, SENT, RUNS, NODES, CANCELLED, MEMORY, LAYERS, FIGURES };
 
 static specdec_error failure;
 static int own_rank;
+
+/* --- what is done when --------------------------------------------------------------------------------------------- */
+
+/* A layer of a run of so many nodes begins. */
+static void note_layer(post *p, int nodes)
+{
+    bar *b = &p->bars[p->bar_count];
+
+    if (!p->o->timeline || p->bar_count == BARS)
+        return;
+    b->from = b->nodes ? b->from : program_seconds() - p->zero;
+    b->nodes = nodes;
+}
+
+/* The rank has gone on with something until now: a run, if a layer of it has begun. */
+static void note_end(post *p, int cancelled)
+{
+    bar *b = &p->bars[p->bar_count];
+    const double now = program_seconds();
+    const int beside = own_rank == 0 && now - p->since > 1e-4; /* what is shorter cannot be seen */
+
+    if (p->o->timeline && p->bar_count < BARS && (b->nodes || beside)) {
+        b->from = b->nodes ? b->from : p->since - p->zero;
+        b->to = now - p->zero;
+        b->cancelled = cancelled;
+        p->bar_count++;
+    }
+    p->since = now;
+}
+
+/* The picture: a lane for each rank's layers, and one for what else rank 0 does. bars (ranks, BARS). */
+static int save_timeline(const char *path, const bar *bars, const int *counts, int ranks)
+{
+    const int high = 14, apart = 17, first = counts[1] / 2, last = first + 16;
+    const bar *busy = bars + BARS;
+    const double begin = busy[first].from, span = (last < counts[1] ? busy[last].from : busy[counts[1] - 1].to) - begin;
+    FILE *f = fopen(path, "wb");
+    int i, k;
+
+    if (!f)
+        return program_failed(path, strerror(errno));
+    lanes_begin(f, (ranks + 1) * apart + 36);
+    for (i = 0; i < ranks; i++) {
+        lanes_name(f, 12 + i * apart, high, "", "rank", i);
+        for (k = 0; k < counts[i]; k++) {
+            const bar *b = &bars[i * BARS + k];
+
+            lanes_bar(f, 12 + (b->nodes ? i : ranks) * apart, high, begin, span, b->from, b->to, b->nodes,
+                      !b->nodes ? LANES_DRAFT : b->cancelled ? LANES_CANCELLED : LANES_TARGET);
+        }
+    }
+    lanes_name(f, 12 + ranks * apart, high, "", "rank 0 beside", -1);
+    lanes_end(f, (ranks + 1) * apart + 28, span);
+    return fclose(f) ? program_failed(path, strerror(errno)) : PROGRAM_OK;
+}
+
+/* Rank 0 gets all bars, and draws them. Returns a status. */
+static int gather_timeline(const post *p)
+{
+    bar *all = own_rank ? NULL : (bar *)calloc((size_t)p->ranks * BARS, sizeof *all);
+    int counts[MOST_RANKS], status = PROGRAM_OK;
+
+    MPI_Gather(&p->bar_count, 1, MPI_INT, counts, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    MPI_Gather(p->bars, (int)sizeof p->bars, MPI_BYTE, all, (int)sizeof p->bars, MPI_BYTE, 0, MPI_COMM_WORLD);
+    if (all)
+        status = p->ranks > 1 && counts[1] ? save_timeline(p->o->timeline, all, counts, p->ranks)
+                                           : program_failed("a timeline needs runs on two ranks or more", "");
+    free(all);
+    return status;
+}
 
 /* --- links ---------------------------------------------------------------------------------------------------------- */
 
@@ -100,6 +182,8 @@ static int post_send(void *user_data, int to, int urgent, const void *message, s
     const double now = program_seconds();
     double due = now;
 
+    if (!urgent && p->bar_count < BARS && p->bars[p->bar_count].nodes) /* what a run has become goes on */
+        note_end(p, size < p->row);
     if (!at || !grow(&at->bytes, &at->room, size + STAMP))
         return 0;
     if (p->o->link) {
@@ -179,12 +263,14 @@ static void post_wait(void *user_data, double seconds)
     const double start = program_seconds();
     int looks = 0;
 
+    note_end(p, 0);
     while (program_seconds() - start < seconds && !any_due(p))
         if (looks++ < 20)
             sched_yield();
         else
             usleep(looks < 200 ? 50 : 200);
-    p->waiting += program_seconds() - start;
+    p->since = program_seconds();
+    p->waiting += p->since - start;
 }
 
 /* At the end, what is still on its way comes, and nobody reads it: MPI wants that. */
@@ -230,8 +316,9 @@ static double reading_speed(void)
     return best;
 }
 
-/* Layers in proportion to speeds, at least one for each rank but the first. */
-static void deal(const double *speed, int ranks, int all, int *layers)
+/* Work in proportion to speeds: so many layers, at least one for each rank but the first, and of the first rank the
+   output, which is worth so many layers. */
+static void deal(const double *speed, int ranks, int all, double output, int *layers)
 {
     double total = 0, before = 0;
     int i, given = 0;
@@ -243,7 +330,7 @@ static void deal(const double *speed, int ranks, int all, int *layers)
         int upto;
 
         before += speed[i];
-        upto = (int)(all * before / total + 0.5);
+        upto = (int)((all + output) * before / total - output + 0.5);
         upto = upto < given + (i > 0) ? given + (i > 0) : upto;
         upto = upto > all - left || !left ? all - left : upto;
         layers[i] = upto - given;
@@ -265,8 +352,8 @@ static int read_split(const char *text, int ranks, int *layers)
     return PROGRAM_OK;
 }
 
-/* Layers of the model. Returns a status. */
-static int count_layers(const options *o, int *layers)
+/* Layers of the model, and how many of them its output is worth, by multiply-adds. Returns a status. */
+static int count_layers(const options *o, int *layers, double *output)
 {
     specdec_config c = o->config;
     specdec_model_info info;
@@ -282,6 +369,7 @@ static int count_layers(const options *o, int *layers)
     if (!block || specdec_model_init(&model, &c, block, bytes, &failure) || specdec_get_model_info(model, &info))
         return program_failed("", block ? failure.text : "out of memory");
     *layers = info.layers;
+    *output = (double)info.vocabulary / (2.0 * info.head_size * (info.heads + info.kv_heads) + 3.0 * info.feed_forward);
     specdec_model_deinit(model);
     free(block);
     return PROGRAM_OK;
@@ -295,7 +383,7 @@ static double free_memory(const options *o)
 
 /* Deals the layers out by speed, and where a rank's share needs more memory than that has, again with so much less of it.
    Every rank comes to the same numbers. */
-static int deal_fitting(const options *o, double *speed, int ranks, int all, int *layers)
+static int deal_fitting(const options *o, double *speed, int ranks, int all, double output, int *layers)
 {
     double own[2], needs[MOST_RANKS][2];
     size_t bytes;
@@ -303,7 +391,7 @@ static int deal_fitting(const options *o, double *speed, int ranks, int all, int
 
     own[1] = free_memory(o);
     for (turn = 0; turn < DEALS; turn++) {
-        deal(speed, ranks, all, layers);
+        deal(speed, ranks, all, output, layers);
         if (specdec_memory_needed(&o->config, &bytes, &failure))
             return program_failed("", failure.text);
         own[0] = (double)bytes;
@@ -324,19 +412,19 @@ static int deal_fitting(const options *o, double *speed, int ranks, int all, int
 /* How many layers each rank has. Where there is a draft model, rank 0 has half its share: it drafts meanwhile. */
 static int split(const options *o, int ranks, int *layers)
 {
-    double own = reading_speed(), speed[MOST_RANKS];
+    double own = reading_speed(), speed[MOST_RANKS], output = 0;
     int all = 0, status;
 
     if (strcmp(o->split, "auto") != 0)
         return read_split(o->split, ranks, layers);
-    status = count_layers(o, &all);
+    status = count_layers(o, &all, &output);
     if (status)
         return status;
     own *= own_rank == 0 && o->config.draft.path ? 0.5 : 1;
     MPI_Allgather(&own, 1, MPI_DOUBLE, speed, 1, MPI_DOUBLE, MPI_COMM_WORLD);
     if (ranks > 1 && all < ranks - 1)
         return program_failed("more ranks than layers", "");
-    return deal_fitting(o, speed, ranks, all, layers);
+    return deal_fitting(o, speed, ranks, all, output, layers);
 }
 
 /* --- the work ------------------------------------------------------------------------------------------------------- */
@@ -362,12 +450,11 @@ static int read_pretended(const char *text)
 
 /* Instead of computing for long, a layer of a small model sleeps: what lies between two widths takes what a line between
    them says, more than the last one that much longer. */
-static void pretend(void *user_data, int nodes)
+static void pretend(int nodes)
 {
     int i = 0;
     double seconds;
 
-    (void)user_data;
     while (i < WIDTHS - 1 && pretended[i + 1] > 0 && nodes > 2 << i)
         i++;
     seconds = pretended[i];
@@ -376,6 +463,16 @@ static void pretend(void *user_data, int nodes)
     else if (i && nodes > 1 << i)
         seconds *= (double)nodes / (1 << i);
     usleep((unsigned)(1e6 * seconds));
+}
+
+/* specdec_cluster.layer */
+static void begin_layer(void *user_data, int nodes)
+{
+    post *p = (post *)user_data;
+
+    note_layer(p, nodes);
+    if (p->o->pretend)
+        pretend(nodes);
 }
 
 /* What each rank will need, told before anything is made. */
@@ -451,6 +548,7 @@ static int write_stats(const specdec *engine, const char *path, double (*figures
 static int run(const options *o, post *p, const int *layers, double *figures, specdec **made)
 {
     specdec *engine;
+    specdec_info info;
     specdec_stats s;
     size_t bytes;
     void *memory;
@@ -461,11 +559,18 @@ static int run(const options *o, post *p, const int *layers, double *figures, sp
         return program_failed("", failure.text);
     tell_memory(layers, p->ranks, bytes);
     memory = program_memory(bytes);
+    if (o->timeline)
+        MPI_Barrier(MPI_COMM_WORLD);
+    p->zero = p->since = program_seconds();
     if (!memory || specdec_init(&engine, &o->config, memory, bytes, &failure))
         return program_failed("", memory ? failure.text : "");
     *made = engine;
-    start = program_seconds();
+    specdec_get_info(engine, &info);
+    p->row = 4 * (size_t)info.embedding;
+    start = p->since = program_seconds();
     p->waiting = p->sent = 0;
+    p->bar_count = 0;
+    memset(p->bars, 0, sizeof p->bars);
     status = own_rank == 0 ? write_text(engine, o)
              : specdec_serve(engine) == SPECDEC_DONE ? PROGRAM_OK : program_failed("", specdec_error_text(engine));
     specdec_get_stats(engine, &s);
@@ -511,6 +616,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--pretend", PROGRAM_TEXT, &o->pretend, "MS[,MS2,MS4..]",
          "each layer sleeps so long, and so long for 2, 4 .. nodes: a small model behaves like a large one", 0, 0},
         {"--stats", PROGRAM_TEXT, &o->stats, "FILE", "times and counts as JSON", 0, 0},
+        {"--timeline", PROGRAM_TEXT, &o->timeline, "FILE", "a picture of who ran what when, as SVG", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
     char *end;
     int status;
@@ -566,7 +672,7 @@ int main(int argc, char **argv)
     cluster.send = post_send;
     cluster.receive = post_receive;
     cluster.wait = post_wait;
-    cluster.layer = o.pretend ? pretend : NULL;
+    cluster.layer = o.pretend || o.timeline ? begin_layer : NULL;
     o.config.cluster = &cluster;
     status = split(&o, p.ranks, layers);
     if (!status)
@@ -581,6 +687,8 @@ int main(int argc, char **argv)
     MPI_Gather(own, FIGURES, MPI_DOUBLE, figures, FIGURES, MPI_DOUBLE, 0, MPI_COMM_WORLD);
     if (own_rank == 0 && o.stats)
         status = write_stats(engine, o.stats, figures, p.ranks);
+    if (o.timeline && gather_timeline(&p))
+        status = PROGRAM_FAILED;
     MPI_Finalize();
     return status;
 }

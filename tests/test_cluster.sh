@@ -60,17 +60,19 @@ for LIBRARY in openmpi mpich; do
     as_one 2 --split 1,3
     as_one 4 --split 0,1,2,1 --link 1,1000
     check "memory is told before the text" says "rank 3: 1 layers, [0-9.]* MB"
-    MORE="-m $TARGET -p once -t 1 -n 8" # the first of three ranks has little memory, the last one none
+    MORE="-m $TARGET -p once -t 1 -n 8" # the first of three ranks has memory for the output, the last one none
     # shellcheck disable=SC2086
-    run timeout 60 $RUN -n 1 "$T/cluster" $MORE --memory 2.5 : -n 2 "$T/cluster" $MORE
+    run timeout 60 $RUN -n 1 "$T/cluster" $MORE --memory 3.5 : -n 2 "$T/cluster" $MORE
     check "$LIBRARY: a rank gets as many layers as fit its memory" says "rank 0: 0 layers"
     check "$LIBRARY: which then starts" [ $status -eq 0 ]
     # shellcheck disable=SC2086
     run timeout 60 $RUN -n 2 "$T/cluster" $MORE : -n 1 "$T/cluster" $MORE --memory 0.5
     check "$LIBRARY: and no rank starts where none fits" says "no split was found that fits: rank 2 needs [0-9.]* MB"
     SAMPLING="--temp 0.9 --seed 5"
-    as_one 3 --stats "$T/stats"
+    as_one 3 --stats "$T/stats" --timeline "$T/lanes"
     check "statistics are JSON" valid "$T/stats"
+    check "the timeline has a lane for each rank, and runs in them" \
+        [ "$(grep -c '>rank [012]<' "$T/lanes") $(grep -c 'fill="#3b6fb6"' "$T/lanes" | sed 's/[1-9][0-9]*/some/')" = "3 some" ]
     as_one 3 --spec ngram
     SAMPLING=""
     ranks 2 -n 10 --split 1,1

@@ -187,6 +187,8 @@ static int slow_look(specdec__pipe *pipe, int until)
     state = lane_dice(lane, 2) ? SPECDEC__PIPE_TAKES : 0;
     if (until & SPECDEC__PIPE_TAKES && (!(until & SPECDEC__PIPE_BACK) || lane_dice(lane, 2)))
         return SPECDEC__PIPE_TAKES;
+    if (pipe->wake > 0 && lane_dice(lane, 2)) /* nothing was the case in time */
+        return 0;
     while (until & SPECDEC__PIPE_BACK && lane->count && !lane->queue[0].obeyed)
         lane_obey(lane);
     if (lane->count && lane->queue[0].obeyed && (until || lane_dice(lane, 2)))

@@ -15,6 +15,7 @@ static int made_clock(clockid_t kind, struct timespec *now);
 #include "tests/gguf_maker.h"
 #include "tools/program.h"
 #include "tools/json.h"
+#include "tools/lanes.h"
 
 #include <math.h>
 
@@ -443,6 +444,8 @@ static int stages_look(specdec__pipe *pipe, int until)
         end = back;
     if (until & SPECDEC__PIPE_TAKES && takes < end)
         end = takes;
+    if (until && pipe->wake > 0 && pipe->wake < end)
+        end = pipe->wake + 2e-9; /* the clock shows whole nanoseconds */
     if (end < INFINITY && end > world.now)
         world.now = end;
     return (back <= world.now ? SPECDEC__PIPE_BACK : 0) | (takes <= world.now ? SPECDEC__PIPE_TAKES : 0) |
@@ -846,27 +849,16 @@ static void draw_lanes(FILE *f, const outcome *o, int mode, int top, double span
     int i;
 
     for (i = 0; i < lanes; i++) {
-        fprintf(f, "<text x=\"8\" y=\"%d\">%s: ", top + i * apart + high - 3, mode_name(mode));
-        if (i == lanes - 1)
-            fprintf(f, "draft</text>\n");
-        else if (simulated.stages)
-            fprintf(f, "stage %d</text>\n", i + 1);
-        else
-            fprintf(f, "target</text>\n");
+        const int draft = i == lanes - 1;
+
+        lanes_name(f, top + i * apart, high, mode_name(mode), draft ? "draft" : simulated.stages ? "stage" : "target",
+                   draft || !simulated.stages ? -1 : i + 1);
     }
     for (i = 0; i < o->count; i++) {
         const event *e = &o->events[i];
-        const double x = 120 + 820 * (e->from - begin) / span, width = 820 * (e->to - e->from) / span;
-        const int y = top + apart * e->lane;
 
-        if (e->from < begin || e->to > begin + span)
-            continue;
-        fprintf(f, "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\" stroke=\"#fff\" "
-                   "stroke-width=\".5\"/>\n", x, y, width, high,
-                !e->kept ? "url(#h)" : e->lane == lanes - 1 ? "#e0902f" : "#3b6fb6");
-        if (width > 16)
-            fprintf(f, "<text x=\"%.1f\" y=\"%d\" fill=\"%s\">%d</text>\n", x + 4, y + high - 3,
-                    e->kept ? "#fff" : "#000", e->nodes);
+        lanes_bar(f, top + apart * e->lane, high, begin, span, e->from, e->to, e->nodes,
+                  !e->kept ? LANES_CANCELLED : e->lane == lanes - 1 ? LANES_DRAFT : LANES_TARGET);
     }
 }
 
@@ -884,14 +876,10 @@ static int save_svg(const char *path, const outcome *o, const char *const *input
     f = out.file;
     for (i = 0; i < o[0].count && i < 10 * draft_lane(); i++)
         span += (o[0].events[i].to - o[0].events[i].from) / (simulated.stages ? 2 : 1);
-    fprintf(f, "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 960 %d\" font-family=\"sans-serif\" "
-               "font-size=\"12\">\n<defs><pattern id=\"h\" width=\"5\" height=\"5\" patternUnits=\"userSpaceOnUse\" "
-               "patternTransform=\"rotate(45)\"><rect width=\"2\" height=\"5\" fill=\"#b03030\"/></pattern></defs>\n"
-               "<rect width=\"960\" height=\"%d\" fill=\"#fff\"/>\n", 2 * high + 30, 2 * high + 30);
+    lanes_begin(f, 2 * high + 30);
     for (mode = 1; mode <= 2; mode++)
         draw_lanes(f, &o[mode], mode, 12 + (mode - 1) * high, span);
-    fprintf(f, "<text x=\"120\" y=\"%d\">%.0f ms; numbers: nodes of a run; hatched: cancelled</text>\n</svg>\n",
-            2 * high + 22, 1e3 * span);
+    lanes_end(f, 2 * high + 22, span);
     return program_output_close(&out);
 }
 
