@@ -102,6 +102,7 @@ test: all tests
 # Cross-built for aarch64 and run in an emulator; the slow parts are left out.
 ARM_CC = aarch64-linux-gnu-gcc
 ARM_RUN = qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu
+ARM_TARGETS = -mcpu=cortex-a76 -march=armv8-a+crypto -march=armv8.2-a+i8mm -march=armv8.6-a
 
 # The engine's and EAGLE's tests as a whole take many minutes in emulation; test_api watches processes by the clock; test_settings, test_verify and
 # test_load and test_save take long for what knows no instruction set; test_pipe and test_compose are about the clock, too; and test_pool was seen to hang in emulation (all threads in futex calls), which
@@ -114,6 +115,7 @@ ARM_ENGINE = perfect_draft step forward memory stop chat
 arm:
 	@command -v $(ARM_CC) > /dev/null || { echo 'make arm: $(ARM_CC) is missing (Debian: apt-get install gcc-aarch64-linux-gnu libc6-dev-arm64-cross)'; exit 1; }
 	@command -v $(firstword $(ARM_RUN)) > /dev/null || { echo 'make arm: $(firstword $(ARM_RUN)) is missing (Debian: apt-get install qemu-user)'; exit 1; }
+	@for target in $(ARM_TARGETS); do $(ARM_CC) -O1 $$target -DSPECDEC_IMPLEMENTATION -x c -c specdec.h -o /dev/null || exit 1; done
 	@$(MAKE) BUILD=$(BUILD)/arm CC=$(ARM_CC) $(ARM_TESTS) $(BUILD)/arm/test_engine $(BUILD)/arm/test_eagle
 	@for name in $(ARM_EAGLE); do echo '$(ARM_RUN) $(BUILD)/arm/test_eagle' $$name > $(BUILD)/arm/eagle_$$name.sh; done
 	@for name in $(ARM_ENGINE); do echo '$(ARM_RUN) $(BUILD)/arm/test_engine' $$name > $(BUILD)/arm/engine_$$name.sh; done

@@ -1,5 +1,6 @@
-/* cluster - a model whose layers lie on several machines, over MPI: rank 0 drafts, samples and writes, the others verify.
-   The text is that of one machine, byte for byte.
+/* cluster - a model whose layers lie on several machines, over MPI: rank 0 drafts, samples and writes, the others verify;
+   with --draft-rank another one drafts, and needs nothing but the draft model. The text is that of one machine, byte for
+   byte.
 
        make cluster && mpirun -n 4 build/cluster -m MODEL.gguf -md DRAFT.gguf -p TEXT -n 100 */
 #define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
@@ -12,6 +13,7 @@
 #include "tools/program.h"
 #include "tools/json.h"
 #include "tools/lanes.h"
+#include "tools/pretend.h"
 #include <sched.h>
 
 enum { MOST_RANKS = 64, PARCELS = 512, STAMP = 8, DEALS = 40, BARS = 1000 };
@@ -19,10 +21,13 @@ enum { TAG_NEXT = 1, TAG_URGENT = 2 };
 
 typedef struct options {
     specdec_config config;
-    const char *prompt, *split, *stats, *link, *pretend, *timeline;
+    const char *prompt, *split, *stats, *link, *draft_link, *pretend, *timeline;
     float silence, memory; /* memory: MB */
     int limit, spec, policy;
-    double link_seconds, link_bits; /* of a message; a second */
+    int drafter; /* the rank that has the draft model alone; 0: there is none */
+    struct {
+        double seconds, bits; /* of a message; a second */
+    } links[2];               /* between ranks; from and to the draft rank */
 } options;
 
 /* A message on its way out, in a buffer of its own. */
@@ -55,7 +60,8 @@ typedef struct post {
     arrival arrivals[2][MOST_RANKS]; /* by urgency and sender */
     double free_at[MOST_RANKS];      /* when the link to a rank has sent all bytes before */
     double waiting;                  /* seconds */
-    double sent;                     /* bytes */
+    double sent, guided;             /* bytes; those of them that went to the draft rank */
+    int lost;                        /* the rank that drafts is */
     int ranks, next;                 /* next: where a parcel is looked for first */
     int gone[MOST_RANKS], come[MOST_RANKS]; /* messages to and from each */
     bar bars[BARS];
@@ -65,10 +71,12 @@ typedef struct post {
 } post;
 
 /* What a rank has done, as rank 0 gets to know it. */
-enum { BUSY, WAITING, SENT, RUNS, NODES, CANCELLED, MEMORY, LAYERS, FIGURES };
+enum { BUSY, WAITING, SENT, GUIDED, RUNS, NODES, CANCELLED, MEMORY, LAYERS, FIGURES };
 
 static specdec_error failure;
 static int own_rank;
+static pretend_table pretended; /* --pretend */
+static double pretended_until;  /* by the clock: since when the layer before computes; 0: there was none in this run */
 
 /* --- what is done when --------------------------------------------------------------------------------------------- */
 
@@ -174,27 +182,36 @@ static parcel *find_parcel(post *p)
     return NULL;
 }
 
-/* specdec_cluster.send. With --link a message bears the time at which it arrives. */
+/* Which link a message to a rank goes over. */
+static int link_to(const post *p, int to) { return p->o->drafter && (to == p->o->drafter || own_rank == p->o->drafter); }
+
+/* When a message that is sent now arrives. Urgent ones overtake others, but for guesses and what these need: all that
+   goes to and from the draft rank waits for its turn. */
+static double arrives(post *p, int to, int urgent, size_t size, double now)
+{
+    const int which = link_to(p, to);
+    const double bits = p->o->links[which].bits, from = now > p->free_at[to] || (urgent && !which) ? now : p->free_at[to];
+
+    p->free_at[to] = from + (bits > 0 ? 8 * (double)size / bits : 0);
+    return p->free_at[to] + p->o->links[which].seconds;
+}
+
+/* specdec_cluster.send. With --link or --draft-link a message bears the time at which it arrives. */
 static int post_send(void *user_data, int to, int urgent, const void *message, size_t size)
 {
     post *p = (post *)user_data;
     parcel *at = find_parcel(p);
-    const double now = program_seconds();
-    double due = now;
+    const double due = arrives(p, to, urgent, size, program_seconds());
 
     if (!urgent && p->bar_count < BARS && p->bars[p->bar_count].nodes) /* what a run has become goes on */
         note_end(p, size < p->row);
+    pretended_until = urgent ? pretended_until : 0;
     if (!at || !grow(&at->bytes, &at->room, size + STAMP))
         return 0;
-    if (p->o->link) {
-        double *link = &p->free_at[to];
-
-        *link = (now > *link || urgent ? now : *link) + (p->o->link_bits > 0 ? 8 * (double)size / p->o->link_bits : 0);
-        due = *link + p->o->link_seconds;
-    }
     memcpy(at->bytes, message, size);
     memcpy(at->bytes + size, &due, sizeof due);
     p->sent += (double)size;
+    p->guided += to == p->o->drafter && to ? (double)size : 0;
     p->gone[to]++;
     at->busy = 1;
     return !MPI_Isend(at->bytes, (int)(size + STAMP), MPI_BYTE, to, urgent ? TAG_URGENT : TAG_NEXT, MPI_COMM_WORLD,
@@ -226,7 +243,8 @@ static int is_due(post *p, int urgent, int from)
     if (from == own_rank)
         return 0;
     take_in(p, urgent, from);
-    return p->arrivals[urgent][from].here && (!p->o->link || p->arrivals[urgent][from].due <= program_seconds());
+    return p->arrivals[urgent][from].here && (!(p->o->link || p->o->draft_link) ||
+                                              p->arrivals[urgent][from].due <= program_seconds());
 }
 
 /* specdec_cluster.receive */
@@ -316,18 +334,23 @@ static double reading_speed(void)
     return best;
 }
 
-/* Work in proportion to speeds: so many layers, at least one for each rank but the first, and of the first rank the
-   output, which is worth so many layers. */
-static void deal(const double *speed, int ranks, int all, double output, int *layers)
+/* Work in proportion to speeds: so many layers, at least one for each rank but the first and the one that drafts, and of
+   the first rank the output, which is worth so many layers. */
+static void deal(const double *speed, int ranks, int drafter, int all, double output, int *layers)
 {
     double total = 0, before = 0;
-    int i, given = 0;
+    int i, given = 0, left = ranks - 1 - (drafter > 0);
 
     for (i = 0; i < ranks; i++)
-        total += speed[i];
+        total += drafter && i == drafter ? 0 : speed[i];
     for (i = 0; i < ranks; i++) {
-        const int left = ranks - 1 - i;
         int upto;
+
+        if (drafter && i == drafter) {
+            layers[i] = 0;
+            continue;
+        }
+        left -= i > 0;
 
         before += speed[i];
         upto = (int)((all + output) * before / total - output + 0.5);
@@ -338,9 +361,11 @@ static void deal(const double *speed, int ranks, int all, double output, int *la
     }
 }
 
-/* Layers as in "3,5,8". Returns a status. */
-static int read_split(const char *text, int ranks, int *layers)
+/* Layers as in "3,5,8": none for the rank that drafts, if there is one, and for no other but the first. Returns a
+   status. */
+static int read_split(const char *text, int ranks, int drafter, int *layers)
 {
+    const char *all = text;
     char *end;
     int i;
 
@@ -348,6 +373,9 @@ static int read_split(const char *text, int ranks, int *layers)
         layers[i] = (int)strtol(text, &end, 10);
         if (end == text || layers[i] < 0 || *end != (i < ranks - 1 ? ',' : 0))
             return program_misused("--split takes auto or a number for each rank, as in 6,8,8, not ", text);
+        if (i && !layers[i] != (i == drafter))
+            return program_misused(layers[i] ? "--split leaves the rank of --draft-rank 0 layers, unlike "
+                                             : "--split leaves 0 layers to rank 0 and to --draft-rank alone, unlike ", all);
     }
     return PROGRAM_OK;
 }
@@ -391,7 +419,7 @@ static int deal_fitting(const options *o, double *speed, int ranks, int all, dou
 
     own[1] = free_memory(o);
     for (turn = 0; turn < DEALS; turn++) {
-        deal(speed, ranks, all, output, layers);
+        deal(speed, ranks, o->drafter, all, output, layers);
         if (specdec_memory_needed(&o->config, &bytes, &failure))
             return program_failed("", failure.text);
         own[0] = (double)bytes;
@@ -413,56 +441,36 @@ static int deal_fitting(const options *o, double *speed, int ranks, int all, dou
 static int split(const options *o, int ranks, int *layers)
 {
     double own = reading_speed(), speed[MOST_RANKS], output = 0;
-    int all = 0, status;
+    int all = 0, status = PROGRAM_OK;
 
+    if (o->drafter >= ranks)
+        return program_misused("--draft-rank names one of the ranks behind 0 that mpirun starts", "");
     if (strcmp(o->split, "auto") != 0)
-        return read_split(o->split, ranks, layers);
-    status = count_layers(o, &all, &output);
+        return read_split(o->split, ranks, o->drafter, layers);
+    if (!o->drafter || own_rank != o->drafter) /* which may not have that file */
+        status = count_layers(o, &all, &output);
+    own *= own_rank == 0 && o->config.draft.path && !o->drafter ? 0.5 : 1;
     if (status)
         return status;
-    own *= own_rank == 0 && o->config.draft.path ? 0.5 : 1;
     MPI_Allgather(&own, 1, MPI_DOUBLE, speed, 1, MPI_DOUBLE, MPI_COMM_WORLD);
-    if (ranks > 1 && all < ranks - 1)
+    MPI_Bcast(&all, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    MPI_Bcast(&output, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    if (ranks > 1 && all < ranks - 1 - (o->drafter > 0))
         return program_failed("more ranks than layers", "");
     return deal_fitting(o, speed, ranks, all, output, layers);
 }
 
 /* --- the work ------------------------------------------------------------------------------------------------------- */
 
-enum { WIDTHS = 7 };
-static double pretended[WIDTHS]; /* --pretend: seconds for each layer of a run of 1, 2, 4 .. 64 nodes; 0: as before */
-
-/* Reads "60" or "60,61,65,80": milliseconds. Returns 0 when that is not what it says. */
-static int read_pretended(const char *text)
-{
-    char *end;
-    int i;
-
-    for (i = 0; i < WIDTHS; i++, text = end + 1) {
-        pretended[i] = 1e-3 * strtod(text, &end);
-        if (end == text || !(pretended[i] >= 0 && pretended[i] <= 100))
-            return 0;
-        if (*end != ',')
-            return !*end;
-    }
-    return 0;
-}
-
-/* Instead of computing for long, a layer of a small model sleeps: what lies between two widths takes what a line between
-   them says, more than the last one that much longer. */
+/* Instead of computing for long, a layer of a small model sleeps. What the one before it did compute counts. */
 static void pretend(int nodes)
 {
-    int i = 0;
-    double seconds;
+    const double now = program_seconds(), seconds = pretend_seconds(&pretended, nodes);
+    const double until = (pretended_until > 0 ? pretended_until : now) + seconds;
 
-    while (i < WIDTHS - 1 && pretended[i + 1] > 0 && nodes > 2 << i)
-        i++;
-    seconds = pretended[i];
-    if (i < WIDTHS - 1 && pretended[i + 1] > 0)
-        seconds += (pretended[i + 1] - pretended[i]) * (nodes - (1 << i)) / (1 << i);
-    else if (i && nodes > 1 << i)
-        seconds *= (double)nodes / (1 << i);
-    usleep((unsigned)(1e6 * seconds));
+    if (until > now)
+        usleep((unsigned)(1e6 * (until - now)));
+    pretended_until = until > now ? until : now;
 }
 
 /* specdec_cluster.layer */
@@ -483,7 +491,8 @@ static void tell_memory(const int *layers, int ranks, size_t bytes)
 
     MPI_Gather(&own, 1, MPI_DOUBLE, all, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
     for (i = 0; own_rank == 0 && i < ranks; i++)
-        fprintf(stderr, "rank %d: %d layers, %.1f MB\n", i, layers[i], 1e-6 * all[i]);
+        fprintf(stderr, i && !layers[i] ? "rank %d: %d layers, the draft model, %.1f MB\n" : "rank %d: %d layers, %.1f MB\n", i,
+                layers[i], 1e-6 * all[i]);
 }
 
 /* Rank 0: streams the text. */
@@ -504,7 +513,7 @@ static int write_text(specdec *engine, const options *o)
 }
 
 /* Rank 0 writes what all have done. */
-static int write_stats(const specdec *engine, const char *path, double (*figures)[FIGURES], int ranks)
+static int write_stats(const specdec *engine, const char *path, double (*figures)[FIGURES], int ranks, int drafter)
 {
     FILE *file = fopen(path, "wb");
     specdec_stats s;
@@ -525,6 +534,12 @@ static int write_stats(const specdec *engine, const char *path, double (*figures
     json_integer(&j, "drafted", s.drafted);
     json_integer(&j, "accepted", s.accepted);
     json_integer(&j, "steps_beside", s.steps_beside);
+    if (drafter && s.tokens) {
+        json_number(&j, "to_draft_bytes_per_token", "%.1f", figures[0][GUIDED] / (double)s.tokens);
+        json_number(&j, "from_draft_bytes_per_token", "%.1f", figures[drafter][SENT] / (double)s.tokens);
+        json_number(&j, "to_draft_bytes_per_step", "%.1f", figures[0][GUIDED] / (double)s.steps);
+        json_number(&j, "from_draft_bytes_per_step", "%.1f", figures[drafter][SENT] / (double)s.steps);
+    }
     json_array(&j, "ranks");
     for (i = 0; i < ranks; i++) {
         json_object(&j, NULL);
@@ -542,6 +557,17 @@ static int write_stats(const specdec *engine, const char *path, double (*figures
     json_close(&j);
     fputs("\n", file);
     return fclose(file) ? program_failed(path, strerror(errno)) : PROGRAM_OK;
+}
+
+/* hooks.log of rank 0: the text goes on without a rank that drafts, but MPI does not end without it. */
+static void note_line(void *user_data, const char *line)
+{
+    post *p = (post *)user_data;
+
+    if (!strstr(line, "drafts no more"))
+        return;
+    p->lost = 1;
+    fprintf(stderr, "cluster: %s; the text goes on\n", line);
 }
 
 /* Makes a rank's engine, and uses or serves it. Returns a status. */
@@ -568,7 +594,7 @@ static int run(const options *o, post *p, const int *layers, double *figures, sp
     specdec_get_info(engine, &info);
     p->row = 4 * (size_t)info.embedding;
     start = p->since = program_seconds();
-    p->waiting = p->sent = 0;
+    p->waiting = p->sent = p->guided = 0;
     p->bar_count = 0;
     memset(p->bars, 0, sizeof p->bars);
     status = own_rank == 0 ? write_text(engine, o)
@@ -577,12 +603,19 @@ static int run(const options *o, post *p, const int *layers, double *figures, sp
     figures[WAITING] = p->waiting;
     figures[BUSY] = own_rank ? s.seconds : program_seconds() - start - p->waiting;
     figures[SENT] = p->sent;
+    figures[GUIDED] = p->guided;
     figures[RUNS] = (double)s.steps;
     figures[NODES] = (double)s.drafted;
     figures[CANCELLED] = (double)(s.drafted - s.accepted);
     figures[MEMORY] = (double)bytes;
     figures[LAYERS] = layers[own_rank];
     return status;
+}
+
+/* One of o->links, if it is given. Returns 0 when that is not what it says. */
+static int read_link(options *o, int which, const char *text)
+{
+    return !text || pretend_link(text, &o->links[which].seconds, &o->links[which].bits);
 }
 
 static int read_options(options *o, int argc, char **argv)
@@ -609,16 +642,18 @@ static int read_options(options *o, int argc, char **argv)
          "static: with --spec draft, one run at a time (dynamic)", 0, 0},
         {"--kv", PROGRAM_TEXT, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
         {"--in-place", PROGRAM_SWITCH, &c->weights_in_place, NULL, "weights stay in the file: half the memory, slower", 0, 0},
+        {"--draft-rank", PROGRAM_INTEGER, &o->drafter, "N",
+         "this rank has -md alone, and no layers: it guesses while the others verify; 0: rank 0 drafts (0)", 0, MOST_RANKS - 1},
         {"--split", PROGRAM_TEXT, &o->split, "auto|A,B,...", "layers of each rank; auto: by how fast each reads memory, as many as fit (auto)", 0, 0},
         {"--memory", PROGRAM_REAL, &o->memory, "MB", "with --split auto: what this rank may use; 0: what is free (0)", 0, 1e9},
         {"--silence", PROGRAM_REAL, &o->silence, "S", "a rank that was not heard of for so many seconds is lost; 0: none (4)", 0, 1e6},
         {"--link", PROGRAM_TEXT, &o->link, "MS[,MBIT]", "on one machine: messages take so long, and so much goes through a link in a second", 0, 0},
+        {"--draft-link", PROGRAM_TEXT, &o->draft_link, "MS[,MBIT]", "the same for the link of --draft-rank alone", 0, 0},
         {"--pretend", PROGRAM_TEXT, &o->pretend, "MS[,MS2,MS4..]",
          "each layer sleeps so long, and so long for 2, 4 .. nodes: a small model behaves like a large one", 0, 0},
         {"--stats", PROGRAM_TEXT, &o->stats, "FILE", "times and counts as JSON", 0, 0},
         {"--timeline", PROGRAM_TEXT, &o->timeline, "FILE", "a picture of who ran what when, as SVG", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
-    char *end;
     int status;
 
     memset(o, 0, sizeof *o);
@@ -631,16 +666,16 @@ static int read_options(options *o, int argc, char **argv)
         return status;
     if (!c->target.path || !o->prompt)
         return program_misused("-m and -p are needed", "");
-    if (o->link) {
-        o->link_seconds = 1e-3 * strtod(o->link, &end);
-        o->link_bits = *end == ',' ? 1e6 * strtod(end + 1, &end) : 0;
-        if (*end || end == o->link)
-            return program_misused("--link takes milliseconds and megabits, as in 5,100, not ", o->link);
-    }
+    if (o->drafter && !c->draft.path)
+        return program_misused("--draft-rank needs -md", "");
+    if (o->draft_link && !o->drafter)
+        return program_misused("--draft-link needs --draft-rank", "");
+    if (!read_link(o, 0, o->link) || !read_link(o, 1, o->draft_link ? o->draft_link : o->link))
+        return program_misused("--link and --draft-link take milliseconds and megabits, as in 5,100", "");
     c->drafting = (specdec_drafting)o->spec;
     c->policy = o->policy ? SPECDEC_POLICY_STATIC : SPECDEC_POLICY_DYNAMIC;
     c->settings.max_tokens = o->limit > 0 ? o->limit : 0;
-    if (o->pretend && !read_pretended(o->pretend))
+    if (o->pretend && !pretend_read(&pretended, o->pretend))
         return program_misused("--pretend takes milliseconds, as in 60 or 60,61,65, not ", o->pretend);
     return PROGRAM_GO_ON;
 }
@@ -672,11 +707,14 @@ int main(int argc, char **argv)
     cluster.send = post_send;
     cluster.receive = post_receive;
     cluster.wait = post_wait;
-    cluster.layer = o.pretend || o.timeline ? begin_layer : NULL;
+    cluster.layer = (o.pretend || o.timeline) && !(o.drafter && own_rank == o.drafter) ? begin_layer : NULL;
     o.config.cluster = &cluster;
+    o.config.hooks.log = own_rank ? NULL : note_line;
+    o.config.hooks.user_data = &p;
     status = split(&o, p.ranks, layers);
     if (!status)
         status = run(&o, &p, layers, own, &engine);
+    status = p.lost ? PROGRAM_FAILED : status;
     if (status) { /* others may hang, or be gone: nobody waits for them */
         fprintf(stderr, "cluster: rank %d ends\n", own_rank);
         usleep(300000);
@@ -686,7 +724,7 @@ int main(int argc, char **argv)
     empty_post(&p);
     MPI_Gather(own, FIGURES, MPI_DOUBLE, figures, FIGURES, MPI_DOUBLE, 0, MPI_COMM_WORLD);
     if (own_rank == 0 && o.stats)
-        status = write_stats(engine, o.stats, figures, p.ranks);
+        status = write_stats(engine, o.stats, figures, p.ranks, o.drafter);
     if (o.timeline && gather_timeline(&p))
         status = PROGRAM_FAILED;
     MPI_Finalize();

@@ -167,6 +167,13 @@ static inline void deal_layers(party *c, int count, int all)
         c->layers[dice(&c->net, count)]++;
 }
 
+/* A rank behind the first has the draft model alone; its layers are the first one's. */
+static inline void deal_drafter(party *c, int which)
+{
+    c->layers[0] += c->layers[which];
+    c->layers[which] = 0;
+}
+
 /* What a rank knows of the others. */
 static inline void join_rank(party *c, int i, double silence)
 {

@@ -43,6 +43,26 @@ without()
     check "$LIBRARY: and end within 5 seconds, not $seconds" [ $seconds -le 5 ]
     kill -KILL "$one" 2> /dev/null
 }
+# without_drafter: one that only drafts stops in the middle; the text goes on, and the program ends
+without_drafter()
+{
+    "$B/specdec" -m $TARGET -p "$PROMPT" -t 1 -n 100 --spec off > "$T/one"
+    # shellcheck disable=SC2086
+    timeout 60 $RUN -n 3 "$T/cluster" -m $TARGET -md $DRAFT -p "$PROMPT" -t 1 -n 100 --pretend 15 --silence 1 --split 1,3,0 \
+        --draft-rank 2 > "$T/out" 2> "$T/err" < /dev/null &
+    mpi=$!
+    sleep 2
+    one=$(ps -eo pid,args | awk -v name="$T/cluster" '$2 == name { print $1 }' | tail -n 1)
+    kill -STOP "$one"
+    start=$(date +%s)
+    while kill -0 $mpi 2> /dev/null && [ $(($(date +%s) - start)) -lt 20 ]; do sleep 0.1; done
+    seconds=$(($(date +%s) - start))
+    kill -KILL "$one" 2> /dev/null
+    wait $mpi
+    check "$LIBRARY: without the rank that drafts all end, not after $seconds seconds" [ $seconds -lt 20 ]
+    check "$LIBRARY: without the rank that drafts the text goes on, and it is said" says "rank 2 drafts no more"
+    check "$LIBRARY: and is whole" same "$T/one" "$T/out"
+}
 
 found=no
 for LIBRARY in openmpi mpich; do
@@ -74,13 +94,31 @@ for LIBRARY in openmpi mpich; do
     check "the timeline has a lane for each rank, and runs in them" \
         [ "$(grep -c '>rank [012]<' "$T/lanes") $(grep -c 'fill="#3b6fb6"' "$T/lanes" | sed 's/[1-9][0-9]*/some/')" = "3 some" ]
     as_one 3 --spec ngram
+    as_one 2 --draft-rank 1 --draft-link 5,1
+    as_one 3 --draft-rank 2 --split 1,3,0 --draft-link 5,1 --stats "$T/stats"
+    bytes=$(sed 's/.*"from_draft_bytes_per_step":\([0-9]*\).*/\1/' "$T/stats")
+    check "$LIBRARY: bytes from a draft rank are counted, and are few: $bytes a step" [ $(((bytes - 40) * (1500 - bytes) > 0)) -eq 1 ]
     SAMPLING=""
     ranks 2 -n 10 --split 1,1
     check "$LIBRARY: a split that is no whole is refused" says "all together have all"
+    as_one 4 --draft-rank 1
+    ranks 2 -n 10 --split 4,0
+    check "$LIBRARY: a rank gets no layers by mistake" says "leaves 0 layers to rank 0 and to --draft-rank alone"
+    # shellcheck disable=SC2086
+    ranks 3 -n 10 -md $DRAFT --split 1,2,1 --draft-rank 2
+    check "$LIBRARY: and the one that drafts none" says "leaves the rank of --draft-rank 0 layers"
+    # shellcheck disable=SC2086
+    ranks 2 -n 10 -md $DRAFT --draft-rank 2
+    check "$LIBRARY: nor is there a draft rank that was not started" says "names one of the ranks"
+    ranks 2 -n 10 --draft-rank 1
+    check "$LIBRARY: nor one without a model" says "needs -md"
+    ranks 2 -n 10 --draft-link 5,1
+    check "$LIBRARY: nor its link without it" says "needs --draft-rank"
     without STOP
     says "was not heard of" || says "cannot be reached"
     check "$LIBRARY: and say which" [ $? -eq 0 ]
     without KILL
+    without_drafter
 done
 [ $found = yes ] || skip "no MPI here (mpicc.openmpi or mpicc.mpich): Debian: apt-get install libopenmpi-dev openmpi-bin"
 report test_cluster

@@ -43,6 +43,7 @@ typedef enum fate {
 static const char *const fate_words[] = {"yes", "alone", "turns", "no"};
 
 enum { NO_HEADS, HEADS, LAYER };
+enum { AFAR = 2 /* the draft model has a rank of its own */ };
 
 /* Drafters, and what becomes of them: [machine, ranks] [turns, asynchronous] [one text, five]. */
 static const struct {
@@ -66,6 +67,9 @@ static const struct {
     {"two levels", SPECDEC_DRAFT_TRIFORCE, 0, NO_HEADS, RETRIEVED, 1, HERE, LACK},
     {"draft model, n-grams", SPECDEC_DRAFT_AUTO, 1, NO_HEADS, 0, 2, ALL, ""},
     {"draft model, heads", SPECDEC_DRAFT_AUTO, 1, HEADS, 0, 3, NOT_BESIDE, ""},
+    {"draft rank", SPECDEC_DRAFT_MODEL, AFAR, NO_HEADS, 0, 1, ALL, ""},
+    {"draft rank, n-grams", SPECDEC_DRAFT_AUTO, AFAR, NO_HEADS, 0, 2, ALL, ""},
+    {"draft rank, heads", SPECDEC_DRAFT_AUTO, AFAR, HEADS, 0, 3, NOT_BESIDE, ""},
     {"draft model, EAGLE-3", SPECDEC_DRAFT_AUTO, 1, LAYER, 0, 3, ALL_HERE, STATES},
     {"draft model, two levels", SPECDEC_DRAFT_AUTO, 1, NO_HEADS, RETRIEVED, 3, ALL_HERE, LACK},
     {"draft model in two levels", SPECDEC_DRAFT_TRIFORCE, 1, NO_HEADS, RETRIEVED, 1, HERE, LACK},
@@ -272,6 +276,7 @@ static fate on_machine(const specdec_config *c, int row, int asynchronous, int t
     return is;
 }
 
+/* Of three ranks, the last one drafts if the row says so. */
 static fate on_ranks(const specdec_config *c, int row, int asynchronous, int texts)
 {
     static party cluster;
@@ -281,8 +286,8 @@ static fate on_ranks(const specdec_config *c, int row, int asynchronous, int tex
     memset(&cluster, 0, sizeof cluster);
     cluster.count = 3;
     cluster.layers[0] = row % 2;
-    cluster.layers[1] = 1;
-    cluster.layers[2] = 3 - row % 2;
+    cluster.layers[1] = rows[row].draft == AFAR ? 4 - row % 2 : 1;
+    cluster.layers[2] = 4 - cluster.layers[0] - cluster.layers[1];
     if (start_cluster(&cluster, c, 30))
         is = observe(cluster.ranks[0].text, row, asynchronous, texts);
     end_cluster(&cluster);
@@ -353,8 +358,9 @@ static void test_pairs(void)
     for (i = 0; i < sizeof rows / sizeof *rows; i++) {
         oracle = &oracles[rows[i].heads == LAYER];
         printf("  %-26s", rows[i].name);
-        for (k = on_ranks_only ? 4 : 0; k < 8; k++)
-            printf(" %-8s", fate_words[combine((int)i, k / 4, k / 2 % 2, k % 2 ? TEXTS : 1)]);
+        for (k = on_ranks_only ? 4 : 0; k < 8; k++) /* on one machine no rank is another one */
+            printf(" %-8s", k < 4 && rows[i].draft == AFAR ? "-" : fate_words[combine((int)i, k / 4, k / 2 % 2,
+                                                                                       k % 2 ? TEXTS : 1)]);
         printf("\n");
         if (!small && rows[i].drafting != SPECDEC_DRAFT_AUTO) {
             if (!guessed[i])

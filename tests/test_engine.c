@@ -910,6 +910,16 @@ static void test_cancel_pending(void)
     CHECK(same_answer(&a, &b));
     close_session(&s);
 
+    TEST("a cancellation that has ended the reading in specdec_work ends no prompt behind it");
+    CHECK(!open_session(&s, &c));
+    CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
+    CHECK(!specdec_logits(s.engine, NULL, NULL, 0, NULL)); /* the prompt's row is gone: it is computed anew */
+    specdec_cancel(s.engine);
+    CHECK_EQUAL_INT(specdec_work(s.engine), SPECDEC_OK);
+    CHECK(strstr(specdec_error_text(s.engine), "cancelled") != NULL);
+    CHECK_EQUAL_INT(specdec_prompt(s.engine, " there", SPECDEC_WHOLE_STRING), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_next(s.engine, &piece), SPECDEC_OK);
+    close_session(&s);
     TEST("a cancelled forward right behind a prompt does not spoil its row");
     CHECK(!open_session(&s, &c));
     memset(&b, 0, sizeof b);

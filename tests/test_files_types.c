@@ -566,6 +566,7 @@ static void test_set_tree(void)
     size_t bytes = 0;
     uint64_t plain;
     void *memory;
+    size_t i;
 
     TEST("a tree that is set is the one of every step, and changes no text");
     tree.parents = parents;
@@ -604,6 +605,26 @@ static void test_set_tree(void)
     CHECK(story(e) == plain);
     specdec_deinit(e);
     free(memory);
+    TEST("a tree of two levels may be as wide as the engine takes, and stays in its block");
+    config.tree_size = 40;
+    config.tree_depth = 2;
+    config.weights_in_place = 1; /* then trees lie at the end of the block */
+    CHECK(!specdec_memory_needed(&config, &bytes, NULL));
+    memory = take(bytes + 1000);
+    memset((char *)memory + bytes, 0x5A, 1000);
+    CHECK(!specdec_init(&e, &config, memory, bytes, NULL));
+    CHECK(!specdec_tree_chains(&tree, 39, 1, NULL) && tree.n == 40 && !specdec_set_tree(e, &tree));
+    CHECK(story(e) == plain);
+    for (i = 0; i < 1000 && ((char *)memory)[bytes + i] == 0x5A; i++)
+        continue;
+    CHECK_EQUAL_INT(i, 1000);
+    specdec_get_stats(e, &after);
+    CHECK(after.trees[0].nodes > 30 && after.trees[0].levels == 2); /* no more children than are drawn behind a node */
+    specdec_deinit(e);
+    free(memory);
+    config.tree_size = 16;
+    config.tree_depth = 8;
+    config.weights_in_place = 0;
     TEST("and so it is where trees are chosen by what was measured");
     config.drafting = SPECDEC_DRAFT_AUTO;
     CHECK(!specdec_memory_needed(&config, &bytes, NULL));

@@ -18,7 +18,7 @@ static int quick, times = 1;
 
 /* --- models ----------------------------------------------------------------------------------------------------------- */
 
-enum { PLAIN, NOISY, WINDOWED, OTHER, MODELS };
+enum { PLAIN, NOISY, WINDOWED, OTHER, STRANGER, MODELS };
 static file models[MODELS];
 
 static void make_models(void)
@@ -32,6 +32,8 @@ static void make_models(void)
     r.embedding = 32;
     r.layers = 6;
     models[OTHER] = random_file(&r);
+    r.vocab = 700;
+    models[STRANGER] = random_file(&r);
     models[PLAIN] = random_model(6, 0, 1);
     models[NOISY] = random_model(6, 0.03f, 1);
     models[WINDOWED] = random_windowed(1);
@@ -180,7 +182,10 @@ static void act(world *w)
     }
 }
 
-static void run_schedule(const specdec_config *config, int ranks, double late, uint64_t seed, int acts)
+static int drafted, told; /* by ranks that only draft: guesses that came true, such ranks */
+
+/* drafts: a rank has the draft model alone, and rank 0 none. */
+static void run_schedule(const specdec_config *config, int ranks, int drafts, double late, uint64_t seed, int acts)
 {
     static world w;
     specdec_config alone = *config;
@@ -191,6 +196,8 @@ static void run_schedule(const specdec_config *config, int ranks, double late, u
     w.cluster.net.random = seed;
     w.cluster.net.late = late;
     deal_layers(&w.cluster, ranks, 6);
+    if (drafts)
+        deal_drafter(&w.cluster, 1 + dice(&w.cluster.net, ranks - 1));
     w.texts = config->texts ? config->texts : 1;
     alone.texts = 0;
     alone.drafting = SPECDEC_DRAFT_OFF;
@@ -205,6 +212,10 @@ static void run_schedule(const specdec_config *config, int ranks, double late, u
                 check_slot(&w.slots[i]);
         specdec_get_stats(w.slots[0].text, &stats);
         flights += (int)stats.steps_beside;
+        if (drafts) {
+            told++;
+            drafted += (int)stats.accepted;
+        }
     } else {
         fprintf(stderr, "%s\n", w.cluster.ranks[0].error.text);
         CHECK(0);
@@ -235,10 +246,31 @@ static void test_schedules(void)
         c.policy = maker_random(&random) % 4 ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
         c.batch = 1 + (int)(maker_random(&random) % 90);
         c.kv = maker_random(&random) % 2 ? NULL : "q8_0";
-        run_schedule(&c, 1 + i % RANKS, i % 3 ? 0 : 1e-3, (uint64_t)i + 1, quick ? 40 : 60);
+        run_schedule(&c, 1 + i % RANKS, 0, i % 3 ? 0 : 1e-3, (uint64_t)i + 1, quick ? 40 : 60);
     }
     printf("  %d schedules: %d pieces, %d steps in flight, %d cancelled\n", i, written, flights, cancelled);
     CHECK(written > 20 * count && flights > 5 * count);
+}
+
+static void test_draft_rank(void)
+{
+    const int count = (quick ? 10 : 25) * times;
+    uint64_t random = 8;
+    int i;
+
+    TEST("and so it is when a rank of its own drafts, greedy and coupled, whenever its guesses come");
+    for (i = 0; i < count; i++) {
+        const int small = maker_random(&random) % 4 ? PLAIN : WINDOWED;
+        specdec_config c = config_of(small, maker_random(&random) % 3 && small == PLAIN ? NOISY : small);
+
+        c.texts = maker_random(&random) % 3 ? 1 : TEXTS;
+        c.drafting = i % 4 ? SPECDEC_DRAFT_MODEL : SPECDEC_DRAFT_AUTO;
+        c.policy = maker_random(&random) % 4 ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
+        c.batch = 1 + (int)(maker_random(&random) % 90);
+        run_schedule(&c, 2 + i % (RANKS - 1), 1, i % 3 ? 0 : 1e-3, (uint64_t)i + 1, quick ? 40 : 60);
+    }
+    printf("  %d schedules: %d guesses came true\n", told, drafted);
+    CHECK(drafted > 5 * count);
 }
 
 /* The fork shares the page in whose rest the runs on their way have their keys. */
@@ -293,11 +325,56 @@ static void test_fork_in_flight(void)
     close_machine(&oracle);
 }
 
+/* Guesses beside those that came true keep numbers and places in the cache, of which there are few here; an always
+   right draft model never makes the runs begin anew. */
+static void test_right_drafts(void)
+{
+    static party c;
+    specdec_config config = config_of(PLAIN, PLAIN), alone = config_of(PLAIN, -1);
+    int32_t prompted[10];
+    const int32_t *tokens;
+    int i, count, full = 0, steps = 0, together = 0;
+
+    TEST("runs follow each other through the ranks for as long as all guesses are right, however few nodes there may be");
+    memset(&c, 0, sizeof c);
+    c.net.late = 4e-3; /* much more than a step takes, under a sanitizer, too */
+    deal_layers(&c, 4, 6);
+    config.drafting = SPECDEC_DRAFT_MODEL;
+    config.async = 1;
+    config.tree_size = 20;
+    config.batch = 1;
+    alone.drafting = SPECDEC_DRAFT_OFF;
+    for (i = 0; i < 10; i++)
+        prompted[i] = 5 + i * i % 90;
+    if (!open_machine(&oracle, &alone))
+        return;
+    if (start_cluster(&c, &config, 20)) {
+        specdec *text = c.ranks[0].text;
+        const specdec__pipe *pipe = text->engine->pipe;
+
+        CHECK_EQUAL_INT(specdec_prompt_tokens(text, prompted, 10), SPECDEC_OK);
+        while (specdec_step(text, &tokens, &count) == SPECDEC_OK) {
+            steps++;
+            together += pipe->count > 1;
+            full += pipe->nodes > text->engine->target.most - 4;
+        }
+        specdec_tokens(text, &tokens, &count);
+        printf("  %d tokens, %d steps, %d of them with runs behind them, %d with hardly a number left\n", count - 10, steps, together, full);
+        check_written(&oracle, tokens, 10, count, &config.settings);
+        CHECK(steps > 20 && together > steps / 8 && full < steps / 4);
+    }
+    end_cluster(&c);
+    for (i = 1; i < 4; i++)
+        CHECK_EQUAL_INT(c.ranks[i].result, SPECDEC_DONE);
+    close_machine(&oracle);
+}
+
 /* --- what goes wrong ------------------------------------------------------------------------------------------------------ */
 
 /* A cluster of some ranks that writes; whatever happens, all ranks end, soon, and those that fail say why. Returns how
-   many have failed. strict: what was written is right. */
-static int run_broken(party *c, const specdec_config *config, int ranks, double silence, int kill, int strict)
+   many have failed. drafter: the rank that has the draft model alone, or 0; strict: what was written is right. */
+static int run_broken(party *c, const specdec_config *config, int ranks, int drafter, double silence, int kill,
+                      int strict)
 {
     static const int32_t prompted[] = {7, 9, 11, 8, 6};
     const int32_t *tokens;
@@ -305,6 +382,8 @@ static int run_broken(party *c, const specdec_config *config, int ranks, double 
     double begun;
 
     deal_layers(c, ranks, 6);
+    if (drafter)
+        deal_drafter(c, drafter);
     if (start_cluster(c, config, silence)) {
         specdec *t = c->ranks[0].text;
         specdec_result result = specdec_prompt_tokens(t, prompted, 5);
@@ -346,19 +425,19 @@ static int run_broken(party *c, const specdec_config *config, int ranks, double 
 static void test_lost(void)
 {
     specdec_config c = config_of(PLAIN, NOISY);
-    int kill, k;
+    int kill, k, drafts;
 
     TEST("when a rank is lost, all others end with an error that says which");
     c.drafting = SPECDEC_DRAFT_MODEL;
     c.policy = SPECDEC_POLICY_DYNAMIC;
-    for (kill = 0; kill < 4; kill++) {
+    for (kill = 0, drafts = 0; kill < 4; drafts = !drafts, kill += !drafts) {
         static party broken;
         char words[40];
         int i, named = 0;
 
         memset(&broken, 0, sizeof broken);
         broken.net.random = (uint64_t)kill + 3;
-        CHECK_EQUAL_INT(run_broken(&broken, &c, 4, 0.5, kill, 0), 4);
+        CHECK_EQUAL_INT(run_broken(&broken, &c, 4, drafts ? kill == 3 ? 1 : 3 : 0, 0.5, kill, 0), 4);
         snprintf(words, sizeof words, "rank %d was not heard of", kill);
         for (i = 1, k = 0; i < 4; i++) {
             CHECK_EQUAL_INT(broken.ranks[i].result, SPECDEC_ERROR_PEER);
@@ -367,6 +446,43 @@ static void test_lost(void)
         }
         CHECK_EQUAL_INT(named, k);
     }
+}
+
+/* hooks.log: counts how often it is said that a rank drafts no more. */
+static void hear_loss(void *user_data, const char *line)
+{
+    static pthread_mutex_t one = PTHREAD_MUTEX_INITIALIZER; /* all ranks have this hook */
+
+    pthread_mutex_lock(&one);
+    *(int *)user_data += strstr(line, "drafts no more") != NULL;
+    pthread_mutex_unlock(&one);
+}
+
+static void test_lost_drafter(void)
+{
+    specdec_config c = config_of(PLAIN, NOISY), alone = config_of(PLAIN, -1);
+    int ranks, heard = 0;
+
+    TEST("when the rank that drafts is lost, the others go on without it, and say so");
+    alone.drafting = SPECDEC_DRAFT_OFF;
+    c.policy = SPECDEC_POLICY_DYNAMIC;
+    c.drafting = SPECDEC_DRAFT_MODEL;
+    if (!open_machine(&oracle, &alone))
+        return;
+    for (ranks = 2; ranks < 5; ranks++) {
+        static party broken;
+
+        memset(&broken, 0, sizeof broken);
+        broken.net.random = (uint64_t)ranks;
+        broken.net.late = 0.02; /* so that it lasts */
+        c.hooks.log = hear_loss;
+        c.hooks.user_data = &heard;
+        CHECK_EQUAL_INT(run_broken(&broken, &c, ranks, ranks - 1, 0.3, ranks - 1, 1), 1);
+        CHECK_EQUAL_INT(broken.ranks[ranks - 1].result, SPECDEC_ERROR_PEER);
+    }
+    printf("  noticed %d times\n", heard);
+    CHECK(heard > 0);
+    close_machine(&oracle);
 }
 
 /* Something that a line does: bytes are flipped, lost, come twice. */
@@ -409,10 +525,18 @@ static int on_purpose(mesh *n, int own, unsigned char *bytes, size_t *size)
     return 1;
 }
 
+/* The same, but only the rank that drafts does it: the second one. */
+static int drafter_lies(mesh *n, int own, unsigned char *bytes, size_t *size)
+{
+    return own == 1 ? on_purpose(n, own, bytes, size) : 1;
+}
+
+/* Where there is a draft model, the second rank of every other cluster has it alone; of all, if only that one lies. */
 static void test_garbage(int (*tamper)(mesh *, int, unsigned char *, size_t *), int strict)
 {
     const int count = (quick ? 15 : 25) * times;
     specdec_config alone = config_of(PLAIN, -1);
+    const int lies = tamper == drafter_lies;
     int i, failed = 0, whole = 0;
 
     alone.drafting = SPECDEC_DRAFT_OFF;
@@ -420,7 +544,7 @@ static void test_garbage(int (*tamper)(mesh *, int, unsigned char *, size_t *), 
         return;
     for (i = 0; i < count; i++) {
         static party broken;
-        specdec_config c = config_of(PLAIN, i % 3 ? NOISY : -1);
+        specdec_config c = config_of(PLAIN, i % 3 || lies ? NOISY : -1);
         int now;
 
         memset(&broken, 0, sizeof broken);
@@ -428,13 +552,19 @@ static void test_garbage(int (*tamper)(mesh *, int, unsigned char *, size_t *), 
         broken.net.tamper = tamper;
         broken.net.stray = 20 + i % 7 * 30;
         c.policy = SPECDEC_POLICY_DYNAMIC;
-        now = run_broken(&broken, &c, 2 + i % 3, 0.25, -1, strict);
+        now = run_broken(&broken, &c, 2 + i % 3, lies || (i % 3 && i % 2), 0.25, -1, strict);
         failed += now > 0;
         whole += now == 0;
     }
     close_machine(&oracle);
     printf("  %d clusters: %d ended with errors, %d did not notice\n", count, failed, whole);
-    CHECK(failed > count / 3);
+    CHECK(lies || failed > count / 3);
+}
+
+static void test_liar(void)
+{
+    TEST("what a rank that drafts sends costs guesses, and the rank itself, but no text");
+    test_garbage(drafter_lies, 1);
 }
 
 static void test_noise(void)
@@ -456,7 +586,8 @@ static void test_refused(void)
     static const struct {
         int layers[3], ranks, rank;
         const char *words;
-    } splits[] = {{{1, 2, 2}, 3, 0, "all together have all"}, {{1, 0, 5}, 3, 1, "only rank 0"}, {{-1, 4, 3}, 3, 0, "rank 0 cannot"},
+    } splits[] = {{{1, 2, 2}, 3, 0, "all together have all"}, {{1, 0, 5}, 3, 1, "needs a draft model"},
+                  {{6, 0, 0}, 3, 0, "only rank 0 and one that drafts"}, {{1, 0, 6}, 3, 0, "rank 2 cannot"}, {{-1, 4, 3}, 3, 0, "rank 0 cannot"},
                   {{4, 4, 4}, 3, 2, "rank 1 cannot"}, {{2, 2, 2}, 3, 3, "rank 3 of a cluster of 3"}, {{6, 0, 0}, 65, 0, "cluster of 65"}};
     static party one;
     specdec_config c = config_of(PLAIN, NOISY);
@@ -476,8 +607,16 @@ static void test_refused(void)
         own->layers = splits[i].layers;
         own->ranks = splits[i].ranks;
         own->rank = splits[i].rank;
+        c.draft.data = strstr(splits[i].words, "draft model") ? NULL : models[NOISY].data;
         refused("split", &c, SPECDEC_ERROR_ARGUMENT, splits[i].words);
     }
+    c.draft.data = models[NOISY].data;
+    own->layers = splits[2].layers;
+    own->ranks = 3;
+    own->rank = 0;
+    c.rule = SPECDEC_RULE_SEQUOIA;
+    refused("rule", &c, SPECDEC_ERROR_UNSUPPORTED, "needs the draft's distributions");
+    c.rule = SPECDEC_RULE_COUPLED;
     c.retrieval = 64;
     own->layers = splits[0].layers;
     own->ranks = 3;
@@ -517,6 +656,28 @@ static void test_mismatch(void)
     CHECK_EQUAL_INT(two.ranks[1].result, SPECDEC_ERROR_PEER);
 }
 
+static void test_draft_mismatch(void)
+{
+    static party two;
+    const specdec_config c = config_of(PLAIN, -1);
+    int i;
+
+    TEST("a draft rank with another vocabulary or context than rank 0 is refused, on both sides");
+    for (i = 0; i < 2; i++) {
+        specdec_config other = config_of(PLAIN, i ? NOISY : STRANGER);
+
+        other.context /= 1 + i;
+        memset(&two, 0, sizeof two);
+        two.count = 2;
+        two.layers[0] = 6;
+        start_with(&two, &c, &other, 0);
+        CHECK_EQUAL_INT(two.ranks[0].result, SPECDEC_ERROR_MISMATCH);
+        CHECK(strstr(two.ranks[0].error.text, "another model or configuration") != NULL);
+        end_cluster(&two);
+        CHECK_EQUAL_INT(two.ranks[1].result, SPECDEC_ERROR_PEER);
+    }
+}
+
 /* Every rank needs memory for its own layers, not for the others', and the first one for the output. */
 static void test_memory(void)
 {
@@ -538,6 +699,8 @@ static void test_memory(void)
         CHECK_EQUAL_INT(specdec__kv_bytes(&target->kv), 0);
         CHECK_EQUAL_INT(target->model->tile_bytes, specdec__matrix_tile_bytes(&target->model->output) *
                                                        (size_t)specdec__matrix_tiles(&target->model->output));
+        four.ranks[0].text->engine->own[0]->tile_bytes = SPECDEC__WALK_LARGE; /* a large head, and no layer to measure */
+        specdec__engine_walk(four.ranks[0].text->engine);
     }
     end_cluster(&four);
     for (i = 1; i < 4; i++)
@@ -548,7 +711,7 @@ static void test_memory(void)
 }
 
 /* Nodes of the next run, of seven that were drafted with these probabilities. */
-static int width_of(const specdec__pipe *pipe, float first, float others)
+static int width_of(specdec__pipe *pipe, float first, float others)
 {
     float probability[8] = {first, others, others, others, others, others, others, others};
     const int32_t chosen[8] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -591,8 +754,9 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } tests[] = {{"schedules", test_schedules}, {"forks", test_fork_in_flight}, {"lost", test_lost}, {"noise", test_noise}, {"hostile", test_hostile},
-                 {"refused", test_refused}, {"mismatch", test_mismatch}, {"memory", test_memory},
+    } tests[] = {{"schedules", test_schedules}, {"drafter", test_draft_rank}, {"forks", test_fork_in_flight}, {"right", test_right_drafts},
+                 {"lost", test_lost}, {"lost_drafter", test_lost_drafter}, {"noise", test_noise}, {"hostile", test_hostile}, {"liar", test_liar},
+                 {"refused", test_refused}, {"mismatch", test_mismatch}, {"stranger", test_draft_mismatch}, {"memory", test_memory},
                  {"width", test_width}};
     size_t i;
 

@@ -62,11 +62,18 @@ for model in "$T/absent.gguf" "$T" "$T"/*.gguf; do
         # shellcheck disable=SC2086
         run "$B/"$command "$model"
         check "$command: a broken model is an error" [ $status -eq 1 ]
-        check "$command: a broken model is explained" says .
+        check "$command: a broken model is explained, and which file it is" says "${model##*/}"
     done
 done
 run "$B/specdec" -m $TARGET -md "$T/cut-5000.gguf" -p a
 check "a broken draft is an error" [ $status -eq 1 ]
+check "that names the draft" says '/cut-5000.gguf: '
+long=$T/$(printf '%0150d' 0)
+mkdir "$long" && cp "$T/text.gguf" "$long/named.gguf"
+run "$B/specdec" -m "$long/named.gguf" -p a
+check "of a long name the end is said, and then the whole reason" says ': \.\.0*/named.gguf: not a GGUF file$'
+run "$B/specdec" -m "$T/cut-300000.gguf" -p a
+check "a model that was cut short is an error that asks whether it is complete" says 'is it complete?'
 check "no logits are left of a failure" [ ! -e "$T/x.f32" -a ! -e "$T/x.f32.part" ]
 if [ -f "$SHARED/conformance/llama-q8_0.gguf" ]; then
     run "$B/specdec" -m $TARGET -md "$SHARED/conformance/llama-q8_0.gguf" -p a
@@ -570,6 +577,16 @@ run "$B/specdec-sim" --machine 8pi5 --aligned 0.52
 check "several runs on their way are 1.3 times as fast as one over 8 stages, and slower uncancelled: an alignment of 0.52" \
     awk -F'|' '/turns, told/ { turns = $3 } /several/ { several = $3 } /uncancelled/ { uncancelled = $3 }
         END { exit !(turns > 0 && several > 1.3 * turns && uncancelled < several) }' "$T/out"
+run "$B/specdec-sim" --aligned 0.7 --split 2,3,2 --pretend 10,11,12,14 --draft-ms 2 --link 1,100 --row 512
+# plain: 70 ms in three stages, 4 links of 1 ms and 4 x 2,048 bytes at 100 Mbit/s; an answer's first of 257 tokens comes with its prompt
+check "specdec-sim --split takes stages of so many layers" [ "$status $(sed -n 's/^| off | \([0-9.]*\).*/\1/p' "$T/out")" = "0 13.45" ]
+run "$B/specdec-sim" --aligned 0.9 --split 11,11 --pretend 30,31,33,38 --draft-ms 1.5 --link 0.1 --row 2048
+check "a run waits for guesses that pay: two stages are 1.2 times as fast as turns with a good draft" \
+    awk -F'|' '/turns *\|/ { turns = $3 } /several/ { several = $3 } END { exit !(turns > 0 && several > 1.2 * turns) }' "$T/out"
+run "$B/specdec-sim" --split 2,,3 --pretend 3
+check "specdec-sim --split refuses what is no number" [ $status -eq 2 ]
+run "$B/specdec-sim" --split 2,3
+check "specdec-sim --split needs --pretend" [ $status -eq 2 ]
 printf '9 0.5\n' > "$T/trace"
 run "$B/specdec-sim" --trace "$T/trace"
 check "a rank that there is not is refused" [ $status -eq 1 ]

@@ -120,6 +120,7 @@ typedef struct slow_lane {
 } slow_lane;
 
 static int runs_sent, runs_doomed, runs_together, runs_broken; /* of all such lanes; together: most on their way */
+static int orders_thinned; /* that took numbers from nodes which nobody wants */
 
 static int lane_dice(slow_lane *lane, int n) { return (int)(maker_random(&lane->random) % (uint64_t)n); }
 
@@ -172,6 +173,11 @@ static void slow_submit(specdec__pipe *pipe, const specdec__order *order)
         runs_sent++;
         runs_together = pipe->count > runs_together ? pipe->count : runs_together;
         CHECK(pipe->count <= pipe->depth);
+    } else if (order->kind == SPECDEC__ORDER_KEEP) { /* however long all guesses are right, there are numbers for more */
+        const int left = order->stay < 0 ? order->first - order->n : order->stay;
+
+        CHECK(left <= specdec__max_int(lane->stage.context->most / 2, SPECDEC__PIPE_NODES * pipe->count));
+        orders_thinned += order->stay > 0;
     }
 }
 
@@ -203,7 +209,7 @@ static specdec_result slow_take(specdec__pipe *pipe, specdec_error *error)
 
     CHECK(lane->count && lane->queue[0].obeyed && lane->queue[0].order.kind == SPECDEC__ORDER_RUN);
     memcpy(lane->stage.context->logits, lane->queue[0].rows, lane_row_bytes(lane, lane->queue[0].order.n));
-    pipe->longest = 1e-3 * (8 + lane_dice(lane, 8) * lane->queue[0].order.n); /* so runs get all widths */
+    pipe->longest = 1e-6 * (8 + lane_dice(lane, 8) * lane->queue[0].order.n); /* so runs get all widths */
     if (error && result)
         *error = lane->queue[0].error;
     free(lane->queue[0].rows);
@@ -566,7 +572,7 @@ static void test_flight(void)
         c.texts = counts[i % 5];
         c.drafting = maker_random(&random) % 2 ? SPECDEC_DRAFT_AUTO : SPECDEC_DRAFT_MODEL;
         c.tree_size = i % 2 ? 0 : 2 + i / 2 % 8;
-        c.batch = 1 + (int)(maker_random(&random) % 90);
+        c.batch = 1 + (int)(maker_random(&random) % (i % 2 ? 90 : 12)); /* numbers for few nodes are soon used up */
         c.kv = maker_random(&random) % 2 ? NULL : "q8_0";
         c.threads = 2;
         c.async = 1;
@@ -576,9 +582,9 @@ static void test_flight(void)
         end_in_flight(&c, (uint64_t)i);
     }
     pipe_depth = 0;
-    printf("  %d schedules: %d runs, %d at a time at most, %d cancelled, %d of them in the middle\n", i, runs_sent, runs_together,
-           runs_doomed, runs_broken);
-    CHECK(i < 8 || (runs_sent > 20 * i && runs_doomed > 5 * i && runs_together >= 4 && runs_broken > i));
+    printf("  %d schedules: %d runs, %d at a time at most, %d cancelled, %d of them in the middle; numbers were freed %d times\n", i,
+           runs_sent, runs_together, runs_doomed, runs_broken, orders_thinned);
+    CHECK(i < 8 || (runs_sent > 20 * i && runs_doomed > 5 * i && runs_together >= 4 && runs_broken > i && orders_thinned > i));
 }
 
 /* --- texts that fork -------------------------------------------------------------------------------------------------- */
@@ -1157,6 +1163,19 @@ static int children_of(specdec *t)
     return i;
 }
 
+/* Takes up to count pieces of an answer, those that come with its end included, to bytes[length]. Returns the new length. */
+static size_t take_pieces(specdec *t, int count, char *bytes, size_t length)
+{
+    specdec_result result = SPECDEC_OK;
+    specdec_text piece;
+
+    for (; count-- && result == SPECDEC_OK; length += piece.length) {
+        result = specdec_next(t, &piece);
+        memcpy(bytes + length, piece.bytes, piece.length);
+    }
+    return length;
+}
+
 /* Forks, and what a caller may do to the texts around them. */
 static void test_families(void)
 {
@@ -1240,6 +1259,60 @@ static void test_families(void)
         }
         CHECK(length == length_again && memcmp(whole, again, length) == 0);
         settings.max_tokens = 0;
+        CHECK_EQUAL_INT(specdec_set(m.first, &settings), SPECDEC_OK);
+    }
+    TEST("stop strings that come later change nothing of what was handed out, nor of what is restored of that");
+    for (seed = 0; seed < 4; seed++) { /* a string that has come is set, early and late; one ends the answer and is taken away */
+        char string[4] = {0};
+        specdec_settings settings;
+
+        specdec_get_settings(m.first, &settings);
+        settings.max_tokens = 24;
+        if (seed > 1)
+            memcpy(string, again + (seed == 2 ? 10 : 3), 3);
+        settings.stop[0] = seed > 1 ? string : NULL;
+        CHECK_EQUAL_INT(specdec_set(m.first, &settings), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_rewind(m.first, 0), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 4), SPECDEC_OK);
+        length_again = take_pieces(m.first, seed ? 100 : 5, again, 0);
+        CHECK(length_again > 0);
+        CHECK_EQUAL_INT(specdec_stopped(m.first, NULL), !seed ? SPECDEC_STOP_NONE : seed == 1 ? SPECDEC_STOP_LIMIT
+                                                                                              : SPECDEC_STOP_STRING);
+        memcpy(string, again, 3);
+        settings.stop[0] = seed > 1 ? NULL : string;
+        CHECK_EQUAL_INT(specdec_set(m.first, &settings), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_restore(m.first, whole, sizeof whole, &length), SPECDEC_OK);
+        CHECK(length >= length_again && memcmp(whole, again, length_again) == 0);
+        length_again = take_pieces(m.first, 100, again, length_again);
+        CHECK(length <= length_again && memcmp(whole, again, length) == 0);
+        CHECK_EQUAL_INT(specdec_restore(m.first, whole, sizeof whole, &length), SPECDEC_OK);
+        CHECK(length == length_again && memcmp(whole, again, length) == 0);
+        settings.stop[0] = NULL;
+        CHECK_EQUAL_INT(specdec_set(m.first, &settings), SPECDEC_OK);
+    }
+    TEST("the beginning of a character that ends an answer, and is a stop string, ends the restored one at the same place");
+    for (seed = 0; seed < 4; seed++) { /* behind two tokens, or alone: C3 or E2 */
+        specdec_bias bias = {0, 1000};
+        specdec_settings settings;
+
+        specdec_get_settings(m.first, &settings);
+        bias.token = seed % 2 ? 3 + 0xE2 : 3 + 0xC3;
+        settings.max_tokens = seed < 2 ? 2 : 1;
+        settings.stop[0] = seed % 2 ? "\xE2" : "\xC3";
+        CHECK_EQUAL_INT(specdec_set(m.first, &settings), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_rewind(m.first, 0), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 4), SPECDEC_OK);
+        length_again = seed < 2 ? take_pieces(m.first, 100, again, 0) : 0;
+        settings.max_tokens = seed < 2 ? 3 : 1;
+        settings.sampling.biases = &bias;
+        settings.sampling.bias_count = 1;
+        CHECK_EQUAL_INT(specdec_set(m.first, &settings), SPECDEC_OK);
+        length_again = take_pieces(m.first, 100, again, length_again);
+        CHECK_EQUAL_INT(specdec_stopped(m.first, NULL), SPECDEC_STOP_STRING);
+        CHECK_EQUAL_INT(specdec_restore(m.first, whole, sizeof whole, &length), SPECDEC_OK);
+        CHECK(length == length_again && memcmp(whole, again, length) == 0);
+        settings.sampling.bias_count = 0;
+        settings.stop[0] = NULL;
         CHECK_EQUAL_INT(specdec_set(m.first, &settings), SPECDEC_OK);
     }
     close_machine(&m);

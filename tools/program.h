@@ -34,6 +34,13 @@ static PROGRAM_UNUSED int program_failed(const char *what, const char *why)
     return PROGRAM_FAILED;
 }
 
+/* Says what is wrong with a file. Returns PROGRAM_FAILED. */
+static PROGRAM_UNUSED int program_refused(const char *path, const char *why)
+{
+    fprintf(stderr, "%s: %s: %s\n", program_name, path, why);
+    return PROGRAM_FAILED;
+}
+
 /* Says what is wrong with the command line. Returns PROGRAM_USAGE. */
 static PROGRAM_UNUSED int program_misused(const char *what, const char *argument)
 {

@@ -144,10 +144,8 @@ static int read_files(tool *t)
         status = place_parts(t);
     if (status)
         return status;
-    if (specdec_gguf_open(&t->gguf, t->vocabulary_file.data, t->vocabulary_file.size, &error)) {
-        fprintf(stderr, "%s: %s: %s\n", program_name, t->vocabulary, error.text);
-        return PROGRAM_FAILED;
-    }
+    if (specdec_gguf_open(&t->gguf, t->vocabulary_file.data, t->vocabulary_file.size, &error))
+        return program_refused(t->vocabulary, error.text);
     if (specdec_gguf_find(&t->gguf, "tokenizer.ggml.tokens", &tokens) &&
         (!tokens.is_array || tokens.type != SPECDEC_GGUF_STRING))
         return program_failed(t->vocabulary, ": tokenizer.ggml.tokens should be an array of strings");

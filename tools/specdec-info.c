@@ -142,7 +142,7 @@ static int print_file(const char *role, const char *path, int tensors, size_t *s
     if (program_map_file(&file, path))
         return PROGRAM_FAILED;
     if (specdec_gguf_open(&gguf, file.data, file.size, &error))
-        return program_failed("", error.text);
+        return program_refused(path, error.text);
     print_label(role);
     printf("%s\n", path);
     print_size("file", (double)file.size, "");

@@ -258,11 +258,11 @@ static int open_input(tool *t)
         return 0;
     if (specdec_gguf_open(&t->gguf, t->file.data, t->file.size, &error) ||
         specdec_gguf_get_string(&t->gguf, "general.architecture", &architecture, &error))
-        return failed_text("", error.text);
+        return program_refused(t->given.input, error.text), 0;
     snprintf(key, sizeof key, "%.*s.block_count", (int)(architecture.size < 64 ? architecture.size : 64),
              architecture.data ? (const char *)architecture.data : "");
     if (specdec_gguf_get_integer(&t->gguf, key, 0, 1000000, &t->layers, &error))
-        return failed_text("", error.text);
+        return program_refused(t->given.input, error.text), 0;
     t->has_output = specdec_gguf_find_tensor(&t->gguf, "output.weight", &unused) != 0;
     return 1;
 }

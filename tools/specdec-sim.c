@@ -16,6 +16,7 @@ static int made_clock(clockid_t kind, struct timespec *now);
 #include "tools/program.h"
 #include "tools/json.h"
 #include "tools/lanes.h"
+#include "tools/pretend.h"
 
 #include <math.h>
 
@@ -182,6 +183,9 @@ static struct {
     machine_table table;
     int cores, here;                  /* here: what was measured counts, not the table */
     int stages;                       /* of the target; 0: it is not divided */
+    int layers[STAGES];               /* of each stage; 0: each is a like part of target_bytes */
+    pretend_table layer;              /* what they take */
+    double level;                     /* seconds of a level of the draft; 0: by draft_bytes */
     double target_bytes, draft_bytes; /* of weights a step */
     double noise;                     /* steps take so much longer on average, by chance */
     uint64_t seed;
@@ -347,10 +351,22 @@ static const place *offers_behind(int at)
 
 /* --- stages ------------------------------------------------------------------------------------------------------- */
 
-/* Seconds that a stage takes for a run of n nodes, and a link. */
-static double stage_seconds(int n)
+/* Seconds that a stage takes for a run of n nodes. */
+static double stage_seconds(int stage, int n)
 {
-    return step_seconds(simulated.target_bytes / simulated.stages, n, simulated.cores, 1);
+    return simulated.layers[stage] ? simulated.layers[stage] * pretend_seconds(&simulated.layer, n)
+                                   : step_seconds(simulated.target_bytes / simulated.stages, n, simulated.cores, 1);
+}
+
+/* And the slowest one. */
+static double longest_seconds(int n)
+{
+    double longest = 0;
+    int i;
+
+    for (i = 0; i < simulated.stages; i++)
+        longest = fmax(longest, stage_seconds(i, n));
+    return longest;
 }
 
 static double link_seconds(int n)
@@ -392,7 +408,7 @@ static void stages_work_out(void)
 
         for (s = 0; s < simulated.stages; s++) {
             r->begun[s] = at > ready[s] ? at : ready[s];
-            r->done[s] = r->begun[s] + stage_seconds(r->n);
+            r->done[s] = r->begun[s] + stage_seconds(s, r->n);
             if (heard < r->done[s])
                 r->done[s] = heard > r->begun[s] ? heard : r->begun[s];
             ready[s] = r->done[s];
@@ -407,11 +423,14 @@ static void stages_submit(specdec__pipe *pipe, const specdec__order *order)
     passing *r = &stages.runs[stages.count];
     int i;
 
-    if (order->kind == SPECDEC__ORDER_KEEP)
-        for (i = order->path[order->n - 1] + 1; i < order->first; i++) {
-            stages.right[i - order->n] = stages.right[i];
-            stages.depth[i - order->n] = stages.depth[i];
+    for (i = 0; order->kind == SPECDEC__ORDER_KEEP && i < order->first; i++) {
+        const int now = specdec__pipe_number(order, i);
+
+        if (now >= 0) {
+            stages.right[now] = stages.right[i];
+            stages.depth[now] = stages.depth[i];
         }
+    }
     if (order->kind != SPECDEC__ORDER_RUN)
         return;
     memset(r, 0, sizeof *r);
@@ -474,7 +493,7 @@ static specdec_result stages_take(specdec__pipe *pipe, specdec_error *error)
                 world.events[world.count - 1].kept = 0;
         }
     }
-    pipe->longest = stage_seconds(r.n);
+    pipe->longest = longest_seconds(r.n);
     memmove(&stages.runs[0], &stages.runs[1], (size_t)--stages.count * sizeof stages.runs[0]);
     return SPECDEC_OK;
 }
@@ -510,8 +529,8 @@ static double stages_step(int n, double from, int noted)
 
     for (i = 0, from += link_seconds(n); i < simulated.stages; i++) {
         if (noted)
-            note(i, n, from, from + stage_seconds(n));
-        from += stage_seconds(n) + link_seconds(n);
+            note(i, n, from, from + stage_seconds(i, n));
+        from += stage_seconds(i, n) + link_seconds(n);
     }
     return from;
 }
@@ -538,7 +557,7 @@ static specdec_result virtual_verify(specdec__context *c, const specdec__batch *
     world.lane_before = world.lane;
     if (simulated.stages) {
         world.now = stages_step(batch->n, from, 1);
-        world.verifying += stage_seconds(batch->n);
+        world.verifying += (world.now - from) / simulated.stages;
         return SPECDEC_OK;
     }
     world.now += noisy(simulated.here ? measured_seconds(measured.target[c->threads < simulated.cores], batch->n)
@@ -558,9 +577,10 @@ static void draft_takes(int n)
     double *clock = world.in_lane ? &world.lane_now : &world.now, from = *clock;
     const int cores = world.in_lane ? 1 : simulated.cores;
 
-    *clock += noisy(simulated.here ? world.in_lane ? measured.beside : measured.draft
-                                   : step_seconds(simulated.draft_bytes, n, cores,
-                                                  world.in_lane ? 1.0 / simulated.cores : 1), from);
+    *clock += noisy(simulated.level > 0 ? simulated.level
+                    : simulated.here    ? world.in_lane ? measured.beside : measured.draft
+                                        : step_seconds(simulated.draft_bytes, n, cores,
+                                                       world.in_lane ? 1.0 / simulated.cores : 1), from);
     note(draft_lane(), n, from, *clock);
     world.runs += world.in_lane;
     world.lane += *clock - from;
@@ -637,17 +657,13 @@ static void trace_commit(specdec__drafter *d, specdec__proposal *p, const int32_
 
 static void trace_keep(specdec__drafter *d, specdec__proposal *p, int root)
 {
-    specdec__levels m;
+    int i;
 
     (void)d;
-    memset(&m, 0, sizeof m);
-    m.capacity = p->tree.capacity;
-    m.nodes = (int32_t *)calloc((size_t)m.capacity * (size_t)(p->at + 1), sizeof *m.nodes);
-    if (!m.nodes)
-        exit(program_failed("out of memory", ""));
     drafted += p->depth[root];
-    specdec__levels_reroot(&m, p, root, p->depth[root]);
-    free(m.nodes);
+    specdec__draft_reroot(p, root);
+    for (p->ran = 0, i = 1; i < p->tree.n; i++)
+        p->ran += p->extended[i];
 }
 
 static void trace_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
@@ -659,7 +675,8 @@ static void trace_truncate(specdec__drafter *d, int at, const int32_t *text, int
 static double trace_cost(const specdec__drafter *d, const specdec__model *target)
 {
     (void)d, (void)target;
-    return simulated.draft_bytes / simulated.target_bytes;
+    return simulated.level > 0 && simulated.stages ? simulated.level / stages_step(1, 0, 0)
+                                                   : simulated.draft_bytes / simulated.target_bytes;
 }
 
 static int trace_behind(const specdec__drafter *d, int at, int count)
@@ -888,8 +905,9 @@ static int save_svg(const char *path, const outcome *o, const char *const *input
 typedef struct options {
     specdec_config config;
     const char *trace, *out, *prompts, *svg, *json;
-    float temperature, aligned, target_mb, draft_mb, noise;
-    int limit, machine, cores, stages, runs;
+    const char *split, *pretend, *link;
+    float temperature, aligned, target_mb, draft_mb, noise, level;
+    int limit, machine, cores, stages, row, runs;
     uint64_t seed;
 } options;
 
@@ -1126,6 +1144,11 @@ static int read_options(options *o, int argc, char **argv)
          "whose table counts; 8pi5: a target in 8 stages, over gigabit Ethernet; here: what was measured while "
          "recording (pi5)", 0, 0},
         {"--stages", PROGRAM_INTEGER, &o->stages, "N", "of 8pi5 (8)", 1, STAGES},
+        {"--split", PROGRAM_TEXT, &o->split, "A,B,...", "or stages of so many layers; rank 0 has none, it drafts and samples", 0, 0},
+        {"--pretend", PROGRAM_TEXT, &o->pretend, "MS[,MS2,MS4..]", "which take so long each, and so long for 2, 4 .. nodes, as in cluster", 0, 0},
+        {"--draft-ms", PROGRAM_REAL, &o->level, "F", "what a level of the draft takes; 0: as it follows from the machine (0)", 0, 1e5},
+        {"--link", PROGRAM_TEXT, &o->link, "MS[,MBIT]", "what messages between stages take, instead of Ethernet", 0, 0},
+        {"--row", PROGRAM_INTEGER, &o->row, "N", "floats that a node is between stages (8192)", 1, 1 << 20},
         {"--cores", PROGRAM_INTEGER, &o->cores, "N", "of them (4)", 2, SPECDEC_MAX_THREADS},
         {"--target-mb", PROGRAM_REAL, &o->target_mb, "F",
          "megabytes of weights of a step of the target (606: TinyLlama Q4_0; of 8pi5: 38900)", 1, 1e6},
@@ -1167,6 +1190,42 @@ static int read_options(options *o, int argc, char **argv)
     return status;
 }
 
+/* Stages as --split, --pretend and --link say. Returns a status. */
+static int read_stages(const options *o)
+{
+    static char source[200];
+    const char *at = o->split;
+    double bits;
+    char *end;
+
+    simulated.level = 1e-3 * (double)o->level;
+    if (o->link) {
+        if (!pretend_link(o->link, &simulated.table.latency, &bits))
+            return program_misused("--link takes milliseconds and megabits, as in 5,100, not ", o->link);
+        simulated.table.link = bits > 0 ? bits / 8 : INFINITY;
+    }
+    if (o->row)
+        simulated.table.node_bytes = 4.0 * o->row;
+    if (!o->split)
+        return o->pretend ? program_misused("--pretend needs --split", "") : PROGRAM_OK;
+    if (!o->pretend || !pretend_read(&simulated.layer, o->pretend))
+        return program_misused("--split needs --pretend with milliseconds, as in 60 or 60,61,65", "");
+    for (simulated.stages = 0; simulated.stages < STAGES; at = end + 1) {
+        const long count = strtol(at, &end, 10);
+
+        if (end == at || count < 1 || count > 1000 || (*end && *end != ','))
+            return program_misused("--split takes a number of layers for each stage, as in 6,8,8, not ", o->split);
+        simulated.layers[simulated.stages++] = (int)count;
+        if (!*end)
+            break;
+    }
+    if (*end)
+        return program_misused("--split has more stages than are known here: ", o->split);
+    snprintf(source, sizeof source, "stages of %s layers, each %s ms for 1, 2, 4 .. nodes", o->split, o->pretend);
+    simulated.table.source = source;
+    return PROGRAM_OK;
+}
+
 int main(int argc, char **argv)
 {
     static outcome outcomes[MODES];
@@ -1198,13 +1257,15 @@ int main(int argc, char **argv)
     simulated.here = o.machine == MACHINES;
     if (simulated.here && !(measured.target[1][1] > 0))
         return program_failed("--machine here", "needs a trace that was recorded with two threads or more");
-    simulated.table = machines[simulated.here ? 0 : o.machine];
+    simulated.table = machines[simulated.here ? 0 : o.split ? MACHINES - 1 : o.machine];
     simulated.cores = simulated.here ? measured.threads : o.cores ? o.cores : simulated.table.cores;
     simulated.target_bytes = 1e6 * (o.target_mb > 0 ? (double)o.target_mb : simulated.table.target_mb);
     simulated.draft_bytes = 1e6 * (o.draft_mb > 0 ? (double)o.draft_mb : simulated.table.draft_mb);
     simulated.noise = (double)o.noise;
     simulated.seed = o.seed;
     simulated.stages = simulated.table.stages && o.stages ? o.stages : simulated.table.stages;
+    if ((status = read_stages(&o)) != PROGRAM_OK)
+        return status;
     memset(&recipe, 0, sizeof recipe);
     recipe.embedding = 32;
     recipe.layers = 1;
