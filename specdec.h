@@ -6936,7 +6936,6 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_indices(int type, const uns
     if (type == SPECDEC__TYPE_IQ2_S || type == SPECDEC__TYPE_IQ3_S)
         above = _mm512_maskz_shuffle_epi8(UINT64_C(0x1111111111111111), specdec__avx512_load_bytes(tile + high),
                                           specdec__avx512_pattern((uint32_t)(g % 4)));
-    SPECDEC__UNROLL
     for (i = 0; i < count; i++) {
         word = specdec__avx512_load_bytes(tile + at + (type == SPECDEC__TYPE_IQ2_XS ? i : i / 2) * 64);
         index[i] = type == SPECDEC__TYPE_IQ2_XS
