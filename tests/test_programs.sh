@@ -343,7 +343,10 @@ check "--seen without n-grams is wrong usage" [ $status -eq 2 ]
 run many -f "$T/lines.jsonl" --seen "$T/lines.jsonl"
 check "the lines are not overwritten by what was seen" [ $status -eq 1 ]
 rm -f "$T/out"
-"$B/many" -m $TARGET -f "$T/lines.jsonl" -c 20000 --temp 5 --streams 4 --in-order > "$T/out" 2> "$T/err" < /dev/null &
+for i in $(seq 80); do # more than any machine answers in a second
+    cat "$T/lines.jsonl"
+done > "$T/endless.jsonl"
+"$B/many" -m $TARGET -f "$T/endless.jsonl" -c 20000 --temp 5 --streams 4 --in-order > "$T/out" 2> "$T/err" < /dev/null &
 process=$!
 sleep 1
 kill -INT $process
