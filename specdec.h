@@ -22611,6 +22611,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__TUNE_WEALTH 12.0 /* of credit: what counts is how it goes now */
 #define SPECDEC__TUNE_HOPE 0.03  /* plain steps of debt forgiven a step to speculation that promises twice the speed */
 #define SPECDEC__TUNE_SHARED 0.9  /* of what changes a width's time, that changes all widths' times alike */
+#define SPECDEC__TUNE_WIDER 0.03 /* of a plain step: what a node adds to steps a little wider than those seen often */
 #define SPECDEC__TUNE_NAP 4       /* steps between looks at what speculation promises that rests or does not pay */
 #define SPECDEC__TUNE_HORIZON 50  /* steps in which catching up with the text must pay */
 #define SPECDEC__TUNE_LOAD 0.38 /* of a step of those who write, that reading for others may add to it */
@@ -22706,12 +22707,13 @@ static double specdec__tune_plain(const specdec__tune *tune)
 }
 
 /* times[1..most]: seen widths as they are, others on the line between their neighbours; past the last one, a tenth of a
-   step for each node, or the slope seen so far if that is steeper. Never falling. */
+   step for each node, or the slope seen so far if that is steeper. Up to twice the last one, once that is known well,
+   nodes are thought to cost less: else what is never tried would never be known. Never falling. */
 static void specdec__tune_times(const specdec__tune *tune, double *times, int most)
 {
     const specdec__tune_mean *step = tune->steps[tune->beside];
     int n, known = 1, next = 1;
-    double slope;
+    double slope, node;
 
     times[0] = 0;
     times[1] = specdec__tune_plain(tune);
@@ -22722,7 +22724,8 @@ static void specdec__tune_times(const specdec__tune *tune, double *times, int mo
             times[n] = times[n - 1] + (step[next].seconds - times[n - 1]) / (next - n + 1);
         } else {
             slope = known > 1 ? (times[known] - times[1]) / (known - 1) : 0;
-            times[n] = times[n - 1] + (slope > 0.1 * times[1] || known > 8 ? slope : 0.1 * times[1]);
+            node = (n <= 2 * known && step[known].seen >= 6 ? SPECDEC__TUNE_WIDER : 0.1) * times[1];
+            times[n] = times[n - 1] + (slope > node || known > 8 ? slope : node);
         }
         if (step[n].seconds > 0)
             known = n;
@@ -23376,6 +23379,7 @@ enum { SPECDEC__MAX_MODELS = 3 }; /* that an engine opens: the target's, and tho
 #define SPECDEC__AHEAD_DECAY 0.8f    /* shrinks so when nothing of what was drafted is left, */
 #define SPECDEC__AHEAD_LEAST 0.002f  /* to this */
 #define SPECDEC__AHEAD_TRIAL 16      /* steps of a way that is tried */
+#define SPECDEC__AHEAD_FEW 5         /* of them, at least */
 #define SPECDEC__AHEAD_WORTH 0.04    /* of all time, that drafting must take before that is looked at */
 #define SPECDEC__AHEAD_PATIENCE 2048 /* steps between two comparisons, at most */
 
@@ -25559,6 +25563,13 @@ static void specdec__ahead_look(specdec__ahead *a)
     memset(&a->seen[a->way], 0, sizeof a->seen[0]);
 }
 
+/* Whether a way that is tried is so much slower after a few steps that its trial ends early. */
+static int specdec__ahead_fails(const specdec__ahead *a)
+{
+    return a->other && a->left <= SPECDEC__AHEAD_TRIAL - SPECDEC__AHEAD_FEW &&
+           specdec__ahead_rate(&a->seen[a->way]) < 0.95 * specdec__ahead_rate(&a->seen[!a->way]);
+}
+
 /* After a step that somebody might have drafted beside: what it brought. drafting: seconds before the target ran. */
 static void specdec__ahead_note(specdec__engine *e, double seconds, double drafting, double tokens)
 {
@@ -25572,7 +25583,7 @@ static void specdec__ahead_note(specdec__engine *e, double seconds, double draft
     seen->seconds += seconds;
     seen->drafting += drafting;
     seen->tokens += tokens;
-    if (--a->left > 0)
+    if (--a->left > 0 && !specdec__ahead_fails(a))
         return;
     if (!a->way && !a->other && !(a->slower > 0) && seen->drafting > SPECDEC__AHEAD_WORTH * seen->seconds)
         a->left = a->probe = 1; /* takes up to a step longer than others */

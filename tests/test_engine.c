@@ -482,6 +482,41 @@ static void test_noise(void)
     specdec__tune_times(&tune, times, 4);
     CHECK(fabs(times[2] - 3 * takes[2]) < 0.05);
     CHECK(fabs(times[1] / times[2] - takes[1] / takes[2]) < 0.15 && fabs(times[4] / times[2] - takes[4] / takes[2]) < 0.25);
+
+    TEST("where steps cost the same up to a width that is known well, up to twice that is thought to be cheap, and no more");
+    tune = tune_of(1);
+    for (i = 0; i < 12; i++) {
+        specdec__tune_step(&tune, 1, 1.0, 1);
+        specdec__tune_step(&tune, 4, 1.0, 1);
+        specdec__tune_times(&tune, times, 10);
+        CHECK(i > 4 ? times[8] < 1.15 : times[8] > 1.35); /* one that is hardly known: a tenth for each node */
+        CHECK(times[10] - times[8] > 0.19);
+    }
+}
+
+/* Which way of drafting is taken: of 16 steps each that take so long and bring so much. */
+static void test_ways(void)
+{
+    specdec__ahead ahead;
+    double tokens;
+    int steps;
+
+    TEST("a way that is tried and much slower ends after five steps, one that is about as fast after its 16");
+    for (tokens = 1; tokens < 4; tokens += 0.25) {
+        memset(&ahead, 0, sizeof ahead);
+        ahead.seen[0].tokens = 2.5 * 64;
+        ahead.seen[0].seconds = 64;
+        ahead.way = ahead.other = 1;
+        ahead.left = SPECDEC__AHEAD_TRIAL;
+        for (steps = 0; ahead.other && steps < 100; steps++) {
+            ahead.seen[1].tokens += tokens;
+            ahead.seen[1].seconds += 1;
+            if (--ahead.left <= 0 || specdec__ahead_fails(&ahead))
+                specdec__ahead_look(&ahead);
+        }
+        CHECK_EQUAL_INT(steps, tokens < 0.95 * 2.5 ? 5 : 16);
+        CHECK_EQUAL_INT(ahead.way, tokens > 2.6);
+    }
 }
 
 /* Grown trees of a size that is given are as good as static ones when the draft is the target. */
@@ -1753,7 +1788,7 @@ static const struct { const char *name; void (*run)(void); } tests[] = {
     {"lossless", test_lossless},
     {"perfect_draft", test_perfect_draft},
     {"policies", test_policies},
-    {"credit", test_credit}, {"noise", test_noise},
+    {"credit", test_credit}, {"noise", test_noise}, {"ways", test_ways},
     {"growth", test_growth},
     {"padding", test_padding},
     {"walk", test_walk},
