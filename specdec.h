@@ -9717,6 +9717,189 @@ static void specdec__neon_dot_32(const specdec__panel *panel, int blocks, const 
     (SPECDEC__NEON_WIDE(panel) ? specdec__neon_dot_32_wide : specdec__neon_dot_32_narrow)(panel, blocks, x, block,
                                                                                            column, count, sums);
 }
+
+/* --- plain NEON: nibbles without a panel ------------------------------------------------------------------------- */
+
+/* Four, two or one columns of up to 8 blocks, made ready once for two tiles: codes (block, column, value/8, twice 8);
+   start (block, column, 4 times): what sums of unsigned codes times these begin at, bits of a float. */
+typedef struct specdec__neon_x {
+    int8_t codes[8][4][64];
+    int32_t start[8][4][4];
+    float scale[8][4], offset[8][4];
+} specdec__neon_x;
+
+/* 32 values of four rows of Q4_0: codes (value/8, pair of rows) of 2 rows x 8 unsigned values each, and their sums. */
+typedef struct specdec__neon_rows {
+    int8x16_t codes[4][2];
+    float32x4_t pair, scale;
+} specdec__neon_rows;
+
+/* Columns from `at` on. The weights' codes are 8 too large, so the products' sums are by 8 times the sum of 32 codes of
+   a column, and what offsets are multiplied by is by 32 * 8. */
+SPECDEC__INLINE void specdec__neon_prepare(const specdec__columns *x, size_t at, int columns, int blocks,
+                                           specdec__neon_x *to)
+{
+    int b, c, i;
+
+    for (b = 0; b < blocks; b++, at += (size_t)x->n)
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++) {
+            const int8_t *codes = x->codes + (at + (size_t)c) * 32;
+            const int32_t pair = x->pair32[at + (size_t)c], offset = (int16_t)(pair & 0xFFFF);
+
+            SPECDEC__UNROLL
+            for (i = 0; i < 4; i++) {
+                const int8x8_t eight = vld1_s8(codes + i * 8);
+
+                vst1q_s8(to->codes[b][c] + i * 16, vcombine_s8(eight, eight));
+            }
+            vst1q_s32(to->start[b][c], vdupq_n_s32(SPECDEC__DOTPROD_START_BITS - (pair >> 16) * 8 - offset * 256));
+            to->scale[b][c] = x->scale[at + (size_t)c];
+            to->offset[b][c] = (float)offset;
+        }
+}
+
+/* Rows `row` to `row` + 3 of a tile of Q4_0. */
+SPECDEC__INLINE void specdec__neon_take(const unsigned char *tile, int row, specdec__neon_rows *rows)
+{
+    const unsigned char *nibbles = tile + SPECDEC__TILE_AT(q4_0, nibbles) + row * 4;
+    uint32x4_t word[4];
+    int8x16_t sum[2];
+    int i, h;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++)
+        word[i] = vreinterpretq_u32_u8(vld1q_u8(nibbles + i * 64));
+    SPECDEC__UNROLL
+    for (i = 0; i < 2; i++)
+        SPECDEC__UNROLL
+        for (h = 0; h < 2; h++) {
+            const uint8x16_t both = vreinterpretq_u8_u32(h ? vzip2q_u32(word[i * 2], word[i * 2 + 1])
+                                                           : vzip1q_u32(word[i * 2], word[i * 2 + 1]));
+
+            rows->codes[i][h] = specdec__neon_low_nibbles(both);
+            rows->codes[i + 2][h] = specdec__neon_high_nibbles(both);
+        }
+    SPECDEC__UNROLL
+    for (h = 0; h < 2; h++)
+        sum[h] = vaddq_s8(vaddq_s8(rows->codes[0][h], rows->codes[1][h]),
+                          vaddq_s8(rows->codes[2][h], rows->codes[3][h]));
+    rows->pair = vcvtq_f32_s32(vpaddlq_s16(vpaddlq_s8(vpaddq_s8(sum[0], sum[1]))));
+    rows->scale = specdec__neon_load_f16x4(tile + row * 2);
+}
+
+/* Sums of two rows: eight lanes of 4 products each. */
+SPECDEC__INLINE int16x8_t specdec__neon_two_rows(const specdec__neon_rows *rows, int h, const int8x16_t *v)
+{
+    int16x8_t even = vmull_s8(vget_low_s8(rows->codes[0][h]), vget_low_s8(v[0]));
+    int16x8_t odd = vmull_high_s8(rows->codes[0][h], v[0]);
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 1; i < 4; i++) {
+        even = vmlal_s8(even, vget_low_s8(rows->codes[i][h]), vget_low_s8(v[i]));
+        odd = vmlal_high_s8(odd, rows->codes[i][h], v[i]);
+    }
+    return vpaddq_s16(even, odd);
+}
+
+/* acc (column) += four rows times block b of columns. Sums of 16 products fit into 16 bits: 16 * 15 * 128. */
+SPECDEC__INLINE void specdec__neon_add_rows(const specdec__neon_rows *rows, const specdec__neon_x *x, int b,
+                                            int columns, float32x4_t *acc)
+{
+    int c, i;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++) {
+        int8x16_t v[4];
+        int32x4_t sum = vld1q_s32(x->start[b][c]);
+        float32x4_t exact;
+
+        SPECDEC__UNROLL
+        for (i = 0; i < 4; i++)
+            v[i] = vld1q_s8(x->codes[b][c] + i * 16);
+        sum = vpadalq_s16(sum, vpaddq_s16(specdec__neon_two_rows(rows, 0, v), specdec__neon_two_rows(rows, 1, v)));
+        exact = vfmaq_n_f32(vreinterpretq_f32_s32(sum), rows->pair, x->offset[b][c]);
+        exact = vsubq_f32(exact, vdupq_n_f32(SPECDEC__DOTPROD_START));
+        acc[c] = vfmaq_f32(acc[c], vmulq_n_f32(rows->scale, x->scale[b][c]), exact);
+    }
+}
+
+/* sums (column, 16) += up to 8 blocks of a tile of Q4_0 times 1, 2 or 4 columns. */
+SPECDEC__INLINE void specdec__neon_tile(const unsigned char *tile, int blocks, const specdec__neon_x *x, int columns,
+                                        float *sums)
+{
+    const int quads = columns == 1 ? 4 : 1;
+    int row, b, c, i;
+
+    for (row = 0; row < SPECDEC__ROWS; row += 4 * quads) {
+        const unsigned char *from = tile;
+        float32x4_t acc[4][4];
+
+        SPECDEC__UNROLL
+        for (i = 0; i < quads; i++)
+            SPECDEC__UNROLL
+            for (c = 0; c < columns; c++)
+                acc[i][c] = vld1q_f32(sums + c * SPECDEC__ROWS + row + i * 4);
+        for (b = 0; b < blocks; b++, from += SPECDEC__TILE_BYTES(q4_0))
+            SPECDEC__UNROLL
+            for (i = 0; i < quads; i++) {
+                specdec__neon_rows rows;
+
+                specdec__neon_take(from, row + i * 4, &rows);
+                specdec__neon_add_rows(&rows, x, b, columns, acc[i]);
+                SPECDEC__NEON_APART;
+            }
+        SPECDEC__UNROLL
+        for (i = 0; i < quads; i++)
+            SPECDEC__UNROLL
+            for (c = 0; c < columns; c++)
+                vst1q_f32(sums + c * SPECDEC__ROWS + row + i * 4, acc[i][c]);
+    }
+}
+
+/* One or two tiles of up to 8 blocks times 4, 2 or 1 columns from c on. */
+SPECDEC__INLINE void specdec__neon_tiles(const unsigned char *const *tile, int blocks, const specdec__columns *x,
+                                         size_t at, int columns, int c, float *const *sums)
+{
+    specdec__neon_x ready;
+    int t;
+
+    specdec__neon_prepare(x, at + (size_t)c, columns, blocks, &ready);
+    for (t = 0; t < 2 && tile[t]; t++)
+        specdec__neon_tile(tile[t], blocks, &ready, columns, sums[t] + c * SPECDEC__ROWS);
+}
+
+/* See specdec__multiply_function: Q4_0. */
+static void specdec__neon_multiply_q4_0(const specdec__tiles *tiles, int blocks, specdec__panel *panels,
+                                        const specdec__columns *x, int block, int column, int count,
+                                        float *const *sums)
+{
+    const unsigned char *tile[2];
+    int from, run, c, t;
+
+    (void)panels;
+    for (t = 0; t < 2; t++) {
+        tile[t] = tiles->tile[t];
+        if (tile[t] && !block)
+            memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+    }
+    for (from = 0; from < blocks; from += run) {
+        const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column;
+
+        run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+        for (t = 0; t < 2 && tile[t]; t++)
+            specdec__neon_prefetch(tiles->type, tile[t], run);
+        for (c = 0; c + 4 <= count; c += 4)
+            specdec__neon_tiles(tile, run, x, at, 4, c, sums);
+        if (count & 2)
+            specdec__neon_tiles(tile, run, x, at, 2, count & ~3, sums);
+        if (count & 1)
+            specdec__neon_tiles(tile, run, x, at, 1, count - 1, sums);
+        for (t = 0; t < 2 && tile[t]; t++)
+            tile[t] += (size_t)run * SPECDEC__TILE_BYTES(q4_0);
+    }
+}
 #endif /* aarch64 */
 
 /* --- 32-bit ARM: NEON and VFPv4 ----------------------------------------------------------------------------------- */
@@ -10945,6 +11128,7 @@ static void specdec__kernels_neon(specdec__kernels *table)
     SPECDEC__ENTRY(unpack, Q6_K, specdec__neon_unpack_q6_k);
     SPECDEC__ENTRY(unpack, IQ4_NL, specdec__neon_unpack_iq4_nl);
     SPECDEC__ENTRY(unpack, IQ4_XS, specdec__neon_unpack_iq4_xs);
+    SPECDEC__ENTRY(multiply, Q4_0, specdec__neon_multiply_q4_0);
 }
 
 #define SPECDEC__DOTPROD_ENTRY(name, ...) SPECDEC__ENTRY(multiply, name, specdec__dotprod_multiply_##name);
