@@ -9829,7 +9829,7 @@ SPECDEC__INLINE void specdec__neon_add_rows(const specdec__neon_rows *rows, cons
 SPECDEC__INLINE void specdec__neon_tile(const unsigned char *tile, int blocks, const specdec__neon_x *x, int columns,
                                         float *sums)
 {
-    const int quads = columns == 1 ? 4 : 1;
+    const int quads = columns == 1 ? 2 : 1;
     int row, b, c, i;
 
     for (row = 0; row < SPECDEC__ROWS; row += 4 * quads) {
@@ -9848,7 +9848,7 @@ SPECDEC__INLINE void specdec__neon_tile(const unsigned char *tile, int blocks, c
 
                 specdec__neon_take(from, row + i * 4, &rows);
                 specdec__neon_add_rows(&rows, x, b, columns, acc[i]);
-                SPECDEC__NEON_APART;
+                SPECDEC__NEON_LOAD(from); /* rows after rows, for which registers are enough */
             }
         SPECDEC__UNROLL
         for (i = 0; i < quads; i++)
