@@ -9725,20 +9725,26 @@ static void specdec__neon_dot_32(const specdec__panel *panel, int blocks, const 
 typedef struct specdec__neon_x {
     int8_t codes[8][4][64];
     int32_t start[8][4][4];
-    float scale[8][4], offset[8][4];
+    float scale[8][4], offset[8][4], total[8][4]; /* total: scale * sum of (code + offset) */
 } specdec__neon_x;
 
-/* 32 values of four rows of Q4_0: codes (value/8, pair of rows) of 2 rows x 8 unsigned values each, and their sums. */
+/* 32 values of four rows: codes (value/8, pair of rows) of 2 rows x 8 unsigned values each, and their sums. */
 typedef struct specdec__neon_rows {
     int8x16_t codes[4][2];
-    float32x4_t pair, scale;
+    float32x4_t pair, scale, minimum;
 } specdec__neon_rows;
 
-/* Columns from `at` on. The weights' codes are 8 too large, so the products' sums are by 8 times the sum of 32 codes of
+/* Scales and minimums of a tile of Q4_K. */
+typedef struct specdec__neon_scales {
+    float scale[8][SPECDEC__ROWS], minimum[8][SPECDEC__ROWS];
+} specdec__neon_scales;
+
+/* Columns from `at` on. The codes of Q4_0 are 8 too large, so the products' sums are by 8 times the sum of 32 codes of
    a column, and what offsets are multiplied by is by 32 * 8. */
-SPECDEC__INLINE void specdec__neon_prepare(const specdec__columns *x, size_t at, int columns, int blocks,
+SPECDEC__INLINE void specdec__neon_prepare(int type, const specdec__columns *x, size_t at, int columns, int blocks,
                                            specdec__neon_x *to)
 {
+    const int bias = specdec__dotprod_bias(type), surplus = specdec__dotprod_surplus(type);
     int b, c, i;
 
     for (b = 0; b < blocks; b++, at += (size_t)x->n)
@@ -9753,39 +9759,72 @@ SPECDEC__INLINE void specdec__neon_prepare(const specdec__columns *x, size_t at,
 
                 vst1q_s8(to->codes[b][c] + i * 16, vcombine_s8(eight, eight));
             }
-            vst1q_s32(to->start[b][c], vdupq_n_s32(SPECDEC__DOTPROD_START_BITS - (pair >> 16) * 8 - offset * 256));
+            vst1q_s32(to->start[b][c],
+                      vdupq_n_s32(SPECDEC__DOTPROD_START_BITS - (pair >> 16) * bias - offset * surplus));
             to->scale[b][c] = x->scale[at + (size_t)c];
             to->offset[b][c] = (float)offset;
+            if (specdec__dotprod_has_minimum(type))
+                to->total[b][c] = x->sum32[at + (size_t)c];
         }
 }
 
-/* Rows `row` to `row` + 3 of a tile of Q4_0. */
-SPECDEC__INLINE void specdec__neon_take(const unsigned char *tile, int row, specdec__neon_rows *rows)
+/* Two pairs of rows of two words each: (pair). */
+SPECDEC__INLINE uint32x4x2_t specdec__neon_row_pairs(const unsigned char *words)
 {
-    const unsigned char *nibbles = tile + SPECDEC__TILE_AT(q4_0, nibbles) + row * 4;
-    uint32x4_t word[4];
-    int8x16_t sum[2];
+    return vzipq_u32(vreinterpretq_u32_u8(vld1q_u8(words)), vreinterpretq_u32_u8(vld1q_u8(words + 64)));
+}
+
+/* The nibbles of four rows of one block of Q4_0 or Q4_1, or of Q4_K; there the low or the high ones, another block has
+   the others. */
+SPECDEC__INLINE void specdec__neon_take_codes(int type, const unsigned char *nibbles, int high,
+                                              specdec__neon_rows *rows)
+{
+    const int is_k = type == SPECDEC__TYPE_Q4_K;
     int i, h;
 
     SPECDEC__UNROLL
-    for (i = 0; i < 4; i++)
-        word[i] = vreinterpretq_u32_u8(vld1q_u8(nibbles + i * 64));
-    SPECDEC__UNROLL
-    for (i = 0; i < 2; i++)
+    for (i = 0; i < 4; i++) {
+        uint32x4x2_t pairs;
+
+        if (!is_k && i > 1)
+            return;
+        pairs = specdec__neon_row_pairs(nibbles + i * 128);
         SPECDEC__UNROLL
         for (h = 0; h < 2; h++) {
-            const uint8x16_t both = vreinterpretq_u8_u32(h ? vzip2q_u32(word[i * 2], word[i * 2 + 1])
-                                                           : vzip1q_u32(word[i * 2], word[i * 2 + 1]));
+            const uint8x16_t both = vreinterpretq_u8_u32(pairs.val[h]);
 
-            rows->codes[i][h] = specdec__neon_low_nibbles(both);
-            rows->codes[i + 2][h] = specdec__neon_high_nibbles(both);
+            rows->codes[i][h] = is_k && high ? specdec__neon_high_nibbles(both) : specdec__neon_low_nibbles(both);
+            if (!is_k)
+                rows->codes[(i + 2) & 3][h] = specdec__neon_high_nibbles(both);
         }
+    }
+}
+
+/* Rows `row` to `row` + 3 of block b; tile: of Q4_K 512 bytes further on for each two blocks; scales, way (0 or 1, b's
+   lowest bit): of Q4_K. */
+SPECDEC__INLINE void specdec__neon_take(int type, const unsigned char *tile, int b, int way, int row,
+                                        const specdec__neon_scales *scales, specdec__neon_rows *rows)
+{
+    const size_t at = type == SPECDEC__TYPE_Q4_0   ? SPECDEC__TILE_AT(q4_0, nibbles)
+                      : type == SPECDEC__TYPE_Q4_1 ? SPECDEC__TILE_AT(q4_1, nibbles)
+                                                   : SPECDEC__TILE_AT(q4_k, nibbles);
+    int8x16_t sum[2];
+    int h;
+
+    specdec__neon_take_codes(type, tile + at + row * 4, way, rows);
     SPECDEC__UNROLL
     for (h = 0; h < 2; h++)
         sum[h] = vaddq_s8(vaddq_s8(rows->codes[0][h], rows->codes[1][h]),
                           vaddq_s8(rows->codes[2][h], rows->codes[3][h]));
     rows->pair = vcvtq_f32_s32(vpaddlq_s16(vpaddlq_s8(vpaddq_s8(sum[0], sum[1]))));
+    if (type == SPECDEC__TYPE_Q4_K) {
+        rows->scale = vld1q_f32(scales->scale[b] + row);
+        rows->minimum = vld1q_f32(scales->minimum[b] + row);
+        return;
+    }
     rows->scale = specdec__neon_load_f16x4(tile + row * 2);
+    if (type == SPECDEC__TYPE_Q4_1)
+        rows->minimum = specdec__neon_load_f16x4(tile + SPECDEC__TILE_AT(q4_1, minimum) + row * 2);
 }
 
 /* Sums of two rows: eight lanes of 4 products each. */
@@ -9804,7 +9843,7 @@ SPECDEC__INLINE int16x8_t specdec__neon_two_rows(const specdec__neon_rows *rows,
 }
 
 /* acc (column) += four rows times block b of columns. Sums of 16 products fit into 16 bits: 16 * 15 * 128. */
-SPECDEC__INLINE void specdec__neon_add_rows(const specdec__neon_rows *rows, const specdec__neon_x *x, int b,
+SPECDEC__INLINE void specdec__neon_add_rows(int type, const specdec__neon_rows *rows, const specdec__neon_x *x, int b,
                                             int columns, float32x4_t *acc)
 {
     int c, i;
@@ -9822,34 +9861,40 @@ SPECDEC__INLINE void specdec__neon_add_rows(const specdec__neon_rows *rows, cons
         exact = vfmaq_n_f32(vreinterpretq_f32_s32(sum), rows->pair, x->offset[b][c]);
         exact = vsubq_f32(exact, vdupq_n_f32(SPECDEC__DOTPROD_START));
         acc[c] = vfmaq_f32(acc[c], vmulq_n_f32(rows->scale, x->scale[b][c]), exact);
+        if (specdec__dotprod_has_minimum(type))
+            acc[c] = vfmaq_n_f32(acc[c], rows->minimum, x->total[b][c]);
     }
 }
 
-/* sums (column, 16) += up to 8 blocks of a tile of Q4_0 times 1, 2 or 4 columns. */
-SPECDEC__INLINE void specdec__neon_tile(const unsigned char *tile, int blocks, const specdec__neon_x *x, int columns,
-                                        float *sums)
+/* sums (column, 16) += up to 8 blocks of a tile times 1, 2 or 4 columns. */
+SPECDEC__INLINE void specdec__neon_tile(int type, const unsigned char *tile, int blocks, const specdec__neon_x *x,
+                                        const specdec__neon_scales *scales, int columns, float *sums)
 {
-    const int quads = columns == 1 ? 2 : 1;
-    int row, b, c, i;
+    const int quads = columns == 1 ? 2 : 1, ways = type == SPECDEC__TYPE_Q4_K ? 2 : 1;
+    int row, b, c, i, way;
 
     for (row = 0; row < SPECDEC__ROWS; row += 4 * quads) {
         const unsigned char *from = tile;
-        float32x4_t acc[4][4];
+        float32x4_t acc[2][4];
 
         SPECDEC__UNROLL
         for (i = 0; i < quads; i++)
             SPECDEC__UNROLL
             for (c = 0; c < columns; c++)
                 acc[i][c] = vld1q_f32(sums + c * SPECDEC__ROWS + row + i * 4);
-        for (b = 0; b < blocks; b++, from += SPECDEC__TILE_BYTES(q4_0))
+        for (b = 0; b < blocks; b += ways) {
             SPECDEC__UNROLL
-            for (i = 0; i < quads; i++) {
-                specdec__neon_rows rows;
+            for (way = 0; way < ways; way++)
+                SPECDEC__UNROLL
+                for (i = 0; i < quads; i++) {
+                    specdec__neon_rows rows;
 
-                specdec__neon_take(from, row + i * 4, &rows);
-                specdec__neon_add_rows(&rows, x, b, columns, acc[i]);
-                SPECDEC__NEON_LOAD(from); /* rows after rows, for which registers are enough */
-            }
+                    specdec__neon_take(type, from, b + way, way, row + i * 4, scales, &rows);
+                    specdec__neon_add_rows(type, &rows, x, b + way, columns, acc[i]);
+                    SPECDEC__NEON_LOAD(from); /* rows after rows, for which registers are enough */
+                }
+            from += ways == 2 ? 512 : specdec__dotprod_span(type);
+        }
         SPECDEC__UNROLL
         for (i = 0; i < quads; i++)
             SPECDEC__UNROLL
@@ -9859,26 +9904,27 @@ SPECDEC__INLINE void specdec__neon_tile(const unsigned char *tile, int blocks, c
 }
 
 /* One or two tiles of up to 8 blocks times 4, 2 or 1 columns from c on. */
-SPECDEC__INLINE void specdec__neon_tiles(const unsigned char *const *tile, int blocks, const specdec__columns *x,
-                                         size_t at, int columns, int c, float *const *sums)
+SPECDEC__INLINE void specdec__neon_tiles(int type, const unsigned char *const *tile, int blocks,
+                                         const specdec__neon_scales *scales, const specdec__columns *x, size_t at,
+                                         int columns, int c, float *const *sums)
 {
     specdec__neon_x ready;
     int t;
 
-    specdec__neon_prepare(x, at + (size_t)c, columns, blocks, &ready);
+    specdec__neon_prepare(type, x, at + (size_t)c, columns, blocks, &ready);
     for (t = 0; t < 2 && tile[t]; t++)
-        specdec__neon_tile(tile[t], blocks, &ready, columns, sums[t] + c * SPECDEC__ROWS);
+        specdec__neon_tile(type, tile[t], blocks, &ready, scales + t, columns, sums[t] + c * SPECDEC__ROWS);
 }
 
-/* See specdec__multiply_function: Q4_0. */
-static void specdec__neon_multiply_q4_0(const specdec__tiles *tiles, int blocks, specdec__panel *panels,
-                                        const specdec__columns *x, int block, int column, int count,
-                                        float *const *sums)
+/* See specdec__multiply_function. unpack: for more columns than 8, NULL to do without panels always. */
+SPECDEC__INLINE void specdec__neon_multiply(int type, specdec__unpack_function *unpack, const specdec__tiles *tiles,
+                                            int blocks, specdec__panel *panel, const specdec__columns *x, int block,
+                                            int column, int count, float *const *sums)
 {
+    specdec__neon_scales scales[2];
     const unsigned char *tile[2];
     int from, run, c, t;
 
-    (void)panels;
     for (t = 0; t < 2; t++) {
         tile[t] = tiles->tile[t];
         if (tile[t] && !block)
@@ -9888,18 +9934,39 @@ static void specdec__neon_multiply_q4_0(const specdec__tiles *tiles, int blocks,
         const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column;
 
         run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
-        for (t = 0; t < 2 && tile[t]; t++)
+        for (t = 0; t < 2 && tile[t]; t++) {
+            if (unpack && count > 8) {
+                unpack(tiles->type, tile[t], run, panel);
+                specdec__neon_dot_32m(panel, run, x, block + from, column, count, sums[t]);
+                tile[t] += (size_t)run * specdec__dotprod_span(type);
+                continue;
+            }
             specdec__neon_prefetch(tiles->type, tile[t], run);
+            if (type == SPECDEC__TYPE_Q4_K)
+                specdec__neon_scales_k(tile[t], scales[t].scale, scales[t].minimum);
+        }
+        if (unpack && count > 8)
+            continue;
         for (c = 0; c + 4 <= count; c += 4)
-            specdec__neon_tiles(tile, run, x, at, 4, c, sums);
+            specdec__neon_tiles(type, tile, run, scales, x, at, 4, c, sums);
         if (count & 2)
-            specdec__neon_tiles(tile, run, x, at, 2, count & ~3, sums);
+            specdec__neon_tiles(type, tile, run, scales, x, at, 2, count & ~3, sums);
         if (count & 1)
-            specdec__neon_tiles(tile, run, x, at, 1, count - 1, sums);
+            specdec__neon_tiles(type, tile, run, scales, x, at, 1, count - 1, sums);
         for (t = 0; t < 2 && tile[t]; t++)
-            tile[t] += (size_t)run * SPECDEC__TILE_BYTES(q4_0);
+            tile[t] += (size_t)run * specdec__dotprod_span(type);
     }
 }
+
+#define SPECDEC__NEON_TYPES(X) X(Q4_0, NULL) X(Q4_1, specdec__neon_unpack_q4_1) X(Q4_K, specdec__neon_unpack_q4_k)
+#define SPECDEC__NEON_MULTIPLY(name, unpack) \
+    static void specdec__neon_multiply_##name(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
+                                              const specdec__columns *x, int block, int column, int count, \
+                                              float *const *sums) \
+    { \
+        specdec__neon_multiply(SPECDEC__TYPE_##name, unpack, tiles, blocks, panels, x, block, column, count, sums); \
+    }
+SPECDEC__NEON_TYPES(SPECDEC__NEON_MULTIPLY)
 #endif /* aarch64 */
 
 /* --- 32-bit ARM: NEON and VFPv4 ----------------------------------------------------------------------------------- */
@@ -11105,6 +11172,8 @@ static int specdec__cpu_avx512(void)
 #endif
 
 #ifdef SPECDEC__NEON
+#define SPECDEC__NEON_ENTRY(name, unpack) SPECDEC__ENTRY(multiply, name, specdec__neon_multiply_##name);
+
 /* Fills the table of NEON. */
 static void specdec__kernels_neon(specdec__kernels *table)
 {
@@ -11128,7 +11197,7 @@ static void specdec__kernels_neon(specdec__kernels *table)
     SPECDEC__ENTRY(unpack, Q6_K, specdec__neon_unpack_q6_k);
     SPECDEC__ENTRY(unpack, IQ4_NL, specdec__neon_unpack_iq4_nl);
     SPECDEC__ENTRY(unpack, IQ4_XS, specdec__neon_unpack_iq4_xs);
-    SPECDEC__ENTRY(multiply, Q4_0, specdec__neon_multiply_q4_0);
+    SPECDEC__NEON_TYPES(SPECDEC__NEON_ENTRY)
 }
 
 #define SPECDEC__DOTPROD_ENTRY(name, ...) SPECDEC__ENTRY(multiply, name, specdec__dotprod_multiply_##name);
