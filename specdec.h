@@ -19963,7 +19963,8 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     index->size = *size;
     for (index->bucket_count = 16; index->bucket_count < (uint32_t)size->capacity; index->bucket_count *= 2)
         continue;
-    index->runs = SPECDEC__TAKE(arena, specdec__ngram_run, size->capacity);
+    index->runs = (specdec__ngram_run *)specdec__arena_reserve(arena, (size_t)size->capacity, sizeof *index->runs,
+                                                               SPECDEC__CACHE_LINE); /* zeroed one by one */
     index->buckets = SPECDEC__TAKE(arena, int32_t, index->bucket_count);
     index->offers = SPECDEC__TAKE(arena, specdec__ngram_offer, (size_t)max_nodes * SPECDEC__NGRAM_WIDTH);
     index->readers = SPECDEC__TAKE(arena, specdec__ngram_reader, size->readers);
@@ -23572,13 +23573,51 @@ typedef struct specdec__engine {
 SPECDEC__FOR_SIZE
 /* --- layout ------------------------------------------------------------------------------------------------------- */
 
-static specdec_result specdec__engine_check_threads(const specdec_config *c, specdec_error *error)
+/* Numbers of a configuration: X(field, least, most). 0 stands for the default, also where the least is above it. */
+#define SPECDEC__ENGINE_LIMITS(X) \
+    X(threads, 0, SPECDEC_MAX_THREADS) /* the first: a model's, too */ \
+    X(context, 0, 1 << 24) \
+    X(batch, 0, 512) \
+    X(texts, 0, SPECDEC_MAX_TEXTS) \
+    X(forks, 0, 1 << 24) \
+    X(fork_depth, 0, 8) \
+    X(cache, 0, 1 << 30) \
+    X(slice, 0, 1 << 30) \
+    X(history, 0, 1 << 24) \
+    X(logprobs, 0, SPECDEC_MAX_LOGPROBS) \
+    X(drafting, 0, SPECDEC_DRAFT_COUNT - 1) \
+    X(rule, 0, SPECDEC_RULE_GREEDY - 1) \
+    X(async, -1, SPECDEC_MAX_THREADS - 1) \
+    X(retrieval, 16, 1 << 24) \
+    X(retrieval_chunk, 0, SPECDEC__KEYS) \
+    X(policy, 0, SPECDEC_POLICY_COUNT - 1) \
+    X(tree_size, 2, SPECDEC__MAX_TREE) \
+    X(tree_depth, 2, SPECDEC_TREE_MAX_DEPTH)
+
+/* Refuses a configuration of which one of these numbers is out of range; for_model: looks at the first one alone. */
+static specdec_result specdec__engine_check(const specdec_config *c, int for_model, specdec_error *error)
 {
-    if (c->threads < 0 || c->threads > SPECDEC_MAX_THREADS)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d threads (0 to %d are possible)", c->threads,
-                             SPECDEC_MAX_THREADS);
+    static const struct {
+        const char *name;
+        int at, least, most; /* at: bytes from the configuration's first */
+    } limits[] = {
+#define SPECDEC__ENGINE_LIMIT(field, least, most) {#field, (int)offsetof(specdec_config, field), least, most},
+        SPECDEC__ENGINE_LIMITS(SPECDEC__ENGINE_LIMIT)
+#undef SPECDEC__ENGINE_LIMIT
+    };
+    int i, value;
+
+    for (i = 0; i < (for_model ? 1 : (int)SPECDEC__COUNT(limits)); i++) {
+        memcpy(&value, (const char *)c + limits[i].at, sizeof value); /* enums are as large as an int */
+        if (value && (value < limits[i].least || value > limits[i].most))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "config.%s is %d (%d to %d are possible; 0: the "
+                                 "default)", limits[i].name, value, limits[i].least, limits[i].most);
+    }
     return SPECDEC_OK;
 }
+
+SPECDEC__STATIC_ASSERT(enums_are_ints, sizeof(specdec_drafting) == sizeof(int) && sizeof(specdec_rule) == sizeof(int) &&
+                                           sizeof(specdec_policy) == sizeof(int));
 
 static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
@@ -23656,52 +23695,16 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     if (kv < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "kv type \"%s\" (f16, f32 and q8_0 are known)", c->kv);
     c->kv = specdec__kv_types[kv].name;
-    if (specdec__engine_check_threads(c, error))
+    if (specdec__engine_check(c, 0, error))
         return SPECDEC_ERROR_ARGUMENT;
-    if (c->context < 0 || c->context > 1 << 24)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a context of %d tokens", c->context);
-    if (c->batch < 0 || c->batch > 512)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a batch of %d tokens (1 to 512 are possible)", c->batch);
-    if (c->texts < 0 || c->texts > SPECDEC_MAX_TEXTS)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d texts (1 to %d are possible)", c->texts,
-                             SPECDEC_MAX_TEXTS);
-    if (c->forks < 0 || c->fork_depth < 0 || c->fork_depth > 8)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d forks, %d deep (8 are possible)", c->forks,
-                             c->fork_depth);
-    if (c->cache < 0 || c->cache > 1 << 30 || c->slice < 0 || c->history < 0 || c->history > 1 << 24)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a cache of %d tokens, slices of %d, a history of %d",
-                             c->cache, c->slice, c->history);
-    if (c->logprobs < 0 || c->logprobs > SPECDEC_MAX_LOGPROBS)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d log-probabilities (0 to %d are possible)", c->logprobs,
-                             SPECDEC_MAX_LOGPROBS);
     if (c->vocabulary_only)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an engine needs more than a vocabulary");
-    if ((int)c->drafting < 0 || c->drafting >= SPECDEC_DRAFT_COUNT)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting %d is not known", (int)c->drafting);
-    if ((int)c->rule < 0 || c->rule >= SPECDEC_RULE_GREEDY)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rule %d is not known (greedy is temperature 0)",
-                             (int)c->rule);
     if (!SPECDEC__STREAMS && (c->texts > 1 || c->hooks.fork || (c->fork_token && *c->fork_token)))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
     if (!SPECDEC__VERIFIERS && c->rule != SPECDEC_RULE_COUPLED)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rule %d is left out of this build by SPECDEC_NO_VERIFIERS", (int)c->rule);
-    if (c->async < -1 || c->async >= SPECDEC_MAX_THREADS)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d threads that draft (-1 to %d are possible)", c->async,
-                             SPECDEC_MAX_THREADS - 1);
-    if ((c->retrieval && c->retrieval < 16) || c->retrieval > 1 << 24 || c->retrieval_chunk < 0 ||
-        c->retrieval_chunk > SPECDEC__KEYS)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d tokens in chunks of %d are retrieved (from 16 on, in "
-                             "chunks of 1 to 64 are possible)", c->retrieval, c->retrieval_chunk);
-    if ((int)c->policy < 0 || c->policy >= SPECDEC_POLICY_COUNT)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "policy %d is not known", (int)c->policy);
-    if (c->tree_size < 0 || c->tree_size == 1 || c->tree_size > SPECDEC__MAX_TREE)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree of %d nodes (2 to %d are possible)", c->tree_size,
-                             SPECDEC__MAX_TREE);
-    if (c->tree_depth < 0 || c->tree_depth == 1 || c->tree_depth > SPECDEC_TREE_MAX_DEPTH)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree of %d levels (2 to %d are possible)", c->tree_depth,
-                             SPECDEC_TREE_MAX_DEPTH);
 #ifdef SPECDEC_NO_THREADS
     c->threads = 1;
 #endif
@@ -23774,7 +23777,7 @@ static int specdec__engine_candidates(const specdec__engine *e, const specdec__d
 /* What a drafter proposes with for each text. */
 static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
-    const int size = e->config.tree_size, grows = d->kind->extend && specdec__engine_grows(&e->config);
+    const int size = e->config.tree_size;
     specdec__proposal counted, *p;
     int i;
 
@@ -23782,7 +23785,6 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
     for (i = 0; i < e->room.views; i++) {
         p = d->proposals ? &d->proposals[i] : &counted;
         p->at = i;
-        p->grows = grows;
         specdec__draft_take(p, specdec__engine_candidates(e, d->kind), size, arena);
         if (e->rule != SPECDEC_RULE_COUPLED && d->kind->draws)
             p->distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
@@ -23807,16 +23809,16 @@ static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *a
 }
 
 /* What all texts use in turn. A prompt of more bytes than its context could ever hold is refused before it is looked
-   at. */
+   at. What is large and written before it is read is not zeroed: 200 bytes for each token of the context. */
 static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
 {
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
     if (e->rule != SPECDEC_RULE_COUPLED || e->config.logprobs)
         e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
     e->chat_bytes = specdec__size_multiply((size_t)e->room.length, SPECDEC__PROMPT_BYTES);
-    e->chat_text = SPECDEC__TAKE(arena, char, e->chat_bytes);
+    e->chat_text = (char *)specdec__arena_reserve(arena, e->chat_bytes, 1, SPECDEC__CACHE_LINE);
     e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
-    e->scratch = specdec__arena_take(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
+    e->scratch = specdec__arena_reserve(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
 }
 
 /* The table of texts, all of them free. */
@@ -24930,9 +24932,10 @@ static int specdec__engine_pending(const specdec *t)
     return SPECDEC__PIPE && pipe && pipe->text == t ? 0 : t->count - 1 - t->view.length;
 }
 
-/* Whether a text has something to do: it was prompted, has not ended, and what it writes is taken. Children run on; as
-   perhaps nobody asks what went wrong with them, they try again when there was no room. */
-static int specdec__engine_wants(specdec *t)
+/* Makes a text ready for a step: a fork that it owes is made first. Returns 0 when it takes no part: it was not
+   prompted, has ended or failed, or what it writes is not taken. Children run on; as perhaps nobody asks what went
+   wrong with them, they try again when there was no room. */
+static int specdec__engine_make_ready(specdec *t)
 {
     if (t->parent && (t->failed == SPECDEC_ERROR_MEMORY || t->failed == SPECDEC_ERROR_CONTEXT))
         t->failed = SPECDEC_OK;
@@ -24962,7 +24965,7 @@ static void specdec__engine_gather(specdec__engine *e, specdec *t)
     for (i = t ? -1 : 0; i < views; i++) {
         specdec *x = i < 0 ? t : &e->texts[(first + i) % views];
 
-        if ((x == t && i >= 0) || !specdec__engine_wants(x) || specdec__engine_cancelled(x))
+        if ((x == t && i >= 0) || !specdec__engine_make_ready(x) || specdec__engine_cancelled(x))
             continue;
         if (e->member_count == specdec__engine_most(e)) {
             e->turn = x->at;
@@ -27473,12 +27476,13 @@ specdec_result specdec_chat(specdec *t, const specdec_message *messages, int cou
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
     turn = specdec__chat_turn_end(t);
-    if (turn.size < t->engine->chat_bytes)
+    needed = 0;
+    result = SPECDEC_ERROR_BUFFER;
+    if (turn.size <= t->engine->chat_bytes) {
         memcpy(t->engine->chat_text, turn.data, turn.size);
-    else
-        turn.size = 0;
-    result = specdec__chat_render(t->engine->chat, messages, count, 1, t->engine->chat_text + turn.size,
-                                  t->engine->chat_bytes - turn.size, &needed, &t->error);
+        result = specdec__chat_render(t->engine->chat, messages, count, 1, t->engine->chat_text + turn.size,
+                                      t->engine->chat_bytes - turn.size, &needed, &t->error);
+    }
     needed += turn.size;
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
@@ -27521,7 +27525,7 @@ specdec_result specdec_work(specdec *t)
         return SPECDEC_ERROR_ARGUMENT;
     if (t->engine->room.views > 1)
         return specdec__engine_step(t->engine, NULL);
-    if (!specdec__engine_wants(t)) /* the only text */
+    if (!specdec__engine_make_ready(t)) /* the only text */
         return SPECDEC_DONE;
     t->failed = specdec__engine_step(t->engine, t);
     if (t->failed == SPECDEC_ERROR_CANCELLED) /* that is told by the next call, and ends no other one */
@@ -27802,7 +27806,7 @@ static specdec_result specdec__model_layout(const specdec_config *config, specde
 
     memset(pool, 0, sizeof *pool);
     memset(m, 0, sizeof *m);
-    if ((result = specdec__engine_check_threads(config, error)) != SPECDEC_OK ||
+    if ((result = specdec__engine_check(config, 1, error)) != SPECDEC_OK ||
         (result = specdec__kernels_init(&unused, config->isa, error)) != SPECDEC_OK)
         return result;
     result = specdec__model_init(m, &config->target, config->vocabulary_only, NULL, arena, error);
@@ -27956,7 +27960,7 @@ specdec_result specdec_set_tree(specdec *t, const specdec_tree *tree)
     if (result)
         return result;
     e = t->engine;
-    if (e->config.drafting != SPECDEC_DRAFT_MODEL || !e->drafter_count || e->drafters[0].proposals[0].grows)
+    if (e->config.drafting != SPECDEC_DRAFT_MODEL || specdec__engine_grows(&e->config))
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a tree is set for static SPECDEC_DRAFT_MODEL only");
     result = specdec_tree_check(tree, &t->error);
     if (result)
@@ -28563,7 +28567,7 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
     if (bad || (field[SPECDEC__SAVE_KEYS] && field[SPECDEC__SAVE_KEYS] >= field[SPECDEC__SAVE_COUNT]) ||
         field[SPECDEC__SAVE_ANSWER_FROM] > field[SPECDEC__SAVE_COUNT] ||
         field[SPECDEC__SAVE_FREED] + field[SPECDEC__SAVE_HELD] > SPECDEC__STOP_MAX_BYTES ||
-        (field[SPECDEC__SAVE_FROM_ROW] && !field[SPECDEC__SAVE_COUNT]) ||
+        ((field[SPECDEC__SAVE_FROM_ROW] || field[SPECDEC__SAVE_SLID]) && !field[SPECDEC__SAVE_COUNT]) ||
         (field[SPECDEC__SAVE_FROM] &&
          (!window || (int)field[SPECDEC__SAVE_FROM] > (int)field[SPECDEC__SAVE_KEYS] + 1 - window)) ||
         size != specdec__save_size(saved, kv))

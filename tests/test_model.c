@@ -702,9 +702,21 @@ static void test_poison(void)
 
 static void test_config(void)
 {
+#define LIMIT(field, low, high) {#field, offsetof(specdec_config, field), low, high}
+    static const struct {
+        const char *name;
+        size_t at;
+        int low, high; /* the first values that are refused */
+    } limits[] = {LIMIT(threads, -1, SPECDEC_MAX_THREADS + 1), LIMIT(context, -1, (1 << 24) + 1), LIMIT(batch, -1, 513),
+                  LIMIT(texts, -1, SPECDEC_MAX_TEXTS + 1), LIMIT(forks, -1, INT_MAX), LIMIT(fork_depth, -1, 9),
+                  LIMIT(cache, -1, (1 << 30) + 1), LIMIT(slice, -1, INT_MAX), LIMIT(history, -1, (1 << 24) + 1),
+                  LIMIT(logprobs, -1, 65), LIMIT(drafting, -1, SPECDEC_DRAFT_COUNT), LIMIT(rule, -1, SPECDEC_RULE_GREEDY),
+                  LIMIT(async, -2, SPECDEC_MAX_THREADS), LIMIT(retrieval, 15, (1 << 24) + 1),
+                  LIMIT(retrieval_chunk, -1, 65), LIMIT(policy, -1, SPECDEC_POLICY_COUNT), LIMIT(tree_size, 1, 65),
+                  LIMIT(tree_depth, 1, 33)};
     maker *m = new_maker("llama", 0);
     specdec_config good, c;
-    int i;
+    int i, k;
     size_t bytes;
 
     maker_write(m);
@@ -767,6 +779,14 @@ static void test_config(void)
             CHECK(i < 36 ? failure.code == SPECDEC_ERROR_ARGUMENT || failure.code == SPECDEC_ERROR_UNSUPPORTED : failure.code == SPECDEC_ERROR_FILE);
         }
     }
+    TEST("each number of a configuration has its limits, and what is said names it");
+    for (i = 0; i < (int)(sizeof limits / sizeof *limits); i++)
+        for (k = 0; k < 2; k++) {
+            c = good;
+            memcpy((char *)&c + limits[i].at, k ? &limits[i].high : &limits[i].low, sizeof(int));
+            CHECK_EQUAL_INT(try_config(&c), SPECDEC_ERROR_ARGUMENT);
+            CHECK(strncmp(failure.text, "config.", 7) == 0 && strstr(failure.text, limits[i].name) == failure.text + 7);
+        }
     TEST("extreme values that are allowed work, or say how much they need");
     for (i = 0; i < 12; i++) {
         c = good;
