@@ -76,6 +76,7 @@ static int output_lost(void)
 
 static int interrupted_status(void)
 {
+    program_erase_bar();
     return 128 + SIGINT;
 }
 
@@ -523,6 +524,7 @@ static int run(options *o, const char *prompt, size_t length, program_output *st
     void *memory;
     int status;
 
+    interruptible(NULL);
     if (specdec_memory_needed(&o->config, &bytes, &failure))
         return program_failed("", failure.text);
     memory = program_memory(bytes, PROGRAM_LESS);

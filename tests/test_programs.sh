@@ -222,6 +222,18 @@ kill -INT $process
 wait $process
 check "Ctrl-C ends the text early" [ $? -eq 130 ]
 check "Ctrl-C keeps what was written" grep -q 'Once upon a time' "$T/out"
+awk 'BEGIN { for (i = 0; i < 4000; i++) printf "Once upon a time there was a girl. " }' > "$T/long"
+"$B/specdec" -m $TARGET -f "$T/long" -c 60000 -t 1 --isa scalar > "$T/out" 2> "$T/err" < /dev/null &
+process=$!
+sleep 1
+kill -INT $process
+wait $process
+check "Ctrl-C ends the reading of a prompt" [ $? -eq 130 ]
+check "and nothing was written" [ ! -s "$T/out" ]
+if command -v script > /dev/null 2>&1; then
+    script -qec "timeout -s INT 1 $B/specdec -m $TARGET -f $T/long -c 60000 -t 1 --isa scalar" "$T/typed" > /dev/null < /dev/null
+    check "a progress bar is erased when Ctrl-C ends the program" sh -c "tr -d '\n' < $T/typed | grep -q 'prefill.*\[K'"
+fi
 
 # --- chat
 run "$B/specdec" -m $TARGET -p hello --chat

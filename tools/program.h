@@ -27,9 +27,19 @@ enum { PROGRAM_OK = 0, PROGRAM_FAILED = 1, PROGRAM_USAGE = 2, PROGRAM_GO_ON = -1
 
 static const char *program_name = "";
 
+static volatile sig_atomic_t program_bar; /* a progress bar stands in the terminal's last line */
+
+/* Erases the progress bar, if there is one. Safe in signal handlers. */
+static PROGRAM_UNUSED void program_erase_bar(void)
+{
+    if (program_bar && write(STDERR_FILENO, "\r\033[K", 4) == 4)
+        program_bar = 0;
+}
+
 /* Says what went wrong. Returns PROGRAM_FAILED. */
 static PROGRAM_UNUSED int program_failed(const char *what, const char *why)
 {
+    program_erase_bar();
     fprintf(stderr, "%s: %s%s\n", program_name, what, why);
     return PROGRAM_FAILED;
 }
@@ -164,6 +174,7 @@ static void program_remove_parts(void)
 static PROGRAM_UNUSED void program_die(int number)
 {
     program_remove_parts();
+    program_erase_bar();
     _exit(128 + number);
 }
 
@@ -185,6 +196,7 @@ static PROGRAM_UNUSED void program_die(int number)
     sigset_t only;
 
     program_remove_parts();
+    program_erase_bar();
     signal(number, SIG_DFL);
     sigemptyset(&only);
     sigaddset(&only, number);
@@ -941,7 +953,6 @@ static PROGRAM_UNUSED int program_progress(void *user_data, const char *what, in
 {
     static const char *doing;
     static double since, shown;
-    static int visible;
     double now = program_seconds();
     int filled;
 
@@ -953,15 +964,13 @@ static PROGRAM_UNUSED int program_progress(void *user_data, const char *what, in
         since = now;
     }
     if (done >= total) {
-        if (visible)
-            fputs("\r\033[K", stderr);
-        visible = 0;
+        program_erase_bar();
         doing = NULL;
     } else if (now - since > 0.3 && now - shown > 0.1) {
         filled = (int)(30.0 * done / total);
         fprintf(stderr, "\r%s [%.*s%*s] %d%%", what, filled, "##############################", 30 - filled, "",
                 (int)(100.0 * done / total));
-        visible = 1;
+        program_bar = 1;
         shown = now;
     }
     fflush(stderr);
