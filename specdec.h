@@ -54,9 +54,9 @@
 
    THREADS
 
-     config.threads of them, the caller's included. An engine is used by one thread at a time; specdec_cancel may come
-     from any, and from signal handlers. Engines are independent of each other. Models made by specdec_model_init are
-     read-only.
+     config.threads of them, the caller's included. An engine, with all its texts, is used by one thread at a time;
+     specdec_cancel may come from any, and from signal handlers. Engines are independent of each other. Models made by
+     specdec_model_init are read-only: any number of threads may use one. Functions on arrays keep no state.
 
    DETERMINISM
 
@@ -66,9 +66,10 @@
 
    ERRORS
 
-     Every call that can fail returns a specdec_result; a text says which tensor, key or token (in a specdec_error, or,
-     once there is an engine, by specdec_error_text). Nothing aborts. Files are checked byte by byte before they are
-     believed. A failed call leaves the engine as it was.
+     Every call that can fail returns a specdec_result: OK, DONE and PENDING are no errors, all others are. Words say
+     which tensor, key or token (in a specdec_error, which may be NULL everywhere, or, once there is an engine, by
+     specdec_error_text). Nothing aborts. Files are checked byte by byte before they are believed. A failed call leaves
+     the engine as it was, and may be repeated. With a NULL, calls that return nothing do nothing (specdec_tokens: 0).
 
    CONTENTS (search for the marker)
 
@@ -211,7 +212,8 @@ typedef struct specdec_source {
 typedef struct specdec_hooks {
     void *user_data;
     /* done of total units of what: "repack" (matrices, in specdec_init), "prefill" (tokens, in specdec_prompt and the
-       like, where these read at once). Anything but 0 ends that call with SPECDEC_ERROR_CANCELLED. */
+       like, where these read at once), "ranks" (of a cluster that have come, in specdec_init). Anything but 0 ends that
+       call with SPECDEC_ERROR_CANCELLED. */
     int (*progress)(void *user_data, const char *what, int done, int total);
     /* One line on what the engine is made of, or on what it does without. No newline; gone after the call. */
     void (*log)(void *user_data, const char *line);
@@ -231,11 +233,12 @@ typedef struct specdec_bias {
 
 /* How tokens are chosen. {0}: greedily. In llama.cpp's order: bias, penalty, top-k, top-p, min-p, temperature. */
 typedef struct specdec_sampling {
-    float temperature;         /* 0: greedy, everything below but penalty and biases is then ignored */
+    float temperature;         /* up to 1e6; 0: greedy, everything below but penalty and biases is then ignored */
     int32_t top_k;             /* keep the k best; 0: off */
     float top_p;               /* keep the fewest best that hold this probability (of what top_k left); 0 or 1: off */
     float min_p;               /* keep those at least this probable, relative to the best; 0: off */
-    float repetition_penalty;  /* positive logits of recent tokens are divided by it, others multiplied; 0 or 1: off */
+    float repetition_penalty;  /* up to 1e6: positive logits of recent tokens are divided by it, others multiplied; 0
+                                  or 1: off */
     int32_t repetition_window; /* how many recent tokens that looks at; 0: 64, -1: all that are handed over */
     uint64_t seed;             /* the text is a function of prompt, target, seed; with rejection rules also of trees */
     const specdec_bias *biases; /* [bias_count]; a token named twice gets both, unknown ids are skipped */
@@ -320,8 +323,8 @@ typedef struct specdec_cluster {
 #define SPECDEC_MAX_LOGPROBS 64
 #define SPECDEC_MAX_TEXTS 1024
 
-/* Everything about an engine. {0} with a target is a good configuration. Texts must stay valid while the engine
-   lives. */
+/* Everything about an engine. {0} with a target is a good configuration. It is copied; strings, and what settings and
+   cluster point to, must stay valid while the engine lives. */
 typedef struct specdec_config {
     specdec_source target;
     specdec_source draft;       /* optional; its vocabulary must be the target's */
@@ -329,15 +332,16 @@ typedef struct specdec_config {
     specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
     int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
     int texts;                  /* that are open at once, 1..1024; 0: 1 */
-    int cache;                  /* tokens that all texts hold together, shared ones counted once, at most 2^30; 0: as
-                                   many as texts * context */
+    int cache;                  /* tokens that several texts hold together, shared ones counted once, at most 2^30; 0:
+                                   as many as texts * context */
     const char *fork_token;     /* by name or id: a text that writes it forks; "": none; NULL: "[Fork]", if there are */
     const char *child_token;    /* this, which the child begins with (NULL: "[Child]"), and room for several texts */
-    int forks;                  /* of a text between two prompts, at most; 0: 16 */
+    int forks;                  /* of a text between two prompts, at most (itself at most 2^24); 0: 16 */
     int fork_depth;             /* forks of forks, at most 8 deep; 0: 2 */
-    int history;                /* tokens of closed texts that n-grams still draft from, 230 bytes each; 0: none */
-    int slice;                  /* prompt tokens that a step reads while other texts write; 0: as many as make that step
-                                   half as long again */
+    int history;                /* tokens of closed texts that n-grams still draft from, 230 bytes each, at most 2^24;
+                                   0: none */
+    int slice;                  /* prompt tokens that a step reads while other texts write, at most 2^30; 0: as many as
+                                   make that step half as long again */
     int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
     int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
     int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
@@ -368,12 +372,12 @@ typedef struct specdec_config {
    which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed. */
 
 /* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models.
-   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT. */
+   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (the target is no model that writes). */
 SPECDEC_DEF specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
 
 /* Makes an engine and its first text inside memory (any alignment), which stays theirs until specdec_deinit; starts the
    threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, MISMATCH (and which
-   token), SYSTEM, CANCELLED (by the progress hook). */
+   token), SYSTEM, CANCELLED (by the progress hook), PEER; *engine is then NULL, and the block yours. */
 SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
                                         specdec_error *error);
 
@@ -401,8 +405,8 @@ SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *s
    > 1 a prompt is read by the steps that follow, some tokens each, while other texts write; what another open text
    begins with, too, is not read again. */
 
-/* Opens an empty text with the settings of the config, in any text's engine. Errors: MEMORY, when config.texts are
-   open. */
+/* Opens an empty text with the settings of the config, in any text's engine, also that of a closed one. Errors: MEMORY,
+   when config.texts are open; *text is then NULL. */
 SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **text);
 
 /* Opens a copy of a text: its tokens, its settings, how far it was handed out. It goes on alike until its settings are
@@ -481,7 +485,7 @@ typedef struct specdec_message {
    Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
-/* A piece of text: valid until the next call; whole UTF-8 characters, not terminated. */
+/* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. */
 typedef struct specdec_text {
     const char *bytes;
     size_t length;
@@ -489,14 +493,15 @@ typedef struct specdec_text {
 
 /* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
    new prompt may follow. A step verifies several tokens; they are handed out one by one. Errors: CANCELLED, ARGUMENT
-   (nothing was prompted). */
+   (nothing was prompted), CONTEXT (config.cache is full: another text must be closed or cut), MEMORY (a fork finds no
+   place), PEER. */
 SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
 
 /* The same without a step: what specdec_work has made ready. PENDING: nothing is. */
 SPECDEC_DEF specdec_result specdec_take(specdec *engine, specdec_text *piece);
 
-/* The same one door lower: one step, all its tokens. *tokens stays valid until the next call. Stop strings are matched
-   in text, so only specdec_next ends at them. Take an answer by one of these calls, not by both. */
+/* The same one door lower: one step, all its tokens. *tokens stays valid until the next call on that text. Stop strings
+   are matched in text, so only specdec_next ends at them. Take an answer by one of these calls, not by both. */
 SPECDEC_DEF specdec_result specdec_step(specdec *engine, const int32_t **tokens, int *count);
 
 /* Why an answer ended. */
@@ -513,13 +518,15 @@ typedef enum specdec_stop {
    settings that it ended by; else -1. */
 SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
 
-/* All tokens so far: prompts and answers, without those that slid out of the context (settings.slide). They leave in
-   the call that needs room. What stays is read anew, as a prompt is, and the text goes on as one that was given just
-   that: positions, of noise too, count from the new beginning; max_tokens counts on. A prompt that does not fit is
-   refused all the same. Texts that have children, or are children, end as without; and none slides twice in a call. */
+/* All tokens so far, valid until the next call on that text (tokens or count may be NULL): prompts and answers, without
+   those that slid out of the context (settings.slide). These leave in the call that needs room. What stays is read
+   anew, as a prompt is, and the text goes on as one that was given just that: positions, of noise too, count from the
+   new beginning; max_tokens counts on. A prompt that does not fit is refused all the same. Texts that have children, or
+   are children, end as without; and none slides twice in a call. */
 SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, int *count);
 
-/* Forgets all but the first count tokens; what was computed for them stays. Errors: ARGUMENT. */
+/* Forgets all but the first count tokens; what was computed for them stays. An answer begins there, from which
+   max_tokens counts; an answer that had ended goes on. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
 
 /* Makes the running (or next) prompt or step return SPECDEC_ERROR_CANCELLED within a layer's time; a step that runs for
@@ -573,7 +580,7 @@ typedef struct specdec_tree_count {
     int64_t steps;
 } specdec_tree_count;
 
-/* What the engine has done since it was made. Seconds are 0 without a clock. */
+/* What was done for a text since it was opened. Seconds are 0 without a clock. */
 typedef struct specdec_stats {
     int64_t prompt_tokens, tokens, slid; /* read, written, slid out of the context */
     int64_t steps;                      /* of writing; tokens / steps: tokens a step */
