@@ -541,7 +541,7 @@ typedef struct specdec_candidate {
 } specdec_candidate;
 
 /* What the model thought where a token was written: natural logarithms of probabilities, of the model itself, before
-   biases, penalties, filters and temperature. */
+   biases, penalties, filters and temperature. Not numbers where a broken model has computed none. */
 typedef struct specdec_logprob {
     int32_t token;
     float logprob;
@@ -3966,15 +3966,16 @@ static SPECDEC__UNUSED float specdec__log(float x)
     return specdec__fma(exponent, 0.693145752f, p + f);
 }
 
-/* Natural logarithm of a normal double > 0: halves into [sqrt(1/2), sqrt(2)), then the series of atanh. About 1e-15. */
+/* Natural logarithm of a normal double > 0: halves into [sqrt(1/2), sqrt(2)), then the series of atanh. About 1e-15. It
+   ends with any other, too: 0 gives something below -700. */
 static double specdec__log_double(double x)
 {
     int exponent = 0, i;
     double z, square, power, sum = 0;
 
-    for (; x >= 1.4142135623730951; x *= 0.5)
+    for (; x >= 1.4142135623730951 && exponent < 1024; x *= 0.5)
         exponent++;
-    for (; x < 0.7071067811865476; x *= 2)
+    for (; x < 0.7071067811865476 && exponent > -1024; x *= 2)
         exponent--;
     z = (x - 1) / (x + 1);
     square = z * z;

@@ -612,6 +612,7 @@ static void tokens_of(const maker_buffer *target, const maker_buffer *draft, con
     const int32_t *out;
     int n = 0, i;
     specdec_text piece;
+    specdec_logprob logprob;
 
     memset(&c, 0, sizeof c);
     c.target.data = target->data;
@@ -623,6 +624,7 @@ static void tokens_of(const maker_buffer *target, const maker_buffer *draft, con
     c.settings.sampling = *sampling;
     c.threads = 1;
     c.context = 64;
+    c.logprobs = 2;
     tokens[0] = -1;
     if (specdec_memory_needed(&c, &bytes, &failure))
         return;
@@ -633,6 +635,7 @@ static void tokens_of(const maker_buffer *target, const maker_buffer *draft, con
         specdec_tokens(engine, &out, &n);
         for (i = 0; i < count; i++)
             tokens[i] = i < n ? out[i] : -2;
+        CHECK(n < 1 || !specdec_get_logprob(engine, n - 1, &logprob)); /* made, whatever it says */
     }
     specdec_deinit(engine);
     free(block);
@@ -645,7 +648,7 @@ static void test_poison(void)
     static const specdec_sampling samplings[] = {{0, 0, 0, 0, 0, 0, 0, NULL, 0}, {0.8f, 40, 0.9f, 0.05f, 1.1f, 0, 3, NULL, 0}};
     size_t i, h, s;
 
-    TEST("NaN, infinity and the largest scales in weights give some text, and the same with a draft");
+    TEST("NaN, infinity and the largest scales in weights give some text, the same with a draft, and log-probabilities");
     for (i = 0; i < SPECDEC__COUNT(types); i++)
         for (h = 0; h < SPECDEC__COUNT(halves); h++) {
             maker *m = (maker *)malloc(sizeof *m), *good = new_maker("llama", 0);
