@@ -54,9 +54,9 @@
 
    THREADS
 
-     config.threads of them, the caller's included. An engine is used by one thread at a time; specdec_cancel may come
-     from any, and from signal handlers. Engines are independent of each other. Models made by specdec_model_init are
-     read-only.
+     config.threads of them, the caller's included. An engine, with all its texts, is used by one thread at a time;
+     specdec_cancel may come from any, and from signal handlers. Engines are independent of each other. Models made by
+     specdec_model_init are read-only: any number of threads may use one. Functions on arrays keep no state.
 
    DETERMINISM
 
@@ -66,9 +66,10 @@
 
    ERRORS
 
-     Every call that can fail returns a specdec_result; a text says which tensor, key or token (in a specdec_error, or,
-     once there is an engine, by specdec_error_text). Nothing aborts. Files are checked byte by byte before they are
-     believed. A failed call leaves the engine as it was.
+     Every call that can fail returns a specdec_result: OK, DONE and PENDING are no errors, all others are. Words say
+     which tensor, key or token (in a specdec_error, which may be NULL everywhere, or, once there is an engine, by
+     specdec_error_text). Nothing aborts. Files are checked byte by byte before they are believed. A failed call leaves
+     the engine as it was, and may be repeated. With a NULL, calls that return nothing do nothing (specdec_tokens: 0).
 
    CONTENTS (search for the marker)
 
@@ -211,7 +212,8 @@ typedef struct specdec_source {
 typedef struct specdec_hooks {
     void *user_data;
     /* done of total units of what: "repack" (matrices, in specdec_init), "prefill" (tokens, in specdec_prompt and the
-       like, where these read at once). Anything but 0 ends that call with SPECDEC_ERROR_CANCELLED. */
+       like, where these read at once), "ranks" (of a cluster that have come, in specdec_init). Anything but 0 ends that
+       call with SPECDEC_ERROR_CANCELLED. */
     int (*progress)(void *user_data, const char *what, int done, int total);
     /* One line on what the engine is made of, or on what it does without. No newline; gone after the call. */
     void (*log)(void *user_data, const char *line);
@@ -231,11 +233,12 @@ typedef struct specdec_bias {
 
 /* How tokens are chosen. {0}: greedily. In llama.cpp's order: bias, penalty, top-k, top-p, min-p, temperature. */
 typedef struct specdec_sampling {
-    float temperature;         /* 0: greedy, everything below but penalty and biases is then ignored */
+    float temperature;         /* up to 1e6; 0: greedy, everything below but penalty and biases is then ignored */
     int32_t top_k;             /* keep the k best; 0: off */
     float top_p;               /* keep the fewest best that hold this probability (of what top_k left); 0 or 1: off */
     float min_p;               /* keep those at least this probable, relative to the best; 0: off */
-    float repetition_penalty;  /* positive logits of recent tokens are divided by it, others multiplied; 0 or 1: off */
+    float repetition_penalty;  /* up to 1e6: positive logits of recent tokens are divided by it, others multiplied; 0
+                                  or 1: off */
     int32_t repetition_window; /* how many recent tokens that looks at; 0: 64, -1: all that are handed over */
     uint64_t seed;             /* the text is a function of prompt, target, seed; with rejection rules also of trees */
     const specdec_bias *biases; /* [bias_count]; a token named twice gets both, unknown ids are skipped */
@@ -320,8 +323,8 @@ typedef struct specdec_cluster {
 #define SPECDEC_MAX_LOGPROBS 64
 #define SPECDEC_MAX_TEXTS 1024
 
-/* Everything about an engine. {0} with a target is a good configuration. Texts must stay valid while the engine
-   lives. */
+/* Everything about an engine. {0} with a target is a good configuration. It is copied; strings, and what settings and
+   cluster point to, must stay valid while the engine lives. */
 typedef struct specdec_config {
     specdec_source target;
     specdec_source draft;       /* optional; its vocabulary must be the target's */
@@ -329,15 +332,16 @@ typedef struct specdec_config {
     specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
     int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
     int texts;                  /* that are open at once, 1..1024; 0: 1 */
-    int cache;                  /* tokens that all texts hold together, shared ones counted once, at most 2^30; 0: as
-                                   many as texts * context */
+    int cache;                  /* tokens that several texts hold together, shared ones counted once, at most 2^30; 0:
+                                   as many as texts * context */
     const char *fork_token;     /* by name or id: a text that writes it forks; "": none; NULL: "[Fork]", if there are */
     const char *child_token;    /* this, which the child begins with (NULL: "[Child]"), and room for several texts */
-    int forks;                  /* of a text between two prompts, at most; 0: 16 */
+    int forks;                  /* of a text between two prompts, at most (itself at most 2^24); 0: 16 */
     int fork_depth;             /* forks of forks, at most 8 deep; 0: 2 */
-    int history;                /* tokens of closed texts that n-grams still draft from, 230 bytes each; 0: none */
-    int slice;                  /* prompt tokens that a step reads while other texts write; 0: as many as make that step
-                                   half as long again */
+    int history;                /* tokens of closed texts that n-grams still draft from, 230 bytes each, at most 2^24;
+                                   0: none */
+    int slice;                  /* prompt tokens that a step reads while other texts write, at most 2^30; 0: as many as
+                                   make that step half as long again */
     int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
     int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
     int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
@@ -368,12 +372,12 @@ typedef struct specdec_config {
    which may be NULL. A NULL where something is needed is SPECDEC_ERROR_ARGUMENT, and so is a text that is closed. */
 
 /* Bytes that specdec_init will need: exactly these are enough, one less is refused. Opens and checks the models.
-   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT. */
+   Errors: FILE, FORMAT, UNSUPPORTED, ARGUMENT, MISMATCH (the target is no model that writes). */
 SPECDEC_DEF specdec_result specdec_memory_needed(const specdec_config *config, size_t *bytes, specdec_error *error);
 
 /* Makes an engine and its first text inside memory (any alignment), which stays theirs until specdec_deinit; starts the
    threads, repacks the weights. Nothing is allocated, then or later. Errors: those above, MEMORY, MISMATCH (and which
-   token), SYSTEM, CANCELLED (by the progress hook). */
+   token), SYSTEM, CANCELLED (by the progress hook), PEER; *engine is then NULL, and the block yours. */
 SPECDEC_DEF specdec_result specdec_init(specdec **engine, const specdec_config *config, void *memory, size_t bytes,
                                         specdec_error *error);
 
@@ -401,8 +405,8 @@ SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *s
    > 1 a prompt is read by the steps that follow, some tokens each, while other texts write; what another open text
    begins with, too, is not read again. */
 
-/* Opens an empty text with the settings of the config, in any text's engine. Errors: MEMORY, when config.texts are
-   open. */
+/* Opens an empty text with the settings of the config, in any text's engine, also that of a closed one. Errors: MEMORY,
+   when config.texts are open; *text is then NULL. */
 SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **text);
 
 /* Opens a copy of a text: its tokens, its settings, how far it was handed out. It goes on alike until its settings are
@@ -481,7 +485,7 @@ typedef struct specdec_message {
    Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
-/* A piece of text: valid until the next call; whole UTF-8 characters, not terminated. */
+/* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. */
 typedef struct specdec_text {
     const char *bytes;
     size_t length;
@@ -489,14 +493,15 @@ typedef struct specdec_text {
 
 /* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
    new prompt may follow. A step verifies several tokens; they are handed out one by one. Errors: CANCELLED, ARGUMENT
-   (nothing was prompted). */
+   (nothing was prompted), CONTEXT (config.cache is full: another text must be closed or cut), MEMORY (a fork finds no
+   place), PEER. */
 SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
 
 /* The same without a step: what specdec_work has made ready. PENDING: nothing is. */
 SPECDEC_DEF specdec_result specdec_take(specdec *engine, specdec_text *piece);
 
-/* The same one door lower: one step, all its tokens. *tokens stays valid until the next call. Stop strings are matched
-   in text, so only specdec_next ends at them. Take an answer by one of these calls, not by both. */
+/* The same one door lower: one step, all its tokens. *tokens stays valid until the next call on that text. Stop strings
+   are matched in text, so only specdec_next ends at them. Take an answer by one of these calls, not by both. */
 SPECDEC_DEF specdec_result specdec_step(specdec *engine, const int32_t **tokens, int *count);
 
 /* Why an answer ended. */
@@ -513,13 +518,15 @@ typedef enum specdec_stop {
    settings that it ended by; else -1. */
 SPECDEC_DEF specdec_stop specdec_stopped(const specdec *engine, int *which);
 
-/* All tokens so far: prompts and answers, without those that slid out of the context (settings.slide). They leave in
-   the call that needs room. What stays is read anew, as a prompt is, and the text goes on as one that was given just
-   that: positions, of noise too, count from the new beginning; max_tokens counts on. A prompt that does not fit is
-   refused all the same. Texts that have children, or are children, end as without; and none slides twice in a call. */
+/* All tokens so far, valid until the next call on that text (tokens or count may be NULL): prompts and answers, without
+   those that slid out of the context (settings.slide). These leave in the call that needs room. What stays is read
+   anew, as a prompt is, and the text goes on as one that was given just that: positions, of noise too, count from the
+   new beginning; max_tokens counts on. A prompt that does not fit is refused all the same. Texts that have children, or
+   are children, end as without; and none slides twice in a call. */
 SPECDEC_DEF void specdec_tokens(const specdec *engine, const int32_t **tokens, int *count);
 
-/* Forgets all but the first count tokens; what was computed for them stays. Errors: ARGUMENT. */
+/* Forgets all but the first count tokens; what was computed for them stays. An answer begins there, from which
+   max_tokens counts; an answer that had ended goes on. Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
 
 /* Makes the running (or next) prompt or step return SPECDEC_ERROR_CANCELLED within a layer's time; a step that runs for
@@ -534,7 +541,7 @@ typedef struct specdec_candidate {
 } specdec_candidate;
 
 /* What the model thought where a token was written: natural logarithms of probabilities, of the model itself, before
-   biases, penalties, filters and temperature. */
+   biases, penalties, filters and temperature. Not numbers where a broken model has computed none. */
 typedef struct specdec_logprob {
     int32_t token;
     float logprob;
@@ -573,7 +580,7 @@ typedef struct specdec_tree_count {
     int64_t steps;
 } specdec_tree_count;
 
-/* What the engine has done since it was made. Seconds are 0 without a clock. */
+/* What was done for a text since it was opened. Seconds are 0 without a clock. */
 typedef struct specdec_stats {
     int64_t prompt_tokens, tokens, slid; /* read, written, slid out of the context */
     int64_t steps;                      /* of writing; tokens / steps: tokens a step */
@@ -3959,15 +3966,16 @@ static SPECDEC__UNUSED float specdec__log(float x)
     return specdec__fma(exponent, 0.693145752f, p + f);
 }
 
-/* Natural logarithm of a normal double > 0: halves into [sqrt(1/2), sqrt(2)), then the series of atanh. About 1e-15. */
+/* Natural logarithm of a normal double > 0: halves into [sqrt(1/2), sqrt(2)), then the series of atanh. About 1e-15. It
+   ends with any other, too: 0 gives something below -700. */
 static double specdec__log_double(double x)
 {
     int exponent = 0, i;
     double z, square, power, sum = 0;
 
-    for (; x >= 1.4142135623730951; x *= 0.5)
+    for (; x >= 1.4142135623730951 && exponent < 1024; x *= 0.5)
         exponent++;
-    for (; x < 0.7071067811865476; x *= 2)
+    for (; x < 0.7071067811865476 && exponent > -1024; x *= 2)
         exponent--;
     z = (x - 1) / (x + 1);
     square = z * z;
@@ -20216,7 +20224,8 @@ static specdec_result specdec__ngram_lay_out(specdec__ngram *index, specdec__are
     index->size = *size;
     for (index->bucket_count = 16; index->bucket_count < (uint32_t)size->capacity; index->bucket_count *= 2)
         continue;
-    index->runs = SPECDEC__TAKE(arena, specdec__ngram_run, size->capacity);
+    index->runs = (specdec__ngram_run *)specdec__arena_reserve(arena, (size_t)size->capacity, sizeof *index->runs,
+                                                               SPECDEC__CACHE_LINE); /* zeroed one by one */
     index->buckets = SPECDEC__TAKE(arena, int32_t, index->bucket_count);
     index->offers = SPECDEC__TAKE(arena, specdec__ngram_offer, (size_t)max_nodes * SPECDEC__NGRAM_WIDTH);
     index->readers = SPECDEC__TAKE(arena, specdec__ngram_reader, size->readers);
@@ -23829,13 +23838,51 @@ typedef struct specdec__engine {
 SPECDEC__FOR_SIZE
 /* --- layout ------------------------------------------------------------------------------------------------------- */
 
-static specdec_result specdec__engine_check_threads(const specdec_config *c, specdec_error *error)
+/* Numbers of a configuration: X(field, least, most). 0 stands for the default, also where the least is above it. */
+#define SPECDEC__ENGINE_LIMITS(X) \
+    X(threads, 0, SPECDEC_MAX_THREADS) /* the first: a model's, too */ \
+    X(context, 0, 1 << 24) \
+    X(batch, 0, 512) \
+    X(texts, 0, SPECDEC_MAX_TEXTS) \
+    X(forks, 0, 1 << 24) \
+    X(fork_depth, 0, 8) \
+    X(cache, 0, 1 << 30) \
+    X(slice, 0, 1 << 30) \
+    X(history, 0, 1 << 24) \
+    X(logprobs, 0, SPECDEC_MAX_LOGPROBS) \
+    X(drafting, 0, SPECDEC_DRAFT_COUNT - 1) \
+    X(rule, 0, SPECDEC_RULE_GREEDY - 1) \
+    X(async, -1, SPECDEC_MAX_THREADS - 1) \
+    X(retrieval, 16, 1 << 24) \
+    X(retrieval_chunk, 0, SPECDEC__KEYS) \
+    X(policy, 0, SPECDEC_POLICY_COUNT - 1) \
+    X(tree_size, 2, SPECDEC__MAX_TREE) \
+    X(tree_depth, 2, SPECDEC_TREE_MAX_DEPTH)
+
+/* Refuses a configuration of which one of these numbers is out of range; for_model: looks at the first one alone. */
+static specdec_result specdec__engine_check(const specdec_config *c, int for_model, specdec_error *error)
 {
-    if (c->threads < 0 || c->threads > SPECDEC_MAX_THREADS)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d threads (0 to %d are possible)", c->threads,
-                             SPECDEC_MAX_THREADS);
+    static const struct {
+        const char *name;
+        int at, least, most; /* at: bytes from the configuration's first */
+    } limits[] = {
+#define SPECDEC__ENGINE_LIMIT(field, least, most) {#field, (int)offsetof(specdec_config, field), least, most},
+        SPECDEC__ENGINE_LIMITS(SPECDEC__ENGINE_LIMIT)
+#undef SPECDEC__ENGINE_LIMIT
+    };
+    int i, value;
+
+    for (i = 0; i < (for_model ? 1 : (int)SPECDEC__COUNT(limits)); i++) {
+        memcpy(&value, (const char *)c + limits[i].at, sizeof value); /* enums are as large as an int */
+        if (value && (value < limits[i].least || value > limits[i].most))
+            return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "config.%s is %d (%d to %d are possible; 0: the "
+                                 "default)", limits[i].name, value, limits[i].least, limits[i].most);
+    }
     return SPECDEC_OK;
 }
+
+SPECDEC__STATIC_ASSERT(enums_are_ints, sizeof(specdec_drafting) == sizeof(int) && sizeof(specdec_rule) == sizeof(int) &&
+                                           sizeof(specdec_policy) == sizeof(int));
 
 static int specdec__source_given(const specdec_source *s) { return s->model || s->data || s->path; }
 
@@ -23913,52 +23960,16 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     if (kv < 0)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "kv type \"%s\" (f16, f32 and q8_0 are known)", c->kv);
     c->kv = specdec__kv_types[kv].name;
-    if (specdec__engine_check_threads(c, error))
+    if (specdec__engine_check(c, 0, error))
         return SPECDEC_ERROR_ARGUMENT;
-    if (c->context < 0 || c->context > 1 << 24)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a context of %d tokens", c->context);
-    if (c->batch < 0 || c->batch > 512)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a batch of %d tokens (1 to 512 are possible)", c->batch);
-    if (c->texts < 0 || c->texts > SPECDEC_MAX_TEXTS)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d texts (1 to %d are possible)", c->texts,
-                             SPECDEC_MAX_TEXTS);
-    if (c->forks < 0 || c->fork_depth < 0 || c->fork_depth > 8)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d forks, %d deep (8 are possible)", c->forks,
-                             c->fork_depth);
-    if (c->cache < 0 || c->cache > 1 << 30 || c->slice < 0 || c->history < 0 || c->history > 1 << 24)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a cache of %d tokens, slices of %d, a history of %d",
-                             c->cache, c->slice, c->history);
-    if (c->logprobs < 0 || c->logprobs > SPECDEC_MAX_LOGPROBS)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d log-probabilities (0 to %d are possible)", c->logprobs,
-                             SPECDEC_MAX_LOGPROBS);
     if (c->vocabulary_only)
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "an engine needs more than a vocabulary");
-    if ((int)c->drafting < 0 || c->drafting >= SPECDEC_DRAFT_COUNT)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "drafting %d is not known", (int)c->drafting);
-    if ((int)c->rule < 0 || c->rule >= SPECDEC_RULE_GREEDY)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "rule %d is not known (greedy is temperature 0)",
-                             (int)c->rule);
     if (!SPECDEC__STREAMS && (c->texts > 1 || c->hooks.fork || (c->fork_token && *c->fork_token)))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "SPECDEC_NO_STREAMS leaves several texts and forks out of this build");
     if (!SPECDEC__VERIFIERS && c->rule != SPECDEC_RULE_COUPLED)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "rule %d is left out of this build by SPECDEC_NO_VERIFIERS", (int)c->rule);
-    if (c->async < -1 || c->async >= SPECDEC_MAX_THREADS)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d threads that draft (-1 to %d are possible)", c->async,
-                             SPECDEC_MAX_THREADS - 1);
-    if ((c->retrieval && c->retrieval < 16) || c->retrieval > 1 << 24 || c->retrieval_chunk < 0 ||
-        c->retrieval_chunk > SPECDEC__KEYS)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "%d tokens in chunks of %d are retrieved (from 16 on, in "
-                             "chunks of 1 to 64 are possible)", c->retrieval, c->retrieval_chunk);
-    if ((int)c->policy < 0 || c->policy >= SPECDEC_POLICY_COUNT)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "policy %d is not known", (int)c->policy);
-    if (c->tree_size < 0 || c->tree_size == 1 || c->tree_size > SPECDEC__MAX_TREE)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree of %d nodes (2 to %d are possible)", c->tree_size,
-                             SPECDEC__MAX_TREE);
-    if (c->tree_depth < 0 || c->tree_depth == 1 || c->tree_depth > SPECDEC_TREE_MAX_DEPTH)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a tree of %d levels (2 to %d are possible)", c->tree_depth,
-                             SPECDEC_TREE_MAX_DEPTH);
 #ifdef SPECDEC_NO_THREADS
     c->threads = 1;
 #endif
@@ -24031,7 +24042,7 @@ static int specdec__engine_candidates(const specdec__engine *e, const specdec__d
 /* What a drafter proposes with for each text. */
 static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, specdec__arena *arena)
 {
-    const int size = e->config.tree_size, grows = d->kind->extend && specdec__engine_grows(&e->config);
+    const int size = e->config.tree_size;
     specdec__proposal counted, *p;
     int i;
 
@@ -24039,7 +24050,6 @@ static void specdec__engine_proposals(specdec__engine *e, specdec__drafter *d, s
     for (i = 0; i < e->room.views; i++) {
         p = d->proposals ? &d->proposals[i] : &counted;
         p->at = i;
-        p->grows = grows;
         specdec__draft_take(p, specdec__engine_candidates(e, d->kind), size, arena);
         if (e->rule != SPECDEC_RULE_COUPLED && d->kind->draws)
             p->distributions = SPECDEC__TAKE(arena, float, (size_t)size * (size_t)e->target_model->vocab_size);
@@ -24064,16 +24074,16 @@ static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *a
 }
 
 /* What all texts use in turn. A prompt of more bytes than its context could ever hold is refused before it is looked
-   at. */
+   at. What is large and written before it is read is not zeroed: 200 bytes for each token of the context. */
 static void specdec__engine_buffers(specdec__engine *e, specdec__arena *arena)
 {
     e->chooser.items = SPECDEC__TAKE(arena, specdec_candidate, e->target_model->vocab_size);
     if (e->rule != SPECDEC_RULE_COUPLED || e->config.logprobs)
         e->target_distribution = SPECDEC__TAKE(arena, float, e->target_model->vocab_size);
     e->chat_bytes = specdec__size_multiply((size_t)e->room.length, SPECDEC__PROMPT_BYTES);
-    e->chat_text = SPECDEC__TAKE(arena, char, e->chat_bytes);
+    e->chat_text = (char *)specdec__arena_reserve(arena, e->chat_bytes, 1, SPECDEC__CACHE_LINE);
     e->scratch_bytes = specdec__tokenize_scratch(&e->target_model->vocab, e->chat_bytes);
-    e->scratch = specdec__arena_take(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
+    e->scratch = specdec__arena_reserve(arena, e->scratch_bytes, 1, SPECDEC__CACHE_LINE);
 }
 
 /* The table of texts, all of them free. */
@@ -25187,9 +25197,10 @@ static int specdec__engine_pending(const specdec *t)
     return SPECDEC__PIPE && pipe && pipe->text == t ? 0 : t->count - 1 - t->view.length;
 }
 
-/* Whether a text has something to do: it was prompted, has not ended, and what it writes is taken. Children run on; as
-   perhaps nobody asks what went wrong with them, they try again when there was no room. */
-static int specdec__engine_wants(specdec *t)
+/* Makes a text ready for a step: a fork that it owes is made first. Returns 0 when it takes no part: it was not
+   prompted, has ended or failed, or what it writes is not taken. Children run on; as perhaps nobody asks what went
+   wrong with them, they try again when there was no room. */
+static int specdec__engine_make_ready(specdec *t)
 {
     if (t->parent && (t->failed == SPECDEC_ERROR_MEMORY || t->failed == SPECDEC_ERROR_CONTEXT))
         t->failed = SPECDEC_OK;
@@ -25219,7 +25230,7 @@ static void specdec__engine_gather(specdec__engine *e, specdec *t)
     for (i = t ? -1 : 0; i < views; i++) {
         specdec *x = i < 0 ? t : &e->texts[(first + i) % views];
 
-        if ((x == t && i >= 0) || !specdec__engine_wants(x) || specdec__engine_cancelled(x))
+        if ((x == t && i >= 0) || !specdec__engine_make_ready(x) || specdec__engine_cancelled(x))
             continue;
         if (e->member_count == specdec__engine_most(e)) {
             e->turn = x->at;
@@ -27737,12 +27748,13 @@ specdec_result specdec_chat(specdec *t, const specdec_message *messages, int cou
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
     turn = specdec__chat_turn_end(t);
-    if (turn.size < t->engine->chat_bytes)
+    needed = 0;
+    result = SPECDEC_ERROR_BUFFER;
+    if (turn.size <= t->engine->chat_bytes) {
         memcpy(t->engine->chat_text, turn.data, turn.size);
-    else
-        turn.size = 0;
-    result = specdec__chat_render(t->engine->chat, messages, count, 1, t->engine->chat_text + turn.size,
-                                  t->engine->chat_bytes - turn.size, &needed, &t->error);
+        result = specdec__chat_render(t->engine->chat, messages, count, 1, t->engine->chat_text + turn.size,
+                                      t->engine->chat_bytes - turn.size, &needed, &t->error);
+    }
     needed += turn.size;
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
@@ -27785,7 +27797,7 @@ specdec_result specdec_work(specdec *t)
         return SPECDEC_ERROR_ARGUMENT;
     if (t->engine->room.views > 1)
         return specdec__engine_step(t->engine, NULL);
-    if (!specdec__engine_wants(t)) /* the only text */
+    if (!specdec__engine_make_ready(t)) /* the only text */
         return SPECDEC_DONE;
     t->failed = specdec__engine_step(t->engine, t);
     if (t->failed == SPECDEC_ERROR_CANCELLED) /* that is told by the next call, and ends no other one */
@@ -28066,7 +28078,7 @@ static specdec_result specdec__model_layout(const specdec_config *config, specde
 
     memset(pool, 0, sizeof *pool);
     memset(m, 0, sizeof *m);
-    if ((result = specdec__engine_check_threads(config, error)) != SPECDEC_OK ||
+    if ((result = specdec__engine_check(config, 1, error)) != SPECDEC_OK ||
         (result = specdec__kernels_init(&unused, config->isa, error)) != SPECDEC_OK)
         return result;
     result = specdec__model_init(m, &config->target, config->vocabulary_only, NULL, arena, error);
@@ -28220,7 +28232,7 @@ specdec_result specdec_set_tree(specdec *t, const specdec_tree *tree)
     if (result)
         return result;
     e = t->engine;
-    if (e->config.drafting != SPECDEC_DRAFT_MODEL || !e->drafter_count || e->drafters[0].proposals[0].grows)
+    if (e->config.drafting != SPECDEC_DRAFT_MODEL || specdec__engine_grows(&e->config))
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "a tree is set for static SPECDEC_DRAFT_MODEL only");
     result = specdec_tree_check(tree, &t->error);
     if (result)
@@ -28827,7 +28839,7 @@ static specdec_result specdec__load_fields(specdec *t, const unsigned char *data
     if (bad || (field[SPECDEC__SAVE_KEYS] && field[SPECDEC__SAVE_KEYS] >= field[SPECDEC__SAVE_COUNT]) ||
         field[SPECDEC__SAVE_ANSWER_FROM] > field[SPECDEC__SAVE_COUNT] ||
         field[SPECDEC__SAVE_FREED] + field[SPECDEC__SAVE_HELD] > SPECDEC__STOP_MAX_BYTES ||
-        (field[SPECDEC__SAVE_FROM_ROW] && !field[SPECDEC__SAVE_COUNT]) ||
+        ((field[SPECDEC__SAVE_FROM_ROW] || field[SPECDEC__SAVE_SLID]) && !field[SPECDEC__SAVE_COUNT]) ||
         (field[SPECDEC__SAVE_FROM] &&
          (!window || (int)field[SPECDEC__SAVE_FROM] > (int)field[SPECDEC__SAVE_KEYS] + 1 - window)) ||
         size != specdec__save_size(saved, kv))

@@ -509,7 +509,7 @@ static int write_text(specdec *engine, const options *o)
             fwrite(piece.bytes, 1, piece.length, stdout);
         fflush(stdout);
     }
-    return result == SPECDEC_DONE ? program_flush() : program_failed("", specdec_error_text(engine));
+    return result == SPECDEC_DONE ? program_flush() : program_engine_failed(engine, result);
 }
 
 /* Rank 0 writes what all have done. */
@@ -584,7 +584,7 @@ static int run(const options *o, post *p, const int *layers, double *figures, sp
     if (specdec_memory_needed(&o->config, &bytes, &failure))
         return program_failed("", failure.text);
     tell_memory(layers, p->ranks, bytes);
-    memory = program_memory(bytes);
+    memory = program_memory(bytes, PROGRAM_LESS);
     if (o->timeline)
         MPI_Barrier(MPI_COMM_WORLD);
     p->zero = p->since = program_seconds();
@@ -640,7 +640,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--policy", PROGRAM_CHOICE, &o->policy, "dynamic|static",
          "dynamic: with -md, runs follow each other through the ranks before they are verified;\n"
          "static: with --spec draft, one run at a time (dynamic)", 0, 0},
-        {"--kv", PROGRAM_TEXT, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
+        {"--kv", PROGRAM_NAME, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
         {"--in-place", PROGRAM_SWITCH, &c->weights_in_place, NULL, "weights stay in the file: half the memory, slower", 0, 0},
         {"--draft-rank", PROGRAM_INTEGER, &o->drafter, "N",
          "this rank has -md alone, and no layers: it guesses while the others verify; 0: rank 0 drafts (0)", 0, MOST_RANKS - 1},

@@ -17,10 +17,10 @@ int main(int argc, char **argv)
     config.draft.path = argc > 2 ? argv[2] : NULL; /* optional: a small model with the same vocabulary */
     config.settings.max_tokens = 200;
     if (specdec_memory_needed(&config, &bytes, &error) || specdec_init(&engine, &config, malloc(bytes), bytes, &error))
-        return fprintf(stderr, "%s\n", error.text), 1;
+        return fprintf(stderr, "hello: %s\n", error.text), 1;
 
     if (specdec_prompt(engine, "Once upon a time", SPECDEC_WHOLE_STRING))
-        return fprintf(stderr, "%s\n", specdec_error_text(engine)), 1;
+        return fprintf(stderr, "hello: %s\n", specdec_error_text(engine)), 1;
     printf("Once upon a time");
     while (specdec_next(engine, &piece) == SPECDEC_OK) /* a step verifies several tokens, next hands them out one by one */
         fwrite(piece.bytes, 1, piece.length, stdout);

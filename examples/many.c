@@ -361,7 +361,7 @@ static specdec *make_engine(specdec_config *c)
 
     if (specdec_memory_needed(c, &bytes, &failure))
         return program_failed("", failure.text), (specdec *)NULL;
-    memory = program_memory(bytes);
+    memory = program_memory(bytes, PROGRAM_LESS);
     if (!memory)
         return NULL;
     if (specdec_init(&engine, c, memory, bytes, &failure))
@@ -433,8 +433,8 @@ static int read_options(options *o, int argc, char **argv)
          "where guesses come from: whatever pays; nowhere; always -md; repetition (auto)", 0, 0},
         {"--chat-format", PROGRAM_TEXT, &c->chat_format, "NAME",
          "of lines with messages, as in specdec (as the model says)", 0, 0},
-        {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends a text, and is not part of it; up to 8 times", 0, 8},
-        {"--kv", PROGRAM_TEXT, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
+        {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends a text, and is not part of it; up to 8 times", 256, 8},
+        {"--kv", PROGRAM_NAME, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
     int status;
 

@@ -74,13 +74,9 @@ static int output_lost(void)
     return errno == EPIPE ? PROGRAM_FAILED : program_failed("cannot write the text: ", strerror(errno));
 }
 
-static int engine_failed(const specdec *engine)
-{
-    return program_failed("", specdec_error_text(engine));
-}
-
 static int interrupted_status(void)
 {
+    program_erase_bar();
     return 128 + SIGINT;
 }
 
@@ -151,17 +147,20 @@ static int answer(specdec *engine, text *keep)
             return program_failed("out of memory", "");
     } while (result == SPECDEC_OK);
     written += (int)(all_tokens_of(engine) - before);
-    return result == SPECDEC_DONE || result == SPECDEC_ERROR_CANCELLED ? PROGRAM_OK : engine_failed(engine);
+    return result == SPECDEC_DONE || result == SPECDEC_ERROR_CANCELLED ? PROGRAM_OK
+                                                                           : program_engine_failed(engine, result);
 }
 
 /* One prompt, one continuation; without a prompt that of the saved text. */
 static int complete(specdec *engine, const options *o, const char *prompt, size_t length)
 {
     int status = PROGRAM_OK;
+    specdec_result result;
 
     interruptible(engine);
-    if (prompt ? specdec_prompt(engine, prompt, length) : specdec_prompt_tokens(engine, NULL, 0))
-        return interrupted ? interrupted_status() : engine_failed(engine);
+    result = prompt ? specdec_prompt(engine, prompt, length) : specdec_prompt_tokens(engine, NULL, 0);
+    if (result)
+        return interrupted ? interrupted_status() : program_engine_failed(engine, result);
     if (prompt && o->echo && !put(prompt, length))
         return output_lost();
     if (o->limit != 0)
@@ -305,7 +304,7 @@ static int answer_in_talk(talk *t, exchange *e)
     if (status || interrupted)
         return status;
     if (why == SPECDEC_STOP_CONTEXT)
-        fprintf(stderr, "%s: the context of %d tokens is full: the answer is cut off\n", program_name, context_of(t->engine));
+        fprintf(stderr, "%s: the context of %d tokens (-c) is full: the answer is cut off\n", program_name, context_of(t->engine));
     else if (why == SPECDEC_STOP_END && t->o->config.settings.show_special)
         drop_end_token(t->engine, &e->answer);
     return PROGRAM_OK;
@@ -324,10 +323,10 @@ static int turn(talk *t, const char *line, size_t length, int only)
     if (t->count && (result == SPECDEC_ERROR_CONTEXT ? fits_alone(t, line, length) : !result && !has_room(t)))
         result = ask_anew(t, before, line, length);
     if (result == SPECDEC_ERROR_CONTEXT && !only)
-        return fprintf(stderr, "%s: this line does not fit into the context of %d tokens: left out\n", program_name,
+        return fprintf(stderr, "%s: this line does not fit into the context of %d tokens (-c): left out\n", program_name,
                        context_of(t->engine)), PROGRAM_OK;
     if (result)
-        return interrupted ? PROGRAM_OK : engine_failed(t->engine);
+        return interrupted ? PROGRAM_OK : program_engine_failed(t->engine, result);
     e = remember(t, line, length);
     if (!e)
         return program_failed("out of memory", "");
@@ -490,7 +489,7 @@ static int load(specdec *engine, const options *o)
         return PROGRAM_FAILED;
     }
     if (!status && specdec_set(engine, &o->config.settings))
-        return engine_failed(engine);
+        return program_engine_failed(engine, SPECDEC_OK);
     return status;
 }
 
@@ -498,14 +497,24 @@ static int load(specdec *engine, const options *o)
 static int save(specdec *engine, program_output *out)
 {
     size_t bytes = 0;
-    void *data = specdec_save(engine, NULL, 0, &bytes) ? NULL : program_memory(bytes);
+    void *data = specdec_save(engine, NULL, 0, &bytes) ? NULL : program_memory(bytes, "");
 
     if (!bytes || (data && specdec_save(engine, data, bytes, &bytes)))
-        return engine_failed(engine);
+        return program_engine_failed(engine, SPECDEC_OK);
     if (!data)
         return PROGRAM_FAILED;
     fwrite(data, 1, bytes, out->file);
     return program_output_close(out);
+}
+
+/* Says when -c asks for more than the model was made for: it runs, but what it writes there may be no text. */
+static void look_at_context(const specdec *engine, const options *o)
+{
+    specdec_model_info model;
+
+    if (!specdec_get_model_info(specdec_get_model(engine), &model) && o->config.context > model.context)
+        fprintf(stderr, "%s: -c %d: the model was made for %d tokens\n", program_name, o->config.context,
+                model.context);
 }
 
 static int run(options *o, const char *prompt, size_t length, program_output *stats, program_output *saved)
@@ -515,13 +524,15 @@ static int run(options *o, const char *prompt, size_t length, program_output *st
     void *memory;
     int status;
 
+    interruptible(NULL);
     if (specdec_memory_needed(&o->config, &bytes, &failure))
         return program_failed("", failure.text);
-    memory = program_memory(bytes);
+    memory = program_memory(bytes, PROGRAM_LESS);
     if (!memory)
         return PROGRAM_FAILED;
     if (specdec_init(&engine, &o->config, memory, bytes, &failure))
         return program_failed("", failure.text);
+    look_at_context(engine, o);
     if (o->load && load(engine, o))
         return specdec_deinit(engine), PROGRAM_FAILED;
     program_energy_begin(&energy, PROGRAM_ENERGY);
@@ -607,11 +618,11 @@ static int read_options(options *o, int argc, char **argv)
         {"--chat", PROGRAM_SWITCH, &o->chat, NULL, "a conversation: lines from standard input, or one message by -p or -f", 0, 0},
         {"--chat-format", PROGRAM_TEXT, &c->chat_format, "NAME", "zephyr chatml llama2 llama3 mistral gemma phi3 phi4 phi4-mini granite (as the model says)", 0, 0},
         {"--system", PROGRAM_TEXT, &o->system, "TEXT", "what a conversation begins with", 0, 0},
-        {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends the text, and is not part of it; up to 8 times", 0, 8},
+        {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends the text, and is not part of it; up to 8 times", 256, 8},
         {"--special", PROGRAM_SWITCH, &c->settings.show_special, NULL, "control tokens are written, too", 0, 0},
         {"--no-echo", PROGRAM_NO, &o->echo, NULL, "the prompt is not written before its continuation", 0, 0},
-        {"--kv", PROGRAM_TEXT, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
-        {"--isa", PROGRAM_TEXT, &c->isa, "NAME", "instruction set, see specdec-info; the text is the same with all (the best)", 0, 0},
+        {"--kv", PROGRAM_NAME, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
+        {"--isa", PROGRAM_ISA, &c->isa, "NAME", "instruction set, see specdec-info; the text is the same with all (the best)", 0, 0},
         {"--in-place", PROGRAM_SWITCH, &c->weights_in_place, NULL, "weights stay in the file: half the memory, slower", 0, 0},
         {"--no-mmap", PROGRAM_SWITCH, &c->target.copy, NULL,
          "model files are read, not mapped: more memory, but they may change meanwhile", 0, 0},

@@ -166,9 +166,9 @@ static void test_turns(void)
     {
         specdec_config c = config_of(&target, &draft, 2, -2);
 
-        refused("async", &c, SPECDEC_ERROR_ARGUMENT, "threads that draft");
+        refused("async", &c, SPECDEC_ERROR_ARGUMENT, "config.async is");
         c.async = SPECDEC_MAX_THREADS;
-        refused("async", &c, SPECDEC_ERROR_ARGUMENT, "threads that draft");
+        refused("async", &c, SPECDEC_ERROR_ARGUMENT, "config.async is");
     }
 }
 

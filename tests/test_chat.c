@@ -34,7 +34,7 @@ static specdec *make_engine(options *o, int limit, float temperature)
     o->config.settings.sampling.temperature = temperature;
     o->config.settings.sampling.seed = 5;
     o->config.weights_in_place = 1;
-    if (specdec_memory_needed(&o->config, &bytes, &failure) || specdec_init(&engine, &o->config, program_memory(bytes), bytes, &failure))
+    if (specdec_memory_needed(&o->config, &bytes, &failure) || specdec_init(&engine, &o->config, program_memory(bytes, ""), bytes, &failure))
         fprintf(stderr, "%s\n", failure.text);
     return engine;
 }

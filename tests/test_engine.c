@@ -543,7 +543,7 @@ static void test_growth(void)
     for (v = 0; v < SPECDEC_RULE_GREEDY; v++) {
         c.rule = (specdec_rule)v;
         CHECK(!open_session(&s, &c));
-        CHECK_EQUAL_INT(s.engine->engine->drafters[0].proposals[0].grows, v == SPECDEC_RULE_COUPLED || v == SPECDEC_RULE_TOP_K);
+        CHECK_EQUAL_INT(specdec__engine_grows(&s.engine->engine->config), v == SPECDEC_RULE_COUPLED || v == SPECDEC_RULE_TOP_K);
         CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
         memset(&a, 0, sizeof a);
         CHECK_EQUAL_INT(read_on(s.engine, &a), SPECDEC_DONE);

@@ -612,6 +612,7 @@ static void tokens_of(const maker_buffer *target, const maker_buffer *draft, con
     const int32_t *out;
     int n = 0, i;
     specdec_text piece;
+    specdec_logprob logprob;
 
     memset(&c, 0, sizeof c);
     c.target.data = target->data;
@@ -623,6 +624,7 @@ static void tokens_of(const maker_buffer *target, const maker_buffer *draft, con
     c.settings.sampling = *sampling;
     c.threads = 1;
     c.context = 64;
+    c.logprobs = 2;
     tokens[0] = -1;
     if (specdec_memory_needed(&c, &bytes, &failure))
         return;
@@ -633,6 +635,7 @@ static void tokens_of(const maker_buffer *target, const maker_buffer *draft, con
         specdec_tokens(engine, &out, &n);
         for (i = 0; i < count; i++)
             tokens[i] = i < n ? out[i] : -2;
+        CHECK(n < 1 || !specdec_get_logprob(engine, n - 1, &logprob)); /* made, whatever it says */
     }
     specdec_deinit(engine);
     free(block);
@@ -645,7 +648,7 @@ static void test_poison(void)
     static const specdec_sampling samplings[] = {{0, 0, 0, 0, 0, 0, 0, NULL, 0}, {0.8f, 40, 0.9f, 0.05f, 1.1f, 0, 3, NULL, 0}};
     size_t i, h, s;
 
-    TEST("NaN, infinity and the largest scales in weights give some text, and the same with a draft");
+    TEST("NaN, infinity and the largest scales in weights give some text, the same with a draft, and log-probabilities");
     for (i = 0; i < SPECDEC__COUNT(types); i++)
         for (h = 0; h < SPECDEC__COUNT(halves); h++) {
             maker *m = (maker *)malloc(sizeof *m), *good = new_maker("llama", 0);
@@ -702,9 +705,21 @@ static void test_poison(void)
 
 static void test_config(void)
 {
+#define LIMIT(field, low, high) {#field, offsetof(specdec_config, field), low, high}
+    static const struct {
+        const char *name;
+        size_t at;
+        int low, high; /* the first values that are refused */
+    } limits[] = {LIMIT(threads, -1, SPECDEC_MAX_THREADS + 1), LIMIT(context, -1, (1 << 24) + 1), LIMIT(batch, -1, 513),
+                  LIMIT(texts, -1, SPECDEC_MAX_TEXTS + 1), LIMIT(forks, -1, INT_MAX), LIMIT(fork_depth, -1, 9),
+                  LIMIT(cache, -1, (1 << 30) + 1), LIMIT(slice, -1, INT_MAX), LIMIT(history, -1, (1 << 24) + 1),
+                  LIMIT(logprobs, -1, 65), LIMIT(drafting, -1, SPECDEC_DRAFT_COUNT), LIMIT(rule, -1, SPECDEC_RULE_GREEDY),
+                  LIMIT(async, -2, SPECDEC_MAX_THREADS), LIMIT(retrieval, 15, (1 << 24) + 1),
+                  LIMIT(retrieval_chunk, -1, 65), LIMIT(policy, -1, SPECDEC_POLICY_COUNT), LIMIT(tree_size, 1, 65),
+                  LIMIT(tree_depth, 1, 33)};
     maker *m = new_maker("llama", 0);
     specdec_config good, c;
-    int i;
+    int i, k;
     size_t bytes;
 
     maker_write(m);
@@ -767,6 +782,14 @@ static void test_config(void)
             CHECK(i < 36 ? failure.code == SPECDEC_ERROR_ARGUMENT || failure.code == SPECDEC_ERROR_UNSUPPORTED : failure.code == SPECDEC_ERROR_FILE);
         }
     }
+    TEST("each number of a configuration has its limits, and what is said names it");
+    for (i = 0; i < (int)(sizeof limits / sizeof *limits); i++)
+        for (k = 0; k < 2; k++) {
+            c = good;
+            memcpy((char *)&c + limits[i].at, k ? &limits[i].high : &limits[i].low, sizeof(int));
+            CHECK_EQUAL_INT(try_config(&c), SPECDEC_ERROR_ARGUMENT);
+            CHECK(strncmp(failure.text, "config.", 7) == 0 && strstr(failure.text, limits[i].name) == failure.text + 7);
+        }
     TEST("extreme values that are allowed work, or say how much they need");
     for (i = 0; i < 12; i++) {
         c = good;

@@ -82,12 +82,30 @@ if [ -f "$SHARED/conformance/llama-q8_0.gguf" ]; then
 else
     skip "no model with another vocabulary in $SHARED"
 fi
-for flags in "--isa nonsense" "--kv f64" "-c 4 -n 3" "--chat"; do
+for flags in "-c 4 -n 3" "--chat"; do
     # shellcheck disable=SC2086
     run "$B/specdec" -m $TARGET -p "a prompt of more tokens than four" $flags
     check "an impossible configuration is an error: $flags" [ $status -eq 1 ]
-    check "an impossible configuration is explained: $flags" says .
+    check "an impossible configuration is explained: $flags" says "-c\|chat"
 done
+run "$B/specdec" -m $TARGET -p a --stop ''
+check "an empty stop string is wrong usage" [ $status -eq 2 ]
+check "which names the flag" says '^specdec: --stop takes'
+for flags in "--isa nonsense" "--kv f64"; do
+    for program in "specdec -p a" "specdec-bench" "specdec-logits --tokens 1 -o $T/x.f32" "specdec-info"; do
+        # shellcheck disable=SC2086
+        run "$B/"$program -m $TARGET $flags
+        check "a word that a flag does not know is wrong usage: $program $flags" [ $status -eq 2 ]
+        check "which names the flag: $program $flags" says "${flags%% *} takes"
+    done
+done
+run "$B/specdec" -m $TARGET -p "Once upon a time" -n 2 -c 16777216
+check "the longest context starts, or says what it lacks" [ $status -le 1 ]
+check "and mentions -c" says '[ (]-c'
+run "$B/specdec-bench" -m /tmp
+check "specdec-bench names a path once" [ $status -eq 1 -a "$(cat "$T/err")" = "specdec-bench: /tmp is not a regular file" ]
+run "$B/hello" "$T/absent.gguf"
+check "hello says its name" says '^hello: cannot open'
 run "$B/specdec-logits" -m $TARGET --tokens 1,4096 -o "$T/x.f32"
 check "a token outside the vocabulary is an error" [ $status -eq 1 ]
 check "a token outside the vocabulary is named" says 4096
@@ -204,6 +222,18 @@ kill -INT $process
 wait $process
 check "Ctrl-C ends the text early" [ $? -eq 130 ]
 check "Ctrl-C keeps what was written" grep -q 'Once upon a time' "$T/out"
+awk 'BEGIN { for (i = 0; i < 4000; i++) printf "Once upon a time there was a girl. " }' > "$T/long"
+"$B/specdec" -m $TARGET -f "$T/long" -c 60000 -t 1 --isa scalar > "$T/out" 2> "$T/err" < /dev/null &
+process=$!
+sleep 1
+kill -INT $process
+wait $process
+check "Ctrl-C ends the reading of a prompt" [ $? -eq 130 ]
+check "and nothing was written" [ ! -s "$T/out" ]
+if command -v script > /dev/null 2>&1; then
+    script -qec "timeout -s INT 1 $B/specdec -m $TARGET -f $T/long -c 60000 -t 1 --isa scalar" "$T/typed" > /dev/null < /dev/null
+    check "a progress bar is erased when Ctrl-C ends the program" sh -c "tr -d '\n' < $T/typed | grep -q 'prefill.*\[K'"
+fi
 
 # --- chat
 run "$B/specdec" -m $TARGET -p hello --chat
@@ -558,6 +588,8 @@ run "$B/specdec-sim" --record "$T/runs" -m $TARGET -md $DRAFT -f "$T/prompts" -n
 check "specdec-sim --runs shows real runs beside simulated ones" [ "$status $(grep -cE '^[|] (off|turns|ahead|auto) [|]' "$T/out")" = "0 8" ]
 run "$B/specdec-sim" --trace "$T/trace" --noise 0.3 --seed 1
 check "specdec-sim --noise" [ "$status $(grep -cE '^[|] (off|turns|ahead|auto) [|]' "$T/out")" = "0 4" ]
+run "$B/specdec-sim" -m $TARGET
+check "specdec-sim: a model without --record is wrong usage" [ $status -eq 2 ]
 run "$B/specdec-sim" --runs 1
 check "specdec-sim --runs needs --record" [ $status -eq 2 ]
 run "$B/specdec-sim" --trace "$T/trace" --json "$T/sim.json" --svg "$T/sim.svg"

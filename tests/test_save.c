@@ -446,6 +446,9 @@ static int try_file(specdec *t, const file *f, size_t size, const file *before)
 {
     unsigned char *exact = (unsigned char *)malloc(size + 1); /* so that reading behind it is noticed */
     specdec_result result;
+    const int32_t *tokens;
+    size_t length = 0;
+    int which, count;
     file now;
 
     if (!exact)
@@ -454,6 +457,12 @@ static int try_file(specdec *t, const file *f, size_t size, const file *before)
     result = specdec_load(t, exact, size);
     free(exact);
     if (!result) {
+        const specdec_stop stop = specdec_stopped(t, &which);
+
+        specdec_tokens(t, &tokens, &count);
+        CHECK(stop != SPECDEC_STOP_END || (count > 0 && which == tokens[count - 1]));
+        specdec_restore(t, NULL, 0, &length);
+        CHECK(length <= 300 + 1024 * (size_t)count);
         of_one.length = 0;
         hand_out(t, 3, &of_one);
         CHECK_EQUAL_INT(specdec_load(t, before->data, before->size), SPECDEC_OK);
@@ -531,6 +540,30 @@ static void test_damage(void)
         free(f.data);
     }
     printf("  %d of %d accepted\n", accepted, tried);
+}
+
+/* An empty text that says it has ended, though it cannot: what is behind the end of nothing is not looked at. */
+static void test_empty_file(void)
+{
+    specdec_config c = config_of(PLAIN);
+    unsigned char *fields;
+    machine m;
+    file f;
+
+    TEST("an empty text that claims an answer is refused");
+    if (!open_machine(&m, &c))
+        return;
+    f = save(m.first);
+    CHECK_EQUAL_INT(specdec_load(m.first, f.data, f.size), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_stopped(m.first, NULL), SPECDEC_STOP_NONE);
+    fields = f.data + SPECDEC__SAVE_HEAD;
+    specdec__store_u32(fields + 4 * SPECDEC__SAVE_FINISHED, 1);
+    specdec__store_u32(fields + 4 * SPECDEC__SAVE_SLID, 5);
+    repair(&f);
+    CHECK_EQUAL_INT(specdec_load(m.first, f.data, f.size), SPECDEC_ERROR_FORMAT);
+    CHECK_EQUAL_INT(specdec_stopped(m.first, NULL), SPECDEC_STOP_NONE);
+    free(f.data);
+    close_machine(&m);
 }
 
 /* Fields of any size, and files of random bytes. */
@@ -1075,7 +1108,7 @@ int main(int argc, char **argv)
 {
     static const struct { const char *name; void (*run)(void); } tests[] = {
         {"going_on", test_going_on}, {"state", test_state}, {"models", test_models}, {"several", test_several},
-        {"forks", test_forks}, {"forks", test_waiting_fork}, {"damage", test_damage}, {"random", test_random_files},
+        {"forks", test_forks}, {"forks", test_waiting_fork}, {"damage", test_damage}, {"random", test_random_files}, {"random", test_empty_file},
         {"foreign", test_foreign}, {"foreign", test_full_cache}, {"foreign", test_long_rope}, {"foreign", test_empty},
         {"sliding", test_sliding}, {"slide", test_slide_text}, {"slide", test_slide_cancelled}, {"slide", test_slide_work},
         {"slide", test_slide_ends}};

@@ -160,7 +160,7 @@ static int measure_share_draft(measure *m, specdec_config *config)
     only.target = config->draft;
     if (specdec_model_memory_needed(&only, &bytes, &error))
         return program_failed("", error.text), 0;
-    memory = program_memory(bytes);
+    memory = program_memory(bytes, PROGRAM_LESS);
     if (!memory)
         return 0;
     if (specdec_model_init(&m->draft_model, &only, memory, bytes, &error))
@@ -179,7 +179,7 @@ static specdec *measure_engine(const specdec_config *config)
 
     if (specdec_memory_needed(config, &bytes, &error))
         return program_failed("", error.text), (specdec *)NULL;
-    memory = program_memory(bytes);
+    memory = program_memory(bytes, PROGRAM_LESS);
     if (memory && specdec_init(&engine, config, memory, bytes, &error))
         program_failed("", error.text);
     return engine;

@@ -27,9 +27,19 @@ enum { PROGRAM_OK = 0, PROGRAM_FAILED = 1, PROGRAM_USAGE = 2, PROGRAM_GO_ON = -1
 
 static const char *program_name = "";
 
+static volatile sig_atomic_t program_bar; /* a progress bar stands in the terminal's last line */
+
+/* Erases the progress bar, if there is one. Safe in signal handlers. */
+static PROGRAM_UNUSED void program_erase_bar(void)
+{
+    if (program_bar && write(STDERR_FILENO, "\r\033[K", 4) == 4)
+        program_bar = 0;
+}
+
 /* Says what went wrong. Returns PROGRAM_FAILED. */
 static PROGRAM_UNUSED int program_failed(const char *what, const char *why)
 {
+    program_erase_bar();
     fprintf(stderr, "%s: %s%s\n", program_name, what, why);
     return PROGRAM_FAILED;
 }
@@ -39,6 +49,12 @@ static PROGRAM_UNUSED int program_refused(const char *path, const char *why)
 {
     fprintf(stderr, "%s: %s: %s\n", program_name, path, why);
     return PROGRAM_FAILED;
+}
+
+/* Says why a call on a text failed, and which flag sets a limit that it met. Returns PROGRAM_FAILED. */
+static PROGRAM_UNUSED int program_engine_failed(const specdec *text, specdec_result result)
+{
+    return program_failed(specdec_error_text(text), result == SPECDEC_ERROR_CONTEXT ? " (-c sets the context)" : "");
 }
 
 /* Says what is wrong with the command line. Returns PROGRAM_USAGE. */
@@ -158,6 +174,7 @@ static void program_remove_parts(void)
 static PROGRAM_UNUSED void program_die(int number)
 {
     program_remove_parts();
+    program_erase_bar();
     _exit(128 + number);
 }
 
@@ -179,6 +196,7 @@ static PROGRAM_UNUSED void program_die(int number)
     sigset_t only;
 
     program_remove_parts();
+    program_erase_bar();
     signal(number, SIG_DFL);
     sigemptyset(&only);
     sigaddset(&only, number);
@@ -256,7 +274,9 @@ typedef enum program_kind {
     PROGRAM_SWITCH,   /* int: 1 when given */
     PROGRAM_NO,       /* int: 0 when given */
     PROGRAM_TEXT,     /* const char * */
-    PROGRAM_TEXTS,    /* const char *[high]: may be repeated */
+    PROGRAM_TEXTS,    /* const char *[high] of 1 to low bytes: may be repeated */
+    PROGRAM_NAME,     /* const char *: one of the words in `value` */
+    PROGRAM_ISA,      /* const char *: an instruction set that this machine has */
     PROGRAM_INTEGER,  /* int in [low, high] */
     PROGRAM_REAL,     /* float in [low, high] */
     PROGRAM_SEED,     /* uint64_t */
@@ -301,6 +321,17 @@ static int program_choice(const char *words, const char *word)
     }
 }
 
+/* Is that the name of an instruction set of this machine? */
+static int program_has_isa(const char *name)
+{
+    int i;
+
+    for (i = 0; specdec_isa_name(i); i++)
+        if (strcmp(specdec_isa_name(i), name) == 0)
+            return 1;
+    return 0;
+}
+
 /* Stores the value of a flag. Returns 0 when the flag does not take such a value. */
 static int program_store(const program_flag *flag, const char *text)
 {
@@ -312,10 +343,13 @@ static int program_store(const program_flag *flag, const char *text)
     errno = 0;
     switch (flag->kind) {
     case PROGRAM_TEXT:
+    case PROGRAM_NAME:
+    case PROGRAM_ISA:
         *(const char **)flag->out = text;
-        return 1;
+        return flag->kind == PROGRAM_TEXT ||
+               (flag->kind == PROGRAM_NAME ? program_choice(flag->value, text) >= 0 : program_has_isa(text));
     case PROGRAM_TEXTS:
-        for (i = 0; i < (int)flag->high; i++)
+        for (i = 0; i < (int)flag->high && *text && strlen(text) <= (size_t)flag->low; i++)
             if (!((const char **)flag->out)[i]) {
                 ((const char **)flag->out)[i] = text;
                 return 1;
@@ -380,10 +414,14 @@ static int program_refuse(const program_flag *flag, const char *value)
                  flag->high);
     else if (flag->kind == PROGRAM_REAL)
         snprintf(what, sizeof what, "%s takes a number from %g to %g, not ", flag->name, flag->low, flag->high);
-    else if (flag->kind == PROGRAM_CHOICE)
+    else if (flag->kind == PROGRAM_CHOICE || flag->kind == PROGRAM_NAME)
         snprintf(what, sizeof what, "%s takes %s, not ", flag->name, flag->value);
     else if (flag->kind == PROGRAM_TEXTS)
-        snprintf(what, sizeof what, "%s can be given %d times; too much: ", flag->name, (int)flag->high);
+        snprintf(what, sizeof what, "%s takes 1 to %d bytes, %d times at most: not ", flag->name, (int)flag->low,
+                 (int)flag->high);
+    else if (flag->kind == PROGRAM_ISA)
+        snprintf(what, sizeof what, "%s takes an instruction set of this machine (see specdec-info), not ",
+                 flag->name);
     else
         snprintf(what, sizeof what, "%s takes a whole number, not ", flag->name);
     return program_misused(what, value);
@@ -435,14 +473,16 @@ static PROGRAM_UNUSED int program_read(const program_flag *flags, int argc, char
 
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
-/* Exactly the bytes an engine asked for. NULL, and a message, when there are not
+#define PROGRAM_LESS " (a shorter context, -c, needs less)"
+
+/* Exactly the bytes an engine asked for. NULL, and a message that ends with hint, when there are not
    as many. Never freed: the program ends. */
-static PROGRAM_UNUSED void *program_memory(size_t bytes)
+static PROGRAM_UNUSED void *program_memory(size_t bytes, const char *hint)
 {
     void *block = program_map(bytes);
 
     if (!block)
-        fprintf(stderr, "%s: %zu bytes are needed: %s\n", program_name, bytes, strerror(errno));
+        fprintf(stderr, "%s: %zu bytes are needed: %s%s\n", program_name, bytes, strerror(errno), hint);
     return block;
 }
 
@@ -913,7 +953,6 @@ static PROGRAM_UNUSED int program_progress(void *user_data, const char *what, in
 {
     static const char *doing;
     static double since, shown;
-    static int visible;
     double now = program_seconds();
     int filled;
 
@@ -925,15 +964,13 @@ static PROGRAM_UNUSED int program_progress(void *user_data, const char *what, in
         since = now;
     }
     if (done >= total) {
-        if (visible)
-            fputs("\r\033[K", stderr);
-        visible = 0;
+        program_erase_bar();
         doing = NULL;
     } else if (now - since > 0.3 && now - shown > 0.1) {
         filled = (int)(30.0 * done / total);
         fprintf(stderr, "\r%s [%.*s%*s] %d%%", what, filled, "##############################", 30 - filled, "",
                 (int)(100.0 * done / total));
-        visible = 1;
+        program_bar = 1;
         shown = now;
     }
     fflush(stderr);

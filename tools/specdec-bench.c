@@ -477,7 +477,7 @@ static specdec_model *open_model(const options *o, const char *path, void **memo
     error.text[0] = 0;
     if (specdec_model_memory_needed(&config, &bytes, &error) || (*memory = malloc(bytes)) == NULL ||
         specdec_model_init(&model, &config, *memory, bytes, &error))
-        fprintf(stderr, "specdec-bench: %s: %s\n", path, error.text);
+        program_failed("", error.text[0] ? error.text : "out of memory");
     return model;
 }
 
@@ -491,7 +491,7 @@ static specdec *start_engine(const specdec_config *config, void **memory)
     error.text[0] = 0;
     if (specdec_memory_needed(config, &bytes, &error) || (*memory = malloc(bytes)) == NULL ||
         specdec_init(&engine, config, *memory, bytes, &error))
-        fprintf(stderr, "specdec-bench: %s\n", error.text);
+        program_failed("", error.text[0] ? error.text : "out of memory");
     return engine;
 }
 
@@ -1883,7 +1883,7 @@ static int parse_widths(const char *text, int *list)
 static int parse(options *o, int argc, char **argv)
 {
     const program_flag flags[] = {
-        {"-m", PROGRAM_TEXTS, (void *)o->models, "FILE", "a model; up to 8 of them, one after the other", 0, MAX_MODELS},
+        {"-m", PROGRAM_TEXTS, (void *)o->models, "FILE", "a model; up to 8 of them, one after the other", 4096, MAX_MODELS},
         {"-md", PROGRAM_TEXT, (void *)&o->draft, "FILE", "a draft model: also measures speculation end to end", 0, 0},
         {"-t", PROGRAM_INTEGER, &o->threads, "N", "threads (all processors)", 1, SPECDEC_MAX_THREADS},
         {"-w", PROGRAM_TEXT, (void *)&o->width_list, "LIST", "step widths, 1 to 64 (1,2,4,8,16,32,64)", 0, 0},
@@ -1891,8 +1891,8 @@ static int parse(options *o, int argc, char **argv)
         {"-r", PROGRAM_INTEGER, &o->repeats, "N", "repeats (9)", 1, MAX_REPEATS},
         {"-n", PROGRAM_INTEGER, &o->tokens, "N",
          "tokens that the end-to-end runs write (128; with --streams 24 for each text)", 1, 800},
-        {"--kv", PROGRAM_TEXT, (void *)&o->kv, "NAME", "key and value cache: f16, f32, q8_0 (f16)", 0, 0},
-        {"--isa", PROGRAM_TEXT, (void *)&o->isa, "NAME", "instruction set (the best of this CPU)", 0, 0},
+        {"--kv", PROGRAM_NAME, (void *)&o->kv, "f16|f32|q8_0", "key and value cache (f16)", 0, 0},
+        {"--isa", PROGRAM_ISA, (void *)&o->isa, "NAME", "instruction set (the best of this CPU)", 0, 0},
         {"--in-place", PROGRAM_SWITCH, &o->in_place, NULL, "weights are not repacked", 0, 0},
         {"--no-prefill", PROGRAM_NO, &o->prefill, NULL, "leaves out the prefill of 128 and 512 tokens", 0, 0},
         {"-o", PROGRAM_CHOICE, &o->format, "md|json|svg", "what is written to standard output (md)", 0, 0},

@@ -92,7 +92,7 @@ static int open_engine(tool *t, const options *o, int nodes)
     config.hooks.progress = program_progress;
     if (specdec_memory_needed(&config, &bytes, &error))
         return program_failed("", error.text);
-    memory = program_memory(bytes);
+    memory = program_memory(bytes, "");
     if (!memory)
         return PROGRAM_FAILED;
     if (specdec_init(&t->engine, &config, memory, bytes, &error))
@@ -204,8 +204,8 @@ static int read_options(options *o, int argc, char **argv)
         {"--lines", PROGRAM_SWITCH, &o->lines, NULL, "every line of the file is a text of its own", 0, 0},
         {"-w", PROGRAM_INTEGER, &o->width, "WIDTH", "tokens a step (64); the last step may be shorter", 1, MAX_WIDTH},
         {"-t", PROGRAM_INTEGER, &o->threads, "N", "threads; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
-        {"--isa", PROGRAM_TEXT, &o->isa, "NAME", "instruction set, see specdec-info (the best)", 0, 0},
-        {"--kv", PROGRAM_TEXT, &o->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
+        {"--isa", PROGRAM_ISA, &o->isa, "NAME", "instruction set, see specdec-info (the best)", 0, 0},
+        {"--kv", PROGRAM_NAME, &o->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
         {"--tree", PROGRAM_SWITCH, &o->tree, NULL,
          "every step is a tree in which each token (of at most 170) has an elder\n"
          "sibling and a nephew that say something else; the rows stay the same", 0, 0},

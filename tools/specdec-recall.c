@@ -268,7 +268,7 @@ static int begin(recall *r, const options *o)
     list_levels(r);
     lay_out(r, r->e->context);
     r->arena.size = r->arena.used;
-    r->arena.base = (unsigned char *)program_memory(r->arena.size);
+    r->arena.base = (unsigned char *)program_memory(r->arena.size, PROGRAM_LESS);
     return r->arena.base != NULL;
 }
 

@@ -987,7 +987,7 @@ static int record(options *o)
     prompts = program_read_file(o->prompts, &length);
     if (!prompts)
         return PROGRAM_FAILED;
-    if (specdec_memory_needed(&o->config, &bytes, &error) || !(block = program_memory(bytes)) ||
+    if (specdec_memory_needed(&o->config, &bytes, &error) || !(block = program_memory(bytes, "")) ||
         specdec_init(&t, &o->config, block, bytes, &error))
         return program_failed(error.text, "");
     status = program_output_open(&out, o->out, inputs);
@@ -1030,7 +1030,7 @@ static int real_engine(measurement *m, const options *o, int mode)
     c.drafting = modes[0][mode].drafts ? SPECDEC_DRAFT_AUTO : SPECDEC_DRAFT_OFF;
     c.policy = SPECDEC_POLICY_STATIC;
     c.async = modes[0][mode].async;
-    if (specdec_memory_needed(&c, &bytes, &error) || !(m->block = program_memory(bytes)) ||
+    if (specdec_memory_needed(&c, &bytes, &error) || !(m->block = program_memory(bytes, "")) ||
         specdec_init(&m->text, &c, m->block, bytes, &error))
         return program_failed(error.text, ""), 0;
     if (mode) /* the draft model alone, as in the simulation */
@@ -1187,6 +1187,8 @@ static int read_options(options *o, int argc, char **argv)
         return program_misused("--record needs -m, -md and -f", "");
     if (status == PROGRAM_GO_ON && o->runs && !o->out)
         return program_misused("--runs needs --record", "");
+    if (status == PROGRAM_GO_ON && !o->out && (o->config.target.path || o->config.draft.path || o->prompts))
+        return program_misused("-m, -md and -f need --record", "");
     return status;
 }
 
