@@ -119,16 +119,18 @@ static float key_at(const specdec__kv *kv, const specdec__layer *layer, int head
     return key;
 }
 
-/* What a query (dim) attends to, (count), among the keys in these slots of a cache of floats or codes: in double precision. */
-static void attend(const float *query, const specdec__kv *kv, const specdec__layer *layer, int head, const int *slots, int count,
-                   double *weight)
+/* What a query (dim) attends to, (count), among the keys in these slots of a cache of floats or codes: in double precision,
+   by the dimensions of which `used` says so; NULL: all. */
+static void attend(const float *query, const unsigned char *used, const specdec__kv *kv, const specdec__layer *layer, int head,
+                   const int *slots, int count, double *weight)
 {
     double highest = -1e30, sum = 0;
     int k, d;
 
     for (k = 0; k < count; k++) {
         for (weight[k] = d = 0; d < kv->dim; d++)
-            weight[k] += (double)query[d] * (double)key_at(kv, layer, head, slots[k], d);
+            if (!used || used[d])
+                weight[k] += (double)query[d] * (double)key_at(kv, layer, head, slots[k], d);
         highest = fmax(highest, weight[k]);
     }
     for (k = 0; k < count; k++)
@@ -142,18 +144,38 @@ static const float *query_of(const specdec__context *c, int row, int head)
     return c->rotated + ((size_t)row * (size_t)c->model->heads + (size_t)head) * (size_t)c->kv.dim;
 }
 
+/* used (dim): the quarter of the dimensions, or 16, in which the queries of a head in row 0 are largest, found by counting
+   those that come before each one. All of them where keys are tiles. */
+static void use_largest(const specdec__context *c, int head, unsigned char *used)
+{
+    const int group = c->model->heads / c->model->kv_heads, dim = c->kv.dim, few = dim / 4 > 16 ? dim / 4 : 16;
+    float sizes[256] = {0};
+    int q, d, i, before;
+
+    for (d = 0; d < dim; d++)
+        for (q = 0; q < group; q++)
+            sizes[d] += fabsf(query_of(c, 0, head * group + q)[d]);
+    for (d = 0; d < dim; d++) {
+        for (before = i = 0; i < dim; i++)
+            before += sizes[i] > sizes[d] || (sizes[i] == sizes[d] && i < d);
+        used[d] = before < few || specdec__kv_types[c->kv.type].tiles;
+    }
+}
+
 /* Scores, and the same another way. */
 static void check_scores(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer, int head,
                          float *scores)
 {
     const int group = c->model->heads / c->model->kv_heads;
     double weight[600], worth[600] = {0};
+    unsigned char used[256];
     int i, k, q, slots[600];
 
     specdec__retrieve_scores(c, r, thread, layer, head, scores);
     specdec__view_slots(&r->whole->span[SPECDEC__WHOLE], 0, r->whole->length, slots);
+    use_largest(c, head, used);
     for (q = 0; q < group; q++) {
-        attend(query_of(c, 0, head * group + q), &r->target->kv, layer, head, slots, r->whole->length, weight);
+        attend(query_of(c, 0, head * group + q), used, &r->target->kv, layer, head, slots, r->whole->length, weight);
         for (k = 0; k < r->begun * r->chunk; k++)
             worth[k / r->chunk] += weight[k];
     }
@@ -189,8 +211,9 @@ static void check_kind(const char *kv, double limit)
 
 static void test_scores(void)
 {
-    TEST("a chunk is worth the attention that it gets from the queries of a kv head");
+    TEST("a chunk is worth the attention that it gets from the queries of a kv head, by their largest dimensions");
     check_kind("f32", 1e-5);
+    check_kind("f16", 1e-5);
     check_kind("q8_0", 0.05);
 }
 
@@ -213,7 +236,7 @@ static void check_gather(specdec__context *c, int thread, const specdec__layer *
     for (i = 0; i < c->n; i++) {
         slots[view->length + i] = c->slots[SPECDEC__WHOLE][c->first + i];
         for (q = 0; q < group; q++) {
-            attend(query_of(c, i, head * group + q), &c->kv, layer, head, slots, view->length + i + 1, weight);
+            attend(query_of(c, i, head * group + q), NULL, &c->kv, layer, head, slots, view->length + i + 1, weight);
             for (k = 0; k <= view->length + i; k++)
                 watched[k] += weight[k];
         }

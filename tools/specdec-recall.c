@@ -101,22 +101,20 @@ static int note(level *l, int at, int right)
     return right;
 }
 
-/* Nodes [at, at + n) of the text, behind the committed ones, as a step of a small cache: how many of the tokens that it
-   chooses are those of the text; -1 after saying what went wrong. */
-static int guess(recall *r, level *l, int n)
+/* The next n tokens of the text as a step of a small cache, whose view ends at token `at`: how many of the tokens that it
+   chooses behind them are those of the text; -1 after saying what went wrong. */
+static int guess_step(recall *r, level *l, int at, int n)
 {
-    const int at = r->e->view.length;
     specdec__view *view = &l->cache.texts[0].view;
-    specdec__context *c;
+    specdec__context *c = specdec__retrieve_context(&l->cache);
     specdec__batch batch;
     specdec_error error;
     int i, right = 0;
 
-    if (!policy_begin(&l->cache, l->kind, &r->e->view))
-        return program_failed("", "no room in a small cache"), -1;
-    c = specdec__retrieve_context(&l->cache);
     if (c->recall)
         l->since = at;
+    if (c->recall && l->kind->recall)
+        c->recall = l->kind->recall;
     for (i = 0; i < n; i++) {
         c->tokens[i] = r->text[at + i];
         c->parents[i] = i - 1;
@@ -124,10 +122,28 @@ static int guess(recall *r, level *l, int n)
     batch = specdec__forward_alone(c, view, 0, n);
     if (specdec__forward(c, &batch, &error))
         return program_failed("", error.text), -1;
-    specdec__view_unreserve(view, &c->kv);
+    specdec__view_commit(view, &c->kv, l->cache.path, n);
     for (i = 0; i < n; i++)
         right += note(l, at + i, chosen(r, c->logits + (size_t)i * (size_t)c->output->rows, at + i + 1) ==
                                  r->text[at + i + 1]);
+    return right;
+}
+
+/* A chain of n guesses behind the committed tokens, in steps as long as chunks stay; as guess_step. */
+static int guess(recall *r, level *l, int n)
+{
+    const int end = r->e->view.length + n;
+    int at, some, right = 0, count;
+
+    if (!policy_begin(&l->cache, l->kind, &r->e->view))
+        return program_failed("", "no room in a small cache"), -1;
+    for (at = end - n; at < end; at += some) {
+        some = specdec__min_int(l->kind->recall ? n : SPECDEC__RETRIEVE_ANEW, end - at);
+        count = guess_step(r, l, at, some);
+        if (count < 0)
+            return -1;
+        right += count;
+    }
     return right;
 }
 
