@@ -20642,8 +20642,8 @@ static void specdec__retrieve_few(const specdec__context *c, const specdec__atte
 static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t, const specdec__retrieval *r,
                                       const specdec__segment *a, const unsigned char *keys)
 {
-    float weights[SPECDEC__KEYS], *chunks = t->chunks;
-    int q, k;
+    float weights[SPECDEC__KEYS], *chunks = t->chunks, factor;
+    int q, k, at, end;
 
     if (r->few)
         specdec__retrieve_few(c, t, r, keys);
@@ -20653,10 +20653,15 @@ static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t
     for (q = 0; q < t->count; q++, chunks += r->candidates) {
         for (k = 0; k < a->length; k++)
             weights[k] = specdec__forward_score(c, t->scratch, q, a->from + k);
-        c->kernels->scale(chunks, c->kernels->softmax(weights, 0, a->length, &t->highest[q], t->sums[q]),
-                          r->candidates);
-        for (k = 0; k < a->length; k++)
-            chunks[(a->start + k) / r->chunk] += weights[k];
+        factor = c->kernels->softmax(weights, 0, a->length, &t->highest[q], t->sums[q]);
+        if (factor < 1)
+            c->kernels->scale(chunks, factor, r->candidates);
+        for (k = 0; k < a->length;) {
+            at = (a->start + k) / r->chunk;
+            end = specdec__min_int(a->length, (at + 1) * r->chunk - a->start);
+            for (; k < end; k++)
+                chunks[at] += weights[k];
+        }
     }
 }
 

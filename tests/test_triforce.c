@@ -202,6 +202,8 @@ static void check_kind(const char *kv, double limit)
     if (!open_machine(&m, &c))
         return;
     recall_of(&m)->cache.score = check_scores;
+    CHECK_EQUAL_INT(recall_of(&m)->cache.few, strcmp(kv, "q8_0") ? 16 : 0);
+    CHECK(m.first->engine->target.kv.dim > 16);
     CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 301), SPECDEC_OK);
     CHECK_EQUAL_INT(write_tokens(m.first, 40, out), 40);
     CHECK(scored > 100 && worst_score < limit);
@@ -285,18 +287,99 @@ static void test_heavy(void)
     }
 }
 
+/* What the chunks of a small cache were worth: a sum of the bits of all scores, by layer and head, which one thread at a
+   time adds to. */
+enum { WATCHED_HEADS = 64 };
+static uint64_t score_bits[WATCHED_HEADS];
+static long chosen_times[WATCHED_HEADS];
+
+static void watch_scores(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer, int head,
+                         float *scores)
+{
+    const int at = layer->place * c->model->kv_heads + head;
+    int i;
+
+    specdec__retrieve_scores(c, r, thread, layer, head, scores);
+    for (i = 0; i < r->begun && at < WATCHED_HEADS; i++)
+        score_bits[at] = score_bits[at] * 31 + specdec__bits_from_float(scores[i]);
+    chosen_times[at % WATCHED_HEADS]++;
+}
+
+static void test_same_bits(void)
+{
+    static const char *const kinds[] = {"f16", "f32", "q8_0"};
+    static const struct { int threads; const char *isa; } ways[] = {{1, NULL}, {2, NULL}, {5, NULL}, {2, "scalar"}};
+    int32_t tokens[250], first[40], out[40];
+    int k, i, at;
+
+    TEST("chunks are worth the same, bit for bit, at every thread count and instruction set");
+    make_tokens(tokens, 250, 6);
+    for (k = 0; k < 3; k++) {
+        uint64_t bits[WATCHED_HEADS];
+        long times[WATCHED_HEADS];
+
+        for (i = 0; i < 4; i++) {
+            specdec_config c = config_of(k ? DRAFT : NULL, 600);
+            machine m;
+
+            c.drafting = SPECDEC_DRAFT_TRIFORCE;
+            c.kv = kinds[k];
+            c.threads = ways[i].threads;
+            c.isa = ways[i].isa;
+            c.retrieval = 64;
+            c.settings.sampling.temperature = 0.9f;
+            c.tree_size = c.tree_depth = 9; /* a chain, whatever steps cost */
+            if (!open_machine(&m, &c))
+                return;
+            memset(score_bits, 0, sizeof score_bits);
+            memset(chosen_times, 0, sizeof chosen_times);
+            recall_of(&m)->cache.score = watch_scores;
+            CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 250), SPECDEC_OK);
+            CHECK_EQUAL_INT(write_tokens(m.first, 40, i ? out : first), 40);
+            if (i) {
+                CHECK(memcmp(first, out, sizeof first) == 0);
+                for (at = 0; at < WATCHED_HEADS; at++) {
+                    CHECK(bits[at] == score_bits[at]);
+                    CHECK_EQUAL_INT(times[at], chosen_times[at]);
+                }
+            }
+            memcpy(bits, score_bits, sizeof bits);
+            memcpy(times, chosen_times, sizeof times);
+            close_machine(&m);
+        }
+        CHECK(times[0] > 8);
+    }
+}
+
+static int chosen_at[64], choices; /* tokens at which chunks were chosen, and how often */
+
 /* A cache that keeps every chunk, in order, must guess right every time: the sums differ in their order alone. */
 static void keep_order(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer, int head,
                        float *scores)
 {
     int i;
 
-    (void)c;
     (void)thread;
-    (void)layer;
-    (void)head;
+    if (layer == &c->model->layer[0] && !head && choices < 64)
+        chosen_at[choices++] = r->view->position;
     for (i = 0; i < r->begun; i++)
         scores[i] = (float)-i;
+}
+
+/* In a chain of so many guesses behind token `first` chunks are chosen for the first guess, and then for the first one
+   of a step that is far enough behind. */
+static void check_choices(int first, int chain)
+{
+    int i;
+
+    CHECK(choices > chain / (SPECDEC__RETRIEVE_ANEW + SPECDEC__RECALL_NODES));
+    CHECK(choices <= (chain + SPECDEC__RETRIEVE_ANEW - 1) / SPECDEC__RETRIEVE_ANEW);
+    for (i = 0; i < choices; i++) {
+        const int behind = i ? chosen_at[i] - chosen_at[i - 1] : 0;
+
+        CHECK(i || chosen_at[0] == first);
+        CHECK(!i || (behind >= SPECDEC__RETRIEVE_ANEW && behind < SPECDEC__RETRIEVE_ANEW + SPECDEC__RECALL_NODES));
+    }
 }
 
 static void test_whole(void)
@@ -306,7 +389,7 @@ static void test_whole(void)
     int32_t tokens[PROMPT];
     int k, i;
 
-    TEST("with nothing left out, what is guessed is what the target writes");
+    TEST("with nothing left out, what is guessed is what the target writes; chunks are chosen anew for every few guesses");
     make_tokens(tokens, PROMPT, 5);
     for (k = 0; k < 3; k++) {
         specdec_config c = config_of(k ? DRAFT : NULL, 600);
@@ -330,6 +413,7 @@ static void test_whole(void)
         specdec__engine_begin_answer(m.first);
         guessed[0] = m.first->tokens[PROMPT];
         p = &m.first->engine->drafters[0].proposals[0];
+        choices = 0;
         CHECK(specdec__retrieve_begin(&d->cache, 0, &m.first->view));
         specdec__draft_begin(p, m.first->tokens, m.first->count, &m.first->settings.sampling, SPECDEC_RULE_COUPLED);
         specdec_tree_chains(&p->tree, 1, CHAIN, NULL);
@@ -340,6 +424,7 @@ static void test_whole(void)
             CHECK_EQUAL_INT(specdec__draft_recall_run(d, p, done, NULL), SPECDEC_OK);
             specdec__draft_recall_walk(d, p, &done);
         }
+        check_choices(PROMPT, CHAIN);
         memcpy(guessed + 1, p->tokens + 1, CHAIN * sizeof *guessed);
         m.first->engine->config.drafting = SPECDEC_DRAFT_OFF;
         CHECK_EQUAL_INT(write_tokens(m.first, CHAIN + 1, written), CHAIN + 1);
@@ -584,6 +669,7 @@ int main(int argc, char **argv)
         test_scores();
         test_heavy();
         test_whole();
+        test_same_bits();
     }
     if (!*only || !strcmp(only, "texts"))
         test_texts(*only ? 20 : quick ? 6 : 12);
