@@ -20523,8 +20523,9 @@ SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
  * >>retrieve (private): the same model with a small cache: of a long text the chunks of keys that the newest queries
- *     attend to most, by layer and kv head, and behind them the newest tokens. After the retrieval cache of TriForce
- *     (Sun et al. 2024, arXiv 2404.11912). May call: >>base >>pool >>kernel >>model >>kv >>forward >>sample
+ *     attend to most, by layer and kv head, chosen anew for every few guesses, and behind them the newest tokens. After
+ *     the retrieval cache of TriForce (Sun et al. 2024, arXiv 2404.11912).
+ *     May call: >>base >>pool >>kernel >>model >>kv >>forward >>sample
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
@@ -20544,7 +20545,7 @@ typedef struct specdec__retrieval {
     float *logits;              /* (nodes of a step, vocab) */
     specdec__retrieved *texts;  /* (texts) */
     int chunk, chunks;          /* tokens of a chunk; how many are kept */
-    int recent, most;           /* tokens behind them: as many when chunks are chosen, and at most */
+    int recent, most;           /* tokens behind them: so many at first, and at most */
     float *scores;              /* (threads, 5, candidates): of chunks, and what four queries think of them */
     specdec_candidate *chosen;  /* (threads, chunks) */
     int few;                    /* dimensions by which keys are scored; 0: all, as keys are tiles */
@@ -20566,7 +20567,7 @@ static int specdec__retrieve_pays(const specdec__retrieval *r, int committed)
     return committed - r->recent >= 2 * r->chunks * r->chunk;
 }
 
-/* What is kept of a text is to be chosen anew. */
+/* The small cache holds nothing of a text any more. */
 static void specdec__retrieve_forget(specdec__retrieval *r, int at)
 {
     specdec__view_truncate(&r->texts[at].view, &r->context.kv, 0);
@@ -20666,8 +20667,8 @@ static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t
 }
 
 /* What chunks are worth to a kv head: the attention that they get from the head's queries in row 0, which see the whole
-   text, in few dimensions or all. scores (candidates), and behind them room for four rows more. TriForce takes the product of queries and mean
-   keys, which guesses worse (docs/measured.md). */
+   text, in few dimensions or all. scores (candidates), and behind them room for four rows more. TriForce takes the
+   product of queries and mean keys, which guesses worse (docs/measured.md). */
 static void specdec__retrieve_scores(specdec__context *c, const struct specdec__retrieval *r, int thread,
                                      const specdec__layer *layer, int head, float *scores)
 {
