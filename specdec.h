@@ -20785,19 +20785,20 @@ SPECDEC__FOR_SPEED
 
 /* =====================================================================================================================
  * >>retrieve (private): the same model with a small cache: of a long text the chunks of keys that the newest queries
- *     attend to most, by layer and kv head, and behind them the newest tokens. After the retrieval cache of TriForce
- *     (Sun et al. 2024, arXiv 2404.11912). May call: >>base >>pool >>kernel >>model >>kv >>forward >>sample
+ *     attend to most, by layer and kv head, chosen anew for every few guesses, and behind them the newest tokens. After
+ *     the retrieval cache of TriForce (Sun et al. 2024, arXiv 2404.11912).
+ *     May call: >>base >>pool >>kernel >>model >>kv >>forward >>sample
  * ================================================================================================================== */
 
 SPECDEC__FOR_SIZE
 
+#define SPECDEC__RETRIEVE_ANEW 2 /* guesses of a chain after which chunks are chosen anew (docs/measured.md) */
+
 /* A text as the small cache holds it. */
 typedef struct specdec__retrieved {
     specdec__view view;  /* first the chunks, then tokens of the text from number `from` on */
-    int from;            /* 0: nothing was chosen yet */
+    int from;            /* 0: the small cache holds nothing of it */
     int exact;           /* of those tokens, how many are copies; what lies behind them was computed here */
-    float right, best;   /* how often guesses are right now, and how often they were at best since chunks were chosen */
-    int seen;            /* guesses since then */
 } specdec__retrieved;
 
 typedef struct specdec__retrieval {
@@ -20806,9 +20807,11 @@ typedef struct specdec__retrieval {
     float *logits;              /* (nodes of a step, vocab) */
     specdec__retrieved *texts;  /* (texts) */
     int chunk, chunks;          /* tokens of a chunk; how many are kept */
-    int recent, most;           /* tokens behind them: as many when chunks are chosen, and at most */
+    int recent, most;           /* tokens behind them: so many at first, and at most */
     float *scores;              /* (threads, 5, candidates): of chunks, and what four queries think of them */
     specdec_candidate *chosen;  /* (threads, chunks) */
+    int few;                    /* dimensions by which keys are scored; 0: all, as keys are tiles */
+    specdec_candidate *largest; /* (threads, few): those dimensions */
     int *path;                  /* (chunks * chunk): 0, 1, ... */
     int candidates;             /* chunks of a text, at most; a multiple of 16 */
     /* What each chunk before `begun` is worth to a kv head, by the queries of row 0 */
@@ -20816,7 +20819,8 @@ typedef struct specdec__retrieval {
                   int head, float *scores);
     const specdec__view *whole; /* the text at work in the target's cache */
     const specdec__view *view;  /* and in the small one */
-    int begun;                  /* chunks to choose from, while they are chosen */
+    int begun;                  /* chunks of it to choose from */
+    int anew;                   /* token number from which on chunks are to be chosen anew */
 } specdec__retrieval;
 
 /* Whether a text of so many committed tokens is long enough for chunks to be left out. */
@@ -20825,7 +20829,7 @@ static int specdec__retrieve_pays(const specdec__retrieval *r, int committed)
     return committed - r->recent >= 2 * r->chunks * r->chunk;
 }
 
-/* What is kept of a text is to be chosen anew. */
+/* The small cache holds nothing of a text any more. */
 static void specdec__retrieve_forget(specdec__retrieval *r, int at)
 {
     specdec__view_truncate(&r->texts[at].view, &r->context.kv, 0);
@@ -20852,42 +20856,81 @@ static void specdec__retrieve_copy(specdec__retrieval *r, int layer, int head, i
     }
 }
 
+/* Finds the few dimensions in which the queries of a kv head in row 0 are largest, by the sum of their sizes, largest
+   first; of equals the earlier one. Scores of these alone find nearly the same keys (SparQ, Ribar et al. 2024,
+   arXiv 2312.04985) for a quarter of the reads. */
+static void specdec__retrieve_dimensions(const specdec__context *c, const specdec__retrieval *r, int thread, int head)
+{
+    const int group = c->model->heads / c->model->kv_heads, dim = c->kv.dim;
+    const float *queries = c->rotated + (size_t)head * (size_t)group * (size_t)dim;
+    float *sizes = c->scratch[thread].out;
+    int q, d;
+
+    memset(sizes, 0, (size_t)dim * sizeof *sizes);
+    for (q = 0; q < group; q++)
+        for (d = 0; d < dim; d++)
+            sizes[d] += queries[q * dim + d] < 0 ? -queries[q * dim + d] : queries[q * dim + d];
+    specdec__sample_greedy(c->kernels, sizes, dim, r->few, r->largest + (size_t)thread * (size_t)r->few);
+}
+
 /* What up to four queries of row 0 attend to, while their softmax is under way. */
 typedef struct specdec__attending {
     specdec__scratch *scratch;
+    const specdec_candidate *largest; /* (few): dimensions; their elements of the queries are scratch->queries */
     float *chunks;      /* (4, candidates): the part of the sums that is a chunk's */
-    int count;
-    float highest[4];
-    size_t query[4];
-    float sums[4][16];
+    int query, count;   /* the first of them, and how many */
+    float highest[4], sums[4][16];
 } specdec__attending;
+
+/* scratch->scores (count, 64) of the queries with the keys of a page, by few dimensions. */
+static void specdec__retrieve_few(const specdec__context *c, const specdec__attending *t, const specdec__retrieval *r,
+                                  const unsigned char *keys)
+{
+    const size_t size = c->kv.type == SPECDEC__KV_F32 ? 4 : 2;
+    int i;
+
+    for (i = 0; i < r->few; i++) {
+        const unsigned char *row = keys + (size_t)t->largest[i].token * SPECDEC__KEYS * size;
+        float *to = t->scratch->keys + i * SPECDEC__KEYS;
+
+        if (size == 4)
+            memcpy(to, row, SPECDEC__KEYS * sizeof *to);
+        else
+            c->kernels->f16_to_float(row, SPECDEC__KEYS, to);
+    }
+    c->kernels->scores(t->scratch->queries, r->few, t->count, t->scratch->keys, t->scratch->scores);
+}
 
 /* Adds the keys in a segment of the text in the target's cache. keys: of the page and head. */
 static void specdec__retrieve_segment(specdec__context *c, specdec__attending *t, const specdec__retrieval *r,
                                       const specdec__segment *a, const unsigned char *keys)
 {
-    float weights[SPECDEC__KEYS], *chunks = t->chunks;
-    int q, k;
+    float weights[SPECDEC__KEYS], *chunks = t->chunks, factor;
+    int q, k, at, end;
 
-    if (specdec__kv_types[c->kv.type].tiles)
-        specdec__forward_tile_scores(c, t->scratch, keys, SPECDEC__KEYS,
-                                     specdec__forward_column(c, 0, (int)t->query[0]), t->count);
+    if (r->few)
+        specdec__retrieve_few(c, t, r, keys);
     else
-        specdec__forward_scores(c, t->scratch, specdec__kv_keys_as_floats(&c->kv, c->kernels, keys, SPECDEC__KEYS,
-                                                                          t->scratch->keys), t->query, t->count);
+        specdec__forward_tile_scores(c, t->scratch, keys, SPECDEC__KEYS,
+                                     specdec__forward_column(c, 0, t->query), t->count);
     for (q = 0; q < t->count; q++, chunks += r->candidates) {
         for (k = 0; k < a->length; k++)
             weights[k] = specdec__forward_score(c, t->scratch, q, a->from + k);
-        c->kernels->scale(chunks, c->kernels->softmax(weights, 0, a->length, &t->highest[q], t->sums[q]),
-                          r->candidates);
-        for (k = 0; k < a->length; k++)
-            chunks[(a->start + k) / r->chunk] += weights[k];
+        factor = c->kernels->softmax(weights, 0, a->length, &t->highest[q], t->sums[q]);
+        if (factor < 1)
+            c->kernels->scale(chunks, factor, r->candidates);
+        for (k = 0; k < a->length;) {
+            at = (a->start + k) / r->chunk;
+            end = specdec__min_int(a->length, (at + 1) * r->chunk - a->start);
+            for (; k < end; k++)
+                chunks[at] += weights[k];
+        }
     }
 }
 
 /* What chunks are worth to a kv head: the attention that they get from the head's queries in row 0, which see the whole
-   text. scores (candidates), and behind them room for four rows more. TriForce takes the product of queries and mean
-   keys, which guesses worse (docs/measured.md). */
+   text, in few dimensions or all. scores (candidates), and behind them room for four rows more. TriForce takes the
+   product of queries and mean keys, which guesses worse (docs/measured.md). */
 static void specdec__retrieve_scores(specdec__context *c, const struct specdec__retrieval *r, int thread,
                                      const specdec__layer *layer, int head, float *scores)
 {
@@ -20895,18 +20938,22 @@ static void specdec__retrieve_scores(specdec__context *c, const struct specdec__
     const specdec__segments *s = &r->whole->span[SPECDEC__WHOLE];
     const size_t row = (size_t)r->candidates * sizeof *scores;
     specdec__attending t;
-    int i, at, q;
+    int i, q;
 
     memset(scores, 0, row);
     t.scratch = &c->scratch[thread];
+    t.largest = r->largest + (size_t)thread * (size_t)r->few;
     t.chunks = scores + r->candidates;
-    for (at = head * group; at < (head + 1) * group; at += 4) {
-        t.count = specdec__min_int(4, (head + 1) * group - at);
+    specdec__retrieve_dimensions(c, r, thread, head);
+    for (t.query = head * group; t.query < (head + 1) * group; t.query += 4) {
+        t.count = specdec__min_int(4, (head + 1) * group - t.query);
         memset(t.sums, 0, sizeof t.sums);
         memset(t.chunks, 0, 4 * row);
-        for (q = 0; q < 4; q++) {
-            t.query[q] = (size_t)(at + q);
+        for (q = 0; q < t.count; q++) {
             t.highest[q] = SPECDEC__NO_SCORE;
+            for (i = 0; i < r->few; i++)
+                t.scratch->queries[q * r->few + i] =
+                    c->rotated[(t.query + q) * c->kv.dim + t.largest[i].token];
         }
         for (i = 0; i < s->count; i++)
             specdec__retrieve_segment(c, &t, r, &s->at[i],
@@ -20927,7 +20974,7 @@ static void specdec__retrieve_choose(const specdec__kernels *kernels, float *sco
     specdec__sample_greedy(kernels, scores, count, kept, chosen);
 }
 
-/* The context's recall: chooses the chunks of a layer, head by head, and copies them. */
+/* The context's recall: chooses the chunks of a layer, head by head, and copies them to where the last ones were. */
 static void specdec__retrieve_layer(specdec__context *c, int thread, const specdec__layer *layer)
 {
     specdec__retrieval *r = (specdec__retrieval *)c->recalls;
@@ -20957,7 +21004,7 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     r->score = specdec__retrieve_scores;
     r->chunk = chunk;
     r->recent = specdec__max_int(budget / 8, 4);
-    r->most = r->recent + specdec__max_int(budget / 32, 8); /* chosen anew for every few guesses: that measured best */
+    r->most = r->recent + specdec__max_int(budget / 32, 8);
     r->chunks = specdec__max_int((budget - r->most) / chunk, 1);
     r->candidates = specdec__round_up(room.length / chunk + 1, 16);
     room.length = r->chunks * chunk + r->most;
@@ -20968,9 +21015,12 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     r->texts = SPECDEC__TAKE(arena, specdec__retrieved, room.views);
     for (i = 0; i < room.views; i++)
         specdec__context_view(r->texts ? &r->texts[i].view : &view, &room, arena);
+    if (!specdec__kv_types[target->kv.type].tiles)
+        r->few = specdec__max_int(target->kv.dim / 4, 16);
     r->logits = SPECDEC__TAKE(arena, float, (size_t)nodes * (size_t)target->output->rows + 15);
     r->scores = SPECDEC__TAKE(arena, float, 5 * (size_t)target->threads * (size_t)r->candidates);
     r->chosen = SPECDEC__TAKE(arena, specdec_candidate, (size_t)target->threads * (size_t)r->chunks);
+    r->largest = SPECDEC__TAKE(arena, specdec_candidate, (size_t)target->threads * (size_t)r->few);
     longest = specdec__max_int(r->chunks * chunk, r->most);
     r->path = SPECDEC__TAKE(arena, int, longest);
     for (i = 0; r->path && i < longest; i++)
@@ -20986,27 +21036,8 @@ static int specdec__retrieve_room(specdec__retrieval *r, specdec__view *view, in
     return 1;
 }
 
-/* Whether guesses have become clearly worse than they were. */
-static int specdec__retrieve_falls(const specdec__retrieved *t)
-{
-    return t->seen >= 16 && t->right < t->best - 0.25f;
-}
-
-/* Notes how guesses fared: so many were right, and then one was wrong, or none was. */
-static void specdec__retrieve_note(specdec__retrieval *r, int at, int right, int wrong)
-{
-    specdec__retrieved *t = &r->texts[at];
-    int i;
-
-    for (i = 0; i < right + wrong; i++)
-        t->right += ((i < right ? 1.0f : 0.0f) - t->right) / 8;
-    t->seen += right + wrong;
-    if (t->seen >= 8 && t->right > t->best)
-        t->best = t->right;
-}
-
-/* Makes the small cache ready for what follows the committed tokens of a text: chunks, which the next step chooses if
-   they are too old, and exact copies of the tokens behind them. Returns 0 when there is no room. */
+/* Makes the small cache ready for a chain behind the committed tokens of a text: places of chunks, which the next step
+   chooses, and exact copies of the tokens behind them. Returns 0 when there is no room. */
 static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec__view *whole)
 {
     specdec__retrieved *t = &r->texts[at];
@@ -21015,17 +21046,15 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
 
     r->whole = whole;
     r->view = &t->view;
-    r->context.recall = NULL;
-    if (!t->from || committed - t->from > r->most || committed < t->from + t->exact || specdec__retrieve_falls(t)) {
+    if (!t->from || committed - t->from > r->most || committed < t->from + t->exact) {
         specdec__retrieve_forget(r, at);
         if (!specdec__retrieve_room(r, &t->view, kept))
             return 0;
         t->from = t->view.position = (committed - r->recent) / r->chunk * r->chunk;
-        t->exact = t->seen = 0;
-        t->best = 0;
-        r->begun = t->from / r->chunk;
-        r->context.recall = specdec__retrieve_layer;
+        t->exact = 0;
     }
+    r->begun = t->from / r->chunk;
+    r->anew = 0;
     specdec__view_truncate(&t->view, &r->context.kv, kept + t->exact);
     n = committed - t->from - t->exact;
     if (!specdec__retrieve_room(r, &t->view, n))
@@ -21041,18 +21070,21 @@ static int specdec__retrieve_begin(specdec__retrieval *r, int at, const specdec_
     return 1;
 }
 
-/* The target's context of now, with the small cache. */
+/* The target's context of now, with the small cache, for a step behind the end of its view; the step chooses chunks by
+   its first node if the last ones were chosen for enough guesses. */
 static specdec__context *specdec__retrieve_context(specdec__retrieval *r)
 {
     const specdec__kv kv = r->context.kv;
-    void (*recall)(specdec__context *, int, const specdec__layer *) = r->context.recall;
+    const int stale = r->view->position >= r->anew;
 
     r->context = *r->target;
     r->context.kv = kv;
-    r->context.recall = recall;
+    r->context.recall = stale ? specdec__retrieve_layer : NULL;
     r->context.recalls = r;
     r->context.logits = r->logits;
     r->context.taps[0].out = r->context.taps[1].out = NULL;
+    if (stale)
+        r->anew = r->view->position + SPECDEC__RETRIEVE_ANEW;
     return &r->context;
 }
 
@@ -22670,9 +22702,7 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
         c->parents[i] = q->tree.parents[i];
     }
     batch = specdec__forward_alone(c, &m->cache.texts[p->at].view, 0, q->tree.n);
-    result = specdec__forward(c, &batch, error);
-    m->cache.context.recall = NULL;
-    return result;
+    return specdec__forward(c, &batch, error);
 }
 
 /* Walks the first level's tree: each token that the small cache chooses is the next of the chain, of which *done are
@@ -22726,12 +22756,6 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__p
     if (result) /* chunks may be missing */
         specdec__retrieve_forget(&m->cache, p->at);
     return result;
-}
-
-static void specdec__draft_recall_commit(specdec__drafter *d, specdec__proposal *p, const int32_t *path, int count)
-{
-    (void)path;
-    specdec__retrieve_note(&((specdec__draft_recall *)d->state)->cache, p->at, count, count < p->kept_count - 1);
 }
 
 static void specdec__draft_recall_truncate(specdec__drafter *d, int at, const int32_t *text, int length)
@@ -22827,7 +22851,7 @@ static specdec_result specdec__draft_recall_init(specdec__drafter *d, const spec
 
 static const specdec__drafter_kind specdec__draft_recall_kind = {
     offsetof(specdec_config, draft), 1, offsetof(specdec_config, retrieval), 1, 1, 13, 13, specdec__draft_recall_init,
-    specdec__draft_recall_fill, NULL, specdec__draft_recall_commit, specdec__draft_recall_truncate,
+    specdec__draft_recall_fill, NULL, NULL, specdec__draft_recall_truncate,
     SPECDEC__SHARES(specdec__draft_recall_share), specdec__draft_recall_end, specdec__draft_recall_cost, NULL, NULL,
     specdec__draft_recall_ready, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 

@@ -119,16 +119,18 @@ static float key_at(const specdec__kv *kv, const specdec__layer *layer, int head
     return key;
 }
 
-/* What a query (dim) attends to, (count), among the keys in these slots of a cache of floats or codes: in double precision. */
-static void attend(const float *query, const specdec__kv *kv, const specdec__layer *layer, int head, const int *slots, int count,
-                   double *weight)
+/* What a query (dim) attends to, (count), among the keys in these slots of a cache of floats or codes: in double precision,
+   by the dimensions of which `used` says so; NULL: all. */
+static void attend(const float *query, const unsigned char *used, const specdec__kv *kv, const specdec__layer *layer, int head,
+                   const int *slots, int count, double *weight)
 {
     double highest = -1e30, sum = 0;
     int k, d;
 
     for (k = 0; k < count; k++) {
         for (weight[k] = d = 0; d < kv->dim; d++)
-            weight[k] += (double)query[d] * (double)key_at(kv, layer, head, slots[k], d);
+            if (!used || used[d])
+                weight[k] += (double)query[d] * (double)key_at(kv, layer, head, slots[k], d);
         highest = fmax(highest, weight[k]);
     }
     for (k = 0; k < count; k++)
@@ -142,18 +144,38 @@ static const float *query_of(const specdec__context *c, int row, int head)
     return c->rotated + ((size_t)row * (size_t)c->model->heads + (size_t)head) * (size_t)c->kv.dim;
 }
 
+/* used (dim): the quarter of the dimensions, or 16, in which the queries of a head in row 0 are largest, found by counting
+   those that come before each one. All of them where keys are tiles. */
+static void use_largest(const specdec__context *c, int head, unsigned char *used)
+{
+    const int group = c->model->heads / c->model->kv_heads, dim = c->kv.dim, few = dim / 4 > 16 ? dim / 4 : 16;
+    float sizes[256] = {0};
+    int q, d, i, before;
+
+    for (d = 0; d < dim; d++)
+        for (q = 0; q < group; q++)
+            sizes[d] += fabsf(query_of(c, 0, head * group + q)[d]);
+    for (d = 0; d < dim; d++) {
+        for (before = i = 0; i < dim; i++)
+            before += sizes[i] > sizes[d] || (sizes[i] == sizes[d] && i < d);
+        used[d] = before < few || specdec__kv_types[c->kv.type].tiles;
+    }
+}
+
 /* Scores, and the same another way. */
 static void check_scores(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer, int head,
                          float *scores)
 {
     const int group = c->model->heads / c->model->kv_heads;
     double weight[600], worth[600] = {0};
+    unsigned char used[256];
     int i, k, q, slots[600];
 
     specdec__retrieve_scores(c, r, thread, layer, head, scores);
     specdec__view_slots(&r->whole->span[SPECDEC__WHOLE], 0, r->whole->length, slots);
+    use_largest(c, head, used);
     for (q = 0; q < group; q++) {
-        attend(query_of(c, 0, head * group + q), &r->target->kv, layer, head, slots, r->whole->length, weight);
+        attend(query_of(c, 0, head * group + q), used, &r->target->kv, layer, head, slots, r->whole->length, weight);
         for (k = 0; k < r->begun * r->chunk; k++)
             worth[k / r->chunk] += weight[k];
     }
@@ -180,6 +202,8 @@ static void check_kind(const char *kv, double limit)
     if (!open_machine(&m, &c))
         return;
     recall_of(&m)->cache.score = check_scores;
+    CHECK_EQUAL_INT(recall_of(&m)->cache.few, strcmp(kv, "q8_0") ? 16 : 0);
+    CHECK(m.first->engine->target.kv.dim > 16);
     CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 301), SPECDEC_OK);
     CHECK_EQUAL_INT(write_tokens(m.first, 40, out), 40);
     CHECK(scored > 100 && worst_score < limit);
@@ -189,8 +213,9 @@ static void check_kind(const char *kv, double limit)
 
 static void test_scores(void)
 {
-    TEST("a chunk is worth the attention that it gets from the queries of a kv head");
+    TEST("a chunk is worth the attention that it gets from the queries of a kv head, by their largest dimensions");
     check_kind("f32", 1e-5);
+    check_kind("f16", 1e-5);
     check_kind("q8_0", 0.05);
 }
 
@@ -213,7 +238,7 @@ static void check_gather(specdec__context *c, int thread, const specdec__layer *
     for (i = 0; i < c->n; i++) {
         slots[view->length + i] = c->slots[SPECDEC__WHOLE][c->first + i];
         for (q = 0; q < group; q++) {
-            attend(query_of(c, i, head * group + q), &c->kv, layer, head, slots, view->length + i + 1, weight);
+            attend(query_of(c, i, head * group + q), NULL, &c->kv, layer, head, slots, view->length + i + 1, weight);
             for (k = 0; k <= view->length + i; k++)
                 watched[k] += weight[k];
         }
@@ -262,18 +287,99 @@ static void test_heavy(void)
     }
 }
 
+/* What the chunks of a small cache were worth: a sum of the bits of all scores, by layer and head, which one thread at a
+   time adds to. */
+enum { WATCHED_HEADS = 64 };
+static uint64_t score_bits[WATCHED_HEADS];
+static long chosen_times[WATCHED_HEADS];
+
+static void watch_scores(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer, int head,
+                         float *scores)
+{
+    const int at = layer->place * c->model->kv_heads + head;
+    int i;
+
+    specdec__retrieve_scores(c, r, thread, layer, head, scores);
+    for (i = 0; i < r->begun && at < WATCHED_HEADS; i++)
+        score_bits[at] = score_bits[at] * 31 + specdec__bits_from_float(scores[i]);
+    chosen_times[at % WATCHED_HEADS]++;
+}
+
+static void test_same_bits(void)
+{
+    static const char *const kinds[] = {"f16", "f32", "q8_0"};
+    static const struct { int threads; const char *isa; } ways[] = {{1, NULL}, {2, NULL}, {5, NULL}, {2, "scalar"}};
+    int32_t tokens[250], first[40], out[40];
+    int k, i, at;
+
+    TEST("chunks are worth the same, bit for bit, at every thread count and instruction set");
+    make_tokens(tokens, 250, 6);
+    for (k = 0; k < 3; k++) {
+        uint64_t bits[WATCHED_HEADS];
+        long times[WATCHED_HEADS];
+
+        for (i = 0; i < 4; i++) {
+            specdec_config c = config_of(k ? DRAFT : NULL, 600);
+            machine m;
+
+            c.drafting = SPECDEC_DRAFT_TRIFORCE;
+            c.kv = kinds[k];
+            c.threads = ways[i].threads;
+            c.isa = ways[i].isa;
+            c.retrieval = 64;
+            c.settings.sampling.temperature = 0.9f;
+            c.tree_size = c.tree_depth = 9; /* a chain, whatever steps cost */
+            if (!open_machine(&m, &c))
+                return;
+            memset(score_bits, 0, sizeof score_bits);
+            memset(chosen_times, 0, sizeof chosen_times);
+            recall_of(&m)->cache.score = watch_scores;
+            CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 250), SPECDEC_OK);
+            CHECK_EQUAL_INT(write_tokens(m.first, 40, i ? out : first), 40);
+            if (i) {
+                CHECK(memcmp(first, out, sizeof first) == 0);
+                for (at = 0; at < WATCHED_HEADS; at++) {
+                    CHECK(bits[at] == score_bits[at]);
+                    CHECK_EQUAL_INT(times[at], chosen_times[at]);
+                }
+            }
+            memcpy(bits, score_bits, sizeof bits);
+            memcpy(times, chosen_times, sizeof times);
+            close_machine(&m);
+        }
+        CHECK(times[0] > 8);
+    }
+}
+
+static int chosen_at[64], choices; /* tokens at which chunks were chosen, and how often */
+
 /* A cache that keeps every chunk, in order, must guess right every time: the sums differ in their order alone. */
 static void keep_order(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer, int head,
                        float *scores)
 {
     int i;
 
-    (void)c;
     (void)thread;
-    (void)layer;
-    (void)head;
+    if (layer == &c->model->layer[0] && !head && choices < 64)
+        chosen_at[choices++] = r->view->position;
     for (i = 0; i < r->begun; i++)
         scores[i] = (float)-i;
+}
+
+/* In a chain of so many guesses behind token `first` chunks are chosen for the first guess, and then for the first one
+   of a step that is far enough behind. */
+static void check_choices(int first, int chain)
+{
+    int i;
+
+    CHECK(choices > chain / (SPECDEC__RETRIEVE_ANEW + SPECDEC__RECALL_NODES));
+    CHECK(choices <= (chain + SPECDEC__RETRIEVE_ANEW - 1) / SPECDEC__RETRIEVE_ANEW);
+    for (i = 0; i < choices; i++) {
+        const int behind = i ? chosen_at[i] - chosen_at[i - 1] : 0;
+
+        CHECK(i || chosen_at[0] == first);
+        CHECK(!i || (behind >= SPECDEC__RETRIEVE_ANEW && behind < SPECDEC__RETRIEVE_ANEW + SPECDEC__RECALL_NODES));
+    }
 }
 
 static void test_whole(void)
@@ -283,7 +389,7 @@ static void test_whole(void)
     int32_t tokens[PROMPT];
     int k, i;
 
-    TEST("with nothing left out, what is guessed is what the target writes");
+    TEST("with nothing left out, what is guessed is what the target writes; chunks are chosen anew for every few guesses");
     make_tokens(tokens, PROMPT, 5);
     for (k = 0; k < 3; k++) {
         specdec_config c = config_of(k ? DRAFT : NULL, 600);
@@ -307,6 +413,7 @@ static void test_whole(void)
         specdec__engine_begin_answer(m.first);
         guessed[0] = m.first->tokens[PROMPT];
         p = &m.first->engine->drafters[0].proposals[0];
+        choices = 0;
         CHECK(specdec__retrieve_begin(&d->cache, 0, &m.first->view));
         specdec__draft_begin(p, m.first->tokens, m.first->count, &m.first->settings.sampling, SPECDEC_RULE_COUPLED);
         specdec_tree_chains(&p->tree, 1, CHAIN, NULL);
@@ -317,6 +424,7 @@ static void test_whole(void)
             CHECK_EQUAL_INT(specdec__draft_recall_run(d, p, done, NULL), SPECDEC_OK);
             specdec__draft_recall_walk(d, p, &done);
         }
+        check_choices(PROMPT, CHAIN);
         memcpy(guessed + 1, p->tokens + 1, CHAIN * sizeof *guessed);
         m.first->engine->config.drafting = SPECDEC_DRAFT_OFF;
         CHECK_EQUAL_INT(write_tokens(m.first, CHAIN + 1, written), CHAIN + 1);
@@ -561,6 +669,7 @@ int main(int argc, char **argv)
         test_scores();
         test_heavy();
         test_whole();
+        test_same_bits();
     }
     if (!*only || !strcmp(only, "texts"))
         test_texts(*only ? 20 : quick ? 6 : 12);

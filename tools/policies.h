@@ -254,10 +254,6 @@ static inline int policy_begin(specdec__retrieval *r, const policy *p, const spe
         r->most = 2 * SPECDEC__KEYS;
         r->chunks = (whole->length - r->recent) / r->chunk;
     }
-    if (!specdec__retrieve_begin(r, 0, whole))
-        return 0;
-    if (r->context.recall && p->recall)
-        r->context.recall = p->recall;
-    return 1;
+    return specdec__retrieve_begin(r, 0, whole);
 }
 #endif

@@ -1,7 +1,7 @@
 /* specdec-recall - how often a model guesses its own next token when it sees only a part of a long text: which part is chosen by
    one policy or another (tools/policies.h). A prompt is read and answered plainly; then, at each token of the answer, every
    small cache guesses the next one. It includes the header's implementation, as tests do: caches are not public.
-   Chunks are chosen as the drafter "triforce" does it, anew for every few tokens; guesses follow the answer itself, in steps
+   Chunks are chosen as the drafter "triforce" does it, anew for every few guesses; guesses follow the answer itself, in chains
    of up to 8 tokens. Counts, which are the same on every machine. */
 #define _DEFAULT_SOURCE 1 /* POSIX, also under -std=c99 */
 #define SPECDEC_IMPLEMENTATION
@@ -11,7 +11,7 @@
 #include "tools/measure.h"
 #include "tools/policies.h"
 
-enum { MAX_PROMPTS = 64, BUDGETS = 4, TEMPERATURES = 2, STEP = 8, BATCH = 64, STAGES = 4 };
+enum { MAX_PROMPTS = 64, BUDGETS = 4, TEMPERATURES = 2, STEP = 8, BATCH = 64, STAGES = 3 };
 enum { LEAST = 2 * SPECDEC__KEYS }; /* tokens of a prompt */
 
 typedef struct options {
@@ -29,8 +29,8 @@ typedef struct level {
     int share; /* one token in so many of the prompt's is kept */
     specdec__retrieval cache;
     int right[TEMPERATURES][MAX_PROMPTS];
-    int since;                                /* where chunks were chosen last */
-    int stage_right[STAGES], stage[STAGES];   /* of the guesses 1 and 2, 3 and 4, 5 to 8, and later ones behind that */
+    int since;                                /* where the chain began */
+    int stage_right[STAGES], stage[STAGES];   /* of the guesses 1 and 2, 3 and 4, 5 to 8 of chains */
 } level;
 
 typedef struct recall {
@@ -94,29 +94,25 @@ static int answer(recall *r)
 /* Notes the guess behind token `at` of the text. */
 static int note(level *l, int at, int right)
 {
-    const int behind = at - l->since, stage = behind < 4 ? behind / 2 : behind < 8 ? 2 : 3;
+    const int behind = at - l->since, stage = behind < 4 ? behind / 2 : 2;
 
     l->stage[stage]++;
     l->stage_right[stage] += right;
     return right;
 }
 
-/* Nodes [at, at + n) of the text, behind the committed ones, as a step of a small cache: how many of the tokens that it
-   chooses are those of the text; -1 after saying what went wrong. */
-static int guess(recall *r, level *l, int n)
+/* The next n tokens of the text as a step of a small cache, whose view ends at token `at`: how many of the tokens that it
+   chooses behind them are those of the text; -1 after saying what went wrong. */
+static int guess_step(recall *r, level *l, int at, int n)
 {
-    const int at = r->e->view.length;
     specdec__view *view = &l->cache.texts[0].view;
-    specdec__context *c;
+    specdec__context *c = specdec__retrieve_context(&l->cache);
     specdec__batch batch;
     specdec_error error;
     int i, right = 0;
 
-    if (!policy_begin(&l->cache, l->kind, &r->e->view))
-        return program_failed("", "no room in a small cache"), -1;
-    c = specdec__retrieve_context(&l->cache);
-    if (c->recall)
-        l->since = at;
+    if (c->recall && l->kind->recall)
+        c->recall = l->kind->recall;
     for (i = 0; i < n; i++) {
         c->tokens[i] = r->text[at + i];
         c->parents[i] = i - 1;
@@ -124,10 +120,29 @@ static int guess(recall *r, level *l, int n)
     batch = specdec__forward_alone(c, view, 0, n);
     if (specdec__forward(c, &batch, &error))
         return program_failed("", error.text), -1;
-    specdec__view_unreserve(view, &c->kv);
+    specdec__view_commit(view, &c->kv, l->cache.path, n);
     for (i = 0; i < n; i++)
         right += note(l, at + i, chosen(r, c->logits + (size_t)i * (size_t)c->output->rows, at + i + 1) ==
                                  r->text[at + i + 1]);
+    return right;
+}
+
+/* A chain of n guesses behind the committed tokens, in steps as long as chunks stay; as guess_step. */
+static int guess(recall *r, level *l, int n)
+{
+    const int end = r->e->view.length + n;
+    int at, some, right = 0, count;
+
+    if (!policy_begin(&l->cache, l->kind, &r->e->view))
+        return program_failed("", "no room in a small cache"), -1;
+    l->since = end - n;
+    for (at = l->since; at < end; at += some) {
+        some = specdec__min_int(l->kind->recall ? n : SPECDEC__RETRIEVE_ANEW, end - at);
+        count = guess_step(r, l, at, some);
+        if (count < 0)
+            return -1;
+        right += count;
+    }
     return right;
 }
 
@@ -314,7 +329,7 @@ static void print_table(const recall *r)
             guesses[i] += r->guesses[i][k];
     }
     printf(" tokens, chunks of %d; guesses: %d greedy, %d at %g\n\n", o->chunk, guesses[0], guesses[1], (double)o->temperature);
-    printf("| kept | by | greedy (each prompt) | at %g | behind a choice 1-2, 3-4, 5-8, later |\n|---|---|---|---|---|\n",
+    printf("| kept | by | greedy (each prompt) | at %g | guesses 1-2, 3-4, 5-8 of a chain |\n|---|---|---|---|---|\n",
            (double)o->temperature);
     for (i = 0; i < r->level_count; i++) {
         const level *l = &r->levels[i];
