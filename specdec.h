@@ -211,9 +211,8 @@ typedef struct specdec_source {
 /* Called from the thread that called the library, but for `thread`; may call specdec_cancel only. Any may be NULL. */
 typedef struct specdec_hooks {
     void *user_data;
-    /* done of total units of what: "repack" (matrices, in specdec_init), "prefill" (tokens, in specdec_prompt and the
-       like, where these read at once), "ranks" (of a cluster that have come, in specdec_init). Anything but 0 ends that
-       call with SPECDEC_ERROR_CANCELLED. */
+    /* done of total units of what: "repack" (matrices) and "ranks" (that have come) in specdec_init, "prefill" (tokens)
+       in specdec_prompt and the like, where these read at once. Anything but 0 ends the call with CANCELLED. */
     int (*progress)(void *user_data, const char *what, int done, int total);
     /* One line on what the engine is made of, or on what it does without. No newline; gone after the call. */
     void (*log)(void *user_data, const char *line);
@@ -237,8 +236,7 @@ typedef struct specdec_sampling {
     int32_t top_k;             /* keep the k best; 0: off */
     float top_p;               /* keep the fewest best that hold this probability (of what top_k left); 0 or 1: off */
     float min_p;               /* keep those at least this probable, relative to the best; 0: off */
-    float repetition_penalty;  /* up to 1e6: positive logits of recent tokens are divided by it, others multiplied; 0
-                                  or 1: off */
+    float repetition_penalty;  /* up to 1e6; divides positive logits of recent tokens, multiplies others; 0 or 1: off */
     int32_t repetition_window; /* how many recent tokens that looks at; 0: 64, -1: all that are handed over */
     uint64_t seed;             /* the text is a function of prompt, target, seed; with rejection rules also of trees */
     const specdec_bias *biases; /* [bias_count]; a token named twice gets both, unknown ids are skipped */
@@ -332,16 +330,13 @@ typedef struct specdec_config {
     specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
     int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
     int texts;                  /* that are open at once, 1..1024; 0: 1 */
-    int cache;                  /* tokens that several texts hold together, shared ones counted once, at most 2^30; 0:
-                                   as many as texts * context */
+    int cache;                  /* tokens of several texts together (shared ones once), up to 2^30; 0: texts * context */
     const char *fork_token;     /* by name or id: a text that writes it forks; "": none; NULL: "[Fork]", if there are */
     const char *child_token;    /* this, which the child begins with (NULL: "[Child]"), and room for several texts */
     int forks;                  /* of a text between two prompts, at most (itself at most 2^24); 0: 16 */
     int fork_depth;             /* forks of forks, at most 8 deep; 0: 2 */
-    int history;                /* tokens of closed texts that n-grams still draft from, 230 bytes each, at most 2^24;
-                                   0: none */
-    int slice;                  /* prompt tokens that a step reads while other texts write, at most 2^30; 0: as many as
-                                   make that step half as long again */
+    int history;                /* tokens of closed texts for n-grams, of 230 bytes each, up to 2^24; 0: none */
+    int slice;                  /* prompt tokens that a step reads beside texts, up to 2^30; 0: half a step's time */
     int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
     int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
     int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */
@@ -405,8 +400,7 @@ SPECDEC_DEF void specdec_get_settings(const specdec *engine, specdec_settings *s
    > 1 a prompt is read by the steps that follow, some tokens each, while other texts write; what another open text
    begins with, too, is not read again. */
 
-/* Opens an empty text with the settings of the config, in any text's engine, also that of a closed one. Errors: MEMORY,
-   when config.texts are open; *text is then NULL. */
+/* Opens an empty text in any text's engine. Errors: MEMORY when config.texts are open; *text is then NULL. */
 SPECDEC_DEF specdec_result specdec_open(specdec *engine, specdec **text);
 
 /* Opens a copy of a text: its tokens, its settings, how far it was handed out. It goes on alike until its settings are
