@@ -330,7 +330,7 @@ typedef struct specdec_config {
     specdec_settings settings;  /* of a text that is opened; specdec_set changes its own */
     int context;                /* tokens of a text, prompt included, at most 2^24; 0: the model's own, at most 4096 */
     int texts;                  /* that are open at once, 1..1024; 0: 1 */
-    int cache;                  /* tokens of several texts together (shared ones once), up to 2^30; 0: texts * context */
+    int cache;                  /* tokens of all texts together (shared ones once), up to 2^30; 0: texts * context */
     const char *fork_token;     /* by name or id: a text that writes it forks; "": none; NULL: "[Fork]", if there are */
     const char *child_token;    /* this, which the child begins with (NULL: "[Child]"), and room for several texts */
     int forks;                  /* of a text between two prompts, at most (itself at most 2^24); 0: 16 */
