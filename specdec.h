@@ -3781,6 +3781,12 @@ SPECDEC__INLINE void specdec__quant_store_words(unsigned char *at, specdec__word
     memcpy(at, &words, sizeof words);
 }
 
+#ifdef SPECDEC_NO_SIMD
+#define SPECDEC__QUANT_BY_UNITS 1 /* rows come into tiles unit by unit: less machine code */
+#else
+#define SPECDEC__QUANT_BY_UNITS 0
+#endif
+
 /* Four words of each of 16 rows, step apart: word i of four rows in words[4 * i], of the next four behind that. */
 SPECDEC__INLINE void specdec__quant_turn_words(const unsigned char *from, size_t step, specdec__words *words)
 {
@@ -3882,14 +3888,14 @@ static SPECDEC__UNUSED void specdec__quant_interleave(const specdec__quant_type 
         size_t rest = bytes, size;
         int f, row;
 
-        for (size = 0; size < bytes; size += 64)
+        for (size = 0; size < bytes && !SPECDEC__QUANT_BY_UNITS; size += 64)
             specdec__quant_prefetch(from + size, row_bytes, bytes - size);
         for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
             const int unit = type->fields[f].unit;
             const size_t wide = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
 
             size = wide * type->fields[f].count * whole;
-            if (row_count == SPECDEC__QUANT_ROWS && bytes >= 16)
+            if (row_count == SPECDEC__QUANT_ROWS && bytes >= 16 && !SPECDEC__QUANT_BY_UNITS)
                 specdec__quant_interleave_field(unit, size, rest, from, row_bytes, to);
             else
                 for (row = 0; row < row_count; row++)
