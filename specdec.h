@@ -1355,6 +1355,29 @@ SPECDEC__INLINE specdec__words specdec__words_pick(specdec__words a, specdec__wo
 }
 #endif
 
+/* Every second byte, or half of a word, of a and then of b: the even ones (0, 2, 4 ..) or the odd ones. */
+typedef uint8_t specdec__bytes16 __attribute__((vector_size(16)));
+typedef uint16_t specdec__halves8 __attribute__((vector_size(16)));
+
+#if defined(__clang__) || __GNUC__ >= 12
+#define SPECDEC__EVERY_SECOND(name, vector, ...) \
+    SPECDEC__INLINE specdec__words name(specdec__words a, specdec__words b) \
+    { \
+        return (specdec__words)__builtin_shufflevector((vector)a, (vector)b, __VA_ARGS__); \
+    }
+#else
+#define SPECDEC__EVERY_SECOND(name, vector, ...) \
+    SPECDEC__INLINE specdec__words name(specdec__words a, specdec__words b) \
+    { \
+        const vector places = {__VA_ARGS__}; \
+        return (specdec__words)__builtin_shuffle((vector)a, (vector)b, places); \
+    }
+#endif
+SPECDEC__EVERY_SECOND(specdec__even_bytes, specdec__bytes16, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30)
+SPECDEC__EVERY_SECOND(specdec__odd_bytes, specdec__bytes16, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31)
+SPECDEC__EVERY_SECOND(specdec__even_halves, specdec__halves8, 0, 2, 4, 6, 8, 10, 12, 14)
+SPECDEC__EVERY_SECOND(specdec__odd_halves, specdec__halves8, 1, 3, 5, 7, 9, 11, 13, 15)
+
 /* A bijection of 64-bit numbers whose output bits each depend on every input bit (the finaliser of SplitMix64,
    Steele, Lea and Flood 2014, with Stafford's constants). */
 SPECDEC__INLINE uint64_t specdec__mix(uint64_t x)
@@ -3701,37 +3724,20 @@ static SPECDEC__UNUSED void specdec__quant_from_float(const specdec__quant_type 
             specdec__quant_encoder_of(type)(values + i * type->block, at + i * type->bytes);
 }
 
-/* Bits 0, 4, 8 .. 28 of a word, side by side. */
-SPECDEC__INLINE uint32_t specdec__quant_gather_bits(uint32_t word)
-{
-    word &= 0x11111111u;
-    word = (word | word >> 3) & 0x03030303u;
-    word = (word | word >> 6) & 0x000F000Fu;
-    return (word | word >> 12) & 0xFFu;
-}
-
-/* The low eight bits of a word to bits 0, 4, 8 .. 28. */
-SPECDEC__INLINE uint32_t specdec__quant_scatter_bits(uint32_t byte)
-{
-    byte = (byte | byte << 12) & 0x000F000Fu;
-    byte = (byte | byte << 6) & 0x03030303u;
-    return (byte | byte << 3) & 0x11111111u;
-}
+/* Exchanges the bits of a word (or of each of a vector of words) that mask says with those so far above them. */
+#define SPECDEC__QUANT_SWAP(word, spare, distance, mask) \
+    (spare = (word ^ word >> (distance)) & (mask), word ^= spare ^ spare << (distance))
 
 /* Bit 4*i + j of word goes to bit 8*j + i (i < 8, j < 4): byte j then holds the high bits of the elements 4*i + j, so
    that a lane unpacks 4 neighbouring elements with one shift and one mask. */
-SPECDEC__INLINE uint32_t specdec__quant_transpose_bits(uint32_t word)
-{
-    return specdec__quant_gather_bits(word) | specdec__quant_gather_bits(word >> 1) << 8 |
-           specdec__quant_gather_bits(word >> 2) << 16 | specdec__quant_gather_bits(word >> 3) << 24;
-}
+#define SPECDEC__QUANT_TRANSPOSE_BITS(word, spare) \
+    (SPECDEC__QUANT_SWAP(word, spare, 3, 0x0A0A0A0Au), SPECDEC__QUANT_SWAP(word, spare, 6, 0x00CC00CCu), \
+     SPECDEC__QUANT_SWAP(word, spare, 8, 0x0000FF00u), SPECDEC__QUANT_SWAP(word, spare, 4, 0x00F000F0u))
 
-/* The inverse of specdec__quant_transpose_bits. */
-SPECDEC__INLINE uint32_t specdec__quant_transpose_bits_back(uint32_t word)
-{
-    return specdec__quant_scatter_bits(word & 255) | specdec__quant_scatter_bits(word >> 8 & 255) << 1 |
-           specdec__quant_scatter_bits(word >> 16 & 255) << 2 | specdec__quant_scatter_bits(word >> 24) << 3;
-}
+/* The inverse of it. */
+#define SPECDEC__QUANT_TRANSPOSE_BITS_BACK(word, spare) \
+    (SPECDEC__QUANT_SWAP(word, spare, 4, 0x00F000F0u), SPECDEC__QUANT_SWAP(word, spare, 8, 0x0000FF00u), \
+     SPECDEC__QUANT_SWAP(word, spare, 6, 0x00CC00CCu), SPECDEC__QUANT_SWAP(word, spare, 3, 0x0A0A0A0Au))
 
 /* Moves count units of one field, from_step and to_step bytes apart. If back is not 0, bit-transposed words are
    restored. */
@@ -3751,9 +3757,13 @@ SPECDEC__INLINE void specdec__quant_move_units(int unit, int count, int back, co
             to[(size_t)i * to_step] = from[(size_t)i * from_step];
     else
         for (i = 0; i < count; i++) {
-            uint32_t word = specdec__load_u32(from + (size_t)i * from_step);
-            specdec__store_u32(to + (size_t)i * to_step, back ? specdec__quant_transpose_bits_back(word)
-                                                              : specdec__quant_transpose_bits(word));
+            uint32_t word = specdec__load_u32(from + (size_t)i * from_step), spare;
+
+            if (back)
+                SPECDEC__QUANT_TRANSPOSE_BITS_BACK(word, spare);
+            else
+                SPECDEC__QUANT_TRANSPOSE_BITS(word, spare);
+            specdec__store_u32(to + (size_t)i * to_step, word);
         }
 }
 
@@ -3772,71 +3782,129 @@ SPECDEC__INLINE void specdec__quant_store_words(unsigned char *at, specdec__word
     memcpy(at, &words, sizeof words);
 }
 
-/* Four words of each of 16 rows, step apart, to four times 16 words: word i of every row from to + 64 * i on. */
-SPECDEC__INLINE void specdec__quant_move_words(const unsigned char *from, size_t step, unsigned char *to)
+#ifdef SPECDEC_NO_SIMD
+#define SPECDEC__QUANT_BY_UNITS 1 /* rows come into tiles unit by unit: less machine code */
+#else
+#define SPECDEC__QUANT_BY_UNITS 0
+#endif
+
+/* Four words of each of 16 rows, step apart: word i of four rows in words[4 * i], of the next four behind that. */
+SPECDEC__INLINE void specdec__quant_turn_words(const unsigned char *from, size_t step, specdec__words *words)
 {
     int row;
 
-    for (row = 0; row < SPECDEC__QUANT_ROWS; row += 4, from += 4 * step, to += 16) {
+    for (row = 0; row < SPECDEC__QUANT_ROWS; row += 4, from += 4 * step, words++) {
         specdec__words a = specdec__quant_load_words(from), b = specdec__quant_load_words(from + step);
         specdec__words c = specdec__quant_load_words(from + 2 * step), d = specdec__quant_load_words(from + 3 * step);
         specdec__words ab = SPECDEC__PICK(a, b, 0, 4, 1, 5), cd = SPECDEC__PICK(c, d, 0, 4, 1, 5);
 
-        specdec__quant_store_words(to, SPECDEC__PICK(ab, cd, 0, 1, 4, 5));
-        specdec__quant_store_words(to + 64, SPECDEC__PICK(ab, cd, 2, 3, 6, 7));
+        words[0] = SPECDEC__PICK(ab, cd, 0, 1, 4, 5);
+        words[4] = SPECDEC__PICK(ab, cd, 2, 3, 6, 7);
         ab = SPECDEC__PICK(a, b, 2, 6, 3, 7);
         cd = SPECDEC__PICK(c, d, 2, 6, 3, 7);
-        specdec__quant_store_words(to + 128, SPECDEC__PICK(ab, cd, 0, 1, 4, 5));
-        specdec__quant_store_words(to + 192, SPECDEC__PICK(ab, cd, 2, 3, 6, 7));
+        words[8] = SPECDEC__PICK(ab, cd, 0, 1, 4, 5);
+        words[12] = SPECDEC__PICK(ab, cd, 2, 3, 6, 7);
     }
 }
 
-/* Interleaves one field of a block of row_count rows, which are row_bytes apart: count units of each row. */
-SPECDEC__INLINE void specdec__quant_interleave_field(int unit, int count, const unsigned char *from, size_t row_bytes,
-                                                     int row_count, unsigned char *to)
+/* Interleaves 16 bytes of each of 16 rows, step apart: whole units, unit 0 of every row first. to: 256 bytes. */
+SPECDEC__INLINE void specdec__quant_sixteen(int unit, const unsigned char *from, size_t step, unsigned char *to)
 {
-    size_t size = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
-    int row, i;
+    specdec__words words[16], spare, *w = words;
+    int i, k;
 
-    if (unit == 4 && row_count == SPECDEC__QUANT_ROWS && count % 4 == 0)
-        for (i = 0; i < count; i += 4)
-            specdec__quant_move_words(from + i * 4, row_bytes, to + i * 4 * SPECDEC__QUANT_ROWS);
-    else if (unit == 2 && row_count == SPECDEC__QUANT_ROWS)
-        for (i = 0; i < count; i++, from += 2, to += 2 * SPECDEC__QUANT_ROWS)
-            for (row = 0; row < SPECDEC__QUANT_ROWS; row++)
-                memcpy(to + row * 2, from + (size_t)row * row_bytes, 2);
-    else
-        for (row = 0; row < row_count; row++)
-            specdec__quant_move_units(unit, count, 0, from + (size_t)row * row_bytes, size, to + (size_t)row * size,
-                                      size * SPECDEC__QUANT_ROWS);
+    specdec__quant_turn_words(from, step, words);
+    for (i = 0; i < 4; i++, w += 4)
+        if (unit == 2) {
+            specdec__words even = specdec__even_halves(w[0], w[1]), odd = specdec__odd_halves(w[0], w[1]);
+
+            w[1] = specdec__even_halves(w[2], w[3]);
+            w[3] = specdec__odd_halves(w[2], w[3]);
+            w[0] = even;
+            w[2] = odd;
+        } else if (unit == 1) {
+            specdec__words even = specdec__even_bytes(w[0], w[1]), odd = specdec__odd_bytes(w[0], w[1]);
+            specdec__words even2 = specdec__even_bytes(w[2], w[3]), odd2 = specdec__odd_bytes(w[2], w[3]);
+
+            w[0] = specdec__even_bytes(even, even2);
+            w[1] = specdec__even_bytes(odd, odd2);
+            w[2] = specdec__odd_bytes(even, even2);
+            w[3] = specdec__odd_bytes(odd, odd2);
+        } else if (unit == SPECDEC__QUANT_BITS32) {
+            for (k = 0; k < 4; k++)
+                SPECDEC__QUANT_TRANSPOSE_BITS(w[k], spare);
+        }
+    memcpy(to, words, sizeof words);
+}
+
+/* Interleaves a field of size bytes of 16 rows; its block ends `rest` bytes behind its beginning, and has at least 16.
+   No byte outside the block is read. */
+SPECDEC__INLINE void specdec__quant_interleave_field(int unit, size_t size, size_t rest, const unsigned char *from,
+                                                     size_t row_bytes, unsigned char *to)
+{
+    unsigned char part[16 * SPECDEC__QUANT_ROWS];
+    size_t i, left, back, row;
+
+    for (row = 0; size == 2 && row < SPECDEC__QUANT_ROWS; row++)
+        memcpy(to + row * 2, from + row * row_bytes, 2);
+    for (i = 0; size > 2 && i < size; i += left, to += left * SPECDEC__QUANT_ROWS) {
+        left = size - i < 16 ? size - i : 16;
+        back = rest - i < 16 ? 16 - (rest - i) : 0; /* the block ends before that: begin further ahead */
+        specdec__quant_sixteen(unit, from + i - back, row_bytes, left == 16 ? to : part);
+        if (left < 16)
+            memcpy(to, part + back * SPECDEC__QUANT_ROWS, left * SPECDEC__QUANT_ROWS);
+    }
+}
+
+/* 16 rows lie at `from`, step apart. Where a new cache line begins within the next `bytes` bytes of the first: fetches
+   this line of those 32 rows behind it, since tiles are read in pairs. Any address may be asked for. */
+SPECDEC__INLINE void specdec__quant_prefetch(const unsigned char *from, size_t step, size_t bytes)
+{
+    uintptr_t ahead = (uintptr_t)from + 2 * SPECDEC__QUANT_ROWS * step;
+    int row;
+
+    if ((uintptr_t)from % 64 < bytes)
+        for (row = 0; row < SPECDEC__QUANT_ROWS; row++, ahead += step)
+            __builtin_prefetch((const void *)ahead, 0, 3);
 }
 
 /* Repacks row_count (1..16) rows, row_bytes apart, of so many blocks each into one row of tiles: 16 * bytes for each
    block, block after block. Inside a tile: for each field of the block in order, for each unit of the field, the units
    of the 16 rows side by side; so SIMD lanes are rows. Rows that are missing are zero bytes. Only bits are permuted. */
+typedef void specdec__interleave_function(const specdec__quant_type *type, const unsigned char *rows, size_t row_bytes,
+                                          int row_count, size_t blocks, unsigned char *tile_out);
+
 static SPECDEC__UNUSED void specdec__quant_interleave(const specdec__quant_type *type, const unsigned char *rows,
                                                       size_t row_bytes, int row_count, size_t blocks,
                                                       unsigned char *tile_out)
 {
+    const size_t whole = type->block == 1 ? blocks : 1, bytes = type->bytes * whole; /* floats count as one block */
     size_t b;
 
-    for (b = 0; b < blocks; b++) {
+    if (row_count < SPECDEC__QUANT_ROWS)
+        memset(tile_out, 0, type->bytes * blocks * SPECDEC__QUANT_ROWS);
+    for (b = 0; b < blocks; b += whole) {
         const unsigned char *from = rows + b * type->bytes;
-        unsigned char *tile = tile_out + b * type->bytes * SPECDEC__QUANT_ROWS;
+        unsigned char *to = tile_out + b * type->bytes * SPECDEC__QUANT_ROWS;
+        size_t rest = bytes, size;
         int f, row;
 
-        if (b * type->bytes % 64 < type->bytes) /* a new cache line of each row: the tile after this one is next */
-            for (row = 0; row < row_count; row++)
-                __builtin_prefetch(from + (size_t)(row + SPECDEC__QUANT_ROWS) * row_bytes, 0, 2);
-        if (row_count < SPECDEC__QUANT_ROWS)
-            memset(tile, 0, (size_t)type->bytes * SPECDEC__QUANT_ROWS);
+        for (size = 0; size < bytes && !SPECDEC__QUANT_BY_UNITS; size += 64)
+            specdec__quant_prefetch(from + size, row_bytes, bytes - size);
         for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
-            int unit = type->fields[f].unit, count = type->fields[f].count;
-            size_t size = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
+            const int unit = type->fields[f].unit;
+            const size_t wide = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
 
-            specdec__quant_interleave_field(unit, count, from, row_bytes, row_count, tile);
-            from += size * (size_t)count;
-            tile += size * (size_t)count * SPECDEC__QUANT_ROWS;
+            size = wide * type->fields[f].count * whole;
+            if (row_count == SPECDEC__QUANT_ROWS && bytes >= 16 && !SPECDEC__QUANT_BY_UNITS)
+                specdec__quant_interleave_field(unit, size, rest, from, row_bytes, to);
+            else
+                for (row = 0; row < row_count; row++)
+                    specdec__quant_move_units(unit, (int)(size / wide), 0, from + (size_t)row * row_bytes, wide,
+                                              to + (size_t)row * wide, wide * SPECDEC__QUANT_ROWS);
+            from += size;
+            to += size * SPECDEC__QUANT_ROWS;
+            rest -= size;
         }
     }
 }
@@ -4195,6 +4263,8 @@ typedef struct specdec__kernels {
     /* The walk over two tiles for few columns: blocks of one that are multiplied before the other has its turn; 0: as
        multiply goes by itself. other: a turn that may read memory faster on some machines; 0: none is known. */
     int turn, other;
+    /* specdec__quant_interleave, or the same faster. */
+    specdec__interleave_function *interleave;
     specdec__weigh_codes_function *weigh_codes;
     SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_MEMBER, )
     specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu, gelu_exact */
@@ -7133,6 +7203,163 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_value_sums(const int8_t *va
 }
 
 SPECDEC__WEIGH_CODES(avx512, avx512, SPECDEC__AVX512, 2, 4, SPECDEC__UNROLL)
+
+/* --- AVX-512: rows into tiles ------------------------------------------------------------------------------------- */
+
+/* 16 bytes of the rows 0, 4, 8 and 12, side by side. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_every_fourth(const unsigned char *from, size_t step)
+{
+    const __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i *)(const void *)from));
+    const __m512i y = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i *)(const void *)(from + 4 * step)), 1);
+    const __m512i z = _mm512_inserti32x4(y, _mm_loadu_si128((const __m128i *)(const void *)(from + 8 * step)), 2);
+
+    return _mm512_inserti32x4(z, _mm_loadu_si128((const __m128i *)(const void *)(from + 12 * step)), 3);
+}
+
+/* 16 bytes of each of 16 rows to words (4, 16 rows) at any address. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_turn(const unsigned char *from, size_t step, void *words)
+{
+    const __m512i a = specdec__avx512_every_fourth(from, step), b = specdec__avx512_every_fourth(from + step, step);
+    const __m512i c = specdec__avx512_every_fourth(from + 2 * step, step);
+    const __m512i d = specdec__avx512_every_fourth(from + 3 * step, step);
+    const __m512i ab = _mm512_unpacklo_epi32(a, b), cd = _mm512_unpacklo_epi32(c, d);
+    const __m512i ab2 = _mm512_unpackhi_epi32(a, b), cd2 = _mm512_unpackhi_epi32(c, d);
+
+    _mm512_storeu_si512(words, _mm512_unpacklo_epi64(ab, cd));
+    _mm512_storeu_si512((__m512i *)words + 1, _mm512_unpackhi_epi64(ab, cd));
+    _mm512_storeu_si512((__m512i *)words + 2, _mm512_unpacklo_epi64(ab2, cd2));
+    _mm512_storeu_si512((__m512i *)words + 3, _mm512_unpackhi_epi64(ab2, cd2));
+}
+
+/* The same, called. */
+SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_turn_apart(const unsigned char *from, size_t step,
+                                                                         void *words)
+{
+    specdec__avx512_turn(from, step, words);
+}
+
+/* Words (16 rows) to their halves or bytes (2 or 4, 16 rows): first within four rows, then across them. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_split(int unit, __m512i words)
+{
+    static const signed char order[2][16] = {{0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15},
+                                             {0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15}};
+    static const int places[2][16] = {{0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15},
+                                      {0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15}};
+    const __m128i within = _mm_loadu_si128((const __m128i *)(const void *)order[unit - 1]);
+
+    return _mm512_permutexvar_epi32(_mm512_loadu_si512(places[unit - 1]),
+                                    _mm512_shuffle_epi8(words, _mm512_broadcast_i32x4(within)));
+}
+
+/* Words whose bits are transposed: SPECDEC__QUANT_BITS32. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_bits(__m512i words)
+{
+    typedef uint32_t words16 __attribute__((vector_size(64)));
+    words16 word = (words16)words, spare;
+
+    SPECDEC__QUANT_TRANSPOSE_BITS(word, spare);
+    return (__m512i)word;
+}
+
+/* Two halves of a word that begin in the middle of one. */
+SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_middle(const __m512i *words)
+{
+    return _mm512_rol_epi32(_mm512_mask_blend_epi16(0x55555555u, words[0], words[1]), 16);
+}
+
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_half(__m512i words, unsigned char *to)
+{
+    _mm256_storeu_si256((__m256i *)(void *)to, _mm512_cvtepi32_epi16(words));
+}
+
+/* Two blocks of a half float and four words each, in registers: 18 bytes do not divide into words, 36 do. */
+SPECDEC__AVX512 static void specdec__avx512_interleave_pair(const unsigned char *from, size_t step, unsigned char *to)
+{
+    __m512i words[9];
+    int i;
+
+    specdec__quant_prefetch(from, step, 36);
+    specdec__avx512_turn(from, step, words);
+    specdec__avx512_turn(from + 16, step, words + 4);
+    specdec__avx512_turn(from + 20, step, words + 5);
+    specdec__avx512_put_half(words[0], to);
+    specdec__avx512_put_half(_mm512_srli_epi32(words[4], 16), to + 288);
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        _mm512_storeu_si512(to + 32 + i * 64, specdec__avx512_middle(words + i));
+        _mm512_storeu_si512(to + 320 + i * 64, words[5 + i]);
+    }
+}
+
+/* Up to 16 bytes of a field, which begin `at` bytes, an even number, behind words. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_units(int unit, const __m512i *words, size_t at, size_t size,
+                                                               unsigned char *to)
+{
+    const int odd = at % 4 != 0;
+    __m512i x;
+
+    for (words += at / 4; size >= 4; size -= 4, words++, to += 64) {
+        x = odd ? specdec__avx512_middle(words) : *words;
+        _mm512_storeu_si512(to, unit <= 2   ? specdec__avx512_split(unit, x)
+                                : unit == 4 ? x
+                                            : specdec__avx512_bits(x));
+    }
+    if (size) /* half a word */
+        specdec__avx512_put_half(odd ? _mm512_srli_epi32(*words, 16) : *words, to);
+}
+
+/* See specdec__quant_interleave_field. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_interleave_field(int unit, size_t size, size_t rest,
+                                                                      const unsigned char *from, size_t step,
+                                                                      unsigned char *to)
+{
+    __m512i words[5];
+    size_t i, left, back;
+
+    for (i = 0; i < size; i += left, to += left * SPECDEC__ROWS) {
+        left = size - i < 16 ? size - i : 16;
+        back = rest - i < 16 ? 16 - (rest - i) : 0;
+        specdec__quant_prefetch(from + i, step, left);
+        specdec__avx512_turn_apart(from + i - back, step, unit == 4 && left == 16 ? (void *)to : (void *)words);
+        if (unit != 4 || left < 16)
+            specdec__avx512_put_units(unit, words, back, left, to);
+    }
+}
+
+/* See specdec__interleave_function. */
+SPECDEC__AVX512 static void specdec__avx512_interleave(const specdec__quant_type *type, const unsigned char *rows,
+                                                       size_t row_bytes, int row_count, size_t blocks,
+                                                       unsigned char *tile_out)
+{
+    const size_t whole = type->block == 1 ? blocks : 1; /* floats count as one block */
+    const int pairs = type->bytes == 18; /* Q4_0 and IQ4_NL */
+    size_t b, rest, size;
+    int f;
+
+    if (row_count < SPECDEC__ROWS || whole * type->bytes < 16) {
+        specdec__quant_interleave(type, rows, row_bytes, row_count, blocks, tile_out);
+        return;
+    }
+    for (b = 0; b < blocks; b += whole) {
+        if (pairs && blocks - b >= 2) {
+            specdec__avx512_interleave_pair(rows, row_bytes, tile_out);
+            rows += 2 * type->bytes;
+            tile_out += 2 * type->bytes * SPECDEC__ROWS;
+            b++;
+            continue;
+        }
+        rest = whole * type->bytes;
+        for (f = 0; rest; f++) {
+            const int unit = type->fields[f].unit;
+
+            size = (unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit) * type->fields[f].count * whole;
+            specdec__avx512_interleave_field(unit, size, rest, rows, row_bytes, tile_out);
+            rows += size;
+            tile_out += size * SPECDEC__ROWS;
+            rest -= size;
+        }
+    }
+}
 #endif /* x86_64 */
 
 /* --- NEON, with and without dot products and matrix products ------------------------------------------------------ */
@@ -10960,6 +11187,7 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
 #define SPECDEC__FLOAT_KERNELS(isa) \
     do { \
         table->name = #isa; \
+        table->interleave = specdec__quant_interleave; \
         table->unpack[SPECDEC__TYPE_F32] = specdec__##isa##_unpack_f32; \
         table->unpack[SPECDEC__TYPE_F16] = specdec__##isa##_unpack_f16; \
         table->unpack[SPECDEC__TYPE_BF16] = specdec__##isa##_unpack_bf16; \
@@ -11108,6 +11336,7 @@ void specdec__kernels_avx512(specdec__kernels *table)
     SPECDEC__X86_MULTIPLIES(table, avx512);
     SPECDEC__FLOAT_KERNELS(avx512);
     SPECDEC__DOT_KERNELS(table, avx512_dot);
+    table->interleave = specdec__avx512_interleave;
     table->other = SPECDEC__WALK_TURN;
 }
 #endif
@@ -15754,12 +15983,14 @@ static void specdec__forward_tiles(const specdec__context *c, const specdec__pla
 
         for (i = 0; i < place_count; i++) {
             const specdec__matrix *own = places[i].matrix;
-            int rows = specdec__min_int(SPECDEC__ROWS, own->rows - places[i].tile * SPECDEC__ROWS);
 
-            tiles.tile[i] = scratch->tile + (size_t)i * room;
-            specdec__quant_interleave(
+            const int rows = specdec__min_int(SPECDEC__ROWS, own->rows - places[i].tile * SPECDEC__ROWS);
+            unsigned char *tile = scratch->tile + (size_t)i * room;
+
+            c->kernels->interleave(
                 own->type, specdec__place_bytes(&places[i]) + (size_t)(from / own->type->block) * own->type->bytes,
-                own->row_bytes, rows, blocks, scratch->tile + (size_t)i * room);
+                own->row_bytes, rows, blocks, tile);
+            tiles.tile[i] = tiles.next[i] = tile;
         }
         specdec__kernels_multiply(c->kernels, &tiles, values / 32, scratch->panel, &c->columns, from / 32, column,
                                   count, sums);
