@@ -650,12 +650,12 @@ static void test_refusals(void)
 
     TEST("retrieval out of range is refused, in words");
     c.retrieval = 15;
-    refused("too few tokens", &c, SPECDEC_ERROR_ARGUMENT, "15 tokens");
+    refused("too few tokens", &c, SPECDEC_ERROR_ARGUMENT, "config.retrieval is 15 ");
     c.retrieval = -1;
-    refused("a negative number of tokens", &c, SPECDEC_ERROR_ARGUMENT, "are retrieved");
+    refused("a negative number of tokens", &c, SPECDEC_ERROR_ARGUMENT, "config.retrieval is -1 ");
     c.retrieval = 64;
     c.retrieval_chunk = 65;
-    refused("a chunk of more than a page", &c, SPECDEC_ERROR_ARGUMENT, "chunks of 65");
+    refused("a chunk of more than a page", &c, SPECDEC_ERROR_ARGUMENT, "config.retrieval_chunk is 65 ");
 }
 
 int main(int argc, char **argv)
