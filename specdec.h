@@ -3782,8 +3782,9 @@ SPECDEC__INLINE void specdec__quant_store_words(unsigned char *at, specdec__word
     memcpy(at, &words, sizeof words);
 }
 
-#ifdef SPECDEC_NO_SIMD
-#define SPECDEC__QUANT_BY_UNITS 1 /* rows come into tiles unit by unit: less machine code */
+/* Rows come into tiles unit by unit: less machine code; and words of 32 bits are those of little-endian machines. */
+#if defined(SPECDEC_NO_SIMD) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#define SPECDEC__QUANT_BY_UNITS 1
 #else
 #define SPECDEC__QUANT_BY_UNITS 0
 #endif

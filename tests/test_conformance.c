@@ -1413,6 +1413,49 @@ static void check_exp(const specdec__kernels *kernels)
     CHECK_EQUAL_INT(bad, 0);
 }
 
+/* Rows of random bytes into tiles, against moving one unit after the other. Rows end where the last block does, so that
+   the address sanitizer sees what reads on. */
+static void check_interleave(const specdec__kernels *kernels)
+{
+    enum { BLOCKS = 9, FLOATS = 64, GAP = 5, ROW = BLOCKS * SPECDEC__QUANT_BYTES + GAP };
+    static unsigned char rows[16 * ROW], tile[16 * ROW], wanted[16 * ROW];
+    uint64_t state = 5;
+    uint32_t number;
+    size_t i;
+
+    for (i = 0; i < sizeof rows; i++)
+        rows[i] = (unsigned char)maker_random(&state);
+    for (number = 0; number < SPECDEC__TYPE_COUNT; number++) {
+        const specdec__quant_type *type = specdec__quant_find(number);
+        const int blocks = !type ? 0 : type->block == 1 ? FLOATS : BLOCKS - (int)(number & 1);
+        int count, gap, b, f, row, wrong = 0;
+
+        for (count = 1; type && count <= 16; count++)
+            for (gap = 0; gap <= GAP; gap += GAP) {
+                const size_t bytes = (size_t)blocks * type->bytes, step = bytes + (size_t)gap;
+                const unsigned char *from = rows + sizeof rows - (size_t)(count - 1) * step - bytes;
+                unsigned char *to = wanted;
+
+                memset(wanted, 0, 16 * bytes);
+                memset(tile, 1, 16 * bytes);
+                kernels->interleave(type, from, step, count, (size_t)blocks, tile);
+                for (b = 0; b < blocks; b++)
+                    for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
+                        const int unit = type->fields[f].unit, units = type->fields[f].count;
+                        const size_t size = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
+
+                        for (row = 0; row < count; row++)
+                            specdec__quant_move_units(unit, units, 0, from + (size_t)row * step, size,
+                                                      to + (size_t)row * size, 16 * size);
+                        from += size * (size_t)units;
+                        to += 16 * size * (size_t)units;
+                    }
+                wrong += memcmp(tile, wanted, 16 * bytes) != 0;
+            }
+        CHECK_EQUAL_INT(wrong, 0);
+    }
+}
+
 static void test_kernels(void)
 {
     specdec_error error = {SPECDEC_OK, ""};
@@ -1434,6 +1477,8 @@ static void test_kernels(void)
                 memset(kernels.multiply, 0, sizeof kernels.multiply);
                 check_multiply(&scalar, &kernels);
             }
+            TEST("rows become the same tiles with every instruction set");
+            check_interleave(&kernels);
             TEST("there is one exp: that of the lanes gives the bits of the scalar one");
             check_exp(&kernels);
             TEST("rows of logits are sampled from in the same way with every instruction set");

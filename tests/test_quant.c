@@ -294,54 +294,6 @@ static void test_tiles(void)
     }
 }
 
-/* All kernels' ways to interleave against moving one unit after the other. Rows end where the last block does, so that
-   a sanitizer sees what is read behind them. */
-static void test_interleave(void)
-{
-    enum { BLOCKS = 9, FLOATS = 64, GAP = 5, ROW = BLOCKS * SPECDEC__QUANT_BYTES + GAP };
-    static unsigned char rows[16 * ROW], tile[16 * ROW], wanted[16 * ROW];
-    static specdec__kernels kernels;
-    specdec_error error;
-    size_t isa;
-    int wrong = 0, count, row, b, f, gap;
-    uint32_t number;
-
-    TEST("every instruction set makes the same tiles");
-    random_bytes(rows, sizeof rows);
-    for (isa = 0; isa < SPECDEC__COUNT(specdec__isas); isa++) {
-        if (specdec__kernels_init(&kernels, specdec__isas[isa].name, &error))
-            continue;
-        for (number = 0; number < SPECDEC__TYPE_COUNT; number++) {
-            const specdec__quant_type *type = specdec__quant_find(number);
-            const int blocks = !type ? 0 : type->block == 1 ? FLOATS : BLOCKS - (int)(number & 1);
-
-            for (count = 1; type && count <= 16; count++)
-                for (gap = 0; gap <= GAP; gap += GAP) {
-                    const size_t bytes = (size_t)blocks * type->bytes, step = bytes + (size_t)gap;
-                    const unsigned char *from = rows + sizeof rows - (size_t)(count - 1) * step - bytes;
-                    unsigned char *to = wanted;
-
-                    memset(wanted, 0, 16 * bytes);
-                    memset(tile, 1, 16 * bytes);
-                    kernels.interleave(type, from, step, count, (size_t)blocks, tile);
-                    for (b = 0; b < blocks; b++)
-                        for (f = 0; f < SPECDEC__QUANT_FIELDS && type->fields[f].unit; f++) {
-                            const int unit = type->fields[f].unit, units = type->fields[f].count;
-                            const size_t size = unit == SPECDEC__QUANT_BITS32 ? 4 : (size_t)unit;
-
-                            for (row = 0; row < count; row++)
-                                specdec__quant_move_units(unit, units, 0, from + (size_t)row * step, size,
-                                                          to + (size_t)row * size, 16 * size);
-                            from += size * (size_t)units;
-                            to += 16 * size * (size_t)units;
-                        }
-                    wrong += memcmp(tile, wanted, 16 * bytes) != 0;
-                }
-        }
-    }
-    CHECK_EQUAL_INT(wrong, 0);
-}
-
 static void test_tile_layout(void)
 {
     unsigned char rows[16 * 22], tile[16 * 22];
@@ -647,7 +599,6 @@ int main(void)
     test_half_floats();
     test_brain_floats();
     test_tiles();
-    test_interleave();
     test_tile_layout();
     test_encoders();
     test_encoders_at_the_edges();
