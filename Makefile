@@ -25,6 +25,7 @@ help:
 	@echo 'make fuzz      every fuzzer for SECONDS=60; needs clang'
 	@echo 'make arm       the tests built for aarch64, run in an emulator; needs aarch64-linux-gnu-gcc and qemu-user'
 	@echo 'make arm32     some of them for 32-bit ARM with NEON; needs arm-linux-gnueabihf-gcc and qemu-user'
+	@echo 'make bigendian the same for 64-bit POWER; needs powerpc64-linux-gnu-gcc and qemu-user'
 	@echo 'make riscv     the same for RISC-V with vectors; needs clang 17 or newer, riscv64-linux-gnu-gcc and qemu-user'
 	@echo 'make pi        static specdec and specdec-bench to copy to a Raspberry Pi; needs aarch64-linux-gnu-gcc'
 	@echo 'make cluster   build/cluster, for a model on several machines; needs MPI (mpicc)'
@@ -122,23 +123,33 @@ arm:
 	@TEST_WRAPPER="$(ARM_RUN)" SPECDEC_QUICK=1 sh tests/run.sh $(ARM_TESTS) \
 	    $(ARM_ENGINE:%=$(BUILD)/arm/engine_%.sh) $(ARM_EAGLE:%=$(BUILD)/arm/eagle_%.sh)
 
-# What depends on the instruction set, for 32-bit ARM and for RISC-V with vectors of 128 and of 256 bits. Of test_conformance,
+# What depends on the instruction set, for 32-bit ARM, a big-endian machine, and RISC-V with vectors of 128 and of 256 bits. Of test_conformance,
 # the parts that take seconds. qemu 7.2 dies of an instruction (vfncvt.rtz) that test_quant has if clang may make vectors of its
 # loops.
 PORT_TESTS = quant text
 PORT_PARTS = tables kernels views states
 ARM32_CC = arm-linux-gnueabihf-gcc
 ARM32_RUN = qemu-arm -cpu max -L /usr/arm-linux-gnueabihf
+BIG_CC = powerpc64-linux-gnu-gcc
+BIG_RUN = qemu-ppc64 -L /usr/powerpc64-linux-gnu
 RISCV_CC = $(firstword $(foreach clang,clang-19 clang-18 clang-17,$(shell command -v $(clang))) clang) --target=riscv64-linux-gnu
 RISCV_MAKE = $(MAKE) BUILD=$(BUILD)/riscv CC='$(RISCV_CC)' LDFLAGS=-static
 RISCV_RUN = qemu-riscv64 -cpu rv64,v=true,vext_spec=v1.0,vlen=
 
+# $(call port,FOLDER,COMPILER,EMULATOR,PACKAGES): builds them in a folder of their own and runs them.
+define port
+	@command -v $(2) > /dev/null || { echo 'make $(1): $(2) is missing (Debian: apt-get install $(4))'; exit 1; }
+	@command -v $(firstword $(3)) > /dev/null || { echo 'make $(1): $(firstword $(3)) is missing (Debian: apt-get install qemu-user)'; exit 1; }
+	@$(MAKE) BUILD=$(BUILD)/$(1) CC=$(2) $(PORT_TESTS:%=$(BUILD)/$(1)/test_%) $(BUILD)/$(1)/test_conformance
+	@for part in $(PORT_PARTS); do echo '$(3) $(BUILD)/$(1)/test_conformance' $$part > $(BUILD)/$(1)/$$part.sh; done
+	@TEST_WRAPPER="$(3)" SPECDEC_QUICK=1 sh tests/run.sh $(PORT_TESTS:%=$(BUILD)/$(1)/test_%) $(PORT_PARTS:%=$(BUILD)/$(1)/%.sh)
+endef
+
 arm32:
-	@command -v $(ARM32_CC) > /dev/null || { echo 'make arm32: $(ARM32_CC) is missing (Debian: apt-get install gcc-arm-linux-gnueabihf libc6-dev-armhf-cross)'; exit 1; }
-	@command -v $(firstword $(ARM32_RUN)) > /dev/null || { echo 'make arm32: $(firstword $(ARM32_RUN)) is missing (Debian: apt-get install qemu-user)'; exit 1; }
-	@$(MAKE) BUILD=$(BUILD)/arm32 CC=$(ARM32_CC) $(PORT_TESTS:%=$(BUILD)/arm32/test_%) $(BUILD)/arm32/test_conformance
-	@for part in $(PORT_PARTS); do echo '$(ARM32_RUN) $(BUILD)/arm32/test_conformance' $$part > $(BUILD)/arm32/$$part.sh; done
-	@TEST_WRAPPER="$(ARM32_RUN)" SPECDEC_QUICK=1 sh tests/run.sh $(PORT_TESTS:%=$(BUILD)/arm32/test_%) $(PORT_PARTS:%=$(BUILD)/arm32/%.sh)
+	$(call port,arm32,$(ARM32_CC),$(ARM32_RUN),gcc-arm-linux-gnueabihf libc6-dev-armhf-cross)
+
+bigendian:
+	$(call port,bigendian,$(BIG_CC),$(BIG_RUN),gcc-powerpc64-linux-gnu libc6-dev-ppc64-cross)
 
 riscv:
 	@command -v riscv64-linux-gnu-gcc > /dev/null || { echo 'make riscv: no system to link with (Debian: apt-get install clang-19 gcc-riscv64-linux-gnu libc6-dev-riscv64-cross)'; exit 1; }
@@ -216,6 +227,6 @@ bench: $(BUILD)/specdec-bench
 clean:
 	rm -rf $(BUILD)
 
-.PHONY: all help tests test cluster arm arm32 riscv pi windows fuzz demo model bench clean
+.PHONY: all help tests test cluster arm arm32 bigendian riscv pi windows fuzz demo model bench clean
 .SUFFIXES:
 .DELETE_ON_ERROR:
