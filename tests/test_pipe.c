@@ -437,7 +437,7 @@ static void test_lost(void)
 
         memset(&broken, 0, sizeof broken);
         broken.net.random = (uint64_t)kill + 3;
-        CHECK_EQUAL_INT(run_broken(&broken, &c, 4, drafts ? kill == 3 ? 1 : 3 : 0, 0.5, kill, 0), 4);
+        CHECK_EQUAL_INT(run_broken(&broken, &c, 4, drafts ? kill == 3 ? 1 : 3 : 0, 1.0, kill, 0), 4);
         snprintf(words, sizeof words, "rank %d was not heard of", kill);
         for (i = 1, k = 0; i < 4; i++) {
             CHECK_EQUAL_INT(broken.ranks[i].result, SPECDEC_ERROR_PEER);
@@ -474,10 +474,10 @@ static void test_lost_drafter(void)
 
         memset(&broken, 0, sizeof broken);
         broken.net.random = (uint64_t)ranks;
-        broken.net.late = 0.02; /* so that it lasts */
+        broken.net.late = 0.04; /* so that it lasts longer than a second */
         c.hooks.log = hear_loss;
         c.hooks.user_data = &heard;
-        CHECK_EQUAL_INT(run_broken(&broken, &c, ranks, ranks - 1, 0.3, ranks - 1, 1), 1);
+        CHECK_EQUAL_INT(run_broken(&broken, &c, ranks, ranks - 1, 1.0, ranks - 1, 1), 1);
         CHECK_EQUAL_INT(broken.ranks[ranks - 1].result, SPECDEC_ERROR_PEER);
     }
     printf("  noticed %d times\n", heard);
