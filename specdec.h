@@ -4200,14 +4200,18 @@ typedef struct specdec__softening {
     X(isa, gelu_exact, void, (float *x, const float *by, int count)) \
     /* out = x * cosine + partner * sine, elementwise, in place on x. */ \
     X(isa, rotate, void, (float *x, const float *partner, const float *cosine, const float *sine, int count)) \
-    /* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64). */ \
-    X(isa, scores, void, (const float *queries, int dim, int count, const float *keys, float *scores)) \
+    /* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64), at least those of the first `slots`. Meanwhile \
+       `next`, keys (dim, 64) of two bytes each that will be wanted soon, is fetched row by row: a burst would stall. */ \
+    X(isa, scores, void, (const float *queries, int dim, int count, const float *keys, int slots, const void *next, \
+                          float *scores)) \
     /* scores (64), [from, to) of them -> exp(score - *max) in place, zeros beyond, once *max has grown to the largest \
        of them. Adds them to sums (16). Returns what the growth has scaled sums by: what came before has to be scaled \
        by it, too. */ \
     X(isa, softmax, float, (float *scores, int from, int to, float *max, float *sums)) \
-    /* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim). */ \
-    X(isa, weigh, void, (const float *weights, int count, const float *values, int valid, int dim, float *const *out)) \
+    /* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim). Fetches as many rows of \
+       `next`, values (64, dim) of two bytes each. */ \
+    X(isa, weigh, void, (const float *weights, int count, const float *values, int valid, int dim, const void *next, \
+                         float *const *out)) \
     /* Adds what the first count queries have summed up over other keys, which come behind. */ \
     X(isa, merge, void, (const specdec__sums *into, const specdec__sums *from, int count)) \
     /* out (count, stride) = sums (count, 16) [+ bias]. */ \
@@ -16313,28 +16317,29 @@ static void specdec__forward_slots(const specdec__context *c, const specdec__uni
             slots[c->place[at] - base] = c->slots[u->layer->span][at];
 }
 
-/* Keys and values in the first slots of a page as floats. */
+/* Keys and values in the first slots of a page as floats, in the first or the second buffer. */
 static void specdec__forward_page(const specdec__context *c, specdec__scratch *s, const specdec__unit *u, int page,
-                                  int slots, const float **keys, const float **values)
+                                  int slots, int second, const float **keys, const float **values)
 {
     const size_t size = (size_t)c->kv.dim * SPECDEC__KEYS;
     const unsigned char *k = specdec__kv_keys(&c->kv, u->layer->span, page, u->layer->place, u->head);
-    float *k_buffer = s->keys + (size_t)(page & 1) * size, *v_buffer = s->values + (size_t)(page & 1) * size;
+    float *k_buffer = s->keys + (size_t)second * size, *v_buffer = s->values + (size_t)second * size;
 
     *keys = k_buffer;
     *values = v_buffer;
-    if (s->page[page & 1] == page && s->slots[page & 1] >= slots)
+    if (s->page[second] == page && s->slots[second] >= slots)
         return;
     *keys = specdec__kv_keys_as_floats(&c->kv, c->kernels, k, slots, k_buffer);
     *values = specdec__kv_values_as_floats(&c->kv, c->kernels, k + c->kv.key_bytes, slots, v_buffer);
     if (*values == v_buffer)
-        s->page[page & 1] = page;
-    s->slots[page & 1] = slots;
+        s->page[second] = page;
+    s->slots[second] = slots;
 }
 
-/* Adds a block, whose scores (count, 64) are given, to the softmax and the weighted sums of up to four queries. */
+/* Adds a block, whose scores (count, 64) are given, to the softmax and the weighted sums of up to four queries. next:
+   values that are fetched meanwhile. */
 static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums, float *scores, const size_t *query,
-                                  const specdec__range *range, int count, const float *values)
+                                  const specdec__range *range, int count, const float *values, const void *next)
 {
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
     const int dim = c->kv.dim;
@@ -16355,7 +16360,7 @@ static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums
     }
     for (i = 0; i < (equal ? 1 : count); i++)
         c->kernels->weigh(scores + i * SPECDEC__KEYS + range[i].from, equal ? count : 1, values + range[i].from * dim,
-                          range[i].to - range[i].from, dim, out + i);
+                          range[i].to - range[i].from, dim, next, out + i);
 }
 
 /* Keys that queries [from, to) of s->scores do not see get scores so low that they do not count, and values of no size:
@@ -16443,9 +16448,9 @@ static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *
     }
 }
 
-/* s->scores (count <= 4, 64) of queries with keys. */
-static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, const float *keys, const size_t *query,
-                                    int count)
+/* s->scores (count <= 4, 64) of queries with keys, those in the first slots. next: keys that are fetched meanwhile. */
+static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, const float *keys, int slots,
+                                    const void *next, const size_t *query, int count)
 {
     const size_t dim = (size_t)c->kv.dim;
     const float *rotated = c->rotated + query[0] * dim;
@@ -16456,7 +16461,7 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
             memcpy(s->queries + (size_t)i * dim, c->rotated + query[i] * dim, dim * sizeof(float));
         rotated = s->queries;
     }
-    c->kernels->scores(rotated, c->kv.dim, count, keys, s->scores);
+    c->kernels->scores(rotated, c->kv.dim, count, keys, slots, next, s->scores);
 }
 
 /* Of these scores, or of those above, that of the q-th query with a key. */
@@ -16491,21 +16496,39 @@ static int specdec__forward_some(const specdec__context *c, const specdec__unit 
     return count;
 }
 
+/* The page of half floats that a unit reads after these nodes have had their turn with a block, as far as that is
+   known already: the next node's, or that of the next block. NULL: none. */
+static const unsigned char *specdec__forward_next(const specdec__context *c, const specdec__unit *u, int last, int block)
+{
+    const specdec__view *view = c->batch->views[last < u->last ? last : u->first];
+    int from, page = -1;
+
+    block += last == u->last;
+    from = block * SPECDEC__KEYS;
+    if (c->kv.type == SPECDEC__KV_F16 && from < view->length)
+        page = specdec__view_page(&view->span[u->layer->span], from,
+                                  specdec__min_int(SPECDEC__KEYS, view->length - from));
+    return page < 0 ? NULL : specdec__kv_keys(&c->kv, u->layer->span, page, u->layer->place, u->head);
+}
+
 /* Nodes [first, last) over a block of keys that lie in the first slots of one page, each in its own. */
 static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, specdec__scratch *s, const specdec__unit *u,
                                                        int first, int last, int block, int page, int slots)
 {
     const int queries = (last - first) * (u->to - u->from);
+    const unsigned char *next = specdec__forward_next(c, u, last, block);
     const float *keys, *values;
     specdec__range range[4];
     size_t query[4];
     int at, count;
 
-    specdec__forward_page(c, s, u, page, slots, &keys, &values);
+    specdec__forward_page(c, s, u, page, slots, 0, &keys, &values); /* always this one, which stays in the cache */
     for (at = 0; at < queries; at += count) {
         count = specdec__forward_some(c, u, first, last, block, at, 4, query, range);
-        specdec__forward_scores(c, s, keys, query, count);
-        specdec__forward_fold(c, &u->sums, s->scores, query, range, count, values);
+        specdec__forward_scores(c, s, keys, slots, next ? next : (const void *)keys, query, count);
+        specdec__forward_fold(c, &u->sums, s->scores, query, range, count, values,
+                              next ? next + c->kv.key_bytes : (const void *)values);
+        next = NULL; /* it is on its way */
     }
 }
 
@@ -16553,8 +16576,8 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
             int page = slots[done] / SPECDEC__KEYS;
             const float *keys, *values;
 
-            specdec__forward_page(c, s, u, page, SPECDEC__KEYS, &keys, &values);
-            specdec__forward_scores(c, s, keys, query, count);
+            specdec__forward_page(c, s, u, page, SPECDEC__KEYS, page & 1, &keys, &values);
+            specdec__forward_scores(c, s, keys, SPECDEC__KEYS, keys, query, count);
             for (j = done; j < seen.to && slots[j] / SPECDEC__KEYS == page; j++) {
                 for (i = 0; i < count; i++)
                     logical[i][j] = s->scores[i * SPECDEC__KEYS + slots[j] % SPECDEC__KEYS];
@@ -16564,7 +16587,7 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
             done = j;
         }
         memcpy(s->scores, logical, (size_t)count * sizeof *logical);
-        specdec__forward_fold(c, &u->sums, s->scores, query, range, count, s->gathered);
+        specdec__forward_fold(c, &u->sums, s->scores, query, range, count, s->gathered, s->gathered);
     }
 }
 
@@ -21124,7 +21147,8 @@ static void specdec__retrieve_few(const specdec__context *c, const specdec__atte
         else
             c->kernels->f16_to_float(row, SPECDEC__KEYS, to);
     }
-    c->kernels->scores(t->scratch->queries, r->few, t->count, t->scratch->keys, t->scratch->scores);
+    c->kernels->scores(t->scratch->queries, r->few, t->count, t->scratch->keys, SPECDEC__KEYS, t->scratch->keys,
+                       t->scratch->scores);
 }
 
 /* Adds the keys in a segment of the text in the target's cache. keys: of the page and head. */
@@ -29514,21 +29538,34 @@ SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const s
 #endif
 }
 
+/* Fetches what two bytes each take of these SPECDEC__WIDTH vectors. */
+SPECDEC__LANE_INLINE void X(fetch)(const void *next, int at)
+{
+    int i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < SPECDEC__WIDTH; i += 32 / SPECDEC__LANES)
+        __builtin_prefetch((const char *)next + 2 * (at + i * SPECDEC__LANES), 0, 3);
+}
+
 /* scores (query, key) = sum over dimensions, in order, of query * key; lanes are keys, SPECDEC__WIDTH vectors a
    pass. */
-SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const float *keys, float *scores, int count)
+SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const float *keys, int slots,
+                                            const void *next, float *scores, int count)
 {
     V acc[4][SPECDEC__WIDTH];
     int from, c, d, i;
 
-    for (from = 0; from < SPECDEC__KEYS; from += SPECDEC__LANES * SPECDEC__WIDTH) {
+    for (from = 0; from < slots; from += SPECDEC__LANES * SPECDEC__WIDTH) {
         SPECDEC__UNROLL
         for (c = 0; c < count; c++)
             SPECDEC__UNROLL
             for (i = 0; i < SPECDEC__WIDTH; i++)
                 acc[c][i] = X(set)(0);
-        for (d = 0; d < dim; d++)
+        for (d = 0; d < dim; d++) {
+            X(fetch)(next, d * SPECDEC__KEYS + from);
             X(add_row)(acc, queries + d, dim, keys + d * SPECDEC__KEYS + from, count, SPECDEC__WIDTH);
+        }
         SPECDEC__UNROLL
         for (c = 0; c < count; c++)
             SPECDEC__UNROLL
@@ -29537,18 +29574,19 @@ SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const
     }
 }
 
-/* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64). */
-SPECDEC__LANE void X(scores)(const float *queries, int dim, int count, const float *keys, float *scores)
+/* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64), at least those of the first `slots`. */
+SPECDEC__LANE void X(scores)(const float *queries, int dim, int count, const float *keys, int slots, const void *next,
+                             float *scores)
 {
     int i;
 
     switch (SPECDEC__TOGETHER > 1 ? count : 0) {
-    case 4: X(scores_queries)(queries, dim, keys, scores, 4); break;
-    case 3: X(scores_queries)(queries, dim, keys, scores, 3); break;
-    case 2: X(scores_queries)(queries, dim, keys, scores, 2); break;
+    case 4: X(scores_queries)(queries, dim, keys, slots, next, scores, 4); break;
+    case 3: X(scores_queries)(queries, dim, keys, slots, next, scores, 3); break;
+    case 2: X(scores_queries)(queries, dim, keys, slots, next, scores, 2); break;
     default:
         for (i = 0; i < count; i++)
-            X(scores_queries)(queries + i * dim, dim, keys, scores + i * SPECDEC__KEYS, 1);
+            X(scores_queries)(queries + i * dim, dim, keys, slots, next, scores + i * SPECDEC__KEYS, 1);
         break;
     }
 }
@@ -29598,7 +29636,7 @@ SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, floa
 
 /* out (query, chunks vectors from d on) += over keys, in order, weight * value; lanes are dimensions. */
 SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *values, int valid, int dim,
-                                         float *const *out, int d, int count, int chunks)
+                                         const void *next, float *const *out, int d, int count, int chunks)
 {
     V acc[4][SPECDEC__WIDTH];
     int c, i, j;
@@ -29608,8 +29646,10 @@ SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *valu
         SPECDEC__UNROLL
         for (i = 0; i < chunks; i++)
             acc[c][i] = X(load)(out[c] + d + i * SPECDEC__LANES);
-    for (j = 0; j < valid; j++)
+    for (j = 0; j < valid; j++) {
+        X(fetch)(next, j * dim + d);
         X(add_row)(acc, weights + j, SPECDEC__KEYS, values + j * dim + d, count, chunks);
+    }
     SPECDEC__UNROLL
     for (c = 0; c < count; c++)
         SPECDEC__UNROLL
@@ -29618,20 +29658,21 @@ SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *valu
 }
 
 /* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim). */
-SPECDEC__LANE void X(weigh)(const float *weights, int count, const float *values, int valid, int dim, float *const *out)
+SPECDEC__LANE void X(weigh)(const float *weights, int count, const float *values, int valid, int dim, const void *next,
+                            float *const *out)
 {
     int d = 0, c;
 
     for (; d + SPECDEC__LANES * SPECDEC__WIDTH <= dim; d += SPECDEC__LANES * SPECDEC__WIDTH) {
         if (SPECDEC__TOGETHER > 1 && count == SPECDEC__TOGETHER)
-            X(weigh_chunk)(weights, values, valid, dim, out, d, SPECDEC__TOGETHER, SPECDEC__WIDTH);
+            X(weigh_chunk)(weights, values, valid, dim, next, out, d, SPECDEC__TOGETHER, SPECDEC__WIDTH);
         else
             for (c = 0; c < count; c++)
-                X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, valid, dim, out + c, d, 1, SPECDEC__WIDTH);
+                X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, valid, dim, next, out + c, d, 1, SPECDEC__WIDTH);
     }
     for (; d < dim; d += 16)
         for (c = 0; c < count; c++)
-            X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, valid, dim, out + c, d, 1, 1);
+            X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, valid, dim, next, out + c, d, 1, 1);
 }
 
 /* Adds what the first count queries have summed up over other keys: see specdec__sums. */
