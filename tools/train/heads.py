@@ -45,6 +45,7 @@ def parser_of(description):
     parser.add_argument("--text", action="append", default=[])
     parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--draft-vocab", type=int, default=0, help="the heads know the most frequent N tokens only")
+    parser.add_argument("--begin", help="a file of the same shape, whose weights and short vocabulary are the beginning")
     parser.add_argument("--count", action="append", default=[], help="more texts to count tokens in")
     parser.add_argument("--type", choices=sorted(FILE_TYPES), default="mixed",
                         help="mixed: embeddings in Q4_0, which costs no accuracy, other matrices in Q8_0")
@@ -170,13 +171,21 @@ class Drafts(nn.Module):
         os.replace(path + ".part", path)
 
     @torch.no_grad()
+    def take(self, path):
+        """Takes over the weights and the short vocabulary of a file."""
+        file = gguf.Reader(path)
+        for name, shape in self.layout.tensors.items():
+            if name not in file.tensors or tuple(file.tensors.shape(name)) != tuple(shape):
+                raise SystemExit("%s: %s is %s, not %s" % (path, name, file.tensors.shape(name) if name in file.tensors
+                                                           else "missing", tuple(shape)))
+            if name != self.ids_name:
+                self.tensor(name).copy_(torch.from_numpy(np.array(file.tensors[name])))
+        self.stand_for(np.array(file.tensors[self.ids_name]) if self.ids_name in file.tensors else None)
+
     def load(self, path):
         """The same, with the weights and the short vocabulary of a file."""
-        file, drafts = gguf.Reader(path), copy.deepcopy(self)
-        for name in file.tensors:
-            if name != self.ids_name:
-                drafts.tensor(name).copy_(torch.from_numpy(np.array(file.tensors[name])))
-        drafts.stand_for(np.array(file.tensors[self.ids_name]) if self.ids_name in file.tensors else None)
+        drafts = copy.deepcopy(self)
+        drafts.take(path)
         return drafts
 
 
@@ -446,7 +455,10 @@ def prepare(given, make=make_heads, layers=()):
                 number + 1, len(shards), len(shard.ids) / (time.time() - began)), flush=True)
     trainer = Trainer(given, heads, store, shards)
     if not trainer.restore():
-        heads.begin(base, store, shards, counts)
+        if given.begin:
+            heads.take(given.begin)
+        else:
+            heads.begin(base, store, shards, counts)
         trainer.judge([float(l) for l in heads.losses(trainer.judges[0], 1 / given.temp)])
     return trainer
 

@@ -43,7 +43,7 @@ def options(folder, programs, **others):
                  heads=3, inner=32, untied=False, draft_vocab=0, type="F32", seconds=0, steps=60, first=0.25, rows=128,
                  rate=1e-2, decay=0.01, slow=1.0, noise=0.1, count=[], temp=1.0, held_out=0.2, longest=256, seed=1,
                  numbers="float32", threads=1, programs=programs, work=os.path.join(folder, "work"), cache=1000,
-                 pause="", figure=None, name=None)
+                 pause="", figure=None, name=None, begin=None)
     given.update(others)
     return types.SimpleNamespace(**given)
 
@@ -220,6 +220,23 @@ def test_training_goes_on_where_it_stopped(folder, programs):
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
+def test_training_begins_with_a_file(folder, programs):
+    """Heads that begin with a file say what it says; another shape is refused by name."""
+    begin = os.path.join(folder, "begin.gguf")
+    trainer = training.prepare(options(folder, programs, steps=20, draft_vocab=600, out=begin))
+    trainer.run()
+    training.finish(trainer)
+    taught = training.judged(trainer.heads, trainer.judges)
+    again = training.prepare(options(folder, programs, draft_vocab=600, begin=begin, seed=2))
+    assert np.array_equal(again.heads.tokens, trainer.heads.tokens)
+    assert torch.equal(training.judged(again.heads, trainer.judges), taught)
+    try:
+        training.prepare(options(folder, programs, draft_vocab=600, begin=begin, inner=64))
+        assert False
+    except SystemExit as end:
+        assert "emb" in str(end) and "(4096, 32), not (4096, 64)" in str(end), end
+
+
 def test_the_store_keeps_its_limit(folder, programs):
     """States that do not fit are made again when they are needed, and are the same."""
     base, place = states.Base(BASE, programs), os.path.join(folder, "small")
@@ -276,6 +293,7 @@ def main():
         test_marks_say_what_is_for_training(folder, programs)
         test_training_teaches_and_files_say_the_same(folder, programs)
         test_training_goes_on_where_it_stopped(folder, programs)
+        test_training_begins_with_a_file(folder, programs)
         test_the_store_keeps_its_limit(folder, programs)
     print("test_heads.py: right")
 
