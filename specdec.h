@@ -4200,8 +4200,8 @@ typedef struct specdec__softening {
     X(isa, gelu_exact, void, (float *x, const float *by, int count)) \
     /* out = x * cosine + partner * sine, elementwise, in place on x. */ \
     X(isa, rotate, void, (float *x, const float *partner, const float *cosine, const float *sine, int count)) \
-    /* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64), at least those of the first `slots`. Meanwhile \
-       `next`, keys (dim, 64) of two bytes each that will be wanted soon, is fetched row by row: a burst would stall. */ \
+    /* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64), at least those of the first `slots`. On the \
+       way `next`, keys (dim, 64) of two bytes each that will be wanted soon, is fetched; all at once would stall. */ \
     X(isa, scores, void, (const float *queries, int dim, int count, const float *keys, int slots, const void *next, \
                           float *scores)) \
     /* scores (64), [from, to) of them -> exp(score - *max) in place, zeros beyond, once *max has grown to the largest \
@@ -4251,9 +4251,11 @@ SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_TYPE, )
 /* out[i] (dim) += scales[i] * (the exact sum over keys of codes (count, 64) * values), count <= 64. values: 8-bit codes
    (dim/16, 64/4, 16, 4), so that 4 keys of a dimension lie together. dim is a multiple of 32. Codes are zeros from key
    `keys` on, a multiple of 16. Up to count rounded up to a multiple of 4 there are codes, scales of 0 and places out,
-   which may be one and the same; these come to nothing. */
+   which may be one and the same; these come to nothing. On the way `next`, a page of keys and values that will be
+   wanted soon, is fetched; NULL: none. */
 typedef void specdec__weigh_codes_function(const int8_t *values, int dim, int keys, const uint8_t *codes,
-                                           const float *scales, int count, float *const *out);
+                                           const float *scales, int count, const unsigned char *next,
+                                           float *const *out);
 
 /* What an instruction set supplies. Every function gives the same bits in every table. An entry is NULL only where a
    number is no type's; in multiply, also where it would not be faster. */
@@ -4553,20 +4555,32 @@ SPECDEC__RARE_END
 
 /* --- weighing 8-bit values, every instruction set ----------------------------------------------------------------- */
 
-/* specdec__weigh_codes_function from an instruction set's value_sums(values, keys, codes, sums), which computes the
-   sums of `tiles` tiles of 16 dimensions and `many` columns, sums (column, tile * 16) as floats; many is 1, 2 or 4.
-   lanes: whose vectors they are. each: what unrolls loops over them, where that pays. */
+/* Of a page of keys and values, the part that goes with the 64 bytes of values which lie `at` bytes on. */
+SPECDEC__INLINE void specdec__weigh_fetch(const unsigned char *page, int at)
+{
+    if (page) {
+        __builtin_prefetch(page + at / 8 * 17, 0, 3); /* 32 values, or keys with their scale, take 34 bytes */
+        __builtin_prefetch(page + at / 8 * 17 + 64, 0, 3);
+        __builtin_prefetch(page + at / 8 * 17 + 128, 0, 3);
+    }
+}
+
+/* specdec__weigh_codes_function from an instruction set's value_sums(values, keys, codes, next, sums), which computes
+   the sums of `tiles` tiles of 16 dimensions and `many` columns, sums (column, tile * 16) as floats; many is 1, 2 or
+   4. lanes: whose vectors they are. each: what unrolls loops over them, where that pays. */
 #define SPECDEC__WEIGH_CODES(isa, lanes, target, tiles, many, each) \
     target static void specdec__##isa##_weigh_codes(const int8_t *values, int dim, int keys, const uint8_t *codes, \
-                                                    const float *scales, int count, float *const *out) \
+                                                    const float *scales, int count, const unsigned char *next, \
+                                                    float *const *out) \
     { \
         enum { VECTOR = sizeof(specdec__##lanes##_v) / sizeof(float), VECTORS = (tiles) * SPECDEC__ROWS / VECTOR }; \
         specdec__##lanes##_v sums[(many) * VECTORS]; \
         int d, c, from, i; \
         \
-        for (from = 0; from < count; from += (many)) \
+        for (from = 0; from < count; from += (many), next = NULL) \
             for (d = 0; d < dim; d += (tiles) * SPECDEC__ROWS) { \
-                specdec__##isa##_value_sums(values + d * SPECDEC__KEYS, keys, codes + from * SPECDEC__KEYS, sums); \
+                specdec__##isa##_value_sums(values + d * SPECDEC__KEYS, keys, codes + from * SPECDEC__KEYS, \
+                                            next ? next + d * SPECDEC__KEYS / 8 * 17 : NULL, sums); \
                 each \
                 for (c = 0; c < (many); c++) { \
                     const specdec__##lanes##_v scale = specdec__##lanes##_set(scales[from + c]); \
@@ -4581,10 +4595,12 @@ SPECDEC__RARE_END
     }
 
 /* One tile, one column: the canonical sums. */
-static void specdec__scalar_value_sums(const int8_t *values, int keys, const uint8_t *codes, float *sums)
+static void specdec__scalar_value_sums(const int8_t *values, int keys, const uint8_t *codes, const unsigned char *next,
+                                       float *sums)
 {
     int row, key;
 
+    (void)next;
     for (row = 0; row < SPECDEC__ROWS; row++) {
         int32_t sum = 0;
 
@@ -4919,7 +4935,7 @@ SPECDEC__FOR_SPEED
 
 /* One tile and column. */
 SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_value_sums(const int8_t *values, int keys, const uint8_t *codes,
-                                                              __m128 *sums)
+                                                              const unsigned char *next, __m128 *sums)
 {
     __m128i acc[8];
     int key, i;
@@ -4931,6 +4947,7 @@ SPECDEC__SSE41 SPECDEC__INLINE void specdec__sse41_value_sums(const int8_t *valu
         const __m128i code = _mm_cvtepu8_epi16(_mm_set1_epi32((int)specdec__load_u32(codes + key)));
         const int8_t *from = values + key * SPECDEC__ROWS;
 
+        specdec__weigh_fetch(next, key * SPECDEC__ROWS);
         SPECDEC__UNROLL
         for (i = 0; i < 8; i++) {
             __m128i value = _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i *)(const void *)(from + i * 8)));
@@ -5354,7 +5371,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_store_f16(void *at, specdec__av
 
 /* One tile. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_value_sums(const int8_t *values, int keys, const uint8_t *codes,
-                                                            specdec__avx2_v *sums)
+                                                            const unsigned char *next, specdec__avx2_v *sums)
 {
     __m256i acc[2][4], code[2];
     int key, c, i;
@@ -5365,6 +5382,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_value_sums(const int8_t *values
     for (key = 0; key < keys; key += 4) {
         const __m128i *from = (const __m128i *)(const void *)(values + key * SPECDEC__ROWS);
 
+        specdec__weigh_fetch(next, key * SPECDEC__ROWS);
         SPECDEC__UNROLL
         for (c = 0; c < 2; c++)
             code[c] = _mm256_cvtepu8_epi16(_mm_set1_epi32((int)specdec__load_u32(codes + c * SPECDEC__KEYS + key)));
@@ -5953,7 +5971,7 @@ SPECDEC__AVX2 static void specdec__avx2_unpack_grid(const specdec__quant_type *t
 #ifdef SPECDEC__AVXVNNI
 /* One tile. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avxvnni_value_sums(const int8_t *values, int keys, const uint8_t *codes,
-                                                               specdec__avx2_v *sums)
+                                                               const unsigned char *next, specdec__avx2_v *sums)
 {
     __m256i acc[4][2], value[2], code;
     int key, c;
@@ -5962,6 +5980,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avxvnni_value_sums(const int8_t *val
     for (c = 0; c < 4; c++)
         acc[c][0] = acc[c][1] = _mm256_setzero_si256();
     for (key = 0; key < keys; key += 4) {
+        specdec__weigh_fetch(next, key * SPECDEC__ROWS);
         value[0] = _mm256_loadu_si256((const __m256i *)(const void *)(values + key * SPECDEC__ROWS));
         value[1] = _mm256_loadu_si256((const __m256i *)(const void *)(values + key * SPECDEC__ROWS + 32));
         SPECDEC__UNROLL
@@ -7180,7 +7199,7 @@ SPECDEC__AVX512_DOT(32m, SPECDEC__X86_PANEL_32M)
 
 /* Two tiles. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_value_sums(const int8_t *values, int keys, const uint8_t *codes,
-                                                                __m512 *sums)
+                                                                const unsigned char *next, __m512 *sums)
 {
     __m512i acc[4][2], value[2], code;
     int key, c, i;
@@ -7190,8 +7209,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_value_sums(const int8_t *va
         acc[c][0] = acc[c][1] = _mm512_setzero_si512();
     for (key = 0; key < keys; key += 4) {
         SPECDEC__UNROLL
-        for (i = 0; i < 2; i++)
+        for (i = 0; i < 2; i++) {
+            specdec__weigh_fetch(next, (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
             value[i] = _mm512_loadu_si512(values + (key + i * SPECDEC__KEYS) * SPECDEC__ROWS);
+        }
         SPECDEC__UNROLL
         for (c = 0; c < 4; c++) {
             code = _mm512_set1_epi32((int)specdec__load_u32(codes + c * SPECDEC__KEYS + key));
@@ -7629,7 +7650,7 @@ SPECDEC__INLINE specdec__neon_v specdec__neon_from_integers(const uint32x4_t *x)
 
 /* One tile. */
 SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, const uint8_t *codes,
-                                              specdec__neon_v *sums)
+                                              const unsigned char *next, specdec__neon_v *sums)
 {
     uint32x4_t low[2][4], high[2][4], start;
     int key, c, i;
@@ -7639,7 +7660,8 @@ SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, co
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++)
             low[c][i] = high[c][i] = vdupq_n_u32(0);
-    for (key = 0; key < keys; key += 4)
+    for (key = 0; key < keys; key += 4) {
+        specdec__weigh_fetch(next, key * SPECDEC__ROWS);
         SPECDEC__UNROLL
         for (i = 0; i < 4; i++) {
             const uint8x16_t value = specdec__neon_raised(values + key * SPECDEC__ROWS + i * 16);
@@ -7653,6 +7675,7 @@ SPECDEC__INLINE void specdec__neon_value_sums(const int8_t *values, int keys, co
                 high[c][i] = vpadalq_u16(high[c][i], vmull_high_u8(value, code));
             }
         }
+    }
     SPECDEC__UNROLL
     for (c = 0; c < 2; c++) {
         start = vdupq_n_u32(specdec__neon_start(codes + c * SPECDEC__KEYS));
@@ -7668,6 +7691,7 @@ SPECDEC__WEIGH_CODES(neon, neon, , 1, 2, SPECDEC__UNROLL)
 /* The sums of a tile and four columns, over the keys of one lane: 4 of 16. */
 #define SPECDEC__DOTPROD_ADD_VALUES(lane) \
     do { \
+        specdec__weigh_fetch(next, (key + 4 * (lane)) * SPECDEC__ROWS); \
         SPECDEC__UNROLL \
         for (i = 0; i < 4; i++) \
             value[i] = specdec__neon_raised(values + (key + 4 * (lane)) * SPECDEC__ROWS + i * 16); \
@@ -7680,7 +7704,7 @@ SPECDEC__WEIGH_CODES(neon, neon, , 1, 2, SPECDEC__UNROLL)
 
 /* One tile, four columns, with dot products. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_value_sums(const int8_t *values, int keys, const uint8_t *codes,
-                                                                  specdec__neon_v *sums)
+                                                                  const unsigned char *next, specdec__neon_v *sums)
 {
     uint32x4_t acc[4][4];
     uint8x16_t code[4], value[4];
@@ -16386,7 +16410,8 @@ static void specdec__forward_hide(specdec__scratch *s, int from, int to, specdec
 static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, specdec__scratch *s,
                                                           const specdec__sums *sums, const size_t *query,
                                                           const specdec__range *range, int count,
-                                                          const unsigned char *values, int slots)
+                                                          const unsigned char *values, int slots,
+                                                          const unsigned char *next)
 {
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
     float *out[SPECDEC__COLUMNS], scale[SPECDEC__COLUMNS], factor[SPECDEC__COLUMNS];
@@ -16424,7 +16449,7 @@ static SPECDEC__NOINLINE void specdec__forward_fold_codes(specdec__context *c, s
         scale[i] = 0;
     }
     c->kernels->weigh_codes((const int8_t *)values + SPECDEC__KEYS * sizeof(float), c->kv.dim,
-                            specdec__round_up(slots, 16), s->codes, scale, count, out);
+                            specdec__round_up(slots, 16), s->codes, scale, count, next, out);
 }
 
 /* s->scores (4 tiles, SPECDEC__SCORES, 16 keys) of columns [column, column + count) of c->turned with the first slots
@@ -16496,16 +16521,17 @@ static int specdec__forward_some(const specdec__context *c, const specdec__unit 
     return count;
 }
 
-/* The page of half floats that a unit reads after these nodes have had their turn with a block, as far as that is
-   known already: the next node's, or that of the next block. NULL: none. */
-static const unsigned char *specdec__forward_next(const specdec__context *c, const specdec__unit *u, int last, int block)
+/* The page that a unit reads after these nodes have had their turn with a block, as far as that is known already: the
+   next node's, or that of the next block. NULL: none. */
+static const unsigned char *specdec__forward_next(const specdec__context *c, const specdec__unit *u, int last,
+                                                  int block)
 {
     const specdec__view *view = c->batch->views[last < u->last ? last : u->first];
     int from, page = -1;
 
     block += last == u->last;
     from = block * SPECDEC__KEYS;
-    if (c->kv.type == SPECDEC__KV_F16 && from < view->length)
+    if (from < view->length)
         page = specdec__view_page(&view->span[u->layer->span], from,
                                   specdec__min_int(SPECDEC__KEYS, view->length - from));
     return page < 0 ? NULL : specdec__kv_keys(&c->kv, u->layer->span, page, u->layer->place, u->head);
@@ -16540,6 +16566,7 @@ static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specde
     const int heads = c->model->heads, part = u->to - u->from, queries = (last - first) * part;
     /* columns of one node lie together, no others */
     const int apart = part < heads / c->model->kv_heads;
+    const unsigned char *next = specdec__forward_next(c, u, last, block);
     specdec__range range[SPECDEC__COLUMNS];
     size_t query[SPECDEC__COLUMNS];
     int at, count;
@@ -16550,7 +16577,8 @@ static SPECDEC__NOINLINE void specdec__forward_tiled(specdec__context *c, specde
         specdec__forward_tile_scores(c, s, keys, slots,
                                      specdec__forward_column(c, first - c->first + at / part, u->from + at % part),
                                      count);
-        specdec__forward_fold_codes(c, s, &u->sums, query, range, count, keys + c->kv.key_bytes, slots);
+        specdec__forward_fold_codes(c, s, &u->sums, query, range, count, keys + c->kv.key_bytes, slots, next);
+        next = NULL; /* it is on its way */
     }
 }
 
