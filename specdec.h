@@ -29566,14 +29566,13 @@ SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const s
 #endif
 }
 
-/* Fetches what two bytes each take of these SPECDEC__WIDTH vectors. */
+/* Fetches what values of two bytes each take of SPECDEC__WIDTH vectors; where multiplying takes longer anyway, nothing. */
 SPECDEC__LANE_INLINE void X(fetch)(const void *next, int at)
 {
     int i;
 
-    SPECDEC__UNROLL
-    for (i = 0; i < SPECDEC__WIDTH; i += 32 / SPECDEC__LANES)
-        __builtin_prefetch((const char *)next + 2 * (at + i * SPECDEC__LANES), 0, 3);
+    for (i = 0; SPECDEC__TOGETHER > 1 && i < SPECDEC__WIDTH; i += 2)
+        __builtin_prefetch((const char *)next + 2 * (at + i * 16), 0, 3);
 }
 
 /* scores (query, key) = sum over dimensions, in order, of query * key; lanes are keys, SPECDEC__WIDTH vectors a
