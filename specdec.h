@@ -23430,13 +23430,15 @@ SPECDEC__INLINE double specdec__tune_level(const specdec__tune_drafter *t, const
 }
 
 /* A width took so many times what it used to take. Most of that is the machine's doing, once the width is known well:
-   all widths change by it, and so stay comparable, those that are seldom seen, too. */
+   all widths change by it, and so stay comparable, those that are seldom seen, too. Twice as long and half as long
+   cancel out: else times that vary would let widths that are not seen become dearer for ever. */
 static void specdec__tune_drift(specdec__tune *tune, const specdec__tune_mean *step, double times)
 {
+    const double own = (1 - SPECDEC__TUNE_SHARED * step->seen / 7) / 2;
     int i, k;
 
     times = times < 2 ? times : 2;
-    times = 1 + SPECDEC__TUNE_SHARED * step->seen / 7 * (times - 1);
+    times = (own + (1 - own) * times) / (1 - own + own * times);
     for (i = 0; i < 2; i++)
         for (k = 1; k <= SPECDEC__MAX_TREE; k++)
             tune->steps[i][k].seconds *= times;

@@ -464,6 +464,7 @@ static void test_noise(void)
     static const double takes[] = {0, 1, 1.1, 0, 1.3};
     specdec__tune tune = tune_of(1);
     double times[SPECDEC__MAX_TREE + 1];
+    uint64_t random = 1;
     int i, n;
 
     TEST("a cold first step of a width counts for no more than was expected of it");
@@ -482,6 +483,14 @@ static void test_noise(void)
     specdec__tune_times(&tune, times, 4);
     CHECK(fabs(times[2] - 3 * takes[2]) < 0.05);
     CHECK(fabs(times[1] / times[2] - takes[1] / takes[2]) < 0.15 && fabs(times[4] / times[2] - takes[4] / takes[2]) < 0.25);
+
+    TEST("where steps of the only width that is seen vary, others are not thought to become dearer");
+    tune = tune_of(1);
+    for (i = 0; i < 4000; i++)
+        specdec__tune_step(&tune, i < 8 ? 1 : 4,
+                           (i < 8 ? 1.0 : 1.3) * (1 + (i < 16 ? 0 : (double)(maker_random(&random) % 1000) / 1600)), 1);
+    specdec__tune_times(&tune, times, 4);
+    CHECK(fabs(times[1] / times[4] - 1 / 1.3) < 0.15);
 
     TEST("where steps cost the same up to a width that is known well, up to twice that is thought to be cheap, and no more");
     tune = tune_of(1);
