@@ -503,29 +503,62 @@ static void test_noise(void)
     }
 }
 
-/* Which way of drafting is taken: of 16 steps each that take so long and bring so much. */
+/* A trial of drafting ahead after so many steps in turns of a second and 2.5 tokens each. Its steps bring `tokens` on
+   average, half as many or half as many more by chance. Returns how many there are. */
+static int try_ahead(specdec__ahead *ahead, int since, double tokens, uint64_t *random)
+{
+    int steps = 0;
+
+    memset(ahead, 0, sizeof *ahead);
+    ahead->seen[0].tokens = 2.5 * since;
+    ahead->seen[0].seconds = since;
+    ahead->way = ahead->other = 1;
+    ahead->patience = ahead->left = 2 * since;
+    while (ahead->other) {
+        ahead->seen[1].tokens += tokens * (random ? 0.5 + (double)(maker_random(random) % 1000) / 1000 : 1);
+        ahead->seen[1].seconds += 1;
+        ahead->left--;
+        steps++;
+        if (specdec__ahead_decides(ahead))
+            specdec__ahead_look(ahead);
+    }
+    return steps;
+}
+
+/* Which way of drafting is taken. */
 static void test_ways(void)
 {
     specdec__ahead ahead;
+    uint64_t random = 1;
     double tokens;
-    int steps;
+    int steps, i, wrong = 0;
 
-    TEST("a way that is tried and much slower ends after five steps, one that is about as fast after its 16");
-    for (tokens = 1; tokens < 4; tokens += 0.25) {
-        memset(&ahead, 0, sizeof ahead);
-        ahead.seen[0].tokens = 2.5 * 64;
-        ahead.seen[0].seconds = 64;
-        ahead.way = ahead.other = 1;
-        ahead.left = SPECDEC__AHEAD_TRIAL;
-        for (steps = 0; ahead.other && steps < 100; steps++) {
-            ahead.seen[1].tokens += tokens;
-            ahead.seen[1].seconds += 1;
-            if (--ahead.left <= 0 || specdec__ahead_fails(&ahead))
-                specdec__ahead_look(&ahead);
-        }
-        CHECK_EQUAL_INT(steps, tokens < 0.95 * 2.5 ? 5 : 16);
-        CHECK_EQUAL_INT(ahead.way, tokens > 2.6);
+    TEST("a trial of the other way ends when it has lost or won a hundredth of the time before it");
+    for (tokens = 1.06; tokens < 4; tokens += 0.25) {
+        steps = try_ahead(&ahead, 256, tokens, NULL);
+        CHECK(fabs(tokens / 2.5 - 1) * (steps - 1) < 2.56 && fabs(tokens / 2.5 - 1) * steps > 2.56);
+        CHECK_EQUAL_INT(ahead.way, tokens > 2.5);
     }
+    CHECK_EQUAL_INT(try_ahead(&ahead, 256, 2.505, NULL), 512); /* about as fast: after twice that time */
+    TEST("chance seldom decides: of 200 trials of a way that is 5 % slower");
+    for (i = 0; i < 200; i++) {
+        try_ahead(&ahead, 512, 0.95 * 2.5, &random);
+        wrong += ahead.way;
+    }
+    CHECK(wrong < 10);
+
+    TEST("ahead is not tried where the lane drafts less than steps beside it take longer");
+    memset(&ahead, 0, sizeof ahead);
+    ahead.seen[0].seconds = 10;
+    ahead.seen[0].drafting = 4;
+    CHECK(!specdec__ahead_may(&ahead)); /* nothing was measured yet */
+    ahead.slower = 1.33;
+    ahead.pace = 0.25;
+    CHECK(!specdec__ahead_may(&ahead)); /* saves 2, costs 2 */
+    ahead.pace = 0.5;
+    CHECK(specdec__ahead_may(&ahead)); /* all 4 */
+    ahead.slower = 1.7;
+    CHECK(!specdec__ahead_may(&ahead));
 }
 
 /* Grown trees of a size that is given are as good as static ones when the draft is the target. */

@@ -539,11 +539,13 @@ static double stages_step(int n, double from, int noted)
 static specdec_result virtual_verify(specdec__context *c, const specdec__batch *batch, specdec_error *error)
 {
     const specdec *t = (const specdec *)(const void *)((const char *)c->views[0] - offsetof(specdec, view));
-    const double share = t->engine->ahead->on ? 1 - world.busy * (simulated.cores - c->threads) / simulated.cores : 1;
+    const int beside = t->engine->ahead->on;
+    const double share = beside ? 1 - world.busy * (simulated.cores - c->threads) / simulated.cores : 1;
     const double from = world.now;
     int right[SPECDEC__MAX_TREE + 1], depth[SPECDEC__MAX_TREE + 1], i;
 
     (void)error;
+    world.busy = beside ? world.busy : 1; /* so it is thought to be in the first step beside */
     for (i = 0; i < batch->n; i++) {
         const int parent = batch->parents[i];
         float *row = c->logits + (size_t)i * (size_t)c->output->rows;
