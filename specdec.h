@@ -23169,7 +23169,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought: shares, probabilities of paths */
 #define SPECDEC__TUNE_BEHIND 8  /* tokens of text that a drafter may have to catch up with in a step that times it */
 #define SPECDEC__TUNE_MEMORY 0.985 /* what a step leaves of the weight of older ones */
-#define SPECDEC__TUNE_STAKE 0.4   /* plain steps that a drafter may lose before it has won any, */
+#define SPECDEC__TUNE_STAKE 0.8   /* plain steps that a drafter may lose before it has won any, */
 #define SPECDEC__TUNE_SHARE 0.0025 /* and the share of all time that it may lose */
 #define SPECDEC__TUNE_DEBT 0.5    /* plain steps of debt at most, and */
 #define SPECDEC__TUNE_WEALTH 12.0 /* of credit: what counts is how it goes now */
@@ -23482,13 +23482,15 @@ SPECDEC__INLINE double specdec__tune_level(const specdec__tune_drafter *t, const
 }
 
 /* A width took so many times what it used to take. Most of that is the machine's doing, once the width is known well:
-   all widths change by it, and so stay comparable, those that are seldom seen, too. */
+   all widths change by it, and so stay comparable, those that are seldom seen, too. Twice as long and half as long
+   cancel out: else times that vary would let widths that are not seen become dearer for ever. */
 static void specdec__tune_drift(specdec__tune *tune, const specdec__tune_mean *step, double times)
 {
+    const double own = (1 - SPECDEC__TUNE_SHARED * step->seen / 7) / 2;
     int i, k;
 
     times = times < 2 ? times : 2;
-    times = 1 + SPECDEC__TUNE_SHARED * step->seen / 7 * (times - 1);
+    times = (own + (1 - own) * times) / (1 - own + own * times);
     for (i = 0; i < 2; i++)
         for (k = 1; k <= SPECDEC__MAX_TREE; k++)
             tune->steps[i][k].seconds *= times;
@@ -23942,8 +23944,8 @@ enum { SPECDEC__MAX_MODELS = 3 }; /* that an engine opens: the target's, and tho
 #define SPECDEC__AHEAD_RECOVERY 1.1f /* grows so with every run behind the first, */
 #define SPECDEC__AHEAD_DECAY 0.8f    /* shrinks so when nothing of what was drafted is left, */
 #define SPECDEC__AHEAD_LEAST 0.002f  /* to this */
-#define SPECDEC__AHEAD_TRIAL 16      /* steps of a way that is tried */
-#define SPECDEC__AHEAD_FEW 5         /* of them, at least */
+#define SPECDEC__AHEAD_STAKE 0.01    /* of the time since the last trial: what the other way may lose, or has to win */
+#define SPECDEC__AHEAD_FIRST 256     /* steps of the way taken for the better before the other is tried, at first */
 #define SPECDEC__AHEAD_WORTH 0.04    /* of all time, that drafting must take before that is looked at */
 #define SPECDEC__AHEAD_PATIENCE 2048 /* steps between two comparisons, at most */
 
@@ -23988,10 +23990,11 @@ typedef struct specdec__ahead {
     specdec_error error;
     /* which way is faster */
     specdec__ahead_seen seen[2]; /* in turns, ahead */
-    double slower;               /* by so much a step of the target is without the lane's threads; 0: not measured */
+    double slower;               /* so many times as long steps take while the lane drafts; 0: not measured */
+    double pace;                 /* levels that it drafts meanwhile in the time in which all threads draft one */
     int way, other;              /* of the steps that are seen now; whether that is not the one taken for the better */
     int left, patience;          /* steps until this is looked at again, and how many these were */
-    int probe;                   /* this step measures `slower` */
+    int probe;                   /* this step measures these */
     int known_steps;             /* what steps take is known, or guessed */
 } specdec__ahead;
 
@@ -24446,7 +24449,7 @@ static void specdec__engine_ahead(specdec__engine *e, specdec__drafter *d, specd
     a->nodes = e->room.most;
     a->width = specdec__min_int(SPECDEC__AHEAD_RUN, e->config.tree_size); /* rows of logits that drafters have */
     a->base = SPECDEC__AHEAD_CUTOFF;
-    a->left = a->patience = 4 * SPECDEC__AHEAD_TRIAL;
+    a->left = a->patience = SPECDEC__AHEAD_FIRST;
     specdec__lane_init(&a->lane, &e->pool, a->threads);
 }
 
@@ -26090,50 +26093,73 @@ static void specdec__ahead_switch(specdec__engine *e)
     specdec__ahead *a = e->ahead;
     const int applies = !specdec__in_cluster(&e->config) && specdec__ahead_applies(e);
 
-    a->on = applies && (e->config.async || (a->way && !a->probe));
     a->probe = applies && a->probe;
-    if (a->on && !a->known_steps)
+    a->on = applies && (e->config.async || a->way || a->probe);
+    e->tune->beside = a->on && !a->probe;
+    if (e->tune->beside && !a->known_steps)
         specdec__ahead_expect(a, e->tune);
-    e->tune->beside = a->on;
     if (a->text && (!a->on || a->text != e->members[0]))
         specdec__ahead_forget(a->text, a->copied);
 }
 
-/* Tokens a second of a way to make steps. */
-static double specdec__ahead_rate(const specdec__ahead_seen *seen)
+/* Seconds that the way which is tried has saved: what its tokens would have taken in the other way, less what they
+   took. */
+static double specdec__ahead_saved(const specdec__ahead *a)
 {
-    return seen->seconds > 0 ? seen->tokens / seen->seconds : 0;
+    const specdec__ahead_seen *tried = &a->seen[a->way], *usual = &a->seen[!a->way];
+
+    return usual->tokens > 0 ? tried->tokens * usual->seconds / usual->tokens - tried->seconds : 0;
 }
 
-/* Enough steps were seen: chooses the way of those to come. Drafting ahead saves at most what the target waits for
-   drafts, and costs what its steps take longer on fewer threads; when the one is below the other, it is not tried. */
-static void specdec__ahead_look(specdec__ahead *a)
+/* Whether it is time to choose between the ways. A trial goes on until it has lost its stake, or has won as much: so
+   trials cost a hundredth of all time at most, and the more time is at stake, the less chance decides. */
+static int specdec__ahead_decides(const specdec__ahead *a)
+{
+    const double saved = a->other ? specdec__ahead_saved(a) : 0;
+
+    return a->left <= 0 || (saved < 0 ? -saved : saved) > SPECDEC__AHEAD_STAKE * a->seen[!a->way].seconds;
+}
+
+/* What the step of a probe has shown. A lane that was not done with a run is thought to be done at its end. */
+static void specdec__ahead_measure(specdec__engine *e, int width, double seconds)
+{
+    specdec__ahead *a = e->ahead;
+    const double run = a->run.seconds > 0 ? a->run.seconds : seconds;
+    double times[SPECDEC__MAX_TREE + 1];
+
+    specdec__tune_times(e->tune, times, width);
+    a->slower = seconds / times[width];
+    a->pace = e->tune->drafters[a->drafter - e->drafters].level.seconds / run;
+}
+
+/* Whether drafting ahead may be faster: it saves at most what those drafts took that the lane makes while the target
+   runs, and costs what steps take longer meanwhile, on fewer threads and with a part of the memory's bandwidth. */
+static int specdec__ahead_may(const specdec__ahead *a)
 {
     const specdec__ahead_seen *turns = &a->seen[0];
-    const double verifying = turns->seconds - turns->drafting;
-    int better;
+    const double verifying = (turns->seconds - turns->drafting) * a->slower;
+    const double left = turns->drafting - verifying * a->pace; /* to be drafted in turns */
 
-    if (!a->other) {
-        better = a->way;
-        a->patience = specdec__min_int(2 * a->patience, SPECDEC__AHEAD_PATIENCE);
-        a->other = better || (a->slower > 0 && turns->seconds > 1.02 * verifying * a->slower);
-        if (a->patience == SPECDEC__AHEAD_PATIENCE)
-            a->slower = a->other ? a->slower : 0; /* is measured anew */
-    } else {
-        better = specdec__ahead_rate(&a->seen[1]) > 1.01 * specdec__ahead_rate(turns);
-        a->patience = better == a->way ? 8 * SPECDEC__AHEAD_TRIAL : a->patience;
-        a->other = 0;
-    }
-    a->way = a->other ? !better : better;
-    a->left = a->other ? SPECDEC__AHEAD_TRIAL : a->patience;
-    memset(&a->seen[a->way], 0, sizeof a->seen[0]);
+    return a->slower > 0 && turns->seconds > 1.02 * (verifying + (left > 0 ? left : 0));
 }
 
-/* Whether a way that is tried is so much slower after a few steps that its trial ends early. */
-static int specdec__ahead_fails(const specdec__ahead *a)
+/* Enough steps were seen: chooses the way of those to come. */
+static void specdec__ahead_look(specdec__ahead *a)
 {
-    return a->other && a->left <= SPECDEC__AHEAD_TRIAL - SPECDEC__AHEAD_FEW &&
-           specdec__ahead_rate(&a->seen[a->way]) < 0.95 * specdec__ahead_rate(&a->seen[!a->way]);
+    if (!a->other) {
+        a->patience = specdec__min_int(2 * a->patience, SPECDEC__AHEAD_PATIENCE);
+        a->other = a->way || specdec__ahead_may(a);
+        a->slower = a->other ? a->slower : 0; /* is measured anew next time */
+        a->way = a->other ? !a->way : a->way;
+    } else if (specdec__ahead_saved(a) > 0) {
+        a->patience = SPECDEC__AHEAD_FIRST;
+        a->other = 0;
+    } else {
+        a->way = !a->way;
+        a->other = 0;
+    }
+    a->left = a->patience;
+    memset(&a->seen[a->way], 0, sizeof a->seen[0]);
 }
 
 /* After a step that somebody might have drafted beside: what it brought. drafting: seconds before the target ran. */
@@ -26149,7 +26175,8 @@ static void specdec__ahead_note(specdec__engine *e, double seconds, double draft
     seen->seconds += seconds;
     seen->drafting += drafting;
     seen->tokens += tokens;
-    if (--a->left > 0 && !specdec__ahead_fails(a))
+    a->left--;
+    if (!specdec__ahead_decides(a))
         return;
     if (!a->way && !a->other && !(a->slower > 0) && seen->drafting > SPECDEC__AHEAD_WORTH * seen->seconds)
         a->left = a->probe = 1; /* takes up to a step longer than others */
@@ -26652,10 +26679,7 @@ static SPECDEC__NOINLINE void specdec__engine_learn(specdec__engine *e, int widt
     if (!e->roots || width > SPECDEC__MAX_TREE || nodes < 1)
         return;
     if (SPECDEC__OS_THREADS && e->ahead->probe) { /* not a step like others */
-        double times[SPECDEC__MAX_TREE + 1];
-
-        specdec__tune_times(e->tune, times, width);
-        e->ahead->slower = times[width] > 0 && seconds > times[width] ? seconds / times[width] : 1;
+        specdec__ahead_measure(e, width, seconds);
         return;
     }
     memset(&outcome, 0, sizeof outcome);
@@ -26729,7 +26753,7 @@ static void specdec__engine_run(specdec__engine *e, double start)
 
     e->pool.cancel = e->member_count == 1 ? &e->members[0]->cancel : &e->nobody;
     e->row_of = NULL;
-    e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) || e->ahead->probe ? e->ahead->threads : 0);
+    e->target.threads = e->config.threads - (specdec__ahead_on(e, NULL) ? e->ahead->threads : 0);
     if (specdec__ahead_on(e, NULL))
         specdec__ahead_begin(e->members[0]);
     if (e->verify(&e->target, &batch, &error)) { /* nobody but its only text can cancel it */

@@ -464,6 +464,7 @@ static void test_noise(void)
     static const double takes[] = {0, 1, 1.1, 0, 1.3};
     specdec__tune tune = tune_of(1);
     double times[SPECDEC__MAX_TREE + 1];
+    uint64_t random = 1;
     int i, n;
 
     TEST("a cold first step of a width counts for no more than was expected of it");
@@ -483,6 +484,14 @@ static void test_noise(void)
     CHECK(fabs(times[2] - 3 * takes[2]) < 0.05);
     CHECK(fabs(times[1] / times[2] - takes[1] / takes[2]) < 0.15 && fabs(times[4] / times[2] - takes[4] / takes[2]) < 0.25);
 
+    TEST("where steps of the only width that is seen vary, others are not thought to become dearer");
+    tune = tune_of(1);
+    for (i = 0; i < 4000; i++)
+        specdec__tune_step(&tune, i < 8 ? 1 : 4,
+                           (i < 8 ? 1.0 : 1.3) * (1 + (i < 16 ? 0 : (double)(maker_random(&random) % 1000) / 1600)), 1);
+    specdec__tune_times(&tune, times, 4);
+    CHECK(fabs(times[1] / times[4] - 1 / 1.3) < 0.15);
+
     TEST("where steps cost the same up to a width that is known well, up to twice that is thought to be cheap, and no more");
     tune = tune_of(1);
     for (i = 0; i < 12; i++) {
@@ -494,29 +503,62 @@ static void test_noise(void)
     }
 }
 
-/* Which way of drafting is taken: of 16 steps each that take so long and bring so much. */
+/* A trial of drafting ahead after so many steps in turns of a second and 2.5 tokens each. Its steps bring `tokens` on
+   average, half as many or half as many more by chance. Returns how many there are. */
+static int try_ahead(specdec__ahead *ahead, int since, double tokens, uint64_t *random)
+{
+    int steps = 0;
+
+    memset(ahead, 0, sizeof *ahead);
+    ahead->seen[0].tokens = 2.5 * since;
+    ahead->seen[0].seconds = since;
+    ahead->way = ahead->other = 1;
+    ahead->patience = ahead->left = 2 * since;
+    while (ahead->other) {
+        ahead->seen[1].tokens += tokens * (random ? 0.5 + (double)(maker_random(random) % 1000) / 1000 : 1);
+        ahead->seen[1].seconds += 1;
+        ahead->left--;
+        steps++;
+        if (specdec__ahead_decides(ahead))
+            specdec__ahead_look(ahead);
+    }
+    return steps;
+}
+
+/* Which way of drafting is taken. */
 static void test_ways(void)
 {
     specdec__ahead ahead;
+    uint64_t random = 1;
     double tokens;
-    int steps;
+    int steps, i, wrong = 0;
 
-    TEST("a way that is tried and much slower ends after five steps, one that is about as fast after its 16");
-    for (tokens = 1; tokens < 4; tokens += 0.25) {
-        memset(&ahead, 0, sizeof ahead);
-        ahead.seen[0].tokens = 2.5 * 64;
-        ahead.seen[0].seconds = 64;
-        ahead.way = ahead.other = 1;
-        ahead.left = SPECDEC__AHEAD_TRIAL;
-        for (steps = 0; ahead.other && steps < 100; steps++) {
-            ahead.seen[1].tokens += tokens;
-            ahead.seen[1].seconds += 1;
-            if (--ahead.left <= 0 || specdec__ahead_fails(&ahead))
-                specdec__ahead_look(&ahead);
-        }
-        CHECK_EQUAL_INT(steps, tokens < 0.95 * 2.5 ? 5 : 16);
-        CHECK_EQUAL_INT(ahead.way, tokens > 2.6);
+    TEST("a trial of the other way ends when it has lost or won a hundredth of the time before it");
+    for (tokens = 1.06; tokens < 4; tokens += 0.25) {
+        steps = try_ahead(&ahead, 256, tokens, NULL);
+        CHECK(fabs(tokens / 2.5 - 1) * (steps - 1) < 2.56 && fabs(tokens / 2.5 - 1) * steps > 2.56);
+        CHECK_EQUAL_INT(ahead.way, tokens > 2.5);
     }
+    CHECK_EQUAL_INT(try_ahead(&ahead, 256, 2.505, NULL), 512); /* about as fast: after twice that time */
+    TEST("chance seldom decides: of 200 trials of a way that is 5 % slower");
+    for (i = 0; i < 200; i++) {
+        try_ahead(&ahead, 512, 0.95 * 2.5, &random);
+        wrong += ahead.way;
+    }
+    CHECK(wrong < 10);
+
+    TEST("ahead is not tried where the lane drafts less than steps beside it take longer");
+    memset(&ahead, 0, sizeof ahead);
+    ahead.seen[0].seconds = 10;
+    ahead.seen[0].drafting = 4;
+    CHECK(!specdec__ahead_may(&ahead)); /* nothing was measured yet */
+    ahead.slower = 1.33;
+    ahead.pace = 0.25;
+    CHECK(!specdec__ahead_may(&ahead)); /* saves 2, costs 2 */
+    ahead.pace = 0.5;
+    CHECK(specdec__ahead_may(&ahead)); /* all 4 */
+    ahead.slower = 1.7;
+    CHECK(!specdec__ahead_may(&ahead));
 }
 
 /* Grown trees of a size that is given are as good as static ones when the draft is the target. */

@@ -539,11 +539,13 @@ static double stages_step(int n, double from, int noted)
 static specdec_result virtual_verify(specdec__context *c, const specdec__batch *batch, specdec_error *error)
 {
     const specdec *t = (const specdec *)(const void *)((const char *)c->views[0] - offsetof(specdec, view));
-    const double share = t->engine->ahead->on ? 1 - world.busy * (simulated.cores - c->threads) / simulated.cores : 1;
+    const int beside = t->engine->ahead->on;
+    const double share = beside ? 1 - world.busy * (simulated.cores - c->threads) / simulated.cores : 1;
     const double from = world.now;
     int right[SPECDEC__MAX_TREE + 1], depth[SPECDEC__MAX_TREE + 1], i;
 
     (void)error;
+    world.busy = beside ? world.busy : 1; /* so it is thought to be in the first step beside */
     for (i = 0; i < batch->n; i++) {
         const int parent = batch->parents[i];
         float *row = c->logits + (size_t)i * (size_t)c->output->rows;
@@ -907,7 +909,7 @@ typedef struct options {
     const char *trace, *out, *prompts, *svg, *json;
     const char *split, *pretend, *link;
     float temperature, aligned, target_mb, draft_mb, noise, level;
-    int limit, machine, cores, stages, row, runs;
+    int limit, machine, cores, stages, row, runs, tokens;
     uint64_t seed;
 } options;
 
@@ -1140,6 +1142,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--trace", PROGRAM_TEXT, &o->trace, "FILE", "what was recorded", 0, 0},
         {"--aligned", PROGRAM_REAL, &o->aligned, "P", "or a made trace: the draft's first offer comes so often (0.79)",
          0.05, 0.99},
+        {"--tokens", PROGRAM_INTEGER, &o->tokens, "N", "of a made trace (8192)", 1, 1 << 20},
         {"--machine", PROGRAM_CHOICE, &o->machine, "pi5|pi4|phone|8pi5|here",
          "whose table counts; 8pi5: a target in 8 stages, over gigabit Ethernet; here: what was measured while "
          "recording (pi5)", 0, 0},
@@ -1175,6 +1178,7 @@ static int read_options(options *o, int argc, char **argv)
 
     memset(o, 0, sizeof *o);
     o->aligned = 0.79f;
+    o->tokens = 8192;
     o->limit = 128;
     status = program_read(flags, argc, argv, "specdec-sim",
                           "[--trace FILE] [--machine NAME] | --record FILE -m MODEL -md DRAFT -f PROMPTS [--runs N]",
@@ -1255,7 +1259,7 @@ int main(int argc, char **argv)
     if (o.trace && (!text || !trace_parse(&t, text)))
         return text ? program_failed(o.trace, "is no trace: lines of a rank and falling shares") : PROGRAM_FAILED;
     if (!o.trace)
-        trace_make(&t, (double)o.aligned, o.seed, 8192);
+        trace_make(&t, (double)o.aligned, o.seed, o.tokens);
     simulated.here = o.machine == MACHINES;
     if (simulated.here && !(measured.target[1][1] > 0))
         return program_failed("--machine here", "needs a trace that was recorded with two threads or more");
