@@ -29590,7 +29590,7 @@ SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const s
 #endif
 }
 
-/* Fetches what values of two bytes each take of SPECDEC__WIDTH vectors; where multiplying takes longer anyway, nothing. */
+/* Fetches what SPECDEC__WIDTH vectors take as values of two bytes; nothing where multiplying takes longer anyway. */
 SPECDEC__LANE_INLINE void X(fetch)(const void *next, int at)
 {
     int i;
@@ -29629,16 +29629,16 @@ SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const
 SPECDEC__LANE void X(scores)(const float *queries, int dim, int count, const float *keys, int slots, const void *next,
                              float *scores)
 {
-    int i;
+    int some;
 
-    switch (SPECDEC__TOGETHER > 1 ? count : 0) {
-    case 4: X(scores_queries)(queries, dim, keys, slots, next, scores, 4); break;
-    case 3: X(scores_queries)(queries, dim, keys, slots, next, scores, 3); break;
-    case 2: X(scores_queries)(queries, dim, keys, slots, next, scores, 2); break;
-    default:
-        for (i = 0; i < count; i++)
-            X(scores_queries)(queries + i * dim, dim, keys, slots, next, scores + i * SPECDEC__KEYS, 1);
-        break;
+    for (; count; count -= some, queries += some * dim, scores += some * SPECDEC__KEYS) {
+        some = count >= 2 && SPECDEC__TOGETHER > 1 ? count & 6 : 1;
+        if (some == 4)
+            X(scores_queries)(queries, dim, keys, slots, next, scores, 4);
+        else if (some == 2)
+            X(scores_queries)(queries, dim, keys, slots, next, scores, 2);
+        else
+            X(scores_queries)(queries, dim, keys, slots, next, scores, 1);
     }
 }
 
@@ -30006,26 +30006,24 @@ SPECDEC__VECTORISE SPECDEC__LANE int X(hopefuls)(const float *logits, int count,
     return found;
 }
 
-/* e^((logit - best) / temperature), 0 where that is below e^-87. */
-SPECDEC__LANE_INLINE V X(weight)(const float *logits, V best, V temperature)
-{
-    V p = X(exp)(X(div)(X(sub)(X(load)(logits), best), temperature)), least = X(exp)(X(set)(-87.0f));
-
-    return X(max)(X(sub)(p, least), X(set)(0)); /* least is also what NaN gives */
-}
-
-/* p (count) = the same of every logit. */
+/* p (count) = e^((logit - best) / temperature), 0 where that is below e^-87. */
 SPECDEC__LANE void X(weights)(const float *logits, int count, float best, float temperature, float *p)
 {
-    const V highest = X(set)(best), heat = X(set)(temperature);
-    float rest[SPECDEC__LANES] = {0};
+    const V highest = X(set)(best), heat = X(set)(temperature), least = X(exp)(X(set)(-87.0f)); /* NaN gives it, too */
+    float part[SPECDEC__LANES] = {0};
     int i;
 
-    for (i = 0; i + SPECDEC__LANES <= count; i += SPECDEC__LANES)
-        X(store)(p + i, X(weight)(logits + i, highest, heat));
-    memcpy(rest, logits + i, (size_t)(count - i) * sizeof *rest);
-    X(store)(rest, X(weight)(rest, highest, heat));
-    memcpy(p + i, rest, (size_t)(count - i) * sizeof *rest);
+    for (i = 0; i < count; i += SPECDEC__LANES) {
+        const int few = count - i < SPECDEC__LANES;
+        const float *from = few ? part : logits + i;
+        float *to = few ? part : p + i;
+
+        if (few)
+            memcpy(part, logits + i, (size_t)(count - i) * sizeof *part);
+        X(store)(to, X(max)(X(sub)(X(exp)(X(div)(X(sub)(X(load)(from), highest), heat)), least), X(set)(0)));
+        if (few)
+            memcpy(p + i, part, (size_t)(count - i) * sizeof *part);
+    }
 }
 
 /* Adds max(target - high * draft - low * draft - uniform, 0) to residuals[i % 16] and draft to weights[i % 16]. */
