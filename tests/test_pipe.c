@@ -734,7 +734,7 @@ static void test_width(void)
         specdec__tune_step(&pipe.stages, i, 0.1, 0); /* as long as of one */
         CHECK_EQUAL_INT(width_of(&pipe, 1, 0.2f), i < 8 ? 2 * i : 8);
     }
-    for (i = 0; i < 20; i++) { /* a node more costs as much as the first */
+    for (i = 0; i < 40; i++) { /* a node more costs as much as the first */
         specdec__tune_step(&pipe.stages, 1, 0.1, 0);
         specdec__tune_step(&pipe.stages, 8, 0.8, 0);
     }
