@@ -176,7 +176,8 @@ static void slow_submit(specdec__pipe *pipe, const specdec__order *order)
     } else if (order->kind == SPECDEC__ORDER_KEEP) { /* however long all guesses are right, there are numbers for more */
         const int left = order->stay < 0 ? order->first - order->n : order->stay;
 
-        CHECK(left <= specdec__max_int(lane->stage.context->most / 2, SPECDEC__PIPE_NODES * pipe->count));
+        /* also of the run that is back, where the text ends in its middle */
+        CHECK(left <= specdec__max_int(lane->stage.context->most / 2, SPECDEC__PIPE_NODES * (pipe->count + 1)));
         orders_thinned += order->stay > 0;
     }
 }
