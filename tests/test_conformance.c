@@ -1314,6 +1314,65 @@ static void check_multiply(const specdec__kernels *scalar, const specdec__kernel
     CHECK_EQUAL_INT(bad, 0);
 }
 
+/* Rows of any bytes as they lie in a file times the only column, against tiles that are made of them. The last row ends
+   where its bytes do, so that the address sanitizer sees what reads on. */
+static void check_rows(const specdec__kernels *scalar, const specdec__kernels *kernels)
+{
+    enum { K = 512 * 11, ROWS = 32, BYTES = K / 32 * 34 };
+    static unsigned char file[ROWS * BYTES], tile[2][BYTES * 16], room[2 * SPECDEC__PANEL * SPECDEC__ROWS * 4];
+    static float values[K], scale[K / 32], sum32[K / 32], sum16[K / 16], sums[2][2][16];
+    static int32_t pair32[K / 32], pair16[K / 16];
+    static int8_t codes[K];
+    static specdec__panel panels[2];
+    uint64_t state = 6;
+    specdec__columns x;
+    uint32_t number;
+    int i, turn, bad = 0;
+
+    memset(&x, 0, sizeof x);
+    x.n = 1;
+    x.codes = codes;
+    x.scale = scale;
+    x.pair32 = pair32;
+    x.pair16 = pair16;
+    x.sum32 = sum32;
+    x.sum16 = sum16;
+    x.values = values;
+    x.stride = K;
+    for (number = 0; number < SPECDEC__TYPE_COUNT; number++)
+        for (turn = 0; kernels->rows[number] && turn < 12; turn++) {
+            const specdec__quant_type *type = specdec__quant_find(number);
+            const int blocks = (1 + turn % 11) * 16, count = 1 + turn % 2;
+            const size_t row_bytes = (size_t)blocks * 32 / type->block * type->bytes;
+            const unsigned char *from = file + sizeof file - row_bytes * 16 * (size_t)count;
+            float *to[2][2];
+            specdec__tiles tiles;
+
+            for (i = 0; i < (int)sizeof file; i++)
+                file[i] = turn % 4 == 3 ? 0x80 : (unsigned char)maker_random(&state);
+            for (i = 0; i < blocks * 32; i++)
+                values[i] = turn % 3 ? maker_uniform(&state) + (float)(turn % 3 - 1) : 1.0f;
+            scalar->quantise(values, 0, blocks, 0, &x);
+            memset(sums, 0x55, sizeof sums);
+            tiles.type = type;
+            for (i = 0; i < 2; i++) {
+                tiles.tile[i] = tiles.next[i] = i < count ? tile[i] : NULL;
+                to[0][i] = sums[0][i];
+                to[1][i] = sums[1][i];
+                if (i < count)
+                    scalar->interleave(type, from + (size_t)i * 16 * row_bytes, row_bytes, 16,
+                                       (size_t)blocks * 32 / type->block, tile[i]);
+            }
+            specdec__kernels_multiply(scalar, &tiles, blocks, panels, &x, 0, 0, 1, to[0]);
+            for (i = 0; i < count; i++)
+                tiles.tile[i] = from + (size_t)i * 16 * row_bytes;
+            kernels->rows[number](&tiles, row_bytes, blocks, &x, room, to[1]);
+            for (i = 0; i < 32; i++)
+                bad += !same_float(sums[0][i / 16][i % 16], sums[1][i / 16][i % 16]);
+        }
+    CHECK_EQUAL_INT(bad, 0);
+}
+
 /* A logit; now and then one that is rare. */
 static float any_logit(uint64_t *state)
 {
@@ -1477,6 +1536,8 @@ static void test_kernels(void)
                 memset(kernels.multiply, 0, sizeof kernels.multiply);
                 check_multiply(&scalar, &kernels);
             }
+            TEST("rows that are multiplied where they lie give the bits of tiles");
+            check_rows(&scalar, &kernels);
             TEST("rows become the same tiles with every instruction set");
             check_interleave(&kernels);
             TEST("there is one exp: that of the lanes gives the bits of the scalar one");
