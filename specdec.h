@@ -7348,6 +7348,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_interleave_field(int unit, 
     __m512i words[5];
     size_t i, left, back;
 
+    words[4] = _mm512_setzero_si512(); /* the word behind the last */
+
     for (i = 0; i < size; i += left, to += left * SPECDEC__ROWS) {
         left = size - i < 16 ? size - i : 16;
         back = rest - i < 16 ? 16 - (rest - i) : 0;
@@ -7477,10 +7479,11 @@ SPECDEC__AVX512 SPECDEC__INLINE __m512 specdec__avx512_apart(const unsigned char
 SPECDEC__INLINE void specdec__avx512_row_bytes_k(const unsigned char *packed, uint64_t *scales, uint64_t *minimums)
 {
     const uint32_t a = specdec__load_u32(packed), b = specdec__load_u32(packed + 4), c = specdec__load_u32(packed + 8);
-    const uint32_t high = (c & 0x0F0F0F0F) | (a >> 2 & 0x30303030), high2 = (c >> 4 & 0x0F0F0F0F) | (b >> 2 & 0x30303030);
+    const uint32_t last_a = (c & 0x0F0F0F0F) | (a >> 2 & 0x30303030);
+    const uint32_t last_b = (c >> 4 & 0x0F0F0F0F) | (b >> 2 & 0x30303030);
 
-    *scales = (uint64_t)high << 32 | (a & 0x3F3F3F3F);
-    *minimums = (uint64_t)high2 << 32 | (b & 0x3F3F3F3F);
+    *scales = (uint64_t)last_a << 32 | (a & 0x3F3F3F3F);
+    *minimums = (uint64_t)last_b << 32 | (b & 0x3F3F3F3F);
 }
 
 /* d (2 blocks) times bytes (2 blocks, 8). */
@@ -7686,8 +7689,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_rows(int type, const specde
 }
 
 #define SPECDEC__AVX512_ROWS(number) \
-    SPECDEC__AVX512 static void specdec__avx512_rows_##number(const specdec__tiles *tiles, size_t row_bytes, int blocks, \
-                                                              const specdec__columns *x, void *room, \
+    SPECDEC__AVX512 static void specdec__avx512_rows_##number(const specdec__tiles *tiles, size_t row_bytes, \
+                                                              int blocks, const specdec__columns *x, void *room, \
                                                               float *const *sums) \
     { \
         specdec__avx512_rows(SPECDEC__TYPE_##number, tiles, row_bytes, blocks, x, room, sums); \
