@@ -6262,6 +6262,7 @@ SPECDEC__AVX2_MULTIPLIES(avxvnni, 1)
 
 /* --- AVX2: rows into tiles ---------------------------------------------------------------------------------------- */
 
+#if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD) && !defined(SPECDEC_KERNELS_APART)
 /* Vectors have words of 8 rows. half: which ones of the 16. */
 
 /* 16 bytes of the rows 0 and 4, side by side. */
@@ -6436,6 +6437,7 @@ SPECDEC__AVX2 static void specdec__avx2_interleave(const specdec__quant_type *ty
         }
     }
 }
+#endif /* x86_64 */
 
 /* --- AVX-512 with VNNI -------------------------------------------------------------------------------------------- */
 
