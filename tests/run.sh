@@ -1,5 +1,5 @@
 #!/bin/sh
-# run.sh TEST... - runs built tests and .sh ones, adds up what they count, and ends with "N passed, N failed".
+# run.sh TEST... - runs built tests and .sh ones, adds up what they count, repeats what failed, and ends with "N passed, N failed".
 # TEST_WRAPPER goes before every built test: an emulator, for instance. JOBS of them run side by side (1).
 limit="" # a test that hangs is one that fails
 command -v timeout > /dev/null && limit="timeout 1200"
@@ -41,11 +41,14 @@ for test in "$@"; do
     if [ -z "$counts" ] || { [ "$status" -ne 0 ] && [ "${counts#* }" = 0 ]; }; then
         echo "$test: ended with status $status and without a count"
         failed=$((failed + 1))
+        echo "$test: status $status; it ended with: $(tail -n 1 "$log" 2> /dev/null)" >> "$logs/again"
     fi
     if [ -n "$counts" ]; then
         passed=$((passed + ${counts% *}))
         failed=$((failed + ${counts#* }))
+        [ "${counts#* }" = 0 ] || grep 'FAILED' "$log" | head -n 10 | sed "s|^|$test: |" >> "$logs/again"
     fi
 done
+[ ! -e "$logs/again" ] || { echo "What failed, once more:"; cat "$logs/again"; }
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]
