@@ -48,9 +48,9 @@
      buffers for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays
      mapped or yours. Windows takes no stacks from others: there, each further thread has one of 256 KB outside the
      block. Of the caller's own stack, calls need at most 12 KB (optimised; 4 to 9 were measured, and 2.5 more at the
-     first call of a program that is linked lazily). Of gcc's -O2, no frame is above 2 KB. Whoever truncates a mapped file kills the process that reads it (SIGBUS): replace model files
-     by renaming new ones over them. Where that cannot be ruled out, set config.target.copy, or catch the signal, as
-     examples/specdec.c does.
+     first call of a program that is linked lazily). Of gcc's -O2, no frame is above 2 KB. Whoever truncates a mapped
+     file kills the process that reads it (SIGBUS): replace model files by renaming new ones over them. Where that
+     cannot be ruled out, set config.target.copy, or catch the signal, as examples/specdec.c does.
 
    THREADS
 
