@@ -21600,7 +21600,7 @@ typedef struct specdec__retrieval {
     specdec_candidate *chosen;  /* (threads, chunks) */
     int few;                    /* dimensions by which keys are scored; 0: all, as keys are tiles */
     specdec_candidate *largest; /* (threads, few): those dimensions */
-    int *path;                  /* (chunks * chunk): 0, 1, ... */
+    int *path;                  /* (chunks * chunk, at least most): 0, 1, ... */
     int candidates;             /* chunks of a text, at most; a multiple of 16 */
     /* What each chunk before `begun` is worth to a kv head, by the queries of row 0 */
     void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
@@ -21793,7 +21793,8 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     r->score = specdec__retrieve_scores;
     r->chunk = chunk;
     r->recent = specdec__max_int(budget / 8, 4);
-    r->most = r->recent + specdec__max_int(budget / 32, 8);
+    /* those that do not fill a chunk lie with them */
+    r->most = r->recent + specdec__max_int(specdec__max_int(budget / 32, 8), chunk);
     r->chunks = specdec__max_int((budget - r->most) / chunk, 1);
     r->candidates = specdec__round_up(room.length / chunk + 1, 16);
     room.length = r->chunks * chunk + r->most;
