@@ -25521,7 +25521,7 @@ static void specdec__engine_release(specdec *t)
 static void specdec__engine_vacate(specdec *t)
 {
     specdec__engine_release(t);
-    t->open = t->count = t->handed_out = 0;
+    t->open = t->count = t->handed_out = t->finished = t->cancelled = 0;
 }
 
 /* Closes the children that a text has got by forks behind its first count tokens, and theirs. */
