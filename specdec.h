@@ -28360,6 +28360,7 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
 
 /* What is being restored: where to, and which bytes of a text's own are sure. */
 typedef struct specdec__restoring {
+    unsigned char *piece; /* room for a piece; that of the text which is asked, as others may have handed theirs out */
     char *bytes;
     size_t room, *length;
     size_t known;
@@ -28369,28 +28370,25 @@ typedef struct specdec__restoring {
 /* Appends the first bytes of t->token_text, as far as no stop string ends the answer. */
 static void specdec__restore_text(specdec *t, specdec__restoring *r, size_t count)
 {
-    unsigned char *piece = t->piece + t->freed;
     const size_t out = r->known < count ? r->known : count;
     size_t written;
 
     r->known -= out;
     specdec__restore_bytes(t->token_text, out, r->bytes, r->room, r->length);
     r->stop.stopped = t->stop.cut && out < count;
-    specdec__stop_push(&r->stop, t->token_text + out, count - out, piece, 2 * t->text_room, &written, NULL);
-    specdec__restore_bytes(piece, written, r->bytes, r->room, r->length);
+    specdec__stop_push(&r->stop, t->token_text + out, count - out, r->piece, 2 * t->text_room, &written, NULL);
+    specdec__restore_bytes(r->piece, written, r->bytes, r->room, r->length);
 }
 
 /* Appends what is held back. */
-static void specdec__restore_held(specdec *t, specdec__restoring *r)
+static void specdec__restore_held(specdec__restoring *r)
 {
-    unsigned char *piece = t->piece + t->freed;
-
     if (!r->stop.stopped)
-        specdec__restore_bytes(piece, specdec__stop_end(&r->stop, piece), r->bytes, r->room, r->length);
+        specdec__restore_bytes(r->piece, specdec__stop_end(&r->stop, r->piece), r->bytes, r->room, r->length);
 }
 
 /* Appends a text's answer, and in their places those of its children. A stop string ends it, but not across a fork. */
-static void specdec__restore(specdec *t, char *bytes, size_t room, size_t *length)
+static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size_t room, size_t *length)
 {
     specdec *child = specdec_child(t, 0);
     specdec__text_stream stream;
@@ -28398,6 +28396,7 @@ static void specdec__restore(specdec *t, char *bytes, size_t room, size_t *lengt
     size_t more;
     int i, k = 0;
 
+    r.piece = piece;
     r.bytes = bytes;
     r.room = room;
     r.length = length;
@@ -28411,14 +28410,14 @@ static void specdec__restore(specdec *t, char *bytes, size_t room, size_t *lengt
         specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
         specdec__restore_text(t, &r, more);
         if (child && child->fork_at == i + 1 && !r.stop.stopped) {
-            specdec__restore_held(t, &r);
-            specdec__restore(child, bytes, room, length);
+            specdec__restore_held(&r);
+            specdec__restore(child, piece, bytes, room, length);
             child = specdec_child(t, ++k);
         }
     }
     if (!r.stop.stopped)
         specdec__restore_text(t, &r, specdec__text_stream_end(&stream, t->token_text));
-    specdec__restore_held(t, &r);
+    specdec__restore_held(&r);
 }
 
 specdec_result specdec_restore(specdec *t, char *bytes, size_t room, size_t *length)
@@ -28428,7 +28427,7 @@ specdec_result specdec_restore(specdec *t, char *bytes, size_t room, size_t *len
     if (result)
         return result;
     *length = 0;
-    specdec__restore(t, bytes, room, length);
+    specdec__restore(t, t->piece + t->freed, bytes, room, length);
     return *length <= room ? SPECDEC_OK
                            : specdec__fail(&t->error, SPECDEC_ERROR_BUFFER, "the answer has %zu bytes, there is room "
                                            "for %zu", *length, room);

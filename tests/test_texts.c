@@ -1237,6 +1237,24 @@ static void test_families(void)
     }
     CHECK(i > 0);
     close_machine(&m);
+    TEST("what a child has handed out stays where it is while its parent's answer is restored");
+    if (!open_machine(&m, &c))
+        return;
+    CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 4), SPECDEC_OK);
+    write_all(m.first);
+    while (specdec_work(m.first) == SPECDEC_OK)
+        continue;
+    for (i = 0; (child = specdec_child(m.first, i)) != NULL; i++) {
+        specdec_text piece;
+
+        if (specdec_take(child, &piece) != SPECDEC_OK || piece.length > sizeof again)
+            continue;
+        memcpy(again, piece.bytes, piece.length);
+        CHECK_EQUAL_INT(specdec_restore(m.first, whole, sizeof whole, &length), SPECDEC_OK);
+        CHECK(memcmp(piece.bytes, again, piece.length) == 0);
+    }
+    CHECK(i > 0);
+    close_machine(&m);
     TEST("a limit that is lowered ends an answer within its stock, and the restored one as well");
     c.hooks.fork = NULL;
     if (!open_machine(&m, &c))
