@@ -19852,6 +19852,8 @@ specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const
 
     if (!result)
         result = specdec__tree_check_acceptance(p, width, error);
+    if (!result && !score)
+        result = specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a score needs a place to go to");
     if (result)
         return result;
     for (*score = 0.0, i = 0; i < tree->n; i++) {
@@ -20410,6 +20412,8 @@ void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int
 {
     int i;
 
+    if (!verdict)
+        return;
     specdec__verify_take(verdict, -1, token);
     for (i = 0; i < child_count && verdict->child < 0; i++)
         if (children[i] == token)
