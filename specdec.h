@@ -19852,6 +19852,8 @@ specdec_result specdec_tree_score(double *score, const specdec_tree *tree, const
 
     if (!result)
         result = specdec__tree_check_acceptance(p, width, error);
+    if (!result && !score)
+        result = specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a score needs a place to go to");
     if (result)
         return result;
     for (*score = 0.0, i = 0; i < tree->n; i++) {
@@ -20410,6 +20412,8 @@ void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int
 {
     int i;
 
+    if (!verdict)
+        return;
     specdec__verify_take(verdict, -1, token);
     for (i = 0; i < child_count && verdict->child < 0; i++)
         if (children[i] == token)
@@ -21600,7 +21604,7 @@ typedef struct specdec__retrieval {
     specdec_candidate *chosen;  /* (threads, chunks) */
     int few;                    /* dimensions by which keys are scored; 0: all, as keys are tiles */
     specdec_candidate *largest; /* (threads, few): those dimensions */
-    int *path;                  /* (chunks * chunk): 0, 1, ... */
+    int *path;                  /* (chunks * chunk, at least most): 0, 1, ... */
     int candidates;             /* chunks of a text, at most; a multiple of 16 */
     /* What each chunk before `begun` is worth to a kv head, by the queries of row 0 */
     void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer,
@@ -21793,7 +21797,8 @@ static void specdec__retrieve_init(specdec__retrieval *r, const specdec__context
     r->score = specdec__retrieve_scores;
     r->chunk = chunk;
     r->recent = specdec__max_int(budget / 8, 4);
-    r->most = r->recent + specdec__max_int(budget / 32, 8);
+    /* those that do not fill a chunk lie with them */
+    r->most = r->recent + specdec__max_int(specdec__max_int(budget / 32, 8), chunk);
     r->chunks = specdec__max_int((budget - r->most) / chunk, 1);
     r->candidates = specdec__round_up(room.length / chunk + 1, 16);
     room.length = r->chunks * chunk + r->most;
@@ -25520,7 +25525,7 @@ static void specdec__engine_release(specdec *t)
 static void specdec__engine_vacate(specdec *t)
 {
     specdec__engine_release(t);
-    t->open = t->count = t->handed_out = 0;
+    t->open = t->count = t->handed_out = t->finished = t->cancelled = 0;
 }
 
 /* Closes the children that a text has got by forks behind its first count tokens, and theirs. */
@@ -28359,6 +28364,7 @@ static size_t specdec__restore_known(const specdec *t, specdec__text_stream stre
 
 /* What is being restored: where to, and which bytes of a text's own are sure. */
 typedef struct specdec__restoring {
+    unsigned char *piece; /* room for a piece; that of the text which is asked, as others may have handed theirs out */
     char *bytes;
     size_t room, *length;
     size_t known;
@@ -28368,28 +28374,25 @@ typedef struct specdec__restoring {
 /* Appends the first bytes of t->token_text, as far as no stop string ends the answer. */
 static void specdec__restore_text(specdec *t, specdec__restoring *r, size_t count)
 {
-    unsigned char *piece = t->piece + t->freed;
     const size_t out = r->known < count ? r->known : count;
     size_t written;
 
     r->known -= out;
     specdec__restore_bytes(t->token_text, out, r->bytes, r->room, r->length);
     r->stop.stopped = t->stop.cut && out < count;
-    specdec__stop_push(&r->stop, t->token_text + out, count - out, piece, 2 * t->text_room, &written, NULL);
-    specdec__restore_bytes(piece, written, r->bytes, r->room, r->length);
+    specdec__stop_push(&r->stop, t->token_text + out, count - out, r->piece, 2 * t->text_room, &written, NULL);
+    specdec__restore_bytes(r->piece, written, r->bytes, r->room, r->length);
 }
 
 /* Appends what is held back. */
-static void specdec__restore_held(specdec *t, specdec__restoring *r)
+static void specdec__restore_held(specdec__restoring *r)
 {
-    unsigned char *piece = t->piece + t->freed;
-
     if (!r->stop.stopped)
-        specdec__restore_bytes(piece, specdec__stop_end(&r->stop, piece), r->bytes, r->room, r->length);
+        specdec__restore_bytes(r->piece, specdec__stop_end(&r->stop, r->piece), r->bytes, r->room, r->length);
 }
 
 /* Appends a text's answer, and in their places those of its children. A stop string ends it, but not across a fork. */
-static void specdec__restore(specdec *t, char *bytes, size_t room, size_t *length)
+static void specdec__restore(specdec *t, unsigned char *piece, char *bytes, size_t room, size_t *length)
 {
     specdec *child = specdec_child(t, 0);
     specdec__text_stream stream;
@@ -28397,6 +28400,7 @@ static void specdec__restore(specdec *t, char *bytes, size_t room, size_t *lengt
     size_t more;
     int i, k = 0;
 
+    r.piece = piece;
     r.bytes = bytes;
     r.room = room;
     r.length = length;
@@ -28410,14 +28414,14 @@ static void specdec__restore(specdec *t, char *bytes, size_t room, size_t *lengt
         specdec__text_stream_push(&stream, &t->model->vocab, t->tokens[i], t->token_text, t->text_room, &more, NULL);
         specdec__restore_text(t, &r, more);
         if (child && child->fork_at == i + 1 && !r.stop.stopped) {
-            specdec__restore_held(t, &r);
-            specdec__restore(child, bytes, room, length);
+            specdec__restore_held(&r);
+            specdec__restore(child, piece, bytes, room, length);
             child = specdec_child(t, ++k);
         }
     }
     if (!r.stop.stopped)
         specdec__restore_text(t, &r, specdec__text_stream_end(&stream, t->token_text));
-    specdec__restore_held(t, &r);
+    specdec__restore_held(&r);
 }
 
 specdec_result specdec_restore(specdec *t, char *bytes, size_t room, size_t *length)
@@ -28427,7 +28431,7 @@ specdec_result specdec_restore(specdec *t, char *bytes, size_t room, size_t *len
     if (result)
         return result;
     *length = 0;
-    specdec__restore(t, bytes, room, length);
+    specdec__restore(t, t->piece + t->freed, bytes, room, length);
     return *length <= room ? SPECDEC_OK
                            : specdec__fail(&t->error, SPECDEC_ERROR_BUFFER, "the answer has %zu bytes, there is room "
                                            "for %zu", *length, room);

@@ -503,7 +503,7 @@ static int save(specdec *engine, program_output *out)
         return program_engine_failed(engine, SPECDEC_OK);
     if (!data)
         return PROGRAM_FAILED;
-    fwrite(data, 1, bytes, out->file);
+    program_output_write(out, data, bytes);
     return program_output_close(out);
 }
 

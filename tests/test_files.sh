@@ -166,7 +166,7 @@ if [ -c /dev/full ]; then
         done
     done
     for how in "specdec-logits --tokens 1,2,3 -o -" "specdec-logits --tokens 1 -o /dev/full" "specdec-tokens -p a" "specdec-info --tensors" \
-        "specdec -n 2 -p a" "specdec -n 2 -p a --stats /dev/full"; do
+        "specdec -n 2 -p a" "specdec -n 2 -p a --stats /dev/full" "specdec -n 0 -p a --no-echo --save /dev/full"; do
         # shellcheck disable=SC2086
         "$B/"$how -m $TARGET > /dev/full 2> "$T/err"
         check "a full device is an error: $how" [ $? -eq 1 ]

@@ -1237,6 +1237,24 @@ static void test_families(void)
     }
     CHECK(i > 0);
     close_machine(&m);
+    TEST("what a child has handed out stays where it is while its parent's answer is restored");
+    if (!open_machine(&m, &c))
+        return;
+    CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 4), SPECDEC_OK);
+    write_all(m.first);
+    while (specdec_work(m.first) == SPECDEC_OK)
+        continue;
+    for (i = 0; (child = specdec_child(m.first, i)) != NULL; i++) {
+        specdec_text piece;
+
+        if (specdec_take(child, &piece) != SPECDEC_OK || piece.length > sizeof again)
+            continue;
+        memcpy(again, piece.bytes, piece.length);
+        CHECK_EQUAL_INT(specdec_restore(m.first, whole, sizeof whole, &length), SPECDEC_OK);
+        CHECK(memcmp(piece.bytes, again, piece.length) == 0);
+    }
+    CHECK(i > 0);
+    close_machine(&m);
     TEST("a limit that is lowered ends an answer within its stock, and the restored one as well");
     c.hooks.fork = NULL;
     if (!open_machine(&m, &c))
@@ -1363,6 +1381,31 @@ static void test_families(void)
         CHECK_EQUAL_INT(info.open_texts, 3);
         close_machine(&m);
     }
+}
+
+/* An answer whose beginning has slid out of the context, closed. */
+static void test_closed(void)
+{
+    static const int32_t tokens[] = {5, 9, 70, 9};
+    static const specdec_bias endless = {2, -INFINITY};
+    specdec_config c = config_of(PLAIN, -1);
+    machine m;
+
+    TEST("the answer of a text that is closed has not ended: there is none");
+    c.settings.slide = 4;
+    c.settings.sampling.biases = &endless;
+    c.settings.sampling.bias_count = 1;
+    c.settings.max_tokens = 3 * CONTEXT_TOKENS;
+    if (!open_machine(&m, &c))
+        return;
+    CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 4), SPECDEC_OK);
+    write_all(m.first);
+    CHECK(m.first->slid > m.first->answer_from && specdec_stopped(m.first, NULL) != SPECDEC_STOP_NONE);
+    c.settings.max_tokens = 1; /* which what has slid out is above, alone */
+    CHECK_EQUAL_INT(specdec_set(m.first, &c.settings), SPECDEC_OK);
+    specdec_close(m.first);
+    CHECK_EQUAL_INT(specdec_stopped(m.first, NULL), SPECDEC_STOP_NONE);
+    close_machine(&m);
 }
 
 /* Log-probabilities are the model's own, before what the engine forbids. */
@@ -1761,7 +1804,7 @@ static const struct {
     void (*run)(void);
 } tests[] = {{"shared_prompt", test_shared_prompt}, {"bombs", test_bombs}, {"refusals", test_refusals}, {"slices", test_slices},
              {"alone", test_alone}, {"most", test_most},
-             {"seen", test_seen}, {"wild", test_wild}, {"families", test_families}, {"logits", test_logits_pages}, {"forbidden", test_forbidden},
+             {"seen", test_seen}, {"wild", test_wild}, {"families", test_families}, {"logits", test_logits_pages}, {"forbidden", test_forbidden}, {"closed", test_closed},
              {"forking_model", test_forking_model}, {"bytes", test_bytes}, {"forks", test_forks}, {"schedules", test_schedules},
              {"beside", test_beside},
              {"flight", test_flight}};

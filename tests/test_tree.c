@@ -153,6 +153,7 @@ static void test_bad_arguments(void)
 
     TEST("what is no acceptance vector is refused");
     specdec_tree_chains(&tree, 1, 2, NULL);
+    CHECK_EQUAL_INT(specdec_tree_score(NULL, &tree, p, 2, NULL), SPECDEC_ERROR_ARGUMENT);
     p[1] = -.1;
     CHECK_EQUAL_INT(specdec_tree_score(&score, &tree, p, 2, NULL), SPECDEC_ERROR_ARGUMENT);
     p[1] = NAN;

@@ -494,6 +494,31 @@ static void test_texts(int count)
     free(tokens);
 }
 
+/* Tokens that do not fill a chunk are copied as they are, up to a chunk less one on top of the newest. */
+static void test_chunks(void)
+{
+    static const int chunks[] = {10, 13, 32, 64};
+    int32_t tokens[300];
+    int i, k;
+
+    TEST("chunks that are long for the small cache: texts stay, and all that is copied has its place");
+    make_tokens(tokens, 300, 21);
+    for (i = 0; i < 4; i++)
+        for (k = 0; k < 2; k++) {
+            specdec_config c = config_of(NULL, 400);
+            machine m;
+
+            c.drafting = SPECDEC_DRAFT_TRIFORCE;
+            c.retrieval = k ? 64 : 16;
+            c.retrieval_chunk = chunks[i];
+            if (open_machine(&m, &c)) {
+                CHECK(recall_of(&m)->cache.recent + chunks[i] - 1 <= recall_of(&m)->cache.most);
+                close_machine(&m);
+            }
+            same_text(&c, tokens, 190 + chunks[i], 70);
+        }
+}
+
 /* --- each level is lossless ----------------------------------------------------------------------------------------- */
 
 /* A token drawn from a distribution over two, with noise of this seed. */
@@ -671,8 +696,10 @@ int main(int argc, char **argv)
         test_whole();
         test_same_bits();
     }
-    if (!*only || !strcmp(only, "texts"))
+    if (!*only || !strcmp(only, "texts")) {
         test_texts(*only ? 20 : quick ? 6 : 12);
+        test_chunks();
+    }
     if (!*only || !strcmp(only, "levels"))
         test_levels();
     if (!*only || !strcmp(only, "window"))
