@@ -7890,7 +7890,7 @@ SPECDEC__AVX512_ROWS(Q6_K)
 #if defined(__clang__)
 #define SPECDEC__DOTPROD __attribute__((target("dotprod")))
 #define SPECDEC__I8MM __attribute__((target("i8mm")))
-#define SPECDEC__SDOT(sum, w, x, lane) __asm__("sdot %0.4s, %1.16b, %2.4b[" #lane "]" : "+w"(sum) : "w"(w), "w"(x))
+#define SPECDEC__SDOT SPECDEC__SDOT_IN_PLACE
 #define SPECDEC__UDOT(sum, w, x, lane) __asm__("udot %0.4s, %1.16b, %2.4b[" #lane "]" : "+w"(sum) : "w"(w), "w"(x))
 #define SPECDEC__NEON_APART ((void)0)
 #define SPECDEC__NEON_KEEPS 0
@@ -7924,6 +7924,9 @@ SPECDEC__AVX512_ROWS(Q6_K)
 /* gcc does not mix what comes before with what comes after, for which registers would be too few. */
 #define SPECDEC__NEON_APART __asm__ volatile("")
 #endif
+/* sdot for places where gcc would copy the sums that its intrinsic overwrites. */
+#define SPECDEC__SDOT_IN_PLACE(sum, w, x, lane) \
+    __asm__("sdot %0.4s, %1.16b, %2.4b[" #lane "]" : "+w"(sum) : "w"(w), "w"(x))
 /* gcc's intrinsic asks for a whole architecture, which helpers of a base with more than that do not go into. */
 #define SPECDEC__SMMLA(sum, w, x) __asm__("smmla %0.4s, %1.16b, %2.16b" : "+w"(sum) : "w"(w), "w"(x))
 
@@ -9762,6 +9765,115 @@ SPECDEC__INLINE void specdec__dotprod_prefetch_rest(int type, const unsigned cha
     }
 }
 
+/* Word i of granule g of four rows of a block of Q6_K, number `way` of four whose nibbles and crumbs begin here. kept,
+   if not NULL: crumbs of the second block, which the fourth one takes from there. The instructions of a way stand in one
+   piece, as gcc would copy what they overwrite. */
+SPECDEC__INLINE int8x16_t specdec__dotprod_word_6k(const unsigned char *nibbles, const unsigned char *crumbs, int way,
+                                                   int g, int i, uint8x16_t *kept)
+{
+    const uint8x16_t six = vdupq_n_u8(63);
+    const unsigned char *from = nibbles + way % 2 * 512 + g * 256 + i * 64;
+    uint8x16_t low, high;
+
+    crumbs += g * 256 + i * 64;
+    SPECDEC__NEON_AGAIN(low, from, from, way);
+    if (way == 3 && kept)
+        high = kept[g * 4 + i];
+    else
+        SPECDEC__NEON_AGAIN(high, crumbs, crumbs, way);
+    if (way == 0)
+        __asm__("sli %0.16b, %1.16b, #4\n\tand %0.16b, %0.16b, %2.16b" : "+w"(low) : "w"(high), "w"(six));
+    else if (way == 1)
+        __asm__("ushr %1.16b, %1.16b, #2\n\tsli %0.16b, %1.16b, #4\n\tand %0.16b, %0.16b, %2.16b"
+                : "+w"(low), "+w"(high)
+                : "w"(six));
+    else if (way == 2)
+        __asm__("sri %1.16b, %0.16b, #4\n\tand %0.16b, %1.16b, %2.16b" : "+w"(low), "+w"(high) : "w"(six));
+    else if (kept)
+        __asm__("sri %0.16b, %1.16b, #4" : "+w"(high) : "w"(low));
+    else
+        __asm__("ushr %0.16b, %0.16b, #2\n\tsri %0.16b, %1.16b, #4" : "+w"(high) : "w"(low));
+    if (way == 1 && kept)
+        kept[g * 4 + i] = high;
+    return vreinterpretq_s8_u8(way == 3 ? high : low);
+}
+
+/* Word i of a granule times columns; takes that word of the granule that comes next. */
+#define SPECDEC__DOTPROD_WORD(i) \
+    SPECDEC__UNROLL \
+    for (c = 0; c < columns; c++) \
+        SPECDEC__SDOT_IN_PLACE(dot[c], w[i], v[c], i); \
+    if (way + g < 4) \
+        next[i] = specdec__dotprod_word_6k(nibbles, crumbs, way + g, 1 - g, i, columns == 1 ? quad->kept : NULL); \
+    SPECDEC__NEON_APART
+
+/* acc (column) += granule g of four rows of block b of Q6_K, number `way` of four, times columns. w: its codes; next:
+   becomes those of the granule that follows, as unpacking and multiplying by turns keep more of the core busy. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_granule_6k(const specdec__dotprod_run *run, int b, int way,
+                                                                  int g, int columns, specdec__dotprod_quad *quad,
+                                                                  const specdec__dotprod_x *x, const int8_t *codes,
+                                                                  const int8x16_t *w, int8x16_t *next,
+                                                                  float32x4_t *acc)
+{
+    const unsigned char *tile = run->tile + quad->row * 4;
+    const unsigned char *nibbles = tile + SPECDEC__TILE_AT(q6_k, nibbles) + (b - way) * 256;
+    const unsigned char *crumbs = tile + SPECDEC__TILE_AT(q6_k, crumbs) + (b - way) * 128;
+    const int halved = specdec__dotprod_is_halved(SPECDEC__TYPE_Q6_K, 1, columns);
+    const int8x16_t half = vaddq_s8(w[0], w[1]), other = vaddq_s8(w[2], w[3]);
+    const int8x16_t sum = halved ? half : veorq_s8(vaddq_s8(half, other), vdupq_n_s8(-128));
+    const int8x16_t bytes = vreinterpretq_s8_s32(vld1q_s32(x->offset[b]));
+    specdec__dotprod_rows rows;
+    float32x4_t scales;
+    int32x4_t dot[4];
+    int8x16_t v[4];
+    int c;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++) {
+        SPECDEC__NEON_AGAIN(dot[c], x->start[c], codes, g * 4 + c);
+        v[c] = vld1q_s8(codes + (c == 3 ? x->last : (size_t)c * 32) + g * 16);
+    }
+    SPECDEC__DOTPROD_WORD(0);
+    SPECDEC__DOTPROD_WORD(1);
+    SPECDEC__DOTPROD_WORD(2);
+    SPECDEC__DOTPROD_WORD(3);
+    SPECDEC__SDOT_IN_PLACE(dot[0], sum, bytes, 0);
+    if (halved)
+        SPECDEC__SDOT_IN_PLACE(dot[0], other, bytes, 0);
+    if (columns > 1)
+        SPECDEC__SDOT_IN_PLACE(dot[1], sum, bytes, 1);
+    if (columns > 2) {
+        SPECDEC__SDOT_IN_PLACE(dot[2], sum, bytes, 2);
+        SPECDEC__SDOT_IN_PLACE(dot[3], sum, bytes, 3);
+    }
+    rows.scale[g] = specdec__dotprod_factor(run, b * 2 + g, way * 2 + g, quad->which, quad->d, run->less[0]);
+    SPECDEC__NEON_AGAIN(scales, x->scale[b], codes, g);
+    specdec__dotprod_fold(SPECDEC__TYPE_Q6_K, columns, &rows, g, x, b, scales, dot, acc);
+    SPECDEC__NEON_APART;
+}
+
+/* acc (column) += four blocks of Q6_K of four rows, from b on, times columns. */
+SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_four_6k(const specdec__dotprod_run *run, int b, int columns,
+                                                               specdec__dotprod_quad *quad, const specdec__dotprod_x *x,
+                                                               const int8_t *codes, const unsigned char **ahead,
+                                                               float32x4_t *acc)
+{
+    const unsigned char *tile = run->tile + quad->row * 4;
+    int8x16_t w[4], next[4];
+    int way, i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++)
+        w[i] = specdec__dotprod_word_6k(tile + SPECDEC__TILE_AT(q6_k, nibbles) + b * 256,
+                                        tile + SPECDEC__TILE_AT(q6_k, crumbs) + b * 128, 0, 0, i, NULL);
+    SPECDEC__UNROLL
+    for (way = 0; way < 4; way++, codes += x->stride) {
+        specdec__dotprod_prefetch(SPECDEC__TYPE_Q6_K, ahead);
+        specdec__dotprod_granule_6k(run, b + way, way, 0, columns, quad, x, codes, w, next, acc);
+        specdec__dotprod_granule_6k(run, b + way, way, 1, columns, quad, x, codes, next, w, acc);
+    }
+}
+
 /* sums (column, 16) += up to 8 blocks, of a tile or a panel, times 1 to 4 columns. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_run_columns(int type, int packed, int columns,
                                                                    specdec__dotprod_run *run, int blocks,
@@ -9784,6 +9896,11 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_run_columns(int type, int
         for (c = 0; c < columns; c++)
             acc[c] = vld1q_f32(c == 3 ? last : sums + c * SPECDEC__ROWS + row);
         for (b = 0; b < blocks; b += ways) {
+            if (type == SPECDEC__TYPE_Q6_K && packed && SPECDEC__NEON_KEEPS) {
+                specdec__dotprod_four_6k(run, b, columns, &quad, x, codes, &ahead, acc);
+                codes += x->stride * 4;
+                continue;
+            }
             SPECDEC__UNROLL
             for (way = 0; way < ways; way++, codes += x->stride) {
                 specdec__dotprod_rows rows;
