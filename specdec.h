@@ -9766,7 +9766,7 @@ SPECDEC__INLINE void specdec__dotprod_prefetch_rest(int type, const unsigned cha
 }
 
 /* Word i of granule g of four rows of a block of Q6_K, number `way` of four whose nibbles and crumbs begin here. kept,
-   if not NULL: crumbs of the second block, which the fourth one takes from there. The instructions of a way stand in one
+   if not NULL: crumbs of the second block, which the fourth one takes from there. A way's instructions stand in one
    piece, as gcc would copy what they overwrite. */
 SPECDEC__INLINE int8x16_t specdec__dotprod_word_6k(const unsigned char *nibbles, const unsigned char *crumbs, int way,
                                                    int g, int i, uint8x16_t *kept)
@@ -9854,9 +9854,9 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_granule_6k(const specdec_
 
 /* acc (column) += four blocks of Q6_K of four rows, from b on, times columns. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_four_6k(const specdec__dotprod_run *run, int b, int columns,
-                                                               specdec__dotprod_quad *quad, const specdec__dotprod_x *x,
-                                                               const int8_t *codes, const unsigned char **ahead,
-                                                               float32x4_t *acc)
+                                                               specdec__dotprod_quad *quad,
+                                                               const specdec__dotprod_x *x, const int8_t *codes,
+                                                               const unsigned char **ahead, float32x4_t *acc)
 {
     const unsigned char *tile = run->tile + quad->row * 4;
     int8x16_t w[4], next[4];
@@ -9866,6 +9866,9 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_four_6k(const specdec__do
     for (i = 0; i < 4; i++)
         w[i] = specdec__dotprod_word_6k(tile + SPECDEC__TILE_AT(q6_k, nibbles) + b * 256,
                                         tile + SPECDEC__TILE_AT(q6_k, crumbs) + b * 128, 0, 0, i, NULL);
+    SPECDEC__UNROLL
+    for (i = 0; i < 8; i++)
+        quad->kept[i] = vdupq_n_u8(0); /* never read: gcc warns where loops stay loops */
     SPECDEC__UNROLL
     for (way = 0; way < 4; way++, codes += x->stride) {
         specdec__dotprod_prefetch(SPECDEC__TYPE_Q6_K, ahead);
