@@ -295,6 +295,7 @@ typedef enum specdec_rule {
 
 /* How the draft model's trees come about. The text is the same with all where the rule promises that. */
 typedef enum specdec_policy {
+    SPECDEC_POLICY_AUTO,    /* dynamic where the engine chooses the drafters (SPECDEC_DRAFT_AUTO), else static */
     SPECDEC_POLICY_STATIC,  /* from tables, by acceptance so far: Sequoia, Chen et al. 2024, arXiv 2402.12374 */
     SPECDEC_POLICY_DYNAMIC, /* grown level by level from the draft's own probabilities: EAGLE-2, Li et al. 2024, arXiv
                                2406.16858; OPT-Tree, Wang et al. 2024, arXiv 2406.17276. With coupled and top-k alone */
@@ -680,7 +681,7 @@ typedef struct specdec_uniform {
     uint32_t decision; /* counts up by itself; below 2^31 */
 } specdec_uniform;
 
-/* The next number, strictly between 0 and 1. */
+/* The next number, strictly between 0 and 1 (NULL: 0). */
 SPECDEC_DEF double specdec_uniform_next(specdec_uniform *source);
 
 /* ---- Token trees: what is speculated. ---------------------------------------------------------------------------- */
@@ -707,7 +708,8 @@ typedef struct specdec_tree {
 /* Does the tree keep all that is said above? Errors: SPECDEC_ERROR_ARGUMENT, and which node breaks which rule. */
 SPECDEC_DEF specdec_result specdec_tree_check(const specdec_tree *tree, specdec_error *error);
 
-/* Levels of a valid tree, root included. depths may be NULL; depths[n] are distances from the root, whose own is 0. */
+/* Levels of a valid tree (NULL: 0), root included. depths[n], if not NULL, are distances from the root, whose own is
+   0. */
 SPECDEC_DEF int specdec_tree_depth(const specdec_tree *tree, int32_t *depths);
 
 /* chains chains of length nodes each below the root, level by level; (1, n - 1) is plain speculation, (0, 0) only the
@@ -1394,6 +1396,17 @@ SPECDEC__INLINE uint64_t specdec__noise_at(uint64_t row, uint32_t token)
 }
 
 SPECDEC__FOR_SIZE
+/* In builds of ours with the address sanitizer: bytes behind every array that nobody may touch. */
+#ifdef SPECDEC_FENCE
+    #include <sanitizer/asan_interface.h>
+    #define SPECDEC__FENCE SPECDEC_FENCE
+    #define SPECDEC__FENCED(array, bytes) \
+        (ASAN_UNPOISON_MEMORY_REGION(array, bytes), ASAN_POISON_MEMORY_REGION((array) + (bytes), SPECDEC_FENCE))
+#else
+    #define SPECDEC__FENCE 0
+    #define SPECDEC__FENCED(array, bytes) ((void)0)
+#endif
+
 /* A bump arena over the caller's block. With base == NULL it only counts: the same layout code that fills an engine
    tells beforehand, byte for byte, how much it will need. */
 typedef struct specdec__arena {
@@ -1407,14 +1420,17 @@ static SPECDEC__UNUSED void *specdec__arena_reserve(specdec__arena *arena, size_
 {
     size_t bytes = specdec__size_multiply(count, item_size);
     size_t from = specdec__size_add(arena->used, align - 1) & ~(align - 1);
-    size_t end = specdec__size_add(from, bytes);
+    size_t end = specdec__size_add(from, specdec__size_add(bytes, SPECDEC__FENCE));
 
     if (arena->used == SIZE_MAX || end == SIZE_MAX || (arena->base && end > arena->size)) {
         arena->used = SIZE_MAX;
         return NULL;
     }
     arena->used = end;
-    return arena->base ? arena->base + from : NULL;
+    if (!arena->base)
+        return NULL;
+    SPECDEC__FENCED(arena->base + from, bytes);
+    return arena->base + from;
 }
 
 /* The same, zeroed. */
@@ -16513,7 +16529,7 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     c->sums.width = 16 + c->kv.dim;
     c->sums.row = SPECDEC__TAKE(arena, float, sums * (size_t)c->sums.width);
     end = arena->used;
-    if (end != SIZE_MAX)
+    if (end != SIZE_MAX && !SPECDEC__FENCE)
         arena->used = begin;
     c->hidden = SPECDEC__TAKE(arena, float, n * (size_t)c->ff);
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(c->e, c->ff));
@@ -19392,9 +19408,12 @@ static SPECDEC__UNUSED float specdec__gumbel(uint64_t seed, uint64_t position, u
 
 double specdec_uniform_next(specdec_uniform *source)
 {
-    uint64_t row = specdec__sample_noise_row(source->seed, source->position);
-    uint64_t bits = specdec__noise_at(row, 0x80000000u | source->decision++);
+    uint64_t row, bits;
 
+    if (!source)
+        return 0;
+    row = specdec__sample_noise_row(source->seed, source->position);
+    bits = specdec__noise_at(row, 0x80000000u | source->decision++);
     return ((double)(bits >> 12) + 0.5) * (1.0 / 4503599627370496.0); /* 2^52 */
 }
 
@@ -19891,7 +19910,7 @@ int specdec_tree_depth(const specdec_tree *tree, int32_t *depths)
 {
     int i, d = 0;
 
-    for (i = 0; i < tree->n; i++) {
+    for (i = 0; tree && i < tree->n; i++) {
         int at, depth = 0;
 
         for (at = i; tree->parents[at] >= 0; at = tree->parents[at])
@@ -20535,7 +20554,7 @@ void specdec_verify_match(specdec_verdict *verdict, const int32_t *children, int
     if (!verdict)
         return;
     specdec__verify_take(verdict, -1, token);
-    for (i = 0; i < child_count && verdict->child < 0; i++)
+    for (i = 0; children && i < child_count && verdict->child < 0; i++)
         if (children[i] == token)
             verdict->child = i;
 }
@@ -23813,6 +23832,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__TUNE_SHARED 0.9  /* of what changes a width's time, that changes all widths' times alike */
 #define SPECDEC__TUNE_WIDER 0.03 /* of a plain step: what a node adds to steps a little wider than those seen often */
 #define SPECDEC__TUNE_NAP 4       /* steps between looks at what speculation promises that rests or does not pay */
+#define SPECDEC__TUNE_CHEAP 0.02 /* of a plain step: a level that takes less is asked for at every step, if trees grow */
 #define SPECDEC__TUNE_HORIZON 50  /* steps in which catching up with the text must pay */
 #define SPECDEC__TUNE_LOAD 0.38 /* of a step of those who write, that reading for others may add to it */
 #define SPECDEC__TUNE_BREATH 32   /* steps that read before one that does not, so that this is known as it is now */
@@ -24921,6 +24941,8 @@ static specdec_result specdec__engine_config(specdec_config *c, specdec_error *e
     alone = specdec__drafter_kind_of(c->drafting);
     c->tree_size = c->tree_size ? c->tree_size : alone ? alone->size : 32;
     c->tree_depth = specdec__min_int(c->tree_depth ? c->tree_depth : alone ? alone->depth : 12, c->tree_size);
+    if (c->policy == SPECDEC_POLICY_AUTO)
+        c->policy = c->drafting == SPECDEC_DRAFT_AUTO ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
     return c->cluster ? specdec__engine_cluster(c, error) : SPECDEC_OK;
 }
 
@@ -25620,7 +25642,8 @@ static void specdec__engine_open(specdec *t)
     t->error.code = SPECDEC_OK;
     t->error.text[0] = 0;
     t->failed = SPECDEC_OK;
-    t->cancel = t->count = t->handed_out = t->from_row = t->cancelled = 0;
+    SPECDEC__STORE(&t->cancel, 0);
+    t->count = t->handed_out = t->from_row = t->cancelled = 0;
     t->parent = NULL;
     t->fork_at = t->depth = t->forks = t->forced_count = 0;
     t->prompted_at = 0;
@@ -26297,6 +26320,9 @@ static int specdec__engine_shape(const specdec *t, int drafter, int behind, spec
     } else {
         rate = specdec__tune_shape(&e->tune->drafters[drafter], &p->tree, plan, p->levels,
                                    specdec__engine_reading(t, drafter, behind));
+        if (p->grows && !behind && specdec__tune_level(&e->tune->drafters[drafter], plan->times) <
+                                       SPECDEC__TUNE_CHEAP * plan->times[1])
+            p->tree.n = 2;
         if (specdec__tune_rests(e->tune, drafter, plan, rate))
             p->tree.n = 1;
         if (p->tree.n > 1)

@@ -609,9 +609,9 @@ static int read_options(options *o, int argc, char **argv)
         {"--verify", PROGRAM_CHOICE, &o->verify, "coupled|greedy|sequoia|specinfer|spectr|top-k",
          "how guesses are accepted (coupled: the very text of --spec off; greedy: the same, at\n"
          "--temp 0; the others: texts of the same distribution, from the draft model alone)", 0, 0},
-        {"--policy", PROGRAM_CHOICE, &o->policy, "static|dynamic",
-         "the draft model's trees: from tables, or grown from its probabilities (--verify coupled,\n"
-         "greedy and top-k only) (static)", 0, 0},
+        {"--policy", PROGRAM_CHOICE, &o->policy, "auto|static|dynamic",
+         "trees of a draft: from tables, or grown from its probabilities (--verify coupled, greedy\n"
+         "and top-k only); auto: grown with --spec auto (auto)", 0, 0},
         {"--async", PROGRAM_CHOICE, &o->async, "auto|off|on",
          "one thread goes on drafting with -md while the others verify; auto: where that was seen\n"
          "to be faster (auto)", 0, 0},

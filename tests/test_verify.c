@@ -359,6 +359,10 @@ static void test_bad_input(void)
     specdec_error error;
 
     specdec_verify_match(NULL, children, 2, 1); /* does nothing */
+    specdec_verify_match(&verdict, NULL, 2, 1);
+    CHECK(verdict.child == -1 && verdict.token == 1);
+    CHECK_EQUAL_INT(specdec_tree_depth(NULL, NULL), 0);
+    CHECK(specdec_uniform_next(NULL) == 0);
     memset(&random, 0, sizeof random);
     good.target = p;
     good.draft = p;

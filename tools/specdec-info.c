@@ -223,7 +223,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--kv", PROGRAM_NAME, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
         {"--isa", PROGRAM_ISA, &c->isa, "NAME", "instruction set (the best)", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from (auto)", 0, 0},
-        {"--policy", PROGRAM_CHOICE, &o->policy, "static|dynamic", "the draft model's trees (static)", 0, 0},
+        {"--policy", PROGRAM_CHOICE, &o->policy, "auto|static|dynamic", "the draft model's trees (auto)", 0, 0},
         {"--retrieval", PROGRAM_INTEGER, &c->retrieval, "N",
          "tokens of a long text that --spec triforce looks at; auto: only with this; 0: an eighth of the context (0)", 0, 1 << 24},
         {"--retrieval-chunk", PROGRAM_INTEGER, &c->retrieval_chunk, "N", "that are chosen together; 0: 8 (0)", 0, 64},

@@ -114,6 +114,7 @@ class Drafts(nn.Module):
     their head matrices are multiplied with, guesses(batch)."""
 
     ids_name = speculator.TOKENS    # the tensor with the ids that rows stand for
+    sparse = "emb"                  # in names of matrices of which a step meets few rows
     unit, judged_most, judged_at_once = "places", 4096, 256
 
     def __init__(self, layout, heads, vocabulary, tokens, numbers):
@@ -341,10 +342,11 @@ class Trainer:
 
     def __init__(self, given, heads, store, shards):
         self.given, self.heads, self.store, self.shards = given, heads, store, shards
-        embeddings = [p for n, p in heads.named_parameters() if "emb" in n]  # few of their rows are met in a step
-        others = [p for n, p in heads.named_parameters() if "emb" not in n]
-        self.adams = (torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=given.decay),
-                      torch.optim.SparseAdam(embeddings, betas=(0.9, 0.95)))
+        sparse = [bool(heads.sparse) and heads.sparse in name for name, _ in heads.named_parameters()]
+        few = [p for p, is_sparse in zip(heads.parameters(), sparse) if is_sparse]
+        others = [p for p, is_sparse in zip(heads.parameters(), sparse) if not is_sparse]
+        self.adams = [torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=given.decay)]
+        self.adams += [torch.optim.SparseAdam(few, betas=(0.9, 0.95))] if few else []
         self.step, self.seconds, self.curve = 0, 0.0, []
         stages = (0, states.WRITTEN) if any((s.marks & states.WRITTEN).any() for s in shards) else (0, 0)
         self.orders = [Order(store, shards, mark, given.rows, given.seed + i, heads.units)

@@ -32,6 +32,7 @@ class Llama(nn.Module):
         if "rope_freqs.weight" in file.tensors:
             raise ValueError("rope_freqs is not read here")
         self.names = list(file.tensors)
+        self.output = "output.weight" if "output.weight" in self.names else "token_embd.weight"
         for name, array in file.tensors.items():
             self.register_parameter(name.replace(".", "_"), nn.Parameter(torch.from_numpy(array.copy())))
         if control:
@@ -87,7 +88,7 @@ class Llama(nn.Module):
         return self.norm(x, "output_norm.weight")
 
     def logits(self, states):
-        return F.linear(states, self.tensor("output.weight" if "output.weight" in self.names else "token_embd.weight"))
+        return F.linear(states, self.tensor(self.output))
 
     def tree(self, ids, places, sees):
         """States of whole trees; sees (batch, tokens, tokens): whether token i sees token j."""

@@ -1,0 +1,100 @@
+"""Fine-tunes a small model that drafts for a larger one of the same vocabulary, on texts that the larger one wrote.
+
+    draft.py BASE.gguf OUT.gguf --from DRAFT.gguf --answers PATH [and the flags of heads.py]
+
+DRAFT.gguf is a llama in a type that gguf.py reads. What is learned: the base's own distribution behind every token
+(distillation, Zhou et al. 2024, arXiv 2310.08461), as far as its 32 most probable tokens tell. Texts, stages, goal and
+checkpoints: as heads.py has them; a step takes --rows texts. --layers: states of these layers of the base are kept,
+although nothing reads them, so that eagle.py's folder of states serves for both."""
+import types
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+import eagle
+import gguf
+import heads as training
+from model import Llama
+
+
+def options():
+    parser = training.parser_of(__doc__)
+    parser.add_argument("--from", dest="draft", required=True)
+    parser.add_argument("--layers", default="", help="of the base, whose states are in the folder")
+    parser.set_defaults(rows=eagle.FEW_TEXTS, heads=1)
+    return parser.parse_args()
+
+
+class Texts:
+    """Whole texts. tokens: (texts, places); rows: which of the texts' places, one behind the other, have a goal; then
+    as in states.Batch, for these: targets, known, tops, chances."""
+
+    def __init__(self, store, shards, places, mark):
+        parts = [self.part(store, shards[s], int(p), mark) for s, p in places]
+        longest = max(len(p[0]) for p in parts)
+        tokens, wanted, targets, tops, chances = (
+            torch.stack([F.pad(p[i], [0, 0] * (p[i].dim() - 1) + [0, longest - len(p[i])]) for p in parts])
+            for i in range(5))
+        self.tokens, self.rows = tokens, torch.nonzero(wanted.view(-1))[:, 0]
+        self.targets, self.tops, self.chances = (x.flatten(0, 1)[self.rows][None] for x in (targets, tops, chances))
+        self.known = torch.ones(self.targets.shape, dtype=torch.bool)
+
+    @staticmethod
+    def part(store, shard, start, mark):
+        """Of the text that begins there: tokens, whether what follows them is a goal, and the goal."""
+        end = int(shard.ends[start])
+        _, tops, chances = (torch.from_numpy(a[start:end - 1].copy()) for a in store.rows(shard))
+        ids = torch.from_numpy(shard.ids[start:end].astype(np.int64))
+        wanted = torch.from_numpy(shard.marks[start:end - 1] & mark == mark)
+        return ids[:-1], wanted, ids[1:], tops.long(), chances.float()
+
+
+class Draft(training.Drafts):
+    """A whole model as one head, which reads tokens alone."""
+
+    unit, sparse = "texts", None
+    judged_most, judged_at_once = eagle.MANY_TEXTS, eagle.FEW_TEXTS
+    units = staticmethod(eagle.Eagle.units)
+
+    def __init__(self, model, numbers=torch.float32):
+        layout = types.SimpleNamespace(tensors={}, meta=model.meta)
+        super().__init__(layout, 1, len(model.vocabulary.tokens), None, numbers)
+        layout.tensors = {name: tuple(model.tensor(name).shape) for name in model.names}
+        self.model = model
+
+    def tensor(self, name):
+        return self.model.tensor(name)
+
+    def batch(self, store, shards, places, mark):
+        return Texts(store, shards, places, mark)
+
+    def guesses(self, batch):
+        texts, places = batch.tokens.shape
+        sees = torch.ones(places, places, dtype=torch.bool).tril().expand(texts, -1, -1)
+        with torch.autocast("cpu", torch.bfloat16, self.numbers == torch.bfloat16):
+            z = self.model.tree(batch.tokens, torch.arange(places).expand(texts, -1), sees)
+        yield z.float().flatten(0, 1)[batch.rows], self.tensor(self.model.output)
+
+    def begin(self, base, store, shards, counts):
+        """It begins as the model that it is."""
+
+
+def main():
+    given = options()
+    if given.draft_vocab:
+        raise SystemExit("specdec-quantize makes short vocabularies of whole models")
+    layers = eagle.layers_of(given) if given.layers else ()
+
+    def make(given, base, tokens, numbers):
+        model = Llama(given.draft, control=False)
+        model.meta["llama.context_length"] = (gguf.U32, max(model.context, given.longest))
+        return Draft(model, numbers)
+
+    trainer = training.prepare(given, make, layers)
+    trainer.run()
+    training.finish(trainer)
+
+
+if __name__ == "__main__":
+    main()
