@@ -23832,7 +23832,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__TUNE_SHARED 0.9  /* of what changes a width's time, that changes all widths' times alike */
 #define SPECDEC__TUNE_WIDER 0.03 /* of a plain step: what a node adds to steps a little wider than those seen often */
 #define SPECDEC__TUNE_NAP 4       /* steps between looks at what speculation promises that rests or does not pay */
-#define SPECDEC__TUNE_CHEAP 0.02 /* of a plain step: a level that takes less is asked for at every step, if trees grow */
+#define SPECDEC__TUNE_LIGHT 0.02  /* of a plain step: a level of a growing tree that takes less is asked for always */
 #define SPECDEC__TUNE_HORIZON 50  /* steps in which catching up with the text must pay */
 #define SPECDEC__TUNE_LOAD 0.38 /* of a step of those who write, that reading for others may add to it */
 #define SPECDEC__TUNE_BREATH 32   /* steps that read before one that does not, so that this is known as it is now */
@@ -26320,9 +26320,6 @@ static int specdec__engine_shape(const specdec *t, int drafter, int behind, spec
     } else {
         rate = specdec__tune_shape(&e->tune->drafters[drafter], &p->tree, plan, p->levels,
                                    specdec__engine_reading(t, drafter, behind));
-        if (p->grows && !behind && specdec__tune_level(&e->tune->drafters[drafter], plan->times) <
-                                       SPECDEC__TUNE_CHEAP * plan->times[1])
-            p->tree.n = 2;
         if (specdec__tune_rests(e->tune, drafter, plan, rate))
             p->tree.n = 1;
         if (p->tree.n > 1)
@@ -26846,6 +26843,17 @@ static void specdec__ahead_note(specdec__engine *e, double seconds, double draft
         specdec__ahead_look(a);
 }
 
+/* Whether asking a drafter costs next to nothing: it is asked at every step, and then says what it promises. */
+static int specdec__engine_light(const specdec__engine *e, int drafter, int grows, int behind,
+                                 const specdec__plan *plan)
+{
+    const double once = plan->times[1];
+
+    return !e->drafters[drafter].kind->cost ||
+           (grows && !behind && !plan->fixed &&
+            specdec__tune_level(&e->tune->drafters[drafter], plan->times) < SPECDEC__TUNE_LIGHT * once);
+}
+
 /* Asks a drafter what it proposes for a text in this step, if that may pay. */
 static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan *plan)
 {
@@ -26854,16 +26862,17 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     specdec__proposal *p = &d->proposals[t->at];
     double start, rate = 0;
     specdec_result result;
-    int levels, readable, behind, fresh;
+    int levels, readable, behind, fresh, light;
 
     p->grows = d->kind->extend && (specdec__engine_grows(&e->config) || specdec__ahead_on(e, d));
     if (specdec__ahead_on(e, d))
         return specdec__ahead_ask(t, drafter, plan);
     behind = d->kind->behind ? d->kind->behind(d, t->at, t->count) : 0;
     fresh = t->count - behind < t->answer_from;
+    light = specdec__engine_light(e, drafter, p->grows, behind, plan);
     if ((d->kind->ready && !d->kind->ready(d, t->at, t->count)) ||
         (!plan->fixed && specdec__tune_naps(e->tune, drafter, t->count)) ||
-        (d->kind->cost && !specdec__engine_shape(t, drafter, behind, plan)))
+        (!light && !specdec__engine_shape(t, drafter, behind, plan)))
         return SPECDEC_OK;
     p->patience = SPECDEC__TUNE_PATIENCE * specdec__tune_plain(e->tune) / e->member_count;
     readable = d->kind->read ? specdec__engine_readable(t, drafter, behind) : behind;
@@ -26872,7 +26881,7 @@ static specdec_result specdec__engine_ask(specdec *t, int drafter, specdec__plan
     start = specdec__os_seconds();
     result = p->grows ? specdec__engine_grow(t, drafter, plan, &levels, &rate)
                       : specdec__engine_fill(t, drafter, plan, &levels, &rate);
-    if (!result && !d->kind->cost && p->kept_count > 1) {
+    if (!result && light && p->kept_count > 1) {
         if (specdec__tune_rests(e->tune, drafter, plan, rate))
             p->kept_count = 1;
         else if (rate > plan->rate)
@@ -26907,26 +26916,38 @@ static specdec_result specdec__engine_consult(specdec *t, specdec__plan *plan, i
     return result;
 }
 
-/* How probable it is that node i of a text's tree is accepted, by what its drafter knows; its parent's is known. */
-static float specdec__engine_worth(const specdec *t, int i)
+/* How probable it is that node i of a text's tree is accepted, by what one of those who proposed it knows; its parent's
+   is known. */
+static double specdec__engine_worth_by(const specdec *t, int i, int drafter, int candidate)
 {
     const specdec__engine *e = t->engine;
     const specdec__merged *m = &t->merged;
-    const specdec__drafter *d = &e->drafters[m->owner[i]];
+    const specdec__drafter *d = &e->drafters[drafter];
     const specdec__proposal *p = &d->proposals[t->at];
-    const float parent = m->worth[m->tree.parents[i]];
-    double chance[SPECDEC__TUNE_RANKS], worth;
+    const specdec__tune_drafter *known = &e->tune->drafters[drafter];
+    double chance[SPECDEC__TUNE_RANKS];
 
-    if (p->grows || !d->kind->cost) {
-        const int candidate = specdec__draft_candidate(p, i);
+    if (p->grows)
+        return (double)p->probability[candidate];
+    if (!d->kind->cost)
+        return specdec__tune_path(known, p->probability[candidate]);
+    specdec__tune_acceptance(known, chance);
+    return (double)m->worth[m->tree.parents[i]] *
+           chance[specdec__min_int(p->tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
+}
 
-        worth = (double)p->probability[candidate];
-        if (!p->grows)
-            worth = specdec__tune_path(&e->tune->drafters[m->owner[i]], p->probability[candidate]);
-    } else {
-        specdec__tune_acceptance(&e->tune->drafters[m->owner[i]], chance);
-        worth = (double)parent * chance[specdec__min_int(m->tree.ranks[i], SPECDEC__TUNE_RANKS) - 1];
-    }
+/* The same by the one who thinks most of it; never above its parent's. */
+static float specdec__engine_worth(const specdec *t, int i)
+{
+    const specdec__engine *e = t->engine;
+    const float parent = t->merged.worth[t->merged.tree.parents[i]];
+    double worth = 0, by;
+    int k, candidate;
+
+    for (k = 0; k < e->drafter_count; k++)
+        if ((candidate = specdec__draft_candidate(&e->drafters[k].proposals[t->at], i)) > 0 &&
+            (by = specdec__engine_worth_by(t, i, k, candidate)) > worth)
+            worth = by;
     return (float)worth < parent ? (float)worth : parent;
 }
 
@@ -27010,7 +27031,7 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
             others = plan.rate * plan.times[t->merged.tree.n] - 1;
     }
     e->member_count = kept;
-    if (SPECDEC__STREAMS && kept > 1 && base > least && !specdec__engine_fixed(e))
+    if ((kept > 1 || e->drafter_count > 1) && base > least && !specdec__engine_fixed(e))
         specdec__engine_share_out(e, times);
 }
 
