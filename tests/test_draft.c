@@ -267,6 +267,80 @@ static double liar_cost(const specdec__drafter *d, const specdec__model *target)
 static const specdec__drafter_kind liar_kind = {0, 0, 0, 0, 0, 8, 5, NULL, liar_fill, liar_extend, NULL, NULL, NULL, NULL, liar_cost, NULL, NULL,
                                                 NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL};
 
+/* What several drafters offer one text, by hand: the nodes of the merged tree whose worth is among those that pay. */
+static void test_share_out(void)
+{
+    static specdec__engine e;
+    static specdec__tune tune;
+    static specdec t, *members[1];
+    static float worth[NODES], probability[SPECDEC__MAX_DRAFTERS][NODES];
+    static specdec__drafter_kind kind;
+    double times[SPECDEC__MAX_TREE + 1], sorted[SPECDEC__MAX_TREE + 1], rate;
+    specdec__plan plan;
+    int turn, i, k, n, held, kept, best, equal, wrong = 0, cut = 0;
+
+    kind.cost = liar_cost; /* its trees grow: it says how probable a path is */
+    for (turn = 0; turn < 4000; turn++) {
+        const double slope = 0.01 * (1 + uniform(40));
+
+        memset(&plan, 0, sizeof plan);
+        for (i = 0; i <= SPECDEC__MAX_TREE; i++)
+            plan.times[i] = times[i] = i ? 1 + slope * (i - 1) : 0;
+        e.drafters = drafters;
+        e.drafter_count = 1 + uniform(SPECDEC__MAX_DRAFTERS);
+        e.tune = &tune;
+        e.members = members;
+        e.member_count = e.roots = 1;
+        e.target.most = plan.most = NODES;
+        members[0] = &t;
+        t.engine = &e;
+        for (k = 0; k < e.drafter_count; k++) {
+            specdec__proposal *p = &proposals[k];
+
+            propose(k, 1 + uniform(NODES / SPECDEC__MAX_DRAFTERS));
+            drafters[k].kind = &kind;
+            p->grows = 1;
+            p->probability = probability[k];
+            for (i = 0; i < p->tree.n; i++)
+                probability[k][i] = i ? probability[k][p->tree.parents[i]] * (float)(1 + uniform(9)) / 10 : 1;
+        }
+        merge(e.drafter_count, NODES);
+        merged.worth = worth;
+        sorted[0] = worth[0] = 1;
+        for (i = held = 1; i < merged.tree.n; i++) { /* the highest probability of all who have this path, and is kept */
+            float most = 0;
+
+            for (k = 0; k < e.drafter_count; k++)
+                for (n = 1; n < proposals[k].tree.n; n++)
+                    if (proposals[k].place[n] == i && probability[k][n] > most)
+                        most = probability[k][n];
+            worth[i] = most < worth[merged_parents[i]] ? most : worth[merged_parents[i]];
+            held = specdec__tune_insert(sorted, held, SPECDEC__MAX_TREE, worth[i]);
+        }
+        best = specdec__tune_nodes(&plan, sorted, held, 0, &rate);
+        for (i = equal = kept = 0; i < merged.tree.n; i++) {
+            kept += worth[i] > (float)sorted[best - 1];
+            equal += worth[i] == (float)sorted[best - 1];
+        }
+        wrong += kept > best || kept + equal < best;
+        n = merged.tree.n;
+        t.merged = merged;
+        specdec__engine_share_out(&e, times);
+        merged = t.merged;
+        wrong += merged.tree.n != best;
+        cut += merged.tree.n < n;
+        for (i = 0; i < merged.tree.n; i++)
+            wrong += worth[i] < (float)sorted[best - 1];
+        wrong += specdec_tree_check(&merged.tree, NULL) != SPECDEC_OK;
+        for (k = 0; k < e.drafter_count; k++)
+            for (i = 0; i < proposals[k].tree.n; i++)
+                wrong += proposals[k].place[i] >= 0 && proposals[k].place[i] != same_path(&proposals[k], i);
+    }
+    TEST("of what several drafters offer one text is kept what pays, by whoever thinks most of it");
+    CHECK_EQUAL_INT(wrong, 0);
+    CHECK(cut > 1000);
+}
+
 /* --- engines with lists of ours ------------------------------------------------------------------------------------- */
 
 enum { MODEL, NGRAM, ORACLE, LIAR, KINDS };
@@ -467,6 +541,40 @@ static void test_lists(void)
     CHECK(both > bytes);
 }
 
+/* Who chooses how trees come about, when the caller does not. */
+static void test_policy(void)
+{
+    static int32_t text[TEXT];
+    specdec_stats stats[SPECDEC_POLICY_COUNT];
+    specdec_config c = config_of(0);
+    int drafting, policy;
+
+    TEST("trees of a named drafter are static, those of the engine's choice grow, if the caller does not say");
+    for (drafting = 0; drafting < 2; drafting++) {
+        const specdec_policy same = drafting ? SPECDEC_POLICY_DYNAMIC : SPECDEC_POLICY_STATIC;
+
+        for (policy = 0; policy < SPECDEC_POLICY_COUNT; policy++) {
+            size_t bytes;
+            void *block;
+            specdec *e;
+
+            c.policy = (specdec_policy)policy;
+            c.drafting = drafting ? SPECDEC_DRAFT_AUTO : SPECDEC_DRAFT_MODEL;
+            CHECK(!specdec_memory_needed(&c, &bytes, &failure));
+            block = malloc(bytes);
+            CHECK(!specdec_init(&e, &c, block, bytes, &failure));
+            CHECK(!specdec_prompt_tokens(e, prompt, PROMPT));
+            write_all(e, text);
+            specdec_get_stats(e, &stats[policy]);
+            specdec_deinit(e);
+            free(block);
+        }
+        CHECK(memcmp(stats[SPECDEC_POLICY_AUTO].trees, stats[same].trees, sizeof stats->trees) == 0);
+        CHECK_EQUAL_INT(stats[SPECDEC_POLICY_AUTO].drafted, stats[same].drafted);
+        CHECK(memcmp(stats[SPECDEC_POLICY_STATIC].trees, stats[SPECDEC_POLICY_DYNAMIC].trees, sizeof stats->trees) != 0);
+    }
+}
+
 int main(void)
 {
     maker_recipe r;
@@ -478,9 +586,11 @@ int main(void)
     for (i = 0; i < 2; i++, r.noise = 0.25f)
         files[i] = maker_model(&r, &sizes[i]);
     test_merge();
+    test_share_out();
     test_lists();
     test_own_row();
     test_orders();
+    test_policy();
     free(files[0]);
     free(files[1]);
     return check_report("test_draft");
