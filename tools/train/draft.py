@@ -80,18 +80,21 @@ class Draft(training.Drafts):
         """It begins as the model that it is."""
 
 
-def main():
-    given = options()
+def prepare(given):
+    """The base, its texts, the draft, ready to learn."""
     if given.draft_vocab:
         raise SystemExit("specdec-quantize makes short vocabularies of whole models")
-    layers = eagle.layers_of(given) if given.layers else ()
 
     def make(given, base, tokens, numbers):
         model = Llama(given.draft, control=False)
         model.meta["llama.context_length"] = (gguf.U32, max(model.context, given.longest))
         return Draft(model, numbers)
 
-    trainer = training.prepare(given, make, layers)
+    return training.prepare(given, make, eagle.layers_of(given) if given.layers else ())
+
+
+def main():
+    trainer = prepare(options())
     trainer.run()
     training.finish(trainer)
 
