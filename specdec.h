@@ -130,7 +130,7 @@ extern "C" {
    SPECDEC_NO_STREAMS  one text an engine, no forks: specdec_open and config.texts above 1 are refused; 4 KB less
    SPECDEC_CLUSTER     with config.cluster, the target's layers on several machines; it is left out otherwise
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
-                       silent; 15 KB less
+                       silent; 14 KB less
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
    SPECDEC_KERNELS_APART  without the kernels for AVX2 and AVX-512, which another file brings that defines
                        SPECDEC_KERNELS besides SPECDEC_IMPLEMENTATION: both compile side by side
@@ -297,8 +297,7 @@ typedef enum specdec_rule {
 typedef enum specdec_policy {
     SPECDEC_POLICY_AUTO,    /* dynamic where the engine chooses the drafters (SPECDEC_DRAFT_AUTO), else static */
     SPECDEC_POLICY_STATIC,  /* from tables, by acceptance so far: Sequoia, Chen et al. 2024, arXiv 2402.12374 */
-    SPECDEC_POLICY_DYNAMIC, /* grown level by level from the draft's own probabilities: EAGLE-2, Li et al. 2024, arXiv
-                               2406.16858; OPT-Tree, Wang et al. 2024, arXiv 2406.17276. With coupled and top-k alone */
+    SPECDEC_POLICY_DYNAMIC, /* grown from its probabilities; coupled, top-k alone: Li et al. 2024, arXiv 2406.16858 */
     SPECDEC_POLICY_COUNT
 } specdec_policy;
 
@@ -708,8 +707,7 @@ typedef struct specdec_tree {
 /* Does the tree keep all that is said above? Errors: SPECDEC_ERROR_ARGUMENT, and which node breaks which rule. */
 SPECDEC_DEF specdec_result specdec_tree_check(const specdec_tree *tree, specdec_error *error);
 
-/* Levels of a valid tree (NULL: 0), root included. depths[n], if not NULL, are distances from the root, whose own is
-   0. */
+/* Levels of a valid tree (NULL: 0), root included. depths[n], if not NULL, become distances from the root. */
 SPECDEC_DEF int specdec_tree_depth(const specdec_tree *tree, int32_t *depths);
 
 /* chains chains of length nodes each below the root, level by level; (1, n - 1) is plain speculation, (0, 0) only the
@@ -1141,6 +1139,9 @@ __asm__(".cfi_sections .debug_frame");
 #else
 #define SPECDEC__NGRAMS 1
 #endif
+
+/* Whether there is more to draft with than a model. */
+#define SPECDEC__SEVERAL (SPECDEC__HEADS || SPECDEC__TRIFORCE || SPECDEC__NGRAMS)
 
 /* Whether an engine may have several texts. */
 #ifdef SPECDEC_NO_STREAMS
@@ -27031,7 +27032,8 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
             others = plan.rate * plan.times[t->merged.tree.n] - 1;
     }
     e->member_count = kept;
-    if ((kept > 1 || e->drafter_count > 1) && base > least && !specdec__engine_fixed(e))
+    if ((SPECDEC__STREAMS || SPECDEC__SEVERAL) && (kept > 1 || e->drafter_count > 1) && base > least &&
+        !specdec__engine_fixed(e))
         specdec__engine_share_out(e, times);
 }
 
