@@ -23824,12 +23824,12 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__TUNE_RANKS 8   /* acceptance is told apart for that many ranks */
 #define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought: shares, probabilities of paths */
 #define SPECDEC__TUNE_BEHIND 8  /* tokens of text that a drafter may have to catch up with in a step that times it */
-#define SPECDEC__TUNE_MEMORY 0.985 /* what a step leaves of the weight of older ones */
+#define SPECDEC__TUNE_MEMORY 0.996 /* what a step leaves of the weight of older ones */
 #define SPECDEC__TUNE_STAKE 0.8   /* plain steps that a drafter may lose before it has won any, */
 #define SPECDEC__TUNE_SHARE 0.0025 /* and the share of all time that it may lose */
 #define SPECDEC__TUNE_DEBT 0.5    /* plain steps of debt at most, and */
 #define SPECDEC__TUNE_WEALTH 12.0 /* of credit: what counts is how it goes now */
-#define SPECDEC__TUNE_HOPE 0.03  /* plain steps of debt forgiven a step to speculation that promises twice the speed */
+#define SPECDEC__TUNE_HOPE 0.1  /* plain steps of debt forgiven a step to speculation that promises twice the speed */
 #define SPECDEC__TUNE_SHARED 0.9  /* of what changes a width's time, that changes all widths' times alike */
 #define SPECDEC__TUNE_WIDER 0.03 /* of a plain step: what a node adds to steps a little wider than those seen often */
 #define SPECDEC__TUNE_NAP 4       /* steps between looks at what speculation promises that rests or does not pay */
@@ -23900,7 +23900,7 @@ static void specdec__tune_add(specdec__tune *tune, double cost, int ranks)
         t->predicted[i] = 3;
         t->came[i] = 3 * 0.7 * (i + 0.5) / SPECDEC__TUNE_BINS;
         t->share[i] = 3 * (i + 0.5) / SPECDEC__TUNE_BINS;
-        t->taken[i] = 0.8 * t->share[i];
+        t->taken[i] = 0.6 * t->share[i];
     }
     t->patience = 16;
 }
@@ -26937,19 +26937,18 @@ static double specdec__engine_worth_by(const specdec *t, int i, int drafter, int
            chance[specdec__min_int(p->tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
 }
 
-/* The same by the one who thinks most of it; never above its parent's. */
+/* The same by all who proposed it, as if they did not know of each other; never above its parent's. */
 static float specdec__engine_worth(const specdec *t, int i)
 {
     const specdec__engine *e = t->engine;
     const float parent = t->merged.worth[t->merged.tree.parents[i]];
-    double worth = 0, by;
+    double missed = 1;
     int k, candidate;
 
     for (k = 0; k < e->drafter_count; k++)
-        if ((candidate = specdec__draft_candidate(&e->drafters[k].proposals[t->at], i)) > 0 &&
-            (by = specdec__engine_worth_by(t, i, k, candidate)) > worth)
-            worth = by;
-    return (float)worth < parent ? (float)worth : parent;
+        if ((candidate = specdec__draft_candidate(&e->drafters[k].proposals[t->at], i)) > 0)
+            missed *= 1 - specdec__engine_worth_by(t, i, k, candidate);
+    return (float)(1 - missed) < parent ? (float)(1 - missed) : parent;
 }
 
 /* How many tokens a text's tree promises. */

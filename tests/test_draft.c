@@ -307,14 +307,14 @@ static void test_share_out(void)
         merge(e.drafter_count, NODES);
         merged.worth = worth;
         sorted[0] = worth[0] = 1;
-        for (i = held = 1; i < merged.tree.n; i++) { /* the highest probability of all who have this path, and is kept */
-            float most = 0;
+        for (i = held = 1; i < merged.tree.n; i++) { /* that one of those is right who have this path, and keep it */
+            double missed = 1;
 
             for (k = 0; k < e.drafter_count; k++)
                 for (n = 1; n < proposals[k].tree.n; n++)
-                    if (proposals[k].place[n] == i && probability[k][n] > most)
-                        most = probability[k][n];
-            worth[i] = most < worth[merged_parents[i]] ? most : worth[merged_parents[i]];
+                    missed *= proposals[k].place[n] == i ? 1 - (double)probability[k][n] : 1;
+            worth[i] = (float)(1 - missed);
+            worth[i] = worth[i] < worth[merged_parents[i]] ? worth[i] : worth[merged_parents[i]];
             held = specdec__tune_insert(sorted, held, SPECDEC__MAX_TREE, worth[i]);
         }
         best = specdec__tune_nodes(&plan, sorted, held, 0, &rate);
@@ -336,7 +336,7 @@ static void test_share_out(void)
             for (i = 0; i < proposals[k].tree.n; i++)
                 wrong += proposals[k].place[i] >= 0 && proposals[k].place[i] != same_path(&proposals[k], i);
     }
-    TEST("of what several drafters offer one text is kept what pays, by whoever thinks most of it");
+    TEST("of what several drafters offer one text is kept what pays, by what all think of it together");
     CHECK_EQUAL_INT(wrong, 0);
     CHECK(cut > 1000);
 }
