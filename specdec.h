@@ -23824,7 +23824,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__TUNE_RANKS 8   /* acceptance is told apart for that many ranks */
 #define SPECDEC__TUNE_BINS 10   /* and by tenths of what the drafter thought: shares, probabilities of paths */
 #define SPECDEC__TUNE_BEHIND 8  /* tokens of text that a drafter may have to catch up with in a step that times it */
-#define SPECDEC__TUNE_MEMORY 0.996 /* what a step leaves of the weight of older ones */
+#define SPECDEC__TUNE_MEMORY 0.99 /* what a step leaves of the weight of older ones */
 #define SPECDEC__TUNE_STAKE 0.8   /* plain steps that a drafter may lose before it has won any, */
 #define SPECDEC__TUNE_SHARE 0.0025 /* and the share of all time that it may lose */
 #define SPECDEC__TUNE_DEBT 0.5    /* plain steps of debt at most, and */
