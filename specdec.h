@@ -23552,7 +23552,7 @@ static specdec_result specdec__draft_ngram_init(specdec__drafter *d, const specd
     specdec__ngram_size size;
 
     size.context = SPECDEC__NGRAM_TOKENS;
-    size.max_nodes = setup->config->tree_size;
+    size.max_nodes = setup->capacity;
     size.readers = setup->room->views;
     size.history = history;
     size.capacity = length + (size.readers - 1) * specdec__min_int(length, SPECDEC__NGRAM_SHARE);
@@ -23829,7 +23829,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__TUNE_SHARE 0.0025 /* and the share of all time that it may lose */
 #define SPECDEC__TUNE_DEBT 0.5    /* plain steps of debt at most, and */
 #define SPECDEC__TUNE_WEALTH 12.0 /* of credit: what counts is how it goes now */
-#define SPECDEC__TUNE_HOPE 0.1  /* plain steps of debt forgiven a step to speculation that promises twice the speed */
+#define SPECDEC__TUNE_HOPE 0.1    /* plain steps of debt forgiven a step to speculation that promises twice the speed */
 #define SPECDEC__TUNE_SHARED 0.9  /* of what changes a width's time, that changes all widths' times alike */
 #define SPECDEC__TUNE_WIDER 0.03 /* of a plain step: what a node adds to steps a little wider than those seen often */
 #define SPECDEC__TUNE_NAP 4       /* steps between looks at what speculation promises that rests or does not pay */

@@ -487,6 +487,7 @@ static void test_texts(int count)
         c.settings.sampling.seed = (uint64_t)i;
         c.retrieval = i % 4 < 2 ? 128 : 0;
         c.retrieval_chunk = i % 5 == 4 ? 3 : 0;
+        c.tree_size = i % 4 == 2 ? 3 : 0; /* below that of the first level's trees, here by n-grams */
         rate = same_text(&c, tokens, length, 100);
         printf("  %d tokens, %s, temperature %.1f, %s: %.2f of guesses right\n", length, c.kv,
                (double)c.settings.sampling.temperature, c.draft.path ? "draft model" : "n-grams", rate);
