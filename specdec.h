@@ -26848,11 +26848,11 @@ static void specdec__ahead_note(specdec__engine *e, double seconds, double draft
 static int specdec__engine_light(const specdec__engine *e, int drafter, int grows, int behind,
                                  const specdec__plan *plan)
 {
-    const double once = plan->times[1];
+    const specdec__tune_drafter *known = &e->tune->drafters[drafter];
 
     return !e->drafters[drafter].kind->cost ||
            (grows && !behind && !plan->fixed &&
-            specdec__tune_level(&e->tune->drafters[drafter], plan->times) < SPECDEC__TUNE_LIGHT * once);
+            specdec__tune_level(known, plan->times) < SPECDEC__TUNE_LIGHT * plan->times[1]);
 }
 
 /* Asks a drafter what it proposes for a text in this step, if that may pay. */
@@ -26966,8 +26966,8 @@ static double specdec__engine_promise(specdec *t)
     return tokens;
 }
 
-/* Of all that was proposed for several texts, keeps what together pays best: the nodes that promise most, whosever they
-   are. times: of a step of so many nodes. */
+/* Of all that was proposed, for several texts or by several drafters for one, keeps what together pays best: the nodes
+   that promise most, whosever they are. times: of a step of so many nodes. */
 static SPECDEC__NOINLINE void specdec__engine_share_out(specdec__engine *e, const double *times)
 {
     const int base = e->roots + e->reading;

@@ -10,11 +10,11 @@ import types
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 
 import eagle
 import gguf
 import heads as training
+import states
 from model import Llama
 
 
@@ -32,11 +32,8 @@ class Texts:
 
     def __init__(self, store, shards, places, mark):
         parts = [self.part(store, shards[s], int(p), mark) for s, p in places]
-        longest = max(len(p[0]) for p in parts)
-        tokens, wanted, targets, tops, chances = (
-            torch.stack([F.pad(p[i], [0, 0] * (p[i].dim() - 1) + [0, longest - len(p[i])]) for p in parts])
-            for i in range(5))
-        self.tokens, self.rows = tokens, torch.nonzero(wanted.view(-1))[:, 0]
+        self.tokens, wanted, targets, tops, chances = map(states.padded, zip(*parts))
+        self.rows = torch.nonzero(wanted.view(-1))[:, 0]
         self.targets, self.tops, self.chances = (x.flatten(0, 1)[self.rows][None] for x in (targets, tops, chances))
         self.known = torch.ones(self.targets.shape, dtype=torch.bool)
 
@@ -53,7 +50,7 @@ class Texts:
 class Draft(training.Drafts):
     """A whole model as one head, which reads tokens alone."""
 
-    unit, sparse = "texts", None
+    unit, sparse = "texts", ()
     judged_most, judged_at_once = eagle.MANY_TEXTS, eagle.FEW_TEXTS
     units = staticmethod(eagle.Eagle.units)
 

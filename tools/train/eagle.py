@@ -84,17 +84,13 @@ class Texts:
 
     def __init__(self, store, shards, places, heads, mark):
         parts = [self.part(store, shards[s], int(p), mark) for s, p in places]
-        n, longest = len(parts), max(len(p[0]) for p in parts)
-        padded = lambda i: torch.stack([F.pad(p[i], [0, 0] * (p[i].dim() - 1) + [0, longest - len(p[i])])
-                                        for p in parts])
-        self.states, self.tokens = padded(0), padded(1)
-        self.rows = torch.nonzero(padded(2).view(-1))[:, 0]
-        pair = self.rows % longest
+        self.states, self.tokens, wanted, targets, tops, chances = map(states.padded, zip(*parts))
+        self.rows = torch.nonzero(wanted.view(-1))[:, 0]
+        pair = self.rows % self.tokens.shape[1]
         self.known = torch.stack([pair >= i for i in range(heads)])
-        self.targets = self.repeated(padded(3), heads)
-        self.tops, self.chances = self.repeated(padded(4), heads), self.repeated(padded(5), heads)
-        self.chances = self.chances * self.known[..., None]
-        self.count = n
+        self.targets, self.tops = self.repeated(targets, heads), self.repeated(tops, heads)
+        self.chances = self.repeated(chances, heads) * self.known[..., None]
+        self.count = len(parts)
 
     def repeated(self, array, heads):
         """The rows that have a goal; it is the same for every guess."""

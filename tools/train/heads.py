@@ -114,7 +114,7 @@ class Drafts(nn.Module):
     their head matrices are multiplied with, guesses(batch)."""
 
     ids_name = speculator.TOKENS    # the tensor with the ids that rows stand for
-    sparse = "emb"                  # in names of matrices of which a step meets few rows
+    sparse = ("emb",)               # in names of matrices of which a step meets few rows
     unit, judged_most, judged_at_once = "places", 4096, 256
 
     def __init__(self, layout, heads, vocabulary, tokens, numbers):
@@ -342,9 +342,8 @@ class Trainer:
 
     def __init__(self, given, heads, store, shards):
         self.given, self.heads, self.store, self.shards = given, heads, store, shards
-        sparse = [bool(heads.sparse) and heads.sparse in name for name, _ in heads.named_parameters()]
-        few = [p for p, is_sparse in zip(heads.parameters(), sparse) if is_sparse]
-        others = [p for p, is_sparse in zip(heads.parameters(), sparse) if not is_sparse]
+        few = [p for n, p in heads.named_parameters() if any(part in n for part in heads.sparse)]
+        others = [p for n, p in heads.named_parameters() if not any(part in n for part in heads.sparse)]
         self.adams = [torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=given.decay)]
         self.adams += [torch.optim.SparseAdam(few, betas=(0.9, 0.95))] if few else []
         self.step, self.seconds, self.curve = 0, 0.0, []

@@ -14,6 +14,7 @@ import zlib
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 
 import gguf
 
@@ -224,6 +225,12 @@ class Store:
             size += self.bytes(shard)
         if group:
             yield group
+
+
+def padded(arrays):
+    """Arrays of different lengths as one, (arrays, longest, ...), with zeros behind them."""
+    longest = max(map(len, arrays))
+    return torch.stack([F.pad(a, [0, 0] * (a.dim() - 1) + [0, longest - len(a)]) for a in arrays])
 
 
 class Batch:

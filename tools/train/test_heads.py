@@ -48,6 +48,31 @@ def options(folder, programs, **others):
     return types.SimpleNamespace(**given)
 
 
+def write_stories(folder, programs):
+    """Answers of BASE to beginnings of stories, in two files."""
+    prompts = os.path.join(folder, "prompts.jsonl")
+    beginnings.main(prompts, 96, 3)
+    script("answers.py", BASE, prompts, os.path.join(folder, "answers"), "--plain", "--shard", 48, "--tokens", 80,
+           "--context", 200, "--streams", 8, "--many", os.path.join(programs, "many"))
+    assert len(glob.glob(folder + "/answers/*.jsonl")) == 2
+
+
+def check_resuming(prepare):
+    """Stopped and resumed, the weights are those of a run that was not. prepare() -> trainer, the same every time.
+    Returns the last one, whose checkpoint is still there."""
+    weights = []
+    for stops in ((1.0,), (0.4, 1.0)):
+        for stop in stops:
+            trainer = prepare()
+            trainer.run(stop)
+        weights.append(copy.deepcopy(trainer.heads.state_dict()))
+        assert trainer.step == trainer.given.steps
+        if len(weights) == 1:
+            os.remove(trainer.path)
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    return trainer
+
+
 def test_answers_are_written_once(folder, programs):
     """Every prompt has one answer; half are greedy; what is there stays; the tokens are those of the text."""
     prompts, out = os.path.join(folder, "prompts.jsonl"), os.path.join(folder, "answers")
@@ -204,20 +229,13 @@ def test_training_teaches_and_files_say_the_same(folder, programs):
 
 
 def test_training_goes_on_where_it_stopped(folder, programs):
-    """Stopped and resumed, the weights are those of a run that was not."""
-    weights = []
-    for stops in ((1.0,), (0.4, 1.0)):
-        for stop in stops:
-            trainer = training.prepare(options(folder, programs, steps=20, draft_vocab=600))
-            trainer.run(stop)
-        weights.append(copy.deepcopy(trainer.heads.state_dict()))
-        assert trainer.step == 20
-        kept = trainer.heads.tokens
-        trainer.heads.stand_for(np.arange(600))  # texts that came later
-        trainer.restore()
-        assert np.array_equal(trainer.heads.tokens, kept) and int(trainer.heads.row[int(kept[-1])]) == 599
-        os.remove(trainer.path)
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    """Stopped and resumed, weights and short vocabulary are those of a run that was not."""
+    trainer = check_resuming(lambda: training.prepare(options(folder, programs, steps=20, draft_vocab=600)))
+    kept = trainer.heads.tokens
+    trainer.heads.stand_for(np.arange(600))  # texts that came later
+    trainer.restore()
+    assert np.array_equal(trainer.heads.tokens, kept) and int(trainer.heads.row[int(kept[-1])]) == 599
+    os.remove(trainer.path)
 
 
 def test_training_begins_with_a_file(folder, programs):
