@@ -4221,18 +4221,19 @@ typedef struct specdec__softening {
     X(isa, gelu_exact, void, (float *x, const float *by, int count)) \
     /* out = x * cosine + partner * sine, elementwise, in place on x. */ \
     X(isa, rotate, void, (float *x, const float *partner, const float *cosine, const float *sine, int count)) \
-    /* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64), at least those of the first `slots`. On the \
-       way `next`, keys (dim, 64) of two bytes each that will be wanted soon, is fetched; all at once would stall. */ \
-    X(isa, scores, void, (const float *queries, int dim, int count, const float *keys, int slots, const void *next, \
-                          float *scores)) \
+    /* queries (count <= 4, dim) . keys (dim, 64), floats or half floats -> scores (count, 64), at least those of the \
+       first `slots`. On the way `next`, keys (dim, 64) of two bytes each that will be wanted soon, is fetched; all at \
+       once would stall. */ \
+    X(isa, scores, void, (const float *queries, int dim, int count, const void *keys, int halves, int slots, \
+                          const void *next, float *scores)) \
     /* scores (64), [from, to) of them -> exp(score - *max) in place, zeros beyond, once *max has grown to the largest \
        of them. Adds them to sums (16). Returns what the growth has scaled sums by: what came before has to be scaled \
        by it, too. */ \
     X(isa, softmax, float, (float *scores, int from, int to, float *max, float *sums)) \
-    /* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim). Fetches as many rows of \
-       `next`, values (64, dim) of two bytes each. */ \
-    X(isa, weigh, void, (const float *weights, int count, const float *values, int valid, int dim, const void *next, \
-                         float *const *out)) \
+    /* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim), floats or half floats. \
+       Fetches as many rows of `next`, values (64, dim) of two bytes each. */ \
+    X(isa, weigh, void, (const float *weights, int count, const void *values, int halves, int valid, int dim, \
+                         const void *next, float *const *out)) \
     /* Adds what the first count queries have summed up over other keys, which come behind. */ \
     X(isa, merge, void, (const specdec__sums *into, const specdec__sums *from, int count)) \
     /* out (count, stride) = sums (count, 16) [+ bias]. */ \
@@ -4297,6 +4298,7 @@ typedef struct specdec__kernels {
     specdec__interleave_function *interleave;
     specdec__weigh_codes_function *weigh_codes;
     SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_MEMBER, )
+    int half_queries; /* with so many queries, scores and weigh take half floats faster than floats that are made of them */
     specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu, gelu_exact */
 } specdec__kernels;
 
@@ -11854,6 +11856,7 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
         table->dot[SPECDEC__TYPE_F16] = specdec__##isa##_dot_float; \
         table->dot[SPECDEC__TYPE_BF16] = specdec__##isa##_dot_float; \
         SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_ENTRY, isa) \
+        table->half_queries = specdec__##isa##_half_queries; \
         table->weigh_codes = specdec__##isa##_weigh_codes; \
         table->activate[SPECDEC__SILU] = table->silu; \
         table->activate[SPECDEC__GELU] = table->gelu; \
@@ -15598,11 +15601,12 @@ typedef struct specdec__kv_type {
     int multiple;                    /* dim is padded to a multiple of this */
     int bytes_per_32;                /* bytes of 32 elements, scales of keys included */
     int tiles;                       /* 1: keys and values are tiles of codes, 0: floats of some size */
+    int halves;                      /* 1: half floats */
 } specdec__kv_type;
 
 enum { SPECDEC__KV_F16, SPECDEC__KV_F32, SPECDEC__KV_Q8_0, SPECDEC__KV_TYPES };
 static const specdec__kv_type specdec__kv_types[SPECDEC__KV_TYPES] = {
-    {"f16", 16, 64, 0}, {"f32", 16, 128, 0}, {"q8_0", 32, 34, 1}};
+    {"f16", 16, 64, 0, 1}, {"f32", 16, 128, 0, 0}, {"q8_0", 32, 34, 1, 0}};
 
 typedef struct specdec__segment {
     int page, from, length; /* slots [from, from + length) of a page */
@@ -16989,9 +16993,10 @@ static void specdec__forward_slots(const specdec__context *c, const specdec__uni
             slots[c->place[at] - base] = c->slots[u->layer->span][at];
 }
 
-/* Keys and values in the first slots of a page as floats, in the first or the second buffer. */
-static void specdec__forward_page(const specdec__context *c, specdec__scratch *s, const specdec__unit *u, int page,
-                                  int slots, int second, const float **keys, const float **values)
+/* Keys and values in the first slots of a page, for so many queries: as half floats where they lie, which is said by 1,
+   or as floats, in the first or the second buffer. */
+static int specdec__forward_page(const specdec__context *c, specdec__scratch *s, const specdec__unit *u, int page,
+                                 int slots, int second, int queries, const void **keys, const void **values)
 {
     const size_t size = (size_t)c->kv.dim * SPECDEC__KEYS;
     const unsigned char *k = specdec__kv_keys(&c->kv, u->layer->span, page, u->layer->place, u->head);
@@ -17000,19 +17005,27 @@ static void specdec__forward_page(const specdec__context *c, specdec__scratch *s
     *keys = k_buffer;
     *values = v_buffer;
     if (s->page[second] == page && s->slots[second] >= slots)
-        return;
+        return 0;
+    if (specdec__kv_types[c->kv.type].halves && queries <= c->kernels->half_queries) {
+        *keys = k;
+        *values = k + c->kv.key_bytes;
+        return 1;
+    }
     *keys = specdec__kv_keys_as_floats(&c->kv, c->kernels, k, slots, k_buffer);
     *values = specdec__kv_values_as_floats(&c->kv, c->kernels, k + c->kv.key_bytes, slots, v_buffer);
     if (*values == v_buffer)
         s->page[second] = page;
     s->slots[second] = slots;
+    return 0;
 }
 
 /* Adds a block, whose scores (count, 64) are given, to the softmax and the weighted sums of up to four queries. next:
    values that are fetched meanwhile. */
 static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums, float *scores, const size_t *query,
-                                  const specdec__range *range, int count, const float *values, const void *next)
+                                  const specdec__range *range, int count, const void *values, int halves,
+                                  const void *next)
 {
+    const size_t row_bytes = (size_t)c->kv.dim * (halves ? 2 : 4);
     const float cap = c->model->fact[SPECDEC__SCORE_CAP];
     const int dim = c->kv.dim;
     float *out[4], factor;
@@ -17031,7 +17044,8 @@ static void specdec__forward_fold(specdec__context *c, const specdec__sums *sums
         equal &= range[i].from == range[0].from && range[i].to == range[0].to;
     }
     for (i = 0; i < (equal ? 1 : count); i++)
-        c->kernels->weigh(scores + i * SPECDEC__KEYS + range[i].from, equal ? count : 1, values + range[i].from * dim,
+        c->kernels->weigh(scores + i * SPECDEC__KEYS + range[i].from, equal ? count : 1,
+                          (const char *)values + (size_t)range[i].from * row_bytes, halves,
                           range[i].to - range[i].from, dim, next, out + i);
 }
 
@@ -17122,7 +17136,7 @@ static void specdec__forward_tile_scores(specdec__context *c, specdec__scratch *
 }
 
 /* s->scores (count <= 4, 64) of queries with keys, those in the first slots. next: keys that are fetched meanwhile. */
-static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, const float *keys, int slots,
+static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, const void *keys, int halves, int slots,
                                     const void *next, const size_t *query, int count)
 {
     const size_t dim = (size_t)c->kv.dim;
@@ -17134,7 +17148,7 @@ static void specdec__forward_scores(specdec__context *c, specdec__scratch *s, co
             memcpy(s->queries + (size_t)i * dim, c->rotated + query[i] * dim, dim * sizeof(float));
         rotated = s->queries;
     }
-    c->kernels->scores(rotated, c->kv.dim, count, keys, slots, next, s->scores);
+    c->kernels->scores(rotated, c->kv.dim, count, keys, halves, slots, next, s->scores);
 }
 
 /* Of these scores, or of those above, that of the q-th query with a key. */
@@ -17191,17 +17205,18 @@ static SPECDEC__NOINLINE void specdec__forward_aligned(specdec__context *c, spec
 {
     const int queries = (last - first) * (u->to - u->from);
     const unsigned char *next = specdec__forward_next(c, u, last, block);
-    const float *keys, *values;
+    const void *keys, *values;
     specdec__range range[4];
     size_t query[4];
-    int at, count;
+    int halves, at, count;
 
-    specdec__forward_page(c, s, u, page, slots, 0, &keys, &values); /* always this one, which stays in the cache */
+    /* always this buffer, which stays in the cache */
+    halves = specdec__forward_page(c, s, u, page, slots, 0, queries, &keys, &values);
     for (at = 0; at < queries; at += count) {
         count = specdec__forward_some(c, u, first, last, block, at, 4, query, range);
-        specdec__forward_scores(c, s, keys, slots, next ? next : (const void *)keys, query, count);
-        specdec__forward_fold(c, &u->sums, s->scores, query, range, count, values,
-                              next ? next + c->kv.key_bytes : (const void *)values);
+        specdec__forward_scores(c, s, keys, halves, slots, next ? next : keys, query, count);
+        specdec__forward_fold(c, &u->sums, s->scores, query, range, count, values, halves,
+                              next ? next + c->kv.key_bytes : values);
         next = NULL; /* it is on its way */
     }
 }
@@ -17250,20 +17265,20 @@ static SPECDEC__NOINLINE void specdec__forward_gathered(specdec__context *c, spe
         }
         for (done = seen.from; done < seen.to; ) {
             int page = slots[done] / SPECDEC__KEYS;
-            const float *keys, *values;
+            const void *keys, *values;
 
-            specdec__forward_page(c, s, u, page, SPECDEC__KEYS, page & 1, &keys, &values);
-            specdec__forward_scores(c, s, keys, SPECDEC__KEYS, keys, query, count);
+            specdec__forward_page(c, s, u, page, SPECDEC__KEYS, page & 1, SPECDEC__KEYS, &keys, &values);
+            specdec__forward_scores(c, s, keys, 0, SPECDEC__KEYS, keys, query, count);
             for (j = done; j < seen.to && slots[j] / SPECDEC__KEYS == page; j++) {
                 for (i = 0; i < count; i++)
                     logical[i][j] = s->scores[i * SPECDEC__KEYS + slots[j] % SPECDEC__KEYS];
-                memcpy(s->gathered + (size_t)j * dim, values + (size_t)(slots[j] % SPECDEC__KEYS) * dim,
-                       dim * sizeof(float));
+                memcpy(s->gathered + (size_t)j * dim,
+                       (const float *)values + (size_t)(slots[j] % SPECDEC__KEYS) * dim, dim * sizeof(float));
             }
             done = j;
         }
         memcpy(s->scores, logical, (size_t)count * sizeof *logical);
-        specdec__forward_fold(c, &u->sums, s->scores, query, range, count, s->gathered, s->gathered);
+        specdec__forward_fold(c, &u->sums, s->scores, query, range, count, s->gathered, 0, s->gathered);
     }
 }
 
@@ -21830,7 +21845,7 @@ static void specdec__retrieve_few(const specdec__context *c, const specdec__atte
         else
             c->kernels->f16_to_float(row, SPECDEC__KEYS, to);
     }
-    c->kernels->scores(t->scratch->queries, r->few, t->count, t->scratch->keys, SPECDEC__KEYS, t->scratch->keys,
+    c->kernels->scores(t->scratch->queries, r->few, t->count, t->scratch->keys, 0, SPECDEC__KEYS, t->scratch->keys,
                        t->scratch->scores);
 }
 
@@ -30222,15 +30237,16 @@ SPECDEC__LANE void X(unpack_bf16)(const specdec__quant_type *type, const unsigne
 }
 
 /* acc (count, chunks) += weight * row: a row of chunks vectors times the weights[c * stride] of count sums. */
-SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weights, int stride, const float *row,
-                                     int count, int chunks)
+SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weights, int stride, const void *row,
+                                     int halves, int count, int chunks)
 {
     V v[SPECDEC__WIDTH];
     int c, i;
 
     SPECDEC__UNROLL
     for (i = 0; i < chunks; i++)
-        v[i] = X(load)(row + i * SPECDEC__LANES);
+        v[i] = halves ? X(load_f16)((const uint16_t *)row + i * SPECDEC__LANES)
+                      : X(load)((const float *)row + i * SPECDEC__LANES);
     SPECDEC__UNROLL
     for (c = 0; c < count; c++) {
         V w = X(set)(weights[c * stride]);
@@ -30255,7 +30271,7 @@ SPECDEC__LANE_INLINE void X(dot_float_columns)(const float *values, int count, c
         for (r = 0; r < SPECDEC__ROWS_AT_ONCE; r++)
             acc[c][r] = X(load)(sums + c * 16 + r * SPECDEC__LANES);
     for (i = 0; i < count; i++)
-        X(add_row)(acc, x + i, stride, values + i * 16, columns, SPECDEC__ROWS_AT_ONCE);
+        X(add_row)(acc, x + i, stride, values + i * 16, 0, columns, SPECDEC__ROWS_AT_ONCE);
     SPECDEC__UNROLL
     for (c = 0; c < columns; c++)
         SPECDEC__UNROLL
@@ -30290,9 +30306,14 @@ SPECDEC__LANE_INLINE void X(fetch)(const void *next, int at)
         __builtin_prefetch((const char *)next + 2 * (at + i * 16), 0, 3);
 }
 
+SPECDEC__LANE_INLINE const void *X(element)(const void *values, int halves, int i)
+{
+    return (const char *)values + (size_t)i * (halves ? 2 : 4);
+}
+
 /* scores (query, key) = sum over dimensions, in order, of query * key; lanes are keys, SPECDEC__WIDTH vectors a
    pass. */
-SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const float *keys, int slots,
+SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const void *keys, int halves, int slots,
                                             const void *next, float *scores, int count)
 {
     V acc[4][SPECDEC__WIDTH];
@@ -30306,7 +30327,8 @@ SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const
                 acc[c][i] = X(set)(0);
         for (d = 0; d < dim; d++) {
             X(fetch)(next, d * SPECDEC__KEYS + from);
-            X(add_row)(acc, queries + d, dim, keys + d * SPECDEC__KEYS + from, count, SPECDEC__WIDTH);
+            X(add_row)(acc, queries + d, dim, X(element)(keys, halves, d * SPECDEC__KEYS + from), halves, count,
+                       SPECDEC__WIDTH);
         }
         SPECDEC__UNROLL
         for (c = 0; c < count; c++)
@@ -30317,20 +30339,29 @@ SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const
 }
 
 /* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64), at least those of the first `slots`. */
-SPECDEC__LANE void X(scores)(const float *queries, int dim, int count, const float *keys, int slots, const void *next,
-                             float *scores)
+SPECDEC__LANE_INLINE void X(scores_of)(const float *queries, int dim, int count, const void *keys, int halves, int slots,
+                                       const void *next, float *scores)
 {
     int some;
 
     for (; count; count -= some, queries += some * dim, scores += some * SPECDEC__KEYS) {
-        some = count >= 2 && SPECDEC__TOGETHER > 1 ? count & 6 : 1;
-        if (some == 4)
-            X(scores_queries)(queries, dim, keys, slots, next, scores, 4);
-        else if (some == 2)
-            X(scores_queries)(queries, dim, keys, slots, next, scores, 2);
+        some = count >= SPECDEC__TOGETHER ? SPECDEC__TOGETHER : 1;
+        if (SPECDEC__TOGETHER > 1 && some > 1)
+            X(scores_queries)(queries, dim, keys, halves, slots, next, scores, SPECDEC__TOGETHER);
         else
-            X(scores_queries)(queries, dim, keys, slots, next, scores, 1);
+            X(scores_queries)(queries, dim, keys, halves, slots, next, scores, 1);
     }
+}
+
+enum { X(half_queries) = SPECDEC__TOGETHER > 1 ? 4 * SPECDEC__TOGETHER : 0 };
+
+SPECDEC__LANE void X(scores)(const float *queries, int dim, int count, const void *keys, int halves, int slots,
+                             const void *next, float *scores)
+{
+    if (X(half_queries) && halves)
+        X(scores_of)(queries, dim, count, keys, 1, slots, next, scores);
+    else
+        X(scores_of)(queries, dim, count, keys, 0, slots, next, scores);
 }
 
 SPECDEC__LANE_INLINE void X(outside)(float *scores, int from, int to, float value)
@@ -30363,7 +30394,7 @@ SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, floa
         *max = grown;
     }
     highest = X(set)(*max);
-    for (i = 0; i < SPECDEC__KEYS; i += SPECDEC__LANES)
+    for (i = from / SPECDEC__LANES * SPECDEC__LANES; i < to; i += SPECDEC__LANES)
         X(store)(scores + i, X(exp)(X(sub)(X(load)(scores + i), highest)));
     X(outside)(scores, from, to, 0);
     for (p = 0; p < 16; p += SPECDEC__LANES) {
@@ -30377,7 +30408,7 @@ SPECDEC__LANE float X(softmax)(float *scores, int from, int to, float *max, floa
 }
 
 /* out (query, chunks vectors from d on) += over keys, in order, weight * value; lanes are dimensions. */
-SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *values, int valid, int dim,
+SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const void *values, int halves, int valid, int dim,
                                          const void *next, float *const *out, int d, int count, int chunks)
 {
     V acc[4][SPECDEC__WIDTH];
@@ -30390,7 +30421,7 @@ SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *valu
             acc[c][i] = X(load)(out[c] + d + i * SPECDEC__LANES);
     for (j = 0; j < valid; j++) {
         X(fetch)(next, j * dim + d);
-        X(add_row)(acc, weights + j, SPECDEC__KEYS, values + j * dim + d, count, chunks);
+        X(add_row)(acc, weights + j, SPECDEC__KEYS, X(element)(values, halves, j * dim + d), halves, count, chunks);
     }
     SPECDEC__UNROLL
     for (c = 0; c < count; c++)
@@ -30400,21 +30431,31 @@ SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const float *valu
 }
 
 /* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim). */
-SPECDEC__LANE void X(weigh)(const float *weights, int count, const float *values, int valid, int dim, const void *next,
-                            float *const *out)
+SPECDEC__LANE_INLINE void X(weigh_of)(const float *weights, int count, const void *values, int halves, int valid, int dim,
+                                      const void *next, float *const *out)
 {
     int d = 0, c;
 
     for (; d + SPECDEC__LANES * SPECDEC__WIDTH <= dim; d += SPECDEC__LANES * SPECDEC__WIDTH) {
         if (SPECDEC__TOGETHER > 1 && count == SPECDEC__TOGETHER)
-            X(weigh_chunk)(weights, values, valid, dim, next, out, d, SPECDEC__TOGETHER, SPECDEC__WIDTH);
+            X(weigh_chunk)(weights, values, halves, valid, dim, next, out, d, SPECDEC__TOGETHER, SPECDEC__WIDTH);
         else
             for (c = 0; c < count; c++)
-                X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, valid, dim, next, out + c, d, 1, SPECDEC__WIDTH);
+                X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, halves, valid, dim, next, out + c, d, 1,
+                               SPECDEC__WIDTH);
     }
-    for (; d < dim; d += 16)
+    for (; SPECDEC__WIDTH > 1 && d < dim; d += 16)
         for (c = 0; c < count; c++)
-            X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, valid, dim, next, out + c, d, 1, 1);
+            X(weigh_chunk)(weights + c * SPECDEC__KEYS, values, halves, valid, dim, next, out + c, d, 1, 1);
+}
+
+SPECDEC__LANE void X(weigh)(const float *weights, int count, const void *values, int halves, int valid, int dim,
+                            const void *next, float *const *out)
+{
+    if (X(half_queries) && halves)
+        X(weigh_of)(weights, count, values, 1, valid, dim, next, out);
+    else
+        X(weigh_of)(weights, count, values, 0, valid, dim, next, out);
 }
 
 /* Adds what the first count queries have summed up over other keys: see specdec__sums. */

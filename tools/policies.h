@@ -67,7 +67,7 @@ static inline void policy_scores(const specdec__context *step, const specdec__kv
                 specdec__forward_tile_scores(&c, s, keys, SPECDEC__KEYS,
                                              specdec__forward_column(&c, 0, head * group) + at, some);
             else
-                specdec__forward_scores(&c, s, floats, SPECDEC__KEYS, floats, query, some);
+                specdec__forward_scores(&c, s, floats, 0, SPECDEC__KEYS, floats, query, some);
             for (q = 0; q < some; q++)
                 for (k = from; k < to; k++)
                     rows[(size_t)(at + q) * (size_t)w->context + (size_t)k] =
