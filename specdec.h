@@ -4298,7 +4298,7 @@ typedef struct specdec__kernels {
     specdec__interleave_function *interleave;
     specdec__weigh_codes_function *weigh_codes;
     SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_MEMBER, )
-    int half_queries; /* with so many queries, scores and weigh take half floats faster than floats that are made of them */
+    int half_queries; /* up to so many queries, scores and weigh read half floats; more wait for floats made of them */
     specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu, gelu_exact */
 } specdec__kernels;
 
@@ -30339,8 +30339,8 @@ SPECDEC__LANE_INLINE void X(scores_queries)(const float *queries, int dim, const
 }
 
 /* queries (count <= 4, dim) . keys (dim, 64) -> scores (count, 64), at least those of the first `slots`. */
-SPECDEC__LANE_INLINE void X(scores_of)(const float *queries, int dim, int count, const void *keys, int halves, int slots,
-                                       const void *next, float *scores)
+SPECDEC__LANE_INLINE void X(scores_of)(const float *queries, int dim, int count, const void *keys, int halves,
+                                       int slots, const void *next, float *scores)
 {
     int some;
 
@@ -30431,8 +30431,8 @@ SPECDEC__LANE_INLINE void X(weigh_chunk)(const float *weights, const void *value
 }
 
 /* out[i] (dim) += over j < valid, in order, weights (count <= 4, 64) * values (64, dim). */
-SPECDEC__LANE_INLINE void X(weigh_of)(const float *weights, int count, const void *values, int halves, int valid, int dim,
-                                      const void *next, float *const *out)
+SPECDEC__LANE_INLINE void X(weigh_of)(const float *weights, int count, const void *values, int halves, int valid,
+                                      int dim, const void *next, float *const *out)
 {
     int d = 0, c;
 

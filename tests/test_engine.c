@@ -652,7 +652,7 @@ static void test_walk(void)
     specdec_config c = config_of(PLAIN, -1);
     static answer a, b;
     session s;
-    double seconds;
+    double seconds, least = 1;
     int heard = 0, way;
 
     TEST("which walk over tiles is faster is measured in little time, and the text does not depend on it");
@@ -661,22 +661,23 @@ static void test_walk(void)
     c.hooks.user_data = &heard;
     CHECK(answer_to(&c, "hello", &a));
     CHECK_EQUAL_INT(heard, 0); /* a model this small lies in caches */
-    for (way = 0; way < 2; way++) {
+    for (way = 0; way < 6; way++) {
         CHECK(!open_session(&s, &c));
         s.engine->engine->own[0]->tile_bytes = SPECDEC__WALK_LARGE;
         heard = 0;
         seconds = specdec__os_seconds();
         specdec__engine_walk(s.engine->engine);
         seconds = specdec__os_seconds() - seconds;
+        least = seconds < least ? seconds : least;
         CHECK_EQUAL_INT(heard, s.engine->engine->kernels->other != 0);
-        CHECK(seconds < 0.1); /* 0.015, if nobody else wants the processor */
-        s.engine->engine->kernels->turn = way ? s.engine->engine->kernels->other : 0;
+        s.engine->engine->kernels->turn = way % 2 ? s.engine->engine->kernels->other : 0;
         memset(&b, 0, sizeof b);
         CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
         CHECK_EQUAL_INT(read_on(s.engine, &b), SPECDEC_DONE);
         CHECK(same_answer(&a, &b));
         close_session(&s);
     }
+    CHECK(least < 0.1); /* 0.015, if nobody else wants the processor */
 }
 
 static void test_step(void)
