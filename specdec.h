@@ -30358,7 +30358,7 @@ enum { X(half_queries) = SPECDEC__TOGETHER > 1 ? 4 * SPECDEC__TOGETHER : 0 };
 SPECDEC__LANE void X(scores)(const float *queries, int dim, int count, const void *keys, int halves, int slots,
                              const void *next, float *scores)
 {
-    if (X(half_queries) && halves)
+    if (X(half_queries) > 0 && halves)
         X(scores_of)(queries, dim, count, keys, 1, slots, next, scores);
     else
         X(scores_of)(queries, dim, count, keys, 0, slots, next, scores);
@@ -30452,7 +30452,7 @@ SPECDEC__LANE_INLINE void X(weigh_of)(const float *weights, int count, const voi
 SPECDEC__LANE void X(weigh)(const float *weights, int count, const void *values, int halves, int valid, int dim,
                             const void *next, float *const *out)
 {
-    if (X(half_queries) && halves)
+    if (X(half_queries) > 0 && halves)
         X(weigh_of)(weights, count, values, 1, valid, dim, next, out);
     else
         X(weigh_of)(weights, count, values, 0, valid, dim, next, out);
