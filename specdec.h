@@ -4130,7 +4130,8 @@ static void specdec__sine_cosine(double x, float *sine, float *cosine)
 
 #define SPECDEC__ROWS SPECDEC__QUANT_ROWS /* rows of a tile, lanes of a vector: 16 */
 #define SPECDEC__PANEL 256                /* values of each row that are unpacked at a time */
-#define SPECDEC__AHEAD 4096               /* bytes that x86 prefetches ahead */
+#define SPECDEC__AHEAD 4096               /* bytes that x86 prefetches ahead, */
+#define SPECDEC__NEAR 1024                /* and into the first cache, if those come into the second */
 #define SPECDEC__KEYS 64                  /* keys of an attention block, slots of a KV page */
 
 /* Where a part of a block begins in a tile, and the bytes of a tile. Inside a part the units of 4 bytes (see
@@ -4172,6 +4173,7 @@ typedef struct specdec__tiles {
     const specdec__quant_type *type;
     const unsigned char *tile[2];
     const unsigned char *next[2]; /* what is likely to be multiplied after them; any address */
+    int near;                     /* as in specdec__reading */
 } specdec__tiles;
 /* sums[i] (count, 16) += blocks*32 values of tile i times columns [column, column + count), from block `block` on; when
    that is 0, sums begin at zero. panels: room for two. */
@@ -4279,6 +4281,12 @@ typedef void specdec__weigh_codes_function(const int8_t *values, int dim, int ke
                                            const float *scales, int count, const unsigned char *next,
                                            float *const *out);
 
+/* How weights come from memory while few columns are multiplied. */
+typedef struct specdec__reading {
+    int apart; /* one tile after the other; 0: as multiply takes two */
+    int near;  /* how many bytes ahead they are fetched into the first cache */
+} specdec__reading;
+
 /* What an instruction set supplies. Every function gives the same bits in every table. An entry is NULL only where a
    number is no type's; in multiply, also where it would not be faster. */
 typedef struct specdec__kernels {
@@ -4291,9 +4299,7 @@ typedef struct specdec__kernels {
     specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
     /* Rows as they lie in the file times one column, where that is faster than making tiles of them; else NULL. */
     specdec__rows_function *rows[SPECDEC__TYPE_COUNT];
-    /* The walk over two tiles for few columns: blocks of one that are multiplied before the other has its turn; 0: as
-       multiply goes by itself. other: a turn that may read memory faster on some machines; 0: none is known. */
-    int turn, other;
+    specdec__reading reading, other; /* other: what may be faster on some machines; all 0: nothing is known */
     /* specdec__quant_interleave, or the same faster. */
     specdec__interleave_function *interleave;
     specdec__weigh_codes_function *weigh_codes;
@@ -7058,10 +7064,31 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_sums(int most, int coun
             _mm512_storeu_ps(sums + k * SPECDEC__ROWS, acc[k]);
 }
 
-/* One tile times 1 to 6 columns, whose sums stay in registers: in memory, every block would wait for the one before. */
+/* As specdec__x86_prefetch, into the first cache or the second, `ahead` bytes ahead. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int bytes, const unsigned char *tile, size_t at,
+                                                              size_t end, const unsigned char *next, int hint,
+                                                              int ahead)
+{
+    const char *from = (const char *)(at + (size_t)ahead < end ? tile + at : next + at - end) + ahead;
+    int i;
+
+    __asm__("" : "+r"(from)); /* gcc would put `ahead` into every instruction instead */
+    SPECDEC__UNROLL
+    for (i = 0; i < bytes; i += 64)
+        if (hint == _MM_HINT_T0)
+            _mm_prefetch(from + i, _MM_HINT_T0);
+        else
+            _mm_prefetch(from + i, _MM_HINT_T1);
+}
+
+/* One tile times 1 to 6 columns, whose sums stay in registers: in memory, every block would wait for the one before.
+   Intel's first cache waits for few lines at a time: weights come into the second one early and into the first one late
+   (Q6_K's not, whose scales lie behind the codes and are read before them), and what a block loads goes before what is
+   fetched for later ones. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int count, const unsigned char *tile,
-                                                         const unsigned char *next, int blocks, specdec__panel *panel,
-                                                         const specdec__columns *x, size_t at, float *sums)
+                                                         const unsigned char *next, int near, int blocks,
+                                                         specdec__panel *panel, const specdec__columns *x, size_t at,
+                                                         float *sums)
 {
     const int run = specdec__x86_is_block_32(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
@@ -7075,8 +7102,12 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int count, co
         if (!specdec__x86_is_block_32(type))
             specdec__avx512_scales(type, tile + from, panel);
         for (b = 0; b < run; b++, at += n) {
-            specdec__x86_prefetch((int)span, tile, from + (size_t)b * span, end, next);
+            const size_t place = from + (size_t)b * span;
+
+            specdec__avx512_prefetch((int)span, tile, place, end, next, _MM_HINT_T0,
+                                     type == SPECDEC__TYPE_Q6_K ? SPECDEC__AHEAD : near);
             specdec__avx512_take(type, tile + from, b, panel, &taken);
+            specdec__avx512_prefetch((int)span, tile, place, end, next, _MM_HINT_T1, SPECDEC__AHEAD);
             specdec__avx512_few_columns(type, SPECDEC__AVX512_FEW, count, &taken, x, at, acc);
         }
     }
@@ -7103,7 +7134,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
 
         for (c = 0; c < count; c += few) {
             few = specdec__min_int(count - c, SPECDEC__AVX512_FEW);
-            specdec__avx512_few(type, few, tiles->tile[t], next, blocks, panels, x, at + (size_t)c,
+            specdec__avx512_few(type, few, tiles->tile[t], next, tiles->near, blocks, panels, x, at + (size_t)c,
                                 sums[t] + c * SPECDEC__ROWS);
         }
     }
@@ -11840,7 +11871,7 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
         SPECDEC__ENTRY(dot, Q3_K, specdec__##isa##_dot_16); \
         (table)->weigh_codes = specdec__##isa##_weigh_codes; \
         (table)->interleave = specdec__avx2_interleave; \
-        (table)->other = SPECDEC__WALK_WHOLE; \
+        (table)->other.apart = 1; \
         (table)->name = #isa; \
     } while (0)
 
@@ -11864,39 +11895,11 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
     } while (0)
 
 #ifdef SPECDEC__AVX512
-#define SPECDEC__WALKS 1 /* whether a table may have another walk over tiles */
+#define SPECDEC__READINGS 1 /* whether a table may have another way to read weights */
 #else
-#define SPECDEC__WALKS 0
+#define SPECDEC__READINGS 0
 #endif
-#define SPECDEC__WALK_WHOLE (1 << 24) /* one tile after the other */
-#define SPECDEC__WALK_TURN 8          /* 256 values of one, then of the other: memory is read at two places */
-#define SPECDEC__WALK_COLUMNS 6       /* with more columns, arithmetic takes longer than memory */
-
-/* Two tiles by turns of kernels->turn blocks. The kernel takes every turn for a tile that ends with it. */
-static SPECDEC__UNUSED SPECDEC__NOINLINE void
-specdec__kernels_by_turns(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks,
-                          specdec__panel *panels, const specdec__columns *x, int block, int column, int count,
-                          float *const *sums)
-{
-    const size_t span = tiles->type->bytes * SPECDEC__ROWS, per = (size_t)tiles->type->block / 32;
-    specdec__tiles one;
-    size_t rest; /* bytes behind the turn */
-    int from, run, t;
-
-    one.type = tiles->type;
-    one.tile[1] = one.next[1] = NULL;
-    for (from = 0; from < blocks; from += run) {
-        run = specdec__min_int(kernels->turn, blocks - from);
-        rest = (size_t)(blocks - from - run) / per * span;
-        for (t = 0; t < 2; t++) {
-            one.tile[0] = tiles->tile[t] + (size_t)from / per * span;
-            one.next[0] = run == blocks ? (t ? tiles->next[0] : tiles->tile[1]) : tiles->next[t] - rest;
-            if (rest >= SPECDEC__AHEAD)
-                one.next[0] = one.tile[0] + (size_t)run / per * span;
-            kernels->multiply[tiles->type->number](&one, run, panels, x, block + from, column, count, sums + t);
-        }
-    }
-}
+#define SPECDEC__APART_COLUMNS 6 /* with more columns, arithmetic takes longer than memory */
 
 SPECDEC__FOR_SPEED
 /* The same with any table: see specdec__multiply_function. */
@@ -11909,13 +11912,18 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
     specdec__dot_function *dot = kernels->dot[type->number];
     int from, run, t;
 
-    if (SPECDEC__WALKS && kernels->turn && kernels->multiply[type->number] && tiles->tile[1] &&
-        count <= SPECDEC__WALK_COLUMNS) {
-        specdec__kernels_by_turns(kernels, tiles, blocks, panels, x, block, column, count, sums);
-        return;
-    }
     if (kernels->multiply[type->number]) {
-        kernels->multiply[type->number](tiles, blocks, panels, x, block, column, count, sums);
+        specdec__tiles one = *tiles;
+
+        one.near = kernels->reading.near;
+        if (SPECDEC__READINGS && kernels->reading.apart && tiles->tile[1] && count <= SPECDEC__APART_COLUMNS) {
+            one.next[0] = tiles->tile[1];
+            one.tile[1] = NULL;
+            kernels->multiply[type->number](&one, blocks, panels, x, block, column, count, sums++);
+            one.tile[0] = tiles->tile[1];
+            one.next[0] = tiles->next[0];
+        }
+        kernels->multiply[type->number](&one, blocks, panels, x, block, column, count, sums);
         return;
     }
     for (t = 0; t < 2 && tiles->tile[t]; t++) {
@@ -12003,7 +12011,8 @@ void specdec__kernels_avx512(specdec__kernels *table)
     SPECDEC__ENTRY(rows, Q8_0, specdec__avx512_rows_Q8_0);
     SPECDEC__ENTRY(rows, Q4_K, specdec__avx512_rows_Q4_K);
     SPECDEC__ENTRY(rows, Q6_K, specdec__avx512_rows_Q6_K);
-    table->other = SPECDEC__WALK_TURN;
+    table->reading.near = SPECDEC__AHEAD;
+    table->other.near = SPECDEC__NEAR;
 }
 #endif
 
@@ -16679,27 +16688,35 @@ static void specdec__forward_tiles(const specdec__context *c, const specdec__pla
 }
 
 SPECDEC__FOR_SIZE
-/* Multiplies some pairs of tiles by column 0, whatever that holds, and forgets the sums: weights are read as in a step
-   of one token. at: which of the slices of so many pairs. */
-static SPECDEC__UNUSED void specdec__forward_slice(specdec__context *c, const specdec__matrix *matrix, int at,
-                                                   int pairs)
+/* Pairs of tiles of a matrix that are read to see how long that takes: of all slices of so many pairs, as many as there
+   are threads, from number at * threads on. */
+typedef struct specdec__slices {
+    specdec__context *context;
+    const specdec__matrix *matrix;
+    int at, pairs;
+} specdec__slices;
+
+/* Multiplies a thread's slice by column 0, whatever that holds, and forgets the sums: weights are read as in a step of
+   one token. */
+static SPECDEC__UNUSED void specdec__forward_slice(void *argument, int thread)
 {
-    const int all = specdec__matrix_tiles(matrix) / 2 - 1, n = c->columns.n;
+    const specdec__slices *slices = (const specdec__slices *)argument;
+    specdec__context *c = slices->context;
+    const int all = specdec__matrix_tiles(slices->matrix) / 2 - 1, pairs = slices->pairs;
+    int k = slices->at * specdec__pool_active(c->pool) + thread, end, i;
     specdec__place places[4]; /* a pair and the next one */
     float *sums[2];
-    int i, k = pairs < all ? at % (all / pairs) * pairs : 0;
 
     for (i = 0; i < 4; i++)
-        places[i].matrix = matrix;
-    sums[0] = c->scratch->sums;
+        places[i].matrix = slices->matrix;
+    sums[0] = c->scratch[thread].sums;
     sums[1] = sums[0] + SPECDEC__ROWS;
-    c->columns.n = 1;
-    for (; k < all && pairs; k++, pairs--) {
+    k = pairs < all ? k % (all / pairs) * pairs : 0;
+    for (end = k + pairs; k < all && k < end; k++) {
         for (i = 0; i < 4; i++)
             places[i].tile = 2 * k + i;
-        specdec__forward_tiles(c, places, 2, places + 2, 0, 1, c->scratch, sums);
+        specdec__forward_tiles(c, places, 2, places + 2, 0, 1, &c->scratch[thread], sums);
     }
-    c->columns.n = n;
 }
 SPECDEC__FOR_SPEED
 
@@ -24621,11 +24638,11 @@ enum { SPECDEC__MAX_MODELS = 3 }; /* that an engine opens: the target's, and tho
 #define SPECDEC__AHEAD_WORTH 0.04    /* of all time, that drafting must take before that is looked at */
 #define SPECDEC__AHEAD_PATIENCE 2048 /* steps between two comparisons, at most */
 
-#define SPECDEC__WALK_LARGE (64 << 20) /* bytes of weights of models whose walk over tiles is measured, */
-#define SPECDEC__WALK_SLICE (128 << 10) /* bytes of each of two tiles' rows that are timed at once, */
-#define SPECDEC__WALK_SLICES 1024       /* of these slices, at most, */
-#define SPECDEC__WALK_TRIAL 0.015       /* and seconds; */
-#define SPECDEC__WALK_BETTER 0.97       /* of the usual walk's time: then the other is taken */
+#define SPECDEC__READING_LARGE (64 << 20) /* bytes of models of which it is measured how they are read fastest, */
+#define SPECDEC__READING_SLICE (128 << 10) /* bytes of each of two tiles' rows that are timed at once, */
+#define SPECDEC__READING_SLICES 1024       /* of these slices, at most, */
+#define SPECDEC__READING_TRIAL 0.015       /* and seconds; */
+#define SPECDEC__READING_BETTER 0.98      /* of the usual way's time: then the other is taken */
 
 /* What is seen of a way to make steps. */
 typedef struct specdec__ahead_seen {
@@ -25452,32 +25469,38 @@ static void specdec__engine_trial(specdec__engine *e)
             specdec__tune_step(e->tune, n, seconds, 0);
 }
 
-/* Which walk over tiles reads this machine's memory faster, the table's or the other: the least times of equal slices
-   of weights, in turns, with one thread. The table's stays unless the other is clearly faster, and where the weights
-   may lie in caches, are not repacked, or there is no clock. Bits do not depend on it. */
-static void specdec__engine_walk(specdec__engine *e)
+/* Which way to read weights is faster on this machine, the table's or the other: the times of equal slices of weights, in
+   turns, with all threads; a pause counts no more than twice the least. The table's stays unless the other is clearly faster, and where the weights may
+   lie in caches, are not repacked, or there is no clock. Bits do not depend on it. */
+static void specdec__engine_measure(specdec__engine *e)
 {
     const specdec__model *m = e->target_model;
-    const int other = e->kernels->other;
-    double least[2] = {1, 1}, begin = specdec__os_seconds(), now = begin, last = begin;
-    int i;
+    const specdec__reading usual = e->kernels->reading, other = e->kernels->other;
+    double sum[2] = {0, 0}, least = 1, begin = specdec__os_seconds(), now = begin, last = begin;
+    const int columns = e->target.columns.n;
+    specdec__slices slices;
+    int i, better;
 
-    if (!SPECDEC__WALKS || !other || m->tile_bytes < SPECDEC__WALK_LARGE || !m->layers ||
+    if (!SPECDEC__READINGS || !(other.apart || other.near) || m->tile_bytes < SPECDEC__READING_LARGE || !m->layers ||
         !m->layer->matrix[SPECDEC__UP].tiles)
         return;
-    for (i = 0; i < SPECDEC__WALK_SLICES && now < begin + SPECDEC__WALK_TRIAL; i++, last = now) {
-        const specdec__matrix *matrix = &m->layer[i / 2 % m->layers].matrix[SPECDEC__UP];
-
-        e->kernels->turn = i % 2 ? other : 0;
-        specdec__forward_slice(&e->target, matrix, i / 2 / m->layers * 2 + i % 2,
-                               1 + (int)(SPECDEC__WALK_SLICE / specdec__matrix_tile_bytes(matrix)));
+    slices.context = &e->target;
+    e->target.columns.n = 1;
+    for (i = 0; i < SPECDEC__READING_SLICES && now < begin + SPECDEC__READING_TRIAL; i++, last = now) {
+        slices.matrix = &m->layer[i % m->layers].matrix[SPECDEC__UP];
+        slices.at = i / m->layers;
+        slices.pairs = 1 + (int)(SPECDEC__READING_SLICE / specdec__matrix_tile_bytes(slices.matrix));
+        e->kernels->reading = i % 2 ? other : usual;
+        specdec__pool_run(e->target.pool, e->target.threads, specdec__forward_slice, &slices);
         now = specdec__os_seconds();
-        least[i % 2] = now - last < least[i % 2] ? now - last : least[i % 2];
+        least = now - last < least ? now - last : least;
+        sum[i % 2] += now - last < 2 * least ? now - last : 2 * least;
     }
-    e->kernels->turn = least[1] < SPECDEC__WALK_BETTER * least[0] ? other : 0;
-    specdec__tell(&e->config.hooks, "walk over tiles: the %s one; %d ns a slice, the other %d; measured in %d us",
-                  e->kernels->turn ? "other" : "usual", (int)(least[0] * 1e9), (int)(least[1] * 1e9),
-                  (int)((now - begin) * 1e6));
+    e->target.columns.n = columns;
+    better = sum[1] < SPECDEC__READING_BETTER * sum[0];
+    e->kernels->reading = better ? other : usual;
+    specdec__tell(&e->config.hooks, "reading weights: the %s way; %d us, the other %d, for %d slices each",
+                  better ? "other" : "usual", (int)(sum[0] * 1e6), (int)(sum[1] * 1e6), i / 2);
 }
 
 /* Finds the chat format that the configuration names, or the one that the model's template shows. */
@@ -25940,7 +25963,7 @@ static specdec_result specdec__engine_start(specdec__engine *e, specdec_error *e
     if (!result)
         specdec__engine_trial(e);
     if (!result)
-        specdec__engine_walk(e);
+        specdec__engine_measure(e);
     return result;
 }
 

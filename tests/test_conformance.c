@@ -1252,8 +1252,8 @@ static void check_halves(const specdec__kernels *kernels)
 }
 
 /* One and two tiles of random bytes and of the lowest codes, times columns of which some have no codes but the outermost,
-   and some are so small that what comes out is below 2^-126, where some processors would take it for 0. Every walk over
-   two tiles. */
+   and some are so small that what comes out is below 2^-126, where some processors would take it for 0. Every way
+   to read weights. */
 static void check_multiply(const specdec__kernels *scalar, const specdec__kernels *kernels)
 {
     enum { K = 512, N = 9 };
@@ -1262,8 +1262,8 @@ static void check_multiply(const specdec__kernels *scalar, const specdec__kernel
     static int32_t pair32[N * K / 32], pair16[N * K / 16];
     static int8_t codes[N * K];
     static specdec__panel panels[2];
-    static const int turns[3] = {0, SPECDEC__WALK_TURN, SPECDEC__WALK_WHOLE};
-    specdec__kernels walking = *kernels;
+    static const specdec__reading readings[3] = {{0, 0}, {1, 0}, {0, SPECDEC__NEAR}};
+    specdec__kernels reading = *kernels;
     uint64_t state = 5;
     specdec__columns x;
     size_t t;
@@ -1306,8 +1306,8 @@ static void check_multiply(const specdec__kernels *scalar, const specdec__kernel
                 to[1][i] = sums[i];
             }
             specdec__kernels_multiply(scalar, &tiles, K / 32, panels, &x, 0, column, count, to[0]);
-            walking.turn = turns[turn / 2 % 3];
-            specdec__kernels_multiply(&walking, &tiles, K / 32, panels, &x, 0, column, count, to[1]);
+            reading.reading = readings[turn / 2 % 3];
+            specdec__kernels_multiply(&reading, &tiles, K / 32, panels, &x, 0, column, count, to[1]);
             for (i = 0; i < 2 * N * 16; i++)
                 bad += !same_float(sums[i % 2][i / 2], expected[i % 2][i / 2]);
         }

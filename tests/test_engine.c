@@ -641,36 +641,39 @@ static void test_padding(void)
 
 /* --- doors ------------------------------------------------------------------------------------------------------------- */
 
-/* Counts how often the walk over tiles was measured. */
-static void hear_walk(void *heard, const char *line)
+/* Counts how often it was measured how weights are read. */
+static void hear_reading(void *heard, const char *line)
 {
-    *(int *)heard += strncmp(line, "walk over tiles", 15) == 0;
+    *(int *)heard += strncmp(line, "reading weights", 15) == 0;
 }
 
-static void test_walk(void)
+static void test_reading(void)
 {
     specdec_config c = config_of(PLAIN, -1);
     static answer a, b;
+    static const specdec__reading readings[2] = {{0, 0}, {1, SPECDEC__NEAR}};
+    specdec__kernels *kernels;
     session s;
     double seconds, least = 1;
     int heard = 0, way;
 
-    TEST("which walk over tiles is faster is measured in little time, and the text does not depend on it");
+    TEST("which way to read weights is faster is measured in little time, and the text does not depend on it");
     c.threads = 1;
-    c.hooks.log = hear_walk;
+    c.hooks.log = hear_reading;
     c.hooks.user_data = &heard;
     CHECK(answer_to(&c, "hello", &a));
     CHECK_EQUAL_INT(heard, 0); /* a model this small lies in caches */
     for (way = 0; way < 6; way++) {
         CHECK(!open_session(&s, &c));
-        s.engine->engine->own[0]->tile_bytes = SPECDEC__WALK_LARGE;
+        s.engine->engine->own[0]->tile_bytes = SPECDEC__READING_LARGE;
         heard = 0;
         seconds = specdec__os_seconds();
-        specdec__engine_walk(s.engine->engine);
+        specdec__engine_measure(s.engine->engine);
         seconds = specdec__os_seconds() - seconds;
         least = seconds < least ? seconds : least;
-        CHECK_EQUAL_INT(heard, s.engine->engine->kernels->other != 0);
-        s.engine->engine->kernels->turn = way % 2 ? s.engine->engine->kernels->other : 0;
+        kernels = s.engine->engine->kernels;
+        CHECK_EQUAL_INT(heard, kernels->other.apart || kernels->other.near);
+        kernels->reading = way % 2 ? kernels->other : readings[way % 4 / 2];
         memset(&b, 0, sizeof b);
         CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
         CHECK_EQUAL_INT(read_on(s.engine, &b), SPECDEC_DONE);
@@ -1835,7 +1838,7 @@ static const struct { const char *name; void (*run)(void); } tests[] = {
     {"credit", test_credit}, {"noise", test_noise}, {"ways", test_ways},
     {"growth", test_growth},
     {"padding", test_padding},
-    {"walk", test_walk},
+    {"reading", test_reading},
     {"step", test_step},
     {"rewind", test_rewind}, {"far_rewind", test_far_rewind},
     {"prompts", test_prompts},

@@ -699,8 +699,8 @@ static void test_memory(void)
         CHECK_EQUAL_INT(specdec__kv_bytes(&target->kv), 0);
         CHECK_EQUAL_INT(target->model->tile_bytes, specdec__matrix_tile_bytes(&target->model->output) *
                                                        (size_t)specdec__matrix_tiles(&target->model->output));
-        four.ranks[0].text->engine->own[0]->tile_bytes = SPECDEC__WALK_LARGE; /* a large head, and no layer to measure */
-        specdec__engine_walk(four.ranks[0].text->engine);
+        four.ranks[0].text->engine->own[0]->tile_bytes = SPECDEC__READING_LARGE; /* a large head, and no layer to measure */
+        specdec__engine_measure(four.ranks[0].text->engine);
     }
     end_cluster(&four);
     for (i = 1; i < 4; i++)
