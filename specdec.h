@@ -7632,7 +7632,7 @@ SPECDEC__AVX512 static void specdec__avx512_interleave(const specdec__quant_type
 enum {
     SPECDEC__AVX512_RUNS = 8,   /* that are read of a row before the next one, */
     SPECDEC__AVX512_RUNS_M = 4, /* and with minimums */
-    SPECDEC__AVX512_AHEAD = 32768 /* bytes of the file between what is multiplied and what is fetched */
+    SPECDEC__AVX512_AHEAD = 8 /* rows of the file between what is multiplied and what the second cache fetches */
 };
 
 /* Of a column: codes (vector, half of the granule, place, 16); offsets (vector, place, 16); scale (granule) and rest
@@ -7873,7 +7873,7 @@ SPECDEC__AVX512 SPECDEC__NOINLINE static void specdec__avx512_add_run(const spec
     _mm512_storeu_ps(sums, sum);
 }
 
-/* Some runs of 16 rows. Memory likes rows one after the other, fetched early. */
+/* Some runs of 16 rows. Memory likes rows one after the other, fetched early; the first cache gets the next one. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_runs(int type, const unsigned char *from, size_t row_bytes,
                                                           int runs, specdec__avx512_room *room)
 {
@@ -7885,8 +7885,10 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_runs(int type, const unsign
             const unsigned char *at = from + (size_t)i * bytes;
             size_t fetched;
 
-            for (fetched = 0; fetched < bytes; fetched += 64)
-                __builtin_prefetch((const void *)((uintptr_t)at + SPECDEC__AVX512_AHEAD + fetched), 0, 3);
+            for (fetched = 0; fetched < bytes; fetched += 64) {
+                __builtin_prefetch((const void *)((uintptr_t)at + SPECDEC__AVX512_AHEAD * row_bytes + fetched), 0, 2);
+                __builtin_prefetch((const void *)((uintptr_t)at + row_bytes + fetched), 0, 3);
+            }
             specdec__avx512_row_run(type, at, room->runs + i, room->dot[i][row], room->scale[i][row],
                                     specdec__x86_has_minimum(type) ? room->minimum[i][row] : NULL);
         }
