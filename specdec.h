@@ -4131,7 +4131,7 @@ static void specdec__sine_cosine(double x, float *sine, float *cosine)
 #define SPECDEC__ROWS SPECDEC__QUANT_ROWS /* rows of a tile, lanes of a vector: 16 */
 #define SPECDEC__PANEL 256                /* values of each row that are unpacked at a time */
 #define SPECDEC__AHEAD 4096               /* bytes that x86 prefetches ahead, */
-#define SPECDEC__NEAR 1024                /* and into the first cache, if those come into the second */
+#define SPECDEC__LEAD 1024                /* and into the first cache, if those come into the second */
 #define SPECDEC__KEYS 64                  /* keys of an attention block, slots of a KV page */
 
 /* Where a part of a block begins in a tile, and the bytes of a tile. Inside a part the units of 4 bytes (see
@@ -4173,7 +4173,7 @@ typedef struct specdec__tiles {
     const specdec__quant_type *type;
     const unsigned char *tile[2];
     const unsigned char *next[2]; /* what is likely to be multiplied after them; any address */
-    int near;                     /* as in specdec__reading */
+    int lead;                     /* as in specdec__reading */
 } specdec__tiles;
 /* sums[i] (count, 16) += blocks*32 values of tile i times columns [column, column + count), from block `block` on; when
    that is 0, sums begin at zero. panels: room for two. */
@@ -4284,7 +4284,7 @@ typedef void specdec__weigh_codes_function(const int8_t *values, int dim, int ke
 /* How weights come from memory while few columns are multiplied. */
 typedef struct specdec__reading {
     int apart; /* one tile after the other; 0: as multiply takes two */
-    int near;  /* how many bytes ahead they are fetched into the first cache */
+    int lead;  /* how many bytes ahead they are fetched into the first cache */
 } specdec__reading;
 
 /* What an instruction set supplies. Every function gives the same bits in every table. An entry is NULL only where a
@@ -7086,7 +7086,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int bytes, const u
    (Q6_K's not, whose scales lie behind the codes and are read before them), and what a block loads goes before what is
    fetched for later ones. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int count, const unsigned char *tile,
-                                                         const unsigned char *next, int near, int blocks,
+                                                         const unsigned char *next, int lead, int blocks,
                                                          specdec__panel *panel, const specdec__columns *x, size_t at,
                                                          float *sums)
 {
@@ -7105,7 +7105,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int count, co
             const size_t place = from + (size_t)b * span;
 
             specdec__avx512_prefetch((int)span, tile, place, end, next, _MM_HINT_T0,
-                                     type == SPECDEC__TYPE_Q6_K ? SPECDEC__AHEAD : near);
+                                     type == SPECDEC__TYPE_Q6_K ? SPECDEC__AHEAD : lead);
             specdec__avx512_take(type, tile + from, b, panel, &taken);
             specdec__avx512_prefetch((int)span, tile, place, end, next, _MM_HINT_T1, SPECDEC__AHEAD);
             specdec__avx512_few_columns(type, SPECDEC__AVX512_FEW, count, &taken, x, at, acc);
@@ -7134,7 +7134,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
 
         for (c = 0; c < count; c += few) {
             few = specdec__min_int(count - c, SPECDEC__AVX512_FEW);
-            specdec__avx512_few(type, few, tiles->tile[t], next, tiles->near, blocks, panels, x, at + (size_t)c,
+            specdec__avx512_few(type, few, tiles->tile[t], next, tiles->lead, blocks, panels, x, at + (size_t)c,
                                 sums[t] + c * SPECDEC__ROWS);
         }
     }
@@ -11901,7 +11901,7 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
 #else
 #define SPECDEC__READINGS 0
 #endif
-#define SPECDEC__APART_COLUMNS 6 /* with more columns, arithmetic takes longer than memory */
+#define SPECDEC__READING_COLUMNS 6 /* with more columns, arithmetic takes longer than memory */
 
 SPECDEC__FOR_SPEED
 /* The same with any table: see specdec__multiply_function. */
@@ -11917,8 +11917,8 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
     if (kernels->multiply[type->number]) {
         specdec__tiles one = *tiles;
 
-        one.near = kernels->reading.near;
-        if (SPECDEC__READINGS && kernels->reading.apart && tiles->tile[1] && count <= SPECDEC__APART_COLUMNS) {
+        one.lead = kernels->reading.lead;
+        if (SPECDEC__READINGS && kernels->reading.apart && tiles->tile[1] && count <= SPECDEC__READING_COLUMNS) {
             one.next[0] = tiles->tile[1];
             one.tile[1] = NULL;
             kernels->multiply[type->number](&one, blocks, panels, x, block, column, count, sums++);
@@ -12013,8 +12013,8 @@ void specdec__kernels_avx512(specdec__kernels *table)
     SPECDEC__ENTRY(rows, Q8_0, specdec__avx512_rows_Q8_0);
     SPECDEC__ENTRY(rows, Q4_K, specdec__avx512_rows_Q4_K);
     SPECDEC__ENTRY(rows, Q6_K, specdec__avx512_rows_Q6_K);
-    table->reading.near = SPECDEC__AHEAD;
-    table->other.near = SPECDEC__NEAR;
+    table->reading.lead = SPECDEC__AHEAD;
+    table->other.lead = SPECDEC__LEAD;
 }
 #endif
 
@@ -24644,7 +24644,7 @@ enum { SPECDEC__MAX_MODELS = 3 }; /* that an engine opens: the target's, and tho
 #define SPECDEC__READING_SLICE (128 << 10) /* bytes of each of two tiles' rows that are timed at once, */
 #define SPECDEC__READING_SLICES 1024       /* of these slices, at most, */
 #define SPECDEC__READING_TRIAL 0.015       /* and seconds; */
-#define SPECDEC__READING_BETTER 0.98      /* of the usual way's time: then the other is taken */
+#define SPECDEC__READING_BETTER 0.98       /* of the usual way's time: then the other is taken */
 
 /* What is seen of a way to make steps. */
 typedef struct specdec__ahead_seen {
@@ -25471,9 +25471,10 @@ static void specdec__engine_trial(specdec__engine *e)
             specdec__tune_step(e->tune, n, seconds, 0);
 }
 
-/* Which way to read weights is faster on this machine, the table's or the other: the times of equal slices of weights, in
-   turns, with all threads; a pause counts no more than twice the least. The table's stays unless the other is clearly faster, and where the weights may
-   lie in caches, are not repacked, or there is no clock. Bits do not depend on it. */
+/* Which way to read weights is faster on this machine, the table's or the other: the times of equal slices of weights,
+   in turns, with all threads; a pause counts no more than twice the least time. The table's stays unless the other is
+   clearly faster, and where the weights may lie in caches, are not repacked, or there is no clock. Bits do not depend
+   on it. */
 static void specdec__engine_measure(specdec__engine *e)
 {
     const specdec__model *m = e->target_model;
@@ -25483,7 +25484,7 @@ static void specdec__engine_measure(specdec__engine *e)
     specdec__slices slices;
     int i, better;
 
-    if (!SPECDEC__READINGS || !(other.apart || other.near) || m->tile_bytes < SPECDEC__READING_LARGE || !m->layers ||
+    if (!SPECDEC__READINGS || !(other.apart || other.lead) || m->tile_bytes < SPECDEC__READING_LARGE || !m->layers ||
         !m->layer->matrix[SPECDEC__UP].tiles)
         return;
     slices.context = &e->target;

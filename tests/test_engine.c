@@ -651,7 +651,7 @@ static void test_reading(void)
 {
     specdec_config c = config_of(PLAIN, -1);
     static answer a, b;
-    static const specdec__reading readings[2] = {{0, 0}, {1, SPECDEC__NEAR}};
+    static const specdec__reading readings[2] = {{0, 0}, {1, SPECDEC__LEAD}};
     specdec__kernels *kernels;
     session s;
     double seconds, least = 1;
@@ -672,7 +672,7 @@ static void test_reading(void)
         seconds = specdec__os_seconds() - seconds;
         least = seconds < least ? seconds : least;
         kernels = s.engine->engine->kernels;
-        CHECK_EQUAL_INT(heard, kernels->other.apart || kernels->other.near);
+        CHECK_EQUAL_INT(heard, kernels->other.apart || kernels->other.lead);
         kernels->reading = way % 2 ? kernels->other : readings[way % 4 / 2];
         memset(&b, 0, sizeof b);
         CHECK(!specdec_prompt(s.engine, "hello", SPECDEC_WHOLE_STRING));
