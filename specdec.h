@@ -7082,9 +7082,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int bytes, const u
 }
 
 /* One tile times 1 to 6 columns, whose sums stay in registers: in memory, every block would wait for the one before.
-   Intel's first cache waits for few lines at a time: weights come into the second one early and into the first one late
-   (Q6_K's not, whose scales lie behind the codes and are read before them), and what a block loads goes before what is
-   fetched for later ones. */
+   Intel's first cache waits for few lines at a time: weights come into the second one early, and with a smaller `lead`
+   into the first one (Q6_K's not, whose scales lie behind the codes and are read before them); what a block loads goes
+   before what is fetched for later ones. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int count, const unsigned char *tile,
                                                          const unsigned char *next, int lead, int blocks,
                                                          specdec__panel *panel, const specdec__columns *x, size_t at,
@@ -7107,7 +7107,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int count, co
             specdec__avx512_prefetch((int)span, tile, place, end, next, _MM_HINT_T0,
                                      type == SPECDEC__TYPE_Q6_K ? SPECDEC__AHEAD : lead);
             specdec__avx512_take(type, tile + from, b, panel, &taken);
-            specdec__avx512_prefetch((int)span, tile, place, end, next, _MM_HINT_T1, SPECDEC__AHEAD);
+            if (lead != SPECDEC__AHEAD)
+                specdec__avx512_prefetch((int)span, tile, place, end, next, _MM_HINT_T1, SPECDEC__AHEAD);
             specdec__avx512_few_columns(type, SPECDEC__AVX512_FEW, count, &taken, x, at, acc);
         }
     }
