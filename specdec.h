@@ -4173,7 +4173,7 @@ typedef struct specdec__tiles {
     const specdec__quant_type *type;
     const unsigned char *tile[2];
     const unsigned char *next[2]; /* what is likely to be multiplied after them; any address */
-    int lead;                     /* as in specdec__reading */
+    int lead;                     /* as in specdec__reading; specdec__kernels_multiply sets it */
 } specdec__tiles;
 /* sums[i] (count, 16) += blocks*32 values of tile i times columns [column, column + count), from block `block` on; when
    that is 0, sums begin at zero. panels: room for two. */
@@ -7064,7 +7064,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_sums(int most, int coun
             _mm512_storeu_ps(sums + k * SPECDEC__ROWS, acc[k]);
 }
 
-/* As specdec__x86_prefetch, into the first cache or the second, `ahead` bytes ahead. */
+/* As specdec__x86_prefetch, into the first cache or the second, `ahead` bytes ahead. (Not one function: gcc would put
+   the prefetches of many columns elsewhere, which costs Q8_0 3 to 9 %.) */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int bytes, const unsigned char *tile, size_t at,
                                                               size_t end, const unsigned char *next, int hint,
                                                               int ahead)

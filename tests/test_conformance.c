@@ -1262,7 +1262,7 @@ static void check_multiply(const specdec__kernels *scalar, const specdec__kernel
     static int32_t pair32[N * K / 32], pair16[N * K / 16];
     static int8_t codes[N * K];
     static specdec__panel panels[2];
-    static const specdec__reading readings[3] = {{0, 0}, {1, 0}, {0, SPECDEC__LEAD}};
+    static const specdec__reading readings[3] = {{0, SPECDEC__AHEAD}, {1, 0}, {0, SPECDEC__LEAD}};
     specdec__kernels reading = *kernels;
     uint64_t state = 5;
     specdec__columns x;
