@@ -26,6 +26,8 @@ from model import turned
 
 EAGLE = "eagle3"
 EPSILON, ROTATION = 1e-6, 10000.0
+MARK = 32                          # numbers that all embeddings begin with alike: a block, so that Q4_0 keeps the others
+TURNS, NEAR = 5, 3.0               # pairs of numbers that tell places apart in the beginning; by so much, in logarithms
 FEW_TEXTS, MANY_TEXTS = 8, 160     # of a step, unless --rows says so; held-out ones that are judged
 
 
@@ -116,9 +118,6 @@ class Eagle(training.Drafts):
     def __init__(self, layout, heads, vocabulary, tokens=None, numbers=torch.float32):
         super().__init__(layout, heads, vocabulary, tokens, numbers)
         self.size, self.keys = layout.size, layout.keys
-        with torch.no_grad():
-            self.tensor("blk.0.attn_output.weight").mul_(0.5)
-            self.tensor("blk.0.ffn_down.weight").mul_(0.5)
 
     @staticmethod
     def units(shard, mark, value):
@@ -164,13 +163,17 @@ class Eagle(training.Drafts):
         gate, up = self.linear(h, self.weight("ffn_gate")), self.linear(h, self.weight("ffn_up"))
         return x + self.linear(F.silu(gate) * up, self.weight("ffn_down"))
 
+    def read(self, x):
+        """What fc reads of the base's states."""
+        return self.norm(x) * self.tensor("enc.output_norm.weight")
+
     def guesses(self, batch):
         pairs = batch.tokens.shape[1]
         speed = ROTATION ** (-torch.arange(0, self.size, 2, dtype=torch.float32) / self.size)
         angle = torch.arange(pairs)[:, None] * speed
         rotation, mask, caches = (angle.cos()[None, None], angle.sin()[None, None]), torch.ones(pairs, pairs), []
         embedded = F.embedding(batch.tokens, self.tensor("token_embd.weight"), sparse=True)
-        g = self.linear(self.norm(batch.states) * self.tensor("enc.output_norm.weight"), self.tensor("fc.weight"))
+        g = self.linear(self.read(batch.states), self.tensor("fc.weight"))
         for _ in range(self.heads):
             x = self.layer(g, embedded, caches, rotation, mask)
             z = self.norm(x).flatten(0, 1)[batch.rows] * self.tensor("output_norm.weight")
@@ -179,18 +182,55 @@ class Eagle(training.Drafts):
 
     @torch.no_grad()
     def begin(self, base, store, shards, counts):
-        """The embedding and the head begin as the base's own, as well as the width holds what matters of them."""
-        width = self.tensor("output.weight").shape[1]
-        embedding, output = base.matrix("token_embd.weight"), base.matrix(base.output)
-        weights = torch.from_numpy(counts).float() + 1
-        weights = weights / weights.sum()
-        ways = torch.linalg.eigh((embedding * weights[:, None]).T @ embedding)[1][:, -width:]
-        table = embedding @ ways
-        self.tensor("token_embd.weight")[:, :ways.shape[1]] = table / table.std()
+        """Begins near the linear guess of linear.py, u = later g + e(token): fc gives the g with which that is the
+        guess from the base's states, and a guess is the g of the next one. All embeddings have the same last numbers,
+        a mark by which three quarters of the attention heads know their own pair; these carry what is added to g.
+        Others and the feed-forward part begin by adding nothing."""
+        width, own = self.tensor("output.weight").shape[1], self.keys - self.keys // 4
+        rank = min(own * self.size, width - MARK, base.width)
+        self.level(store, shards, base.width)
+        places = linear.Places(store, shards, self.read, lambda x: self.norm(x[:, -base.width:]) *
+                               base.matrix("output_norm.weight"))
         kept = torch.nonzero(self.row >= 0)[:, 0]
-        code, decode = linear.reduced(torch.eye(base.width), output[kept], weights[kept], min(width, base.width))
-        head = output[kept] @ decode
-        self.tensor("output.weight").zero_()[:, :head.shape[1]] = head * (1 / head.std() / math.sqrt(width))
+        state_part, token_part, later, output = linear.guess(places, base, self.numbers, kept, counts, rank,
+                                                             lambda u: u)
+        state, token, _, _, _ = next(places.parts())
+        length = lambda x: float(x.norm(dim=1).median()) / math.sqrt(width)
+        said, met = length(state @ state_part.T + token_part[token]), length(token_part[token])
+        more, share = later - torch.eye(rank), 1.0
+        for _ in range(3):  # the layer reads g by its length, which is not the same for the first guess and the others
+            through = torch.eye(rank) + share * more
+            fc = linear.solved(through.T @ through, through.T @ state_part)
+            share = said / length(state @ fc.T)
+        self.tensor("fc.weight").mul_(0.3 * said)[:rank] = fc
+        self.tensor("output.weight").zero_()[:, :rank] = output * said
+        mark = math.sqrt(2 / MARK) * met * math.sqrt(width)
+        embedding = self.tensor("token_embd.weight").zero_()
+        embedding[:, :rank], embedding[:, -MARK:] = token_part, mark
+        self.look_at_own_pair(own, rank, math.sqrt(3) * met, mark, more * said)
+        embedding.div_(float(embedding.std()))
+
+    @torch.no_grad()
+    def level(self, store, shards, width):
+        """Gives the base's states after each layer the same length."""
+        rows = torch.from_numpy(store.rows(shards[0])[0][:linear.AT_ONCE].astype(np.float32))
+        parts = self.norm(rows).unflatten(1, (-1, width)).pow(2).mean(2).median(0)[0].rsqrt()
+        self.tensor("enc.output_norm.weight").copy_(parts.repeat_interleave(width))
+
+    def look_at_own_pair(self, own, rank, length, mark, more):
+        """Attention heads of the first `own` keys look at their own pair and carry e(token), of embeddings of such a
+        length, and more g."""
+        width, groups = self.tensor("output.weight").shape[1], len(self.weight("attn_q")) // len(self.weight("attn_k"))
+        turns = 1 - torch.cos(ROTATION ** (-2 * torch.arange(TURNS) / self.size))
+        seen = math.sqrt(NEAR * math.sqrt(self.size) / float(turns.sum())) / (mark / length * MARK)
+        for name, count in (("attn_q", own * groups), ("attn_k", own)):
+            rows = self.weight(name)[:count * self.size].zero_().unflatten(0, (count, self.size))
+            rows[:, 0:2 * TURNS:2, width - MARK:width] = seen
+        at = torch.arange(rank)
+        carried = self.weight("attn_v")[:rank].zero_()
+        carried[at, at], carried[:, width:width + rank] = length, more
+        self.weight("attn_output").zero_()[at, at // self.size * groups * self.size + at % self.size] = 1
+        self.weight("ffn_down").zero_()
 
 
 def make_eagle(given, base, tokens, numbers):

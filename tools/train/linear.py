@@ -1,12 +1,13 @@
-"""Where the training of heads begins: the best linear guess of the base's next state, found without training.
+"""Where the training of drafts begins: the best linear guess of the base's next state, found without training.
 
-A head is to say what the base would say after one more token. The state s' that the base will have then is guessed by
+A head, or the layer of an EAGLE-3 draft, is to say what the base would say after one more token. The state s' that the base will have then is guessed by
 least squares from its state s and the embedding of the token (ridge regression), and what matters of the guess for
 the base's logits is kept (reduced-rank regression): s' is about D u, u = P s + e(token), with as few numbers in u as
-the heads have room for. Logits are (W D) u with the base's own output matrix W.
+there is room for. Logits are (W D) u with the base's own output matrix W.
 
-u has half as many numbers as the heads' inner width, because both u and -u go through the heads' GELU: gelu(u) -
-gelu(-u) is u itself. So the heads begin as exactly this linear map, and learn from there on."""
+In heads, u has half as many numbers as their inner width, because both u and -u go through the heads' GELU: gelu(u) -
+gelu(-u) is u itself. So the heads begin as exactly this linear map, and learn from there on. An EAGLE-3 draft begins
+near it: see eagle.py."""
 import numpy as np
 import torch
 
@@ -18,10 +19,11 @@ AT_ONCE = 4096
 
 
 class Places:
-    """Places of texts for training and what lies there, part by part."""
+    """Places of texts for training and what lies there, part by part. features: of the rows of the store; final: the
+    state after the base's final norm."""
 
-    def __init__(self, store, shards, scaled):
-        self.store, self.shards, self.scaled = store, shards, scaled
+    def __init__(self, store, shards, features, final=lambda x: x):
+        self.store, self.shards, self.features, self.final = store, shards, features, final
 
     def parts(self):
         """(features of the state, next token, next state, the token after it, the state after that one)."""
@@ -33,7 +35,7 @@ class Places:
                 here = places[at:at + AT_ONCE][:left]
                 row = lambda ahead: torch.from_numpy(rows[here + ahead].astype(np.float32))
                 token = lambda ahead: torch.from_numpy(shard.ids[here + ahead].astype(np.int64))
-                yield self.scaled(row(0)), token(1), row(1), token(2), row(2)
+                yield self.features(row(0)), token(1), self.final(row(1)), token(2), self.final(row(2))
                 left -= len(here)
 
 
@@ -43,9 +45,9 @@ def solved(moments, cross):
     return torch.cholesky_solve(cross, torch.linalg.cholesky(moments + ridge))
 
 
-def guess_of_next(places, embedding, width, numbers):
-    """The linear guess of the next state, (2 width, width), and the second moments of what it guesses."""
-    moments, cross, count = torch.zeros(2 * width, 2 * width), torch.zeros(2 * width, width), 0
+def guess_of_next(places, embedding, numbers):
+    """The linear guess of the next state, (features and width, width), and the second moments of what it guesses."""
+    moments, cross, count = 0, 0, 0
     for state, token, following, _, _ in places.parts():
         features = torch.cat((state.to(numbers), embedding[token].to(numbers)), 1)
         moments += (features.T @ features).float()
@@ -66,15 +68,27 @@ def reduced(second, output, weights, rank):
     return ways.T @ back, forth @ ways
 
 
-def guess_of_later(places, state_part, token_part, code, heads):
-    """How u goes on: (rank, rank), by least squares from the first head's u to the second one's."""
+def guess_of_later(places, state_part, token_part, code, step):
+    """How u goes on: (rank, rank), by least squares from the first guess's u to the second one's. step(state, token):
+    what the second guess reads of the first."""
     rank = len(code)
     moments, cross = torch.zeros(rank, rank), torch.zeros(rank, rank)
     for state, token, _, then, after in places.parts():
-        u = heads.norm(heads.linear(state, state_part) + token_part[token])
+        u = step(state @ state_part.T + token_part[token])
         moments += u.T @ u
-        cross += u.T @ (heads.linear(after, code) - token_part[then])
+        cross += u.T @ (after @ code.T - token_part[then])
     return solved(moments, cross).T
+
+
+def guess(places, base, numbers, kept, counts, rank, step):
+    """Of the tokens `kept`: P (rank, features), e (vocabulary, rank), how u goes on (rank, rank), W D (kept, rank)."""
+    embedding, output = base.matrix("token_embd.weight"), base.matrix(base.output)[kept]
+    embedding = embedding / embedding.std()
+    whole, second = guess_of_next(places, embedding.to(numbers), numbers)
+    weights, features = torch.from_numpy(counts).float()[kept] + 1, len(whole) - base.width
+    code, decode = reduced(second, output, weights / weights.sum(), rank)
+    state_part, token_part = code @ whole[:features].T, embedding @ (whole[features:] @ code.T)
+    return state_part, token_part, guess_of_later(places, state_part, token_part, code, step), output @ decode
 
 
 def mirrored(matrix, dim):
@@ -86,19 +100,12 @@ def mirrored(matrix, dim):
 def begin(heads, base, store, shards, counts):
     """Sets the weights of heads to the linear guess. counts: of every token in the texts."""
     scaled = lambda x: heads.norm(x) * 0.5 ** 0.5 if heads.scaled else x
-    places = Places(store, shards, scaled)
-    embedding, output = base.matrix("token_embd.weight"), base.matrix(base.output)
-    embedding = embedding / embedding.std()
     kept = torch.nonzero(heads.row >= 0)[:, 0]
-    guess, second = guess_of_next(places, embedding.to(heads.numbers), base.width, heads.numbers)
-    weights = torch.from_numpy(counts).float()[kept] + 1
-    rank = min(heads.inner // 2, base.width)
-    code, decode = reduced(second, output[kept], weights / weights.sum(), rank)
-    state_part, token_part = code @ guess[:base.width].T, embedding @ (guess[base.width:] @ code.T)
-    later = guess_of_later(places, state_part, token_part, code, heads)
+    state_part, token_part, later, output = guess(Places(store, shards, scaled), base, heads.numbers, kept, counts,
+                                                  min(heads.inner // 2, base.width), heads.norm)
     for i in range(heads.heads):
         for name, matrix in (("emb", mirrored(token_part, 1) * heads.state_weight / heads.token_weight),
-                             ("head", mirrored(output[kept] @ decode, 1)),
+                             ("head", mirrored(output, 1)),
                              ("proj", mirrored(mirrored(later, 1) if i else state_part, 0))):
             weight = heads.part(name, "weight", i)
             weight.zero_()[:matrix.shape[0], :matrix.shape[1]] = matrix

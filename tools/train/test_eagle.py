@@ -129,7 +129,7 @@ def scripts_say(trainer, draft, programs, folder, text, guesses):
 
 
 def test_training_teaches_and_the_engine_agrees(folder, programs):
-    """Loss falls, held-out accuracy of every guess rises; the file is the draft; the engine that runs it takes as many
+    """It begins near a linear guess; loss falls, held-out accuracy of every guess rises; the file is the draft; the engine that runs it takes as many
     tokens a step as its guesses promise."""
     given = options(folder, programs, steps=110, rows=6)
     trainer = eagle.prepare(given)
@@ -137,8 +137,8 @@ def test_training_teaches_and_the_engine_agrees(folder, programs):
     trainer.run()
     after = training.judged(trainer.heads, trainer.judges)
     trainer.judge(trainer.learn())
-    assert all(a < b - 1 for a, b in zip(trainer.curve[-1]["losses"], losses)), (losses, trainer.curve[-1])
-    assert (after[:, 0] > before[:, 0] + 0.15).all(), (before, after)
+    assert all(a < b - 0.5 for a, b in zip(trainer.curve[-1]["losses"], losses)), (losses, trainer.curve[-1])
+    assert (before[:, 0] > 0.25).all() and (after[:, 0] > before[:, 0] + 0.05).all(), (before, after)
     training.finish(trainer)
     file, draft = gguf.Reader(given.out), eagle.load(given.out, trainer.store.base, given.heads)
     assert eagle.layers_of_file(given.out) == (0, 1, 2) and eagle.layers_of_file(BASE) == ()
