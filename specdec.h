@@ -1444,6 +1444,23 @@ static SPECDEC__UNUSED void *specdec__arena_take(specdec__arena *arena, size_t c
     return room;
 }
 
+/* Goes back to where `from` bytes were taken: what follows shares memory with what has been taken since. Returns how far
+   that went, for specdec__arena_beyond. */
+static SPECDEC__UNUSED size_t specdec__arena_again(specdec__arena *arena, size_t from)
+{
+    const size_t end = arena->used;
+
+    if (end != SIZE_MAX && !SPECDEC__FENCE)
+        arena->used = from;
+    return end;
+}
+
+static SPECDEC__UNUSED void specdec__arena_beyond(specdec__arena *arena, size_t end)
+{
+    if (arena->used < end)
+        arena->used = end;
+}
+
 #define SPECDEC__TAKE(arena, type, count) \
     ((type *)specdec__arena_take((arena), (size_t)(count), sizeof(type), SPECDEC__CACHE_LINE))
 
@@ -16446,10 +16463,10 @@ typedef struct specdec__context {
     float *cosine, *sine;      /* (2, most, dim): of SPECDEC__ROPE, of SPECDEC__ROPE_OTHER if a layer has it */
     const double *frequency[2];
     /* while a layer attends */
-    float *queries;            /* (most, q) */
-    float *keys, *values;      /* (most, kv_width) */
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled */
-    specdec__sums sums;        /* (room_for_sums) of queries (n, heads), of every stretch in turn */
+    float *queries;            /* (most, q): until they are rotated */
+    float *keys, *values;      /* (most, kv_width): until they are stored */
+    specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), of every stretch in turn */
     /* the rest of the time, in the same place */
     float *hidden;             /* (most, ff): gate, then gated feed-forward */
     float *y;                  /* (most, max(e, ff)): up; what x grows by */
@@ -16533,26 +16550,27 @@ static void specdec__columns_take(specdec__columns *columns, size_t count, size_
     columns->sum16 = SPECDEC__TAKE(arena, float, count * (width / 16));
 }
 
-/* What layers need while they attend, and the rest of the time: never both, so they share memory. */
+/* What layers need while they attend, and the rest of the time: never both, so they share memory. So do what is rotated
+   or stored and what attention then sums up. */
 static void specdec__context_halves(specdec__context *c, size_t n, specdec__arena *arena)
 {
     const size_t heads = (size_t)c->model->heads, sums = (size_t)c->room_for_sums, begin = arena->used;
-    size_t end;
+    size_t rotated, end;
 
+    c->rotated = SPECDEC__TAKE(arena, float, n * heads * (size_t)c->kv.dim);
+    rotated = arena->used;
     c->queries = SPECDEC__TAKE(arena, float, n * (size_t)c->q);
     c->keys = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
     c->values = SPECDEC__TAKE(arena, float, n * (size_t)c->kv_width);
-    c->rotated = SPECDEC__TAKE(arena, float, n * heads * (size_t)c->kv.dim);
+    end = specdec__arena_again(arena, rotated);
     c->sums.highest = SPECDEC__TAKE(arena, float, sums);
     c->sums.width = 16 + c->kv.dim;
     c->sums.row = SPECDEC__TAKE(arena, float, sums * (size_t)c->sums.width);
-    end = arena->used;
-    if (end != SIZE_MAX && !SPECDEC__FENCE)
-        arena->used = begin;
+    specdec__arena_beyond(arena, end);
+    end = specdec__arena_again(arena, begin);
     c->hidden = SPECDEC__TAKE(arena, float, n * (size_t)c->ff);
     c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(c->e, c->ff));
-    if (arena->used < end)
-        arena->used = end;
+    specdec__arena_beyond(arena, end);
 }
 
 /* Lays out a context for the views and steps that `room` tells of, and most_rows rows of logits. The embedding and the
@@ -23871,7 +23889,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__TUNE_NAP 4       /* steps between looks at what speculation promises that rests or does not pay */
 #define SPECDEC__TUNE_LIGHT 0.02  /* of a plain step: a level of a growing tree that takes less is asked for always */
 #define SPECDEC__TUNE_HORIZON 50  /* steps in which catching up with the text must pay */
-#define SPECDEC__TUNE_LOAD 0.38 /* of a step of those who write, that reading for others may add to it */
+#define SPECDEC__TUNE_LOAD 0.36 /* of a step of those who write, that reading for others may add to it */
 #define SPECDEC__TUNE_BREATH 32   /* steps that read before one that does not, so that this is known as it is now */
 #define SPECDEC__TUNE_PATIENCE 0.25 /* of a step: as long a drafter may take that costs nothing, */
 #define SPECDEC__TUNE_SMALL (8 << 20) /* bytes of weights of models whose costs are measured before the first step, */

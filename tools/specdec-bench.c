@@ -1000,7 +1000,7 @@ static void print_svg(const bench *b, const model_result *results, int count)
 #define CROWD_RUNS   3  /* at most; -r may ask for fewer */
 #define CROWD_ROOM   1000 /* tokens of context for prompts of words and what is written */
 #define WAIT_TOKENS  2000
-#define WAIT_STEPS   100 /* alone, before the long prompt comes in */
+#define WAIT_SIDE    50 /* steps alone, before the long prompt comes in, and as many when it has been read */
 #define WAIT_GAPS    (3 * WAIT_TOKENS) /* steps in which it has been read; a busy machine has some that read nothing */
 #define WAIT_RANKS   4  /* of what was measured: in the middle, nine in ten, 99 in 100, all */
 
@@ -1318,11 +1318,29 @@ static void wait_ranks(double *values, int count, double *ranks)
     ranks[3] = values[count - 1];
 }
 
-/* One run: steps alone into alone[WAIT_STEPS], then steps beside a prompt that is read into gaps[WAIT_GAPS], all in
-   steps alone. *step, *seconds: of such a step, of the prompt. Returns how many gaps there are, 0 when it failed. */
+/* Seconds between the tokens of the first text, alone, into alone[WAIT_SIDE]; then each of them in the median, which is
+   returned; -1 when it failed. */
+static double wait_alone(const crowd *c, double *alone)
+{
+    double last = program_seconds(), sorted[WAIT_SIDE], step;
+    int k;
+
+    for (k = 0; k < WAIT_SIDE; k++)
+        if ((alone[k] = wait_token(c, &last)) < 0)
+            return -1;
+    memcpy(sorted, alone, sizeof sorted);
+    step = measure_median(sorted, WAIT_SIDE);
+    for (k = 0; k < WAIT_SIDE; k++)
+        alone[k] /= step;
+    return step;
+}
+
+/* One run: steps alone into alone[2 * WAIT_SIDE], half of them before the first text writes beside a prompt that is read,
+   half behind that; steps beside it into gaps[WAIT_GAPS], in steps alone, which grow with the text. *step, *seconds: of a
+   step alone, of the prompt. Returns how many gaps there are, 0 when it failed. */
 static int wait_run(crowd *c, int salt, int vocabulary, double *alone, double *gaps, double *step, double *seconds)
 {
-    double last = program_seconds(), sorted[WAIT_STEPS];
+    double last = program_seconds(), before, after;
     int k, count;
 
     c->prompted[1] = 0;
@@ -1330,17 +1348,17 @@ static int wait_run(crowd *c, int salt, int vocabulary, double *alone, double *g
     crowd_wake(c, 1);
     if (wait_token(c, &last) < 0)
         return 0;
-    for (k = 0; k < WAIT_STEPS; k++)
-        if ((alone[k] = wait_token(c, &last)) < 0)
-            return 0;
-    memcpy(sorted, alone, sizeof sorted);
-    *step = measure_median(sorted, WAIT_STEPS);
-    count = wait_gaps(c, salt, vocabulary, gaps);
-    for (k = 0; k < WAIT_STEPS; k++)
-        alone[k] /= *step;
+    before = wait_alone(c, alone);
+    count = before < 0 ? 0 : wait_gaps(c, salt, vocabulary, gaps);
+    c->prompted[1] = 1;
+    crowd_rewind(c, 1, 1);
+    after = count ? wait_alone(c, alone + WAIT_SIDE) : -1;
+    if (after < 0)
+        return 0;
+    *step = (before + after) / 2;
     for (k = 0, *seconds = 0; k < count; k++) {
         *seconds += gaps[k];
-        gaps[k] /= *step;
+        gaps[k] /= before + (after - before) * (k + 0.5) / count;
     }
     return count;
 }
@@ -1348,7 +1366,7 @@ static int wait_run(crowd *c, int salt, int vocabulary, double *alone, double *g
 /* A text alone, then beside a prompt that is read, in all runs. Returns 0 when it failed. */
 static int measure_wait(bench *b, const specdec_model *model, crowd_result *r)
 {
-    static double alone[CROWD_RUNS * WAIT_STEPS], gaps[CROWD_RUNS * WAIT_GAPS];
+    static double alone[CROWD_RUNS * 2 * WAIT_SIDE], gaps[CROWD_RUNS * WAIT_GAPS];
     double steps[CROWD_RUNS], seconds[CROWD_RUNS];
     const int run_count = program_least(b->repeats, CROWD_RUNS);
     int i, more, count = 0, ok;
@@ -1363,14 +1381,14 @@ static int measure_wait(bench *b, const specdec_model *model, crowd_result *r)
         measure_machine(b, i);
     ok = ok && crowd_prompt_tokens(&c, 0, b->o->context, 0, r->model.vocabulary);
     for (i = 0; ok && i < run_count; i++) {
-        more = wait_run(&c, i + 1, r->model.vocabulary, alone + i * WAIT_STEPS, gaps + count, &steps[i], &seconds[i]);
+        more = wait_run(&c, i + 1, r->model.vocabulary, alone + i * 2 * WAIT_SIDE, gaps + count, &steps[i], &seconds[i]);
         ok = more > 0;
         count += more;
     }
     if (ok) {
         r->wait.alone_ms = 1e3 * measure_median(steps, run_count);
         r->wait.seconds = measure_median(seconds, run_count);
-        wait_ranks(alone, run_count * WAIT_STEPS, r->wait.alone);
+        wait_ranks(alone, run_count * 2 * WAIT_SIDE, r->wait.alone);
         wait_ranks(gaps, count, r->wait.beside);
     }
     close_crowd(&c);
