@@ -1444,8 +1444,8 @@ static SPECDEC__UNUSED void *specdec__arena_take(specdec__arena *arena, size_t c
     return room;
 }
 
-/* Goes back to where `from` bytes were taken: what follows shares memory with what has been taken since. Returns how far
-   that went, for specdec__arena_beyond. */
+/* Goes back to where `from` bytes were taken: what follows shares memory with what has been taken since. Returns how
+   far that went, for specdec__arena_beyond. */
 static SPECDEC__UNUSED size_t specdec__arena_again(specdec__arena *arena, size_t from)
 {
     const size_t end = arena->used;
@@ -6866,7 +6866,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
     }
 }
 
-#define SPECDEC__AVX512_FEW 6 /* columns that are taken tile after tile */
+#define SPECDEC__AVX512_FEW 6  /* columns that are taken tile after tile, with sums in registers */
+#define SPECDEC__AVX512_PAIR 4 /* the same, of two tiles side by side */
 
 /* A block of a tile, in registers as far as there are enough; pair, scale, minimum (granule). */
 typedef struct specdec__avx512_block {
@@ -7021,43 +7022,46 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_many(int type, const specde
     }
 }
 
-/* acc (columns) += a block times columns. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_block(int type, int columns,
+/* acc (tiles, most) += a block of one or two tiles times columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_block(int type, int tiles, int most, int columns,
                                                                const specdec__avx512_block *taken,
                                                                const specdec__columns *x, size_t at, __m512 *acc)
 {
     const int per = 32 / specdec__x86_granule(type);
     const specdec__x86_x from = specdec__x86_at(x, at, per);
-    __m512i integers[SPECDEC__AVX512_FEW];
-    int g, k;
+    __m512i integers[2 * SPECDEC__AVX512_PAIR];
+    int g, k, t;
 
     SPECDEC__UNROLL
     for (g = 0; g < per; g++) {
-        specdec__avx512_integers(type, 1, columns, taken, g, &from, 0, integers);
+        specdec__avx512_integers(type, tiles, columns, taken, g, &from, 0, integers);
         SPECDEC__UNROLL
-        for (k = 0; k < columns; k++)
-            acc[k] = specdec__avx512_add_up(type, taken, g, &from, k, integers[k], acc[k]);
+        for (t = 0; t < tiles; t++)
+            SPECDEC__UNROLL
+            for (k = 0; k < columns; k++)
+                acc[t * most + k] = specdec__avx512_add_up(type, taken + t, g, &from, k, integers[t * columns + k],
+                                                           acc[t * most + k]);
     }
 }
 
-/* acc (count) += a block times count columns, 1 to most; `most` is a constant, here and below: 4 or 6. All counts share
-   the code that unpacks. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_columns(int type, int most, int count,
+/* acc (tiles, most) += a block of one or two tiles times count columns, 1 to most; `tiles` and `most` are constants,
+   here and below: 4 or 6 columns of one, 4 of two. All counts share the code that unpacks. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few_columns(int type, int tiles, int most, int count,
                                                                  const specdec__avx512_block *taken,
                                                                  const specdec__columns *x, size_t at, __m512 *acc)
 {
     if (count == 1)
-        specdec__avx512_few_block(type, 1, taken, x, at, acc);
+        specdec__avx512_few_block(type, tiles, most, 1, taken, x, at, acc);
     else if (count == 2)
-        specdec__avx512_few_block(type, 2, taken, x, at, acc);
+        specdec__avx512_few_block(type, tiles, most, 2, taken, x, at, acc);
     else if (count == 3)
-        specdec__avx512_few_block(type, 3, taken, x, at, acc);
+        specdec__avx512_few_block(type, tiles, most, 3, taken, x, at, acc);
     else if (count == 4 || most == 4)
-        specdec__avx512_few_block(type, 4, taken, x, at, acc);
+        specdec__avx512_few_block(type, tiles, most, 4, taken, x, at, acc);
     else if (count == 5)
-        specdec__avx512_few_block(type, 5, taken, x, at, acc);
+        specdec__avx512_few_block(type, tiles, most, 5, taken, x, at, acc);
     else
-        specdec__avx512_few_block(type, 6, taken, x, at, acc);
+        specdec__avx512_few_block(type, tiles, most, 6, taken, x, at, acc);
 }
 
 /* acc (most) from sums (count, 16). */
@@ -7099,42 +7103,50 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int bytes, const u
             _mm_prefetch(from + i, _MM_HINT_T1);
 }
 
-/* One tile times 1 to 6 columns, whose sums stay in registers: in memory, every block would wait for the one before.
-   Intel's first cache waits for few lines at a time: weights come into the second one early, and with a smaller `lead`
-   into the first one (Q6_K's not, whose scales lie behind the codes and are read before them); what a block loads goes
-   before what is fetched for later ones. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int count, const unsigned char *tile,
-                                                         const unsigned char *next, int lead, int blocks,
-                                                         specdec__panel *panel, const specdec__columns *x, size_t at,
-                                                         float *sums)
+/* One or two tiles times 1 to most columns, whose sums stay in registers: in memory, every block would wait for the one
+   before. next: what is read after each. Intel's first cache waits for few lines at a time: weights come into the second
+   one early, and with a smaller `lead` into the first one (Q6_K's not, whose scales lie behind the codes and are read
+   before them); what a block loads goes before what is fetched for later ones. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, int most, int count,
+                                                         const unsigned char *const *tile,
+                                                         const unsigned char *const *next, int lead, int blocks,
+                                                         specdec__panel *panels, const specdec__columns *x, size_t at,
+                                                         float *const *sums)
 {
     const int run = specdec__x86_is_block_32(type) ? blocks : 8;
     const size_t span = (size_t)specdec__x86_span(type), end = (size_t)blocks * span, n = (size_t)x->n;
-    specdec__avx512_block taken;
-    __m512 acc[SPECDEC__AVX512_FEW];
+    specdec__avx512_block taken[2];
+    __m512 acc[2 * SPECDEC__AVX512_PAIR];
     size_t from;
-    int b;
+    int b, t;
 
-    specdec__avx512_get_sums(SPECDEC__AVX512_FEW, count, sums, acc);
+    SPECDEC__UNROLL
+    for (t = 0; t < tiles; t++)
+        specdec__avx512_get_sums(most, count, sums[t], acc + t * most);
     for (from = 0; from < end; from += (size_t)run * span) {
-        if (!specdec__x86_is_block_32(type))
-            specdec__avx512_scales(type, tile + from, panel);
+        for (t = 0; t < tiles && !specdec__x86_is_block_32(type); t++)
+            specdec__avx512_scales(type, tile[t] + from, panels + t);
         for (b = 0; b < run; b++, at += n) {
             const size_t place = from + (size_t)b * span;
 
-            specdec__avx512_prefetch((int)span, tile, place, end, next, _MM_HINT_T0,
-                                     type == SPECDEC__TYPE_Q6_K ? SPECDEC__AHEAD : lead);
-            specdec__avx512_take(type, tile + from, b, panel, &taken);
-            if (lead != SPECDEC__AHEAD)
-                specdec__avx512_prefetch((int)span, tile, place, end, next, _MM_HINT_T1, SPECDEC__AHEAD);
-            specdec__avx512_few_columns(type, SPECDEC__AVX512_FEW, count, &taken, x, at, acc);
+            SPECDEC__UNROLL
+            for (t = 0; t < tiles; t++) {
+                specdec__avx512_prefetch((int)span, tile[t], place, end, next[t], _MM_HINT_T0,
+                                         type == SPECDEC__TYPE_Q6_K ? SPECDEC__AHEAD : lead);
+                specdec__avx512_take(type, tile[t] + from, b, panels + t, taken + t);
+                if (tiles == 2 || lead != SPECDEC__AHEAD)
+                    specdec__avx512_prefetch((int)span, tile[t], place, end, next[t], _MM_HINT_T1, SPECDEC__AHEAD);
+            }
+            specdec__avx512_few_columns(type, tiles, most, count, taken, x, at, acc);
         }
     }
-    specdec__avx512_put_sums(SPECDEC__AVX512_FEW, count, acc, sums);
+    SPECDEC__UNROLL
+    for (t = 0; t < tiles; t++)
+        specdec__avx512_put_sums(most, count, acc + t * most, sums[t]);
 }
 
-/* Few columns: tile after tile, which reads memory faster. A single tile with many columns, which is rare: six columns
-   at a time. */
+/* Few columns: tile after tile, or, with a smaller lead, side by side: whatever reads memory faster here. A single tile
+   with many columns, which is rare: six columns at a time. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const specdec__tiles *tiles, int blocks,
                                                               specdec__panel *panels, const specdec__columns *x,
                                                               int block, int column, int count, float *const *sums)
@@ -7148,13 +7160,20 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
         specdec__avx512_many(type, tiles, blocks, panels, x, at, count, sums);
         return;
     }
+    if (count <= SPECDEC__AVX512_PAIR && tiles->tile[1] && tiles->lead != SPECDEC__AHEAD) {
+        specdec__avx512_few(type, 2, SPECDEC__AVX512_PAIR, count, tiles->tile, tiles->next, tiles->lead, blocks,
+                            panels, x, at, sums);
+        return;
+    }
     for (t = 0; t < 2 && tiles->tile[t]; t++) {
         const unsigned char *next = !t && tiles->tile[1] ? tiles->tile[1] : tiles->next[0];
 
         for (c = 0; c < count; c += few) {
+            float *const to = sums[t] + c * SPECDEC__ROWS;
+
             few = specdec__min_int(count - c, SPECDEC__AVX512_FEW);
-            specdec__avx512_few(type, few, tiles->tile[t], next, tiles->lead, blocks, panels, x, at + (size_t)c,
-                                sums[t] + c * SPECDEC__ROWS);
+            specdec__avx512_few(type, 1, SPECDEC__AVX512_FEW, few, tiles->tile + t, &next, tiles->lead, blocks, panels,
+                                x, at + (size_t)c, &to);
         }
     }
 }
@@ -7414,7 +7433,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int c
     specdec__avx512_get_sums(4, count, sums, acc);
     for (b = 0; b < blocks; b++, at += (size_t)x->n) {
         specdec__avx512_take(type, NULL, b, panel, &taken);
-        specdec__avx512_few_columns(type, 4, count, &taken, x, at, acc);
+        specdec__avx512_few_columns(type, 1, 4, count, &taken, x, at, acc);
     }
     specdec__avx512_put_sums(4, count, acc, sums);
 }
@@ -16466,7 +16485,7 @@ typedef struct specdec__context {
     float *rotated;            /* (most, heads, dim): queries, rotated and scaled */
     float *queries;            /* (most, q): until they are rotated */
     float *keys, *values;      /* (most, kv_width): until they are stored */
-    specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), of every stretch in turn */
+    specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), stretch by stretch */
     /* the rest of the time, in the same place */
     float *hidden;             /* (most, ff): gate, then gated feed-forward */
     float *y;                  /* (most, max(e, ff)): up; what x grows by */
