@@ -7104,9 +7104,9 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_prefetch(int bytes, const u
 }
 
 /* One or two tiles times 1 to most columns, whose sums stay in registers: in memory, every block would wait for the one
-   before. next: what is read after each. Intel's first cache waits for few lines at a time: weights come into the second
-   one early, and with a smaller `lead` into the first one (Q6_K's not, whose scales lie behind the codes and are read
-   before them); what a block loads goes before what is fetched for later ones. */
+   before. next: what is read after each. Intel's first cache waits for few lines at a time: weights come into the
+   second one early, and with a smaller `lead` into the first one (Q6_K's not, whose scales lie behind the codes and are
+   read before them); what a block loads goes before what is fetched for later ones. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, int most, int count,
                                                          const unsigned char *const *tile,
                                                          const unsigned char *const *next, int lead, int blocks,
