@@ -336,7 +336,7 @@ typedef struct specdec_config {
     int forks;                  /* of a text between two prompts, at most (itself at most 2^24); 0: 16 */
     int fork_depth;             /* forks of forks, at most 8 deep; 0: 2 */
     int history;                /* tokens of closed texts for n-grams, of 230 bytes each, up to 2^24; 0: none */
-    int slice;                  /* prompt tokens that a step reads beside texts, up to 2^30; 0: half a step's time */
+    int slice;                  /* prompt tokens that a step reads beside texts, up to 2^30; 0: a third of its time */
     int threads;                /* 0: all processors, fewer for small models (one for each 4 MB of weights) */
     int batch;                  /* prompt tokens a step, 1..512; buffers grow with it; 0: 64 */
     int weights_in_place;       /* not 0: matrices are not repacked: slower, but needs no memory for them */

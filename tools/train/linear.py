@@ -1,8 +1,8 @@
 """Where the training of drafts begins: the best linear guess of the base's next state, found without training.
 
-A head, or the layer of an EAGLE-3 draft, is to say what the base would say after one more token. The state s' that the base will have then is guessed by
-least squares from its state s and the embedding of the token (ridge regression), and what matters of the guess for
-the base's logits is kept (reduced-rank regression): s' is about D u, u = P s + e(token), with as few numbers in u as
+A head, or the layer of an EAGLE-3 draft, is to say what the base would say after one more token. The state s' that the
+base will have then is guessed by least squares from its state s and the embedding of the token (ridge regression), and
+what matters of the guess for the base's logits is kept (reduced-rank regression): s' is about D u, u = P s + e(token), with as few numbers in u as
 there is room for. Logits are (W D) u with the base's own output matrix W.
 
 In heads, u has half as many numbers as their inner width, because both u and -u go through the heads' GELU: gelu(u) -
@@ -69,8 +69,8 @@ def reduced(second, output, weights, rank):
 
 
 def guess_of_later(places, state_part, token_part, code, step):
-    """How u goes on: (rank, rank), by least squares from the first guess's u to the second one's. step(state, token):
-    what the second guess reads of the first."""
+    """How u goes on: (rank, rank), by least squares from the first guess's u to the second one's. step(u): what the
+    second guess reads of the first one's."""
     rank = len(code)
     moments, cross = torch.zeros(rank, rank), torch.zeros(rank, rank)
     for state, token, _, then, after in places.parts():

@@ -129,8 +129,8 @@ def scripts_say(trainer, draft, programs, folder, text, guesses):
 
 
 def test_training_teaches_and_the_engine_agrees(folder, programs):
-    """It begins near a linear guess; loss falls, held-out accuracy of every guess rises; the file is the draft; the engine that runs it takes as many
-    tokens a step as its guesses promise."""
+    """It begins near a linear guess; loss falls, held-out accuracy of every guess rises; the file is the draft; the engine
+    that runs it takes as many tokens a step as its guesses promise."""
     given = options(folder, programs, steps=110, rows=6)
     trainer = eagle.prepare(given)
     before, losses = training.judged(trainer.heads, trainer.judges), trainer.learn()
