@@ -4,8 +4,7 @@
 
 DRAFT.gguf is a llama in a type that gguf.py reads. What is learned: the base's own distribution behind every token
 (distillation, Zhou et al. 2024, arXiv 2310.08461), as far as its 32 most probable tokens tell. Texts, stages, goal and
-checkpoints: as heads.py has them; a step takes --rows texts. --layers: states of these layers of the base are kept,
-although nothing reads them, so that eagle.py's folder of states serves for both."""
+checkpoints: as heads.py has them; a step takes --rows texts. The base's states are not kept, for nothing reads them."""
 import types
 
 import numpy as np
@@ -21,7 +20,6 @@ from model import Llama
 def options():
     parser = training.parser_of(__doc__)
     parser.add_argument("--from", dest="draft", required=True)
-    parser.add_argument("--layers", default="", help="of the base, whose states are in the folder")
     parser.set_defaults(rows=eagle.FEW_TEXTS, heads=1)
     return parser.parse_args()
 
@@ -41,23 +39,30 @@ class Texts:
     def part(store, shard, start, mark):
         """Of the text that begins there: tokens, whether what follows them is a goal, and the goal."""
         end = int(shard.ends[start])
-        _, tops, chances = (torch.from_numpy(a[start:end - 1].copy()) for a in store.rows(shard))
+        tops, chances = (torch.from_numpy(a[start:end - 1].copy()) for a in store.rows(shard))
         ids = torch.from_numpy(shard.ids[start:end].astype(np.int64))
         wanted = torch.from_numpy(shard.marks[start:end - 1] & mark == mark)
         return ids[:-1], wanted, ids[1:], tops.long(), chances.float()
 
 
 class Draft(training.Drafts):
-    """A whole model as one head, which reads tokens alone."""
+    """A whole model as one head, which reads tokens alone. tokens: those that its output matrix shall have rows for;
+    None: it stays as it is."""
 
-    unit, sparse = "texts", ()
+    ids_name, unit, sparse = "d2t", "texts", ()
     judged_most, judged_at_once = eagle.MANY_TEXTS, eagle.FEW_TEXTS
     units = staticmethod(eagle.Eagle.units)
 
-    def __init__(self, model, numbers=torch.float32):
+    def __init__(self, model, tokens=None, numbers=torch.float32):
         layout = types.SimpleNamespace(tensors={}, meta=model.meta)
-        super().__init__(layout, 1, len(model.vocabulary.tokens), None, numbers)
-        layout.tensors = {name: tuple(model.tensor(name).shape) for name in model.names}
+        super().__init__(layout, 1, len(model.vocabulary.tokens), tokens, numbers)
+        if tokens is not None:
+            rows = model.tensor(model.output).detach()[torch.from_numpy(tokens.astype(np.int64))]
+            model.output = "output.weight"
+            model.names += [] if model.output in model.names else [model.output]
+            model.output_weight = torch.nn.Parameter(rows)
+            layout.tensors[self.ids_name] = tokens.shape
+        layout.tensors.update((name, tuple(model.tensor(name).shape)) for name in model.names)
         self.model = model
 
     def tensor(self, name):
@@ -79,15 +84,12 @@ class Draft(training.Drafts):
 
 def prepare(given):
     """The base, its texts, the draft, ready to learn."""
-    if given.draft_vocab:
-        raise SystemExit("specdec-quantize makes short vocabularies of whole models")
-
     def make(given, base, tokens, numbers):
         model = Llama(given.draft, control=False)
         model.meta["llama.context_length"] = (gguf.U32, max(model.context, given.longest))
-        return Draft(model, numbers)
+        return Draft(model, tokens, numbers)
 
-    return training.prepare(given, make, eagle.layers_of(given) if given.layers else ())
+    return training.prepare(given, make, kept=states.TOPS)
 
 
 def main():

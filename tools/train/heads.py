@@ -430,16 +430,17 @@ def make_heads(given, base, tokens, numbers):
     return Heads(layout, tokens, numbers)
 
 
-def prepare(given, make=make_heads, layers=()):
+def prepare(given, make=make_heads, layers=(), kept=states.STATES):
     """The base, its texts, what is to be trained on them, ready to learn. layers: of the base, whose states it reads;
-    none: it reads that after the final norm."""
+    none: it reads that after the final norm. kept: what it wants to know of texts."""
     torch.set_num_threads(given.threads)
     torch.manual_seed(given.seed)
     numbers = states.faster_numbers() if given.numbers == "auto" else NUMBERS[given.numbers]
     base = states.Base(given.base, given.programs, given.threads, layers)
     paths = list(states.files_of(given.answers + given.text))
     shards = [states.Shard(base, path, given.held_out, given.longest) for path in paths]
-    store = states.Store(os.path.join(given.work, "states"), base, int(given.cache * 1e6), numbers, given.pause)
+    store = states.Store(os.path.join(given.work, "states"), base, int(given.cache * 1e6), numbers, given.pause,
+                         kept)
     more = [states.Shard(base, path, given.held_out, given.longest) for path in states.files_of(given.count)]
     counts = counts_of(shards + more, base.vocabulary)
     tokens = frequent(counts, given.draft_vocab) if given.draft_vocab else None

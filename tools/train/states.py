@@ -17,9 +17,11 @@ import torch
 import torch.nn.functional as F
 
 import gguf
+from model import Llama
 
 TOP = 32           # most probable next tokens kept for each state
 READ_AT_ONCE = 512  # states
+STATES, TOPS = ("states", "tops", "chances"), ("tops", "chances")  # what a store may keep of a shard
 WRITTEN, HELD_OUT = 1, 2  # marks: the base wrote what follows this state; the text is not for training
 
 
@@ -52,15 +54,19 @@ class Base:
     def matrix(self, name):
         """A matrix of the base as floats. Types that gguf.py does not read are rewritten by specdec-quantize."""
         if name not in self.matrices:
-            file = self.file
             with tempfile.TemporaryDirectory() as folder:
-                if file.tensors.type(name) is None:
-                    whole = os.path.join(folder, "f16.gguf")
-                    subprocess.run([self.program("specdec-quantize"), self.path, whole, "F16"], check=True,
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-                    file = gguf.Reader(whole)
+                file = gguf.Reader(self.readable([name], folder))
                 self.matrices[name] = torch.from_numpy(np.array(file.tensors[name], np.float32))
         return self.matrices[name]
+
+    def readable(self, names, folder):
+        """A file with these tensors in types that gguf.py reads: this one, or one that is written into a folder."""
+        if all(self.file.tensors.type(name) for name in names):
+            return self.path
+        whole = os.path.join(folder, "f16.gguf")
+        subprocess.run([self.program("specdec-quantize"), self.path, whole, "F16"], check=True,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return whole
 
     def logits(self, states, numbers):
         """Logits of states (n, width), computed in these numbers."""
@@ -71,6 +77,11 @@ class Base:
         if "output.bias" in self.file.tensors:
             x = x + self.matrix("output.bias")
         return torch.tanh(x / self.cap) * self.cap if self.cap else x
+
+    def llama(self):
+        """The same model in PyTorch, if it is a llama."""
+        with tempfile.TemporaryDirectory() as folder:
+            return Llama(self.readable(self.file.tensors, folder), control=False)
 
     def tokenize(self, text):
         """Token ids of a text."""
@@ -152,31 +163,39 @@ class Shard:
         return places[(places + 2 < self.ends) & (self.marks & mark == value)]
 
 
-class Store:
-    """The folder of states. rows(shard) -> (states, tops, chances): (n, base.read_width) float16, (n, TOP) ids and
-    their probabilities under the base."""
+def most_probable(logits):
+    """The TOP most probable tokens of rows of logits, and their probabilities."""
+    best = logits.topk(TOP, sorted=True)
+    return {"tops": best.indices.numpy(), "chances": (best.values - logits.logsumexp(-1, keepdim=True)).exp().numpy()}
 
-    def __init__(self, folder, base, limit, numbers, pause=""):
+
+class Store:
+    """The folder of states. rows(shard) -> states, tops, chances: (n, base.read_width) float16, (n, TOP) ids and their
+    probabilities under the base; kept=TOPS: tops and chances alone, which take a twentieth of the room."""
+
+    def __init__(self, folder, base, limit, numbers, pause="", kept=STATES):
         self.folder, self.base, self.limit, self.numbers, self.pause = folder, base, limit, numbers, pause
-        self.open = {}
+        self.kinds = {"states": (np.float16, base.read_width), "tops": (np.int32, TOP), "chances": (np.float16, TOP)}
+        self.kept, self.open = kept, {}
         os.makedirs(folder, exist_ok=True)
 
     def bytes(self, shard):
         """What a shard takes."""
-        return len(shard.ids) * (2 * self.base.read_width + 6 * TOP)
+        kinds = map(self.kinds.get, self.kept)
+        return len(shard.ids) * sum(columns * np.dtype(kind).itemsize for kind, columns in kinds)
 
     def place(self, shard):
         """Where the states of a shard lie, or will lie."""
-        return os.path.join(self.folder, "-".join([shard.key] + list(map(str, self.base.layers))))
+        parts = list(map(str, self.base.layers)) if "states" in self.kept else ["tops"]
+        return os.path.join(self.folder, "-".join([shard.key] + parts))
 
     def rows(self, shard):
         place = self.place(shard)
         if place not in self.open:
             if not os.path.isdir(place):
                 self.make_room(self.bytes(shard))
-                self.write(shard, place)
-            self.open[place] = [np.load(os.path.join(place, name + ".npy"), mmap_mode="r")
-                                    for name in ("states", "tops", "chances")]
+                self.put(shard, self.parts(shard))
+            self.open[place] = [np.load(os.path.join(place, name + ".npy"), mmap_mode="r") for name in self.kept]
             os.utime(place)
         return self.open[place]
 
@@ -192,25 +211,27 @@ class Store:
             del size[place]
 
     @torch.no_grad()
-    def write(self, shard, place):
-        """Runs the base over a shard."""
-        part, n, width = place + ".part", len(shard.ids), self.base.width
-        shutil.rmtree(part, ignore_errors=True)
-        os.makedirs(part)
-        arrays = [np.lib.format.open_memmap(os.path.join(part, name + ".npy"), "w+", kind, (n, columns))
-                  for name, kind, columns in (("states", np.float16, self.base.read_width), ("tops", np.int32, TOP),
-                                              ("chances", np.float16, TOP))]
-        at = 0
+    def parts(self, shard):
+        """Runs the base over a shard: name -> rows, part by part."""
+        width = self.base.width
         for states in self.base.states(shard.texts):
             wait_while(self.pause)
             logits = self.base.logits(torch.from_numpy(states[:, :width].copy()), self.numbers)
-            best = logits.topk(TOP, sorted=True)
-            here = slice(at, at + len(states))
-            arrays[0][here] = states[:, width:] if self.base.layers else states
-            arrays[1][here] = best.indices.numpy()
-            arrays[2][here] = (best.values - logits.logsumexp(-1, keepdim=True)).exp().numpy()
-            at += len(states)
-        for array in arrays:
+            yield dict(most_probable(logits), states=states[:, width:] if self.base.layers else states)
+
+    def put(self, shard, parts):
+        """Keeps what is known of a shard: name -> rows, part by part."""
+        place = self.place(shard)
+        part, at = place + ".part", 0
+        shutil.rmtree(part, ignore_errors=True)
+        os.makedirs(part)
+        arrays = {name: np.lib.format.open_memmap(os.path.join(part, name + ".npy"), "w+", self.kinds[name][0],
+                                                  (len(shard.ids), self.kinds[name][1])) for name in self.kept}
+        for rows in parts:
+            for name, array in arrays.items():
+                array[at:at + len(rows[name])] = rows[name]
+            at += len(rows["tops"])
+        for array in arrays.values():
             array.flush()
         os.rename(part, place)
 

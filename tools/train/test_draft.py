@@ -1,5 +1,6 @@
 """Checks what draft.py promises, from the repository's root: test_draft.py [FOLDER OF THE PROGRAMS].
 Needs PyTorch, specdec, specdec-logits, specdec-tokens and many. Takes half a minute on one core."""
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import tempfile
 import numpy as np
 import torch
 
+import beginnings
 import draft
 import gguf
 import heads as training
@@ -33,7 +35,7 @@ def spoiled(path):
 def options(folder, programs, **others):
     """What draft.py is told."""
     given = test_heads.options(folder, programs, out=os.path.join(folder, "draft.gguf"), heads=1, rows=4, rate=2e-3,
-                               draft=os.path.join(folder, "spoiled.gguf"), layers="", noise=0, steps=60)
+                               draft=os.path.join(folder, "spoiled.gguf"), noise=0, steps=60)
     given.__dict__.update(others)
     return given
 
@@ -51,7 +53,7 @@ def test_goals_are_those_of_the_text(folder, programs):
         assert np.array_equal(batch.rows, wanted) and len(wanted)
         assert np.array_equal(batch.tokens[0], shard.ids[start:end - 1])
         assert np.array_equal(batch.targets[0], shard.ids[start + 1:end][wanted])
-        assert np.array_equal(batch.tops[0], rows[1][start:end - 1][wanted])
+        assert np.array_equal(batch.tops[0], rows[0][start:end - 1][wanted])
         z, matrix = next(trainer.heads.guesses(batch))
         n, model = end - 1 - start, trainer.heads.model
         expected = model.tree(batch.tokens, torch.arange(n)[None], torch.ones(1, n, n, dtype=torch.bool).tril())
@@ -87,6 +89,59 @@ def test_training_goes_on_where_it_stopped(folder, programs):
     os.remove(test_heads.check_resuming(lambda: draft.prepare(options(folder, programs, steps=10))).path)
 
 
+def test_short_vocabulary(folder, programs):
+    """The draft gets an output matrix of the most frequent tokens; what it says of these is what it said before; the
+    engine drafts with the file, and the text stays."""
+    given = options(folder, programs, draft_vocab=512, steps=1, work=os.path.join(folder, "short"))
+    trainer = draft.prepare(given)
+    whole, short = Llama(given.draft, control=False), trainer.heads
+    z = torch.randn(3, whole.width)
+    assert torch.equal(short.model.logits(z), whole.logits(z)[:, short.tokens])
+    training.finish(trainer)
+    file = gguf.Reader(given.out)
+    assert np.array_equal(file.tensors["d2t"], short.tokens) and len(short.tokens) == 512
+    texts = []
+    for flags in (["--spec", "off"], ["-md", given.out, "--spec", "draft"]):
+        ran = subprocess.run([os.path.join(programs, "specdec"), "-m", BASE, "-p", "Once upon a time", "-n", "80", "-t",
+                              "1", "--no-echo"] + flags, capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stderr
+        texts.append(ran.stdout)
+    assert texts[0] == texts[1]
+
+
+def test_teacher_writes_what_the_base_does(folder, programs):
+    """Its greedy texts are those of specdec, but behind places where two tokens are nearly equal; the most probable
+    tokens that it notes are those that specdec's states lead to, for every token but a text's last."""
+    out, work, prompts = (os.path.join(folder, name) for name in ("taught", "noted", "teacher.jsonl"))
+    beginnings.main(prompts, 24, 5)
+    shape = ["--shard", 12, "--tokens", 40, "--context", 100]
+    test_heads.script("teacher.py", BASE, prompts, out, "--template", "{prompt}", "--slots", 7, "--numbers", "float32",
+                      "--work", work, "--programs", programs, *shape)
+    test_heads.script("answers.py", BASE, prompts, out + "-many", "--plain", "--many",
+                      os.path.join(programs, "many"), *shape)
+    base, same = states.Base(BASE, programs), []
+    noted = states.Store(os.path.join(work, "states"), base, 1 << 30, torch.float32, kept=states.TOPS)
+    own = states.Store(os.path.join(folder, "own"), base, 1 << 30, torch.float32, kept=states.TOPS)
+    for number in range(2):
+        name = "%05d.jsonl" % number
+        shard = states.Shard(base, os.path.join(out, name), 0, 1024)
+        assert len(shard.texts) == 12 and os.path.isdir(noted.place(shard))
+        last = shard.ends - 1 == np.arange(len(shard.ids))
+        (tops, chances), (own_tops, own_chances) = noted.rows(shard), own.rows(shard)
+        assert (tops[~last, 0] == own_tops[~last, 0]).mean() > 0.97
+        assert abs(chances[~last].astype(float) - own_chances[~last]).mean() < 0.002
+        written = (shard.marks & states.WRITTEN > 0) & ~last
+        if number == 0:
+            assert np.array_equal(tops[written, 0], shard.ids[1:][written[:-1]])
+        with open(os.path.join(out + "-many", name)) as file:
+            texts = {tuple(r["ids"][:-r["tokens"]]): r["ids"] for r in map(json.loads, file)}
+        with open(os.path.join(out, name)) as file:
+            for r in map(json.loads, file):
+                expected = texts[tuple(r["ids"][:-r["tokens"]])]  # the prompt is the same
+                same += [a == b for a, b in zip(r["ids"], expected)] if number == 0 else []
+    assert np.mean(same) > 0.8, np.mean(same)
+
+
 def main():
     programs = sys.argv[1] if len(sys.argv) > 1 else "build"
     torch.set_num_threads(1)
@@ -96,6 +151,8 @@ def main():
         test_goals_are_those_of_the_text(folder, programs)
         test_training_teaches_and_the_engine_agrees(folder, programs)
         test_training_goes_on_where_it_stopped(folder, programs)
+        test_short_vocabulary(folder, programs)
+        test_teacher_writes_what_the_base_does(folder, programs)
     print("test_draft.py: right")
 
 
