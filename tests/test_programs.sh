@@ -702,6 +702,11 @@ check "a model of a short vocabulary is refused as a target" [ $status -eq 1 ]
 check "and the error says why" says 'short vocabulary'
 run "$B/specdec-quantize" "$T/short.gguf" "$T/short-q4.gguf" Q4_0
 check "it can be quantised again" [ $status -eq 0 ]
+"$B/specdec-quantize" --draft-vocab 300 --counts "$T/ids.txt" $DRAFT "$T/short-q4.gguf" Q4_0 > /dev/null 2>&1
+run "$B/specdec-info" -m "$T/short-q4.gguf"
+check "an embedding that serves no longer as output gets the type of other matrices" grep -q 'Q4_0: 15 tensors' "$T/out"
+check "and only the output matrix is finer" grep -q 'Q8_0: 1 tensors' "$T/out"
+check "specdec-info counts the ids of a short vocabulary" grep -q 'I32: 1 tensors, 1200 bytes' "$T/out"
 while read -r words flags; do
     # shellcheck disable=SC2086
     run "$B/specdec-quantize" $flags $DRAFT "$T/none.gguf" Q8_0

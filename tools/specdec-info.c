@@ -30,14 +30,35 @@ static void print_size(const char *label, double bytes, const char *what)
     printf("%.0f bytes (%.1f MB)%s\n", bytes, bytes / 1e6, what);
 }
 
+/* Types of tensors that hold no weights: the ids of a short vocabulary, say. */
+static const struct {
+    uint32_t number, bytes; /* of an element */
+    const char *name;
+} integers[] = {{26, 4, "I32"}, {27, 8, "I64"}};
+
 static const char *type_name(uint32_t type, char *buffer, size_t size)
 {
     specdec_type known;
+    size_t i;
 
     if (specdec_type_by_number(type, &known))
         return known.name;
+    for (i = 0; i < PROGRAM_COUNT(integers); i++)
+        if (integers[i].number == type)
+            return integers[i].name;
     snprintf(buffer, size, "type %u (not read)", (unsigned)type);
     return buffer;
+}
+
+static uint64_t tensor_bytes(const specdec_gguf_tensor *tensor)
+{
+    uint64_t bytes = tensor->size;
+    size_t i;
+
+    for (i = 0; i < PROGRAM_COUNT(integers); i++)
+        if (integers[i].number == tensor->type)
+            bytes = integers[i].bytes * tensor->shape[0] * tensor->shape[1] * tensor->shape[2] * tensor->shape[3];
+    return bytes;
 }
 
 /* Every tensor: name, type, shape, bytes. */
@@ -51,7 +72,7 @@ static void print_tensor(const specdec_gguf_tensor *tensor)
     printf(" %s ", type_name(tensor->type, buffer, sizeof buffer));
     for (d = 0; d < tensor->dimensions; d++)
         printf(d ? " x %llu" : "%llu", (unsigned long long)tensor->shape[d]);
-    printf(", %zu bytes\n", tensor->size);
+    printf(", %llu bytes\n", (unsigned long long)tensor_bytes(tensor));
 }
 
 /* One line for every type: how many tensors, how many bytes. all: one line for every tensor before that. */
@@ -71,7 +92,7 @@ static void print_tensors(const specdec_gguf *gguf, int all)
             print_tensor(&tensor);
         if (tensor.type < TYPES) {
             tensors[tensor.type]++;
-            bytes[tensor.type] += tensor.size;
+            bytes[tensor.type] += tensor_bytes(&tensor);
         }
     }
     for (type = 0; type < TYPES; type++)

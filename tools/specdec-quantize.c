@@ -71,7 +71,8 @@ typedef struct tool {
     uint64_t job_count;
     int32_t *ids; /* (given.draft_vocab) of a short vocabulary, rising */
     int64_t layers;
-    int has_output; /* the model has an output matrix of its own */
+    int has_output;    /* the model has an output matrix of its own */
+    int embeds_output; /* the embedding serves as one, in what is written, too */
     gguf_writer out;
     float *floats;  /* (threads, longest row) */
     size_t floats_a_thread;
@@ -175,7 +176,7 @@ static const char *wanted_type(const tool *t, const specdec_gguf_tensor *tensor)
 
     if (tensor->dimensions < 2 || !ends_with(name, "weight"))
         return "F32";
-    if (program_is(name, "output.weight") || (!t->has_output && program_is(name, "token_embd.weight")))
+    if (program_is(name, "output.weight") || (t->embeds_output && program_is(name, "token_embd.weight")))
         return type->output_type;
     if (strcmp(type->type, "Q4_K") == 0 && wants_more_bits(layer_of(name), t->layers) &&
         (ends_with(name, ".attn_v.weight") || ends_with(name, ".attn_qkv.weight") || ends_with(name, ".ffn_down.weight")))
@@ -264,6 +265,7 @@ static int open_input(tool *t)
     if (specdec_gguf_get_integer(&t->gguf, key, 0, 1000000, &t->layers, &error))
         return program_refused(t->given.input, error.text), 0;
     t->has_output = specdec_gguf_find_tensor(&t->gguf, "output.weight", &unused) != 0;
+    t->embeds_output = !t->has_output && !t->given.draft_vocab;
     return 1;
 }
 
@@ -349,6 +351,8 @@ static int plan_short(tool *t, job *last)
         j = last++;
         j->tensor.name.data = (const unsigned char *)output;
         j->tensor.name.size = sizeof output - 1;
+        if (!plan_tensor(t, j))
+            return 0;
     }
     t->bytes_all -= t->has_output ? j->size : 0;
     j->rows = j->tensor.shape[1] = (uint64_t)t->given.draft_vocab;

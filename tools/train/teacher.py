@@ -126,13 +126,15 @@ class Teacher:
 
     @torch.no_grad()
     def step(self):
-        """One more token for every text."""
+        """One more token for every text. Free rows come along, unless most are free: to choose rows is to copy
+        caches."""
         rows = [i for i, t in enumerate(self.texts) if t]
-        texts = [self.texts[i] for i in rows]
-        every = len(rows) == len(self.texts)
-        at, places = torch.tensor(rows), torch.tensor([len(t.ids) - 1 for t in texts])
+        texts, every = [self.texts[i] for i in rows], 2 * len(rows) > len(self.texts)
+        at = torch.arange(len(self.texts)) if every else torch.tensor(rows)
+        ids = torch.tensor([self.texts[i].ids[-1] if self.texts[i] else 0 for i in at])
+        places = torch.tensor([len(self.texts[i].ids) - 1 if self.texts[i] else 0 for i in at])
         longest = int(places.max()) + 1
-        mask = torch.zeros(len(rows), longest).masked_fill_(torch.arange(longest) > places[:, None], -1e9)
+        mask = torch.zeros(len(at), longest).masked_fill_(torch.arange(longest) > places[:, None], -1e9)
 
         def remember(i, k, v):
             keys, values = self.keys[i], self.values[i]
@@ -140,8 +142,8 @@ class Teacher:
             keys, values = (keys, values) if every else (keys[at], values[at])
             return keys[:, :, :longest], values[:, :, :longest], mask[:, None, None, None]
 
-        z = self.states(torch.tensor([t.ids[-1:] for t in texts]), places[:, None], remember)
-        self.say(z[:, 0], texts)
+        z = self.states(ids[:, None], places[:, None], remember)[:, 0]
+        self.say(z[torch.tensor(rows)] if every else z, texts)
 
     def leave(self):
         """Texts that are done leave their rows."""
