@@ -18,24 +18,31 @@ import sys
 import time
 
 
-def options():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser_of(description, **defaults):
+    """The flags that all writers of answers have."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("prompts")
     parser.add_argument("folder")
-    parser.add_argument("--plain", action="store_true")
     parser.add_argument("--temp", type=float, default=0.7)
     parser.add_argument("--mix", default="")
     parser.add_argument("--shard", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=200)
     parser.add_argument("--context", type=int, default=640)
-    parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=1e9)
     parser.add_argument("--count", type=int, default=1 << 30, help="shards, at most")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--many", default="build/many")
     parser.add_argument("--pause", default="")
+    parser.set_defaults(**defaults)
+    return parser
+
+
+def options():
+    parser = parser_of(__doc__)
+    parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--streams", type=int, default=16)
+    parser.add_argument("--many", default="build/many")
     return parser.parse_args()
 
 
@@ -52,6 +59,28 @@ def shuffled(prompts, mix, seed):
         if share:
             places += [((i + rng.random()) / share, kind, i) for i in range(len(kinds[kind]))]
     return [kinds[kind][i] for _, kind, i in sorted(places)]
+
+
+def file_of(given, number):
+    """Where the answers of a shard lie, or will lie."""
+    return os.path.join(given.folder, "%05d.jsonl" % number)
+
+
+def shards_of(given):
+    """number, how many there are, prompts; of the shards that are not answered yet."""
+    with open(given.prompts) as file:
+        prompts = [json.loads(line) for line in file if line.strip()]
+    mix = {k: float(v) for k, v in (pair.split("=") for pair in given.mix.split(",") if pair)}
+    order = shuffled(prompts, mix, given.seed)
+    shards = [order[i:i + given.shard] for i in range(0, len(order), given.shard)][:given.count]
+    for number, records in enumerate(shards):
+        if not os.path.exists(file_of(given, number)):
+            yield number, len(shards), records
+
+
+def is_greedy(given, number):
+    """Whether a shard is answered greedily; the others at given.temp."""
+    return number % 2 == 0 or not given.temp > 0
 
 
 def line_of(number, record, plain):
@@ -77,12 +106,12 @@ def wait(process, pause, poll=0.2):
 
 def write_shard(given, number, records):
     """Answers the prompts of a shard. Returns the number of tokens written."""
-    path = os.path.join(given.folder, "%05d.jsonl" % number)
+    path = file_of(given, number)
     lines, answers = path + ".in", path + ".part"
     with open(lines, "w") as file:
         for i, record in enumerate(records):
             file.write(json.dumps(line_of(number * given.shard + i, record, given.plain)) + "\n")
-    sampling = ["--temp", str(given.temp), "--seed", str(number)] if number % 2 and given.temp > 0 else []
+    sampling = [] if is_greedy(given, number) else ["--temp", str(given.temp), "--seed", str(number)]
     with open(answers, "w") as out:
         process = subprocess.Popen(
             [given.many, "-m", given.model, "-f", lines, "-n", str(given.tokens), "-c", str(given.context), "--ids",
@@ -109,20 +138,13 @@ def main():
     given = options()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # takes the writer along
     os.makedirs(given.folder, exist_ok=True)
-    with open(given.prompts) as file:
-        prompts = [json.loads(line) for line in file if line.strip()]
-    mix = {k: float(v) for k, v in (pair.split("=") for pair in given.mix.split(",") if pair)}
-    order = shuffled(prompts, mix, given.seed)
     began, tokens = time.time(), 0
-    shards = [order[i:i + given.shard] for i in range(0, len(order), given.shard)][:given.count]
-    for number, records in enumerate(shards):
-        if os.path.exists(os.path.join(given.folder, "%05d.jsonl" % number)):
-            continue
+    for number, count, records in shards_of(given):
         if time.time() - began > given.seconds:
             break
         tokens += write_shard(given, number, records)
         seconds = time.time() - began
-        print("shard %d of %d, %d tokens, %.0f a second" % (number + 1, len(shards), tokens, tokens / seconds),
+        print("shard %d of %d, %d tokens, %.0f a second" % (number + 1, count, tokens, tokens / seconds),
               flush=True)
 
 

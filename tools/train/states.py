@@ -171,7 +171,7 @@ def most_probable(logits):
 
 class Store:
     """The folder of states. rows(shard) -> states, tops, chances: (n, base.read_width) float16, (n, TOP) ids and their
-    probabilities under the base; kept=TOPS: tops and chances alone, which take a twentieth of the room."""
+    probabilities under the base; kept=TOPS: tops and chances alone, which take far less room."""
 
     def __init__(self, folder, base, limit, numbers, pause="", kept=STATES):
         self.folder, self.base, self.limit, self.numbers, self.pause = folder, base, limit, numbers, pause

@@ -5,10 +5,9 @@
                [--longest N] [--pause FILE]
 
 What answers.py writes, and beside it what draft.py wants to know of these texts, in --work as states.Store keeps it:
-the most probable next tokens behind every token. Where a processor multiplies bfloat16 fast, this is about three times
-as fast as answers.py and a second reading; it is no oracle: texts are those of rounded activations. --template: how a
-chat asks; control tokens in it are known by name."""
-import argparse
+the most probable next tokens behind every token. It is for processors that multiply bfloat16 fast, and no oracle: texts
+are those of rounded activations. --template: how a chat asks; control tokens in it are known by name. When --seconds
+are over, texts end where they are."""
 import collections
 import json
 import os
@@ -20,6 +19,7 @@ import torch
 
 import answers
 import states
+from heads import NUMBERS
 from model import Llama
 from vocabulary import CONTROL
 
@@ -27,36 +27,29 @@ READ_AT_ONCE = 1024     # tokens of prompts
 
 
 def options():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model")
-    parser.add_argument("prompts")
-    parser.add_argument("folder")
+    parser = answers.parser_of(__doc__, shard=128, context=320)
     parser.add_argument("--template", default="<|user|>\n{prompt}</s>\n<|assistant|>\n")
-    parser.add_argument("--mix", default="")
-    parser.add_argument("--shard", type=int, default=128)
-    parser.add_argument("--tokens", type=int, default=200, help="of an answer")
-    parser.add_argument("--context", type=int, default=320)
     parser.add_argument("--slots", type=int, default=256, help="texts side by side")
-    parser.add_argument("--temp", type=float, default=0.7)
-    parser.add_argument("--seconds", type=float, default=1e9)
-    parser.add_argument("--count", type=int, default=1 << 30, help="shards, at most")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--numbers", choices=["auto", "float32", "bfloat16"], default="auto")
+    parser.add_argument("--numbers", choices=["auto"] + sorted(NUMBERS), default="auto")
     parser.add_argument("--programs", default="build")
     parser.add_argument("--work", default="build/heads")
     parser.add_argument("--longest", type=int, default=1024, help="as draft.py is told")
-    parser.add_argument("--pause", default="")
     return parser.parse_args()
 
 
-def encoded(vocabulary, text):
-    """Ids of a text with control tokens in it; each piece behind one begins with a space, as the first one does."""
+def encoder(vocabulary):
+    """text -> ids, of texts with control tokens in them; each piece behind one begins with a space, as the first one
+    does."""
     names = [t for t, kind in zip(vocabulary.tokens, vocabulary.types) if kind == CONTROL]
-    ids = [vocabulary.begin]
-    for piece in re.split("(%s)" % "|".join(map(re.escape, names)), text):
-        ids += [vocabulary.ids[piece]] if piece in names else vocabulary.encode(" " + piece) if piece else []
-    return ids
+    border = re.compile("(%s)" % "|".join(map(re.escape, names)))
+
+    def encoded(text):
+        ids = [vocabulary.begin]
+        for piece in filter(None, border.split(text)):
+            ids += [vocabulary.ids[piece]] if piece in names else vocabulary.encode(" " + piece)
+        return ids
+
+    return encoded
 
 
 class Text:
@@ -65,9 +58,6 @@ class Text:
     def __init__(self, prompt, greedy):
         self.ids, self.prompted, self.greedy, self.done = list(prompt), len(prompt), greedy, False
         self.rows = []  # parts of what states.most_probable says, behind every token but the last
-
-    def record(self):
-        return {"tokens": len(self.ids) - self.prompted, "ids": self.ids}
 
 
 class Teacher:
@@ -126,9 +116,11 @@ class Teacher:
 
     @torch.no_grad()
     def step(self):
-        """One more token for every text. Free rows come along, unless most are free: to choose rows is to copy
-        caches."""
+        """One more token for every text; those that are done then leave. Returns how many. Free rows come along, unless
+        most are free: to choose rows is to copy caches."""
         rows = [i for i, t in enumerate(self.texts) if t]
+        if not rows:
+            return 0
         texts, every = [self.texts[i] for i in rows], 2 * len(rows) > len(self.texts)
         at = torch.arange(len(self.texts)) if every else torch.tensor(rows)
         ids = torch.tensor([self.texts[i].ids[-1] if self.texts[i] else 0 for i in at])
@@ -144,6 +136,8 @@ class Teacher:
 
         z = self.states(ids[:, None], places[:, None], remember)[:, 0]
         self.say(z[torch.tensor(rows)] if every else z, texts)
+        self.leave()
+        return len(rows)
 
     def leave(self):
         """Texts that are done leave their rows."""
@@ -165,67 +159,63 @@ def enter(teacher, waiting):
 
 
 def write(given, store, number, texts):
-    """A shard: the file of answers and, beside the states, the most probable tokens."""
-    path = os.path.join(given.folder, "%05d.jsonl" % number)
+    """A shard: the file of answers and, in the store, the most probable tokens."""
+    path = answers.file_of(given, number)
     with open(path + ".new", "w") as file:
         for text in texts:
-            file.write(json.dumps(text.record()) + "\n")
+            file.write(json.dumps({"tokens": len(text.ids) - text.prompted, "ids": text.ids}) + "\n")
     os.replace(path + ".new", path)
     shard = states.Shard(store.base, path, 0, given.longest)
     nothing = {"tops": np.zeros((1, states.TOP)), "chances": np.zeros((1, states.TOP))}
-    store.put(shard, (rows for text in texts for rows in text.rows + [nothing]))
+    if not os.path.isdir(store.place(shard)):
+        store.put(shard, (rows for text in texts for rows in text.rows + [nothing]))
 
 
-def shards_of(given, vocabulary):
+def texts_of(given, vocabulary):
     """number, texts of the shards that are not there yet; prompts that leave no room for half an answer are left
     out."""
-    with open(given.prompts) as file:
-        prompts = [json.loads(line) for line in file if line.strip()]
-    mix = {k: float(v) for k, v in (pair.split("=") for pair in given.mix.split(",") if pair)}
-    order = [r for r in answers.shuffled(prompts, mix, given.seed) if "prompt" in r]
-    for number, at in enumerate(range(0, len(order), given.shard)):
-        if number < given.count and not os.path.exists(os.path.join(given.folder, "%05d.jsonl" % number)):
-            texts = [("{prompt}" if r.get("plain") else given.template).replace("{prompt}", r["prompt"])
-                     for r in order[at:at + given.shard]]
-            asked = [encoded(vocabulary, text) for text in texts]
-            yield number, [Text(ids, number % 2 == 0) for ids in asked if len(ids) <= given.context - given.tokens // 2]
+    encoded, longest = encoder(vocabulary), min(given.context, given.longest) - given.tokens // 2
+    for number, _, records in answers.shards_of(given):
+        asked = [("{prompt}" if r.get("plain") else given.template).replace("{prompt}", r["prompt"])
+                 for r in records if "prompt" in r]
+        texts = [Text(ids, answers.is_greedy(given, number)) for ids in map(encoded, asked) if len(ids) <= longest]
+        if texts:
+            yield number, texts
 
 
 def main():
     given = options()
     torch.set_num_threads(given.threads)
     os.makedirs(given.folder, exist_ok=True)
-    numbers = states.faster_numbers() if given.numbers == "auto" else getattr(torch, given.numbers)
+    given.context = min(given.context, given.longest)
+    numbers = states.faster_numbers() if given.numbers == "auto" else NUMBERS[given.numbers]
     base = states.Base(given.model, given.programs, given.threads)
     store = states.Store(os.path.join(given.work, "states"), base, 1 << 60, numbers, given.pause, states.TOPS)
     teacher = Teacher(base.llama(), given, numbers)
-    coming, waiting, open_ = shards_of(given, teacher.model.vocabulary), collections.deque(), {}
-    began, shown, tokens, more = time.time(), 0, 0, True
+    coming, waiting, started = texts_of(given, teacher.model.vocabulary), collections.deque(), {}
+    began, shown, tokens = time.time(), 0, 0
     while time.time() - began < given.seconds:
-        while more and len(waiting) < given.slots:
-            number, texts = next(coming, (None, None))
-            more = texts is not None
-            if more:
-                open_[number] = texts
-                waiting.extend(texts)
+        while len(waiting) < given.slots:
+            number, texts = next(coming, (None, ()))
+            if not texts:
+                break
+            started[number] = texts
+            waiting.extend(texts)
+        if not started:
+            break
         if waiting and len(teacher.free()) >= min(len(waiting), given.slots // 8):
             enter(teacher, waiting)
-        if not any(teacher.texts):
-            break
         states.wait_while(given.pause)
-        teacher.step()
-        tokens += given.slots - len(teacher.free())
-        teacher.leave()
-        for number in [n for n, texts in open_.items() if all(t.done for t in texts)]:
-            write(given, store, number, open_.pop(number))
+        tokens += teacher.step()
+        for number in [n for n, texts in started.items() if all(t.done for t in texts)]:
+            write(given, store, number, started.pop(number))
         if time.time() - shown > 10:
             shown = time.time()
-            print("%d tokens, %.0f a second, %d shards under way" % (tokens, tokens / (shown - began), len(open_)),
+            print("%d tokens, %.0f a second, %d shards under way" % (tokens, tokens / (shown - began), len(started)),
                   flush=True)
-    for number, texts in open_.items():  # time is up: texts end where they are
-        begun = [t for t in texts if len(t.ids) > t.prompted]
-        if len(begun) == len(texts):
-            write(given, store, number, begun)
+    for number, texts in started.items():  # time is up: texts end where they are
+        if all(len(t.ids) > t.prompted for t in texts):
+            write(given, store, number, texts)
 
 
 if __name__ == "__main__":
