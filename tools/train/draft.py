@@ -1,10 +1,12 @@
 """Fine-tunes a small model that drafts for a larger one of the same vocabulary, on texts that the larger one wrote.
 
-    draft.py BASE.gguf OUT.gguf --from DRAFT.gguf --answers PATH [and the flags of heads.py]
+    draft.py BASE.gguf OUT.gguf --from DRAFT.gguf --answers PATH [--rounded] [and the flags of heads.py]
 
-DRAFT.gguf is a llama in a type that gguf.py reads. What is learned: the base's own distribution behind every token
-(distillation, Zhou et al. 2024, arXiv 2310.08461), as far as its 32 most probable tokens tell. Texts, stages, goal and
-checkpoints: as heads.py has them; a step takes --rows texts. The base's states are not kept, for nothing reads them."""
+DRAFT.gguf is a llama in a type that gguf.py reads; one with a short vocabulary keeps that. What is learned: the base's
+own distribution behind every token (distillation, Zhou et al. 2024, arXiv 2310.08461), as far as its 32 most probable
+tokens tell. Texts, stages, goal and checkpoints: as heads.py has them; a step takes --rows texts. The base's states are
+not kept, for nothing reads them. --rounded: layers and embeddings are what Q4_0 makes of them at every step, so that
+specdec-quantize changes nothing later; for the last steps."""
 import types
 
 import numpy as np
@@ -20,8 +22,33 @@ from model import Llama
 def options():
     parser = training.parser_of(__doc__)
     parser.add_argument("--from", dest="draft", required=True)
+    parser.add_argument("--rounded", action="store_true")
     parser.set_defaults(rows=eagle.FEW_TEXTS, heads=1)
     return parser.parse_args()
+
+
+def rounded(weight):
+    """A matrix as Q4_0 keeps it; gradients pass as if it were not rounded."""
+    blocks = weight.detach().reshape(-1, gguf.BLOCK)
+    scale = (blocks.gather(1, blocks.abs().argmax(1, True)) / -8).half().float()
+    codes = (blocks / scale.where(scale != 0, torch.ones(()))).round().clamp(-8, 7)
+    return weight + (codes * scale - blocks).view_as(weight)
+
+
+class RoundedLlama(Llama):
+    """A llama that runs with rounded matrices, but for the output."""
+
+    def weight(self, name):
+        return rounded(self.tensor(name))
+
+    def embedded(self, ids):
+        return rounded(super().embedded(ids))
+
+    @torch.no_grad()
+    def stay_rounded(self):
+        for name in self.names:
+            if name != self.output and self.tensor(name).dim() > 1:
+                self.tensor(name).copy_(rounded(self.tensor(name)))
 
 
 class Texts:
@@ -47,7 +74,7 @@ class Texts:
 
 class Draft(training.Drafts):
     """A whole model as one head, which reads tokens alone. tokens: those that its output matrix shall have rows for;
-    None: it stays as it is."""
+    None, or if it is short already: it stays as it is."""
 
     ids_name, unit, sparse = "d2t", "texts", ()
     judged_most, judged_at_once = eagle.MANY_TEXTS, eagle.FEW_TEXTS
@@ -55,13 +82,15 @@ class Draft(training.Drafts):
 
     def __init__(self, model, tokens=None, numbers=torch.float32):
         layout = types.SimpleNamespace(tensors={}, meta=model.meta)
-        super().__init__(layout, 1, len(model.vocabulary.tokens), tokens, numbers)
-        if tokens is not None:
+        kept = tokens if model.ids is None else model.ids
+        super().__init__(layout, 1, len(model.vocabulary.tokens), kept, numbers)
+        if kept is not None:
+            layout.tensors[self.ids_name] = kept.shape
+        if kept is not model.ids:
             rows = model.tensor(model.output).detach()[torch.from_numpy(tokens.astype(np.int64))]
             model.output = "output.weight"
             model.names += [] if model.output in model.names else [model.output]
             model.output_weight = torch.nn.Parameter(rows)
-            layout.tensors[self.ids_name] = tokens.shape
         layout.tensors.update((name, tuple(model.tensor(name).shape)) for name in model.names)
         self.model = model
 
@@ -81,11 +110,16 @@ class Draft(training.Drafts):
     def begin(self, base, store, shards, counts):
         """It begins as the model that it is."""
 
+    def save(self, path, type_name, name):
+        if isinstance(self.model, RoundedLlama):
+            self.model.stay_rounded()
+        super().save(path, type_name, name)
+
 
 def prepare(given):
     """The base, its texts, the draft, ready to learn."""
     def make(given, base, tokens, numbers):
-        model = Llama(given.draft, control=False)
+        model = (RoundedLlama if given.rounded else Llama)(given.draft, control=False)
         model.meta["llama.context_length"] = (gguf.U32, max(model.context, given.longest))
         return Draft(model, tokens, numbers)
 

@@ -1,4 +1,5 @@
 """A llama in PyTorch that runs trees of tokens, and streams that fork; loads from GGUF and writes it."""
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -31,10 +32,12 @@ class Llama(nn.Module):
         self.base = file["llama.rope.freq_base"]
         if "rope_freqs.weight" in file.tensors:
             raise ValueError("rope_freqs is not read here")
-        self.names = list(file.tensors)
+        self.ids = np.array(file.tensors["d2t"]) if "d2t" in file.tensors else None  # of the output's rows; None: all
+        self.names = [name for name in file.tensors if name != "d2t"]
         self.output = "output.weight" if "output.weight" in self.names else "token_embd.weight"
-        for name, array in file.tensors.items():
-            self.register_parameter(name.replace(".", "_"), nn.Parameter(torch.from_numpy(array.copy())))
+        for name in self.names:
+            array = torch.from_numpy(file.tensors[name].copy())
+            self.register_parameter(name.replace(".", "_"), nn.Parameter(array))
         if control:
             self.add_control()
 
@@ -54,6 +57,13 @@ class Llama(nn.Module):
     def tensor(self, name):
         return getattr(self, name.replace(".", "_"))
 
+    def weight(self, name):
+        """What a layer multiplies by."""
+        return self.tensor(name)
+
+    def embedded(self, ids):
+        return F.embedding(ids, self.tensor("token_embd.weight"))
+
     def norm(self, x, name):
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.epsilon) * self.tensor(name)
 
@@ -65,7 +75,7 @@ class Llama(nn.Module):
 
     def layer(self, i, x, rotation, remember):
         """One layer. remember(i, k, v) stores keys and values and returns those to look at and a mask to add."""
-        w = {n: self.tensor("blk.%d.%s.weight" % (i, n)) for n in NAMES if not n.endswith("norm")}
+        w = {n: self.weight("blk.%d.%s.weight" % (i, n)) for n in NAMES if not n.endswith("norm")}
         batch, tokens, _ = x.shape
         h = self.norm(x, "blk.%d.attn_norm.weight" % i)
         q, k, v = (F.linear(h, w["attn_" + n]).view(batch, tokens, -1, self.size).transpose(1, 2) for n in "qkv")
@@ -80,11 +90,16 @@ class Llama(nn.Module):
         h = self.norm(x, "blk.%d.ffn_norm.weight" % i)
         return x + F.linear(F.silu(F.linear(h, w["ffn_gate"])) * F.linear(h, w["ffn_up"]), w["ffn_down"])
 
-    def states(self, ids, places, remember):
-        """States after the final norm, (batch, tokens, width)."""
-        x, rotation = F.embedding(ids, self.tensor("token_embd.weight")), self.rotation(places)
+    def passed(self, x, places, remember):
+        """What becomes of x, (batch, tokens, width), after each layer."""
+        rotation = self.rotation(places)
         for i in range(self.layers):
             x = self.layer(i, x, rotation, remember)
+            yield x
+
+    def states(self, ids, places, remember):
+        """States after the final norm, (batch, tokens, width)."""
+        *_, x = self.passed(self.embedded(ids), places, remember)
         return self.norm(x, "output_norm.weight")
 
     def logits(self, states):

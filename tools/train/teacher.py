@@ -2,12 +2,13 @@
 
     teacher.py MODEL.gguf PROMPTS.jsonl FOLDER [--template TEXT] [--mix KIND=SHARE,...] [--shard N] [--tokens N]
                [--slots N] [--temp F] [--seconds S] [--seed N] [--threads N] [--programs FOLDER] [--work FOLDER]
-               [--longest N] [--pause FILE]
+               [--longest N] [--states] [--layers A,B,...] [--pause FILE]
 
-What answers.py writes, and beside it what draft.py wants to know of these texts, in --work as states.Store keeps it:
-the most probable next tokens behind every token. It is for processors that multiply bfloat16 fast, and no oracle: texts
-are those of rounded activations. --template: how a chat asks; control tokens in it are known by name. When --seconds
-are over, texts end where they are."""
+What answers.py writes, and beside it what is to be known of these texts, in --work as states.Store keeps it: for
+draft.py the most probable next tokens behind every token; for heads.py (--states) also the states, for eagle.py those
+of its --layers. It is for processors that multiply bfloat16 fast, and no oracle: texts and states are those of rounded
+activations. --template: how a chat asks; control tokens in it are known by name. When --seconds are over, texts end
+where they are."""
 import collections
 import json
 import os
@@ -34,6 +35,8 @@ def options():
     parser.add_argument("--programs", default="build")
     parser.add_argument("--work", default="build/heads")
     parser.add_argument("--longest", type=int, default=1024, help="as draft.py is told")
+    parser.add_argument("--states", action="store_true", help="are kept, too")
+    parser.add_argument("--layers", default="", help="whose states are kept, as eagle.py is told")
     return parser.parse_args()
 
 
@@ -57,14 +60,14 @@ class Text:
 
     def __init__(self, prompt, greedy):
         self.ids, self.prompted, self.greedy, self.done = list(prompt), len(prompt), greedy, False
-        self.rows = []  # parts of what states.most_probable says, behind every token but the last
+        self.rows = []  # parts of what the store keeps, behind every token but the last
 
 
 class Teacher:
     """A model and rows of its caches, a text each."""
 
-    def __init__(self, model, given, numbers):
-        self.model, self.given, self.numbers = model, given, numbers
+    def __init__(self, model, given, numbers, kept, layers):
+        self.model, self.given, self.numbers, self.kept, self.layers = model, given, numbers, kept, layers
         for name in model.names:
             weight = model.tensor(name).requires_grad_(False)
             if weight.dim() > 1 and name != "token_embd.weight":
@@ -75,17 +78,27 @@ class Teacher:
         self.texts = [None] * given.slots
         self.random = torch.Generator().manual_seed(given.seed)
 
-    def states(self, *arguments):
+    def states(self, ids, places, remember):
+        """States after the final norm, and those that are kept."""
+        x, inner = self.model.embedded(ids), []
         with torch.autocast("cpu", torch.bfloat16, self.numbers == torch.bfloat16):
-            return self.model.states(*arguments)
+            for after, x in enumerate(self.model.passed(x, places, remember), 1):
+                inner += [x] if after in self.layers else []
+            z = self.model.norm(x, "output_norm.weight")
+        return z, torch.cat(inner or [z], -1)
 
     def logits(self, z):
         return (z.to(self.numbers) @ self.output.T).float()
 
-    def say(self, z, texts):
+    def noted(self, logits, inner):
+        """What the store keeps: name -> rows."""
+        known = dict(states.most_probable(logits), states=inner.half().numpy())
+        return {name: known[name] for name in self.kept}
+
+    def say(self, z, inner, texts):
         """The next token of each text, by its last state, z (texts, width)."""
         logits = self.logits(z)
-        best = states.most_probable(logits)
+        best = self.noted(logits, inner)
         drawn = best["tops"][:, 0].tolist()
         for i in [i for i, text in enumerate(texts) if not text.greedy]:
             sums = (logits[i] / self.given.temp).softmax(-1).cumsum(-1)
@@ -108,11 +121,13 @@ class Teacher:
             self.keys[i][at, :, :longest], self.values[i][at, :, :longest] = k.to(self.numbers), v.to(self.numbers)
             return k, v, mask
 
-        z = self.states(ids, places, remember)
-        for row, text, state in zip(rows, texts, z):
-            text.rows.append(states.most_probable(self.logits(state[:text.prompted - 1])))
+        z, inner = self.states(ids, places, remember)
+        for i, (row, text) in enumerate(zip(rows, texts)):
+            end = text.prompted - 1
+            text.rows.append(self.noted(self.logits(z[i, :end]), inner[i, :end]))
             self.texts[row] = text
-        self.say(torch.stack([state[t.prompted - 1] for state, t in zip(z, texts)]), texts)
+        last = torch.arange(len(texts)), torch.tensor([t.prompted - 1 for t in texts])
+        self.say(z[last], inner[last], texts)
 
     @torch.no_grad()
     def step(self):
@@ -134,8 +149,9 @@ class Teacher:
             keys, values = (keys, values) if every else (keys[at], values[at])
             return keys[:, :, :longest], values[:, :, :longest], mask[:, None, None, None]
 
-        z = self.states(ids[:, None], places[:, None], remember)[:, 0]
-        self.say(z[torch.tensor(rows)] if every else z, texts)
+        z, inner = (x[:, 0] for x in self.states(ids[:, None], places[:, None], remember))
+        busy = torch.tensor(rows) if every else slice(None)
+        self.say(z[busy], inner[busy], texts)
         self.leave()
         return len(rows)
 
@@ -166,7 +182,7 @@ def write(given, store, number, texts):
             file.write(json.dumps({"tokens": len(text.ids) - text.prompted, "ids": text.ids}) + "\n")
     os.replace(path + ".new", path)
     shard = states.Shard(store.base, path, 0, given.longest)
-    nothing = {"tops": np.zeros((1, states.TOP)), "chances": np.zeros((1, states.TOP))}
+    nothing = {name: np.zeros((1, store.kinds[name][1])) for name in store.kept}
     if not os.path.isdir(store.place(shard)):
         store.put(shard, (rows for text in texts for rows in text.rows + [nothing]))
 
@@ -189,9 +205,10 @@ def main():
     os.makedirs(given.folder, exist_ok=True)
     given.context = min(given.context, given.longest)
     numbers = states.faster_numbers() if given.numbers == "auto" else NUMBERS[given.numbers]
-    base = states.Base(given.model, given.programs, given.threads)
-    store = states.Store(os.path.join(given.work, "states"), base, 1 << 60, numbers, given.pause, states.TOPS)
-    teacher = Teacher(base.llama(), given, numbers)
+    base = states.Base(given.model, given.programs, given.threads, map(int, filter(None, given.layers.split(","))))
+    kept = states.STATES if given.states or base.layers else states.TOPS
+    store = states.Store(os.path.join(given.work, "states"), base, 1 << 60, numbers, given.pause, kept)
+    teacher = Teacher(base.llama(), given, numbers, kept, base.layers)
     coming, waiting, started = texts_of(given, teacher.model.vocabulary), collections.deque(), {}
     began, shown, tokens = time.time(), 0, 0
     while time.time() - began < given.seconds:

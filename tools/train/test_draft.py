@@ -17,7 +17,7 @@ import states
 import test_heads
 from model import Llama
 
-BASE = test_heads.BASE
+BASE, LAYERS = test_heads.BASE, (1, 2)
 
 
 def spoiled(path):
@@ -35,7 +35,7 @@ def spoiled(path):
 def options(folder, programs, **others):
     """What draft.py is told."""
     given = test_heads.options(folder, programs, out=os.path.join(folder, "draft.gguf"), heads=1, rows=4, rate=2e-3,
-                               draft=os.path.join(folder, "spoiled.gguf"), noise=0, steps=60)
+                               draft=os.path.join(folder, "spoiled.gguf"), noise=0, steps=60, rounded=False)
     given.__dict__.update(others)
     return given
 
@@ -104,29 +104,53 @@ def test_short_vocabulary(folder, programs):
     training.finish(trainer)
     file = gguf.Reader(given.out)
     assert np.array_equal(file.tensors["d2t"], short.tokens) and len(short.tokens) == 512
+    again = draft.prepare(options(folder, programs, draft=given.out, work=os.path.join(folder, "again"))).heads
+    assert np.array_equal(again.tokens, short.tokens) and again.tensor("output.weight").shape == (512, whole.width)
     (plain, _), (drafted, steps) = (written(folder, programs, name) for name in ("", given.out))
     assert plain == drafted and steps > 2, steps
 
 
+def test_rounded_weights_stay(folder, programs):
+    """What is trained rounded is in the file what it was in training, and Q4_0 keeps every weight; it learns."""
+    given = options(folder, programs, rounded=True, work=os.path.join(folder, "rounded"), type="F32")
+    trainer = draft.prepare(given)
+    before = training.judged(trainer.heads, trainer.judges)
+    trainer.run()
+    after, batch, model = training.judged(trainer.heads, trainer.judges), trainer.judges[0], trainer.heads.model
+    with torch.no_grad():
+        said = next(trainer.heads.guesses(batch))[0]
+        training.finish(trainer)
+        assert after[0, 0] > before[0, 0] + 0.1, (before, after)
+        assert torch.equal(next(trainer.heads.guesses(batch))[0], said)
+    for name in model.names:
+        if model.tensor(name).dim() > 1 and name != model.output:
+            values = model.tensor(name).detach().numpy().reshape(-1, gguf.BLOCK)
+            blocks = np.frombuffer(gguf.encoded_q4_0(values), gguf.TYPES["Q4_0"].block)
+            assert np.array_equal(gguf.decoded_q4_0(blocks), values), name
+
+
 def test_teacher_writes_what_the_base_does(folder, programs):
-    """Its greedy texts are those of specdec, but behind places where two tokens are nearly equal; the most probable
-    tokens that it notes are those that specdec's states lead to, for every token but a text's last."""
+    """Its greedy texts are those of specdec, but behind places where two tokens are nearly equal; the states and the
+    most probable tokens that it notes are specdec's, for every token but a text's last."""
     out, work, prompts = (os.path.join(folder, name) for name in ("taught", "noted", "teacher.jsonl"))
     beginnings.main(prompts, 24, 5)
     shape = ["--shard", 6, "--tokens", 40, "--context", 100]
     test_heads.script("teacher.py", BASE, prompts, out, "--template", "{prompt}", "--slots", 7, "--numbers", "float32",
-                      "--work", work, "--programs", programs, *shape)
+                      "--work", work, "--programs", programs, "--layers", ",".join(map(str, LAYERS)), *shape)
     test_heads.script("answers.py", BASE, prompts, out + "-many", "--plain", "--many",
                       os.path.join(programs, "many"), *shape)
-    base, same = states.Base(BASE, programs), []
-    noted = states.Store(os.path.join(work, "states"), base, 1 << 30, torch.float32, kept=states.TOPS)
-    own = states.Store(os.path.join(folder, "own"), base, 1 << 30, torch.float32, kept=states.TOPS)
+    base, same = states.Base(BASE, programs, layers=LAYERS), []
+    noted, own = (states.Store(place, base, 1 << 30, torch.float32)
+                  for place in (os.path.join(work, "states"), os.path.join(folder, "own")))
     for number in range(4):
         name = "%05d.jsonl" % number
         shard = states.Shard(base, os.path.join(out, name), 0, 1024)
         assert len(shard.texts) == 6 and os.path.isdir(noted.place(shard))
         last = shard.ends - 1 == np.arange(len(shard.ids))
-        (tops, chances), (own_tops, own_chances) = noted.rows(shard), own.rows(shard)
+        (read, tops, chances), (own_read, own_tops, own_chances) = noted.rows(shard), own.rows(shard)
+        assert read.shape == own_read.shape
+        read, own_read = (states_[~last].astype(float) for states_ in (read, own_read))
+        assert abs(read - own_read).mean() < 0.05 * abs(own_read).mean()
         assert (tops[~last, 0] == own_tops[~last, 0]).mean() > 0.97
         assert abs(chances[~last].astype(float) - own_chances[~last]).mean() < 0.002
         written = (shard.marks & states.WRITTEN > 0) & ~last
@@ -151,6 +175,7 @@ def main():
         test_training_teaches_and_the_engine_agrees(folder, programs)
         test_training_goes_on_where_it_stopped(folder, programs)
         test_short_vocabulary(folder, programs)
+        test_rounded_weights_stay(folder, programs)
         test_teacher_writes_what_the_base_does(folder, programs)
     print("test_draft.py: right")
 
