@@ -38,16 +38,20 @@ def rounded(weight):
 class RoundedLlama(Llama):
     """A llama that runs with rounded matrices, but for the output."""
 
+    def rounds(self, name):
+        return name != self.output and self.tensor(name).dim() > 1
+
     def weight(self, name):
         return rounded(self.tensor(name))
 
     def embedded(self, ids):
-        return rounded(super().embedded(ids))
+        x = super().embedded(ids)
+        return rounded(x) if self.rounds("token_embd.weight") else x
 
     @torch.no_grad()
     def stay_rounded(self):
         for name in self.names:
-            if name != self.output and self.tensor(name).dim() > 1:
+            if self.rounds(name):
                 self.tensor(name).copy_(rounded(self.tensor(name)))
 
 
@@ -119,7 +123,7 @@ class Draft(training.Drafts):
 def prepare(given):
     """The base, its texts, the draft, ready to learn."""
     def make(given, base, tokens, numbers):
-        model = (RoundedLlama if given.rounded else Llama)(given.draft, control=False)
+        model = (RoundedLlama if given.rounded else Llama)(given.draft, control=False, short=True)
         model.meta["llama.context_length"] = (gguf.U32, max(model.context, given.longest))
         return Draft(model, tokens, numbers)
 

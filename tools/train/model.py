@@ -18,9 +18,10 @@ def turned(x, cos, sin):
 
 
 class Llama(nn.Module):
-    """weights: one parameter a tensor of the file, under its name with _ for every dot."""
+    """weights: one parameter a tensor of the file, under its name with _ for every dot. short: the output may have rows
+    for the tokens ids alone; whoever says so knows what its logits are of, and writes the file."""
 
-    def __init__(self, path, control=True):
+    def __init__(self, path, control=True, short=False):
         super().__init__()
         file = gguf.Reader(path)
         self.meta, self.vocabulary = file.meta, Vocabulary(file.meta)
@@ -32,7 +33,9 @@ class Llama(nn.Module):
         self.base = file["llama.rope.freq_base"]
         if "rope_freqs.weight" in file.tensors:
             raise ValueError("rope_freqs is not read here")
-        self.ids = np.array(file.tensors["d2t"]) if "d2t" in file.tensors else None  # of the output's rows; None: all
+        if "d2t" in file.tensors and not short:
+            raise ValueError("a short vocabulary is not read here")
+        self.ids = np.array(file.tensors["d2t"]) if "d2t" in file.tensors else None
         self.names = [name for name in file.tensors if name != "d2t"]
         self.output = "output.weight" if "output.weight" in self.names else "token_embd.weight"
         for name in self.names:
@@ -90,16 +93,18 @@ class Llama(nn.Module):
         h = self.norm(x, "blk.%d.ffn_norm.weight" % i)
         return x + F.linear(F.silu(F.linear(h, w["ffn_gate"])) * F.linear(h, w["ffn_up"]), w["ffn_down"])
 
-    def passed(self, x, places, remember):
-        """What becomes of x, (batch, tokens, width), after each layer."""
-        rotation = self.rotation(places)
+    def passed(self, ids, places, remember):
+        """States, (batch, tokens, width), after 0, 1, ... layers."""
+        x, rotation = self.embedded(ids), self.rotation(places)
+        yield x
         for i in range(self.layers):
             x = self.layer(i, x, rotation, remember)
             yield x
 
     def states(self, ids, places, remember):
         """States after the final norm, (batch, tokens, width)."""
-        *_, x = self.passed(self.embedded(ids), places, remember)
+        for x in self.passed(ids, places, remember):
+            pass
         return self.norm(x, "output_norm.weight")
 
     def logits(self, states):

@@ -80,12 +80,13 @@ class Teacher:
 
     def states(self, ids, places, remember):
         """States after the final norm, and those that are kept."""
-        x, inner = self.model.embedded(ids), []
+        after = {}
         with torch.autocast("cpu", torch.bfloat16, self.numbers == torch.bfloat16):
-            for after, x in enumerate(self.model.passed(x, places, remember), 1):
-                inner += [x] if after in self.layers else []
+            for layers, x in enumerate(self.model.passed(ids, places, remember)):
+                if layers in self.layers:
+                    after[layers] = x
             z = self.model.norm(x, "output_norm.weight")
-        return z, torch.cat(inner or [z], -1)
+        return z, torch.cat([after[layers] for layers in self.layers] or [z], -1)
 
     def logits(self, z):
         return (z.to(self.numbers) @ self.output.T).float()

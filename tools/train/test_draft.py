@@ -17,7 +17,7 @@ import states
 import test_heads
 from model import Llama
 
-BASE, LAYERS = test_heads.BASE, (1, 2)
+BASE, LAYERS = test_heads.BASE, (2, 0)
 
 
 def spoiled(path):
@@ -106,24 +106,33 @@ def test_short_vocabulary(folder, programs):
     assert np.array_equal(file.tensors["d2t"], short.tokens) and len(short.tokens) == 512
     again = draft.prepare(options(folder, programs, draft=given.out, work=os.path.join(folder, "again"))).heads
     assert np.array_equal(again.tokens, short.tokens) and again.tensor("output.weight").shape == (512, whole.width)
+    try:
+        Llama(given.out, control=False)
+        raise AssertionError("logits of 512 tokens were taken for those of all")
+    except ValueError:
+        pass
     (plain, _), (drafted, steps) = (written(folder, programs, name) for name in ("", given.out))
     assert plain == drafted and steps > 2, steps
 
 
 def test_rounded_weights_stay(folder, programs):
-    """What is trained rounded is in the file what it was in training, and Q4_0 keeps every weight; it learns."""
-    given = options(folder, programs, rounded=True, work=os.path.join(folder, "rounded"), type="F32")
-    trainer = draft.prepare(given)
-    before = training.judged(trainer.heads, trainer.judges)
-    trainer.run()
-    after, batch, model = training.judged(trainer.heads, trainer.judges), trainer.judges[0], trainer.heads.model
-    with torch.no_grad():
-        said = next(trainer.heads.guesses(batch))[0]
-        training.finish(trainer)
-        assert after[0, 0] > before[0, 0] + 0.1, (before, after)
-        assert torch.equal(next(trainer.heads.guesses(batch))[0], said)
-    for name in model.names:
-        if model.tensor(name).dim() > 1 and name != model.output:
+    """What is trained rounded is in the file what it was in training, and Q4_0 keeps every weight; it learns. The
+    embedding is rounded unless it is the output, too."""
+    for count in (0, 512):
+        given = options(folder, programs, rounded=True, draft_vocab=count, type="F32",
+                        work=os.path.join(folder, "rounded%d" % count))
+        trainer = draft.prepare(given)
+        before = training.judged(trainer.heads, trainer.judges)
+        trainer.run()
+        after, batch, model = training.judged(trainer.heads, trainer.judges), trainer.judges[0], trainer.heads.model
+        with torch.no_grad():
+            said = next(trainer.heads.guesses(batch))[0]
+            training.finish(trainer)
+            assert after[0, 0] > before[0, 0] + 0.1, (before, after)
+            assert torch.equal(next(trainer.heads.guesses(batch))[0], said)
+            assert torch.equal(model.embedded(batch.tokens), model.tensor("token_embd.weight")[batch.tokens])
+        assert model.rounds("token_embd.weight") == (count > 0) and not model.rounds(model.output)
+        for name in filter(model.rounds, model.names):
             values = model.tensor(name).detach().numpy().reshape(-1, gguf.BLOCK)
             blocks = np.frombuffer(gguf.encoded_q4_0(values), gguf.TYPES["Q4_0"].block)
             assert np.array_equal(gguf.decoded_q4_0(blocks), values), name
@@ -149,7 +158,7 @@ def test_teacher_writes_what_the_base_does(folder, programs):
         last = shard.ends - 1 == np.arange(len(shard.ids))
         (read, tops, chances), (own_read, own_tops, own_chances) = noted.rows(shard), own.rows(shard)
         assert read.shape == own_read.shape
-        read, own_read = (states_[~last].astype(float) for states_ in (read, own_read))
+        read, own_read = (x[~last].astype(float) for x in (read, own_read))
         assert abs(read - own_read).mean() < 0.05 * abs(own_read).mean()
         assert (tops[~last, 0] == own_tops[~last, 0]).mean() > 0.97
         assert abs(chances[~last].astype(float) - own_chances[~last]).mean() < 0.002
