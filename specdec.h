@@ -23906,7 +23906,7 @@ SPECDEC__FOR_SIZE
 #define SPECDEC__TUNE_SHARED 0.9  /* of what changes a width's time, that changes all widths' times alike */
 #define SPECDEC__TUNE_WIDER 0.03 /* of a plain step: what a node adds to steps a little wider than those seen often */
 #define SPECDEC__TUNE_NAP 4       /* steps between looks at what speculation promises that rests or does not pay */
-#define SPECDEC__TUNE_LIGHT 0.02  /* of a plain step: a level of a growing tree that takes less is asked for always */
+#define SPECDEC__TUNE_LIGHT 0.05  /* of a plain step: a level of a growing tree that takes less is asked for always */
 #define SPECDEC__TUNE_HORIZON 50  /* steps in which catching up with the text must pay */
 #define SPECDEC__TUNE_LOAD 0.36 /* of a step of those who write, that reading for others may add to it */
 #define SPECDEC__TUNE_BREATH 32   /* steps that read before one that does not, so that this is known as it is now */
@@ -24192,6 +24192,8 @@ static double specdec__tune_drafting(specdec__tune *tune, int drafter, int level
     specdec__tune_drafter *t = &tune->drafters[drafter];
     double reading = seconds - levels * t->level.seconds;
 
+    if (!levels)
+        return 0;
     if (!(t->cost > 0)) { /* more than this was a pause */
         reading = seconds - SPECDEC__TUNE_PATIENCE * specdec__tune_plain(tune);
         return reading > 0 ? reading : 0;
@@ -26463,29 +26465,27 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     specdec__proposal *p = &d->proposals[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
     const double level = plan->fixed ? 0 : specdec__tune_level(known, plan->times);
-    const int stays = p->stays, deepest = p->levels - 1, first = !stays;
-    double worth[SPECDEC__MAX_TREE];
+    const int stays = p->stays != 0, deepest = p->levels - 1;
+    double worth[SPECDEC__MAX_TREE], drafting = 0;
     int n, held, count = 1;
     specdec_result result;
 
     if (!stays)
         p->tree.n = 1;
     p->level = 1;
-    specdec__tune_paths(known, p, 1, deepest);
-    if (stays)
-        count = specdec__engine_branch(p, known, plan, 0, level, specdec__engine_branches(e, p));
-    for (*levels = first; count && *levels < p->levels; ++*levels) {
-        const int root = p->chosen[0] == 0;
-
+    for (*levels = 0;; ++*levels, drafting += level) {
+        specdec__tune_paths(known, p, p->level, deepest);
+        if (stays || *levels) /* else it is the root */
+            count = specdec__engine_branch(p, known, plan, drafting, level, specdec__engine_branches(e, p));
+        if (!count || *levels == deepest + stays)
+            break;
         p->level = p->tree.n;
         result = d->kind->extend(d, p, count, &t->error);
         if (result)
             return result;
-        p->ran += root ? 0 : count;
-        specdec__tune_paths(known, p, p->level, deepest);
-        count = specdec__engine_branch(p, known, plan, (*levels + 1) * level, level, specdec__engine_branches(e, p));
+        p->ran += p->chosen[0] ? count : 0;
     }
-    n = specdec__engine_width(p, plan, *levels * level, worth, &held, rate);
+    n = specdec__engine_width(p, plan, drafting, worth, &held, rate);
     result = specdec_tree_grow(&t->merged.tree, p->kept, p->tree.parents, p->probability, p->tree.n, n, &t->error);
     p->kept_count = t->merged.tree.n; /* only the number is used: the tree is made when all have proposed */
     return result;
@@ -26796,7 +26796,7 @@ static specdec_result specdec__ahead_ask(specdec *t, int drafter, specdec__plan 
     if (rate > plan->rate)
         plan->rate = rate;
     p->seconds = specdec__os_seconds() - start;
-    if (!result && levels)
+    if (!result)
         p->seconds -= specdec__tune_drafting(e->tune, drafter, levels, behind, 0, p->seconds);
     return result;
 }
@@ -26931,7 +26931,7 @@ static int specdec__engine_light(const specdec__engine *e, int drafter, int grow
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
 
     return !e->drafters[drafter].kind->cost ||
-           (grows && !behind && !plan->fixed &&
+           (grows && behind <= SPECDEC__TUNE_BEHIND && !plan->fixed &&
             specdec__tune_level(known, plan->times) < SPECDEC__TUNE_LIGHT * plan->times[1]);
 }
 
