@@ -458,8 +458,8 @@ SPECDEC_DEF specdec_result specdec_load(specdec *text, const void *data, size_t 
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
 
 /* Appends text to what the model sees, the first time behind the token that begins texts, and runs the model over it.
-   Control tokens are not recognised in it. A failed call changes nothing. At most 16 bytes for each token of the
-   context. Errors: ARGUMENT (empty at the very beginning, unless a token begins texts), CONTEXT (too long),
+   Behind other text it goes on as it is: a word that begins there needs its space. Control tokens are not recognised in
+   it. A failed call changes nothing. At most 16 bytes for each token of the context. Errors: ARGUMENT (empty at the very beginning, unless a token begins texts), CONTEXT (too long),
    CANCELLED. */
 SPECDEC_DEF specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
 
@@ -619,9 +619,10 @@ SPECDEC_DEF void specdec_model_deinit(specdec_model *model);
 
 /* What specdec_tokenize shall do besides; they add up. */
 enum {
-    SPECDEC_TOKENIZE_BEGIN = 1,  /* put the token that begins texts first, if the model wants one (add_bos_token) */
-    SPECDEC_TOKENIZE_END = 2,    /* put the token that ends texts last, if the model wants one (add_eos_token) */
-    SPECDEC_TOKENIZE_SPECIAL = 4 /* recognise control tokens written in the text, as it does user-defined ones */
+    SPECDEC_TOKENIZE_BEGIN = 1,   /* put the token that begins texts first, if the model wants one (add_bos_token) */
+    SPECDEC_TOKENIZE_END = 2,     /* put the token that ends texts last, if the model wants one (add_eos_token) */
+    SPECDEC_TOKENIZE_SPECIAL = 4, /* recognise control tokens written in the text, as it does user-defined ones */
+    SPECDEC_TOKENIZE_INSIDE = 8   /* the text goes on behind other text: no space is put before it */
 };
 
 /* Bytes of working memory for any text of so many bytes: about 13 for each. */
@@ -14152,7 +14153,7 @@ static specdec_result specdec__text_tokenize_parts(const specdec__vocab *v, cons
 {
     specdec__text_frame *frames = (specdec__text_frame *)(void *)scratch;
     size_t depth = 1, at = 0, room = words * sizeof(uint32_t) / sizeof *frames;
-    int after_special = 1;
+    int after_special = !(flags & SPECDEC_TOKENIZE_INSIDE);
 
     if (!room)
         return specdec__fail(error, SPECDEC_ERROR_MEMORY, "the scratch memory is too small");
@@ -26108,6 +26109,7 @@ static specdec_result specdec__engine_read(specdec *t, int before, const specdec
     specdec__pipe_drain(t->engine);
     t->from_row = 0;
     if (t->engine->room.views > 1 && !wanted) {
+        specdec__engine_reroot(t, t->count); /* if nothing was appended, its row is given up, too */
         specdec__engine_adopt(t);
         return SPECDEC_OK;
     }
@@ -28749,7 +28751,11 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
 /* Text straight into the engine's own token buffer, behind the text. */
 static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t length, int special)
 {
-    const int begin = t->handed_out ? 0 : SPECDEC_TOKENIZE_BEGIN;
+    const specdec__vocab *v = &t->model->vocab;
+    const uint32_t last = t->handed_out ? (uint32_t)t->tokens[t->handed_out - 1] : 0;
+    const int flags = !t->handed_out                                             ? SPECDEC_TOKENIZE_BEGIN
+                      : specdec__vocab_is_special(specdec__vocab_type(v, last)) ? 0
+                                                                                 : SPECDEC_TOKENIZE_INSIDE;
     size_t count, room = (size_t)specdec__max_int(t->context - t->handed_out, 0);
     specdec_result result;
 
@@ -28757,8 +28763,8 @@ static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t 
     if (length > t->engine->chat_bytes)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a text of %zu bytes; with this context, %zu are the most", length, t->engine->chat_bytes);
-    result = specdec__tokenize(&t->model->vocab, text, length, begin | special, t->tokens + t->count, room, &count,
-                               t->engine->scratch, t->engine->scratch_bytes, &t->error);
+    result = specdec__tokenize(v, text, length, flags | special, t->tokens + t->count, room, &count, t->engine->scratch,
+                               t->engine->scratch_bytes, &t->error);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT, "the prompt has %zu tokens, the context has room for %d",
                              count, specdec__max_int((int)room - 1, 0));

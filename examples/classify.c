@@ -79,7 +79,7 @@ int main(int argc, char **argv)
     size_t bytes;
     float *rows;
     char line[4096];
-    int i;
+    int i, status = 0;
 
     if (argc < 4 || argc - 2 > MOST_NODES)
         return fprintf(stderr, "usage: classify MODEL.gguf LABEL LABEL... < LINES\n"), 2;
@@ -96,9 +96,9 @@ int main(int argc, char **argv)
     while (rows && fgets(line, sizeof line, stdin)) {
         line[strcspn(line, "\n")] = 0;
         if (classify(engine, line, argv + 2, argc - 2, rows, info.vocabulary))
-            failed(specdec_error_text(engine));
+            status = failed(specdec_error_text(engine));
     }
     free(rows);
     specdec_deinit(engine);
-    return !rows;
+    return !rows || fflush(stdout) ? 1 : status;
 }

@@ -73,5 +73,5 @@ int main(void)
         fprintf(stderr, "embedded: %s\n", specdec_error_text(engine));
     specdec_deinit(engine);
     fprintf(stderr, "embedded: %d bytes of memory, %d of stack\n", (int)sizeof memory, stack(0));
-    return result != SPECDEC_DONE;
+    return result != SPECDEC_DONE || fflush(stdout);
 }

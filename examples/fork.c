@@ -108,5 +108,5 @@ int main(int argc, char **argv)
     if (result != SPECDEC_DONE)
         return failed(specdec_error_text(text));
     specdec_deinit(text);
-    return 0;
+    return fflush(stdout) ? failed("the text cannot be written") : 0;
 }

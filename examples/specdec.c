@@ -323,8 +323,8 @@ static int turn(talk *t, const char *line, size_t length, int only)
     if (t->count && (result == SPECDEC_ERROR_CONTEXT ? fits_alone(t, line, length) : !result && !has_room(t)))
         result = ask_anew(t, before, line, length);
     if (result == SPECDEC_ERROR_CONTEXT && !only)
-        return fprintf(stderr, "%s: this line does not fit into the context of %d tokens (-c): left out\n", program_name,
-                       context_of(t->engine)), PROGRAM_OK;
+        return fprintf(stderr, "%s: this line does not fit into the context of %d tokens (-c)%s: left out\n",
+                       program_name, context_of(t->engine), t->o->system ? " behind --system" : ""), PROGRAM_OK;
     if (result)
         return interrupted ? PROGRAM_OK : program_engine_failed(t->engine, result);
     e = remember(t, line, length);

@@ -56,6 +56,7 @@ int main(int argc, char **argv)
     specdec *engine;
     size_t bytes;
     char line[4096];
+    int status = 0;
 
     if (argc < 2)
         return fprintf(stderr, "usage: talk MODEL.gguf [DRAFT.gguf [CHAT-FORMAT]]\n"), 2;
@@ -68,10 +69,10 @@ int main(int argc, char **argv)
     while (fgets(line, sizeof line, stdin)) {
         line[strcspn(line, "\n")] = 0;
         if (line[0] == '/' ? !command(engine, line) : answer(engine, line) != SPECDEC_DONE)
-            failed(line[0] == '/' ? "no such command, or not with that number" : specdec_error_text(engine));
+            status = failed(line[0] == '/' ? "no such command, or not with that number" : specdec_error_text(engine));
         else if (line[0] != '/')
             printf("\n[ended %s]\n", why[specdec_stopped(engine, NULL)]);
     }
     specdec_deinit(engine);
-    return 0;
+    return fflush(stdout) ? failed("the answers cannot be written") : status;
 }

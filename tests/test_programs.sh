@@ -385,6 +385,10 @@ check "many: Ctrl-C ends the texts early" [ $? -eq 130 ]
 check "many: Ctrl-C keeps what they have" [ "$(grep -c '"stop":"cancelled"}$' "$T/out")" -ge 1 ] # a text may just have ended by itself
 
 # --- texts that are saved, contexts that slide
+run "$B/specdec" -m $TARGET -p "The" -n 0 --no-echo --save "$T/begun"
+"$B/specdec" -m $TARGET --load "$T/begun" -p " dog was" -n 20 --no-echo > "$T/went-on"
+"$B/specdec" -m $TARGET -p "The dog was" -n 20 --no-echo > "$T/at-once"
+check "a saved text goes on within a sentence" same "$T/went-on" "$T/at-once"
 go_on() { "$B/specdec" -m $TARGET -md $DRAFT --load "$T/saved" "$@"; }
 for flags in "--temp 0" "--temp 0.8 --seed 5 --kv q8_0" "--temp 0.8 --seed 6 --repeat-penalty 1.2 --repeat-last-n -1"; do
     # shellcheck disable=SC2086
@@ -452,6 +456,8 @@ awk '/^```c$/ { text = ""; inside = 1; next } /^```$/ { if (text ~ /SPECDEC_IMPL
 printf '%s\n' '/limit 20' 'Who is Tom?' '/limit 0' '/nope' '/temp 0.9' 'And Lily?' '/forget' '/temp 0' '/limit 20' 'Who is Tom?' '/temp -1' > "$T/lines"
 "$B/talk" $TARGET < "$T/lines" > "$T/out" 2> "$T/err"
 check "talk without a chat format says so" says 'chat format'
+"$B/talk" $TARGET < "$T/lines" > "$T/out" 2> "$T/err"
+check "and fails" [ $? -eq 1 ]
 "$B/talk" $TARGET $DRAFT zephyr < "$T/lines" > "$T/out" 2> "$T/err"
 check "talk says why answers end" [ "$(grep -c '^\[ended at the limit\]$' "$T/out") $(grep -c '^\[ended' "$T/out")" = "2 3" ]
 check "talk refuses what is no command, and a temperature below 0" [ "$(grep -c 'no such command, or not with that number' "$T/err")" -eq 2 ]

@@ -783,6 +783,8 @@ static void test_bytes(void)
                 tokens[k][j] = 5 + (int)(maker_random(&random) % 250);
             CHECK_EQUAL_INT(k == 3 ? specdec_prompt_logits(t[k], tokens[k], 10, rows)
                                    : specdec_prompt_tokens(t[k], tokens[k], 10), SPECDEC_OK);
+            if (i % 2) /* adds nothing, whatever the prompt has left behind */
+                CHECK_EQUAL_INT(specdec_prompt_tokens(t[k], tokens[k], 0), SPECDEC_OK);
             many[k].length = 0;
             many[k].done = 0;
         }

@@ -543,7 +543,7 @@ static void put_mapped(tool *t, const unsigned char *bytes, size_t count)
 /* Writes the data of one tensor. */
 static int write_tensor(tool *t, const job *j)
 {
-    uint64_t step = t->chunk_size / j->to_row, first;
+    uint64_t first;
     unsigned char *out = t->chunk;
     size_t bytes = 0; /* in the other chunk, not yet written */
 
@@ -558,6 +558,8 @@ static int write_tensor(tool *t, const job *j)
             put_mapped(t, j->tensor.data, j->size);
         t->bytes_done += j->size;
     } else {
+        const uint64_t step = t->chunk_size / j->to_row;
+
         for (first = 0; first < j->rows && !ferror(t->out.output.file); first += step) {
             uint64_t count = j->rows - first < step ? j->rows - first : step;
             show_progress(t, j->tensor.name);

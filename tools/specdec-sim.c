@@ -1257,7 +1257,7 @@ int main(int argc, char **argv)
     inputs[0] = o.trace;
     text = o.trace ? program_read_file(o.trace, &length) : NULL;
     if (o.trace && (!text || !trace_parse(&t, text)))
-        return text ? program_failed(o.trace, "is no trace: lines of a rank and falling shares") : PROGRAM_FAILED;
+        return text ? program_failed(o.trace, " is no trace: lines of a rank and falling shares") : PROGRAM_FAILED;
     if (!o.trace)
         trace_make(&t, (double)o.aligned, o.seed, o.tokens);
     simulated.here = o.machine == MACHINES;
