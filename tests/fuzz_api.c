@@ -588,6 +588,16 @@ static specdec_result tokenize(const specdec *e, const char *text, size_t length
                             specdec_tokenize_memory(model, length), &failure);
 }
 
+/* How text behind the text is made tokens. */
+static int prompt_flags(const world *w)
+{
+    const specdec__vocab *v = &w->reader.engine->model->vocab;
+
+    if (!w->count)
+        return SPECDEC_TOKENIZE_BEGIN;
+    return specdec__vocab_is_special(specdec__vocab_type(v, (uint32_t)w->tokens[w->count - 1])) ? 0 : SPECDEC_TOKENIZE_INSIDE;
+}
+
 static void call_prompt(world *w)
 {
     static const size_t lengths[] = {3, 1, 5, 9, 2, 20, 4, 40, 0, 6, 100, 7, 300, 1000, 8, 5000};
@@ -597,7 +607,7 @@ static void call_prompt(world *w)
     int before = w->count, n = 0;
 
     if (length <= 16 * (size_t)w->subject.config.context) {
-        result = tokenize(w->reader.engine, text, length, before ? 0 : SPECDEC_TOKENIZE_BEGIN, NULL, 0, &n);
+        result = tokenize(w->reader.engine, text, length, prompt_flags(w), NULL, 0, &n);
         PROMISE(w, result == (n ? SPECDEC_ERROR_BUFFER : SPECDEC_OK), "a text can be counted");
         expected = deserved(w, (size_t)n);
     }
