@@ -457,10 +457,9 @@ SPECDEC_DEF specdec_result specdec_load(specdec *text, const void *data, size_t 
 
 #define SPECDEC_WHOLE_STRING ((size_t)-1) /* a length: the string ends with a zero byte */
 
-/* Appends text to what the model sees, the first time behind the token that begins texts, and runs the model over it.
-   Behind other text it goes on as it is: a word that begins there needs its space. Control tokens are not recognised in
-   it. A failed call changes nothing. At most 16 bytes for each token of the context. Errors: ARGUMENT (empty at the very beginning, unless a token begins texts), CONTEXT (too long),
-   CANCELLED. */
+/* Appends text to what the model sees, at first behind the token that begins texts, and runs the model over it. Behind
+   other text it goes on as it is, without a space. Control tokens are not recognised. A failed call changes nothing. At
+   most 16 bytes for each token of the context. Errors: ARGUMENT (there is no token at all), CONTEXT, CANCELLED. */
 SPECDEC_DEF specdec_result specdec_prompt(specdec *engine, const char *text, size_t length);
 
 /* The same with token ids. */
