@@ -20562,10 +20562,11 @@ static void specdec__tree_write_default(const specdec__tree_default *shape, spec
     }
 }
 
-/* specdec_tree_pick of trees of so many levels at most, where a step of any size also brings `others` tokens. */
+/* specdec_tree_pick of trees of so many levels at most, `undrafted` of which take no draft pass (0, or 1: the root),
+   where a step of any size also brings `others` tokens. */
 static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width,
-                                         const double *times, int n, int levels, double draft_time, double others,
-                                         specdec_error *error)
+                                         const double *times, int n, int levels, int undrafted, double draft_time,
+                                         double others, specdec_error *error)
 {
     static const specdec__tree_default alone = {1, 1, ""};
     const specdec__tree_default *best = &alone;
@@ -20588,7 +20589,8 @@ static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, 
 
         if (shape->n > n || shape->d > levels || (tree && shape->n > tree->capacity))
             continue;
-        rate = (others + specdec__tree_score_default(shape, p, width)) / (times[shape->n] + shape->d * draft_time);
+        rate = (others + specdec__tree_score_default(shape, p, width)) /
+               (times[shape->n] + (shape->d - undrafted) * draft_time);
         if (rate > highest + highest * SPECDEC__TREE_TIE) {
             highest = rate;
             best = shape;
@@ -20606,7 +20608,7 @@ static specdec_result specdec__tree_pick(specdec_tree *tree, double *best_rate, 
 specdec_result specdec_tree_pick(specdec_tree *tree, double *best_rate, const double *p, int width, const double *times,
                                  int n, double draft_time, specdec_error *error)
 {
-    return specdec__tree_pick(tree, best_rate, p, width, times, n, SPECDEC_TREE_MAX_DEPTH, draft_time, 0.0, error);
+    return specdec__tree_pick(tree, best_rate, p, width, times, n, SPECDEC_TREE_MAX_DEPTH, 0, draft_time, 0.0, error);
 }
 
 /* =====================================================================================================================
@@ -24184,33 +24186,42 @@ static int specdec__tune_insert(double *worth, int count, int most, double value
     return count < most ? count + 1 : count;
 }
 
+/* Seconds that drafting a level takes, where a plain step takes so many; a guess before it was seen. */
+SPECDEC__INLINE double specdec__tune_level(const specdec__tune_drafter *t, double plain)
+{
+    return !(t->cost > 0) ? 0 : t->level.seconds > 0 ? t->level.seconds : (0.02 + t->cost) * plain;
+}
+
+/* A guess at a time counts as one measurement of it: so no pause in the first one is believed. */
+static void specdec__tune_expect(specdec__tune_mean *mean, double seconds)
+{
+    if (!(mean->seen > 0) && seconds > 0)
+        specdec__tune_see(mean, seconds);
+}
+
 /* What drafting of so many levels took a drafter that was `behind` tokens; fresh: some of these are of the prompt.
    Returns how much of it does not count against the drafter: reading the prompt, or a pause that somebody else made. */
 static double specdec__tune_drafting(specdec__tune *tune, int drafter, int levels, int behind, int fresh,
                                      double seconds)
 {
     specdec__tune_drafter *t = &tune->drafters[drafter];
-    double reading = seconds - levels * t->level.seconds;
+    const double plain = specdec__tune_plain(tune), level = specdec__tune_level(t, plain);
+    double over = seconds - SPECDEC__TUNE_PATIENCE * plain; /* more than this was a pause */
 
     if (!levels)
         return 0;
-    if (!(t->cost > 0)) { /* more than this was a pause */
-        reading = seconds - SPECDEC__TUNE_PATIENCE * specdec__tune_plain(tune);
-        return reading > 0 ? reading : 0;
-    }
-    if (behind <= SPECDEC__TUNE_BEHIND || reading < 0) {
+    if (t->cost > 0) {
+        over = seconds - levels * level;
+        specdec__tune_expect(&t->level, level);
+        if (behind > SPECDEC__TUNE_BEHIND && over >= 0) {
+            specdec__tune_expect(&t->reading, level / 10);
+            specdec__tune_see(&t->reading, over / behind);
+            return fresh ? over : 0;
+        }
         specdec__tune_see(&t->level, seconds / levels);
-        reading = seconds - 2 * levels * t->level.seconds;
-        return reading > 0 ? reading : 0;
+        over = seconds - 2 * levels * t->level.seconds;
     }
-    specdec__tune_see(&t->reading, reading / behind);
-    return fresh ? reading : 0;
-}
-
-/* Seconds that drafting a level takes; a guess before it was seen. */
-SPECDEC__INLINE double specdec__tune_level(const specdec__tune_drafter *t, const double *times)
-{
-    return !(t->cost > 0) ? 0 : t->level.seconds > 0 ? t->level.seconds : (0.02 + t->cost) * times[1];
+    return over > 0 ? over : 0;
 }
 
 /* A width took so many times what it used to take. Most of that is the machine's doing, once the width is known well:
@@ -24410,20 +24421,19 @@ static int specdec__tune_naps(const specdec__tune *tune, int drafter, int count)
     return tune->drafters[drafter].credit < 0 && count % SPECDEC__TUNE_NAP;
 }
 
-/* The tree that a drafter shall fill in this step, of so many levels at most, after others offered plan->rate. Before
-   it can be asked, it has to read so many seconds of text. One that does not pay is asked again now and then, for one
-   guess, so seldom that asking costs about a hundredth, and at once when that guess has come true. Returns the best
-   rate now promised. */
+/* The tree that a drafter shall fill (grows: grow) in this step, of so many levels at most, after others offered
+   plan->rate. Before it can be asked, it has to read so many seconds of text. One that does not pay is asked again now
+   and then, for one guess, so seldom that asking costs about a hundredth, and at once when that guess has come true.
+   Returns the best rate now promised. */
 static double specdec__tune_shape(specdec__tune_drafter *t, specdec_tree *tree, const specdec__plan *plan,
-                                  int levels, double reading)
+                                  int levels, int grows, double reading)
 {
     const double *times = plan->times, rate = plan->rate;
-    double p[SPECDEC__TUNE_RANKS], found = 0, level = specdec__tune_level(t, times);
+    double p[SPECDEC__TUNE_RANKS], found = 0, level = specdec__tune_level(t, times[1]);
 
     specdec__tune_acceptance(t, p);
     if (t->idle % SPECDEC__TUNE_NAP == 0 &&
-        !specdec__tree_pick(tree, &found, p, t->ranks, times, plan->most, levels, level, plan->others,
-                            NULL) &&
+        !specdec__tree_pick(tree, &found, p, t->ranks, times, plan->most, levels, grows, level, plan->others, NULL) &&
         tree->n > 1 && found > rate * 1.02 && reading <= SPECDEC__TUNE_HORIZON * times[1] * (found / rate - 1)) {
         t->idle = 0;
         return found;
@@ -26402,7 +26412,7 @@ static int specdec__engine_shape(const specdec *t, int drafter, int behind, spec
         memcpy(p->tree.ranks, e->shape.ranks, bytes);
         p->tree.n = e->shape.n;
     } else {
-        rate = specdec__tune_shape(&e->tune->drafters[drafter], &p->tree, plan, p->levels,
+        rate = specdec__tune_shape(&e->tune->drafters[drafter], &p->tree, plan, p->levels, p->grows,
                                    specdec__engine_reading(t, drafter, behind));
         if (specdec__tune_rests(e->tune, drafter, plan, rate))
             p->tree.n = 1;
@@ -26465,7 +26475,7 @@ static specdec_result specdec__engine_grow(specdec *t, int drafter, const specde
     specdec__drafter *d = &e->drafters[drafter];
     specdec__proposal *p = &d->proposals[t->at];
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
-    const double level = plan->fixed ? 0 : specdec__tune_level(known, plan->times);
+    const double level = plan->fixed ? 0 : specdec__tune_level(known, plan->times[1]);
     const int stays = p->stays != 0, deepest = p->levels - 1;
     double worth[SPECDEC__MAX_TREE], drafting = 0;
     int n, held, count = 1;
@@ -26517,14 +26527,14 @@ static int specdec__engine_readable(specdec *t, int drafter, int behind)
 {
     specdec__engine *e = t->engine;
     const specdec__tune_drafter *known = &e->tune->drafters[drafter];
-    const double once[2] = {0, specdec__tune_plain(e->tune)}, level = specdec__tune_level(known, once);
+    const double level = specdec__tune_level(known, specdec__tune_plain(e->tune));
     const double each = known->reading.seconds > 0 ? known->reading.seconds : level / 10;
     double left = e->spare - level;
     int tokens = specdec__min_int(behind, e->config.batch);
 
-    if (e->member_count == 1)
+    if (e->member_count == 1 || behind <= SPECDEC__TUNE_BEHIND)
         return behind;
-    if (behind <= SPECDEC__TUNE_BEHIND || e->spare < 0 || !(each > 0))
+    if (e->spare < 0 || !(each > 0))
         return tokens;
     if (!(known->reading.seconds > 0))
         tokens = specdec__min_int(tokens, SPECDEC__TUNE_BEHIND);
@@ -26544,7 +26554,7 @@ static specdec_result specdec__engine_let_read(specdec *t, int drafter, int behi
     specdec__engine *e = t->engine;
     specdec__tune_drafter *known = &e->tune->drafters[drafter];
     specdec__drafter *d = &e->drafters[drafter];
-    const double once[2] = {0, specdec__tune_plain(e->tune)}, start = specdec__os_seconds();
+    const double start = specdec__os_seconds();
     specdec_result result = SPECDEC_OK;
     double seconds, level;
 
@@ -26554,7 +26564,7 @@ static specdec_result specdec__engine_let_read(specdec *t, int drafter, int behi
     if (result || !tokens)
         return result;
     seconds = specdec__os_seconds() - start;
-    level = specdec__tune_level(known, once);
+    level = specdec__tune_level(known, specdec__tune_plain(e->tune));
     specdec__tune_see(&known->reading, (seconds - (level < 0.75 * seconds ? level : 0.75 * seconds)) / tokens);
     return SPECDEC_OK;
 }
@@ -26752,13 +26762,13 @@ static void specdec__ahead_end(specdec *t, const int32_t *tokens, int count)
     specdec__ahead *a = e->ahead;
     specdec__drafter *d = a->drafter;
     specdec__proposal *p = &d->proposals[t->at];
-    const double once[2] = {0, specdec__tune_plain(e->tune)};
+    const double plain = specdec__tune_plain(e->tune);
     double start;
 
     if (a->reads)
         return;
     a->lane.kind->stop(&a->lane);
-    if (specdec__ahead_doomed(a, p, tokens, count, specdec__tune_level(&e->tune->drafters[d - e->drafters], once)))
+    if (specdec__ahead_doomed(a, p, tokens, count, specdec__tune_level(&e->tune->drafters[d - e->drafters], plain)))
         specdec__lane_cancel(&a->lane);
     start = specdec__os_seconds();
     specdec__lane_wait(&a->lane);
@@ -26933,7 +26943,7 @@ static int specdec__engine_light(const specdec__engine *e, int drafter, int grow
 
     return !e->drafters[drafter].kind->cost ||
            (grows && behind <= SPECDEC__TUNE_BEHIND && !plan->fixed &&
-            specdec__tune_level(known, plan->times) < SPECDEC__TUNE_LIGHT * plan->times[1]);
+            specdec__tune_level(known, plan->times[1]) < SPECDEC__TUNE_LIGHT * plan->times[1]);
 }
 
 /* Asks a drafter what it proposes for a text in this step, if that may pay. */

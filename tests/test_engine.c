@@ -473,6 +473,15 @@ static void test_noise(void)
     specdec__tune_times(&tune, times, 4);
     CHECK(times[4] < 1.4);
 
+    TEST("a pause in the first draft, or while a drafter first reads, is not believed");
+    CHECK(specdec__tune_drafting(&tune, 0, 2, 0, 0, 20.0) > 15);
+    CHECK(tune.drafters[0].level.seconds < 0.2);
+    for (i = 0; i < 6; i++)
+        CHECK(specdec__tune_drafting(&tune, 0, 2, 0, 0, 0.4) < 0.16);
+    CHECK(fabs(tune.drafters[0].level.seconds - 0.2) < 0.03); /* what it takes indeed */
+    CHECK_EQUAL_INT((int)(10 * specdec__tune_drafting(&tune, 0, 2, 100, 1, 90.0)), 896);
+    CHECK(tune.drafters[0].reading.seconds < 0.04);
+
     TEST("a machine that becomes slower does so for all widths, also those that are not seen any more");
     for (i = 0; i < 40; i++)
         for (n = 1; n <= 4; n++)

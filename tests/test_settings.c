@@ -644,6 +644,32 @@ static void test_missing(void)
     CHECK(SPECDEC_VERSION_NUMBER > 0 && strcmp(specdec_version(), SPECDEC_VERSION) == 0);
 }
 
+/* --- several texts ------------------------------------------------------------------------------------------------------ */
+
+static void test_narrow(void)
+{
+    static session s;
+    specdec_config c = config_of(SPECDEC_DRAFT_MODEL);
+    specdec_stats stats;
+    specdec_text piece;
+    specdec *other = NULL;
+    int i;
+
+    TEST("a draft model guesses for several texts also when prompts are read token by token");
+    c.texts = 2;
+    c.batch = 1;
+    c.tree_size = 4; /* the same tree at every step */
+    CHECK(open_session(&s, &c));
+    CHECK(!specdec_open(s.engine, &other) && !specdec_prompt(other, "The end", SPECDEC_WHOLE_STRING));
+    for (i = 0; i < 30; i++)
+        CHECK(!specdec_next(s.engine, &piece) && !specdec_next(other, &piece));
+    specdec_get_stats(other, &stats);
+    CHECK(stats.drafted > 0 && stats.accepted > 0);
+    specdec_get_stats(s.engine, &stats);
+    CHECK(stats.drafted > 0 && stats.accepted > 0);
+    close_session(&s);
+}
+
 int main(void)
 {
     test_sampling();
@@ -654,6 +680,7 @@ int main(void)
     test_logprobs();
     test_vocabulary();
     test_hooks();
+    test_narrow();
     test_missing();
     return check_report("test_settings");
 }
