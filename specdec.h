@@ -4185,6 +4185,8 @@ typedef void specdec__unpack_function(const specdec__quant_type *type, const uns
                                       specdec__panel *panel);
 typedef void specdec__dot_function(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                    int column, int count, float *sums);
+typedef void specdec__pair_function(const specdec__panel *panels, int blocks, const specdec__columns *x, int block,
+                                    int column, int count, float *const *sums);
 /* A run of values of one or two tiles of the same type; the second is NULL if there is none. */
 typedef struct specdec__tiles {
     const specdec__quant_type *type;
@@ -4312,6 +4314,8 @@ typedef struct specdec__kernels {
     specdec__unpack_function *unpack[SPECDEC__TYPE_COUNT];
     /* Adds panel * columns to sums (column, row). */
     specdec__dot_function *dot[SPECDEC__TYPE_COUNT];
+    /* The same of two panels with four columns and more, where that is faster; else NULL. */
+    specdec__pair_function *pair[SPECDEC__TYPE_COUNT];
     /* Unpacking and dot in one, where that is faster; else NULL. */
     specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
     /* Rows as they lie in the file times one column, where that is faster than making tiles of them; else NULL. */
@@ -4797,18 +4801,10 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
         break; \
     case SPECDEC__TYPE_Q6_K: specdec__##isa##_codes_q6_k(all, block, u); break;
 
-/* The types that are unpacked to a panel by a function of their own, from the same template. */
-#define SPECDEC__X86_UNPACKED(X, isa) \
+/* The types that are seen less often. AVX2 unpacks each to a panel by a function of its own, AVX-512 has one kernel for
+   each, all of them from the same templates. */
+#define SPECDEC__X86_SELDOM(X, isa) \
     X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ4_NL) X(isa, IQ4_XS)
-#define SPECDEC__X86_UNPACK(isa, number) \
-    SPECDEC__X86_TARGET_##isa static void specdec__##isa##_unpack_##number(const specdec__quant_type *type, \
-        const unsigned char *tile, int blocks, specdec__panel *panel) \
-    { \
-        (void)type; \
-        specdec__##isa##_unpack(SPECDEC__TYPE_##number, tile, blocks, panel); \
-    }
-#define SPECDEC__X86_TARGET_avx2 SPECDEC__AVX2
-#define SPECDEC__X86_TARGET_avx512 SPECDEC__AVX512
 
 /* Prefetches so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile. What comes behind the end of the tile is
    `next`. */
@@ -5843,10 +5839,13 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack(int type, const unsigned
             for (i = rows.half * 64; i < span; i += 128)
                 _mm_prefetch((const char *)tile + b * span + SPECDEC__AHEAD + i, _MM_HINT_T0);
             specdec__avx2_codes(type, tile, b, rows.half, u);
+            SPECDEC__UNROLL
             for (i = 0; i < 8; i++)
                 specdec__avx2_put_bytes(panel->u.codes + b * 512 + i * 64 + to * 4, u[i]);
-            for (g = b * per; g < (b + 1) * per; g++) {
-                specdec__avx2_put_bytes(panel->pair[g] + to, specdec__avx2_pair(type, u + g % per * 4, granule / 4));
+            SPECDEC__UNROLL
+            for (i = 0; i < per; i++) {
+                g = b * per + i;
+                specdec__avx2_put_bytes(panel->pair[g] + to, specdec__avx2_pair(type, u + i * 4, granule / 4));
                 _mm256_storeu_ps(panel->scale[g] + to, specdec__avx2_granule_scale(type, 0, &rows, g));
                 if (specdec__x86_has_minimum(type))
                     _mm256_storeu_ps(panel->minimum[g] + to, specdec__avx2_granule_scale(type, 1, &rows, g));
@@ -5855,23 +5854,39 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack(int type, const unsigned
     }
 }
 
-SPECDEC__X86_UNPACKED(SPECDEC__X86_UNPACK, avx2)
+#define SPECDEC__AVX2_UNPACK(isa, number) \
+    SPECDEC__AVX2 static void specdec__##isa##_unpack_##number(const specdec__quant_type *type, \
+        const unsigned char *tile, int blocks, specdec__panel *panel) \
+    { \
+        (void)type; \
+        specdec__##isa##_unpack(SPECDEC__TYPE_##number, tile, blocks, panel); \
+    }
+SPECDEC__X86_SELDOM(SPECDEC__AVX2_UNPACK, avx2)
 
-/* The pairs of a panel whose codes are signed, by granule. */
-SPECDEC__AVX2 static void specdec__avx2_panel_pairs(int granule, int blocks, specdec__panel *panel)
+/* The pairs of a panel whose codes are signed, of granules of so many vectors, 4 or 8. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_pairs(int vectors, int granules, specdec__panel *panel)
 {
-    const int vectors = granule / 4;
     const int8_t *codes = panel->u.codes;
     __m256i u[8];
     int g, half, i;
 
-    for (g = 0; g < blocks * 8 / vectors; g++, codes += vectors * 64)
+    for (g = 0; g < granules; g++, codes += vectors * 64)
         for (half = 0; half < 2; half++) {
+            SPECDEC__UNROLL
             for (i = 0; i < vectors; i++)
                 u[i] = specdec__avx2_get(codes + i * 64 + half * 32);
             specdec__avx2_put_bytes(panel->pair[g] + half * 8,
                                     specdec__avx2_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
         }
+}
+
+/* The same by granule. */
+SPECDEC__AVX2 static void specdec__avx2_panel_pairs(int granule, int blocks, specdec__panel *panel)
+{
+    if (granule == 32)
+        specdec__avx2_pairs(8, blocks, panel);
+    else
+        specdec__avx2_pairs(4, 2 * blocks, panel);
 }
 
 /* Any type, by its decoder: codes as they are, and their pairs, for AVX2 and AVX-VNNI alike. */
@@ -5950,24 +5965,43 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_scale_odd(const unsigned char *
     }
 }
 
-/* The scales of a tile of a type whose codes are points of a grid: four bits each, eight in a word, or at the top of
-   words that are `step` bytes apart. */
+/* Where the scales of a tile of a type lie whose codes are points of a grid: four bits each, eight in a word, or at the
+   top of words that are `step` bytes apart. */
+typedef struct specdec__x86_fours {
+    const unsigned char *at;
+    int count, step;
+    float factor;
+} specdec__x86_fours;
+
+SPECDEC__INLINE specdec__x86_fours specdec__x86_fours_of(uint32_t type, const unsigned char *tile)
+{
+    specdec__x86_fours out = {tile, 16, 0, 0.125f};
+
+    switch (type) {
+    case SPECDEC__TYPE_IQ2_XXS: out.at += SPECDEC__TILE_AT(iq2_xxs, groups) + 64; out.count = 8; out.step = 128; break;
+    case SPECDEC__TYPE_IQ2_XS: out.at += SPECDEC__TILE_AT(iq2_xs, scales); break;
+    case SPECDEC__TYPE_IQ2_S: out.at += SPECDEC__TILE_AT(iq2_s, scales); break;
+    case SPECDEC__TYPE_IQ3_XXS:
+        out.at += SPECDEC__TILE_AT(iq3_xxs, words);
+        out.count = 8;
+        out.step = 64;
+        out.factor = 0.25f;
+        break;
+    default: out.at += SPECDEC__TILE_AT(iq3_s, scales); out.count = 8; out.factor = 1; break;
+    }
+    return out;
+}
+
+/* The scales of a tile of a type whose codes are points of a grid. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_expand_scales(uint32_t type, const unsigned char *tile,
                                                                float (*scale)[SPECDEC__ROWS])
 {
-    const unsigned char *at = tile;
-    float factor = 0.125f;
-    int count = 16, step = 0, g;
+    const specdec__x86_fours from = specdec__x86_fours_of(type, tile);
+    int g;
 
-    switch (type) {
-    case SPECDEC__TYPE_IQ2_XXS: at += SPECDEC__TILE_AT(iq2_xxs, groups) + 64; count = 8; step = 128; break;
-    case SPECDEC__TYPE_IQ2_XS: at += SPECDEC__TILE_AT(iq2_xs, scales); break;
-    case SPECDEC__TYPE_IQ2_S: at += SPECDEC__TILE_AT(iq2_s, scales); break;
-    case SPECDEC__TYPE_IQ3_XXS: at += SPECDEC__TILE_AT(iq3_xxs, words); count = 8; step = 64; factor = 0.25f; break;
-    default: at += SPECDEC__TILE_AT(iq3_s, scales); count = 8; factor = 1; break;
-    }
-    for (g = 0; g < count; g++)
-        specdec__avx2_scale_odd(tile, at + (step ? g * step : g / 8 * 64), step ? 28 : g % 8 * 4, factor, scale[g]);
+    for (g = 0; g < from.count; g++)
+        specdec__avx2_scale_odd(tile, from.at + (from.step ? g * from.step : g / 8 * 64), from.step ? 28 : g % 8 * 4,
+                                from.factor, scale[g]);
 }
 
 /* Whether a point of the type is eight indices of two bits, not four of four. */
@@ -6867,7 +6901,7 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_scales(int type, const unsi
 }
 
 #define SPECDEC__AVX512_FEW 6  /* columns that are taken tile after tile, with sums in registers */
-#define SPECDEC__AVX512_PAIR 4 /* the same, of two tiles side by side */
+#define SPECDEC__AVX512_PAIR 4 /* the same, of two tiles side by side, and of types that are seen less often */
 
 /* A block of a tile, in registers as far as there are enough; pair, scale, minimum (granule). */
 typedef struct specdec__avx512_block {
@@ -7183,32 +7217,40 @@ SPECDEC__MULTIPLY(avx512, SPECDEC__AVX512, Q8_0)
 SPECDEC__MULTIPLY(avx512, SPECDEC__AVX512, Q4_K)
 SPECDEC__MULTIPLY(avx512, SPECDEC__AVX512, Q6_K)
 
-/* The other types are unpacked to unsigned codes and pairs, in much less machine code. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack(int type, const unsigned char *tile, int blocks,
-                                                            specdec__panel *panel)
+/* The same in less machine code, for the other types. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_lean(int type, const specdec__tiles *tiles, int blocks,
+                                                          specdec__panel *panels, const specdec__columns *x,
+                                                          int block, int column, int count, float *const *sums)
 {
-    const int per = 32 / specdec__x86_granule(type), span = specdec__x86_span(type);
-    specdec__avx512_block taken;
-    int b, i;
+    const size_t at = (size_t)block * (size_t)x->n + (size_t)column;
+    int t, c, few;
 
-    if (!specdec__x86_is_block_32(type))
-        specdec__avx512_scales(type, tile, panel);
-    for (b = 0; b < blocks; b++) {
-        for (i = 0; i < span; i += 64)
-            _mm_prefetch((const char *)tile + b * span + SPECDEC__AHEAD + i, _MM_HINT_T0);
-        specdec__avx512_take(type, tile, b, panel, &taken);
-        for (i = 0; i < 8; i++)
-            _mm512_storeu_si512(panel->u.codes + b * 512 + i * 64, taken.codes[i]);
-        for (i = 0; i < per; i++) {
-            _mm512_storeu_si512(panel->pair[b * per + i], taken.pair[i]);
-            _mm512_storeu_ps(panel->scale[b * per + i], taken.scale[i]);
-            if (specdec__x86_has_minimum(type))
-                _mm512_storeu_ps(panel->minimum[b * per + i], taken.minimum[i]);
+    for (t = 0; t < 2 && tiles->tile[t] && !block; t++)
+        memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+    if (count > SPECDEC__AVX512_PAIR && tiles->tile[1]) {
+        specdec__avx512_many(type, tiles, blocks, panels, x, at, count, sums);
+        return;
+    }
+    for (t = 0; t < 2 && tiles->tile[t]; t++) {
+        const unsigned char *next = !t && tiles->tile[1] ? tiles->tile[1] : tiles->next[0];
+
+        for (c = 0; c < count; c += few) {
+            float *const to = sums[t] + c * SPECDEC__ROWS;
+
+            few = specdec__min_int(count - c, SPECDEC__AVX512_PAIR);
+            specdec__avx512_few(type, 1, SPECDEC__AVX512_PAIR, few, tiles->tile + t, &next, SPECDEC__AHEAD,
+                                blocks, panels, x, at + (size_t)c, &to);
         }
     }
 }
 
-SPECDEC__X86_UNPACKED(SPECDEC__X86_UNPACK, avx512)
+#define SPECDEC__AVX512_LEANLY(isa, number) \
+    SPECDEC__AVX512 static void specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, \
+        specdec__panel *panels, const specdec__columns *x, int block, int column, int count, float *const *sums) \
+    { \
+        specdec__##isa##_lean(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, count, sums); \
+    }
+SPECDEC__X86_SELDOM(SPECDEC__AVX512_LEANLY, avx512)
 
 /* A panel whose codes are signed becomes one of codes plus 128 and their pairs, by granule. */
 SPECDEC__AVX512 static void specdec__avx512_panel_pairs(int granule, int blocks, specdec__panel *panel)
@@ -7266,6 +7308,8 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_grid(const uint16_t *grid, 
     int i, bit, v;
 
     for (i = 0; i < count; i++) {
+        if (deep == 4)
+            __asm__("" : "+r"(grid)); /* a large grid is read again, as it does not stay in registers */
         SPECDEC__UNROLL
         for (v = 0; v < 1 << deep; v++)
             found[v] = _mm512_permutex2var_epi16(_mm512_loadu_si512(grid + v * 64), points[i],
@@ -7383,43 +7427,59 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_put_group(int twos, int pai
     }
 }
 
-/* Unpacks a tile of a type whose codes are points of a grid: codes + 128, pairs, scales. */
-SPECDEC__AVX512 static void specdec__avx512_unpack_grid(const specdec__quant_type *type, const unsigned char *tile,
-                                                        int blocks, specdec__panel *panel)
+/* As specdec__avx2_expand_scales. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_expand_scales(uint32_t type, const unsigned char *tile,
+                                                                   float (*scale)[SPECDEC__ROWS])
 {
-    const __m512i table = _mm512_broadcast_i32x4(
-        _mm_xor_si128(specdec__avx2_magnitudes(type->number), _mm_set1_epi8((char)-128)));
-    const int pairs = 32 / type->granule;
-    const uint16_t *grid = specdec__quant_iq3_s_grid;
+    const specdec__x86_fours from = specdec__x86_fours_of(type, tile);
+    const __m512 factor = _mm512_set1_ps(from.factor), d = specdec__avx512_halves(tile);
+    __m512i n;
+    int g;
+
+    for (g = 0; g < from.count; g++) {
+        n = specdec__avx512_load_bytes(from.at + (from.step ? g * from.step : g / 8 * 64));
+        n = _mm512_srl_epi32(n, _mm_cvtsi32_si128(from.step ? 28 : g % 8 * 4));
+        n = _mm512_or_si512(_mm512_and_si512(_mm512_add_epi32(n, n), _mm512_set1_epi32(30)), _mm512_set1_epi32(1));
+        _mm512_storeu_ps(scale[g], _mm512_mul_ps(d, _mm512_mul_ps(factor, _mm512_cvtepi32_ps(n))));
+    }
+}
+
+/* Unpacks a tile of a type whose codes are points of a grid of 64 << deep: codes + 128, pairs, scales. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_points(uint32_t number, const uint16_t *grid, int deep,
+                                                                   int pairs, const unsigned char *tile, int blocks,
+                                                                   specdec__panel *panel)
+{
+    const __m512i table =
+        _mm512_broadcast_i32x4(_mm_xor_si128(specdec__avx2_magnitudes(number), _mm_set1_epi8((char)-128)));
+    const int twos = specdec__avx2_is_twos(number);
     __m512i points[4], signs;
     int g;
 
-    switch (type->number) {
-    case SPECDEC__TYPE_IQ2_XXS: grid = specdec__quant_iq2_xxs_grid; break;
-    case SPECDEC__TYPE_IQ2_XS: grid = specdec__quant_iq2_xs_grid; break;
-    case SPECDEC__TYPE_IQ2_S: grid = specdec__quant_iq2_s_grid; break;
-    case SPECDEC__TYPE_IQ3_XXS: grid = specdec__quant_iq3_xxs_grid; break;
-    }
     __asm__("" : "+r"(grid)); /* or its points become constants of the code */
     for (g = 0; g < blocks; g++) {
-        int8_t *codes = panel->u.codes + g * 512;
-
-        signs = specdec__avx512_group_signs((int)type->number, tile, g);
-        specdec__avx512_indices((int)type->number, tile, g, points);
-        switch (type->number) {
-        case SPECDEC__TYPE_IQ2_XXS: specdec__avx512_grid(grid, 2, 2, points); break;
-        case SPECDEC__TYPE_IQ2_XS: specdec__avx512_grid(grid, 3, 2, points); break;
-        case SPECDEC__TYPE_IQ2_S: specdec__avx512_grid(grid, 4, 2, points); break;
-        case SPECDEC__TYPE_IQ3_XXS: specdec__avx512_grid(grid, 2, 4, points); break;
-        default: specdec__avx512_grid(grid, 3, 4, points);
-        }
-        if (specdec__avx2_is_twos(type->number))
-            specdec__avx512_put_group(1, pairs, table, points, signs, codes, panel->pair + g * pairs);
-        else
-            specdec__avx512_put_group(0, pairs, table, points, signs, codes, panel->pair + g * pairs);
+        signs = specdec__avx512_group_signs((int)number, tile, g);
+        specdec__avx512_indices((int)number, tile, g, points);
+        specdec__avx512_grid(grid, deep, twos ? 2 : 4, points);
+        specdec__avx512_put_group(twos, pairs, table, points, signs, panel->u.codes + g * 512, panel->pair + g * pairs);
     }
-    specdec__avx2_expand_scales(type->number, tile, panel->scale);
+    specdec__avx512_expand_scales(number, tile, panel->scale);
 }
+
+#define SPECDEC__AVX512_GRID(name, type, deep, pairs) \
+    SPECDEC__AVX512 static void specdec__avx512_unpack_##type(const specdec__quant_type *row, \
+                                                              const unsigned char *tile, int blocks, \
+                                                              specdec__panel *panel) \
+    { \
+        (void)row; \
+        specdec__avx512_unpack_points(SPECDEC__TYPE_##type, specdec__quant_##name##_grid, deep, pairs, tile, blocks, \
+                                      panel); \
+    }
+
+SPECDEC__AVX512_GRID(iq2_xxs, IQ2_XXS, 2, 1)
+SPECDEC__AVX512_GRID(iq2_xs, IQ2_XS, 3, 2)
+SPECDEC__AVX512_GRID(iq2_s, IQ2_S, 4, 2)
+SPECDEC__AVX512_GRID(iq3_xxs, IQ3_XXS, 2, 1)
+SPECDEC__AVX512_GRID(iq3_s, IQ3_S, 3, 1)
 
 /* sums (count, 16) += a panel times 1 to 4 columns. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int count,
@@ -7449,6 +7509,33 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot(int type, const specdec
         specdec__avx512_dot_columns(type, few, panel, blocks, x, at, sums);
     }
 }
+
+/* sums (panel: count, 16) += two panels, which need a column's codes at the same time, times columns. */
+SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_pair(int type, const specdec__panel *panels, int blocks,
+                                                              const specdec__columns *x, size_t at, int count,
+                                                              float *const *sums)
+{
+    specdec__avx512_block taken[2];
+    int b;
+
+    for (b = 0; b < blocks; b++, at += (size_t)x->n) {
+        specdec__avx512_take(type, NULL, b, panels, taken);
+        specdec__avx512_take(type, NULL, b, panels + 1, taken + 1);
+        specdec__avx512_block_columns(type, 2, taken, x, at, count, sums);
+    }
+}
+
+#define SPECDEC__AVX512_DOT_PAIR(name, type) \
+    SPECDEC__AVX512 static void \
+    specdec__avx512_pair_##name(const specdec__panel *panels, int blocks, const specdec__columns *x, int block, \
+                                int column, int count, float *const *sums) \
+    { \
+        const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
+        specdec__avx512_dot_pair(type, panels, blocks, x, at, count, sums); \
+    }
+
+SPECDEC__AVX512_DOT_PAIR(16, SPECDEC__X86_PANEL_16)
+SPECDEC__AVX512_DOT_PAIR(32, SPECDEC__X86_PANEL_32)
 
 #define SPECDEC__AVX512_DOT(name, type) \
     SPECDEC__AVX512 static void \
@@ -11881,29 +11968,20 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
    that multiplies without a panel. */
 #define SPECDEC__ENTRY(member, number, function) \
     table->member[SPECDEC__TYPE_##number] = SPECDEC__HAS(number) ? function : NULL
-#define SPECDEC__X86_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_##number);
-#define SPECDEC__X86_MULTIPLIES(table, isa) \
-    do { \
-        SPECDEC__ENTRY(multiply, Q4_0, specdec__##isa##_multiply_Q4_0); \
-        SPECDEC__ENTRY(multiply, Q8_0, specdec__##isa##_multiply_Q8_0); \
-        SPECDEC__ENTRY(multiply, Q4_K, specdec__##isa##_multiply_Q4_K); \
-        SPECDEC__ENTRY(multiply, Q6_K, specdec__##isa##_multiply_Q6_K); \
-    } while (0)
-#define SPECDEC__X86_UNPACKERS(table, isa) \
-    do { \
-        specdec__kernels_all_types(table, specdec__##isa##_unpack_any); \
-        SPECDEC__ENTRY(unpack, IQ2_XXS, specdec__##isa##_unpack_grid); \
-        SPECDEC__ENTRY(unpack, IQ2_XS, specdec__##isa##_unpack_grid); \
-        SPECDEC__ENTRY(unpack, IQ2_S, specdec__##isa##_unpack_grid); \
-        SPECDEC__ENTRY(unpack, IQ3_XXS, specdec__##isa##_unpack_grid); \
-        SPECDEC__ENTRY(unpack, IQ3_S, specdec__##isa##_unpack_grid); \
-        SPECDEC__X86_UNPACKED(SPECDEC__X86_ENTRY, isa) \
-    } while (0)
+#define SPECDEC__X86_OFTEN(X, isa) X(isa, Q4_0) X(isa, Q8_0) X(isa, Q4_K) X(isa, Q6_K)
+#define SPECDEC__X86_GRIDS(X, isa) X(isa, IQ2_XXS) X(isa, IQ2_XS) X(isa, IQ2_S) X(isa, IQ3_XXS) X(isa, IQ3_S)
+#define SPECDEC__X86_MULTIPLY_ENTRY(isa, number) SPECDEC__ENTRY(multiply, number, specdec__##isa##_multiply_##number);
+#define SPECDEC__X86_UNPACK_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_##number);
+#define SPECDEC__AVX2_GRID_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_grid);
+#define SPECDEC__AVX512_GRID_ENTRY(isa, number) \
+    SPECDEC__X86_UNPACK_ENTRY(isa, number) \
+    SPECDEC__ENTRY(pair, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_pair_16 \
+                                                                                    : specdec__avx512_pair_32);
 
 #define SPECDEC__AVX2_KERNELS(table, isa) \
     do { \
         specdec__kernels_avx2_common(table); \
-        SPECDEC__X86_MULTIPLIES(table, isa); \
+        SPECDEC__X86_OFTEN(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
         specdec__kernels_dots(table, SPECDEC__HAS_16 ? specdec__##isa##_dot_16_signed : NULL, \
                               SPECDEC__HAS_16M ? specdec__##isa##_dot_16m : NULL, specdec__##isa##_dot_32_signed, \
                               SPECDEC__HAS_32M ? specdec__##isa##_dot_32m : NULL); \
@@ -11942,15 +12020,49 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
 #define SPECDEC__READING_COLUMNS 6 /* with more columns, arithmetic takes longer than memory */
 
 SPECDEC__FOR_SPEED
+/* See specdec__multiply_function: through panels, of two tiles at a time or of one. The types that have pairs leave it
+   to this function to fetch what is unpacked next. */
+static void specdec__kernels_by_panels(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks,
+                                       specdec__panel *panels, const specdec__columns *x, int block, int column,
+                                       int count, float *const *sums)
+{
+    const specdec__quant_type *type = tiles->type;
+    const size_t step = (size_t)(SPECDEC__PANEL / type->block) * type->bytes * SPECDEC__ROWS;
+    specdec__pair_function *pair = SPECDEC__READINGS ? kernels->pair[type->number] : NULL;
+    const int side = pair && tiles->tile[1] && count >= 4 ? 2 : 1;
+    const int fetches = pair && (side == 2 || type->granule == 32); /* else slower: IQ2_S on Zen 5 */
+    size_t at, ahead;
+    int from, run, t, i;
+
+    for (t = 0; t < 2 && tiles->tile[t]; t++)
+        if (!block)
+            memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+    for (t = 0; t < 2 && tiles->tile[t]; t += side)
+        for (from = 0, at = 0; from < blocks; from += run, at += step) {
+            run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+            for (i = 0; i < side; i++) {
+                const unsigned char *tile = tiles->tile[t + i] + at;
+                const unsigned char *next = from + run < blocks                  ? tile + step
+                                            : side == 1 && !t && tiles->tile[1] ? tiles->tile[1]
+                                                                                : tiles->next[i];
+
+                for (ahead = 0; fetches && ahead < step; ahead += 64)
+                    __builtin_prefetch(next + ahead, 0, 3);
+                kernels->unpack[type->number](type, tile, run, panels + i);
+            }
+            if (side == 2)
+                pair(panels, run, x, block + from, column, count, sums);
+            else
+                kernels->dot[type->number](panels, run, x, block + from, column, count, sums[t]);
+        }
+}
+
 /* The same with any table: see specdec__multiply_function. */
 static void specdec__kernels_multiply(const specdec__kernels *kernels, const specdec__tiles *tiles, int blocks,
                                       specdec__panel *panels, const specdec__columns *x, int block, int column,
                                       int count, float *const *sums)
 {
     const specdec__quant_type *type = tiles->type;
-    const size_t step = (size_t)(SPECDEC__PANEL / type->block) * type->bytes * SPECDEC__ROWS;
-    specdec__dot_function *dot = kernels->dot[type->number];
-    int from, run, t;
 
     if (kernels->multiply[type->number]) {
         specdec__tiles one = *tiles;
@@ -11966,17 +12078,7 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
         kernels->multiply[type->number](&one, blocks, panels, x, block, column, count, sums);
         return;
     }
-    for (t = 0; t < 2 && tiles->tile[t]; t++) {
-        const unsigned char *tile = tiles->tile[t];
-
-        if (!block)
-            memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
-        for (from = 0; from < blocks; from += run, tile += step) {
-            run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
-            kernels->unpack[type->number](type, tile, run, panels);
-            dot(panels, run, x, block + from, column, count, sums[t]);
-        }
-    }
+    specdec__kernels_by_panels(kernels, tiles, blocks, panels, x, block, column, count, sums);
 }
 
 SPECDEC__FOR_SIZE
@@ -12017,7 +12119,9 @@ SPECDEC__TABLE void specdec__kernels_avxvnni(specdec__kernels *table);
 /* What AVX2 and AVX-VNNI share. */
 static SPECDEC__UNUSED void specdec__kernels_avx2_common(specdec__kernels *table)
 {
-    SPECDEC__X86_UNPACKERS(table, avx2);
+    specdec__kernels_all_types(table, specdec__avx2_unpack_any);
+    SPECDEC__X86_SELDOM(SPECDEC__X86_UNPACK_ENTRY, avx2)
+    SPECDEC__X86_GRIDS(SPECDEC__AVX2_GRID_ENTRY, avx2)
     SPECDEC__FLOAT_KERNELS(avx2);
 }
 
@@ -12042,8 +12146,10 @@ void specdec__kernels_avx512(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVX512)
         return;
-    SPECDEC__X86_UNPACKERS(table, avx512);
-    SPECDEC__X86_MULTIPLIES(table, avx512);
+    specdec__kernels_all_types(table, specdec__avx512_unpack_any);
+    SPECDEC__X86_OFTEN(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
+    SPECDEC__X86_SELDOM(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
+    SPECDEC__X86_GRIDS(SPECDEC__AVX512_GRID_ENTRY, avx512)
     SPECDEC__FLOAT_KERNELS(avx512);
     SPECDEC__DOT_KERNELS(table, avx512_dot);
     table->interleave = specdec__avx512_interleave;
