@@ -632,7 +632,7 @@ static int read_options(options *o, int argc, char **argv)
         {"-b", PROGRAM_INTEGER, &c->batch, "N", "tokens of the prompt that are read at once; 0: 64 (0)", 0, 512},
         {"--temp", PROGRAM_REAL, &s->temperature, "F", "temperature; 0: greedy, always the most probable token (0)", 0, 1e6},
         {"--top-k", PROGRAM_INTEGER, &s->top_k, "N", "sample among the N best tokens; 0: off (0)", 0, 1 << 24},
-        {"--top-p", PROGRAM_REAL, &s->top_p, "F", "sample among the best that hold this probability; 1: off (1)", 0, 1},
+        {"--top-p", PROGRAM_REAL, &s->top_p, "F", "sample among the best that hold this probability; 0 or 1: off (1)", 0, 1},
         {"--min-p", PROGRAM_REAL, &s->min_p, "F", "not below this share of the best one's probability; 0: off (0)", 0, 1},
         {"--repeat-penalty", PROGRAM_REAL, &s->repetition_penalty, "F", "against repetition; 1: off (1)", 0, 1e6},
         {"--seed", PROGRAM_SEED, &s->seed, "S", "the text is a function of prompt, models, flags and seed (0)", 0, 0},

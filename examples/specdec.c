@@ -595,7 +595,7 @@ static int read_options(options *o, int argc, char **argv)
         {"-b", PROGRAM_INTEGER, &c->batch, "N", "tokens of the prompt that are read at once; 0: 64 (0)", 0, 512},
         {"--temp", PROGRAM_REAL, &c->settings.sampling.temperature, "F", "temperature; 0: greedy, always the most probable token (0)", 0, 1e6},
         {"--top-k", PROGRAM_INTEGER, &c->settings.sampling.top_k, "N", "sample among the N best tokens; 0: off (0)", 0, 1 << 24},
-        {"--top-p", PROGRAM_REAL, &c->settings.sampling.top_p, "F", "sample among the best that hold this probability; 1: off (1)", 0, 1},
+        {"--top-p", PROGRAM_REAL, &c->settings.sampling.top_p, "F", "sample among the best that hold this probability; 0 or 1: off (1)", 0, 1},
         {"--min-p", PROGRAM_REAL, &c->settings.sampling.min_p, "F", "not below this share of the best one's probability; 0: off (0)", 0, 1},
         {"--repeat-penalty", PROGRAM_REAL, &c->settings.sampling.repetition_penalty, "F", "against repetition; 1: off (1)", 0, 1e6},
         {"--repeat-last-n", PROGRAM_INTEGER, &c->settings.sampling.repetition_window, "N", "tokens it looks back; -1: all (64)", -1, 1 << 24},

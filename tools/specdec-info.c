@@ -224,8 +224,12 @@ static int run(options *o)
         return printf("%zu\n", bytes), PROGRAM_OK;
     print_instruction_sets(c->isa);
     print_label("configuration");
-    printf("%d threads, keys and values in %s, trees up to %d, weights %s\n", c->threads, c->kv ? c->kv : "f16",
-           tree_size(c), c->weights_in_place ? "in place" : "repacked");
+    if (c->threads)
+        printf("%d threads, ", c->threads);
+    else
+        printf("threads as it suits the machine, ");
+    printf("keys and values in %s, trees up to %d, weights %s\n", c->kv ? c->kv : "f16", tree_size(c),
+           c->weights_in_place ? "in place" : "repacked");
     print_size("memory", (double)bytes, ": exactly what specdec_init asks for");
     print_size("peak", (double)bytes + (double)mapped, ": the memory and the mapped files");
     return PROGRAM_OK;
