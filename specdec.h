@@ -4801,10 +4801,21 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
         break; \
     case SPECDEC__TYPE_Q6_K: specdec__##isa##_codes_q6_k(all, block, u); break;
 
-/* The types that are seen less often. AVX2 unpacks each to a panel by a function of its own, AVX-512 has one kernel for
-   each, all of them from the same templates. */
+/* Types by how they are multiplied. Those seen often and, in less machine code, by AVX-512 those seen seldom have a
+   kernel each; AVX2 unpacks the latter to panels, each by a function of its own. So are points of a grid everywhere. */
+#define SPECDEC__X86_OFTEN(X, isa) X(isa, Q4_0) X(isa, Q8_0) X(isa, Q4_K) X(isa, Q6_K)
 #define SPECDEC__X86_SELDOM(X, isa) \
     X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ4_NL) X(isa, IQ4_XS)
+#define SPECDEC__X86_GRIDS(X, isa) X(isa, IQ2_XXS) X(isa, IQ2_XS) X(isa, IQ2_S) X(isa, IQ3_XXS) X(isa, IQ3_S)
+
+#define SPECDEC__X86_BIT(isa, number) | UINT64_C(1) << SPECDEC__TYPE_##number
+
+SPECDEC__INLINE int specdec__x86_is_seldom(int type)
+{
+    const uint64_t mask = 0 SPECDEC__X86_SELDOM(SPECDEC__X86_BIT, );
+
+    return (int)(mask >> type & 1);
+}
 
 /* Prefetches so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile. What comes behind the end of the tile is
    `next`. */
@@ -7180,23 +7191,25 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_few(int type, int tiles, in
 }
 
 /* Few columns: tile after tile, or, with a smaller lead, side by side: whatever reads memory faster here. A single tile
-   with many columns, which is rare: six columns at a time. */
+   with many columns, which is rare: a few at a time. Types that are seen less often make do with less machine code. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const specdec__tiles *tiles, int blocks,
                                                               specdec__panel *panels, const specdec__columns *x,
                                                               int block, int column, int count, float *const *sums)
 {
+    const int seldom = specdec__x86_is_seldom(type), most = seldom ? SPECDEC__AVX512_PAIR : SPECDEC__AVX512_FEW,
+              lead = seldom ? SPECDEC__AHEAD : tiles->lead;
     size_t at = (size_t)block * (size_t)x->n + (size_t)column;
     int t, c, few;
 
     for (t = 0; t < 2 && tiles->tile[t] && !block; t++)
         memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
-    if (count > SPECDEC__AVX512_FEW && tiles->tile[1]) {
+    if (count > most && tiles->tile[1]) {
         specdec__avx512_many(type, tiles, blocks, panels, x, at, count, sums);
         return;
     }
-    if (count <= SPECDEC__AVX512_PAIR && tiles->tile[1] && tiles->lead != SPECDEC__AHEAD) {
-        specdec__avx512_few(type, 2, SPECDEC__AVX512_PAIR, count, tiles->tile, tiles->next, tiles->lead, blocks,
-                            panels, x, at, sums);
+    if (count <= SPECDEC__AVX512_PAIR && tiles->tile[1] && lead != SPECDEC__AHEAD) {
+        specdec__avx512_few(type, 2, SPECDEC__AVX512_PAIR, count, tiles->tile, tiles->next, lead, blocks, panels, x,
+                            at, sums);
         return;
     }
     for (t = 0; t < 2 && tiles->tile[t]; t++) {
@@ -7205,52 +7218,16 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
         for (c = 0; c < count; c += few) {
             float *const to = sums[t] + c * SPECDEC__ROWS;
 
-            few = specdec__min_int(count - c, SPECDEC__AVX512_FEW);
-            specdec__avx512_few(type, 1, SPECDEC__AVX512_FEW, few, tiles->tile + t, &next, tiles->lead, blocks, panels,
-                                x, at + (size_t)c, &to);
+            few = specdec__min_int(count - c, most);
+            specdec__avx512_few(type, 1, most, few, tiles->tile + t, &next, lead, blocks, panels, x, at + (size_t)c,
+                                &to);
         }
     }
 }
 
-SPECDEC__MULTIPLY(avx512, SPECDEC__AVX512, Q4_0)
-SPECDEC__MULTIPLY(avx512, SPECDEC__AVX512, Q8_0)
-SPECDEC__MULTIPLY(avx512, SPECDEC__AVX512, Q4_K)
-SPECDEC__MULTIPLY(avx512, SPECDEC__AVX512, Q6_K)
-
-/* The same in less machine code, for the other types. */
-SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_lean(int type, const specdec__tiles *tiles, int blocks,
-                                                          specdec__panel *panels, const specdec__columns *x,
-                                                          int block, int column, int count, float *const *sums)
-{
-    const size_t at = (size_t)block * (size_t)x->n + (size_t)column;
-    int t, c, few;
-
-    for (t = 0; t < 2 && tiles->tile[t] && !block; t++)
-        memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
-    if (count > SPECDEC__AVX512_PAIR && tiles->tile[1]) {
-        specdec__avx512_many(type, tiles, blocks, panels, x, at, count, sums);
-        return;
-    }
-    for (t = 0; t < 2 && tiles->tile[t]; t++) {
-        const unsigned char *next = !t && tiles->tile[1] ? tiles->tile[1] : tiles->next[0];
-
-        for (c = 0; c < count; c += few) {
-            float *const to = sums[t] + c * SPECDEC__ROWS;
-
-            few = specdec__min_int(count - c, SPECDEC__AVX512_PAIR);
-            specdec__avx512_few(type, 1, SPECDEC__AVX512_PAIR, few, tiles->tile + t, &next, SPECDEC__AHEAD,
-                                blocks, panels, x, at + (size_t)c, &to);
-        }
-    }
-}
-
-#define SPECDEC__AVX512_LEANLY(isa, number) \
-    SPECDEC__AVX512 static void specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, \
-        specdec__panel *panels, const specdec__columns *x, int block, int column, int count, float *const *sums) \
-    { \
-        specdec__##isa##_lean(SPECDEC__TYPE_##number, tiles, blocks, panels, x, block, column, count, sums); \
-    }
-SPECDEC__X86_SELDOM(SPECDEC__AVX512_LEANLY, avx512)
+#define SPECDEC__AVX512_MULTIPLY(isa, number) SPECDEC__MULTIPLY(isa, SPECDEC__AVX512, number)
+SPECDEC__X86_OFTEN(SPECDEC__AVX512_MULTIPLY, avx512)
+SPECDEC__X86_SELDOM(SPECDEC__AVX512_MULTIPLY, avx512)
 
 /* A panel whose codes are signed becomes one of codes plus 128 and their pairs, by granule. */
 SPECDEC__AVX512 static void specdec__avx512_panel_pairs(int granule, int blocks, specdec__panel *panel)
@@ -7446,12 +7423,12 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_expand_scales(uint32_t type
 
 /* Unpacks a tile of a type whose codes are points of a grid of 64 << deep: codes + 128, pairs, scales. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_points(uint32_t number, const uint16_t *grid, int deep,
-                                                                   int pairs, const unsigned char *tile, int blocks,
+                                                                   const unsigned char *tile, int blocks,
                                                                    specdec__panel *panel)
 {
     const __m512i table =
         _mm512_broadcast_i32x4(_mm_xor_si128(specdec__avx2_magnitudes(number), _mm_set1_epi8((char)-128)));
-    const int twos = specdec__avx2_is_twos(number);
+    const int twos = specdec__avx2_is_twos(number), pairs = 32 / specdec__x86_granule((int)number);
     __m512i points[4], signs;
     int g;
 
@@ -7465,21 +7442,20 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_unpack_points(uint32_t numb
     specdec__avx512_expand_scales(number, tile, panel->scale);
 }
 
-#define SPECDEC__AVX512_GRID(name, type, deep, pairs) \
+#define SPECDEC__AVX512_GRID(name, type, deep) \
     SPECDEC__AVX512 static void specdec__avx512_unpack_##type(const specdec__quant_type *row, \
                                                               const unsigned char *tile, int blocks, \
                                                               specdec__panel *panel) \
     { \
         (void)row; \
-        specdec__avx512_unpack_points(SPECDEC__TYPE_##type, specdec__quant_##name##_grid, deep, pairs, tile, blocks, \
-                                      panel); \
+        specdec__avx512_unpack_points(SPECDEC__TYPE_##type, specdec__quant_##name##_grid, deep, tile, blocks, panel); \
     }
 
-SPECDEC__AVX512_GRID(iq2_xxs, IQ2_XXS, 2, 1)
-SPECDEC__AVX512_GRID(iq2_xs, IQ2_XS, 3, 2)
-SPECDEC__AVX512_GRID(iq2_s, IQ2_S, 4, 2)
-SPECDEC__AVX512_GRID(iq3_xxs, IQ3_XXS, 2, 1)
-SPECDEC__AVX512_GRID(iq3_s, IQ3_S, 3, 1)
+SPECDEC__AVX512_GRID(iq2_xxs, IQ2_XXS, 2)
+SPECDEC__AVX512_GRID(iq2_xs, IQ2_XS, 3)
+SPECDEC__AVX512_GRID(iq2_s, IQ2_S, 4)
+SPECDEC__AVX512_GRID(iq3_xxs, IQ3_XXS, 2)
+SPECDEC__AVX512_GRID(iq3_s, IQ3_S, 3)
 
 /* sums (count, 16) += a panel times 1 to 4 columns. */
 SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_dot_columns(int type, int count,
@@ -11968,8 +11944,6 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
    that multiplies without a panel. */
 #define SPECDEC__ENTRY(member, number, function) \
     table->member[SPECDEC__TYPE_##number] = SPECDEC__HAS(number) ? function : NULL
-#define SPECDEC__X86_OFTEN(X, isa) X(isa, Q4_0) X(isa, Q8_0) X(isa, Q4_K) X(isa, Q6_K)
-#define SPECDEC__X86_GRIDS(X, isa) X(isa, IQ2_XXS) X(isa, IQ2_XS) X(isa, IQ2_S) X(isa, IQ3_XXS) X(isa, IQ3_S)
 #define SPECDEC__X86_MULTIPLY_ENTRY(isa, number) SPECDEC__ENTRY(multiply, number, specdec__##isa##_multiply_##number);
 #define SPECDEC__X86_UNPACK_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_##number);
 #define SPECDEC__AVX2_GRID_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_grid);
@@ -12030,7 +12004,6 @@ static void specdec__kernels_by_panels(const specdec__kernels *kernels, const sp
     const size_t step = (size_t)(SPECDEC__PANEL / type->block) * type->bytes * SPECDEC__ROWS;
     specdec__pair_function *pair = SPECDEC__READINGS ? kernels->pair[type->number] : NULL;
     const int side = pair && tiles->tile[1] && count >= 4 ? 2 : 1;
-    const int fetches = pair && (side == 2 || type->granule == 32); /* else slower: IQ2_S on Zen 5 */
     size_t at, ahead;
     int from, run, t, i;
 
@@ -12046,7 +12019,7 @@ static void specdec__kernels_by_panels(const specdec__kernels *kernels, const sp
                                             : side == 1 && !t && tiles->tile[1] ? tiles->tile[1]
                                                                                 : tiles->next[i];
 
-                for (ahead = 0; fetches && ahead < step; ahead += 64)
+                for (ahead = 0; pair && ahead < step; ahead += 64)
                     __builtin_prefetch(next + ahead, 0, 3);
                 kernels->unpack[type->number](type, tile, run, panels + i);
             }
