@@ -4307,7 +4307,7 @@ typedef struct specdec__reading {
 } specdec__reading;
 
 /* What an instruction set supplies. Every function gives the same bits in every table. An entry is NULL only where a
-   number is no type's; in multiply, also where it would not be faster. */
+   number is no type's; in multiply, also where it would not be faster; in dot, also where only multiply is called. */
 typedef struct specdec__kernels {
     const char *name;
     /* Unpacks blocks*32 values of 16 rows from a tile. */
@@ -4802,7 +4802,8 @@ SPECDEC__INLINE int specdec__x86_granule(int type)
     case SPECDEC__TYPE_Q6_K: specdec__##isa##_codes_q6_k(all, block, u); break;
 
 /* Types by how they are multiplied. Those seen often and, in less machine code, by AVX-512 those seen seldom have a
-   kernel each; AVX2 unpacks the latter to panels, each by a function of its own. So are points of a grid everywhere. */
+   kernel each; points of a grid are unpacked to panels. AVX2 unpacks a block at a time, except for one column or two
+   of types seen often. */
 #define SPECDEC__X86_OFTEN(X, isa) X(isa, Q4_0) X(isa, Q8_0) X(isa, Q4_K) X(isa, Q6_K)
 #define SPECDEC__X86_SELDOM(X, isa) \
     X(isa, Q4_1) X(isa, Q5_0) X(isa, Q5_1) X(isa, Q2_K) X(isa, Q3_K) X(isa, Q5_K) X(isa, IQ4_NL) X(isa, IQ4_XS)
@@ -4817,17 +4818,28 @@ SPECDEC__INLINE int specdec__x86_is_seldom(int type)
     return (int)(mask >> type & 1);
 }
 
-/* Prefetches so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile. What comes behind the end of the tile is
-   `next`. */
-SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile, size_t at, size_t end,
-                                           const unsigned char *next)
+/* What lies SPECDEC__AHEAD bytes ahead of byte `at` of a tile. What comes behind the end of the tile is `next`. */
+SPECDEC__INLINE const char *specdec__x86_ahead(const unsigned char *tile, size_t at, size_t end,
+                                               const unsigned char *next)
 {
-    const char *from = (const char *)(at + SPECDEC__AHEAD < end ? tile + at : next + at - end) + SPECDEC__AHEAD;
+    return (const char *)(at + SPECDEC__AHEAD < end ? tile + at : next + at - end) + SPECDEC__AHEAD;
+}
+
+/* Prefetches so many bytes. */
+SPECDEC__INLINE void specdec__x86_fetch(int bytes, const char *from)
+{
     int i;
 
     SPECDEC__UNROLL
     for (i = 0; i < bytes; i += 64)
         _mm_prefetch(from + i, _MM_HINT_T0);
+}
+
+/* Prefetches so many bytes, SPECDEC__AHEAD bytes ahead of byte `at` of a tile. */
+SPECDEC__INLINE void specdec__x86_prefetch(int bytes, const unsigned char *tile, size_t at, size_t end,
+                                           const unsigned char *next)
+{
+    specdec__x86_fetch(bytes, specdec__x86_ahead(tile, at, end, next));
 }
 
 /* Where a block of some columns begins. codes (column, 8): 4 of them in each; pairs and totals (column, granules of a
@@ -5802,13 +5814,23 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_pair(int type, const __m256i
     return specdec__avx2_bias_pair(type, _mm256_madd_epi16(_mm256_maddubs_epi16(sum, ones), words));
 }
 
-/* sums (column) = dots of vectors of a granule with columns. Products are added up in 16 bits as long as that cannot
-   saturate. */
+/* How many products of vectors are added up in 16 bits, where that cannot saturate. */
+SPECDEC__INLINE int specdec__avx2_step(int type, int vectors)
+{
+    return specdec__avx2_is_signed(type) ? 1 : specdec__min_int(32767 / (254 * specdec__x86_limit(type)), vectors);
+}
+
+/* Sums of two products each, in 16 bits. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_product(int is_signed, __m256i u, __m256i x)
+{
+    return is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(u), _mm256_sign_epi8(x, u)) : _mm256_maddubs_epi16(u, x);
+}
+
+/* sums (column) = dots of vectors of a granule with columns. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int vectors, const __m256i *u,
                                                       const int32_t *x, __m256i *sums)
 {
-    const int is_signed = specdec__avx2_is_signed(type),
-              step = is_signed ? 1 : specdec__min_int(32767 / (254 * specdec__x86_limit(type)), vectors);
+    const int step = specdec__avx2_step(type, vectors);
     __m256i part[2], product;
     int i, c;
 
@@ -5816,9 +5838,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
     for (i = 0; i < vectors; i++) {
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++) {
-            product = _mm256_set1_epi32(x[c * 8 + i]);
-            product = is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(u[i]), _mm256_sign_epi8(product, u[i]))
-                                : _mm256_maddubs_epi16(u[i], product);
+            product = specdec__avx2_product(specdec__avx2_is_signed(type), u[i], _mm256_set1_epi32(x[c * 8 + i]));
             if (i % step)
                 product = _mm256_add_epi16(part[c], product);
             SPECDEC__KEEP(product); /* or compilers add up in another order, which needs more registers */
@@ -5831,81 +5851,71 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int
     }
 }
 
-/* Rarer types are unpacked to codes, unsigned or signed, and their pairs, for AVX2 and AVX-VNNI alike. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_unpack(int type, const unsigned char *tile, int blocks,
-                                                        specdec__panel *panel)
+/* Unpacks 32 values of 16 rows, block `block` of up to 256 values that begin at tile: 512 codes, unsigned or signed, to
+   where the panel's begin; pairs, scales and minimums to those of the granule. Blocks come in order. As many bytes as
+   are unpacked are fetched at ahead, any address. */
+typedef void specdec__avx2_block_function(const unsigned char *tile, int block, const char *ahead,
+                                          specdec__panel *panel);
+
+/* The same for a type. What block 0 makes of the scales of 256 values stays in the panel, behind the codes. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block(int type, const unsigned char *tile, int block,
+                                                       const char *ahead, specdec__panel *panel)
 {
-    const int granule = specdec__x86_granule(type), per = 32 / granule, span = specdec__x86_span(type);
+    const int granule = specdec__x86_granule(type), per = 32 / granule;
+    int8_t *room = panel->u.codes + 512;
     specdec__avx2_rows rows;
-    int8_t room[512];
     __m256i u[8];
-    int b, g, i, to;
+    int g, k, i, to;
 
     rows.tile = tile;
-    rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, tile, room);
+    specdec__x86_fetch(specdec__x86_span(type), ahead);
+    rows.factors = room;
+    if (!block && !specdec__x86_is_block_32(type))
+        specdec__avx2_factors(type, tile, room);
+    SPECDEC__UNROLL
     for (rows.half = 0; rows.half < 2; rows.half++) {
         to = rows.half * 8;
         specdec__avx2_scales(type, tile, rows.half, rows.d);
-        for (b = 0; b < blocks; b++) {
-            for (i = rows.half * 64; i < span; i += 128)
-                _mm_prefetch((const char *)tile + b * span + SPECDEC__AHEAD + i, _MM_HINT_T0);
-            specdec__avx2_codes(type, tile, b, rows.half, u);
-            SPECDEC__UNROLL
-            for (i = 0; i < 8; i++)
-                specdec__avx2_put_bytes(panel->u.codes + b * 512 + i * 64 + to * 4, u[i]);
-            SPECDEC__UNROLL
-            for (i = 0; i < per; i++) {
-                g = b * per + i;
-                specdec__avx2_put_bytes(panel->pair[g] + to, specdec__avx2_pair(type, u + i * 4, granule / 4));
-                _mm256_storeu_ps(panel->scale[g] + to, specdec__avx2_granule_scale(type, 0, &rows, g));
-                if (specdec__x86_has_minimum(type))
-                    _mm256_storeu_ps(panel->minimum[g] + to, specdec__avx2_granule_scale(type, 1, &rows, g));
-            }
+        specdec__avx2_codes(type, tile, block, rows.half, u);
+        SPECDEC__UNROLL
+        for (i = 0; i < 8; i++)
+            specdec__avx2_put_bytes(panel->u.codes + i * 64 + to * 4, u[i]);
+        SPECDEC__UNROLL
+        for (g = 0; g < per; g++) {
+            k = block * per + g;
+            specdec__avx2_put_bytes(panel->pair[k] + to, specdec__avx2_pair(type, u + g * 4, granule / 4));
+            _mm256_storeu_ps(panel->scale[k] + to, specdec__avx2_granule_scale(type, 0, &rows, k));
+            if (specdec__x86_has_minimum(type))
+                _mm256_storeu_ps(panel->minimum[k] + to, specdec__avx2_granule_scale(type, 1, &rows, k));
         }
     }
 }
 
-#define SPECDEC__AVX2_UNPACK(isa, number) \
-    SPECDEC__AVX2 static void specdec__##isa##_unpack_##number(const specdec__quant_type *type, \
-        const unsigned char *tile, int blocks, specdec__panel *panel) \
+#define SPECDEC__AVX2_BLOCK(is_inline, number) \
+    SPECDEC__AVX2 is_inline void specdec__avx2_block_##number(const unsigned char *tile, int block, const char *ahead, \
+                                                              specdec__panel *panel) \
     { \
-        (void)type; \
-        specdec__##isa##_unpack(SPECDEC__TYPE_##number, tile, blocks, panel); \
+        specdec__avx2_block(SPECDEC__TYPE_##number, tile, block, ahead, panel); \
     }
-SPECDEC__X86_SELDOM(SPECDEC__AVX2_UNPACK, avx2)
+SPECDEC__AVX2_BLOCK(SPECDEC__INLINE, Q4_0)
+SPECDEC__AVX2_BLOCK(SPECDEC__INLINE, Q4_K)
+SPECDEC__AVX2_BLOCK(static, Q8_0)
+SPECDEC__X86_SELDOM(SPECDEC__AVX2_BLOCK, static)
 
-/* The pairs of a panel whose codes are signed, of granules of so many vectors, 4 or 8. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_pairs(int vectors, int granules, specdec__panel *panel)
+/* The pairs of granules of so many vectors, 4 or 8, in a block whose codes are signed. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_block_pairs(int vectors, const int8_t *codes,
+                                                             int32_t (*pair)[SPECDEC__ROWS])
 {
-    const int8_t *codes = panel->u.codes;
     __m256i u[8];
     int g, half, i;
 
-    for (g = 0; g < granules; g++, codes += vectors * 64)
+    for (g = 0; g < 8 / vectors; g++, codes += vectors * 64)
         for (half = 0; half < 2; half++) {
             SPECDEC__UNROLL
             for (i = 0; i < vectors; i++)
                 u[i] = specdec__avx2_get(codes + i * 64 + half * 32);
-            specdec__avx2_put_bytes(panel->pair[g] + half * 8,
-                                    specdec__avx2_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
+            specdec__avx2_put_bytes(pair[g] + half * 8, specdec__avx2_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
         }
-}
-
-/* The same by granule. */
-SPECDEC__AVX2 static void specdec__avx2_panel_pairs(int granule, int blocks, specdec__panel *panel)
-{
-    if (granule == 32)
-        specdec__avx2_pairs(8, blocks, panel);
-    else
-        specdec__avx2_pairs(4, 2 * blocks, panel);
-}
-
-/* Any type, by its decoder: codes as they are, and their pairs, for AVX2 and AVX-VNNI alike. */
-SPECDEC__AVX2 static void specdec__avx2_unpack_any(const specdec__quant_type *type, const unsigned char *tile,
-                                                   int blocks, specdec__panel *panel)
-{
-    specdec__unpack_codes(type, tile, blocks, panel);
-    specdec__avx2_panel_pairs(type->granule, blocks, panel);
 }
 
 /* The nibbles of the first or the second half of 32-bit lanes, as bytes: the low ones of two bytes, then the high
@@ -6031,26 +6041,36 @@ SPECDEC__AVX2 SPECDEC__INLINE __m128i specdec__avx2_magnitudes(uint32_t type)
     return specdec__avx2_is_twos(type) ? twos : type == SPECDEC__TYPE_IQ3_S ? odd : fours;
 }
 
-/* Unpacks a tile of a type whose codes are points of a grid: codes, scales and pairs. */
-SPECDEC__AVX2 static void specdec__avx2_unpack_grid(const specdec__quant_type *type, const unsigned char *tile,
-                                                    int blocks, specdec__panel *panel)
+/* What specdec__avx2_block does, for a type whose codes are points of a grid. */
+SPECDEC__AVX2 static void specdec__avx2_block_grid(int type, const unsigned char *tile, int block,
+                                                   specdec__panel *panel)
 {
-    const int sevens = type->number != SPECDEC__TYPE_IQ2_S && type->number != SPECDEC__TYPE_IQ3_S;
-    const __m256i table = _mm256_broadcastsi128_si256(specdec__avx2_magnitudes(type->number));
-    specdec__grid_group group;
+    const int sevens = type != SPECDEC__TYPE_IQ2_S && type != SPECDEC__TYPE_IQ3_S;
+    const __m256i table = _mm256_broadcastsi128_si256(specdec__avx2_magnitudes((uint32_t)type));
     int8_t *codes = panel->u.codes;
-    int g;
+    specdec__grid_group group;
 
-    for (g = 0; g < blocks; g++, codes += 512) {
-        specdec__grid_take(type->number, tile, g, &group);
-        if (specdec__avx2_is_twos(type->number))
-            specdec__avx2_put_group(1, sevens, table, &group, codes);
-        else
-            specdec__avx2_put_group(0, sevens, table, &group, codes);
-    }
-    specdec__avx2_expand_scales(type->number, tile, panel->scale);
-    specdec__avx2_panel_pairs(type->granule, blocks, panel);
+    specdec__grid_take((uint32_t)type, tile, block, &group);
+    if (specdec__avx2_is_twos((uint32_t)type))
+        specdec__avx2_put_group(1, sevens, table, &group, codes);
+    else
+        specdec__avx2_put_group(0, sevens, table, &group, codes);
+    if (!block)
+        specdec__avx2_expand_scales((uint32_t)type, tile, panel->scale);
+    if (specdec__x86_granule(type) == 32)
+        specdec__avx2_block_pairs(8, codes, panel->pair + block);
+    else
+        specdec__avx2_block_pairs(4, codes, panel->pair + 2 * block);
 }
+
+#define SPECDEC__AVX2_BLOCK_GRID(isa, number) \
+    SPECDEC__AVX2 static void specdec__##isa##_block_##number(const unsigned char *tile, int block, const char *ahead, \
+                                                              specdec__panel *panel) \
+    { \
+        specdec__x86_fetch(specdec__x86_span(SPECDEC__TYPE_##number), ahead); \
+        specdec__##isa##_block_grid(SPECDEC__TYPE_##number, tile, block, panel); \
+    }
+SPECDEC__X86_GRIDS(SPECDEC__AVX2_BLOCK_GRID, avx2)
 
 /* sum += four products of unsigned u and signed x in every 32-bit lane: AVX-VNNI's instruction, written out because no
    function for AVX2 may call its intrinsic. */
@@ -6254,96 +6274,283 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused(int type, int vnni, const
     }
 }
 
-/* What multiply does (see specdec__multiply_function): one column and two have machine code of their own. */
+/* What multiply does (see specdec__multiply_function): one column and two have machine code of their own. more: there
+   may be more. */
 SPECDEC__AVX2 SPECDEC__INLINE void
-specdec__avx2_multiply(int type, int vnni, const specdec__tiles *tiles, int blocks, const specdec__columns *x,
+specdec__avx2_multiply(int type, int vnni, int more, const specdec__tiles *tiles, int blocks, const specdec__columns *x,
                        int block, int column, int count, float *const *sums)
 {
-    switch (count) {
-    case 1: specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 1, 1, sums); break;
-    case 2: specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 2, 2, sums); break;
-    default: specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 0, count, sums); break;
-    }
+    if (count == 1)
+        specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 1, 1, sums);
+    else if (count == 2)
+        specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 2, 2, sums);
+    else if (more)
+        specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 0, count, sums);
 }
 
-/* sums (column, 16) += a panel times 1 or 2 columns. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_columns(int type, int vnni, int columns,
-                                                             const specdec__panel *panel, int blocks,
-                                                             const specdec__columns *x, size_t at, float *sums)
+/* sums (column, half) += four vectors of codes times columns. A vector is loaded once for all columns, a word of a
+   column once for 16 rows. part (column, half): sums in 16 bits, of `before` vectors until now. begun: do sums hold
+   anything before the first `step` vectors are done? */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_four(int type, int columns, int step, int before, int begun,
+                                                          const int8_t *codes, const int32_t *x, __m256i (*part)[2],
+                                                          __m256i (*sums)[2])
 {
-    const int granule = specdec__x86_granule(type), per = 32 / granule, vectors = granule / 4;
-    int half, k, c, i;
+    const int is_signed = specdec__avx2_is_signed(type), run = step < 4 ? step : 1;
+    __m256i u[2][2], word, product;
+    int i, j, c, half;
 
-    for (half = 0; half < 16; half += 8) {
-        __m256 acc[2];
-
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i += run) {
+        SPECDEC__UNROLL
+        for (j = 0; j < 2 * run; j++)
+            u[j / 2][j % 2] = specdec__avx2_get(codes + i * 64 + j * 32);
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
-            acc[c] = _mm256_loadu_ps(sums + c * SPECDEC__ROWS + half);
-        for (k = 0; k < blocks * per; k++) {
-            const specdec__x86_x from = specdec__x86_at(x, at + (size_t)(k / per) * (size_t)x->n, per);
-            __m256 scale = _mm256_loadu_ps(panel->scale[k] + half), minimum = scale;
-            __m256i u[8], pair = specdec__avx2_get(panel->pair[k] + half);
-
             SPECDEC__UNROLL
-            for (i = 0; i < vectors; i++)
-                u[i] = specdec__avx2_unsigned(type, vnni,
-                                              specdec__avx2_get(panel->u.codes + (k * vectors + i) * 64 + half * 4));
-            if (vnni && specdec__avx2_is_signed(type)) /* the pairs of signed codes have no bias */
-                pair = _mm256_or_si256(pair, _mm256_set1_epi32(-128 * 65536));
-            if (specdec__x86_has_minimum(type))
-                minimum = _mm256_loadu_ps(panel->minimum[k] + half);
-            specdec__avx2_fused_columns(type, vnni, columns, u, pair, scale, minimum, &from, k % per, 0, acc);
-        }
-        SPECDEC__UNROLL
-        for (c = 0; c < columns; c++)
-            _mm256_storeu_ps(sums + c * SPECDEC__ROWS + half, acc[c]);
+            for (j = 0; j < run; j++) {
+                word = _mm256_set1_epi32(x[c * 8 + i + j]);
+                SPECDEC__UNROLL
+                for (half = 0; half < 2; half++) {
+                    product = specdec__avx2_product(is_signed, u[j][half], word);
+                    if ((before + i + j) % step)
+                        product = _mm256_add_epi16(part[c][half], product);
+                    SPECDEC__KEEP(product);
+                    part[c][half] = product;
+                    if ((before + i + j) % step < step - 1)
+                        continue;
+                    product = _mm256_madd_epi16(product, _mm256_set1_epi16(1));
+                    sums[c][half] =
+                        begun || before + i + j >= step ? _mm256_add_epi32(sums[c][half], product) : product;
+                    SPECDEC__KEEP(sums[c][half]);
+                }
+            }
     }
 }
 
-/* The same, two columns at a time. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot(int type, int vnni, const specdec__panel *panel, int blocks,
-                                                     const specdec__columns *x, size_t at, int count, float *sums)
+/* The same with AVX-VNNI. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_dot_four(int type, int columns, const int8_t *codes,
+                                                               const int32_t *x, __m256i (*sums)[2])
 {
-    for (; count >= 2; count -= 2, at += 2, sums += 2 * SPECDEC__ROWS)
-        specdec__avx2_dot_columns(type, vnni, 2, panel, blocks, x, at, sums);
-    if (count)
-        specdec__avx2_dot_columns(type, vnni, 1, panel, blocks, x, at, sums);
+    __m256i u[2], word;
+    int i, c;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < 4; i++) {
+        u[0] = specdec__avx2_unsigned(type, 1, specdec__avx2_get(codes + i * 64));
+        u[1] = specdec__avx2_unsigned(type, 1, specdec__avx2_get(codes + i * 64 + 32));
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++) {
+            word = _mm256_set1_epi32(x[c * 8 + i]);
+            SPECDEC__AVX2_DPBUSD(sums[c][0], u[0], word);
+            SPECDEC__AVX2_DPBUSD(sums[c][1], u[1], word);
+        }
+    }
 }
 
-/* Functions with these constants: what the tables of AVX2 and AVX-VNNI hold. */
-#define SPECDEC__AVX2_MULTIPLY(isa, vnni, number) \
+/* The pairs of half a granule of a panel, times that of a column. */
+SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_dot_pair(int type, int vnni, const int32_t *pairs, int32_t x)
+{
+    __m256i pair = specdec__avx2_get(pairs);
+
+    if (vnni && specdec__avx2_is_signed(type)) /* the pairs of signed codes have no bias */
+        pair = _mm256_or_si256(pair, _mm256_set1_epi32(-128 * 65536));
+    return _mm256_madd_epi16(pair, _mm256_set1_epi32(x));
+}
+
+/* sums (column, 16) += granule g of the block that a panel holds, the k-th of 256 values, times 1 to 4 columns. */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_dot_granule(int type, int vnni, int columns, const specdec__panel *panel, int g, int k,
+                          const specdec__x86_x *x, float *sums)
+{
+    const int per = 32 / specdec__x86_granule(type), vectors = 8 / per, step = specdec__avx2_step(type, vectors);
+    const int pairs_first = vnni || (step == 4 && vectors == 8);
+    const int8_t *codes = panel->u.codes + g * vectors * 64;
+    const int32_t *words = x->codes + g * 4, *pairs = panel->pair[k];
+    __m256i found[4][2], part[4][2];
+    int i, c, half;
+
+    if (pairs_first)
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            for (half = 0; half < 2; half++)
+                found[c][half] = specdec__avx2_dot_pair(type, vnni, pairs + half * 8, x->pairs[c * per + g]);
+    if (vnni)
+        for (i = 0; i < vectors; i += 4)
+            specdec__avx2_vnni_dot_four(type, columns, codes + i * 64, words + i, found);
+    else if (pairs_first)
+        for (i = 0; i < vectors; i += 4)
+            specdec__avx2_dot_four(type, columns, step, 0, 1, codes + i * 64, words + i, part, found);
+    else
+        SPECDEC__UNROLL
+        for (i = 0; i < vectors; i += 4)
+            specdec__avx2_dot_four(type, columns, step, i, 0, codes + i * 64, words + i, part, found);
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++)
+        SPECDEC__UNROLL
+        for (half = 0; half < 2; half++) {
+            float *to = sums + c * SPECDEC__ROWS + half * 8;
+            __m256 by = _mm256_mul_ps(_mm256_loadu_ps(panel->scale[k] + half * 8), _mm256_set1_ps(x->scales[c]));
+            __m256i sum = found[c][half];
+            __m256 acc;
+
+            if (!pairs_first)
+                sum = _mm256_add_epi32(
+                    sum, specdec__avx2_dot_pair(type, vnni, pairs + half * 8, x->pairs[c * per + g]));
+            acc = _mm256_fmadd_ps(by, _mm256_cvtepi32_ps(sum), _mm256_loadu_ps(to));
+            if (specdec__x86_has_minimum(type))
+                acc = _mm256_fmadd_ps(_mm256_loadu_ps(panel->minimum[k] + half * 8),
+                                      _mm256_set1_ps(x->totals[c * per + g]), acc);
+            _mm256_storeu_ps(to, acc);
+        }
+}
+
+/* The same of the block, the b-th of 256 values; then x and sums are those of the columns that follow. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_columns(int type, int vnni, int columns,
+                                                             const specdec__panel *panel, int b, specdec__x86_x *x,
+                                                             float **sums)
+{
+    const int per = 32 / specdec__x86_granule(type);
+    int g;
+
+    for (g = 0; g < per; g++)
+        specdec__avx2_dot_granule(type, vnni, columns, panel, g, b * per + g, x, *sums);
+    x->codes += columns * 8;
+    x->pairs += columns * per;
+    x->totals += columns * per;
+    x->scales += columns;
+    *sums += columns * SPECDEC__ROWS;
+}
+
+/* sums (column, 16) += the block times columns, four at a time; others by threes or by twos, and one. threes: there are
+   never two columns. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_block(int type, int vnni, int threes, const specdec__panel *panel,
+                                                           int b, specdec__x86_x x, int count, float *sums)
+{
+    for (; count >= 4 && !(threes && count == 6); count -= 4)
+        specdec__avx2_dot_columns(type, vnni, 4, panel, b, &x, &sums);
+    for (; threes && count >= 3; count -= 3)
+        specdec__avx2_dot_columns(type, vnni, 3, panel, b, &x, &sums);
+    if (!threes && (count & 2))
+        specdec__avx2_dot_columns(type, vnni, 2, panel, b, &x, &sums);
+    if (count & 1)
+        specdec__avx2_dot_columns(type, vnni, 1, panel, b, &x, &sums);
+}
+
+/* sums (column, 16) += up to 256 values of a tile times columns: a block is unpacked and multiplied, then the next. */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_run(int type, int vnni, int threes, specdec__avx2_block_function *unpack, const unsigned char *tile,
+                  const char *ahead, size_t span, int blocks, specdec__panel *panel, specdec__x86_x x, size_t n,
+                  int count, float *sums)
+{
+    const size_t per = 32 / (size_t)specdec__x86_granule(type);
+    int b;
+
+    for (b = 0; b < blocks; b++, ahead += span) {
+        unpack(tile, b, ahead, panel);
+        specdec__avx2_dot_block(type, vnni, threes, panel, b, x, count, sums);
+        x.codes += n * 8;
+        x.pairs += n * per;
+        x.totals += n * per;
+        x.scales += n;
+    }
+}
+
+/* What multiply does, for a type, or for all types with the same kind of panel. 256 values of one tile, then of the
+   other: two streams bring more bytes from memory than one. */
+SPECDEC__AVX2 SPECDEC__INLINE void
+specdec__avx2_by_blocks(int type, int vnni, int threes, specdec__avx2_block_function *unpack,
+                        const specdec__tiles *tiles, int blocks, specdec__panel *panel, const specdec__columns *x,
+                        int block, int column, int count, float *const *sums)
+{
+    const size_t span = (size_t)tiles->type->bytes * SPECDEC__ROWS * 32 / (size_t)tiles->type->block;
+    int t, from;
+
+    for (t = 0; t < 2 && tiles->tile[t] && !block; t++)
+        memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+    for (from = 0; from < blocks; from += SPECDEC__PANEL / 32) {
+        const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column, byte = (size_t)from * span;
+        const specdec__x86_x here = specdec__x86_at(x, at, 32 / specdec__x86_granule(type));
+        const int run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+
+        for (t = 0; t < 2 && tiles->tile[t]; t++)
+            specdec__avx2_run(type, vnni, threes, unpack, tiles->tile[t] + byte,
+                              specdec__x86_ahead(tiles->tile[t], byte, (size_t)blocks * span, tiles->next[t]), span,
+                              run, panel, here, (size_t)x->n, count, sums[t]);
+    }
+}
+
+/* What multiply does for types with a kind of panel, which say how blocks are unpacked. */
+#define SPECDEC__AVX2_KIND(isa, vnni, kind, type) \
+    SPECDEC__AVX2 static void \
+    specdec__##isa##_by_blocks_##kind(specdec__avx2_block_function *unpack, const specdec__tiles *tiles, int blocks, \
+                                      specdec__panel *panel, const specdec__columns *x, int block, int column, \
+                                      int count, float *const *sums) \
+    { \
+        specdec__avx2_by_blocks(type, vnni, 0, unpack, tiles, blocks, panel, x, block, column, count, sums); \
+    }
+/* The same for one type, with an unpacker that is part of it. */
+#define SPECDEC__AVX2_OWN(number) \
+    SPECDEC__AVX2 static SPECDEC__NOINLINE void \
+    specdec__avx2_by_blocks_##number(specdec__avx2_block_function *unpack, const specdec__tiles *tiles, int blocks, \
+                                     specdec__panel *panel, const specdec__columns *x, int block, int column, \
+                                     int count, float *const *sums) \
+    { \
+        (void)unpack; \
+        specdec__avx2_by_blocks(SPECDEC__TYPE_##number, 0, 1, specdec__avx2_block_##number, tiles, blocks, panel, x, \
+                                block, column, count, sums); \
+    }
+/* Entries of multiply. fused: one column and two need no panel. */
+#define SPECDEC__AVX2_MULTIPLY(isa, vnni, number, kind, fused) \
     SPECDEC__AVX2 static void \
     specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
                                        const specdec__columns *x, int block, int column, int count, \
                                        float *const *sums) \
     { \
-        (void)panels; \
-        specdec__avx2_multiply(SPECDEC__TYPE_##number, vnni, tiles, blocks, x, block, column, count, sums); \
+        if (fused && count <= 2) \
+            specdec__avx2_multiply(SPECDEC__TYPE_##number, vnni, 0, tiles, blocks, x, block, column, count, sums); \
+        else \
+            specdec__##isa##_by_blocks_##kind(specdec__avx2_block_##number, tiles, blocks, panels, x, block, column, \
+                                              count, sums); \
     }
-#define SPECDEC__AVX2_DOT(isa, vnni, name, type) \
+/* Of 6 bits only two products add up in 16 bits, and granules are short: panels are no faster at any width. */
+#define SPECDEC__AVX2_MULTIPLY_Q6_K(isa, vnni) \
     SPECDEC__AVX2 static void \
-    specdec__##isa##_dot_##name(const specdec__panel *panel, int blocks, const specdec__columns *x, int block, \
-                                int column, int count, float *sums) \
+    specdec__##isa##_multiply_Q6_K(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
+                                   const specdec__columns *x, int block, int column, int count, float *const *sums) \
     { \
-        const size_t at = (size_t)block * (size_t)x->n + (size_t)column; \
-        specdec__avx2_dot(type, vnni, panel, blocks, x, at, count, sums); \
+        (void)panels; \
+        specdec__avx2_multiply(SPECDEC__TYPE_Q6_K, vnni, 1, tiles, blocks, x, block, column, count, sums); \
     }
-#define SPECDEC__AVX2_MULTIPLIES(isa, vnni) \
-    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_0) \
-    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q8_0) \
-    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_K) \
-    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q6_K) \
-    SPECDEC__AVX2_DOT(isa, vnni, 16, SPECDEC__X86_PANEL_16) \
-    SPECDEC__AVX2_DOT(isa, vnni, 16_signed, SPECDEC__X86_PANEL_16_SIGNED) \
-    SPECDEC__AVX2_DOT(isa, vnni, 16m, SPECDEC__X86_PANEL_16M) \
-    SPECDEC__AVX2_DOT(isa, vnni, 32, SPECDEC__X86_PANEL_32) \
-    SPECDEC__AVX2_DOT(isa, vnni, 32m, SPECDEC__X86_PANEL_32M) \
-    SPECDEC__AVX2_DOT(isa, vnni, 32_signed, SPECDEC__X86_PANEL_32_SIGNED)
+#define SPECDEC__AVX2_MULTIPLIES(isa, vnni, kind_q4_0, kind_q4_k) \
+    SPECDEC__AVX2_KIND(isa, vnni, 32, SPECDEC__X86_PANEL_32) \
+    SPECDEC__AVX2_KIND(isa, vnni, 32m, SPECDEC__X86_PANEL_32M) \
+    SPECDEC__AVX2_KIND(isa, vnni, 32_signed, SPECDEC__X86_PANEL_32_SIGNED) \
+    SPECDEC__AVX2_KIND(isa, vnni, 16, SPECDEC__X86_PANEL_16) \
+    SPECDEC__AVX2_KIND(isa, vnni, 16m, SPECDEC__X86_PANEL_16M) \
+    SPECDEC__AVX2_KIND(isa, vnni, 16_signed, SPECDEC__X86_PANEL_16_SIGNED) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_0, kind_q4_0, 1) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q8_0, 32_signed, 1) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_K, kind_q4_k, 1) \
+    SPECDEC__AVX2_MULTIPLY_Q6_K(isa, vnni) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_1, 32m, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q5_0, 32, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q5_1, 32m, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q2_K, 16m, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q3_K, 16, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q5_K, 32m, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ4_NL, 32_signed, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ4_XS, 32_signed, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_XXS, 32_signed, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_XS, 16_signed, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ2_S, 16_signed, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ3_XXS, 32_signed, 0) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, IQ3_S, 32_signed, 0)
 
-SPECDEC__AVX2_MULTIPLIES(avx2, 0)
+SPECDEC__AVX2_OWN(Q4_0)
+SPECDEC__AVX2_OWN(Q4_K)
+SPECDEC__AVX2_MULTIPLIES(avx2, 0, Q4_0, Q4_K)
 #ifdef SPECDEC__AVXVNNI
-SPECDEC__AVX2_MULTIPLIES(avxvnni, 1)
+SPECDEC__AVX2_MULTIPLIES(avxvnni, 1, 32, 32m)
 #endif
 #endif /* x86_64 */
 
@@ -7523,9 +7730,7 @@ SPECDEC__AVX512_DOT_PAIR(32, SPECDEC__X86_PANEL_32)
     }
 
 SPECDEC__AVX512_DOT(16, SPECDEC__X86_PANEL_16)
-SPECDEC__AVX512_DOT(16m, SPECDEC__X86_PANEL_16M)
 SPECDEC__AVX512_DOT(32, SPECDEC__X86_PANEL_32)
-SPECDEC__AVX512_DOT(32m, SPECDEC__X86_PANEL_32M)
 
 #define SPECDEC__ISA avx512
 #define SPECDEC__TARGET SPECDEC__AVX512
@@ -11946,7 +12151,6 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
     table->member[SPECDEC__TYPE_##number] = SPECDEC__HAS(number) ? function : NULL
 #define SPECDEC__X86_MULTIPLY_ENTRY(isa, number) SPECDEC__ENTRY(multiply, number, specdec__##isa##_multiply_##number);
 #define SPECDEC__X86_UNPACK_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_##number);
-#define SPECDEC__AVX2_GRID_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_grid);
 #define SPECDEC__AVX512_GRID_ENTRY(isa, number) \
     SPECDEC__X86_UNPACK_ENTRY(isa, number) \
     SPECDEC__ENTRY(pair, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_pair_16 \
@@ -11956,11 +12160,8 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
     do { \
         specdec__kernels_avx2_common(table); \
         SPECDEC__X86_OFTEN(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
-        specdec__kernels_dots(table, SPECDEC__HAS_16 ? specdec__##isa##_dot_16_signed : NULL, \
-                              SPECDEC__HAS_16M ? specdec__##isa##_dot_16m : NULL, specdec__##isa##_dot_32_signed, \
-                              SPECDEC__HAS_32M ? specdec__##isa##_dot_32m : NULL); \
-        SPECDEC__ENTRY(dot, Q5_0, specdec__##isa##_dot_32); /* of unsigned codes, as they are unpacked */ \
-        SPECDEC__ENTRY(dot, Q3_K, specdec__##isa##_dot_16); \
+        SPECDEC__X86_SELDOM(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
+        SPECDEC__X86_GRIDS(SPECDEC__X86_MULTIPLY_ENTRY, isa) \
         (table)->weigh_codes = specdec__##isa##_weigh_codes; \
         (table)->interleave = specdec__avx2_interleave; \
         (table)->other.apart = 1; \
@@ -12092,9 +12293,8 @@ SPECDEC__TABLE void specdec__kernels_avxvnni(specdec__kernels *table);
 /* What AVX2 and AVX-VNNI share. */
 static SPECDEC__UNUSED void specdec__kernels_avx2_common(specdec__kernels *table)
 {
-    specdec__kernels_all_types(table, specdec__avx2_unpack_any);
-    SPECDEC__X86_SELDOM(SPECDEC__X86_UNPACK_ENTRY, avx2)
-    SPECDEC__X86_GRIDS(SPECDEC__AVX2_GRID_ENTRY, avx2)
+    specdec__kernels_all_types(table, specdec__unpack_codes); /* and scalar dots, for types that have no kernel yet */
+    SPECDEC__DOT_KERNELS(table, scalar_dot);
     SPECDEC__FLOAT_KERNELS(avx2);
 }
 
@@ -12124,7 +12324,7 @@ void specdec__kernels_avx512(specdec__kernels *table)
     SPECDEC__X86_SELDOM(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
     SPECDEC__X86_GRIDS(SPECDEC__AVX512_GRID_ENTRY, avx512)
     SPECDEC__FLOAT_KERNELS(avx512);
-    SPECDEC__DOT_KERNELS(table, avx512_dot);
+    specdec__kernels_dots(table, SPECDEC__HAS_16 ? specdec__avx512_dot_16 : NULL, NULL, specdec__avx512_dot_32, NULL);
     table->interleave = specdec__avx512_interleave;
     SPECDEC__ENTRY(rows, Q4_0, specdec__avx512_rows_Q4_0);
     SPECDEC__ENTRY(rows, Q8_0, specdec__avx512_rows_Q8_0);
