@@ -6455,8 +6455,8 @@ specdec__avx2_run(int type, int vnni, int threes, specdec__avx2_block_function *
     }
 }
 
-/* What multiply does, for a type, or for all types with the same kind of panel. 256 values of one tile, then of the
-   other: two streams bring more bytes from memory than one. */
+/* What multiply does, for a type, or for all types with the same kind of panel. One tile after the other: while memory
+   is not all that takes time, a single stream is the faster one. */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_by_blocks(int type, int vnni, int threes, specdec__avx2_block_function *unpack,
                         const specdec__tiles *tiles, int blocks, specdec__panel *panel, const specdec__columns *x,
@@ -6465,17 +6465,19 @@ specdec__avx2_by_blocks(int type, int vnni, int threes, specdec__avx2_block_func
     const size_t span = (size_t)tiles->type->bytes * SPECDEC__ROWS * 32 / (size_t)tiles->type->block;
     int t, from;
 
-    for (t = 0; t < 2 && tiles->tile[t] && !block; t++)
-        memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
-    for (from = 0; from < blocks; from += SPECDEC__PANEL / 32) {
-        const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column, byte = (size_t)from * span;
-        const specdec__x86_x here = specdec__x86_at(x, at, 32 / specdec__x86_granule(type));
-        const int run = specdec__min_int(SPECDEC__PANEL / 32, blocks - from);
+    for (t = 0; t < 2 && tiles->tile[t]; t++) {
+        const unsigned char *next = !t && tiles->tile[1] ? tiles->tile[1] : tiles->next[0];
 
-        for (t = 0; t < 2 && tiles->tile[t]; t++)
+        if (!block)
+            memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+        for (from = 0; from < blocks; from += SPECDEC__PANEL / 32) {
+            const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column, byte = (size_t)from * span;
+
             specdec__avx2_run(type, vnni, threes, unpack, tiles->tile[t] + byte,
-                              specdec__x86_ahead(tiles->tile[t], byte, (size_t)blocks * span, tiles->next[t]), span,
-                              run, panel, here, (size_t)x->n, count, sums[t]);
+                              specdec__x86_ahead(tiles->tile[t], byte, (size_t)blocks * span, next), span,
+                              specdec__min_int(SPECDEC__PANEL / 32, blocks - from), panel,
+                              specdec__x86_at(x, at, 32 / specdec__x86_granule(type)), (size_t)x->n, count, sums[t]);
+        }
     }
 }
 
