@@ -676,13 +676,15 @@ found "a banner that names a section in vain is found" ">>forward names >>text, 
 
 # --- heads
 HEADS=examples/models/tiny-stories-heads-q8_0.gguf
-for flags in "--temp 0" "--temp 0.8" "--temp 0.8 --policy dynamic" "--temp 0.8 --spec heads -t 3" "--temp 0.8 -md $DRAFT"; do
+for flags in "--temp 0 --spec heads" "--temp 0.8 --spec heads --policy dynamic" "--temp 0.8 --spec heads -t 3" "--temp 0" "--temp 0.8" \
+    "--temp 0.8 -md $DRAFT"; do
     # shellcheck disable=SC2086
     "$B/specdec" -m $TARGET -p "Lily went to the park" -n 150 --spec off --temp "$(echo $flags | sed 's/[^0-9]*\([0-9.]*\).*/\1/')" > "$T/plain" 2> /dev/null
     # shellcheck disable=SC2086
     "$B/specdec" -m $TARGET -mh $HEADS -p "Lily went to the park" -n 150 $flags --stats "$T/stats" > "$T/out" 2> /dev/null
     check "heads change no text ($flags)" cmp -s "$T/plain" "$T/out"
-    check "and they draft ($flags)" grep -q '"steps_heads":[1-9]' "$T/stats"
+    # where the engine chooses, that depends on how fast this machine is
+    case "$flags" in *"--spec heads"*) check "and they draft ($flags)" grep -q '"steps_heads":[1-9]' "$T/stats" ;; esac
 done
 run "$B/specdec" -m $TARGET -mh $DRAFT -p a
 check "a language model is refused as heads" [ $status -eq 1 ]
