@@ -4307,7 +4307,7 @@ typedef struct specdec__reading {
 } specdec__reading;
 
 /* What an instruction set supplies. Every function gives the same bits in every table. An entry is NULL only where a
-   number is no type's; in multiply, also where it would not be faster; in dot, also where only multiply is called. */
+   number is no type's; in multiply, also where it would not be faster. */
 typedef struct specdec__kernels {
     const char *name;
     /* Unpacks blocks*32 values of 16 rows from a tile. */
@@ -7437,31 +7437,6 @@ SPECDEC__AVX512 SPECDEC__INLINE void specdec__avx512_multiply(int type, const sp
 #define SPECDEC__AVX512_MULTIPLY(isa, number) SPECDEC__MULTIPLY(isa, SPECDEC__AVX512, number)
 SPECDEC__X86_OFTEN(SPECDEC__AVX512_MULTIPLY, avx512)
 SPECDEC__X86_SELDOM(SPECDEC__AVX512_MULTIPLY, avx512)
-
-/* A panel whose codes are signed becomes one of codes plus 128 and their pairs, by granule. */
-SPECDEC__AVX512 static void specdec__avx512_panel_pairs(int granule, int blocks, specdec__panel *panel)
-{
-    const int vectors = granule / 4;
-    int8_t *codes = panel->u.codes;
-    __m512i u[8];
-    int g, i;
-
-    for (g = 0; g < blocks * 8 / vectors; g++, codes += vectors * 64) {
-        for (i = 0; i < vectors; i++) {
-            u[i] = _mm512_xor_si512(_mm512_loadu_si512(codes + i * 64), _mm512_set1_epi8((char)-128));
-            _mm512_storeu_si512(codes + i * 64, u[i]);
-        }
-        _mm512_storeu_si512(panel->pair[g], specdec__avx512_pair(SPECDEC__X86_PANEL_32_SIGNED, u, vectors));
-    }
-}
-
-/* Any type, by its decoder. */
-SPECDEC__AVX512 static void specdec__avx512_unpack_any(const specdec__quant_type *type, const unsigned char *tile,
-                                                       int blocks, specdec__panel *panel)
-{
-    specdec__unpack_codes(type, tile, blocks, panel);
-    specdec__avx512_panel_pairs(type->granule, blocks, panel);
-}
 
 /* Four times seven sign bits to four bytes, the eighth making their number even. */
 SPECDEC__AVX512 SPECDEC__INLINE __m512i specdec__avx512_signs(__m512i word)
@@ -12155,6 +12130,8 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
 #define SPECDEC__X86_UNPACK_ENTRY(isa, number) SPECDEC__ENTRY(unpack, number, specdec__##isa##_unpack_##number);
 #define SPECDEC__AVX512_GRID_ENTRY(isa, number) \
     SPECDEC__X86_UNPACK_ENTRY(isa, number) \
+    SPECDEC__ENTRY(dot, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_dot_16 \
+                                                                                   : specdec__avx512_dot_32); \
     SPECDEC__ENTRY(pair, number, specdec__x86_granule(SPECDEC__TYPE_##number) == 16 ? specdec__avx512_pair_16 \
                                                                                     : specdec__avx512_pair_32);
 
@@ -12258,11 +12235,17 @@ static void specdec__kernels_multiply(const specdec__kernels *kernels, const spe
 }
 
 SPECDEC__FOR_SIZE
-/* Fills the table of plain C. */
-static void specdec__kernels_scalar(specdec__kernels *table)
+/* Enters plain C for all types: an instruction set keeps it for those that it has no kernel for. */
+static void specdec__kernels_plain(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__unpack_codes);
     SPECDEC__DOT_KERNELS(table, scalar_dot);
+}
+
+/* Fills the table of plain C. */
+static void specdec__kernels_scalar(specdec__kernels *table)
+{
+    specdec__kernels_plain(table);
     SPECDEC__FLOAT_KERNELS(scalar);
 }
 
@@ -12295,8 +12278,7 @@ SPECDEC__TABLE void specdec__kernels_avxvnni(specdec__kernels *table);
 /* What AVX2 and AVX-VNNI share. */
 static SPECDEC__UNUSED void specdec__kernels_avx2_common(specdec__kernels *table)
 {
-    specdec__kernels_all_types(table, specdec__unpack_codes); /* and scalar dots, for types that have no kernel yet */
-    SPECDEC__DOT_KERNELS(table, scalar_dot);
+    specdec__kernels_plain(table);
     SPECDEC__FLOAT_KERNELS(avx2);
 }
 
@@ -12321,12 +12303,11 @@ void specdec__kernels_avx512(specdec__kernels *table)
 {
     if (!SPECDEC__WITH_AVX512)
         return;
-    specdec__kernels_all_types(table, specdec__avx512_unpack_any);
+    specdec__kernels_plain(table);
     SPECDEC__X86_OFTEN(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
     SPECDEC__X86_SELDOM(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
     SPECDEC__X86_GRIDS(SPECDEC__AVX512_GRID_ENTRY, avx512)
     SPECDEC__FLOAT_KERNELS(avx512);
-    specdec__kernels_dots(table, SPECDEC__HAS_16 ? specdec__avx512_dot_16 : NULL, NULL, specdec__avx512_dot_32, NULL);
     table->interleave = specdec__avx512_interleave;
     SPECDEC__ENTRY(rows, Q4_0, specdec__avx512_rows_Q4_0);
     SPECDEC__ENTRY(rows, Q8_0, specdec__avx512_rows_Q8_0);

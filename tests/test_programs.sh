@@ -677,7 +677,7 @@ found "a banner that names a section in vain is found" ">>forward names >>text, 
 # --- heads
 HEADS=examples/models/tiny-stories-heads-q8_0.gguf
 for flags in "--temp 0 --spec heads" "--temp 0.8 --spec heads --policy dynamic" "--temp 0.8 --spec heads -t 3" "--temp 0" "--temp 0.8" \
-    "--temp 0.8 -md $DRAFT"; do
+    "--temp 0.8 --policy dynamic" "--temp 0.8 -md $DRAFT"; do
     # shellcheck disable=SC2086
     "$B/specdec" -m $TARGET -p "Lily went to the park" -n 150 --spec off --temp "$(echo $flags | sed 's/[^0-9]*\([0-9.]*\).*/\1/')" > "$T/plain" 2> /dev/null
     # shellcheck disable=SC2086
