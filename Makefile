@@ -1,7 +1,7 @@
 # make            the programs, into build/
 # make help       everything else
-CC = cc
-CFLAGS = -O2
+# CC, which is cc unless it is given, and CFLAGS may come from the environment, too.
+CFLAGS ?= -O2
 BUILD = build
 STD = c99
 COMPILE = $(CC) -std=$(STD) -pthread -I. $(CPPFLAGS) $(CFLAGS)

@@ -5826,12 +5826,14 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_product(int is_signed, __m25
     return is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(u), _mm256_sign_epi8(x, u)) : _mm256_maddubs_epi16(u, x);
 }
 
+#define SPECDEC__AVX2_FUSED 4 /* columns at most that are multiplied by codes in registers */
+
 /* sums (column) = dots of vectors of a granule with columns. */
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_sums(int type, int columns, int vectors, const __m256i *u,
                                                       const int32_t *x, __m256i *sums)
 {
     const int step = specdec__avx2_step(type, vectors);
-    __m256i part[2], product;
+    __m256i part[SPECDEC__AVX2_FUSED], product;
     int i, c;
 
     SPECDEC__UNROLL
@@ -6118,7 +6120,7 @@ SPECDEC__WEIGH_CODES(avxvnni, avx2, SPECDEC__AVX2, 1, 4, SPECDEC__UNROLL)
 SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_vnni_sums(int columns, int vectors, const __m256i *u, const int32_t *x,
                                                            __m256i *sums)
 {
-    __m256i odd[2];
+    __m256i odd[SPECDEC__AVX2_FUSED];
     int i, c;
 
     SPECDEC__UNROLL
@@ -6158,14 +6160,14 @@ SPECDEC__AVX2 SPECDEC__INLINE __m256i specdec__avx2_unsigned(int type, int vnni,
     return vnni && specdec__avx2_is_signed(type) ? _mm256_xor_si256(codes, _mm256_set1_epi8((char)-128)) : codes;
 }
 
-/* acc (column) += granule g of a block times 1 or 2 columns. vnni: with AVX-VNNI? A constant, here and below. */
+/* acc (column) += granule g of a block times columns. vnni: with AVX-VNNI? A constant, here and below. */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_fused_columns(int type, int vnni, int columns, const __m256i *u, __m256i pair, __m256 scale,
                             __m256 minimum, const specdec__x86_x *x, int g, int column, __m256 *acc)
 {
     const int granule = specdec__x86_granule(type), per = 32 / granule;
     const int32_t *codes = x->codes + (size_t)column * 8 + g * 4, *pairs = x->pairs + column * per + g;
-    __m256i sums[2];
+    __m256i sums[SPECDEC__AVX2_FUSED];
     int c;
 
     if (vnni)
@@ -6183,7 +6185,7 @@ specdec__avx2_fused_columns(int type, int vnni, int columns, const __m256i *u, _
     }
 }
 
-/* A block times columns. `columns` is a constant: 1 or 2 of them go to acc (column); with 0, count of them go to sums
+/* A block times columns. `columns` is a constant: 1 to 4 of them go to acc (column); with 0, count of them go to sums
    (column, 16). */
 SPECDEC__AVX2 SPECDEC__INLINE void
 specdec__avx2_fused_block(int type, int vnni, const specdec__avx2_rows *rows, int block, const specdec__columns *x,
@@ -6235,7 +6237,7 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused_run(int type, int vnni, c
     rows.tile = tiles->tile[t] + from;
     rows.factors = specdec__x86_is_block_32(type) ? room : specdec__avx2_factors(type, rows.tile, room);
     for (rows.half = 0; rows.half < 2; rows.half++, sums += 8) {
-        __m256 acc[2];
+        __m256 acc[SPECDEC__AVX2_FUSED];
 
         specdec__avx2_scales(type, rows.tile, rows.half, rows.d);
         SPECDEC__UNROLL
@@ -6274,17 +6276,21 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_fused(int type, int vnni, const
     }
 }
 
-/* What multiply does (see specdec__multiply_function): one column and two have machine code of their own. more: there
-   may be more. */
+/* What multiply does (see specdec__multiply_function), for up to `most` columns, 2 or 4, which have machine code of
+   their own; 0: for any number, of which 1 and 2 have it. */
 SPECDEC__AVX2 SPECDEC__INLINE void
-specdec__avx2_multiply(int type, int vnni, int more, const specdec__tiles *tiles, int blocks, const specdec__columns *x,
+specdec__avx2_multiply(int type, int vnni, int most, const specdec__tiles *tiles, int blocks, const specdec__columns *x,
                        int block, int column, int count, float *const *sums)
 {
     if (count == 1)
         specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 1, 1, sums);
-    else if (count == 2)
+    else if (count == 2 || most == 2)
         specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 2, 2, sums);
-    else if (more)
+    else if (count == 3 && most == 4)
+        specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 3, 3, sums);
+    else if (most == 4)
+        specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 4, 4, sums);
+    else
         specdec__avx2_fused(type, vnni, tiles, blocks, x, block, column, 0, count, sums);
 }
 
@@ -6421,24 +6427,23 @@ SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_columns(int type, int vnni,
     *sums += columns * SPECDEC__ROWS;
 }
 
-/* sums (column, 16) += the block times columns, four at a time; others by threes or by twos, and one. threes: there are
-   never two columns. */
-SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_block(int type, int vnni, int threes, const specdec__panel *panel,
-                                                           int b, specdec__x86_x x, int count, float *sums)
+/* sums (column, 16) += the block times columns, four at a time; five are three and two, six twice three. */
+SPECDEC__AVX2 SPECDEC__INLINE void specdec__avx2_dot_block(int type, int vnni, const specdec__panel *panel, int b,
+                                                           specdec__x86_x x, int count, float *sums)
 {
-    for (; count >= 4 && !(threes && count == 6); count -= 4)
+    for (; count > 6 || count == 4; count -= 4)
         specdec__avx2_dot_columns(type, vnni, 4, panel, b, &x, &sums);
-    for (; threes && count >= 3; count -= 3)
+    for (; count >= 3; count -= 3)
         specdec__avx2_dot_columns(type, vnni, 3, panel, b, &x, &sums);
-    if (!threes && (count & 2))
+    if (count == 2)
         specdec__avx2_dot_columns(type, vnni, 2, panel, b, &x, &sums);
-    if (count & 1)
+    if (count == 1)
         specdec__avx2_dot_columns(type, vnni, 1, panel, b, &x, &sums);
 }
 
 /* sums (column, 16) += up to 256 values of a tile times columns: a block is unpacked and multiplied, then the next. */
 SPECDEC__AVX2 SPECDEC__INLINE void
-specdec__avx2_run(int type, int vnni, int threes, specdec__avx2_block_function *unpack, const unsigned char *tile,
+specdec__avx2_run(int type, int vnni, specdec__avx2_block_function *unpack, const unsigned char *tile,
                   const char *ahead, size_t span, int blocks, specdec__panel *panel, specdec__x86_x x, size_t n,
                   int count, float *sums)
 {
@@ -6447,7 +6452,7 @@ specdec__avx2_run(int type, int vnni, int threes, specdec__avx2_block_function *
 
     for (b = 0; b < blocks; b++, ahead += span) {
         unpack(tile, b, ahead, panel);
-        specdec__avx2_dot_block(type, vnni, threes, panel, b, x, count, sums);
+        specdec__avx2_dot_block(type, vnni, panel, b, x, count, sums);
         x.codes += n * 8;
         x.pairs += n * per;
         x.totals += n * per;
@@ -6458,9 +6463,9 @@ specdec__avx2_run(int type, int vnni, int threes, specdec__avx2_block_function *
 /* What multiply does, for a type, or for all types with the same kind of panel. One tile after the other: while memory
    is not all that takes time, a single stream is the faster one. */
 SPECDEC__AVX2 SPECDEC__INLINE void
-specdec__avx2_by_blocks(int type, int vnni, int threes, specdec__avx2_block_function *unpack,
-                        const specdec__tiles *tiles, int blocks, specdec__panel *panel, const specdec__columns *x,
-                        int block, int column, int count, float *const *sums)
+specdec__avx2_by_blocks(int type, int vnni, specdec__avx2_block_function *unpack, const specdec__tiles *tiles,
+                        int blocks, specdec__panel *panel, const specdec__columns *x, int block, int column, int count,
+                        float *const *sums)
 {
     const size_t span = (size_t)tiles->type->bytes * SPECDEC__ROWS * 32 / (size_t)tiles->type->block;
     int t, from;
@@ -6473,7 +6478,7 @@ specdec__avx2_by_blocks(int type, int vnni, int threes, specdec__avx2_block_func
         for (from = 0; from < blocks; from += SPECDEC__PANEL / 32) {
             const size_t at = (size_t)(block + from) * (size_t)x->n + (size_t)column, byte = (size_t)from * span;
 
-            specdec__avx2_run(type, vnni, threes, unpack, tiles->tile[t] + byte,
+            specdec__avx2_run(type, vnni, unpack, tiles->tile[t] + byte,
                               specdec__x86_ahead(tiles->tile[t], byte, (size_t)blocks * span, next), span,
                               specdec__min_int(SPECDEC__PANEL / 32, blocks - from), panel,
                               specdec__x86_at(x, at, 32 / specdec__x86_granule(type)), (size_t)x->n, count, sums[t]);
@@ -6488,7 +6493,7 @@ specdec__avx2_by_blocks(int type, int vnni, int threes, specdec__avx2_block_func
                                       specdec__panel *panel, const specdec__columns *x, int block, int column, \
                                       int count, float *const *sums) \
     { \
-        specdec__avx2_by_blocks(type, vnni, 0, unpack, tiles, blocks, panel, x, block, column, count, sums); \
+        specdec__avx2_by_blocks(type, vnni, unpack, tiles, blocks, panel, x, block, column, count, sums); \
     }
 /* The same for one type, with an unpacker that is part of it. */
 #define SPECDEC__AVX2_OWN(number) \
@@ -6498,18 +6503,18 @@ specdec__avx2_by_blocks(int type, int vnni, int threes, specdec__avx2_block_func
                                      int count, float *const *sums) \
     { \
         (void)unpack; \
-        specdec__avx2_by_blocks(SPECDEC__TYPE_##number, 0, 1, specdec__avx2_block_##number, tiles, blocks, panel, x, \
+        specdec__avx2_by_blocks(SPECDEC__TYPE_##number, 0, specdec__avx2_block_##number, tiles, blocks, panel, x, \
                                 block, column, count, sums); \
     }
-/* Entries of multiply. fused: one column and two need no panel. */
+/* Entries of multiply. fused: so many columns, 2 or 4, need no panel; 0: all do. */
 #define SPECDEC__AVX2_MULTIPLY(isa, vnni, number, kind, fused) \
     SPECDEC__AVX2 static void \
     specdec__##isa##_multiply_##number(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
                                        const specdec__columns *x, int block, int column, int count, \
                                        float *const *sums) \
     { \
-        if (fused && count <= 2) \
-            specdec__avx2_multiply(SPECDEC__TYPE_##number, vnni, 0, tiles, blocks, x, block, column, count, sums); \
+        if (fused && count <= fused) \
+            specdec__avx2_multiply(SPECDEC__TYPE_##number, vnni, fused, tiles, blocks, x, block, column, count, sums); \
         else \
             specdec__##isa##_by_blocks_##kind(specdec__avx2_block_##number, tiles, blocks, panels, x, block, column, \
                                               count, sums); \
@@ -6521,18 +6526,19 @@ specdec__avx2_by_blocks(int type, int vnni, int threes, specdec__avx2_block_func
                                    const specdec__columns *x, int block, int column, int count, float *const *sums) \
     { \
         (void)panels; \
-        specdec__avx2_multiply(SPECDEC__TYPE_Q6_K, vnni, 1, tiles, blocks, x, block, column, count, sums); \
+        specdec__avx2_multiply(SPECDEC__TYPE_Q6_K, vnni, 0, tiles, blocks, x, block, column, count, sums); \
     }
-#define SPECDEC__AVX2_MULTIPLIES(isa, vnni, kind_q4_0, kind_q4_k) \
+/* fused: of types that are often seen. */
+#define SPECDEC__AVX2_MULTIPLIES(isa, vnni, fused, kind_q4_0, kind_q4_k) \
     SPECDEC__AVX2_KIND(isa, vnni, 32, SPECDEC__X86_PANEL_32) \
     SPECDEC__AVX2_KIND(isa, vnni, 32m, SPECDEC__X86_PANEL_32M) \
     SPECDEC__AVX2_KIND(isa, vnni, 32_signed, SPECDEC__X86_PANEL_32_SIGNED) \
     SPECDEC__AVX2_KIND(isa, vnni, 16, SPECDEC__X86_PANEL_16) \
     SPECDEC__AVX2_KIND(isa, vnni, 16m, SPECDEC__X86_PANEL_16M) \
     SPECDEC__AVX2_KIND(isa, vnni, 16_signed, SPECDEC__X86_PANEL_16_SIGNED) \
-    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_0, kind_q4_0, 1) \
-    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q8_0, 32_signed, 1) \
-    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_K, kind_q4_k, 1) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_0, kind_q4_0, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q8_0, 32_signed, fused) \
+    SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_K, kind_q4_k, fused) \
     SPECDEC__AVX2_MULTIPLY_Q6_K(isa, vnni) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, Q4_1, 32m, 0) \
     SPECDEC__AVX2_MULTIPLY(isa, vnni, Q5_0, 32, 0) \
@@ -6550,9 +6556,9 @@ specdec__avx2_by_blocks(int type, int vnni, int threes, specdec__avx2_block_func
 
 SPECDEC__AVX2_OWN(Q4_0)
 SPECDEC__AVX2_OWN(Q4_K)
-SPECDEC__AVX2_MULTIPLIES(avx2, 0, Q4_0, Q4_K)
-#ifdef SPECDEC__AVXVNNI
-SPECDEC__AVX2_MULTIPLIES(avxvnni, 1, 32, 32m)
+SPECDEC__AVX2_MULTIPLIES(avx2, 0, 2, Q4_0, Q4_K)
+#ifdef SPECDEC__AVXVNNI /* where unpacking, not multiplying, takes most of the time */
+SPECDEC__AVX2_MULTIPLIES(avxvnni, 1, SPECDEC__AVX2_FUSED, 32, 32m)
 #endif
 #endif /* x86_64 */
 
@@ -29118,7 +29124,7 @@ specdec_result specdec_chat(specdec *t, const specdec_message *messages, int cou
                              "SPECDEC_NO_CHAT leaves chat formats out of this build");
     if (!t->engine->chat)
         return specdec__fail(&t->error, SPECDEC_ERROR_UNSUPPORTED,
-                             "the model names no chat format that is known; choose one: chat_format");
+                             "the model names no chat format that is known: config.chat_format chooses one");
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
     turn = specdec__chat_turn_end(t);

@@ -634,7 +634,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--top-k", PROGRAM_INTEGER, &s->top_k, "N", "sample among the N best tokens; 0: off (0)", 0, 1 << 24},
         {"--top-p", PROGRAM_REAL, &s->top_p, "F", "sample among the best that hold this probability; 0 or 1: off (1)", 0, 1},
         {"--min-p", PROGRAM_REAL, &s->min_p, "F", "not below this share of the best one's probability; 0: off (0)", 0, 1},
-        {"--repeat-penalty", PROGRAM_REAL, &s->repetition_penalty, "F", "against repetition; 1: off (1)", 0, 1e6},
+        {"--repeat-penalty", PROGRAM_REAL, &s->repetition_penalty, "F", "against repetition; 0 or 1: off (1)", 0, 1e6},
         {"--seed", PROGRAM_SEED, &s->seed, "S", "the text is a function of prompt, models, flags and seed (0)", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from: whatever pays; nowhere; always -md; repetition (auto)", 0, 0},
         {"--policy", PROGRAM_CHOICE, &o->policy, "dynamic|static",

@@ -425,7 +425,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--top-p", PROGRAM_REAL, &s->top_p, "F", "sample among the best that hold this probability; 0 or 1: off (1)", 0, 1},
         {"--min-p", PROGRAM_REAL, &s->min_p, "F",
          "not below this share of the best one's probability; 0: off (0)", 0, 1},
-        {"--repeat-penalty", PROGRAM_REAL, &s->repetition_penalty, "F", "against repetition; 1: off (1)", 0, 1e6},
+        {"--repeat-penalty", PROGRAM_REAL, &s->repetition_penalty, "F", "against repetition; 0 or 1: off (1)", 0, 1e6},
         {"--repeat-last-n", PROGRAM_INTEGER, &s->repetition_window, "N",
          "tokens it looks back; -1: all (64)", -1, 1 << 24},
         {"--seed", PROGRAM_SEED, &s->seed, "S", "a text is a function of prompt, models, flags and seed (0)", 0, 0},

@@ -507,11 +507,17 @@ static int save(specdec *engine, program_output *out)
     return program_output_close(out);
 }
 
-/* Says when -c asks for more than the model was made for: it runs, but what it writes there may be no text. */
+/* Says when -c asks for more than the model was made for: it runs, but what it writes there may be no text; and when
+   --slide keeps so much that nothing can slide. */
 static void look_at_context(const specdec *engine, const options *o)
 {
     specdec_model_info model;
+    specdec_info info;
 
+    specdec_get_info(engine, &info);
+    if (o->config.settings.slide > info.context - 2)
+        fprintf(stderr, "%s: --slide %d: of %d tokens of context (-c) nothing is left to slide; the text ends when they are full\n",
+                program_name, o->config.settings.slide, info.context);
     if (!specdec_get_model_info(specdec_get_model(engine), &model) && o->config.context > model.context)
         fprintf(stderr, "%s: -c %d: the model was made for %d tokens\n", program_name, o->config.context,
                 model.context);
@@ -570,6 +576,8 @@ static int check(options *o)
         return program_misused("--verify greedy goes with --temp 0 only", "");
     if ((o->system || c->chat_format) && !o->chat)
         return program_misused("--system and --chat-format go with --chat only", "");
+    if (o->save && o->stats && strcmp(o->save, o->stats) == 0)
+        return program_misused("--save and --stats are the same file: ", o->save);
     c->drafting = (specdec_drafting)o->spec;
     c->rule = rules[o->verify];
     c->policy = (specdec_policy)o->policy;
@@ -597,7 +605,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--top-k", PROGRAM_INTEGER, &c->settings.sampling.top_k, "N", "sample among the N best tokens; 0: off (0)", 0, 1 << 24},
         {"--top-p", PROGRAM_REAL, &c->settings.sampling.top_p, "F", "sample among the best that hold this probability; 0 or 1: off (1)", 0, 1},
         {"--min-p", PROGRAM_REAL, &c->settings.sampling.min_p, "F", "not below this share of the best one's probability; 0: off (0)", 0, 1},
-        {"--repeat-penalty", PROGRAM_REAL, &c->settings.sampling.repetition_penalty, "F", "against repetition; 1: off (1)", 0, 1e6},
+        {"--repeat-penalty", PROGRAM_REAL, &c->settings.sampling.repetition_penalty, "F", "against repetition; 0 or 1: off (1)", 0, 1e6},
         {"--repeat-last-n", PROGRAM_INTEGER, &c->settings.sampling.repetition_window, "N", "tokens it looks back; -1: all (64)", -1, 1 << 24},
         {"--seed", PROGRAM_SEED, &c->settings.sampling.seed, "S", "the text is a function of prompt, models, flags and seed (0)", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from: whatever pays; nowhere; always -md; repetition (auto)", 0, 0},

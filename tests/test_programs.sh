@@ -32,6 +32,7 @@ while read -r flags; do
 done <<'END'
 -p a -n x
 -p a -n -2
+-p a --save absent/out --stats absent/out
 -p a -n 99999999999999999999
 -p a -n 4294967297
 -p a --seed 99999999999999999999
@@ -440,6 +441,8 @@ for flags in "--temp 0" "--temp 0.8 --seed 7"; do
     check "the same text with drafts as without: $flags" same "$T/plain" "$T/slid"
     # shellcheck disable=SC2086
     story -n 300 -c 64 --spec off $flags > "$T/cut"
+    run "$B/specdec" -m $TARGET -p a -n 2 -c 64 --slide 63 $flags
+    check "--slide that leaves nothing to slide is said: $flags" says 'nothing is left to slide'
     check "without --slide it ends earlier: $flags" [ "$(wc -c < "$T/cut")" -lt "$(wc -c < "$T/slid")" ]
 done
 

@@ -207,7 +207,8 @@ static PROGRAM_UNUSED void program_die(int number)
 /* Signals that end a program. Interrupt and terminate do so even where a shell had them ignored. */
 static const struct program_signal {
     int number, always;
-} program_signals[] = {{SIGINT, 1}, {SIGTERM, 1}, {SIGHUP, 0}, {SIGQUIT, 0}, {SIGPIPE, 0}, {SIGXCPU, 0}, {SIGXFSZ, 0}};
+} program_signals[] = {{SIGINT, 1}, {SIGTERM, 1}, {SIGHUP, 0}, {SIGQUIT, 0}, {SIGPIPE, 0},
+                     {SIGXCPU, 0}, {SIGXFSZ, 0}, {SIGABRT, 0}, {SIGALRM, 0}, {SIGUSR1, 0}, {SIGUSR2, 0}};
 
 #define PROGRAM_SIGNALS ((int)(sizeof program_signals / sizeof *program_signals))
 
