@@ -16,16 +16,18 @@
          specdec_memory_needed(&config, &bytes, &error);
          specdec_init(&engine, &config, malloc(bytes), bytes, &error);
          specdec_prompt(engine, "Once upon a time", SPECDEC_WHOLE_STRING);
-         while (specdec_next(engine, &piece) == SPECDEC_OK)
+         do {
+             result = specdec_next(engine, &piece);      // the last one may bring bytes, too
              fwrite(piece.bytes, 1, piece.length, stdout);
+         } while (result == SPECDEC_OK);
          specdec_deinit(engine);
 
    WHAT IT DOES
 
-     Runs a model of the architectures llama, qwen2, qwen3, gemma2, gemma3, phi3, smollm3 and granite from a GGUF file
-     or from memory. A cheap drafter guesses several tokens as a tree; one pass over the model's weights verifies all of
-     them; what the model itself would have written is kept. The text is the one that plain decoding writes, byte for
-     byte, greedy or sampled. One pass serves many texts (specdec_open, specdec_fork), also some that fork by
+     Runs a model of the architectures llama, qwen2, qwen3, gemma, gemma2, gemma3, phi3, smollm3 and granite from a GGUF
+     file or from memory. A cheap drafter guesses several tokens as a tree; one pass over the model's weights verifies
+     all of them; what the model itself would have written is kept. The text is the one that plain decoding writes, byte
+     for byte, greedy or sampled. One pass serves many texts (specdec_open, specdec_fork), also some that fork by
      themselves.
 
    WHAT IT DOES NOT
@@ -132,6 +134,7 @@ extern "C" {
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
                        silent; 14 KB less
    SPECDEC_STATIC      all functions are static: for a program of one file, which then holds only what it calls
+   SPECDEC_DEF         what every declaration begins with, such as an attribute that exports it from a library. extern
    SPECDEC_KERNELS_APART  without the kernels for AVX2 and AVX-512, which another file brings that defines
                        SPECDEC_KERNELS besides SPECDEC_IMPLEMENTATION: both compile side by side
    SPECDEC_WINDOWS_AVX on Windows gcc uses AVX, too. It is off there as it may crash, unless gcc was mended, as those of
@@ -148,8 +151,9 @@ extern "C" {
 #endif
 
 #if defined(SPECDEC_STATIC) || defined(SPECDEC_KERNELS)
+#undef SPECDEC_DEF
 #define SPECDEC_DEF static __attribute__((unused))
-#else
+#elif !defined(SPECDEC_DEF)
 #define SPECDEC_DEF extern
 #endif
 
@@ -279,9 +283,9 @@ typedef enum specdec_drafting {
 } specdec_drafting;
 
 /* How guesses are accepted. All are lossless: coupled gives the very text of plain decoding with the same seed; the
-   next four, for comparison, texts of the same distribution, from the draft model alone. At temperature 0 all are one
-   and the same. Sequoia, SpecInfer and SpecTr ask for children drawn from the draft's distribution as said, and for a
-   tree whose shape does not depend on the drawn tokens (on probabilities it may). */
+   next four, for comparison, texts of the same distribution, from one drafter that is a model, heads or two levels. At
+   temperature 0 all are one and the same. Sequoia, SpecInfer and SpecTr ask for children drawn from the draft's
+   distribution as said, and for a tree whose shape does not depend on the drawn tokens (on probabilities it may). */
 typedef enum specdec_rule {
     SPECDEC_RULE_COUPLED,   /* any children; draft and target share the noise: Daliri et al. 2024, arXiv 2408.07978 */
     SPECDEC_RULE_SEQUOIA,   /* children without replacement (specdec_sample_top): Chen et al. 2024, arXiv 2402.12374 */
@@ -485,9 +489,8 @@ typedef struct specdec_text {
 } specdec_text;
 
 /* The next piece of the answer. OK with at least one byte, or DONE (with the last bytes, if any were held back): then a
-   new prompt may follow. A step verifies several tokens; they are handed out one by one. Errors: CANCELLED, ARGUMENT
-   (nothing was prompted), CONTEXT (config.cache is full: another text must be closed or cut), MEMORY (a fork finds no
-   place), PEER. */
+   new prompt may follow. Errors, without bytes: CANCELLED, ARGUMENT (nothing was prompted), CONTEXT (config.cache is
+   full: another text must be closed or cut), MEMORY (a fork finds no place), PEER. */
 SPECDEC_DEF specdec_result specdec_next(specdec *engine, specdec_text *piece);
 
 /* The same without a step: what specdec_work has made ready. PENDING: nothing is. */
@@ -24817,8 +24820,8 @@ static specdec_result specdec__stream_check(const specdec_settings *settings, sp
 
     memset(stop, 0, sizeof *stop);
     if (settings->max_tokens < 0 || settings->slide < 0)
-        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "at most %d tokens, of which %d stay", settings->max_tokens,
-                             settings->slide);
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "settings.max_tokens is %d, settings.slide %d: 0 or more",
+                             settings->max_tokens, settings->slide);
     for (i = 0; i < SPECDEC_STOP_STRINGS && settings->stop[i]; i++)
         if ((result = specdec__stop_add(stop, settings->stop[i], strlen(settings->stop[i]), error)) != SPECDEC_OK)
             return result;

@@ -100,5 +100,5 @@ int main(int argc, char **argv)
     }
     free(rows);
     specdec_deinit(engine);
-    return !rows || fflush(stdout) ? 1 : status;
+    return !rows ? failed("no memory") : fflush(stdout) ? failed("the labels cannot be written") : status;
 }

@@ -67,7 +67,7 @@ static void show(specdec *text, char *answer, size_t room, int redraw)
 
     if (specdec_restore(text, answer, room, &length))
         return;
-    printf("%s%.*s%s", redraw ? "\0338\033[J" : "", (int)length, answer, redraw ? "" : "\n"); /* back to where it began */
+    printf("%s%.*s", redraw ? "\0338\033[J" : "", (int)length, answer); /* back to where it began */
     fflush(stdout);
 }
 
@@ -104,7 +104,8 @@ int main(int argc, char **argv)
         if (terminal)
             show(text, answer, sizeof answer, 1);
     }
-    show(text, answer, sizeof answer, 0);
+    show(text, answer, sizeof answer, terminal);
+    printf("\n");
     if (result != SPECDEC_DONE)
         return failed(specdec_error_text(text));
     specdec_deinit(text);

@@ -10,6 +10,7 @@ int main(int argc, char **argv)
     specdec *engine;
     specdec_text piece;
     specdec_error error;
+    specdec_result result;
 
     if (argc < 2)
         return fprintf(stderr, "usage: hello MODEL.gguf [DRAFT.gguf]\n"), 2;
@@ -22,8 +23,10 @@ int main(int argc, char **argv)
     if (specdec_prompt(engine, "Once upon a time", SPECDEC_WHOLE_STRING))
         return fprintf(stderr, "hello: %s\n", specdec_error_text(engine)), 1;
     printf("Once upon a time");
-    while (specdec_next(engine, &piece) == SPECDEC_OK) /* a step verifies several tokens, next hands them out one by one */
+    do {
+        result = specdec_next(engine, &piece); /* a step verifies several tokens, next hands them out one by one */
         fwrite(piece.bytes, 1, piece.length, stdout);
+    } while (result == SPECDEC_OK);
     printf("\n");
     specdec_deinit(engine);
     return 0;

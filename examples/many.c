@@ -364,8 +364,10 @@ static specdec *make_engine(specdec_config *c)
     memory = program_memory(bytes, PROGRAM_LESS);
     if (!memory)
         return NULL;
-    if (specdec_init(&engine, c, memory, bytes, &failure))
-        return program_failed("", failure.text), (specdec *)NULL;
+    if (specdec_init(&engine, c, memory, bytes, &failure)) {
+        program_erase_bar();
+        return interrupted ? NULL : (program_failed("", failure.text), (specdec *)NULL);
+    }
     specdec_close(engine);
     return engine;
 }
@@ -380,7 +382,7 @@ static int many(options *o, work *w, program_output *seen)
     w->o = o;
     w->engine = make_engine(&o->config);
     if (!w->engine)
-        return PROGRAM_FAILED;
+        return interrupted ? 128 + SIGINT : PROGRAM_FAILED;
     status = o->seen ? load_seen(w->engine, o->seen) : PROGRAM_OK;
     start = program_seconds();
     if (!status)
@@ -404,7 +406,7 @@ static int read_options(options *o, int argc, char **argv)
     const program_flag flags[] = {
         {"-m", PROGRAM_TEXT, &c->target.path, "FILE", "the model: a GGUF file", 0, 0},
         {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a small draft model with the same vocabulary", 0, 0},
-        {"-mh", PROGRAM_TEXT, &c->heads.path, "FILE", "heads trained for the model: an MLP speculator or Medusa heads", 0, 0},
+        {"-mh", PROGRAM_TEXT, &c->heads.path, "FILE", "heads trained for the model: an MLP speculator, Medusa heads or EAGLE-3", 0, 0},
         {"-f", PROGRAM_TEXT, &o->file, "FILE", "the lines are in this file; - is standard input", 0, 0},
         {"--streams", PROGRAM_INTEGER, &c->texts, "N", "texts that are written at a time (8)", 1, SPECDEC_MAX_TEXTS},
         {"--in-order", PROGRAM_SWITCH, &o->in_order, NULL,
@@ -430,7 +432,8 @@ static int read_options(options *o, int argc, char **argv)
          "tokens it looks back; -1: all (64)", -1, 1 << 24},
         {"--seed", PROGRAM_SEED, &s->seed, "S", "a text is a function of prompt, models, flags and seed (0)", 0, 0},
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING,
-         "where guesses come from: whatever pays; nowhere; always -md; repetition (auto)", 0, 0},
+         "where guesses come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
+         "by the model itself; repetition (auto)", 0, 0},
         {"--chat-format", PROGRAM_TEXT, &c->chat_format, "NAME",
          "of lines with messages, as in specdec (as the model says)", 0, 0},
         {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends a text, and is not part of it; up to 8 times", 256, 8},

@@ -325,6 +325,8 @@ static int turn(talk *t, const char *line, size_t length, int only)
     if (result == SPECDEC_ERROR_CONTEXT && !only)
         return fprintf(stderr, "%s: this line does not fit into the context of %d tokens (-c)%s: left out\n",
                        program_name, context_of(t->engine), t->o->system ? " behind --system" : ""), PROGRAM_OK;
+    if (result == SPECDEC_ERROR_UNSUPPORTED)
+        return program_failed(specdec_error_text(t->engine), " (--chat-format)");
     if (result)
         return interrupted ? PROGRAM_OK : program_engine_failed(t->engine, result);
     e = remember(t, line, length);
@@ -347,6 +349,8 @@ static int read_line(FILE *file, text *line)
         if (line->length <= PROGRAM_MOST_BYTES && !append(line, &byte, 1))
             return 0;
     }
+    if (line->length && line->bytes[line->length - 1] == '\r')
+        line->length--;
     return any || c != EOF;
 }
 
@@ -515,7 +519,7 @@ static void look_at_context(const specdec *engine, const options *o)
     specdec_info info;
 
     specdec_get_info(engine, &info);
-    if (o->config.settings.slide > info.context - 2)
+    if (o->config.settings.slide && o->config.settings.slide > info.context - 2)
         fprintf(stderr, "%s: --slide %d: of %d tokens of context (-c) nothing is left to slide; the text ends when they are full\n",
                 program_name, o->config.settings.slide, info.context);
     if (!specdec_get_model_info(specdec_get_model(engine), &model) && o->config.context > model.context)
@@ -578,12 +582,18 @@ static int check(options *o)
         return program_misused("--system and --chat-format go with --chat only", "");
     if (o->save && o->stats && strcmp(o->save, o->stats) == 0)
         return program_misused("--save and --stats are the same file: ", o->save);
+    if (o->save && strcmp(o->save, "-") == 0)
+        return program_misused("--save needs a file: the text goes to standard output", "");
+    if (c->tree_size == 1 || c->tree_depth == 1)
+        return program_misused("--tree-size and --tree-depth are 2 or more, or 0", "");
+    if (c->retrieval > 0 && c->retrieval < 16)
+        return program_misused("--retrieval is 16 or more, or 0", "");
     c->drafting = (specdec_drafting)o->spec;
     c->rule = rules[o->verify];
     c->policy = (specdec_policy)o->policy;
     c->async = o->async == 1 ? -1 : o->async == 2;
     c->settings.max_tokens = o->limit > 0 ? o->limit : 0;
-    c->draft.copy = c->target.copy;
+    c->draft.copy = c->heads.copy = c->target.copy;
     c->hooks.progress = program_progress;
     return PROGRAM_GO_ON;
 }
@@ -598,7 +608,7 @@ static int read_options(options *o, int argc, char **argv)
         {"-p", PROGRAM_TEXT, &o->prompt, "TEXT", "the prompt", 0, 0},
         {"-f", PROGRAM_TEXT, &o->file, "FILE", "the prompt is in this file; - is standard input. One newline at its end is dropped", 0, 0},
         {"-n", PROGRAM_INTEGER, &o->limit, "N", "tokens to write, at most; -1: until the text ends or the context is full (-1)", -1, 1 << 24},
-        {"-t", PROGRAM_INTEGER, &c->threads, "N", "threads; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
+        {"-t", PROGRAM_INTEGER, &c->threads, "N", "threads; 0: all processors, fewer for small models (0)", 0, SPECDEC_MAX_THREADS},
         {"-c", PROGRAM_INTEGER, &c->context, "N", "tokens of context; 0: the model's own, at most 4096 (0)", 0, 1 << 24},
         {"-b", PROGRAM_INTEGER, &c->batch, "N", "tokens of the prompt that are read at once; 0: 64 (0)", 0, 512},
         {"--temp", PROGRAM_REAL, &c->settings.sampling.temperature, "F", "temperature; 0: greedy, always the most probable token (0)", 0, 1e6},
@@ -608,7 +618,8 @@ static int read_options(options *o, int argc, char **argv)
         {"--repeat-penalty", PROGRAM_REAL, &c->settings.sampling.repetition_penalty, "F", "against repetition; 0 or 1: off (1)", 0, 1e6},
         {"--repeat-last-n", PROGRAM_INTEGER, &c->settings.sampling.repetition_window, "N", "tokens it looks back; -1: all (64)", -1, 1 << 24},
         {"--seed", PROGRAM_SEED, &c->settings.sampling.seed, "S", "the text is a function of prompt, models, flags and seed (0)", 0, 0},
-        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from: whatever pays; nowhere; always -md; repetition (auto)", 0, 0},
+        {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING, "where guesses come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
+         "by the model itself; repetition (auto)", 0, 0},
         {"--retrieval", PROGRAM_INTEGER, &c->retrieval, "N",
          "tokens of a long text that --spec triforce looks at; auto: only with this; 0: an eighth of the context (0)", 0, 1 << 24},
         {"--retrieval-chunk", PROGRAM_INTEGER, &c->retrieval_chunk, "N", "that are chosen together; 0: 8 (0)", 0, 64},
@@ -616,7 +627,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--tree-depth", PROGRAM_INTEGER, &c->tree_depth, "D", "its levels; D = N is a chain; 0: 5, auto: up to 12 (0)", 0, 32},
         {"--verify", PROGRAM_CHOICE, &o->verify, "coupled|greedy|sequoia|specinfer|spectr|top-k",
          "how guesses are accepted (coupled: the very text of --spec off; greedy: the same, at\n"
-         "--temp 0; the others: texts of the same distribution, from the draft model alone)", 0, 0},
+         "--temp 0; the others: texts of the same distribution, of -md, -mh or two levels alone)", 0, 0},
         {"--policy", PROGRAM_CHOICE, &o->policy, "auto|static|dynamic",
          "trees of a draft: from tables, or grown from its probabilities (--verify coupled, greedy\n"
          "and top-k only); auto: grown with --spec auto (auto)", 0, 0},
@@ -691,7 +702,7 @@ int main(int argc, char **argv)
         if (!prompt)
             return PROGRAM_FAILED;
         if (length && prompt[length - 1] == '\n')
-            length--;
+            length -= length > 1 && prompt[length - 2] == '\r' ? 2 : 1;
     }
     status = open_outputs(&o, &stats, &saved);
     if (!status)

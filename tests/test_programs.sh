@@ -33,6 +33,10 @@ done <<'END'
 -p a -n x
 -p a -n -2
 -p a --save absent/out --stats absent/out
+-p a --save -
+-p a --tree-size 1
+-p a --tree-depth 1
+-p a --retrieval 15
 -p a -n 99999999999999999999
 -p a -n 4294967297
 -p a --seed 99999999999999999999
@@ -232,7 +236,10 @@ wait $process
 check "Ctrl-C ends the reading of a prompt" [ $? -eq 130 ]
 check "and nothing was written" [ ! -s "$T/out" ]
 if command -v script > /dev/null 2>&1; then
-    script -qec "timeout -s INT 1 $B/specdec -m $TARGET -f $T/long -c 60000 -t 1 --isa scalar" "$T/typed" > /dev/null < /dev/null
+    for seconds in 1 4 16; do # until it has been seen; on a busy machine that takes a while
+        script -qec "timeout -s INT $seconds $B/specdec -m $TARGET -f $T/long -c 60000 -t 1 --isa scalar" "$T/typed" > /dev/null < /dev/null
+        grep -q prefill "$T/typed" && break
+    done
     check "a progress bar is erased when Ctrl-C ends the program" sh -c "tr -d '\n' < $T/typed | grep -q 'prefill.*\[K'"
 fi
 

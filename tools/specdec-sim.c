@@ -1262,7 +1262,7 @@ int main(int argc, char **argv)
         trace_make(&t, (double)o.aligned, o.seed, o.tokens);
     simulated.here = o.machine == MACHINES;
     if (simulated.here && !(measured.target[1][1] > 0))
-        return program_failed("--machine here", "needs a trace that was recorded with two threads or more");
+        return program_failed("--machine here", " needs a trace that was recorded with two threads or more");
     simulated.table = machines[simulated.here ? 0 : o.split ? MACHINES - 1 : o.machine];
     simulated.cores = simulated.here ? measured.threads : o.cores ? o.cores : simulated.table.cores;
     simulated.target_bytes = 1e6 * (o.target_mb > 0 ? (double)o.target_mb : simulated.table.target_mb);
