@@ -24777,6 +24777,8 @@ struct specdec {
     /* forks */
     specdec *parent;             /* whose child it is; NULL: nobody's */
     int fork_at, depth, forks;   /* tokens of the parent up to the fork; forks above it; its own since its prompt */
+    int32_t *fork_places;        /* (forks, which never exceeds fork_room): its tokens up to each; 0: not known */
+    int fork_room;
     int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count) what the child begins with that is to be made */
     int forced_count;
 
@@ -24797,6 +24799,8 @@ static void specdec__stream_lay_out(specdec *t, const specdec__model *model, con
     t->room = (int)tokens;
     specdec__context_view(&t->view, room, arena);
     t->tokens = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
+    t->fork_room = SPECDEC__STREAMS ? specdec__min_int(c->forks, t->room) : 0;
+    t->fork_places = SPECDEC__TAKE(arena, int32_t, t->fork_room);
     t->text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
     t->token_text = SPECDEC__TAKE(arena, unsigned char, t->text_room);
     t->piece = SPECDEC__TAKE(arena, unsigned char, 2 * t->text_room + SPECDEC__STOP_MAX_BYTES);
@@ -26035,7 +26039,17 @@ static void specdec__engine_vacate(specdec *t)
     t->open = t->count = t->handed_out = t->finished = t->cancelled = 0;
 }
 
-/* Closes the children that a text has got by forks behind its first count tokens, and theirs. */
+/* How many forks lie in the first count tokens of a text. */
+static int specdec__engine_forked(const specdec *t, int count)
+{
+    int forks = t->forks;
+
+    while (forks && t->fork_places[forks - 1] > count)
+        forks--;
+    return forks;
+}
+
+/* Undoes the forks of a text behind its first count tokens: their children are closed, and theirs. */
 static void specdec__engine_disown(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
@@ -26047,9 +26061,9 @@ static void specdec__engine_disown(specdec *t, int count)
         if (x->open && x->parent == t && x->fork_at > count) {
             specdec__engine_disown(x, 0);
             specdec__engine_vacate(x);
-            t->forks--;
         }
     }
+    t->forks = specdec__engine_forked(t, count); /* also less those whose children were closed */
     if (t->count > count)
         t->forced_count = 0;
 }
@@ -26062,17 +26076,14 @@ static void specdec__engine_unstock(specdec *t)
     t->count = t->handed_out;
 }
 
-/* How many children a text has by forks behind its first count tokens. */
-static int specdec__engine_born(const specdec *t, int count)
+/* Has a text children? */
+static int specdec__engine_is_parent(const specdec *t)
 {
-    int i, born = 0;
+    int i, found = 0;
 
-    for (i = 0; i < t->engine->room.views; i++) {
-        const specdec *x = &t->engine->texts[i];
-
-        born += x->open && x->parent == t && x->fork_at > count;
-    }
-    return born;
+    for (i = 0; i < t->engine->room.views; i++)
+        found |= t->engine->texts[i].open && t->engine->texts[i].parent == t;
+    return found;
 }
 
 /* A free place in the table; NULL: all are taken. */
@@ -26102,6 +26113,8 @@ static void specdec__engine_copy(specdec *t, const specdec *of)
     t->finished = of->finished;
     t->depth = of->depth;
     t->forks = of->forks;
+    if (t->forks)
+        memcpy(t->fork_places, of->fork_places, (size_t)t->forks * sizeof *t->fork_places);
     t->forced_count = of->forced_count;
     memcpy(t->forced, of->forced, sizeof t->forced);
     memcpy(t->piece, of->piece, of->freed);
@@ -26138,7 +26151,7 @@ static void specdec__engine_bear(specdec *t)
     child->handed_out = child->count;
     child->stop.stopped = 0;
     specdec__stream_answer(child);
-    t->forks++;
+    t->fork_places[t->forks++] = t->count;
     t->forced_count = 0;
 }
 
@@ -26447,7 +26460,7 @@ static int specdec__engine_slides(const specdec *t)
     const int others = t->context - t->settings.slide;
 
     if (!t->settings.slide || others < 2 || t->before.count || t->count != t->handed_out || t->count != t->context ||
-        t->parent || specdec__engine_born(t, 0))
+        t->parent || specdec__engine_is_parent(t))
         return 0;
     return others / 2;
 }
@@ -26457,6 +26470,7 @@ static int specdec__engine_slides(const specdec *t)
 static void specdec__engine_slide(specdec *t, int gone)
 {
     const int keep = t->settings.slide, lost = keep + gone - specdec__max_int(t->answer_from, keep);
+    int i;
 
     specdec__engine_forget(t, keep);
     t->before.count = gone;
@@ -26470,6 +26484,8 @@ static void specdec__engine_slide(specdec *t, int gone)
     t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
     if (t->answer_from > keep)
         t->answer_from = specdec__max_int(t->answer_from - gone, keep);
+    for (i = 0; i < t->forks; i++)
+        t->fork_places[i] = 0;
     t->from_row = t->engine->room.views == 1;
     if (!t->from_row)
         specdec__engine_adopt(t);
@@ -28827,18 +28843,14 @@ specdec_result specdec_open(specdec *t, specdec **opened)
 specdec_result specdec_fork(specdec *t, specdec **fork)
 {
     specdec_result result = specdec__check_call(t, fork != NULL);
-    int born;
 
     if (fork)
         *fork = NULL;
     if (result || (result = specdec_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
         return result;
     specdec__engine_copy(*fork, t);
-    born = specdec__engine_born(t, t->handed_out);
-    if (born) { /* the copy writes its stock anew, to get such children for itself */
+    if (specdec__engine_forked(t, t->handed_out) < t->forks) /* for its own children, the copy writes its stock anew */
         specdec__engine_unstock(*fork);
-        (*fork)->forks -= born;
-    }
     return SPECDEC_OK;
 }
 
@@ -29010,12 +29022,19 @@ specdec_result specdec_set(specdec *t, const specdec_settings *settings)
     specdec_result result = specdec__check_call(t, settings != NULL);
     unsigned char held[SPECDEC__STOP_MAX_BYTES];
     specdec__stop_scan stop;
+    size_t count = 0;
 
     if (result || (result = specdec__stream_check(settings, &stop, &t->error)) != SPECDEC_OK)
         return result;
     if (t->handed_out < t->count && !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling))
         specdec__engine_unstock(t);
-    specdec__stream_rescan(t, &stop, held, specdec__stop_end(&t->stop, held));
+    if (!t->stop.stopped) { /* what the last call has freed may be the beginning of one again */
+        count = t->freed;
+        memcpy(held, t->piece, count);
+        t->freed = 0;
+    }
+    count += specdec__stop_end(&t->stop, held + count);
+    specdec__stream_rescan(t, &stop, held, count);
     t->stream.show_special = settings->show_special;
     specdec__ahead_forget(t, t->count);
     t->settings = *settings;
@@ -30121,7 +30140,7 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
     field[SPECDEC__SAVE_FREED] = (uint32_t)t->freed;
     field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
     field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end(&stop, held);
-    field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_born(t, t->handed_out));
+    field[SPECDEC__SAVE_FORKS] = (uint32_t)specdec__engine_forked(t, t->handed_out);
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
     specdec__save_settings(&t->settings, field);
 }
@@ -30281,6 +30300,21 @@ static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const 
     specdec__view_settle(&t->view, kv);
 }
 
+/* Its forks, which are not said where they are: those by the fork token are the last ones of it. */
+static void specdec__load_forks(specdec *t, int forks)
+{
+    const specdec__engine *e = t->engine;
+    int at = e->config.hooks.fork ? 0 : t->count, i;
+
+    t->forks = specdec__min_int(specdec__max_int(forks, 0), t->fork_room);
+    for (i = t->forks; i > 0; i--) {
+        while (at > 0 && t->tokens[at - 1] != e->fork_token)
+            at--;
+        t->fork_places[i - 1] = at;
+        at -= at > 0;
+    }
+}
+
 /* And what else there is to a text. held: its bytes that are ready, and those behind them that may begin a stop
    string: these are looked at again. */
 static void specdec__load_state(specdec *t, const uint32_t *field, const unsigned char *held)
@@ -30293,7 +30327,7 @@ static void specdec__load_state(specdec *t, const uint32_t *field, const unsigne
     t->slid = (int)field[SPECDEC__SAVE_SLID];
     t->from_row = (int)field[SPECDEC__SAVE_FROM_ROW];
     t->finished = (int)field[SPECDEC__SAVE_FINISHED];
-    t->forks = (int)field[SPECDEC__SAVE_FORKS];
+    specdec__load_forks(t, (int)field[SPECDEC__SAVE_FORKS]);
     t->depth = (int)field[SPECDEC__SAVE_DEPTH];
     t->stream.drop_space = (int)field[SPECDEC__SAVE_DROP_SPACE];
     t->stream.held_count = (int)field[SPECDEC__SAVE_HALF];

@@ -255,7 +255,7 @@ static void test_stop_strings(void)
 {
     static session plain, s;
     specdec_config c = config_of(SPECDEC_DRAFT_AUTO);
-    specdec_settings settings;
+    specdec_settings settings, none;
     char first[40], second[40];
     size_t at, from;
     int kind;
@@ -273,6 +273,9 @@ static void test_stop_strings(void)
             settings.stop[0] = kind == 0 ? NULL : kind == 1 ? part(second, &plain, at + 2, 3, "")
                              : kind == 2 ? part(second, &plain, at + 5, 15, "") : part(second, &plain, at + 4, 9, "\2");
             from = s.length;
+            none = settings;
+            none.stop[0] = NULL;
+            CHECK_EQUAL_INT(specdec_set(s.engine, &none), SPECDEC_OK); /* nothing is handed out between: the last one counts */
             CHECK_EQUAL_INT(specdec_set(s.engine, &settings), SPECDEC_OK);
             CHECK_EQUAL_INT(specdec_set(s.engine, &settings), SPECDEC_OK); /* twice */
             read_on(&s);

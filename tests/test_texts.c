@@ -1744,6 +1744,84 @@ static int family_tokens(specdec *t, int *looked_at)
     return sum;
 }
 
+/* Steps until the text is done. Returns how many of its tokens differ from known[count]; 0: none, and it is as long. */
+static int writes_otherwise(specdec *t, const int32_t *known, int count)
+{
+    const int32_t *tokens;
+    int n, i, differing;
+
+    while (specdec_step(t, &tokens, &n) == SPECDEC_OK)
+        continue;
+    specdec_tokens(t, &tokens, &n);
+    differing = n > count ? n - count : count - n;
+    for (i = 0; i < n && i < count; i++)
+        differing += tokens[i] != known[i];
+    return differing;
+}
+
+/* The limit of forks is a matter of the tokens that a text has, not of which children are still open. */
+static void test_fork_limit(void)
+{
+    specdec_config c = config_of(PLAIN, -1);
+    static unsigned char saved[4 << 20];
+    int32_t known[600];
+    const int32_t *tokens;
+    specdec *other;
+    int prompted, count, i, closed = 0;
+    size_t bytes;
+    machine m;
+
+    TEST("a text that has used up its forks and is rewound, copied or loaded writes the same again, also without its children");
+    c.target.data = NULL;
+    c.target.path = "examples/models/tiny-fork-q8_0.gguf";
+    c.texts = 8;
+    c.forks = 3;
+    c.drafting = SPECDEC_DRAFT_OFF;
+    if (!open_machine(&m, &c))
+        return;
+    CHECK_EQUAL_INT(specdec_prompt(m.first, "Paul wants to make a boat on the island. What must he do?", SPECDEC_WHOLE_STRING), SPECDEC_OK);
+    specdec_tokens(m.first, NULL, &prompted);
+    writes_otherwise(m.first, known, 0);
+    specdec_tokens(m.first, &tokens, &count);
+    CHECK(count > prompted && count <= 600);
+    memcpy(known, tokens, (size_t)count * sizeof *known);
+    CHECK_EQUAL_INT(children_of(m.first), 3);
+    CHECK_EQUAL_INT(specdec_save(m.first, saved, sizeof saved, &bytes), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_fork(m.first, &other), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_rewind(other, prompted), SPECDEC_OK);
+    CHECK_EQUAL_INT(writes_otherwise(other, known, count), 0);
+    specdec_close(other);
+    CHECK_EQUAL_INT(specdec_rewind(m.first, prompted), SPECDEC_OK);
+    CHECK_EQUAL_INT(writes_otherwise(m.first, known, count), 0);
+    while ((other = specdec_child(m.first, 0)) != NULL)
+        specdec_close(other);
+    CHECK_EQUAL_INT(specdec_rewind(m.first, prompted), SPECDEC_OK);
+    CHECK_EQUAL_INT(writes_otherwise(m.first, known, count), 0);
+    CHECK_EQUAL_INT(children_of(m.first), 3);
+    CHECK_EQUAL_INT(specdec_open(m.first, &other), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_load(other, saved, bytes), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_rewind(other, prompted), SPECDEC_OK);
+    CHECK_EQUAL_INT(writes_otherwise(other, known, count), 0);
+    specdec_close(other);
+    CHECK_EQUAL_INT(specdec_rewind(m.first, prompted), SPECDEC_OK);
+    for (i = 0; i < 40; i++) { /* children of what is in stock are closed, and the stock is given up */
+        specdec_settings settings;
+        specdec_text piece;
+
+        specdec_work(m.first);
+        specdec_work(m.first);
+        for (; (other = specdec_child(m.first, 0)) != NULL; closed++)
+            specdec_close(other);
+        specdec_get_settings(m.first, &settings);
+        settings.sampling.seed++;
+        specdec_take(m.first, &piece);
+        CHECK_EQUAL_INT(specdec_set(m.first, &settings), SPECDEC_OK);
+    }
+    CHECK(closed >= 3);
+    CHECK_EQUAL_INT(writes_otherwise(m.first, known, count), 0);
+    close_machine(&m);
+}
+
 static void test_forking_model(void)
 {
     static const struct {
@@ -1808,7 +1886,7 @@ static const struct {
 } tests[] = {{"shared_prompt", test_shared_prompt}, {"bombs", test_bombs}, {"refusals", test_refusals}, {"slices", test_slices},
              {"alone", test_alone}, {"most", test_most},
              {"seen", test_seen}, {"wild", test_wild}, {"families", test_families}, {"logits", test_logits_pages}, {"forbidden", test_forbidden}, {"closed", test_closed},
-             {"forking_model", test_forking_model}, {"bytes", test_bytes}, {"forks", test_forks}, {"schedules", test_schedules},
+             {"forking_model", test_forking_model}, {"fork_limit", test_fork_limit}, {"bytes", test_bytes}, {"forks", test_forks}, {"schedules", test_schedules},
              {"beside", test_beside},
              {"flight", test_flight}};
 
