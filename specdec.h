@@ -26044,7 +26044,7 @@ static int specdec__engine_forked(const specdec *t, int count)
 {
     int forks = t->forks;
 
-    while (forks && t->fork_places[forks - 1] > count)
+    while (SPECDEC__STREAMS && forks && t->fork_places[forks - 1] > count)
         forks--;
     return forks;
 }
@@ -26484,7 +26484,7 @@ static void specdec__engine_slide(specdec *t, int gone)
     t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
     if (t->answer_from > keep)
         t->answer_from = specdec__max_int(t->answer_from - gone, keep);
-    for (i = 0; i < t->forks; i++)
+    for (i = 0; SPECDEC__STREAMS && i < t->forks; i++)
         t->fork_places[i] = 0;
     t->from_row = t->engine->room.views == 1;
     if (!t->from_row)
@@ -30306,6 +30306,8 @@ static void specdec__load_forks(specdec *t, int forks)
     const specdec__engine *e = t->engine;
     int at = e->config.hooks.fork ? 0 : t->count, i;
 
+    if (!SPECDEC__STREAMS)
+        return;
     t->forks = specdec__min_int(specdec__max_int(forks, 0), t->fork_room);
     for (i = t->forks; i > 0; i--) {
         while (at > 0 && t->tokens[at - 1] != e->fork_token)
