@@ -65,9 +65,10 @@ int main(void)
     }
     printf("Once upon a time");
     result = specdec_prompt(engine, "Once upon a time", SPECDEC_WHOLE_STRING);
-    if (!result)
-        while ((result = specdec_next(engine, &piece)) == SPECDEC_OK)
-            fwrite(piece.bytes, 1, piece.length, stdout);
+    while (!result) {
+        result = specdec_next(engine, &piece);
+        fwrite(piece.bytes, 1, piece.length, stdout);
+    }
     printf("\n");
     if (result != SPECDEC_DONE)
         fprintf(stderr, "embedded: %s\n", specdec_error_text(engine));

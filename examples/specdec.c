@@ -580,6 +580,8 @@ static int check(options *o)
         return program_misused("--verify greedy goes with --temp 0 only", "");
     if ((o->system || c->chat_format) && !o->chat)
         return program_misused("--system and --chat-format go with --chat only", "");
+    if (o->policy == SPECDEC_POLICY_DYNAMIC && o->verify > VERIFY_GREEDY && rules[o->verify] != SPECDEC_RULE_TOP_K)
+        return program_misused("--policy dynamic goes with --verify coupled, greedy and top-k only", "");
     if (o->save && o->stats && strcmp(o->save, o->stats) == 0)
         return program_misused("--save and --stats are the same file: ", o->save);
     if (o->save && strcmp(o->save, "-") == 0)

@@ -37,6 +37,7 @@ done <<'END'
 -p a --tree-size 1
 -p a --tree-depth 1
 -p a --retrieval 15
+-p a --policy dynamic --verify sequoia
 -p a -n 99999999999999999999
 -p a -n 4294967297
 -p a --seed 99999999999999999999
