@@ -24777,8 +24777,8 @@ struct specdec {
     /* forks */
     specdec *parent;             /* whose child it is; NULL: nobody's */
     int fork_at, depth, forks;   /* tokens of the parent up to the fork; forks above it; its own since its prompt */
-    int32_t *fork_places;        /* (forks, which never exceeds fork_room): its tokens up to each; 0: not known */
-    int fork_room;
+    int32_t *fork_places;        /* (placed): its tokens up to each of the last ones, as far as that is known */
+    int placed;
     int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count) what the child begins with that is to be made */
     int forced_count;
 
@@ -24799,8 +24799,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__model *model, con
     t->room = (int)tokens;
     specdec__context_view(&t->view, room, arena);
     t->tokens = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
-    t->fork_room = SPECDEC__STREAMS ? specdec__min_int(c->forks, t->room) : 0;
-    t->fork_places = SPECDEC__TAKE(arena, int32_t, t->fork_room);
+    t->fork_places = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAMS ? specdec__min_int(c->forks, t->room) : 0);
     t->text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
     t->token_text = SPECDEC__TAKE(arena, unsigned char, t->text_room);
     t->piece = SPECDEC__TAKE(arena, unsigned char, 2 * t->text_room + SPECDEC__STOP_MAX_BYTES);
@@ -26013,7 +26012,7 @@ static void specdec__engine_open(specdec *t)
     SPECDEC__STORE(&t->cancel, 0);
     t->count = t->handed_out = t->from_row = t->cancelled = 0;
     t->parent = NULL;
-    t->fork_at = t->depth = t->forks = t->forced_count = 0;
+    t->fork_at = t->depth = t->forks = t->placed = t->forced_count = 0;
     t->prompted_at = 0;
     memset(&t->stats, 0, sizeof t->stats);
     specdec__stream_check(&t->settings, &t->stop, NULL);
@@ -26039,20 +26038,21 @@ static void specdec__engine_vacate(specdec *t)
     t->open = t->count = t->handed_out = t->finished = t->cancelled = 0;
 }
 
-/* How many forks lie in the first count tokens of a text. */
-static int specdec__engine_forked(const specdec *t, int count)
+/* How many forks of a text lie behind its first count tokens, whether their children are open or not. */
+static int specdec__engine_forks_behind(const specdec *t, int count)
 {
-    int forks = t->forks;
+    int behind = 0;
 
-    while (SPECDEC__STREAMS && forks && t->fork_places[forks - 1] > count)
-        forks--;
-    return forks;
+    while (SPECDEC__STREAMS && behind < t->placed && t->fork_places[t->placed - 1 - behind] > count)
+        behind++;
+    return behind;
 }
 
 /* Undoes the forks of a text behind its first count tokens: their children are closed, and theirs. */
 static void specdec__engine_disown(specdec *t, int count)
 {
     specdec__engine *e = t->engine;
+    const int undone = specdec__engine_forks_behind(t, count);
     int i;
 
     for (i = 0; SPECDEC__STREAMS && i < e->room.views; i++) {
@@ -26063,7 +26063,8 @@ static void specdec__engine_disown(specdec *t, int count)
             specdec__engine_vacate(x);
         }
     }
-    t->forks = specdec__engine_forked(t, count); /* also less those whose children were closed */
+    t->forks -= undone;
+    t->placed -= undone;
     if (t->count > count)
         t->forced_count = 0;
 }
@@ -26113,8 +26114,9 @@ static void specdec__engine_copy(specdec *t, const specdec *of)
     t->finished = of->finished;
     t->depth = of->depth;
     t->forks = of->forks;
-    if (t->forks)
-        memcpy(t->fork_places, of->fork_places, (size_t)t->forks * sizeof *t->fork_places);
+    t->placed = of->placed;
+    if (t->placed)
+        memcpy(t->fork_places, of->fork_places, (size_t)t->placed * sizeof *t->fork_places);
     t->forced_count = of->forced_count;
     memcpy(t->forced, of->forced, sizeof t->forced);
     memcpy(t->piece, of->piece, of->freed);
@@ -26142,7 +26144,7 @@ static void specdec__engine_bear(specdec *t)
     child->parent = t;
     child->fork_at = t->count;
     child->depth = t->depth + 1;
-    child->forks = child->forced_count = 0;
+    child->forks = child->placed = child->forced_count = 0;
     for (i = 0; i < t->forced_count; i++) {
         if (child->logprobs)
             child->logprobs[child->count] = 1;
@@ -26151,7 +26153,8 @@ static void specdec__engine_bear(specdec *t)
     child->handed_out = child->count;
     child->stop.stopped = 0;
     specdec__stream_answer(child);
-    t->fork_places[t->forks++] = t->count;
+    t->forks++;
+    t->fork_places[t->placed++] = t->count;
     t->forced_count = 0;
 }
 
@@ -26470,7 +26473,6 @@ static int specdec__engine_slides(const specdec *t)
 static void specdec__engine_slide(specdec *t, int gone)
 {
     const int keep = t->settings.slide, lost = keep + gone - specdec__max_int(t->answer_from, keep);
-    int i;
 
     specdec__engine_forget(t, keep);
     t->before.count = gone;
@@ -26484,8 +26486,7 @@ static void specdec__engine_slide(specdec *t, int gone)
     t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
     if (t->answer_from > keep)
         t->answer_from = specdec__max_int(t->answer_from - gone, keep);
-    for (i = 0; SPECDEC__STREAMS && i < t->forks; i++)
-        t->fork_places[i] = 0;
+    t->placed = 0; /* the forks were, wherever their places are now */
     t->from_row = t->engine->room.views == 1;
     if (!t->from_row)
         specdec__engine_adopt(t);
@@ -28849,7 +28850,7 @@ specdec_result specdec_fork(specdec *t, specdec **fork)
     if (result || (result = specdec_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
         return result;
     specdec__engine_copy(*fork, t);
-    if (specdec__engine_forked(t, t->handed_out) < t->forks) /* for its own children, the copy writes its stock anew */
+    if (specdec__engine_forks_behind(t, t->handed_out)) /* for its own children, the copy writes its stock anew */
         specdec__engine_unstock(*fork);
     return SPECDEC_OK;
 }
@@ -30140,7 +30141,7 @@ static void specdec__save_describe(const specdec *t, specdec__saved *saved, unsi
     field[SPECDEC__SAVE_FREED] = (uint32_t)t->freed;
     field[SPECDEC__SAVE_STOPPED] = (uint32_t)t->stop.stopped;
     field[SPECDEC__SAVE_HELD] = (uint32_t)specdec__stop_end(&stop, held);
-    field[SPECDEC__SAVE_FORKS] = (uint32_t)specdec__engine_forked(t, t->handed_out);
+    field[SPECDEC__SAVE_FORKS] = (uint32_t)(t->forks - specdec__engine_forks_behind(t, t->handed_out));
     field[SPECDEC__SAVE_DEPTH] = (uint32_t)t->depth;
     specdec__save_settings(&t->settings, field);
 }
@@ -30300,21 +30301,18 @@ static void specdec__load_tokens(specdec *t, const specdec__saved *saved, const 
     specdec__view_settle(&t->view, kv);
 }
 
-/* Its forks, which are not said where they are: those by the fork token are the last ones of it. */
+/* Its forks. Places are not saved: those by the fork token are the last tokens of that kind; a rule's are not known. */
 static void specdec__load_forks(specdec *t, int forks)
 {
     const specdec__engine *e = t->engine;
-    int at = e->config.hooks.fork ? 0 : t->count, i;
+    int at, left = e->config.hooks.fork ? 0 : specdec__min_int(forks, e->config.forks);
 
-    if (!SPECDEC__STREAMS)
-        return;
-    t->forks = specdec__min_int(specdec__max_int(forks, 0), t->fork_room);
-    for (i = t->forks; i > 0; i--) {
-        while (at > 0 && t->tokens[at - 1] != e->fork_token)
-            at--;
-        t->fork_places[i - 1] = at;
-        at -= at > 0;
-    }
+    t->forks = forks;
+    for (at = t->count; SPECDEC__STREAMS && at > 0 && left > 0; at--)
+        left -= t->tokens[at - 1] == e->fork_token;
+    for (; SPECDEC__STREAMS && at < t->count; at++)
+        if (t->tokens[at] == e->fork_token)
+            t->fork_places[t->placed++] = at + 1;
 }
 
 /* And what else there is to a text. held: its bytes that are ready, and those behind them that may begin a stop

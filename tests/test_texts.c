@@ -1822,6 +1822,43 @@ static void test_fork_limit(void)
     close_machine(&m);
 }
 
+/* Forks of an endless text, whose children are closed as they come: many more than its context has tokens. */
+static void test_fork_slides(void)
+{
+    specdec_config c = config_of(PLAIN, NOISY);
+    static const int32_t tokens[] = {5, 9, 70, 9};
+    const specdec_bias endless = {2, -1e9f};
+    specdec *child;
+    machine m;
+    int i, closed = 0;
+
+    TEST("a text that forks and slides has as many forks as it may, however short its context is");
+    c.texts = 4;
+    c.context = 24;
+    c.forks = 100;
+    c.hooks.fork = always;
+    c.settings.max_tokens = 0;
+    c.settings.slide = 2;
+    c.settings.sampling.biases = &endless;
+    c.settings.sampling.bias_count = 1;
+    if (!open_machine(&m, &c))
+        return;
+    CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 4), SPECDEC_OK);
+    for (i = 0; i < 600; i++) {
+        const int32_t *written;
+        int n;
+
+        if (specdec_step(m.first, &written, &n) == SPECDEC_DONE)
+            break;
+        for (; (child = specdec_child(m.first, 0)) != NULL; closed++)
+            specdec_close(child);
+    }
+    CHECK_EQUAL_INT(closed, 100);
+    CHECK_EQUAL_INT(m.first->forks, 100);
+    CHECK(m.first->stats.slid > 24);
+    close_machine(&m);
+}
+
 static void test_forking_model(void)
 {
     static const struct {
@@ -1886,7 +1923,8 @@ static const struct {
 } tests[] = {{"shared_prompt", test_shared_prompt}, {"bombs", test_bombs}, {"refusals", test_refusals}, {"slices", test_slices},
              {"alone", test_alone}, {"most", test_most},
              {"seen", test_seen}, {"wild", test_wild}, {"families", test_families}, {"logits", test_logits_pages}, {"forbidden", test_forbidden}, {"closed", test_closed},
-             {"forking_model", test_forking_model}, {"fork_limit", test_fork_limit}, {"bytes", test_bytes}, {"forks", test_forks}, {"schedules", test_schedules},
+             {"forking_model", test_forking_model}, {"fork_limit", test_fork_limit}, {"fork_slides", test_fork_slides},
+             {"bytes", test_bytes}, {"forks", test_forks}, {"schedules", test_schedules},
              {"beside", test_beside},
              {"flight", test_flight}};
 

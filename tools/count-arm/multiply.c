@@ -15,33 +15,20 @@ static int32_t pair32[MOST * BLOCKS], pair16[MOST * BLOCKS * 2];
 static int8_t codes[MOST * BLOCKS * 32];
 static specdec__panel panels[2];
 
-/* The type of a name, NULL if there is none. */
-static const specdec__quant_type *type_of(const char *name)
-{
-    uint32_t number;
-
-    for (number = 0; number < SPECDEC__TYPE_COUNT; number++) {
-        const specdec__quant_type *type = specdec__quant_find(number);
-
-        if (type && strcmp(type->name, name) == 0)
-            return type;
-    }
-    return NULL;
-}
-
 int main(int argc, char **argv)
 {
     specdec__kernels kernels;
     specdec__columns x;
     specdec__tiles tiles;
     specdec_error error;
+    specdec_type type;
     float *to[2] = {sums[0], sums[1]};
     uint32_t random = 12345;
     size_t i;
     int c;
 
     memset(&x, 0, sizeof x);
-    tiles.type = argc == 4 ? type_of(argv[2]) : NULL;
+    tiles.type = argc == 4 && specdec_type_by_name(argv[2], &type) ? specdec__quant_find(type.number) : NULL;
     x.n = argc == 4 ? atoi(argv[3]) : 0;
     if (!tiles.type || x.n < 1 || x.n > MOST || specdec__kernels_init(&kernels, argv[1], &error)) {
         fprintf(stderr, "multiply ISA TYPE N: no such instruction set or type, or N is not in 1..%d\n", MOST);

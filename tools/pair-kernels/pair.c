@@ -88,8 +88,8 @@ static void take(void *library, const char *name, void *function)
     memcpy(function, &symbol, sizeof symbol);
 }
 
-/* Both versions' workers, and weights that they share. */
-static void prepare(worker workers[2][THREADS], const version *versions, char **argv, int columns)
+/* Both versions' workers. Returns the weights that they share. */
+static unsigned char *prepare(worker workers[2][THREADS], const version *versions, char **argv, int columns)
 {
     const int threads = atoi(argv[5]);
     unsigned char *tiles = NULL;
@@ -124,16 +124,17 @@ static void prepare(worker workers[2][THREADS], const version *versions, char **
             w->tiles = tiles + bytes * (size_t)count * (size_t)thread;
             w->count = count;
         }
+    return tiles;
 }
 
 static void compare(const version *versions, char **argv, int columns)
 {
     const int threads = atoi(argv[5]), rounds = atoi(argv[6]);
     worker workers[2][THREADS];
+    unsigned char *tiles = prepare(workers, versions, argv, columns);
     double *times[3], blocks;
     int side, round, passes = 1;
 
-    prepare(workers, versions, argv, columns);
     while (timed(workers[0], threads, passes) < SLICE)
         passes *= 2;
     for (side = 0; side < 3; side++)
@@ -154,6 +155,7 @@ static void compare(const version *versions, char **argv, int columns)
            argv[2], columns, times[0][rounds / 4] / blocks, times[1][rounds / 4] / blocks, times[2][rounds / 2],
            times[2][rounds / 4], times[2][rounds * 3 / 4]);
     fflush(stdout);
+    free(tiles);
 }
 
 int main(int argc, char **argv)

@@ -20,19 +20,6 @@ typedef struct side {
     int blocks;
 } side;
 
-static const specdec__quant_type *type_of(const char *name)
-{
-    uint32_t number;
-
-    for (number = 0; number < SPECDEC__TYPE_COUNT; number++) {
-        const specdec__quant_type *type = specdec__quant_find(number);
-
-        if (type && strcmp(type->name, name) == 0)
-            return type;
-    }
-    return NULL;
-}
-
 /* NULL if there is no memory. */
 static void *room(size_t bytes)
 {
@@ -47,6 +34,7 @@ void *side_open(const char *isa, const char *type, int values, int columns)
     const size_t blocks = (size_t)values / 32, count = (size_t)columns;
     side *s = room(sizeof *s);
     uint32_t random = 12345;
+    specdec_type found;
     specdec_error error;
     size_t i;
     int c;
@@ -54,7 +42,7 @@ void *side_open(const char *isa, const char *type, int values, int columns)
     if (!s)
         return NULL;
     memset(s, 0, sizeof *s);
-    s->type = type_of(type);
+    s->type = specdec_type_by_name(type, &found) ? specdec__quant_find(found.number) : NULL;
     s->blocks = (int)blocks;
     if (!s->type || columns < 1 || columns > COLUMNS || specdec__kernels_init(&s->kernels, isa, &error))
         return NULL;
