@@ -1845,10 +1845,10 @@ static void test_fork_slides(void)
         return;
     CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 4), SPECDEC_OK);
     for (i = 0; i < 600; i++) {
-        const int32_t *written;
+        const int32_t *stepped;
         int n;
 
-        if (specdec_step(m.first, &written, &n) == SPECDEC_DONE)
+        if (specdec_step(m.first, &stepped, &n) == SPECDEC_DONE)
             break;
         for (; (child = specdec_child(m.first, 0)) != NULL; closed++)
             specdec_close(child);
