@@ -78,7 +78,7 @@ int main(int argc, char **argv)
     specdec *engine;
     size_t bytes;
     float *rows;
-    char line[4096];
+    char line[1 << 14];
     int i, status = 0;
 
     if (argc < 4 || argc - 2 > MOST_NODES)
@@ -94,6 +94,8 @@ int main(int argc, char **argv)
     specdec_get_info(engine, &info);
     rows = (float *)malloc((MOST_NODES + 1) * (size_t)info.vocabulary * sizeof *rows);
     while (rows && fgets(line, sizeof line, stdin)) {
+        if (!strchr(line, '\n') && !feof(stdin))
+            return failed("a line is too long");
         line[strcspn(line, "\n")] = 0;
         if (classify(engine, line, argv + 2, argc - 2, rows, info.vocabulary))
             status = failed(specdec_error_text(engine));

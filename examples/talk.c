@@ -3,6 +3,7 @@
    talk MODEL.gguf [DRAFT.gguf [CHAT-FORMAT]]
    A line is a question; "/temp 0.8", "/seed 7" and "/limit 50" change settings, "/forget" begins anew. */
 #include "specdec.h"
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,17 +18,14 @@ static int failed(const char *text)
 static int command(specdec *engine, const char *line)
 {
     specdec_settings settings;
+    char more[2]; /* behind a number there is nothing */
 
     specdec_get_settings(engine, &settings);
-    if (!strncmp(line, "/temp ", 6))
-        settings.sampling.temperature = (float)atof(line + 6);
-    else if (!strncmp(line, "/seed ", 6))
-        settings.sampling.seed = strtoull(line + 6, NULL, 10);
-    else if (!strncmp(line, "/limit ", 7))
-        settings.max_tokens = atoi(line + 7);
-    else if (!strcmp(line, "/forget"))
+    if (!strcmp(line, "/forget"))
         return specdec_rewind(engine, 0) == SPECDEC_OK;
-    else
+    if (sscanf(line, "/temp %f %1s", &settings.sampling.temperature, more) != 1 &&
+        sscanf(line, "/seed %" SCNu64 " %1s", &settings.sampling.seed, more) != 1 &&
+        sscanf(line, "/limit %d %1s", &settings.max_tokens, more) != 1)
         return 0;
     return specdec_set(engine, &settings) == SPECDEC_OK;
 }
@@ -55,7 +53,7 @@ int main(int argc, char **argv)
     specdec_error error;
     specdec *engine;
     size_t bytes;
-    char line[4096];
+    char line[1 << 14];
     int status = 0;
 
     if (argc < 2)
@@ -67,6 +65,8 @@ int main(int argc, char **argv)
     if (specdec_memory_needed(&config, &bytes, &error) || specdec_init(&engine, &config, malloc(bytes), bytes, &error))
         return failed(error.text);
     while (fgets(line, sizeof line, stdin)) {
+        if (!strchr(line, '\n') && !feof(stdin))
+            return failed("a line is too long");
         line[strcspn(line, "\n")] = 0;
         if (line[0] == '/' ? !command(engine, line) : answer(engine, line) != SPECDEC_DONE)
             status = failed(line[0] == '/' ? "no such command, or not with that number" : specdec_error_text(engine));

@@ -464,19 +464,24 @@ check "embedded says what it needed" says '^embedded: [0-9]* bytes of memory, [0
 { "$B/specdec" -m $DRAFT -p "Once upon a time" -n 60; echo; } > "$T/plain60"
 check "embedded writes its model's story" same "$T/plain60" "$T/out"
 awk '/^```c$/ { text = ""; inside = 1; next } /^```$/ { if (text ~ /SPECDEC_IMPLEMENTATION/) { printf "%s", text; exit } inside = 0 } inside { text = text $0 "\n" }' README.md > "$T/readme.c"
-printf '%s\n' '/limit 20' 'Who is Tom?' '/limit 0' '/nope' '/temp 0.9' 'And Lily?' '/forget' '/temp 0' '/limit 20' 'Who is Tom?' '/temp -1' > "$T/lines"
+printf '%s\n' '/limit 20' 'Who is Tom?' '/limit 0' '/nope' '/temp 0.9' 'And Lily?' '/forget' '/temp 0' '/limit 20' 'Who is Tom?' '/temp -1' '/temp warm' '/limit 20 or so' > "$T/lines"
 "$B/talk" $TARGET < "$T/lines" > "$T/out" 2> "$T/err"
 check "talk without a chat format says so" says 'chat format'
 "$B/talk" $TARGET < "$T/lines" > "$T/out" 2> "$T/err"
 check "and fails" [ $? -eq 1 ]
 "$B/talk" $TARGET $DRAFT zephyr < "$T/lines" > "$T/out" 2> "$T/err"
 check "talk says why answers end" [ "$(grep -c '^\[ended at the limit\]$' "$T/out") $(grep -c '^\[ended' "$T/out")" = "2 3" ]
-check "talk refuses what is no command, and a temperature below 0" [ "$(grep -c 'no such command, or not with that number' "$T/err")" -eq 2 ]
+check "talk refuses what is no command, a temperature below 0, and what is no number" [ "$(grep -c 'no such command, or not with that number' "$T/err")" -eq 4 ]
 check "what was forgotten and set back is answered alike" [ "$(sed -n '/limit\]/q; p' "$T/out")" = "$(tac "$T/out" | sed -n '1d; /^\[ended/q; p' | tac)" ]
 printf '%s\n' 'Once upon a' 'The little girl had a big red' > "$T/lines"
 "$B/classify" $TARGET time ball dog < "$T/lines" > "$T/out"
 check "classify finds the label of the first line" grep -q '^time	[0-9.]*%	Once upon a$' "$T/out"
 check "classify finds the label of the second line" grep -q '^ball	[0-9.]*%	The little girl had a big red$' "$T/out"
+for program in "talk $TARGET $DRAFT zephyr" "classify $TARGET time ball dog"; do
+    # shellcheck disable=SC2086
+    head -c 20000 /dev/zero | tr '\0' 'a' | "$B/"$program > "$T/out" 2> "$T/err"
+    check "${program%% *} takes no part of a line for the whole" says 'a line is too long'
+done
 check "README's example is examples/hello.c" same examples/hello.c "$T/readme.c"
 ids=$("$B/specdec-tokens" -m $TARGET -p "Once upon a time, there was a dragon")
 "$B/specdec-tokens" -m $TARGET --decode "$ids" > "$T/out"
@@ -703,6 +708,11 @@ check "and the error says why" says 'language model'
 run "$B/specdec" -m $HEADS -p a
 check "heads are refused as a model" [ $status -eq 1 ]
 check "and the error says why, too" says 'heads'
+run "$B/specdec-info" -m $TARGET -mh $HEADS
+check "specdec-info tells what heads are, and counts their file" awk '
+    $2 == "mlp_speculator:" { told++ } / 0 (heads|tokens)/ { told-- }
+    $1 == "file" { files += $2 } $1 == "memory" { memory = $2 } $1 == "peak" { peak = $2 }
+    END { exit told != 1 || peak != memory + files }' "$T/out"
 run "$B/specdec-info" -m $TARGET -mh $HEADS --memory
 check "specdec-info counts the memory of heads" [ "$(cat "$T/out")" -gt "$("$B/specdec-info" -m $TARGET --memory)" ]
 

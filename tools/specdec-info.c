@@ -107,14 +107,18 @@ static void print_model(const specdec_model_info *m)
 {
     print_label("architecture");
     printf("%s: %d layers, embedding %d, feed-forward %d\n", m->architecture, m->layers, m->embedding, m->feed_forward);
-    print_label("attention");
-    printf("%d heads of %d, %d of keys and values\n", m->heads, m->head_size, m->kv_heads);
+    if (m->heads) {
+        print_label("attention");
+        printf("%d heads of %d, %d of keys and values\n", m->heads, m->head_size, m->kv_heads);
+    }
     if (m->window) {
         print_label("window");
         printf("%d tokens, in %d of %d layers\n", m->window, m->window_layers, m->layers);
     }
-    print_label("trained context");
-    printf("%d tokens\n", m->context);
+    if (m->context) {
+        print_label("trained context");
+        printf("%d tokens\n", m->context);
+    }
     print_label("vocabulary");
     printf("%d tokens, %s%s%s\n", m->vocabulary, m->tokenizer, m->words ? ", pre-tokenizer " : "",
            m->words ? m->words : "");
@@ -204,20 +208,18 @@ static int tree_size(const specdec_config *c)
 static int run(options *o)
 {
     specdec_config *c = &o->config;
+    const char *const roles[] = {"model", "draft", "heads"};
+    const char *const paths[] = {c->target.path, c->draft.path, c->heads.path};
     size_t mapped = 0, bytes;
-    int status = PROGRAM_OK;
+    int i, status;
 
-    if (!o->memory_only) {
-        status = print_file("model", c->target.path, o->tensors, &mapped);
-        if (!status && c->draft.path) {
+    for (i = 0; i < 3; i++)
+        if (!o->memory_only && paths[i]) {
+            status = print_file(roles[i], paths[i], o->tensors, &mapped);
+            if (status)
+                return status;
             printf("\n");
-            status = print_file("draft", c->draft.path, o->tensors, &mapped);
         }
-        if (!status)
-            printf("\n");
-    }
-    if (status)
-        return status;
     if (specdec_memory_needed(c, &bytes, &failure))
         return program_failed("", failure.text);
     if (o->memory_only)
