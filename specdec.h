@@ -13676,6 +13676,21 @@ static uint32_t specdec__vocab_rank(const specdec__vocab *v, uint32_t left, uint
     return SPECDEC__TEXT_NONE;
 }
 
+/* Puts an entry into a table of open places. Returns 0 when its place would be further from its hash than chance ever
+   puts it: a file whose texts all share one would take a time that grows with the square of their number. */
+#define SPECDEC__VOCAB_FURTHEST 4096
+static int specdec__vocab_put(uint32_t *slots, uint32_t mask, uint32_t hash, uint32_t entry)
+{
+    int i;
+
+    for (i = 0; i < SPECDEC__VOCAB_FURTHEST; i++, hash++)
+        if (!slots[hash & mask]) {
+            slots[hash & mask] = entry;
+            return 1;
+        }
+    return 0;
+}
+
 /* --- vocabulary: reading ------------------------------------------------------------------------------------------ */
 
 /* What the file holds, checked, before the indexes are built. */
@@ -13937,8 +13952,9 @@ static specdec_result specdec__vocab_take(specdec__vocab *v, specdec__arena *are
 }
 
 /* Fills byte_token, text_at, the hash of plain tokens (the first of equal texts wins) and the unsorted list of special
-   ones. Unknown, control and byte tokens never come out of plain text, so the hash leaves them out. */
-static void specdec__vocab_index_tokens(specdec__vocab *v)
+   ones. Unknown, control and byte tokens never come out of plain text, so the hash leaves them out. Returns 0 when
+   hashes collide. */
+static int specdec__vocab_index_tokens(specdec__vocab *v)
 {
     specdec__cursor c = specdec__cursor_over(v->texts, v->texts_size);
     uint32_t id, specials = 0;
@@ -13946,7 +13962,6 @@ static void specdec__vocab_index_tokens(specdec__vocab *v)
     memset(v->byte_token, 0xff, 256 * sizeof *v->byte_token);
     for (id = 0; id < v->count; id++) {
         specdec__bytes text;
-        uint32_t slot;
         int type, byte;
 
         v->text_at[id] = (uint32_t)c.at;
@@ -13961,11 +13976,10 @@ static void specdec__vocab_index_tokens(specdec__vocab *v)
             (type == SPECDEC__TOKEN_BYTE && !SPECDEC__VOCAB_IS_BPE(v->model)) ||
             specdec__vocab_find_spelled(v, text, NULL) >= 0)
             continue;
-        slot = specdec__vocab_hash_end(specdec__vocab_hash(0, text)) & v->slot_mask;
-        while (v->slots[slot])
-            slot = (slot + 1) & v->slot_mask;
-        v->slots[slot] = id + 1;
+        if (!specdec__vocab_put(v->slots, v->slot_mask, specdec__vocab_hash_end(specdec__vocab_hash(0, text)), id + 1))
+            return 0;
     }
+    return 1;
 }
 
 /* Longest text first; of equal lengths the lower id (Shell's sort). */
@@ -14013,8 +14027,8 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
 }
 
 /* The merges, "left right" each, in order of rank. One that names no token is passed over; of equal ones the first
-   wins. */
-static void specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_value *merges)
+   wins. Returns 0 when hashes collide. */
+static int specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_value *merges)
 {
     specdec__cursor c = specdec__cursor_over(merges->items, merges->bytes);
     uint32_t rank;
@@ -14022,7 +14036,7 @@ static void specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_v
     for (rank = 0; rank < v->merge_count; rank++) {
         specdec__bytes text = specdec__cursor_string(&c), left = text, right = text;
         const unsigned char *space = NULL;
-        uint32_t *pair = v->merges + 2 * (size_t)rank, slot;
+        uint32_t *pair = v->merges + 2 * (size_t)rank;
         int32_t a = -1, b = -1;
 
         if (text.size > 1)
@@ -14040,11 +14054,10 @@ static void specdec__vocab_index_merges(specdec__vocab *v, const specdec__gguf_v
             continue;
         pair[0] = (uint32_t)a;
         pair[1] = (uint32_t)b;
-        slot = specdec__vocab_pair_hash(pair[0], pair[1]) & v->merge_mask;
-        while (v->merge_slots[slot])
-            slot = (slot + 1) & v->merge_mask;
-        v->merge_slots[slot] = rank + 1;
+        if (!specdec__vocab_put(v->merge_slots, v->merge_mask, specdec__vocab_pair_hash(pair[0], pair[1]), rank + 1))
+            return 0;
     }
+    return 1;
 }
 
 /* Reads and checks the vocabulary of a file and builds its indexes in the arena. The file must outlive v. While the
@@ -14080,11 +14093,11 @@ static SPECDEC__UNUSED specdec_result specdec__vocab_init(specdec__vocab *v, con
     result = specdec__vocab_take(v, arena, error);
     if (result || !arena->base)
         return result;
-    specdec__vocab_index_tokens(v);
+    if (!specdec__vocab_index_tokens(v) ||
+        (SPECDEC__VOCAB_IS_BPE(v->model) && !specdec__vocab_index_merges(v, &source.merges)))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "the tokens of this vocabulary are made to collide");
     specdec__vocab_sort_specials(v);
     specdec__vocab_find_ends(v);
-    if (SPECDEC__VOCAB_IS_BPE(v->model))
-        specdec__vocab_index_merges(v, &source.merges);
     return SPECDEC_OK;
 }
 
@@ -15235,7 +15248,7 @@ static specdec_result specdec__model_matrix(const specdec__model *m, const char 
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build", name,
                              out->type->name);
-    if (t.dimensions != 2 || t.shape[0] != (uint64_t)columns || t.shape[1] != (uint64_t)rows)
+    if (t.dimensions < 2 || t.shape[2] != 1 || t.shape[3] != 1 || t.shape[0] != (uint64_t)columns || t.shape[1] != (uint64_t)rows)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu, it should be %d x %d", name,
                              (unsigned long long)t.shape[0], (unsigned long long)t.shape[1], columns, rows);
     if (columns % 32)
@@ -27508,7 +27521,7 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
 {
     specdec__engine *e = t->engine;
     const int vocab = e->target_model->vocab_size;
-    const specdec__proposal *p = &e->drafters[0].proposals[t->at]; /* nobody else drafts */
+    const specdec__proposal *p;
     specdec_uniform uniform;
     specdec_choice choice;
     specdec__row row;
@@ -27520,8 +27533,10 @@ static void specdec__engine_judge(specdec *t, int node, const float *logits, con
     uniform.decision = 0;
     choice.target = e->target_distribution;
     choice.draft = NULL;
-    if (count && e->rule != SPECDEC_RULE_TOP_K)
+    if (count && e->rule != SPECDEC_RULE_TOP_K) {
+        p = &e->drafters[0].proposals[t->at]; /* nobody else drafts */
         choice.draft = p->distributions + (size_t)specdec__draft_candidate(p, node) * (size_t)vocab;
+    }
     choice.children = children;
     choice.vocab = vocab;
     choice.child_count = count;
@@ -29185,6 +29200,8 @@ static specdec_result specdec__next_token(specdec *t, int work)
             return SPECDEC_OK;
         result = t->failed;
         t->failed = SPECDEC_OK;
+        if (result && t->error.code != result) /* another call has failed since */
+            return specdec__fail(&t->error, result, "%s", specdec_result_text(result));
         if (!result && !work)
             return SPECDEC_PENDING;
         if (!result)

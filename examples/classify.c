@@ -88,7 +88,9 @@ int main(int argc, char **argv)
     if (specdec_memory_needed(&config, &bytes, &error) || specdec_init(&engine, &config, malloc(bytes), bytes, &error))
         return failed(error.text);
     for (i = 0; i + 2 < argc; i++)
-        if (specdec_tokenize_memory(specdec_get_model(engine), strlen(argv[i + 2])) > 1 << 14 ||
+        if (!argv[i + 2][0])
+            return failed("an empty label would always be the best one");
+        else if (specdec_tokenize_memory(specdec_get_model(engine), strlen(argv[i + 2])) > 1 << 14 ||
             add_label(specdec_get_model(engine), i, argv[i + 2], &error))
             return failed("the labels are too long, or too many");
     specdec_get_info(engine, &info);

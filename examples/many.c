@@ -460,6 +460,8 @@ static int read_options(options *o, int argc, char **argv)
         return program_misused("--spec heads needs heads: -mh", "");
     if (o->seen && o->spec != SPECDEC_DRAFT_AUTO && o->spec != SPECDEC_DRAFT_NGRAM)
         return program_misused("--seen goes with --spec auto and ngram only", "");
+    if (o->seen && strcmp(o->seen, "-") == 0)
+        return program_misused("--seen needs a file: lines go to standard output", "");
     c->drafting = (specdec_drafting)o->spec;
     c->settings.max_tokens = o->limit > 0 ? o->limit : 0;
     return PROGRAM_GO_ON;

@@ -262,7 +262,7 @@ static void test_wrapping(void)
                 abort();
             memcpy(t->shape, shapes[i], sizeof t->shape);
             t->dimensions = j;
-            CHECK(try_maker(m) != SPECDEC_OK || (i == 8 && j == 2));
+            CHECK((try_maker(m) == SPECDEC_OK) == (i == 8)); /* a matrix may say that it has 1 of a third dimension */
             end_maker(m);
         }
 }

@@ -118,6 +118,23 @@ check "a token outside the vocabulary is named" says 4096
 check "and leaves no file" [ ! -e "$T/x.f32" -a ! -e "$T/x.f32.part" ]
 run "$B/specdec-logits" -m $TARGET --tokens 1,x -o "$T/x.f32"
 check "tokens that are no numbers are wrong usage" [ $status -eq 2 ]
+printf '1 2 3\0 4 5' > "$T/zero"
+run "$B/specdec-logits" -m $TARGET --tokens-file "$T/zero" -o "$T/x.f32"
+check "a zero byte ends no list" says 'holds a zero byte'
+run "$B/specdec-quantize" --draft-vocab 100 --counts "$T/zero" $DRAFT "$T/x.gguf" Q8_0
+check "nor one of counts" says 'holds a zero byte'
+run "$B/specdec-logits" -m $TARGET --tokens 1 --state-layers "" -o "$T/x.f32"
+check "no layers are wrong usage" [ $status -eq 2 ]
+for sampling in "--top-p 1e-46" "--min-p 1e-300"; do # which would be 0: off
+    # shellcheck disable=SC2086
+    run "$B/specdec" -m $TARGET -p a -n 2 --temp 1 $sampling
+    check "$sampling is wrong usage" [ $status -eq 2 ]
+done
+printf '\357\273\277{"prompt": "Once upon a time"}\n' > "$T/marked.jsonl"
+printf '{"prompt": "Once upon a time"}\n' > "$T/unmarked.jsonl"
+"$B/specdec-recall" -m $TARGET -f "$T/marked.jsonl" -n 2 > "$T/marked" 2>&1
+"$B/specdec-recall" -m $TARGET -f "$T/unmarked.jsonl" -n 2 > "$T/unmarked" 2>&1
+check "a byte order mark makes no other prompts" [ "$(sed 's/marked/unmarked/' "$T/marked")" = "$(cat "$T/unmarked")" ]
 
 # --- where the output goes
 run "$B/specdec-logits" -m $TARGET --tokens 1 -o "$T/absent/x.f32"
@@ -379,6 +396,8 @@ check "with words" says "damaged: ."
 check "and stays as it is" same "$T/damaged-before" "$T/damaged"
 run many -f "$T/lines.jsonl" --seen "$T/seen" --spec off
 check "--seen without n-grams is wrong usage" [ $status -eq 2 ]
+run many -f "$T/lines.jsonl" --seen -
+check "--seen is no standard output" [ "$status $(wc -c < "$T/out")" = "2 0" ]
 run many -f "$T/lines.jsonl" --seen "$T/lines.jsonl"
 check "the lines are not overwritten by what was seen" [ $status -eq 1 ]
 rm -f "$T/out"
@@ -477,6 +496,8 @@ printf '%s\n' 'Once upon a' 'The little girl had a big red' > "$T/lines"
 "$B/classify" $TARGET time ball dog < "$T/lines" > "$T/out"
 check "classify finds the label of the first line" grep -q '^time	[0-9.]*%	Once upon a$' "$T/out"
 check "classify finds the label of the second line" grep -q '^ball	[0-9.]*%	The little girl had a big red$' "$T/out"
+"$B/classify" $TARGET time "" < "$T/lines" > "$T/out" 2> "$T/err"
+check "classify takes no empty label" says 'empty label'
 for program in "talk $TARGET $DRAFT zephyr" "classify $TARGET time ball dog"; do
     # shellcheck disable=SC2086
     head -c 20000 /dev/zero | tr '\0' 'a' | "$B/"$program > "$T/out" 2> "$T/err"
@@ -599,6 +620,11 @@ run "$B/specdec-recall" -m $TARGET -f "$T/prompts" -c 100 -n 80
 check "specdec-recall says that no prompt fits" [ $status -eq 1 ]
 run "$B/specdec-recall" -m $TARGET -f "$T/long" --keep 4,1
 check "specdec-recall --keep: all of a text is wrong usage" [ $status -eq 2 ]
+for words in 43 70 110; do # caches of a few chunks
+    seq -s " " 1 $words | sed 's/.*/Once upon a time there was a dog who counted: &./' > "$T/short"
+    run "$B/specdec-recall" -m $TARGET -f "$T/short" --keep 4,8,16 -n 4 -t 1
+    check "specdec-recall with $words words" [ "$status $(grep -c '^| 1/[0-9]* | ' "$T/out")" = "0 15" ]
+done
 
 # --- the simulator
 run "$B/specdec-sim" --help
@@ -647,6 +673,20 @@ run "$B/specdec-sim" --split 2,,3 --pretend 3
 check "specdec-sim --split refuses what is no number" [ $status -eq 2 ]
 run "$B/specdec-sim" --split 2,3
 check "specdec-sim --split needs --pretend" [ $status -eq 2 ]
+for link in nan inf -5 5,nan 5,-1 1e9; do
+    run "$B/specdec-sim" --machine 8pi5 --tokens 300 --link $link
+    check "specdec-sim --link $link is wrong usage" [ $status -eq 2 ]
+done
+run "$B/specdec-sim" --svg "$T/same" --json "$T/same"
+check "specdec-sim: two outputs that are one file are wrong usage" [ "$status" -eq 2 -a ! -e "$T/same" ]
+for times in 'times 2 -1 -1' 'times 1 nan nan' 'times 0 1 1' 'step 0 1 nan' 'step 0 1 0' 'step 0 65 1'; do
+    { grep -v "# ${times%% *}" "$T/trace"; echo "# $times"; } > "$T/odd"
+    run "$B/specdec-sim" --trace "$T/odd" --machine here
+    check "a trace with '# $times' is none" says 'is no trace'
+done
+grep -v '# step 0 1 ' "$T/trace" > "$T/odd"
+run "$B/specdec-sim" --trace "$T/odd" --machine here
+check "a trace without the time of a plain step is none of here" [ $status -eq 1 ]
 printf '9 0.5\n' > "$T/trace"
 run "$B/specdec-sim" --trace "$T/trace"
 check "a rank that there is not is refused" [ $status -eq 1 ]

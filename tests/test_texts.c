@@ -1494,6 +1494,7 @@ static void test_logits_pages(void)
 static void test_refusals(void)
 {
     specdec_config c = config_of(PLAIN, -1);
+    specdec_settings settings;
     specdec *texts[3] = {NULL, NULL, NULL}, *other = NULL;
     static int32_t tokens[250];
     specdec_text piece;
@@ -1502,7 +1503,7 @@ static void test_refusals(void)
     void *block;
     size_t bytes;
     machine m;
-    int i, failed = 0, count[3];
+    int i, failed = 0, mixed = 0, count[3];
 
     TEST("what is out of range is refused");
     c.texts = SPECDEC_MAX_TEXTS + 1;
@@ -1541,12 +1542,20 @@ static void test_refusals(void)
         tokens[0] = 10 + i; /* nothing to share */
         CHECK_EQUAL_INT(specdec_prompt_tokens(texts[i], tokens, 250), SPECDEC_OK);
     }
+    specdec_get_settings(m.first, &settings);
+    settings.max_tokens = -1;
     do {
         result = specdec_work(m.first);
-        for (i = 0; i < 3; i++) /* also when all have failed in the last step */
-            failed += specdec_take(texts[i], &piece) == SPECDEC_ERROR_CONTEXT;
+        for (i = 0; i < 3; i++) { /* also when all have failed in the last step */
+            CHECK_EQUAL_INT(specdec_set(texts[i], &settings), SPECDEC_ERROR_ARGUMENT);
+            if (specdec_take(texts[i], &piece) == SPECDEC_ERROR_CONTEXT) {
+                failed++;
+                mixed += strstr(specdec_error_text(texts[i]), "max_tokens") != NULL; /* the words of another failure */
+            }
+        }
     } while (result == SPECDEC_OK);
     CHECK(failed > 0);
+    CHECK_EQUAL_INT(mixed, 0);
     for (i = 0; i < 3; i++)
         count[i] = texts[i]->count;
     CHECK(count[0] + count[1] + count[2] < 3 * CONTEXT_TOKENS);
@@ -1764,7 +1773,7 @@ static void test_fork_limit(void)
 {
     specdec_config c = config_of(PLAIN, -1);
     static unsigned char saved[4 << 20];
-    int32_t known[600];
+    int32_t known[600] = {0};
     const int32_t *tokens;
     specdec *other;
     int prompted, count, i, closed = 0;

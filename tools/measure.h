@@ -70,8 +70,7 @@ static char *measure_paragraph(char **rest)
 /* Reads at most limit prompts: JSON by the line, or text with empty lines between. Returns 0 after saying what is wrong. */
 static int measure_read_prompts(measure_prompts *prompts, const char *path, int limit)
 {
-    size_t length;
-    char *rest = program_read_file(path, &length), *text, where[64];
+    char *rest = program_read_text(path), *text, where[64];
     int json, line;
 
     prompts->count = 0;

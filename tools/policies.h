@@ -212,7 +212,7 @@ static inline void policy_copy_rounded(specdec__context *c, int thread, const sp
 
 typedef struct policy {
     const char *name;
-    int recent;  /* the newest tokens are one part in so many (8 at most) of what is kept; 0: see policy_begin */
+    int recent;  /* the newest tokens are one part in so many (8 at most) of what is kept; not with recall */
     void (*score)(specdec__context *c, const struct specdec__retrieval *r, int thread, const specdec__layer *layer, int head,
                   float *scores);
     void (*recall)(specdec__context *c, int thread, const specdec__layer *layer); /* NULL: by these scores */
@@ -228,11 +228,12 @@ static SPECDEC__UNUSED const policy policies[] = {
 
 enum { POLICIES = (int)(sizeof policies / sizeof *policies) };
 
-/* Lays out a small cache of `budget` tokens of a text of up to room->length. */
+/* Lays out a small cache of `budget` tokens of a text of up to room->length. A policy that keeps more of the newest tokens
+   than retrieval does has so many chunks less, as far as the room that was laid out for either goes. */
 static inline void policy_init(specdec__retrieval *r, const policy *p, const specdec__context *target, const specdec__room *room,
                         int budget, int chunk, int nodes, specdec__arena *arena)
 {
-    const int recent = p->recent ? specdec__max_int(budget / p->recent, 4) : 0;
+    int moved;
 
     if (p->recall) {
         specdec__retrieve_init(r, target, room, 2 * room->length, SPECDEC__KEYS, nodes, arena);
@@ -240,9 +241,11 @@ static inline void policy_init(specdec__retrieval *r, const policy *p, const spe
     }
     specdec__retrieve_init(r, target, room, budget, chunk, nodes, arena);
     r->score = p->score;
-    r->chunks = specdec__max_int((budget - r->most + r->recent - recent) / chunk, 1);
-    r->most += recent - r->recent;
-    r->recent = recent;
+    moved = specdec__min_int(budget / p->recent - r->recent, r->chunks * chunk - r->most);
+    moved = specdec__max_int(moved, 0) / chunk;
+    r->chunks -= moved;
+    r->recent += moved * chunk;
+    r->most += moved * chunk;
 }
 
 /* Makes the small cache ready for what follows the committed tokens of a text. Returns 0 when there is no room. */

@@ -42,14 +42,14 @@ static inline double pretend_seconds(const pretend_table *table, int nodes)
 }
 
 /* Reads "5" or "5,100": milliseconds of a message, megabits a second (0: any number). Returns 0 when that is not what it
-   says. */
+   says, or it is a message of more than 100 seconds. */
 static inline int pretend_link(const char *text, double *seconds, double *bits)
 {
     char *end;
 
     *seconds = 1e-3 * strtod(text, &end);
     *bits = end != text && *end == ',' ? 1e6 * strtod(end + 1, &end) : 0;
-    return end != text && !*end;
+    return end != text && !*end && *seconds >= 0 && *seconds <= 100 && *bits >= 0 && *bits <= 1e15;
 }
 
 #endif

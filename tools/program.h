@@ -365,10 +365,8 @@ static int program_store(const program_flag *flag, const char *text)
         return 1;
     case PROGRAM_REAL:
         real = strtod(text, &end);
-        if (!program_whole(text, end) || !(real >= flag->low && real <= flag->high))
-            return 0;
         *(float *)flag->out = (float)real;
-        return 1;
+        return program_whole(text, end) && real >= flag->low && real <= flag->high && (real == 0 || (float)real != 0);
     case PROGRAM_SEED:
         *(uint64_t *)flag->out = strtoull(text, &end, 10);
         return program_whole(text, end) && *text >= '0' && *text <= '9';
@@ -537,6 +535,22 @@ static PROGRAM_UNUSED char *program_read_file(const char *path, size_t *length)
         fprintf(stderr, "%s: cannot read %s: %s\n", program_name, path, strerror(errno));
     if (file && !standard)
         fclose(file);
+    return text;
+}
+
+/* The same, as a string: without a byte order mark; a zero byte in it is an error. */
+static PROGRAM_UNUSED char *program_read_text(const char *path)
+{
+    size_t length;
+    char *text = program_read_file(path, &length);
+
+    if (text && strlen(text) != length) {
+        program_failed(path, " holds a zero byte, so it is no text");
+        free(text);
+        return NULL;
+    }
+    if (text && !strncmp(text, "\xEF\xBB\xBF", 3))
+        memmove(text, text + 3, length - 2);
     return text;
 }
 

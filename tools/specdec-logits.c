@@ -62,7 +62,7 @@ static int read_layers(tool *t, const options *o)
 
     if (o->state)
         t->layers[t->layer_count++] = SPECDEC_STATE_FINAL;
-    for (; at && *at; at = end + (*end == ',')) {
+    for (; at; at = *end ? end + 1 : NULL) {
         layer = strtol(at, &end, 10);
         if (end == at || (*end && *end != ',') || layer < 0 || layer > 1 << 20 || t->layer_count == MAX_LAYERS)
             return program_misused("--state-layers takes up to 15 numbers of layers, 0,1,..., not ", o->state_layers);
@@ -243,7 +243,6 @@ int main(int argc, char **argv)
     static tool t;
     program_output out = PROGRAM_NO_OUTPUT;
     const char *inputs[] = {NULL, NULL, NULL};
-    size_t length;
     options o;
     int status = read_options(&o, argc, argv);
 
@@ -252,7 +251,7 @@ int main(int argc, char **argv)
     if (o.kv && program_choice("f16|f32|q8_0", o.kv) < 0)
         return program_misused("--kv takes f16, f32 or q8_0, not ", o.kv);
     if (o.tokens_file) {
-        o.tokens = program_read_file(o.tokens_file, &length);
+        o.tokens = program_read_text(o.tokens_file);
         if (!o.tokens)
             return PROGRAM_FAILED;
     }

@@ -305,8 +305,7 @@ static int choose_ids(tool *t, int32_t vocab)
 {
     int n = t->given.draft_vocab, i;
     int64_t end = -1;
-    size_t length;
-    char *list = program_read_file(t->given.counts, &length);
+    char *list = program_read_text(t->given.counts);
     tally *tallies = (tally *)calloc((size_t)vocab, sizeof *tallies);
     int good = list != NULL;
 

@@ -32,21 +32,32 @@ static struct measured {
     double draft, beside;     /* a level, on all threads and on one */
 } measured;
 
-/* A line of a trace that begins with #: "# threads draft beside", "# 0 width seconds" or "# 1 width seconds". */
-static void read_measured(const char *line)
+static int is_time(double seconds)
+{
+    return seconds > 0 && seconds < 1e3;
+}
+
+/* A line of a trace that begins with #: "# times threads draft beside", "# step 0 width seconds", "# step 1 width seconds"
+   or a remark. Returns 0 when it has other numbers than a recorded one. */
+static int read_measured(const char *line)
 {
     double a, b, c;
     int width = 0;
 
-    if (sscanf(line, "# times %lf %lf %lf", &a, &b, &c) == 3 && a >= 1 && a <= SPECDEC_MAX_THREADS) {
-        measured.threads = (int)a;
+    if (sscanf(line, "# times %lf %lf %lf", &a, &b, &c) == 3) {
+        measured.threads = a >= 1 && a <= SPECDEC_MAX_THREADS ? (int)a : 0;
         measured.draft = b;
         measured.beside = c;
-    } else if (sscanf(line, "# step %lf %lf %lf", &a, &b, &c) == 3 && b >= 1 && b <= 64) {
-        while (1 << width < (int)b)
-            width++;
-        measured.target[a > 0][width] = c;
+        return measured.threads && is_time(b) && is_time(c);
     }
+    if (sscanf(line, "# step %lf %lf %lf", &a, &b, &c) != 3)
+        return 1;
+    if (!(b >= 1 && b <= 64))
+        return 0;
+    while (1 << width < (int)b)
+        width++;
+    measured.target[a > 0][width] = c;
+    return is_time(c);
 }
 
 /* --- traces ------------------------------------------------------------------------------------------------------- */
@@ -99,7 +110,8 @@ static int trace_parse(trace *t, char *text)
 
         *next = 0;
         if (*line == '#') {
-            read_measured(line);
+            if (!read_measured(line))
+                return 0;
         } else if (!*line || *line == '\r') {
             trace_end(t);
         } else {
@@ -974,7 +986,7 @@ static int record(options *o)
     const char *const inputs[] = {o->config.target.path, o->config.draft.path, o->prompts, NULL};
     program_output out = PROGRAM_NO_OUTPUT;
     char *prompts, *line, *next;
-    size_t length, bytes;
+    size_t bytes;
     const int32_t *tokens;
     specdec_error error;
     specdec *t;
@@ -986,7 +998,7 @@ static int record(options *o)
     o->config.settings.max_tokens = o->limit;
     o->config.settings.sampling.temperature = o->temperature;
     o->config.settings.sampling.seed = o->seed;
-    prompts = program_read_file(o->prompts, &length);
+    prompts = program_read_text(o->prompts);
     if (!prompts)
         return PROGRAM_FAILED;
     if (specdec_memory_needed(&o->config, &bytes, &error) || !(block = program_memory(bytes, "")) ||
@@ -1107,11 +1119,10 @@ static int measure(const options *o, const outcome *outcomes)
 {
     measurement m[MODES];
     char *prompts, *line, *next;
-    size_t length;
     int run, i, mode, status = PROGRAM_OK, turn = 0;
 
     memset(m, 0, sizeof m);
-    prompts = program_read_file(o->prompts, &length);
+    prompts = program_read_text(o->prompts);
     if (!prompts)
         return PROGRAM_FAILED;
     for (i = 0; i < mode_count() && !status; i++)
@@ -1150,7 +1161,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--split", PROGRAM_TEXT, &o->split, "A,B,...", "or stages of so many layers; rank 0 has none, it drafts and samples", 0, 0},
         {"--pretend", PROGRAM_TEXT, &o->pretend, "MS[,MS2,MS4..]", "which take so long each, and so long for 2, 4 .. nodes, as in cluster", 0, 0},
         {"--draft-ms", PROGRAM_REAL, &o->level, "F", "what a level of the draft takes; 0: as it follows from the machine (0)", 0, 1e5},
-        {"--link", PROGRAM_TEXT, &o->link, "MS[,MBIT]", "what messages between stages take, instead of Ethernet", 0, 0},
+        {"--link", PROGRAM_TEXT, &o->link, "MS[,MBIT]", "what messages between stages take, instead of gigabit Ethernet", 0, 0},
         {"--row", PROGRAM_INTEGER, &o->row, "N", "floats that a node is between stages (8192)", 1, 1 << 20},
         {"--cores", PROGRAM_INTEGER, &o->cores, "N", "of them (4)", 2, SPECDEC_MAX_THREADS},
         {"--target-mb", PROGRAM_REAL, &o->target_mb, "F",
@@ -1191,6 +1202,8 @@ static int read_options(options *o, int argc, char **argv)
         return program_misused("--record needs -m, -md and -f", "");
     if (status == PROGRAM_GO_ON && o->runs && !o->out)
         return program_misused("--runs needs --record", "");
+    if (status == PROGRAM_GO_ON && o->svg && o->json && strcmp(o->svg, o->json) == 0)
+        return program_misused("--svg and --json are the same file: ", o->svg);
     if (status == PROGRAM_GO_ON && !o->out && (o->config.target.path || o->config.draft.path || o->prompts))
         return program_misused("-m, -md and -f need --record", "");
     return status;
@@ -1243,7 +1256,6 @@ int main(int argc, char **argv)
     specdec_bytes model;
     unsigned char *data;
     char *text;
-    size_t length;
 
     if (status != PROGRAM_GO_ON)
         return status;
@@ -1255,13 +1267,13 @@ int main(int argc, char **argv)
         o.machine = MACHINES;
     }
     inputs[0] = o.trace;
-    text = o.trace ? program_read_file(o.trace, &length) : NULL;
+    text = o.trace ? program_read_text(o.trace) : NULL;
     if (o.trace && (!text || !trace_parse(&t, text)))
         return text ? program_failed(o.trace, " is no trace: lines of a rank and falling shares") : PROGRAM_FAILED;
     if (!o.trace)
         trace_make(&t, (double)o.aligned, o.seed, o.tokens);
     simulated.here = o.machine == MACHINES;
-    if (simulated.here && !(measured.target[1][1] > 0))
+    if (simulated.here && !(measured.threads && is_time(measured.target[0][0]) && is_time(measured.target[1][0])))
         return program_failed("--machine here", " needs a trace that was recorded with two threads or more");
     simulated.table = machines[simulated.here ? 0 : o.split ? MACHINES - 1 : o.machine];
     simulated.cores = simulated.here ? measured.threads : o.cores ? o.cores : simulated.table.cores;

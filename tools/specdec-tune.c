@@ -119,8 +119,7 @@ static char *find_mark(char *text, const char *mark, int behind)
 /* Writes the family between the marks of a header, which is replaced when all went well. */
 static int refresh_header(const char *path)
 {
-    size_t length;
-    char *text = program_read_file(path, &length), *from, *to;
+    char *text = program_read_text(path), *from, *to;
     program_output out = PROGRAM_NO_OUTPUT;
     int status;
 
@@ -132,7 +131,7 @@ static int refresh_header(const char *path)
     if (!status) {
         fwrite(text, 1, (size_t)(from - text), out.file);
         print_family(out.file);
-        fwrite(to, 1, length - (size_t)(to - text), out.file);
+        fputs(to, out.file);
         status = program_output_close(&out);
     }
     free(text);
