@@ -1000,8 +1000,18 @@ __asm__(".cfi_sections .debug_frame");
 #endif
 #pragma GCC push_options
 #pragma GCC optimize("fp-contract=off")
-/* Built for size and without kernels: gcc's -Os comes to 3.5 KB less without these. */
+/* Built for size: gcc 12 and newer know shorter, slower ways to load constants and to store zeros, which -Os leaves
+   out. (Not on 32-bit ARM: see SPECDEC__FOR_SIZE.) */
+#if __GNUC__ >= 12 && !defined(__arm__)
+#define SPECDEC__SMALLEST "Oz"
+#else
+#define SPECDEC__SMALLEST "Os"
+#endif
+#define SPECDEC__PRAGMA(text) _Pragma(#text)
+#define SPECDEC__OPTIMIZE(...) SPECDEC__PRAGMA(GCC optimize(__VA_ARGS__))
+/* The same without kernels: it comes to 3.5 KB less without these passes. */
 #if defined(__OPTIMIZE_SIZE__) && defined(SPECDEC_NO_SIMD)
+SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #pragma GCC optimize("no-move-loop-invariants", "no-inline-functions-called-once", "no-tree-loop-im", "no-caller-saves")
 #pragma GCC optimize("no-optimize-sibling-calls", "no-tree-dominator-opts")
 #endif
@@ -1079,6 +1089,14 @@ __asm__(".cfi_sections .debug_frame");
 #else
 #define SPECDEC__INLINE static inline __attribute__((always_inline, unused))
 #endif
+/* Words at any address, where that is one instruction: always inlined. Built for size, gcc would call them: it counts
+   their bytes before it makes a word of them. */
+#if defined(__OPTIMIZE__) && (defined(__x86_64__) || defined(__aarch64__) || \
+                              (defined(__ARM_FEATURE_UNALIGNED) && defined(__ARMEL__)))
+#define SPECDEC__WORD static inline __attribute__((always_inline, unused))
+#else
+#define SPECDEC__WORD SPECDEC__INLINE
+#endif
 /* For a function with a large frame: inlined, it would make the frame of its caller as large. */
 #define SPECDEC__NOINLINE __attribute__((noinline, unused))
 #define SPECDEC__UNUSED __attribute__((unused))
@@ -1086,21 +1104,23 @@ __asm__(".cfi_sections .debug_frame");
    moves values out of loops, doubles code to save a jump and restores registers before each last call: that makes code
    longer. On 32-bit ARM it would forget to align strings that other functions, built for speed, take to be aligned. */
 #if defined(__GNUC__) && !defined(__clang__) && defined(__OPTIMIZE__) && !defined(__arm__)
-#define SPECDEC__PRAGMA(text) _Pragma(#text)
 #define SPECDEC__FOR_SIZE \
     SPECDEC__PRAGMA(GCC push_options) \
-    SPECDEC__PRAGMA(GCC optimize("Os", "no-move-loop-invariants", "no-tree-loop-im", "no-caller-saves", \
-                                 "no-optimize-sibling-calls", "no-tree-dominator-opts"))
+    SPECDEC__OPTIMIZE(SPECDEC__SMALLEST, "no-move-loop-invariants", "no-tree-loop-im", "no-caller-saves", \
+                      "no-optimize-sibling-calls", "no-tree-dominator-opts")
 #define SPECDEC__FOR_SPEED SPECDEC__PRAGMA(GCC pop_options)
 #else
 #define SPECDEC__FOR_SIZE
 #define SPECDEC__FOR_SPEED
 #endif
-/* The same for plain C that only processors from before 2008 run, as there are kernels for all others. */
+/* The same for plain C that only processors from before 2008 run, as there are kernels for all others. Small functions
+   of it are called. */
 #if defined(__x86_64__) && !defined(SPECDEC_NO_SIMD)
 #define SPECDEC__RARE SPECDEC__FOR_SIZE
 #define SPECDEC__RARE_END SPECDEC__FOR_SPEED
+#define SPECDEC__RARE_INLINE static SPECDEC__NOINLINE
 #else
+#define SPECDEC__RARE_INLINE SPECDEC__INLINE
 #define SPECDEC__RARE
 #define SPECDEC__RARE_END
 #endif
@@ -1246,31 +1266,31 @@ SPECDEC__INLINE uint16_t specdec__load_u16(const void *at)
     return (uint16_t)(b[0] | (unsigned)b[1] << 8);
 }
 
-SPECDEC__INLINE uint32_t specdec__load_u32(const void *at)
+SPECDEC__WORD uint32_t specdec__load_u32(const void *at)
 {
     const unsigned char *b = (const unsigned char *)at;
     return (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
 }
 
-SPECDEC__INLINE uint64_t specdec__load_u64(const void *at)
+SPECDEC__WORD uint64_t specdec__load_u64(const void *at)
 {
     return (uint64_t)specdec__load_u32(at) | (uint64_t)specdec__load_u32((const unsigned char *)at + 4) << 32;
 }
 
-SPECDEC__INLINE void specdec__store_u16(void *at, uint16_t value)
+SPECDEC__WORD void specdec__store_u16(void *at, uint16_t value)
 {
     unsigned char *b = (unsigned char *)at;
     b[0] = (unsigned char)value;
     b[1] = (unsigned char)(value >> 8);
 }
 
-SPECDEC__INLINE void specdec__store_u32(void *at, uint32_t value)
+SPECDEC__WORD void specdec__store_u32(void *at, uint32_t value)
 {
     specdec__store_u16(at, (uint16_t)value);
     specdec__store_u16((unsigned char *)at + 2, (uint16_t)(value >> 16));
 }
 
-SPECDEC__INLINE void specdec__store_u64(void *at, uint64_t value)
+SPECDEC__WORD void specdec__store_u64(void *at, uint64_t value)
 {
     specdec__store_u32(at, (uint32_t)value);
     specdec__store_u32((unsigned char *)at + 4, (uint32_t)(value >> 32));
@@ -2697,7 +2717,7 @@ SPECDEC__INLINE uint16_t specdec__bf16_from_float(float value)
 }
 
 /* The half float at an address. */
-SPECDEC__INLINE float specdec__load_f16(const void *at) { return specdec__float_from_f16(specdec__load_u16(at)); }
+SPECDEC__RARE_INLINE float specdec__load_f16(const void *at) { return specdec__float_from_f16(specdec__load_u16(at)); }
 
 /* Blocks as they stand in files, little-endian; d and dmin are half floats. A tile has the same parts, 16 times as
    long. */
@@ -3044,18 +3064,26 @@ SPECDEC__INLINE void specdec__quant_scales_k(const unsigned char *packed, int i,
     }
 }
 
+/* Scales and minimums of the eighths of a block of Q4_K or Q5_K. */
+static SPECDEC__UNUSED void specdec__quant_eighths_k(float d, float dmin, const unsigned char *packed, float *scale,
+                                                     float *minimum)
+{
+    int i, s, m;
+
+    for (i = 0; i < 8; i++) {
+        specdec__quant_scales_k(packed, i, &s, &m);
+        scale[i] = d * (float)s;
+        minimum[i] = -(dmin * (float)m);
+    }
+}
+
 /* Q4_K: d f16, dmin f16, 12 bytes of scales and minimums, 128 bytes of nibbles. */
 static void specdec__quant_decode_q4_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q4_k *from = (const specdec__block_q4_k *)(const void *)block;
-    float d = specdec__load_f16(from->d), dmin = specdec__load_f16(from->dmin);
-    int i, s, m;
+    int i;
 
-    for (i = 0; i < 8; i++) {
-        specdec__quant_scales_k(from->scales, i, &s, &m);
-        scale[i] = d * (float)s;
-        minimum[i] = -(dmin * (float)m);
-    }
+    specdec__quant_eighths_k(specdec__load_f16(from->d), specdec__load_f16(from->dmin), from->scales, scale, minimum);
     for (i = 0; i < 256; i++)
         codes[i] = (int8_t)(from->nibbles[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15);
 }
@@ -3064,14 +3092,9 @@ static void specdec__quant_decode_q4_k(const unsigned char *block, int8_t *codes
 static void specdec__quant_decode_q5_k(const unsigned char *block, int8_t *codes, float *scale, float *minimum)
 {
     const specdec__block_q5_k *from = (const specdec__block_q5_k *)(const void *)block;
-    float d = specdec__load_f16(from->d), dmin = specdec__load_f16(from->dmin);
-    int i, s, m;
+    int i;
 
-    for (i = 0; i < 8; i++) {
-        specdec__quant_scales_k(from->scales, i, &s, &m);
-        scale[i] = d * (float)s;
-        minimum[i] = -(dmin * (float)m);
-    }
+    specdec__quant_eighths_k(specdec__load_f16(from->d), specdec__load_f16(from->dmin), from->scales, scale, minimum);
     for (i = 0; i < 256; i++) {
         int low = from->nibbles[i / 64 * 32 + i % 32] >> (i / 32 % 2 * 4) & 15;
         codes[i] = (int8_t)(low + (from->high[i % 32] >> (i / 32) & 1) * 16);
@@ -4313,6 +4336,13 @@ typedef struct specdec__reading {
    number is no type's; in multiply, also where it would not be faster. */
 typedef struct specdec__kernels {
     const char *name;
+    specdec__reading reading, other; /* other: what may be faster on some machines; all 0: nothing is known */
+    /* specdec__quant_interleave, or the same faster. */
+    specdec__interleave_function *interleave;
+    specdec__weigh_codes_function *weigh_codes;
+    SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_MEMBER, )
+    int half_queries; /* up to so many queries, scores and weigh read half floats; more wait for floats made of them */
+    specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu, gelu_exact */
     /* Unpacks blocks*32 values of 16 rows from a tile. */
     specdec__unpack_function *unpack[SPECDEC__TYPE_COUNT];
     /* Adds panel * columns to sums (column, row). */
@@ -4323,13 +4353,6 @@ typedef struct specdec__kernels {
     specdec__multiply_function *multiply[SPECDEC__TYPE_COUNT];
     /* Rows as they lie in the file times one column, where that is faster than making tiles of them; else NULL. */
     specdec__rows_function *rows[SPECDEC__TYPE_COUNT];
-    specdec__reading reading, other; /* other: what may be faster on some machines; all 0: nothing is known */
-    /* specdec__quant_interleave, or the same faster. */
-    specdec__interleave_function *interleave;
-    specdec__weigh_codes_function *weigh_codes;
-    SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_MEMBER, )
-    int half_queries; /* up to so many queries, scores and weigh read half floats; more wait for floats made of them */
-    specdec__silu_function *activate[SPECDEC__ACTIVATIONS]; /* silu, gelu, gelu_exact */
 } specdec__kernels;
 
 /* What an instruction set has to define before it includes >>lanes: V, a vector of 1, 4 or 16 floats (SPECDEC__LANES),
@@ -14663,12 +14686,12 @@ static SPECDEC__UNUSED size_t specdec__text_stream_end(specdec__text_stream *str
 /* Looks for stop strings in bytes that come piece by piece; zero is the beginning. What is held back is always the
    beginning of a stop string, so its length and that string's number say all. */
 typedef struct specdec__stop_scan {
-    specdec__bytes strings[SPECDEC__STOP_MAX]; /* the caller's memory */
     int count;
     int held_of;  /* the string of which the beginning is held back */
     size_t held;  /* bytes held back */
     int stopped;  /* 1 + the number of the string that was found; 0: none was */
     size_t cut;   /* bytes taken from where that begins; 0: none was found, or that is not known */
+    specdec__bytes strings[SPECDEC__STOP_MAX]; /* the caller's memory */
 } specdec__stop_scan;
 
 /* Adds a stop string, which must stay in memory. Error: ARGUMENT when it is empty, too long, or one too many. */
@@ -14837,9 +14860,11 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char
     return NULL;
 }
 
-/* Appends bytes while there is room and counts them in any case. */
+/* Appends bytes, or a string (SPECDEC_WHOLE_STRING), while there is room and counts them in any case. */
 static void specdec__chat_append(char *out, size_t size, size_t *needed, const char *text, size_t length)
 {
+    if (length == SPECDEC_WHOLE_STRING)
+        length = strlen(text);
     if (length && *needed <= size && length <= size - *needed)
         memcpy(out + *needed, text, length);
     *needed = specdec__size_add(*needed, length);
@@ -14879,16 +14904,16 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat_f
         text = specdec__chat_trim(&messages[i], format->trims);
         if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM) {
             if (openings++)
-                specdec__chat_append(out, size, needed, format->reopening, strlen(format->reopening));
-            specdec__chat_append(out, size, needed, format->opening, strlen(format->opening));
+                specdec__chat_append(out, size, needed, format->reopening, SPECDEC_WHOLE_STRING);
+            specdec__chat_append(out, size, needed, format->opening, SPECDEC_WHOLE_STRING);
         }
-        specdec__chat_append(out, size, needed, format->before[role], strlen(format->before[role]));
+        specdec__chat_append(out, size, needed, format->before[role], SPECDEC_WHOLE_STRING);
         specdec__chat_append(out, size, needed, (const char *)text.data, text.size);
-        specdec__chat_append(out, size, needed, format->after[role], strlen(format->after[role]));
+        specdec__chat_append(out, size, needed, format->after[role], SPECDEC_WHOLE_STRING);
         previous = role;
     }
     if (add_generation_prompt)
-        specdec__chat_append(out, size, needed, format->generate, strlen(format->generate));
+        specdec__chat_append(out, size, needed, format->generate, SPECDEC_WHOLE_STRING);
     if (*needed > size)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the conversation has %zu bytes, there is room for %zu",
                              *needed,
@@ -14932,11 +14957,11 @@ enum { SPECDEC__HEAD_OUTPUT, SPECDEC__HEAD_INPUT }; /* places of the matrices, a
 enum { SPECDEC__HEAD_NORM, SPECDEC__HEAD_BIAS };
 
 typedef struct specdec__layer {
-    specdec__matrix matrix[SPECDEC__MATRICES];
-    const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
-    specdec__matrix table;                 /* of a head: a row for each token, looked up */
     int span, place;                       /* which of the layers of its span it is */
     int rope;                              /* SPECDEC__ROPE or SPECDEC__ROPE_OTHER */
+    const float *vector[SPECDEC__VECTORS]; /* padded with zeros to a multiple of 16; NULL when the model has none */
+    specdec__matrix matrix[SPECDEC__MATRICES];
+    specdec__matrix table;                 /* of a head: a row for each token, looked up */
 } specdec__layer;
 
 /* What differs between architectures. Some have layers of a second kind, "the others": layer i is one of them if bit i
@@ -15010,9 +15035,6 @@ typedef struct specdec__reads {
 } specdec__reads;
 
 typedef struct specdec_model {
-    specdec__gguf gguf;
-    specdec__bytes mapped; /* to be unmapped at the end; empty when the caller lent memory */
-    specdec__vocab vocab;
     const specdec__architecture *architecture; /* NULL: heads */
     const specdec__heads_kind *speculator;     /* NULL: none. Else feed_forward is the width of the heads' states, */
     int guesses, tied;                         /* how many they are, and whether they share all but the first input */
@@ -15032,10 +15054,13 @@ typedef struct specdec_model {
     specdec__matrix token_embedding, output; /* without a type: the target's, where the architecture reads states */
     const float *output_norm;
     specdec__reads reads;
-    specdec__bytes chat_template;
     size_t weight_bytes;      /* bytes of all matrices that a step reads */
     size_t tile_bytes;        /* the same, repacked: rows padded to 16 */
     uint64_t weight_products; /* multiply-adds a token */
+    specdec__vocab vocab;
+    specdec__bytes chat_template;
+    specdec__gguf gguf;
+    specdec__bytes mapped;    /* to be unmapped at the end; empty when the caller lent memory */
 } specdec__model;
 
 /* Dimensions that a tensor's shape is checked against. */
@@ -15248,7 +15273,8 @@ static specdec_result specdec__model_matrix(const specdec__model *m, const char 
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build", name,
                              out->type->name);
-    if (t.dimensions < 2 || t.shape[2] != 1 || t.shape[3] != 1 || t.shape[0] != (uint64_t)columns || t.shape[1] != (uint64_t)rows)
+    if (t.dimensions < 2 || t.shape[0] != (uint64_t)columns || t.shape[1] != (uint64_t)rows || t.shape[2] != 1 ||
+        t.shape[3] != 1)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu, it should be %d x %d", name,
                              (unsigned long long)t.shape[0], (unsigned long long)t.shape[1], columns, rows);
     if (columns % 32)
@@ -16753,7 +16779,10 @@ typedef struct specdec__context {
     const specdec__kernels *kernels;
     specdec__pool *pool;
     int threads;               /* of the pool's, as many as help */
-    specdec__kv kv;
+    /* the step under way */
+    const specdec__batch *batch;
+    int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i */
+    /* for all steps */
     int most;                  /* nodes of a step, at most */
     int most_rows;             /* rows of logits of a step, at most */
     int room_for_sums;         /* of how many queries, each in a stretch; see specdec__forward_stretches */
@@ -16797,9 +16826,7 @@ typedef struct specdec__context {
     void (*between)(struct specdec__context *c);
     specdec_result (*elsewhere)(struct specdec__context *c, specdec_error *error);
     void *link;
-    /* the step under way */
-    const specdec__batch *batch;
-    int first, n, row_count;   /* nodes [first, first + n) are run: row i of the buffers is node first + i */
+    specdec__kv kv;
 } specdec__context;
 
 SPECDEC__FOR_SIZE
@@ -19592,7 +19619,6 @@ SPECDEC__FOR_SPEED
 
 /* A file of heads with what a level of a tree needs. */
 typedef struct specdec__heads {
-    specdec__context context; /* of it, only what matrices need */
     float blend;              /* by how much a row of the table counts */
     float *input;             /* (most, stride of the wider): what a level reads */
     float *inner;             /* (most, stride of states): its states */
@@ -19602,6 +19628,7 @@ typedef struct specdec__heads {
     /* the level under way */
     int level, n;
     const int32_t *tokens;    /* (n): what came of the level before */
+    specdec__context context; /* of it, only what matrices need */
 } specdec__heads;
 
 SPECDEC__FOR_SIZE
@@ -21458,16 +21485,16 @@ typedef struct specdec__ngram_size {
 /* The index. It counts the history and what its readers have, each run as often as it occurs in these. With one text
    and no history, runs are made and removed in stack order, so a rewind leaves no trace. */
 typedef struct specdec__ngram {
-    specdec__ngram_size size;
     specdec__ngram_run *runs;       /* [size.capacity] */
     int32_t *buckets;               /* [bucket_count], a power of two */
     specdec__ngram_offer *offers;   /* [size.max_nodes * SPECDEC__NGRAM_WIDTH], a heap */
     specdec__ngram_reader *readers; /* [size.readers] */
     int32_t *history;               /* [size.history], a ring: texts, each with SPECDEC__NGRAM_END behind it */
-    specdec__ngram_reader past;     /* where history is indexed anew */
     int count, offer_count, offer_order;
     int oldest, remembered; /* in history: where it begins, and how much there is */
     uint32_t bucket_count;
+    specdec__ngram_size size;
+    specdec__ngram_reader past;     /* where history is indexed anew */
 } specdec__ngram;
 
 /* A reader is to count its text from here. */
@@ -22094,7 +22121,6 @@ typedef struct specdec__retrieved {
 
 typedef struct specdec__retrieval {
     const specdec__context *target;
-    specdec__context context;   /* the target's, but for the cache and the logits */
     float *logits;              /* (nodes of a step, vocab) */
     specdec__retrieved *texts;  /* (texts) */
     int chunk, chunks;          /* tokens of a chunk; how many are kept */
@@ -22112,6 +22138,7 @@ typedef struct specdec__retrieval {
     const specdec__view *view;  /* and in the small one */
     int begun;                  /* chunks of it to choose from */
     int anew;                   /* token number from which on chunks are to be chosen anew */
+    specdec__context context;   /* the target's, but for the cache and the logits */
 } specdec__retrieval;
 
 /* Whether a text of so many committed tokens is long enough for chunks to be left out. */
@@ -23239,9 +23266,9 @@ static const specdec__drafter_kind specdec__draft_afar_kind = {
 
 typedef struct specdec__draft_model {
     specdec__levels levels;
-    specdec__context context;
     specdec__view *views; /* (texts) */
     int *skipped;         /* (texts): tokens of the text between the sinks and those behind them */
+    specdec__context context;
     int window;           /* tokens that it reads, at most */
     int threads;          /* that it has buffers for */
 } specdec__draft_model;
@@ -23462,9 +23489,9 @@ static const specdec__drafter_kind specdec__draft_model_kind = {
 
 typedef struct specdec__draft_heads {
     specdec__levels levels;
-    specdec__heads heads;
     float *state; /* (texts, embedding): the target's behind a token of each text */
     int *known;   /* (texts): the number of that token; -1: there is none */
+    specdec__heads heads;
     float *inner; /* (1 + tree size, stride of the heads' states): the root's, those of candidates by their places */
 } specdec__draft_heads;
 
@@ -23616,9 +23643,9 @@ typedef struct specdec__draft_pairs {
 
 typedef struct specdec__draft_layer {
     specdec__levels levels;
-    specdec__context context;
     specdec__draft_pairs *texts; /* (texts) */
     float *inner;                /* (1 + tree size, embedding): the layer's state of the root, of candidates by place */
+    specdec__context context;
 } specdec__draft_layer;
 
 static float *specdec__draft_layer_inner(const specdec__draft_layer *m, int place)
@@ -24236,10 +24263,10 @@ typedef struct specdec__tune_load {
 
 typedef struct specdec__tune {
     specdec__tune_load load;
+    int count;                                          /* of drafters */
+    int beside;                                         /* which of the two that follow */
     specdec__tune_mean steps[2][SPECDEC__MAX_TREE + 1]; /* of the target, by width; [1]: while somebody drafts */
-    int beside;                                     /* which of them */
     specdec__tune_drafter drafters[SPECDEC__MAX_DRAFTERS];
-    int count;                                      /* of drafters */
 } specdec__tune;
 
 /* One more drafter, of which nothing is known but what a level costs, and how many children a node may get (0: any). */
@@ -24410,11 +24437,11 @@ static void specdec__tune_fade(specdec__tune *tune)
 
 /* What a step may speculate on behind one text. */
 typedef struct specdec__plan {
-    double times[SPECDEC__MAX_TREE + 1]; /* seconds of the step with so many nodes of this text */
     double others;                       /* tokens that the step brings to other texts */
     double plain, rate; /* tokens a second without guesses of this text, and with those of the drafters asked so far */
     int most;                            /* nodes of the tree */
     int fixed;                           /* the tree is always the same, whatever it costs */
+    double times[SPECDEC__MAX_TREE + 1]; /* seconds of the step with so many nodes of this text */
 } specdec__plan;
 
 /* How many of count nodes, likeliest first and the root among them, pay best when drafting took `drafting` seconds; 1:
@@ -24749,8 +24776,6 @@ struct specdec {
     struct specdec__engine *engine;
     const specdec__model *model;
     int at, open;                /* its place among the engine's texts, and whether that is taken */
-    specdec_settings settings;
-    specdec_error error;
     int cancel;                  /* set by specdec_cancel */
     specdec_result failed;       /* what went wrong in a step that another text asked for: the next call returns it */
 
@@ -24767,36 +24792,39 @@ struct specdec {
     } before;
     int finished;                /* the answer has ended */
     int cancelled;               /* the last call was */
-    specdec__view view;          /* in the target's cache */
+
+    unsigned char *token_text, *piece; /* (text room), (2 * text room + stop room) */
+    size_t text_room;
+    size_t freed;                /* bytes of piece that are held back no more, since settings have changed */
 
     float *logprobs;             /* (context + tree depth + 1): of the tokens; 1: prompted, not written */
     specdec_candidate *best;     /* (the same, best_count): what would have been the most probable in its place */
     int best_count;
-
-    specdec__text_stream stream;
-    specdec__stop_scan stop;
-    unsigned char *token_text, *piece;     /* (text room), (2 * text room + stop room) */
-    size_t text_room;
-    size_t freed;                          /* bytes of piece that are held back no more, since settings have changed */
-
-    /* its part in the step under way */
-    specdec__merged merged;      /* the tree */
-    int lead, writes;            /* tokens that are read first, and whether the tree's root comes behind them */
-    int loads;                   /* of these, nodes that the step would not have without its prompt */
-    int first, row;              /* its first node, and the row of logits of the root */
-    int32_t path[SPECDEC__MAX_TREE + 1]; /* (length) accepted nodes, the root first */
-    int length;
 
     /* forks */
     specdec *parent;             /* whose child it is; NULL: nobody's */
     int fork_at, depth, forks;   /* tokens of the parent up to the fork; forks above it; its own since its prompt */
     int32_t *fork_places;        /* (placed): its tokens up to each of the last ones, as far as that is known */
     int placed;
-    int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count) what the child begins with that is to be made */
     int forced_count;
+    int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count) what the child begins with that is to be made */
 
+    /* What is large comes last, here and elsewhere: instructions name the first 128 bytes of a structure in a byte. */
+    specdec_error error;
+    specdec__text_stream stream;
+    specdec__view view;          /* in the target's cache */
+    specdec_settings settings;
+    specdec__stop_scan stop;
     specdec_stats stats;
     double prompted_at;          /* clock of the last prompt call; 0: its first token is out */
+
+    /* its part in the step under way */
+    int lead, writes;            /* tokens that are read first, and whether the tree's root comes behind them */
+    int loads;                   /* of these, nodes that the step would not have without its prompt */
+    int first, row;              /* its first node, and the row of logits of the root */
+    specdec__merged merged;      /* the tree */
+    int length;
+    int32_t path[SPECDEC__MAX_TREE + 1]; /* (length) accepted nodes, the root first */
 };
 
 SPECDEC__FOR_SIZE
@@ -25129,8 +25157,6 @@ typedef struct specdec__guesser {
 } specdec__guesser;
 
 typedef struct specdec__engine {
-    specdec_config config;       /* the caller's, defaults filled in */
-    specdec__pool pool;
     specdec__ahead *ahead;       /* NULL while the engine is only measured */
     specdec__pipe *pipe;         /* NULL: the target makes one run at a time */
     specdec__link *link;         /* NULL: all of the target is here */
@@ -25141,7 +25167,6 @@ typedef struct specdec__engine {
     specdec__model *own[SPECDEC__MAX_MODELS]; /* (own_count) those that it has opened */
     int own_count;
     const specdec__model *target_model;
-    specdec__context target;
     specdec_result (*verify)(specdec__context *, const specdec__batch *, specdec_error *); /* runs the target's steps */
     specdec__drafter *drafters;  /* (drafter_count, at most SPECDEC__MAX_DRAFTERS) */
     int drafter_count;
@@ -25167,6 +25192,10 @@ typedef struct specdec__engine {
     size_t scratch_bytes;
     char *chat_text;             /* (chat_bytes) a rendered conversation */
     size_t chat_bytes;
+
+    specdec__context target;
+    specdec__pool pool;
+    specdec_config config;       /* the caller's, defaults filled in */
 } specdec__engine;
 
 SPECDEC__FOR_SIZE
