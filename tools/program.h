@@ -365,8 +365,10 @@ static int program_store(const program_flag *flag, const char *text)
         return 1;
     case PROGRAM_REAL:
         real = strtod(text, &end);
+        if (!program_whole(text, end) || !(real >= flag->low && real <= flag->high))
+            return 0;
         *(float *)flag->out = (float)real;
-        return program_whole(text, end) && real >= flag->low && real <= flag->high && (real == 0 || (float)real != 0);
+        return real == 0 || (float)real != 0; /* so small a number would be what 0 means */
     case PROGRAM_SEED:
         *(uint64_t *)flag->out = strtoull(text, &end, 10);
         return program_whole(text, end) && *text >= '0' && *text <= '9';
