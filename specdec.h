@@ -9723,18 +9723,21 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_nibbles(int type, co
                            : type == SPECDEC__TYPE_Q5_1 ? SPECDEC__TILE_AT(q5_1, nibbles)
                                                         : SPECDEC__TILE_AT(q4_0, nibbles);
 
-    specdec__dotprod_split(tile + nibbles + row * 4, rows);
+    tile += row * 4;
+    if (SPECDEC__NEON_KEEPS)
+        SPECDEC__NEON_ANEW(tile); /* one address: gcc would keep a register for each 64 bytes of it */
+    specdec__dotprod_split(tile + nibbles, rows);
     if (type == SPECDEC__TYPE_IQ4_NL)
         specdec__dotprod_look_up(rows);
     else if (type == SPECDEC__TYPE_Q5_0)
-        specdec__dotprod_put_fifth(vld1q_u8(tile + SPECDEC__TILE_AT(q5_0, high) + row * 4), rows);
+        specdec__dotprod_put_fifth(vld1q_u8(tile + SPECDEC__TILE_AT(q5_0, high)), rows);
     else if (type == SPECDEC__TYPE_Q5_1)
-        specdec__dotprod_put_fifth(vld1q_u8(tile + SPECDEC__TILE_AT(q5_1, high) + row * 4), rows);
+        specdec__dotprod_put_fifth(vld1q_u8(tile + SPECDEC__TILE_AT(q5_1, high)), rows);
     else
         rows->sums[0] = specdec__dotprod_add_up(rows->codes, 8);
-    rows->scale[0] = specdec__neon_load_f16x4(tile + row * 2);
+    rows->scale[0] = specdec__neon_load_f16x4(tile - row * 2);
     if (specdec__dotprod_has_minimum(type)) /* at the same place in both types */
-        rows->minimum[0] = specdec__neon_load_f16x4(tile + SPECDEC__TILE_AT(q4_1, minimum) + row * 2);
+        rows->minimum[0] = specdec__neon_load_f16x4(tile + SPECDEC__TILE_AT(q4_1, minimum) - row * 2);
 }
 
 /* The same of Q8_0. */
@@ -9743,11 +9746,14 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_q8_0(const unsigned 
 {
     int i;
 
+    tile += row * 4;
+    if (SPECDEC__NEON_KEEPS)
+        SPECDEC__NEON_ANEW(tile); /* one address: gcc would keep a register for each 64 bytes of it */
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
-        rows->codes[i] = vld1q_s8((const int8_t *)tile + SPECDEC__TILE_AT(q8_0, codes) + i * 64 + row * 4);
+        rows->codes[i] = vld1q_s8((const int8_t *)tile + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
     specdec__dotprod_add_wide(rows);
-    rows->scale[0] = specdec__neon_load_f16x4(tile + row * 2);
+    rows->scale[0] = specdec__neon_load_f16x4(tile - row * 2);
 }
 
 /* The same of block b of IQ4_XS. */
