@@ -311,7 +311,7 @@ typedef enum specdec_policy {
 typedef struct specdec_cluster {
     int rank, ranks;   /* this one, and how many there are, 1..64 */
     const int *layers; /* [ranks] that each holds, in order; rank 0 may have none, and so has one that only drafts */
-    double silence;    /* a rank not heard of for so many seconds, more than a layer takes, is lost; 0: none is */
+    double silence;    /* seconds until a silent rank is lost; more than a layer, and rank 0's pauses, take; 0: none is */
     void *user_data;
     /* Sends a copy of a message; two to a rank arrive in order, urgent ones in theirs. Returns 0 when it cannot. */
     int (*send)(void *user_data, int rank, int urgent, const void *message, size_t size);
@@ -9714,7 +9714,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_iq2(int type, const 
     }
 }
 
-/* Four rows of a block of 32 nibbles with a half float as its scale, from row on: Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL. */
+/* Four rows of a block of 32 nibbles with a half float as its scale, from row on: Q4_0, Q4_1, Q5_0, Q5_1, IQ4_NL. tile:
+   4 * row bytes behind the block's beginning. */
 SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_nibbles(int type, const unsigned char *tile, int row,
                                                                     specdec__dotprod_rows *rows)
 {
@@ -9723,9 +9724,6 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_nibbles(int type, co
                            : type == SPECDEC__TYPE_Q5_1 ? SPECDEC__TILE_AT(q5_1, nibbles)
                                                         : SPECDEC__TILE_AT(q4_0, nibbles);
 
-    tile += row * 4;
-    if (SPECDEC__NEON_KEEPS)
-        SPECDEC__NEON_ANEW(tile); /* one address: gcc would keep a register for each 64 bytes of it */
     specdec__dotprod_split(tile + nibbles, rows);
     if (type == SPECDEC__TYPE_IQ4_NL)
         specdec__dotprod_look_up(rows);
@@ -9746,9 +9744,6 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take_q8_0(const unsigned 
 {
     int i;
 
-    tile += row * 4;
-    if (SPECDEC__NEON_KEEPS)
-        SPECDEC__NEON_ANEW(tile); /* one address: gcc would keep a register for each 64 bytes of it */
     SPECDEC__UNROLL
     for (i = 0; i < 8; i++)
         rows->codes[i] = vld1q_s8((const int8_t *)tile + SPECDEC__TILE_AT(q8_0, codes) + i * 64);
@@ -9924,8 +9919,10 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_take(int type, int packed
                                                             specdec__dotprod_quad *quad, specdec__dotprod_rows *rows)
 {
     const int row = quad->row;
-    const unsigned char *tile = run->tile + (size_t)b * specdec__dotprod_span(type);
+    const unsigned char *tile = run->tile + (size_t)b * specdec__dotprod_span(type) + row * 4;
 
+    if (SPECDEC__NEON_KEEPS)
+        SPECDEC__NEON_ANEW(tile); /* one address: gcc would keep a register for each 64 bytes of it */
     if (!packed)
         specdec__dotprod_take_panel(type, run, b, row, rows);
     else if (type == SPECDEC__TYPE_Q8_0)
