@@ -311,7 +311,7 @@ typedef enum specdec_policy {
 typedef struct specdec_cluster {
     int rank, ranks;   /* this one, and how many there are, 1..64 */
     const int *layers; /* [ranks] that each holds, in order; rank 0 may have none, and so has one that only drafts */
-    double silence;    /* seconds until a silent rank is lost; more than a layer, and rank 0's pauses, take; 0: none is */
+    double silence;    /* seconds until a silent rank is lost: more than layers and rank 0's pauses take; 0: none is */
     void *user_data;
     /* Sends a copy of a message; two to a rank arrive in order, urgent ones in theirs. Returns 0 when it cannot. */
     int (*send)(void *user_data, int rank, int urgent, const void *message, size_t size);
