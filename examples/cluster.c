@@ -38,12 +38,13 @@ typedef struct parcel {
     int busy;
 } parcel;
 
-/* A message that has come, and may be held back as if it had come over a slow link. */
+/* A message that comes or has come, and may be held back as if it had come over a slow link. */
 typedef struct arrival {
+    MPI_Request request;
     unsigned char *bytes;
     size_t size, room;
     double due;
-    int here;
+    int coming, here;
 } arrival;
 
 /* What a rank did from one time to another, in seconds since all ranks met: a run of so many nodes through its
@@ -66,6 +67,7 @@ typedef struct post {
     int gone[MOST_RANKS], come[MOST_RANKS]; /* messages to and from each */
     bar bars[BARS];
     int bar_count;
+    specdec_stats stats;
     size_t row;         /* bytes of a row of activations: a run that was cancelled passes on none */
     double zero, since; /* by the clock: of the bars; since when the rank does not wait */
 } post;
@@ -133,21 +135,6 @@ static int save_timeline(const char *path, const bar *bars, const int *counts, i
     return fclose(f) ? program_failed(path, strerror(errno)) : PROGRAM_OK;
 }
 
-/* Rank 0 gets all bars, and draws them. Returns a status. */
-static int gather_timeline(const post *p)
-{
-    bar *all = own_rank ? NULL : (bar *)calloc((size_t)p->ranks * BARS, sizeof *all);
-    int counts[MOST_RANKS], status = PROGRAM_OK;
-
-    MPI_Gather(&p->bar_count, 1, MPI_INT, counts, 1, MPI_INT, 0, MPI_COMM_WORLD);
-    MPI_Gather(p->bars, (int)sizeof p->bars, MPI_BYTE, all, (int)sizeof p->bars, MPI_BYTE, 0, MPI_COMM_WORLD);
-    if (all)
-        status = p->ranks > 1 && counts[1] ? save_timeline(p->o->timeline, all, counts, p->ranks)
-                                           : program_failed("a timeline needs runs on two ranks or more", "");
-    free(all);
-    return status;
-}
-
 /* --- links ---------------------------------------------------------------------------------------------------------- */
 
 /* Makes room for size bytes. Returns 0 when memory ran out. */
@@ -162,10 +149,13 @@ static int grow(unsigned char **bytes, size_t *room, size_t size)
     return 1;
 }
 
+/* Until when a rank waits for another one that may be lost. */
+static double latest(const post *p) { return program_seconds() + (p->o->silence > 0 ? (double)p->o->silence : 1e9); }
+
 /* A parcel that nobody uses; waits for one while too much is on its way, but not for ever: then NULL. */
 static parcel *find_parcel(post *p)
 {
-    const double end = program_seconds() + (p->o->silence > 0 ? (double)p->o->silence : 3600);
+    const double end = latest(p);
     int i, done;
 
     do {
@@ -218,23 +208,34 @@ static int post_send(void *user_data, int to, int urgent, const void *message, s
                       &at->request);
 }
 
-/* Takes the next message of a sender in, if it is there and the one before has been handed on. */
-static void take_in(post *p, int urgent, int from)
+/* Whether the next message of a sender has begun to come. */
+static int begins(arrival *at, int urgent, int from)
 {
-    arrival *at = &p->arrivals[urgent][from];
     int flag = 0, count = 0;
     MPI_Status status;
 
-    if (at->here || MPI_Iprobe(from, urgent ? TAG_URGENT : TAG_NEXT, MPI_COMM_WORLD, &flag, &status) || !flag)
-        return;
+    if (MPI_Iprobe(from, urgent ? TAG_URGENT : TAG_NEXT, MPI_COMM_WORLD, &flag, &status) || !flag)
+        return 0;
     MPI_Get_count(&status, MPI_BYTE, &count);
     if (count < STAMP || !grow(&at->bytes, &at->room, (size_t)count))
-        return;
-    MPI_Recv(at->bytes, count, MPI_BYTE, from, status.MPI_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    p->come[from]++;
+        return 0;
     at->size = (size_t)count - STAMP;
+    return !MPI_Irecv(at->bytes, count, MPI_BYTE, from, status.MPI_TAG, MPI_COMM_WORLD, &at->request);
+}
+
+/* Takes the next message of a sender in, as far as it is there, if the one before has been handed on. A large one comes
+   in parts, and its sender may be lost between two of them: nobody waits here. */
+static void take_in(post *p, int urgent, int from)
+{
+    arrival *at = &p->arrivals[urgent][from];
+
+    if (!at->here && !at->coming)
+        at->coming = begins(at, urgent, from);
+    if (!at->coming || MPI_Test(&at->request, &at->here, MPI_STATUS_IGNORE) || !at->here)
+        return;
+    at->coming = 0;
+    p->come[from]++;
     memcpy(&at->due, at->bytes + at->size, sizeof at->due);
-    at->here = 1;
 }
 
 /* Whether a sender's next message may be handed on. */
@@ -291,21 +292,62 @@ static void post_wait(void *user_data, double seconds)
     p->waiting += p->since - start;
 }
 
-/* At the end, what is still on its way comes, and nobody reads it: MPI wants that. */
-static void empty_post(post *p)
+/* Waits until a request is done, but not for ever. Returns whether it is. */
+static int is_done(const post *p, MPI_Request *request)
+{
+    const double end = latest(p);
+    int done = 0;
+
+    while (!MPI_Test(request, &done, MPI_STATUS_IGNORE) && !done && program_seconds() < end)
+        usleep(50);
+    return done;
+}
+
+/* At the end, what is still on its way comes, and nobody reads it: MPI wants that. Returns whether all of it has come. */
+static int empty_post(post *p)
 {
     int wanted[MOST_RANKS], i;
+    double end;
+    MPI_Request request;
 
-    MPI_Alltoall(p->gone, 1, MPI_INT, wanted, 1, MPI_INT, MPI_COMM_WORLD);
-    for (i = 0; i < p->ranks; i++)
+    if (MPI_Ialltoall(p->gone, 1, MPI_INT, wanted, 1, MPI_INT, MPI_COMM_WORLD, &request) || !is_done(p, &request))
+        return 0;
+    for (i = 0, end = latest(p); i < p->ranks; i++)
         while (p->come[i] < wanted[i]) {
             p->arrivals[0][i].here = p->arrivals[1][i].here = 0;
             take_in(p, 0, i);
             take_in(p, 1, i);
+            if (program_seconds() > end)
+                return 0;
         }
     for (i = 0; i < PARCELS; i++)
-        if (p->parcels[i].busy)
-            MPI_Wait(&p->parcels[i].request, MPI_STATUS_IGNORE);
+        if (p->parcels[i].busy && !is_done(p, &p->parcels[i].request))
+            return 0;
+    return 1;
+}
+
+/* Rank 0 gets size bytes of each rank. Returns whether they came. */
+static int gather(const post *p, const void *own, size_t size, void *all)
+{
+    MPI_Request request;
+
+    return !MPI_Igather(own, (int)size, MPI_BYTE, all, (int)size, MPI_BYTE, 0, MPI_COMM_WORLD, &request) &&
+           is_done(p, &request);
+}
+
+/* Rank 0 gets all bars, and draws them. Returns a status. */
+static int gather_timeline(const post *p)
+{
+    bar *all = own_rank ? NULL : (bar *)calloc((size_t)p->ranks * BARS, sizeof *all);
+    int counts[MOST_RANKS], status = PROGRAM_OK;
+
+    if (!gather(p, &p->bar_count, sizeof p->bar_count, counts) || !gather(p, p->bars, sizeof p->bars, all))
+        status = PROGRAM_FAILED;
+    else if (all)
+        status = p->ranks > 1 && counts[1] ? save_timeline(p->o->timeline, all, counts, p->ranks)
+                                           : program_failed("a timeline needs runs on two ranks or more", "");
+    free(all);
+    return status;
 }
 
 /* --- layers --------------------------------------------------------------------------------------------------------- */
@@ -513,16 +555,14 @@ static int write_text(specdec *engine, const options *o)
 }
 
 /* Rank 0 writes what all have done. */
-static int write_stats(const specdec *engine, const char *path, double (*figures)[FIGURES], int ranks, int drafter)
+static int write_stats(specdec_stats s, const char *path, double (*figures)[FIGURES], int ranks, int drafter)
 {
     FILE *file = fopen(path, "wb");
-    specdec_stats s;
     json_writer j;
     int i;
 
     if (!file)
         return program_failed(path, strerror(errno));
-    specdec_get_stats(engine, &s);
     json_begin(&j, file);
     json_object(&j, NULL);
     json_integer(&j, "tokens", s.tokens);
@@ -575,7 +615,7 @@ static int run(const options *o, post *p, const int *layers, double *figures, sp
 {
     specdec *engine;
     specdec_info info;
-    specdec_stats s;
+    specdec_stats *s = &p->stats;
     size_t bytes;
     void *memory;
     double start;
@@ -599,14 +639,14 @@ static int run(const options *o, post *p, const int *layers, double *figures, sp
     memset(p->bars, 0, sizeof p->bars);
     status = own_rank == 0 ? write_text(engine, o)
              : specdec_serve(engine) == SPECDEC_DONE ? PROGRAM_OK : program_failed("", specdec_error_text(engine));
-    specdec_get_stats(engine, &s);
+    specdec_get_stats(engine, s);
     figures[WAITING] = p->waiting;
-    figures[BUSY] = own_rank ? s.seconds : program_seconds() - start - p->waiting;
+    figures[BUSY] = own_rank ? s->seconds : program_seconds() - start - p->waiting;
     figures[SENT] = p->sent;
     figures[GUIDED] = p->guided;
-    figures[RUNS] = (double)s.steps;
-    figures[NODES] = (double)s.drafted;
-    figures[CANCELLED] = (double)(s.drafted - s.accepted);
+    figures[RUNS] = (double)s->steps;
+    figures[NODES] = (double)s->drafted;
+    figures[CANCELLED] = (double)(s->drafted - s->accepted);
     figures[MEMORY] = (double)bytes;
     figures[LAYERS] = layers[own_rank];
     return status;
@@ -681,6 +721,42 @@ static int read_options(options *o, int argc, char **argv)
     return PROGRAM_GO_ON;
 }
 
+/* Ends all ranks; nobody waits for those that are gone. */
+static void end_all(int status)
+{
+    fprintf(stderr, "cluster: rank %d ends\n", own_rank);
+    usleep(300000);
+    MPI_Abort(MPI_COMM_WORLD, status);
+}
+
+/* All ranks read their flags. They end together if one cannot go on, or if what they would do together, one after the other,
+   is not the same. Rank 0 speaks for those that were told as it was. Returns a status. */
+static int read_together(options *o, int argc, char **argv, int ranks)
+{
+    enum { READ, DRAFTER, AUTO, TIMELINE, ALIKE };
+    static const char *const names[ALIKE] = {"", "--draft-rank", "--split", "--timeline"};
+    int own[ALIKE], all[MOST_RANKS][ALIKE], i, k, status = own_rank ? PROGRAM_GO_ON : read_options(o, argc, argv);
+
+    if (!own_rank && ranks > MOST_RANKS)
+        status = program_misused("at most 64 ranks", "");
+    MPI_Bcast(&status, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    if (status != PROGRAM_GO_ON)
+        return status;
+    own[READ] = own_rank ? read_options(o, argc, argv) : status;
+    own[DRAFTER] = o->drafter;
+    own[AUTO] = !o->split || !strcmp(o->split, "auto");
+    own[TIMELINE] = o->timeline != NULL;
+    MPI_Allgather(own, ALIKE, MPI_INT, all, ALIKE, MPI_INT, MPI_COMM_WORLD);
+    for (i = 0; i < ranks; i++)
+        if (all[i][READ] != PROGRAM_GO_ON)
+            return all[i][READ] == PROGRAM_OK ? PROGRAM_USAGE : all[i][READ];
+    for (i = 1; i < ranks; i++)
+        for (k = DRAFTER; k < ALIKE; k++)
+            if (all[i][k] != all[0][k])
+                return own_rank ? PROGRAM_USAGE : program_misused("all ranks take the same ", names[k]);
+    return PROGRAM_GO_ON;
+}
+
 int main(int argc, char **argv)
 {
     static double figures[MOST_RANKS][FIGURES], own[FIGURES];
@@ -696,8 +772,8 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &own_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &p.ranks);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    status = own_rank && argc < 2 ? PROGRAM_USAGE : read_options(&o, argc, argv);
-    if (status != PROGRAM_GO_ON || p.ranks > MOST_RANKS)
+    status = read_together(&o, argc, argv, p.ranks);
+    if (status != PROGRAM_GO_ON)
         return MPI_Finalize(), status;
     p.o = &o;
     cluster.rank = own_rank;
@@ -716,16 +792,12 @@ int main(int argc, char **argv)
     if (!status)
         status = run(&o, &p, layers, own, &engine);
     status = p.lost ? PROGRAM_FAILED : status;
-    if (status) { /* others may hang, or be gone: nobody waits for them */
-        fprintf(stderr, "cluster: rank %d ends\n", own_rank);
-        usleep(300000);
-        MPI_Abort(MPI_COMM_WORLD, status);
-    }
-    specdec_deinit(engine);
-    empty_post(&p);
-    MPI_Gather(own, FIGURES, MPI_DOUBLE, figures, FIGURES, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    if (!status)
+        specdec_deinit(engine);
+    if (status || !empty_post(&p) || !gather(&p, own, sizeof own, figures)) /* others may hang, or be gone */
+        end_all(status ? status : PROGRAM_FAILED);
     if (own_rank == 0 && o.stats)
-        status = write_stats(engine, o.stats, figures, p.ranks, o.drafter);
+        status = write_stats(p.stats, o.stats, figures, p.ranks, o.drafter);
     if (o.timeline && gather_timeline(&p))
         status = PROGRAM_FAILED;
     MPI_Finalize();

@@ -43,6 +43,35 @@ without()
     check "$LIBRARY: and end within 5 seconds, not $seconds" [ $seconds -le 5 ]
     kill -KILL "$one" 2> /dev/null
 }
+# apart FLAG...: rank 1 alone has these, too
+apart()
+{
+    # shellcheck disable=SC2086
+    run timeout 60 $RUN -n 1 "$T/cluster" $MORE : -n 1 "$T/cluster" $MORE "$@"
+    check "$LIBRARY: with $* at one rank alone all end" [ $status -eq 2 ]
+}
+# within_a_message: rank 0 stops behind the beginning of a large message, which a network carries in parts; rank 1 ends
+within_a_message()
+{
+    cat > "$T/stall.c" << 'END'
+#include <mpi.h>
+#include <signal.h>
+int MPI_Isend(const void *bytes, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request *request)
+{
+    int rank, result = PMPI_Isend(bytes, count, type, to, tag, comm, request);
+    PMPI_Comm_rank(comm, &rank);
+    if (rank == 0 && count > 65536)
+        raise(SIGSTOP);
+    return result;
+}
+END
+    build stall "$T/stall.c"
+    long=$(printf 'Once upon a time there was a dog. %.0s' $(seq 30))
+    # shellcheck disable=SC2086
+    run env OMPI_MCA_btl=tcp,self timeout -k 1 30 $RUN -n 2 "$T/stall" $MORE -p "$long" -b 512 --silence 1 --split 3,1
+    pkill -KILL -f "$T/stall"
+    check "$LIBRARY: nobody waits for the rest of a message" says "rank 0 was not heard of"
+}
 # without_drafter: one that only drafts stops in the middle; the text goes on, and the program ends
 without_drafter()
 {
@@ -64,6 +93,14 @@ without_drafter()
     check "$LIBRARY: and is whole" same "$T/one" "$T/out"
 }
 
+# build NAME [SOURCE]: the program, and what shall be linked to it
+build()
+{
+    # shellcheck disable=SC2086
+    run mpicc.$LIBRARY -std=c99 -O1 -DSPECDEC_NO_SIMD -DSPECDEC_STATIC -pthread $WARNINGS -I. -o "$T/$1" examples/cluster.c $2 -lm
+    check "compiles without a warning: $LIBRARY" [ $status -eq 0 ]
+}
+
 found=no
 for LIBRARY in openmpi mpich; do
     if ! command -v mpicc.$LIBRARY > /dev/null || ! command -v mpirun.$LIBRARY > /dev/null; then
@@ -72,9 +109,7 @@ for LIBRARY in openmpi mpich; do
     found=yes
     RUN=mpirun.$LIBRARY
     [ $LIBRARY = openmpi ] && RUN="$RUN --oversubscribe"
-    # shellcheck disable=SC2086
-    run mpicc.$LIBRARY -std=c99 -O1 -DSPECDEC_NO_SIMD -DSPECDEC_STATIC -pthread $WARNINGS -I. -o "$T/cluster" examples/cluster.c -lm
-    check "compiles without a warning: $LIBRARY" [ $status -eq 0 ]
+    build cluster
     SAMPLING=""
     as_one 1
     as_one 2 --split 1,3
@@ -114,6 +149,15 @@ for LIBRARY in openmpi mpich; do
     check "$LIBRARY: nor one without a model" says "needs -md"
     ranks 2 -n 10 --draft-link 5,1
     check "$LIBRARY: nor its link without it" says "needs --draft-rank"
+    apart --nonsense
+    check "$LIBRARY: and hear why" says "unknown flag --nonsense"
+    apart --help
+    apart --split 2,2
+    check "$LIBRARY: and hear what differs" says "all ranks take the same --split"
+    apart --timeline "$T/lanes"
+    run timeout 60 $RUN -n 3 "$T/cluster" --help
+    check "$LIBRARY: help is given once" [ "$(grep -c '^usage' "$T/out") $status" = "1 0" ]
+    within_a_message
     without STOP
     says "was not heard of" || says "cannot be reached"
     check "$LIBRARY: and say which" [ $? -eq 0 ]
