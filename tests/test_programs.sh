@@ -677,6 +677,8 @@ for link in nan inf -5 5,nan 5,-1 1e9; do
     run "$B/specdec-sim" --machine 8pi5 --tokens 300 --link $link
     check "specdec-sim --link $link is wrong usage" [ $status -eq 2 ]
 done
+run "$B/specdec-sim" --stages 4
+check "specdec-sim --stages without stages is wrong usage" [ $status -eq 2 ]
 run "$B/specdec-sim" --svg "$T/same" --json "$T/same"
 check "specdec-sim: two outputs that are one file are wrong usage" [ "$status" -eq 2 -a ! -e "$T/same" ]
 for times in 'times 2 -1 -1' 'times 1 nan nan' 'times 0 1 1' 'step 0 1 nan' 'step 0 1 0' 'step 0 65 1'; do

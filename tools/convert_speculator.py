@@ -165,8 +165,13 @@ def convert(folder, out, type_name, name):
     meta = dict(layout.meta)
     meta["general.name"] = (gguf.STRING, name)
     meta["general.file_type"] = (gguf.U32, FILE_TYPES[type_name])
-    gguf.write(out + ".part", meta, found, type_name)
-    os.replace(out + ".part", out)
+    part = out + ".part"
+    try:
+        gguf.write(part, meta, found, type_name)
+        os.replace(part, out)
+    finally:
+        if os.path.exists(part):
+            os.remove(part)
     return layout.architecture, found
 
 

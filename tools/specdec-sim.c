@@ -1223,6 +1223,8 @@ static int read_stages(const options *o)
             return program_misused("--link takes milliseconds and megabits, as in 5,100, not ", o->link);
         simulated.table.link = bits > 0 ? bits / 8 : INFINITY;
     }
+    if (o->stages && (o->split || !simulated.table.stages))
+        return program_misused("--stages needs --machine 8pi5", "");
     if (o->row)
         simulated.table.node_bytes = 4.0 * o->row;
     if (!o->split)

@@ -183,6 +183,17 @@ def test_what_is_wrong_is_named():
     assert "config.json" in complaint(config, tensors, lambda f: os.remove(os.path.join(f, "config.json")))
 
 
+def test_what_cannot_be_written_leaves_nothing_behind():
+    folder = Folder(*mlp(True))
+    os.mkdir(folder.out)
+    try:
+        folder.converted()
+    except OSError:
+        assert not os.path.exists(folder.out + ".part")
+    else:
+        raise AssertionError("a folder was replaced by a file")
+
+
 def test_golden(path):
     """Heads of the reference program, converted, give its logits to 1e-5."""
     with open(path) as file:
