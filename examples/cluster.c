@@ -149,6 +149,14 @@ static int grow(unsigned char **bytes, size_t *room, size_t size)
     return 1;
 }
 
+/* Ends all ranks; nobody waits for those that are gone. */
+static void end_all(int status)
+{
+    fprintf(stderr, "cluster: rank %d ends\n", own_rank);
+    usleep(300000);
+    MPI_Abort(MPI_COMM_WORLD, status);
+}
+
 /* Until when a rank waits for another one that may be lost. */
 static double latest(const post *p) { return program_seconds() + (p->o->silence > 0 ? (double)p->o->silence : 1e9); }
 
@@ -306,8 +314,9 @@ static int is_done(const post *p, MPI_Request *request)
 /* At the end, what is still on its way comes, and nobody reads it: MPI wants that. Returns whether all of it has come. */
 static int empty_post(post *p)
 {
-    int wanted[MOST_RANKS], i;
+    static int wanted[MOST_RANKS];
     double end;
+    int i;
     MPI_Request request;
 
     if (MPI_Ialltoall(p->gone, 1, MPI_INT, wanted, 1, MPI_INT, MPI_COMM_WORLD, &request) || !is_done(p, &request))
@@ -339,11 +348,12 @@ static int gather(const post *p, const void *own, size_t size, void *all)
 static int gather_timeline(const post *p)
 {
     bar *all = own_rank ? NULL : (bar *)calloc((size_t)p->ranks * BARS, sizeof *all);
-    int counts[MOST_RANKS], status = PROGRAM_OK;
+    static int counts[MOST_RANKS];
+    int status = PROGRAM_OK;
 
     if (!gather(p, &p->bar_count, sizeof p->bar_count, counts) || !gather(p, p->bars, sizeof p->bars, all))
-        status = PROGRAM_FAILED;
-    else if (all)
+        end_all(PROGRAM_FAILED);
+    if (all)
         status = p->ranks > 1 && counts[1] ? save_timeline(p->o->timeline, all, counts, p->ranks)
                                            : program_failed("a timeline needs runs on two ranks or more", "");
     free(all);
@@ -719,14 +729,6 @@ static int read_options(options *o, int argc, char **argv)
     if (o->pretend && !pretend_read(&pretended, o->pretend))
         return program_misused("--pretend takes milliseconds, as in 60 or 60,61,65, not ", o->pretend);
     return PROGRAM_GO_ON;
-}
-
-/* Ends all ranks; nobody waits for those that are gone. */
-static void end_all(int status)
-{
-    fprintf(stderr, "cluster: rank %d ends\n", own_rank);
-    usleep(300000);
-    MPI_Abort(MPI_COMM_WORLD, status);
 }
 
 /* All ranks read their flags. They end together if one cannot go on, or if what they would do together, one after the other,
