@@ -430,8 +430,8 @@ SPECDEC_DEF specdec *specdec_child(specdec *text, int i);
 SPECDEC_DEF specdec_result specdec_restore(specdec *text, char *bytes, size_t room, size_t *length);
 
 /* One step for all texts of an engine that have something to do: that were prompted, have not ended, and of which less
-   than 8 tokens wait to be taken. DONE: none has. What goes wrong with one text is no error here: that text's next call
-   tells, and the others go on. */
+   than 8 tokens wait to be taken. DONE: none has, or those that have wait for room. What goes wrong with one text, as
+   when there is none, is no error here: that text's next call tells, and the others go on. */
 SPECDEC_DEF specdec_result specdec_work(specdec *engine);
 
 /* Writes what n-grams draft from, closed texts that are remembered (config.history) and the open ones, into data[room],
@@ -527,7 +527,7 @@ SPECDEC_DEF specdec_result specdec_rewind(specdec *engine, int count);
 
 /* Makes the running (or next) prompt or step return SPECDEC_ERROR_CANCELLED within a layer's time; a step that runs for
    several texts is finished first. Callable from any thread and from signal handlers. The text stays as it was before
-   that call; going on is allowed. */
+   that call; going on is allowed. Until then it waits: specdec_rewind takes none back, closing the text does. */
 SPECDEC_DEF void specdec_cancel(specdec *engine);
 
 /* A token and a number that it is ranked by: a logit, a logit with its noise, a log-probability. */
@@ -545,15 +545,15 @@ typedef struct specdec_logprob {
     int count;                     /* config.logprobs, or fewer when the vocabulary is smaller */
 } specdec_logprob;
 
-/* That of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted, or config.logprobs is
-   0. */
+/* That of specdec_tokens[at]. Errors: ARGUMENT when that token was not written but prompted, config.logprobs is 0, or
+   the token had slid out of the text in a call that failed, and came back. */
 SPECDEC_DEF specdec_result specdec_get_logprob(specdec *engine, int at, specdec_logprob *logprob);
 
 /* Logits after the text and after any nodes behind it, in one step: row 0 of logits[(count + 1) * vocabulary] is the
    one after the text so far (zeros while there is none), row 1 + i the one after node i. parents[i] < i, or -1 for
-   children of the text's last token. tokens and parents may be NULL when count is 0; logits may be NULL: then the step
-   is made, for its time. Nothing of the engine's text changes. At most as many nodes as the larger of batch and
-   tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED. */
+   children of the text's last token. tokens and parents may be NULL when count is 0, behind a text; logits may be NULL:
+   then the step is made, for its time. Nothing of the engine's text changes. At most as many nodes as the larger of
+   batch and tree_size. Errors: ARGUMENT, CONTEXT, CANCELLED. */
 SPECDEC_DEF specdec_result specdec_logits(specdec *engine, const int32_t *tokens, const int32_t *parents, int count,
                                           float *logits);
 
@@ -1669,6 +1669,9 @@ SPECDEC__FOR_SPEED
 #endif
 #ifndef SPECDEC_NO_CLOCK
 #include <time.h>
+#ifndef CLOCK_MONOTONIC
+#error "specdec.h: include the implementation before system headers, or define _DEFAULT_SOURCE (strict C hides POSIX)"
+#endif
 #endif
 #if (defined(__aarch64__) || defined(__arm__)) && defined(__linux__) && !defined(SPECDEC_FREESTANDING)
 #include <sys/auxv.h>
@@ -26122,6 +26125,13 @@ static void specdec__engine_unstock(specdec *t)
     t->count = t->handed_out;
 }
 
+/* The same where such children are; else the stock stays. */
+static void specdec__engine_unbear(specdec *t)
+{
+    if (specdec__engine_forks_behind(t, t->handed_out))
+        specdec__engine_unstock(t);
+}
+
 /* Has a text children? */
 static int specdec__engine_is_parent(const specdec *t)
 {
@@ -28897,8 +28907,7 @@ specdec_result specdec_fork(specdec *t, specdec **fork)
     if (result || (result = specdec_open(t, fork)) != SPECDEC_OK || !SPECDEC__STREAMS)
         return result;
     specdec__engine_copy(*fork, t);
-    if (specdec__engine_forks_behind(t, t->handed_out)) /* for its own children, the copy writes its stock anew */
-        specdec__engine_unstock(*fork);
+    specdec__engine_unbear(*fork); /* for its own children, the copy writes its stock anew */
     return SPECDEC_OK;
 }
 
@@ -29076,6 +29085,7 @@ specdec_result specdec_set(specdec *t, const specdec_settings *settings)
         return result;
     if (t->handed_out < t->count && !specdec__stream_samples_alike(&settings->sampling, &t->settings.sampling))
         specdec__engine_unstock(t);
+    specdec__engine_unbear(t); /* children that are born later have the new settings, whoever guessed them before */
     if (!t->stop.stopped) { /* what the last call has freed may be the beginning of one again */
         count = t->freed;
         memcpy(held, t->piece, count);
@@ -29226,8 +29236,10 @@ static specdec_result specdec__next_token(specdec *t, int work)
         if (specdec__stream_ended(t, t->handed_out) == SPECDEC_STOP_CONTEXT && (gone = specdec__engine_slides(t)) > 0)
             specdec__engine_slide(t, gone);
         t->finished = specdec__stream_ended(t, t->handed_out) != SPECDEC_STOP_NONE;
-        if (t->finished)
+        if (t->finished) {
+            specdec__engine_unbear(t); /* nobody gets to where these children would fork off */
             return SPECDEC_DONE;
+        }
         if (t->handed_out < t->count)
             return SPECDEC_OK;
         result = t->failed;

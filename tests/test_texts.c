@@ -1181,6 +1181,68 @@ static size_t take_pieces(specdec *t, int count, char *bytes, size_t length)
     return length;
 }
 
+/* Two pieces of an answer, then the rest with another limit and stop string, with so many steps made early. Returns how many
+   children it has; bytes[*length] becomes the restored answer. */
+static int written_ahead(const specdec_config *c, int early, int limit, const char *stop, char *bytes, size_t room, size_t *length)
+{
+    static const int32_t tokens[] = {5, 9, 70, 9};
+    specdec_settings settings;
+    machine m;
+    int i, children;
+
+    if (!open_machine(&m, c))
+        return -1;
+    CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 4), SPECDEC_OK);
+    for (i = 0; i < early; i++)
+        specdec_work(m.first);
+    take_pieces(m.first, 2, bytes, 0);
+    for (i = 0; i < early; i++)
+        specdec_work(m.first);
+    specdec_get_settings(m.first, &settings);
+    settings.max_tokens = limit;
+    settings.stop[0] = stop;
+    CHECK_EQUAL_INT(specdec_set(m.first, &settings), SPECDEC_OK);
+    write_all(m.first);
+    while (specdec_work(m.first) == SPECDEC_OK)
+        continue;
+    children = children_of(m.first);
+    CHECK_EQUAL_INT(specdec_restore(m.first, bytes, room, length), SPECDEC_OK);
+    close_machine(&m);
+    return children;
+}
+
+/* What steps made ahead have borne is what is borne without them. */
+static void test_forks_ahead(void)
+{
+    specdec_config c = config_of(PLAIN, -1);
+    char plain[20000], whole[20000], again[20000], stop[3] = {0};
+    size_t length, length_again;
+    int seed, children, all = 0;
+
+    c.texts = 60;
+    c.drafting = SPECDEC_DRAFT_OFF;
+    c.fork_depth = 1;
+    c.hooks.fork = sevens;
+    c.settings.max_tokens = 60;
+    c.settings.sampling.temperature = 1;
+    TEST("settings that change, and stop strings that come, ask not how far steps have gone ahead: children and answers are the same");
+    for (seed = 0; seed < 16; seed++) {
+        c.settings.sampling.seed = (uint64_t)seed;
+        children = written_ahead(&c, 0, 60, NULL, plain, sizeof plain, &length);
+        all += children;
+        children = written_ahead(&c, 0, 30, NULL, whole, sizeof whole, &length);
+        CHECK_EQUAL_INT(written_ahead(&c, 6, 30, NULL, again, sizeof again, &length_again), children);
+        CHECK(length == length_again && memcmp(whole, again, length) == 0);
+        memcpy(stop, plain + 20, 2);
+        if (!stop[0])
+            continue;
+        children = written_ahead(&c, 0, 60, stop, whole, sizeof whole, &length);
+        CHECK_EQUAL_INT(written_ahead(&c, 6, 60, stop, again, sizeof again, &length_again), children);
+        CHECK(length == length_again && memcmp(whole, again, length) == 0);
+    }
+    CHECK(all > 32);
+}
+
 /* Forks, and what a caller may do to the texts around them. */
 static void test_families(void)
 {
@@ -1931,7 +1993,7 @@ static const struct {
     void (*run)(void);
 } tests[] = {{"shared_prompt", test_shared_prompt}, {"bombs", test_bombs}, {"refusals", test_refusals}, {"slices", test_slices},
              {"alone", test_alone}, {"most", test_most},
-             {"seen", test_seen}, {"wild", test_wild}, {"families", test_families}, {"logits", test_logits_pages}, {"forbidden", test_forbidden}, {"closed", test_closed},
+             {"seen", test_seen}, {"wild", test_wild}, {"ahead", test_forks_ahead}, {"families", test_families}, {"logits", test_logits_pages}, {"forbidden", test_forbidden}, {"closed", test_closed},
              {"forking_model", test_forking_model}, {"fork_limit", test_fork_limit}, {"fork_slides", test_fork_slides},
              {"bytes", test_bytes}, {"forks", test_forks}, {"schedules", test_schedules},
              {"beside", test_beside},
