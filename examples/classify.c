@@ -76,7 +76,7 @@ int main(int argc, char **argv)
     specdec_error error;
     specdec_info info;
     specdec *engine;
-    size_t bytes;
+    size_t bytes, end;
     float *rows;
     char line[1 << 14];
     int i, status = 0;
@@ -96,13 +96,16 @@ int main(int argc, char **argv)
     specdec_get_info(engine, &info);
     rows = (float *)malloc((MOST_NODES + 1) * (size_t)info.vocabulary * sizeof *rows);
     while (rows && fgets(line, sizeof line, stdin)) {
-        if (!strchr(line, '\n') && !feof(stdin))
-            return failed("a line is too long");
-        line[strcspn(line, "\n")] = 0;
+        end = strcspn(line, "\n");
+        if (!line[end] && !feof(stdin))
+            return failed("a line is too long, or holds a zero byte");
+        line[end - (end && line[end - 1] == '\r')] = 0;
         if (classify(engine, line, argv + 2, argc - 2, rows, info.vocabulary))
             status = failed(specdec_error_text(engine));
     }
     free(rows);
     specdec_deinit(engine);
+    if (ferror(stdin))
+        return failed("the lines cannot be read");
     return !rows ? failed("no memory") : fflush(stdout) ? failed("the labels cannot be written") : status;
 }

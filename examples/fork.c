@@ -73,7 +73,7 @@ static void show(specdec *text, char *answer, size_t room, int redraw)
 
 int main(int argc, char **argv)
 {
-    static char answer[1 << 18];
+    static char answer[1 << 18], more[2]; /* behind a number there is nothing */
     const int terminal = isatty(1);
     specdec_config config = {0};
     rule r = {0};
@@ -86,8 +86,10 @@ int main(int argc, char **argv)
     if (argc < 3)
         return fprintf(stderr, "usage: fork MODEL.gguf PROMPT [TOKENS [TEMPERATURE]]\n"), 2;
     config.target.path = argv[1];
-    config.settings.max_tokens = argc > 3 ? atoi(argv[3]) : 200;
-    config.settings.sampling.temperature = argc > 4 ? (float)atof(argv[4]) : 0;
+    config.settings.max_tokens = 200;
+    if ((argc > 3 && sscanf(argv[3], "%d%1s", &config.settings.max_tokens, more) != 1) ||
+        (argc > 4 && sscanf(argv[4], "%f%1s", &config.settings.sampling.temperature, more) != 1))
+        return fprintf(stderr, "fork: TOKENS and TEMPERATURE are numbers\n"), 2;
     config.texts = 16; /* at once, at most */
     config.hooks.user_data = &r;
     config.hooks.fork = colons;

@@ -29,5 +29,5 @@ int main(int argc, char **argv)
     } while (result == SPECDEC_OK);
     printf("\n");
     specdec_deinit(engine);
-    return 0;
+    return result != SPECDEC_DONE;
 }

@@ -182,7 +182,7 @@ static const char *prompt_line(job *j, char *line)
     prompt = json_member(object, "prompt");
     messages = json_member(object, "messages");
     if (!prompt == !messages)
-        return "a line needs a \"prompt\" or \"messages\"";
+        return "a line needs either \"prompt\" or \"messages\"";
     if (messages)
         return *messages == '[' ? prompt_messages(j->text, messages) : "\"messages\" is no array";
     text = string_at(prompt, &length);
@@ -434,8 +434,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--spec", PROGRAM_CHOICE, &o->spec, PROGRAM_DRAFTING,
          "where guesses come from: whatever pays; nowhere; -md; -mh; a part of a long text, read\n"
          "by the model itself; repetition (auto)", 0, 0},
-        {"--chat-format", PROGRAM_TEXT, &c->chat_format, "NAME",
-         "of lines with messages, as in specdec (as the model says)", 0, 0},
+        {"--chat-format", PROGRAM_NAME, &c->chat_format, PROGRAM_CHAT_FORMATS, "of lines with messages (as the model says)", 0, 0},
         {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends a text, and is not part of it; up to 8 times", 256, 8},
         {"--kv", PROGRAM_NAME, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
@@ -449,7 +448,8 @@ static int read_options(options *o, int argc, char **argv)
                           "Lines in: {\"id\": any, \"prompt\": \"...\"}, or with \"messages\": [{\"role\": \"user\",\n"
                           "\"content\": \"...\"}] in place of the prompt. Lines out: {\"id\", \"text\", \"tokens\", \"stop\"}, or\n"
                           "{\"id\", \"error\"}; \"line\", its number, stands for an id that is missing. Ctrl-C ends all\n"
-                          "texts early (status 130). A line with an error: status 1, when the others are done.\n");
+                          "texts early (status 130). A line with an error: status 1, when the others are done. Other members\n"
+                          "of a line count for nothing: flags are for all lines.\n");
     if (status != PROGRAM_GO_ON)
         return status;
     if (!c->target.path || !o->file)

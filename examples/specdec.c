@@ -336,7 +336,7 @@ static int turn(talk *t, const char *line, size_t length, int only)
 }
 
 /* Reads one line without its end into an empty text. Bytes beyond what any context can hold are dropped. Returns 0 at
-   the end of the input. */
+   the end of the input, or when that or memory failed. */
 static int read_line(FILE *file, text *line)
 {
     int c, any = 0;
@@ -365,13 +365,17 @@ static int converse(talk *t)
         if (isatty(STDIN_FILENO))
             fputs("> ", stderr);
         program_energy_look(&energy);
-        if (!read_line(stdin, &line))
+        if (!read_line(stdin, &line)) {
+            status = feof(stdin) ? PROGRAM_OK : program_failed("cannot read standard input: ", strerror(errno));
             break;
+        }
         program_energy_skip(&energy);
         if (line.length)
             status = turn(t, line.bytes, line.length, 0);
         if (line.length && !status && !put("\n", 1))
             status = output_lost();
+        if (interrupted && !status && !isatty(STDIN_FILENO))
+            status = interrupted_status();
     }
     free(line.bytes);
     return status;
@@ -637,7 +641,7 @@ static int read_options(options *o, int argc, char **argv)
          "one thread goes on drafting with -md while the others verify; auto: where that was seen\n"
          "to be faster (auto)", 0, 0},
         {"--chat", PROGRAM_SWITCH, &o->chat, NULL, "a conversation: lines from standard input, or one message by -p or -f", 0, 0},
-        {"--chat-format", PROGRAM_TEXT, &c->chat_format, "NAME", "zephyr chatml llama2 llama3 mistral gemma phi3 phi4 phi4-mini granite (as the model says)", 0, 0},
+        {"--chat-format", PROGRAM_NAME, &c->chat_format, PROGRAM_CHAT_FORMATS, "how (as the model says)", 0, 0},
         {"--system", PROGRAM_TEXT, &o->system, "TEXT", "what a conversation begins with", 0, 0},
         {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends the text, and is not part of it; up to 8 times", 256, 8},
         {"--special", PROGRAM_SWITCH, &c->settings.show_special, NULL, "control tokens are written, too", 0, 0},
@@ -659,7 +663,7 @@ static int read_options(options *o, int argc, char **argv)
     o->echo = 1;
     status = program_read(flags, argc, argv, "specdec", "-m MODEL.gguf [-md DRAFT.gguf] (-p TEXT | -f FILE | --chat | --load FILE) [flags]",
                           "The text goes to standard output as it is found: the prompt and its continuation, with --chat the answers.\n"
-                          "Ctrl-C ends it early (status 130).\n");
+                          "Ctrl-C ends it early (status 130), in a conversation on a terminal the answer alone.\n");
     return status == PROGRAM_GO_ON ? check(o) : status;
 }
 

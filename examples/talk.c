@@ -52,7 +52,7 @@ int main(int argc, char **argv)
     specdec_config config = {0};
     specdec_error error;
     specdec *engine;
-    size_t bytes;
+    size_t bytes, end;
     char line[1 << 14];
     int status = 0;
 
@@ -65,14 +65,17 @@ int main(int argc, char **argv)
     if (specdec_memory_needed(&config, &bytes, &error) || specdec_init(&engine, &config, malloc(bytes), bytes, &error))
         return failed(error.text);
     while (fgets(line, sizeof line, stdin)) {
-        if (!strchr(line, '\n') && !feof(stdin))
-            return failed("a line is too long");
-        line[strcspn(line, "\n")] = 0;
+        end = strcspn(line, "\n");
+        if (!line[end] && !feof(stdin))
+            return failed("a line is too long, or holds a zero byte");
+        line[end - (end && line[end - 1] == '\r')] = 0;
         if (line[0] == '/' ? !command(engine, line) : answer(engine, line) != SPECDEC_DONE)
             status = failed(line[0] == '/' ? "no such command, or not with that number" : specdec_error_text(engine));
         else if (line[0] != '/')
             printf("\n[ended %s]\n", why[specdec_stopped(engine, NULL)]);
     }
     specdec_deinit(engine);
+    if (ferror(stdin))
+        return failed("the questions cannot be read");
     return fflush(stdout) ? failed("the answers cannot be written") : status;
 }

@@ -221,6 +221,13 @@ for signal in TERM:143 INT:130 HUP:129; do
     check "${signal%:*}: nothing unfinished is left" no_part
     check "${signal%:*}: the old file stays" [ "$(cat "$T/stats.json")" = old ]
 done
+"$B/specdec" -m $TARGET --chat --chat-format chatml -n 100000 --slide 4 < "$T/lines" > "$T/out" 2> "$T/err" &
+process=$!
+printf 'Tell me a story\nAnother one\n' > "$T/lines"
+check "a conversation from a pipe is answered" until_true test -s "$T/out"
+kill -INT $process
+wait $process 2> /dev/null
+check "and one Ctrl-C ends it, not the answer alone" [ $? -eq 130 ]
 "$B/specdec-quantize" $TARGET "$T/big.gguf" F32 > /dev/null 2>&1
 echo old > "$T/killed.gguf"
 for wait in 0 0 0.005 0.01 0.02 0.03 0.04 0.05 0.06 0.08; do

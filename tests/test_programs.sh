@@ -123,6 +123,8 @@ run "$B/specdec-logits" -m $TARGET --tokens-file "$T/zero" -o "$T/x.f32"
 check "a zero byte ends no list" says 'holds a zero byte'
 run "$B/specdec-quantize" --draft-vocab 100 --counts "$T/zero" $DRAFT "$T/x.gguf" Q8_0
 check "nor one of counts" says 'holds a zero byte'
+run "$B/specdec-quantize" --draft-vocab 100 --counts /dev/null $DRAFT "$T/x.gguf" Q8_0
+check "counts of nothing are refused" says 'holds no tokens'
 run "$B/specdec-logits" -m $TARGET --tokens 1 --state-layers "" -o "$T/x.f32"
 check "no layers are wrong usage" [ $status -eq 2 ]
 for sampling in "--top-p 1e-46" "--min-p 1e-300"; do # which would be 0: off
@@ -284,9 +286,17 @@ check "the last answer is that of a fresh conversation" same "$T/fresh" "$T/last
 run talk -p "$long"
 check "one message that is too long is a failure" [ $status -eq 1 ]
 
+run talk --chat-format nonsense -p hello
+check "an unknown chat format is wrong usage, and formats are named" [ $status -eq 2 -a "$(grep -c 'zephyr|chatml' "$T/err")" -eq 1 ]
+talk < "$T" > "$T/out" 2> "$T/err"
+check "a folder is no conversation" [ $? -eq 1 ]
+check "and it is said" says 'cannot read standard input'
+
 # --- answers that fork
 "$B/fork" examples/models/tiny-fork-q8_0.gguf 'Paul wants to make a boat on the island. What must he do?' > "$T/out" 2> "$T/err"
 check "fork writes all parts in their order" [ "$(grep -c '^[1-4]\. .*: ' "$T/out") $(wc -l < "$T/out")" = "4 5" ]
+run "$B/fork" $TARGET 'Once upon a time' many
+check "fork takes no words for numbers" [ $status -eq 2 ]
 "$B/fork" $TARGET 'Once upon a time' 30 > "$T/out" 2> "$T/err"
 check "a model without fork tokens writes, too" [ -s "$T/out" ]
 
@@ -502,6 +512,17 @@ for program in "talk $TARGET $DRAFT zephyr" "classify $TARGET time ball dog"; do
     # shellcheck disable=SC2086
     head -c 20000 /dev/zero | tr '\0' 'a' | "$B/"$program > "$T/out" 2> "$T/err"
     check "${program%% *} takes no part of a line for the whole" says 'a line is too long'
+    # shellcheck disable=SC2086
+    printf 'Once\0upon\nWhy?\n' | "$B/"$program > "$T/out" 2> "$T/err"
+    check "${program%% *} takes no zero byte" says 'a zero byte'
+    # shellcheck disable=SC2086
+    printf 'Why?\n' | "$B/"$program > "$T/plain" 2> "$T/err"
+    # shellcheck disable=SC2086
+    printf 'Why?\r\n' | "$B/"$program > "$T/out" 2> "$T/err"
+    check "${program%% *}: a carriage return at the end of a line is no part of it" same "$T/plain" "$T/out"
+    # shellcheck disable=SC2086
+    "$B/"$program < "$T" > "$T/out" 2> "$T/err"
+    check "${program%% *} cannot read a folder" [ $? -eq 1 ]
 done
 check "README's example is examples/hello.c" same examples/hello.c "$T/readme.c"
 ids=$("$B/specdec-tokens" -m $TARGET -p "Once upon a time, there was a dragon")
@@ -677,6 +698,8 @@ for link in nan inf -5 5,nan 5,-1 1e9; do
     run "$B/specdec-sim" --machine 8pi5 --tokens 300 --link $link
     check "specdec-sim --link $link is wrong usage" [ $status -eq 2 ]
 done
+run "$B/specdec-sim" --link 50,1
+check "specdec-sim --link without stages is wrong usage" [ $status -eq 2 ]
 run "$B/specdec-sim" --stages 4
 check "specdec-sim --stages without stages is wrong usage" [ $status -eq 2 ]
 run "$B/specdec-sim" --svg "$T/same" --json "$T/same"

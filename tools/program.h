@@ -296,6 +296,9 @@ typedef struct program_flag {
     double low, high;
 } program_flag;
 
+/* The words behind --chat-format. */
+#define PROGRAM_CHAT_FORMATS "zephyr|chatml|llama2|llama3|mistral|gemma|phi3|phi4|phi4-mini|granite"
+
 /* The words behind --spec, in the order of specdec_drafting. */
 #define PROGRAM_DRAFTER(NAME, kind, name) "|" name
 #define PROGRAM_DRAFTING "auto|off" SPECDEC_DRAFTERS(PROGRAM_DRAFTER)
@@ -383,6 +386,9 @@ static int program_store(const program_flag *flag, const char *text)
 /* Prints the usage line, the flags and an ending. */
 static void program_help(const program_flag *flags, const char *usage, const char *ending)
 {
+    static char all[1 << 14]; /* written at once, so that program_flush knows why it fails */
+
+    setvbuf(stdout, all, _IOFBF, sizeof all);
     printf("usage: %s %s\n\n", program_name, usage);
     for (; flags->name; flags++) {
         char left[64];

@@ -35,7 +35,7 @@
 enum { FORMAT_MD, FORMAT_JSON, FORMAT_SVG };
 
 typedef struct options {
-    const char *models[MAX_MODELS], *draft, *kv, *isa, *width_list;
+    const char *models[MAX_MODELS], *draft, *kv, *isa, *chat_format, *width_list;
     int model_count, threads, widths[MAX_WIDTHS], width_count, context, repeats, tokens, in_place, prefill, format;
     const char *prompts, *temperatures; /* of --compare */
     int compare, positions, steps, chat;
@@ -1851,6 +1851,7 @@ static int run_comparison(const options *o)
     config.kv = o->kv;
     config.isa = o->isa;
     config.weights_in_place = o->in_place;
+    config.chat_format = o->chat_format;
     plan.prompts = &prompts;
     plan.tokens = ANSWER;
     plan.positions = o->positions;
@@ -1925,6 +1926,7 @@ static int parse(options *o, int argc, char **argv)
         {"--positions", PROGRAM_INTEGER, &o->positions, "N", "positions of text for each of them (500)", 1, 1000000},
         {"--steps", PROGRAM_INTEGER, &o->steps, "N", "steps with each tree that is run (40); 0: none", 0, 100000},
         {"--chat", PROGRAM_SWITCH, &o->chat, NULL, "prompts are messages, in the model's chat format", 0, 0},
+        {"--chat-format", PROGRAM_NAME, (void *)&o->chat_format, PROGRAM_CHAT_FORMATS, "how (as the model says)", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
     int status = program_read(flags, argc, argv, "specdec-bench", "-m MODEL.gguf [-m MORE.gguf ...] [-md DRAFT.gguf] [options]",
                               "roofline share: max(bytes / read bandwidth, width * multiply-adds / integer peak) / time of the step\n");

@@ -291,6 +291,8 @@ static int count_tokens(const tool *t, tally *tallies, int32_t vocab, const char
     char *end;
     long id;
 
+    if (!*at)
+        return failed_text("--counts holds no tokens: ", t->given.counts);
     for (; *at; at = end + strspn(end, ", \t\r\n")) {
         id = strtol(at, &end, 10);
         if (end == at || id < 0 || id >= vocab)

@@ -369,6 +369,7 @@ static int read_options(options *o, int argc, char **argv)
         {"-f", PROGRAM_TEXT, (void *)&o->prompts, "FILE",
          "JSON lines with \"turns\" or \"prompt\", or text with empty lines between", 0, 0},
         {"--chat", PROGRAM_SWITCH, &o->chat, NULL, "prompts are messages, in the model's chat format", 0, 0},
+        {"--chat-format", PROGRAM_NAME, (void *)&o->config.chat_format, PROGRAM_CHAT_FORMATS, "how (as the model says)", 0, 0},
         {"--first", PROGRAM_INTEGER, &o->first, "N", "so many prompts (3)", 1, MAX_PROMPTS},
         {"--keep", PROGRAM_TEXT, (void *)&o->shares, "LIST", "one token in so many of the prompt's is kept (4,8,16)", 0, 0},
         {"--chunk", PROGRAM_INTEGER, &o->chunk, "N", "tokens that are chosen together (8)", 1, SPECDEC__KEYS},

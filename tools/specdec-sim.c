@@ -1018,6 +1018,8 @@ static int record(options *o)
         next += *next == '\n';
     }
     specdec_deinit(t);
+    if (!status && !prompts[strspn(prompts, "\n")])
+        status = program_failed(o->prompts, " holds no prompts");
     if (!status)
         return program_output_close(&out);
     program_output_drop(&out);
@@ -1223,6 +1225,8 @@ static int read_stages(const options *o)
             return program_misused("--link takes milliseconds and megabits, as in 5,100, not ", o->link);
         simulated.table.link = bits > 0 ? bits / 8 : INFINITY;
     }
+    if (o->link && !o->split && !simulated.table.stages)
+        return program_misused("--link needs --machine 8pi5 or --split", "");
     if (o->stages && (o->split || !simulated.table.stages))
         return program_misused("--stages needs --machine 8pi5", "");
     if (o->row)

@@ -764,6 +764,7 @@ int main(int argc, char **argv)
         {"--runs", PROGRAM_INTEGER, &o.runs, "N", "prompts that trees are run on (3); 0: predictions only", 0, 100000},
         {"--temp", PROGRAM_TEXT, (void *)&o.temperatures, "LIST", "temperatures (0,0.6,1)", 0, 0},
         {"--chat", PROGRAM_SWITCH, &o.chat, NULL, "prompts are messages, in the model's chat format", 0, 0},
+        {"--chat-format", PROGRAM_NAME, (void *)&o.config.chat_format, PROGRAM_CHAT_FORMATS, "how (as the model says)", 0, 0},
         {"-t", PROGRAM_INTEGER, &o.config.threads, "N", "threads (all processors)", 1, SPECDEC_MAX_THREADS},
         {"-c", PROGRAM_INTEGER, &o.config.context, "N", "context in tokens (the model's, at most 4096)", 1, 1 << 24},
         {"-o", PROGRAM_CHOICE, &o.format, "md|json|svg|c", "what is written to standard output (md); c is for #include", 0, 0},
