@@ -57,6 +57,8 @@ def parser_of(description):
     parser.add_argument("--slow", type=float, default=1.0, help="rate of the embeddings, in --rate; less for few texts")
     parser.add_argument("--decay", type=float, default=0.05)
     parser.add_argument("--temp", type=float, default=1.0, help="at which the base's distribution is the goal")
+    parser.add_argument("--rejected", type=float, default=0.0,
+                        help="weight of what verification rejects, beside the cross-entropy; for the last steps")
     parser.add_argument("--noise", type=float, default=0.0, help="added to states, in their length; for few texts")
     parser.add_argument("--held-out", type=float, default=0.01)
     parser.add_argument("--longest", type=int, default=1024, help="tokens of a text that are used")
@@ -80,20 +82,24 @@ def options():
 
 
 class Goal(torch.autograd.Function):
-    """Cross-entropy of rows of logits, z (n, k) times head (rows, k), against probabilities (n, TOP) of the rows ids
-    (n, TOP). Summed over n. Logits are never kept: gradients are computed at once."""
+    """Cross-entropy of rows of logits, z (n, k) times head (rows, k), against probabilities p (n, TOP) of the rows ids
+    (n, TOP); and `rejected` times what verification rejects of the draft's own q, which is what min(p, q) lacks of p (the
+    total variation distance of Zhou et al. 2024). Summed over n. Logits are never kept: gradients are computed at once."""
 
     @staticmethod
-    def forward(ctx, z, head, ids, chances):
+    def forward(ctx, z, head, ids, chances, rejected=0.0):
         loss, z_grad, head_grad = 0.0, torch.empty_like(z), torch.zeros(head.shape)
         for at in range(0, len(z), AT_ONCE):
             here = slice(at, at + AT_ONCE)
             x = (z[here] @ head.T).float()
             peak, given = x.amax(1, keepdim=True), x.gather(1, ids[here])
             x.sub_(peak).exp_()
-            total, mass = x.sum(1, keepdim=True), chances[here].sum(1, keepdim=True)
-            loss += float(((peak + total.log() - given) * chances[here]).sum())
-            x.mul_(mass / total).scatter_add_(1, ids[here], -chances[here])
+            p, total = chances[here], x.sum(1, keepdim=True)
+            q = x.div_(total).gather(1, ids[here])
+            less = q * (q < p)  # more of these would be accepted
+            loss += float(((peak + total.log() - given) * p + rejected * (p - torch.minimum(p, q))).sum())
+            x.mul_(p.sum(1, keepdim=True) + rejected * less.sum(1, keepdim=True))
+            x.scatter_add_(1, ids[here], -p - rejected * less)
             x = x.to(z.dtype)
             z_grad[here] = x @ head
             head_grad += x.T @ z[here]
@@ -103,7 +109,7 @@ class Goal(torch.autograd.Function):
     @staticmethod
     def backward(ctx, scale):
         z_grad, head_grad = ctx.saved_tensors
-        return z_grad * scale, head_grad * scale, None, None
+        return z_grad * scale, head_grad * scale, None, None, None
 
 
 class Drafts(nn.Module):
@@ -147,8 +153,8 @@ class Drafts(nn.Module):
         for inner, matrix in self.guesses(batch):
             yield self.linear(inner, matrix)
 
-    def losses(self, batch, sharpness):
-        """Cross-entropy of each head against the base's distribution, a place."""
+    def losses(self, batch, sharpness, rejected=0.0):
+        """Each head's Goal against the base's distribution, a place."""
         losses, heads = [], {}
         for i, (inner, matrix) in enumerate(self.guesses(batch)):
             if matrix not in heads:
@@ -157,7 +163,8 @@ class Drafts(nn.Module):
             chances = batch.chances[i] ** sharpness
             chances = chances / chances.sum(1, keepdim=True).clamp_min(1e-9) * (ids >= 0)
             known = max(1, int(batch.known[i].sum()))
-            losses.append(Goal.apply(inner.to(self.numbers), heads[matrix], ids.clamp_min(0), chances) / known)
+            goal = Goal.apply(inner.to(self.numbers), heads[matrix], ids.clamp_min(0), chances, rejected)
+            losses.append(goal / known)
         return losses
 
     def save(self, path, type_name, name):
@@ -365,7 +372,7 @@ class Trainer:
         if self.given.noise:
             batch.states = noisy(batch.states, self.given.noise, self.given.seed + self.step)
         rate = self.given.rate * min(1, (self.step + 1) / 20) * (0.03 + 0.97 * 0.5 * (1 + math.cos(math.pi * done)))
-        losses = self.heads.losses(batch, 1 / self.given.temp)
+        losses = self.heads.losses(batch, 1 / self.given.temp, self.given.rejected)
         self.heads.zero_grad(set_to_none=True)
         sum(losses).backward()
         clip(self.heads.parameters(), 1.0)
@@ -461,7 +468,7 @@ def prepare(given, make=make_heads, layers=(), kept=states.STATES):
             heads.take(given.begin)
         else:
             heads.begin(base, store, shards, counts)
-        trainer.judge([float(l) for l in heads.losses(trainer.judges[0], 1 / given.temp)])
+        trainer.judge([float(l) for l in heads.losses(trainer.judges[0], 1 / given.temp, given.rejected)])
     return trainer
 
 

@@ -35,7 +35,7 @@ def spoiled(path):
 def options(folder, programs, **others):
     """What draft.py is told."""
     given = test_heads.options(folder, programs, out=os.path.join(folder, "draft.gguf"), heads=1, rows=4, rate=2e-3,
-                               draft=os.path.join(folder, "spoiled.gguf"), noise=0, steps=60, rounded=False)
+                               draft=os.path.join(folder, "spoiled.gguf"), noise=0, rejected=1.0, steps=60, rounded=False)
     given.__dict__.update(others)
     return given
 

@@ -41,9 +41,9 @@ def options(folder, programs, **others):
     """What heads.py is told."""
     given = dict(base=BASE, out=os.path.join(folder, "heads.gguf"), answers=[os.path.join(folder, "answers")], text=[],
                  heads=3, inner=32, untied=False, draft_vocab=0, type="F32", seconds=0, steps=60, first=0.25, rows=128,
-                 rate=1e-2, decay=0.01, slow=1.0, noise=0.1, count=[], temp=1.0, held_out=0.2, longest=256, seed=1,
-                 numbers="float32", threads=1, programs=programs, work=os.path.join(folder, "work"), cache=1000,
-                 pause="", figure=None, name=None, begin=None)
+                 rate=1e-2, decay=0.01, slow=1.0, noise=0.1, rejected=0.0, count=[], temp=1.0, held_out=0.2,
+                 longest=256, seed=1, numbers="float32", threads=1, programs=programs,
+                 work=os.path.join(folder, "work"), cache=1000, pause="", figure=None, name=None, begin=None)
     given.update(others)
     return types.SimpleNamespace(**given)
 
@@ -157,17 +157,19 @@ def test_marks_say_what_is_for_training(folder, programs):
     assert len(shard.texts[2]) > 3 and (all_out.marks & states.HELD_OUT == states.HELD_OUT).all()
 
 
-def test_loss_is_cross_entropy():
+def test_loss_is_cross_entropy_and_what_is_rejected():
     """Loss and gradients of Goal are those that PyTorch finds."""
     torch.manual_seed(0)
     z, head = torch.randn(300, 16, requires_grad=True), torch.randn(50, 16, requires_grad=True)
     ids, chances = torch.stack([torch.randperm(50)[:4] for _ in range(300)]), torch.rand(300, 4)
-    expected = -(F.log_softmax(z @ head.T, -1).gather(1, ids) * chances).sum()
-    wanted = torch.autograd.grad(expected, (z, head))
-    found = training.Goal.apply(z, head, ids, chances)
-    gradients = torch.autograd.grad(found, (z, head))
-    assert abs(float(found) / float(expected) - 1) < 1e-5
-    assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(gradients, wanted))
+    for rejected in 0.0, 3.0:
+        logs = F.log_softmax(z @ head.T, -1).gather(1, ids)
+        expected = (rejected * (chances - torch.minimum(chances, logs.exp())) - logs * chances).sum()
+        wanted = torch.autograd.grad(expected, (z, head))
+        found = training.Goal.apply(z, head, ids, chances, rejected)
+        gradients = torch.autograd.grad(found, (z, head))
+        assert abs(float(found) / float(expected) - 1) < 1e-5
+        assert all(torch.allclose(a, b, atol=1e-4) for a, b in zip(gradients, wanted))
 
 
 @torch.no_grad()
@@ -300,7 +302,7 @@ def test_trees():
 def main():
     programs = sys.argv[1] if len(sys.argv) > 1 else "build"
     torch.set_num_threads(1)
-    test_loss_is_cross_entropy()
+    test_loss_is_cross_entropy_and_what_is_rejected()
     test_trees()
     test_kinds_are_mixed()
     test_other_types_of_bases(programs)
