@@ -746,7 +746,7 @@ static int read_together(options *o, int argc, char **argv, int ranks)
         return status;
     own[READ] = own_rank ? read_options(o, argc, argv) : status;
     own[DRAFTER] = o->drafter;
-    own[AUTO] = !o->split || !strcmp(o->split, "auto");
+    own[AUTO] = !strcmp(o->split, "auto");
     own[TIMELINE] = o->timeline != NULL;
     MPI_Allgather(own, ALIKE, MPI_INT, all, ALIKE, MPI_INT, MPI_COMM_WORLD);
     for (i = 0; i < ranks; i++)

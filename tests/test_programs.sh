@@ -286,6 +286,8 @@ check "the last answer is that of a fresh conversation" same "$T/fresh" "$T/last
 run talk -p "$long"
 check "one message that is too long is a failure" [ $status -eq 1 ]
 
+check "programs name the chat formats that specdec.h has" [ "$(sed -n 's/^#define PROGRAM_CHAT_FORMATS "\(.*\)"/\1/p' tools/program.h | tr '|' '\n' | sort)" = \
+    "$(sed -n '/specdec__chat_formats\[\] = {/,/};/s/^    {"\([a-z0-9-]*\)", {.*/\1/p' specdec.h | sort)" ]
 run talk --chat-format nonsense -p hello
 check "an unknown chat format is wrong usage, and formats are named" [ $status -eq 2 -a "$(grep -c 'zephyr|chatml' "$T/err")" -eq 1 ]
 talk < "$T" > "$T/out" 2> "$T/err"
@@ -700,6 +702,9 @@ for link in nan inf -5 5,nan 5,-1 1e9; do
 done
 run "$B/specdec-sim" --link 50,1
 check "specdec-sim --link without stages is wrong usage" [ $status -eq 2 ]
+run "$B/specdec-sim" --record "$T/empty" -m $TARGET -md $DRAFT -f /dev/null
+check "specdec-sim --record wants prompts" says 'holds no prompts'
+check "and leaves no trace" [ ! -e "$T/empty" ]
 run "$B/specdec-sim" --stages 4
 check "specdec-sim --stages without stages is wrong usage" [ $status -eq 2 ]
 run "$B/specdec-sim" --svg "$T/same" --json "$T/same"

@@ -1001,6 +1001,8 @@ static int record(options *o)
     prompts = program_read_text(o->prompts);
     if (!prompts)
         return PROGRAM_FAILED;
+    if (!prompts[strspn(prompts, "\n")])
+        return program_failed(o->prompts, " holds no prompts");
     if (specdec_memory_needed(&o->config, &bytes, &error) || !(block = program_memory(bytes, "")) ||
         specdec_init(&t, &o->config, block, bytes, &error))
         return program_failed(error.text, "");
@@ -1018,8 +1020,6 @@ static int record(options *o)
         next += *next == '\n';
     }
     specdec_deinit(t);
-    if (!status && !prompts[strspn(prompts, "\n")])
-        status = program_failed(o->prompts, " holds no prompts");
     if (!status)
         return program_output_close(&out);
     program_output_drop(&out);
