@@ -1,6 +1,7 @@
 #!/bin/sh
-# run.sh TEST... - runs built tests and .sh ones, adds up what they count, repeats what failed, and ends with "N passed, N failed".
-# TEST_WRAPPER goes before every built test: an emulator, for instance. JOBS of them run side by side (1).
+# run.sh TEST... [-- TEST...] - runs built tests and .sh ones, adds up what they count, repeats what failed, and ends with "N passed,
+# N failed". Those before -- may run side by side: JOBS at a time (1). TEST_WRAPPER goes before every built test: an emulator, for
+# instance.
 limit="" # a test that hangs is one that fails
 command -v timeout > /dev/null && limit="timeout 1200"
 
@@ -10,6 +11,7 @@ if [ "$1" = --one ]; then # FOLDER TEST: what it prints and its status go there
     *.sh) run=sh ;;
     *) run=$TEST_WRAPPER ;;
     esac
+    began=$(date +%s)
     $limit $run "$3" > "$log" 2>&1
     status=$?
     if [ $status -ge 124 ] && [ -n "$TEST_WRAPPER" ]; then # emulated threads have been seen to hang and to crash: once more
@@ -18,37 +20,61 @@ if [ "$1" = --one ]; then # FOLDER TEST: what it prints and its status go there
         status=$?
         echo "(after it had ended with status $first once)" >> "$log"
     fi
+    took=$(($(date +%s) - began))
+    [ $took -lt 10 ] || echo "($took s)" >> "$log"
     echo $status > "$log.part"
     mv "$log.part" "$log.status"
     exit 0
 fi
 
-passed=0 failed=0
 logs=$(mktemp -d) || exit 1
 trap 'rm -rf "$logs"' EXIT
-[ "${JOBS:-1}" = 1 ] || printf '%s\n' "$@" | xargs -P "$JOBS" -n 1 sh "$0" --one "$logs" &
-for test in "$@"; do
-    log=$logs/$(echo "$test" | tr / _)
-    [ "${JOBS:-1}" != 1 ] || sh "$0" --one "$logs" "$test" # in the foreground: Ctrl-C ends it
-    while [ ! -e "$log.status" ]; do
-        kill -0 $! 2> /dev/null || [ -e "$log.status" ] || echo 1 > "$log.status"
-        sleep 0.1 2> /dev/null || sleep 1
+trap 'exit 130' INT TERM
+
+# Prints what tests printed, in the order of the list, as soon as it is there, and the sum of all.
+tell()
+{
+    passed=0 failed=0
+    for test in "$@"; do
+        [ "$test" != -- ] || continue
+        log=$logs/$(echo "$test" | tr / _)
+        while [ ! -e "$log.status" ]; do
+            [ -d "$logs" ] || exit 1
+            [ ! -e "$logs/over" ] || [ -e "$log.status" ] || echo 1 > "$log.status"
+            sleep 0.1 2> /dev/null || sleep 1
+        done
+        read -r status < "$log.status"
+        [ -e "$log" ] && cat "$log"
+        # every test reports "name: N passed, N failed, N skipped"
+        counts=$(sed -n 's/^.*: \([0-9][0-9]*\) passed, \([0-9][0-9]*\) failed.*$/\1 \2/p' "$log" 2> /dev/null | tail -n 1)
+        if [ -z "$counts" ] || { [ "$status" -ne 0 ] && [ "${counts#* }" = 0 ]; }; then
+            echo "$test: ended with status $status and without a count"
+            failed=$((failed + 1))
+            echo "$test: status $status; it ended with: $(tail -n 1 "$log" 2> /dev/null)" >> "$logs/again"
+        fi
+        if [ -n "$counts" ]; then
+            passed=$((passed + ${counts% *}))
+            failed=$((failed + ${counts#* }))
+            [ "${counts#* }" = 0 ] || grep 'FAILED' "$log" | head -n 10 | sed "s|^|$test: |" >> "$logs/again"
+        fi
     done
-    read -r status < "$log.status"
-    [ -e "$log" ] && cat "$log"
-    # every test reports "name: N passed, N failed, N skipped"
-    counts=$(sed -n 's/^.*: \([0-9][0-9]*\) passed, \([0-9][0-9]*\) failed.*$/\1 \2/p' "$log" 2> /dev/null | tail -n 1)
-    if [ -z "$counts" ] || { [ "$status" -ne 0 ] && [ "${counts#* }" = 0 ]; }; then
-        echo "$test: ended with status $status and without a count"
-        failed=$((failed + 1))
-        echo "$test: status $status; it ended with: $(tail -n 1 "$log" 2> /dev/null)" >> "$logs/again"
-    fi
-    if [ -n "$counts" ]; then
-        passed=$((passed + ${counts% *}))
-        failed=$((failed + ${counts#* }))
-        [ "${counts#* }" = 0 ] || grep 'FAILED' "$log" | head -n 10 | sed "s|^|$test: |" >> "$logs/again"
-    fi
+    [ ! -e "$logs/again" ] || { echo "What failed, once more:"; cat "$logs/again"; }
+    echo "$passed passed, $failed failed"
+    [ $failed -eq 0 ]
+}
+tell "$@" &
+
+# The tests are in the foreground: Ctrl-C ends them.
+[ "${JOBS:-1}" = 1 ] || true | xargs -P 2 true 2> /dev/null || JOBS=1
+if [ "${JOBS:-1}" != 1 ]; then
+    for test in "$@"; do
+        [ "$test" != -- ] || break
+        echo "$test"
+    done | xargs -P "$JOBS" -n 1 sh "$0" --one "$logs"
+    while [ $# -gt 0 ] && [ "$1" != -- ]; do shift; done
+fi
+for test in "$@"; do
+    [ "$test" = -- ] || sh "$0" --one "$logs" "$test"
 done
-[ ! -e "$logs/again" ] || { echo "What failed, once more:"; cat "$logs/again"; }
-echo "$passed passed, $failed failed"
-[ $failed -eq 0 ]
+: > "$logs/over"
+wait $!

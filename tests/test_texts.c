@@ -639,7 +639,7 @@ static void test_forks(void)
     int i;
 
     TEST("texts that fork: each path is what it is alone, by token and by rule, greedily and sampled, with every drafter");
-    for (i = 0; i < (getenv("TEST_WRAPPER") ? 6 : quick ? 16 : 200); i++) {
+    for (i = 0; i < (getenv("TEST_WRAPPER") ? 6 : quick ? 10 : 200); i++) {
         static const specdec_drafting draftings[] = {SPECDEC_DRAFT_AUTO, SPECDEC_DRAFT_MODEL, SPECDEC_DRAFT_NGRAM, SPECDEC_DRAFT_OFF,
                                                  SPECDEC_DRAFT_HEADS, SPECDEC_DRAFT_TRIFORCE};
         const int model = i % 5 ? PLAIN : WINDOWED, by_token = i % 2;
@@ -694,7 +694,7 @@ static void test_forks(void)
         close_machine(&oracle);
     }
     printf("  %d forks\n", forked);
-    CHECK(forked > (getenv("TEST_WRAPPER") ? 10 : quick ? 50 : 500));
+    CHECK(forked > (getenv("TEST_WRAPPER") ? 10 : quick ? 30 : 500));
 }
 
 /* --- bytes and log-probabilities ---------------------------------------------------------------------------------------- */
@@ -2012,7 +2012,7 @@ int main(int argc, char **argv)
     size_t i;
 
     quick = getenv("SPECDEC_QUICK") != NULL;
-    schedules = argc > 2 ? atoi(argv[2]) : getenv("TEST_WRAPPER") ? 4 : quick ? 24 : 400; /* emulated: few */
+    schedules = argc > 2 ? atoi(argv[2]) : getenv("TEST_WRAPPER") ? 4 : quick ? 12 : 400; /* emulated: few */
     given_model = argc > 3 ? argv[3] : NULL;
     make_models();
     heads = random_heads();
