@@ -48,7 +48,7 @@
 
      None is allocated, ever. The block holds everything: the engine, thread stacks, the KV cache (pages of 64 tokens),
      buffers for one step, and the weights once more, repacked (config.weights_in_place spares those). The GGUF stays
-     mapped or yours. Windows takes no stacks from others: there, each further thread has one of 256 KB outside the
+     mapped or yours. Windows and macOS take no stacks from others: each further thread has 256 KB outside the
      block. Of the caller's own stack, calls need at most 12 KB (optimised; 4 to 9 were measured, and 2.5 more at the
      first call of a program that is linked lazily). Of gcc's -O2, no frame is above 2 KB. Whoever truncates a mapped
      file kills the process that reads it (SIGBUS): replace model files by renaming new ones over them. Where that
@@ -93,6 +93,7 @@
 #if defined(SPECDEC_IMPLEMENTATION) && !defined(_GNU_SOURCE) && !defined(_DEFAULT_SOURCE)
 #define _DEFAULT_SOURCE 1
 #define _POSIX_C_SOURCE 200809L
+#define _DARWIN_C_SOURCE 1
 #endif
 
 #ifndef SPECDEC_H
@@ -909,7 +910,7 @@ SPECDEC_DEF int specdec_type_by_name(const char *name, specdec_type *type);
 SPECDEC_DEF specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *bytes, specdec_error *error);
 
 /* Values (whole blocks) of a type to floats, and back with the smallest squared error found. What half floats cannot
-   hold comes back infinite or clamped. Errors: ARGUMENT; UNSUPPORTED (a type that is only read). */
+   hold comes back infinite, or its block as NaN. Errors: ARGUMENT; UNSUPPORTED (only read, or left out). */
 SPECDEC_DEF specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t values, float *out,
                                                  specdec_error *error);
 SPECDEC_DEF specdec_result specdec_type_from_float(uint32_t number, const float *values, size_t count, void *out,
@@ -1829,7 +1830,7 @@ static ptrdiff_t specdec__os_get(specdec__os_file file, unsigned char *data, siz
     ssize_t got;
 
     do
-        got = read(file, data, size);
+        got = read(file, data, size < 1u << 30 ? size : 1u << 30); /* macOS refuses 2 GB at once */
     while (got < 0 && errno == EINTR);
     return got;
 }
@@ -1995,7 +1996,11 @@ typedef struct specdec__os_lot {
 } specdec__os_lot;
 #else
 #define SPECDEC__OS_THREADS 1
+#ifdef __APPLE__ /* takes stacks that begin with a page: of which size, no constant tells */
+#define SPECDEC__OS_LENT 0
+#else
 #define SPECDEC__OS_LENT 1
+#endif
 
 typedef pthread_t specdec__os_handle;
 
@@ -2110,7 +2115,8 @@ static int specdec__os_begin(specdec__os_thread *thread, void *stack, size_t byt
     int failed;
 
     pthread_attr_init(&attributes);
-    failed = pthread_attr_setstack(&attributes, stack, bytes);
+    failed = SPECDEC__OS_LENT ? pthread_attr_setstack(&attributes, stack, bytes)
+                              : pthread_attr_setstacksize(&attributes, bytes);
     failed = failed ? failed : pthread_create(&thread->handle, &attributes, specdec__os_main, thread);
     pthread_attr_destroy(&attributes);
     return !failed;
@@ -12728,7 +12734,7 @@ static const char *specdec__gguf_read_tensor(const specdec__gguf *gguf, specdec_
         return NULL; /* first pass: where the data begins is not known yet */
     if (offset % gguf->alignment)
         return "is not aligned";
-    if (offset > room)
+    if (gguf->data_at > gguf->file.size || offset > room)
         return "reaches beyond the end of the file: is it complete?";
     out->data = gguf->file.data + gguf->data_at + (size_t)offset;
     out->size = specdec__quant_bytes(out->type, elements, out->shape[0]);
@@ -12809,18 +12815,24 @@ static int specdec__gguf_integer(uint32_t type, const unsigned char *at, int64_t
     }
 }
 
-/* An integer of any width in [low, high]; *out keeps its value when the key is absent. */
-static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__gguf *gguf, const char *key,
+/* An integer of any width in [low, high], or `copies` equal ones in an array; *out keeps its value when the key is
+   absent. */
+static SPECDEC__UNUSED specdec_result specdec__gguf_get_integer(const specdec__gguf *gguf, const char *key, int copies,
                                                                 int64_t low, int64_t high,
-                                                int64_t *out, specdec_error *error)
+                                                                int64_t *out, specdec_error *error)
 {
     specdec__gguf_value v;
+    size_t size, i;
     int64_t value;
 
     if (!specdec__gguf_find(gguf, key, &v))
         return SPECDEC_OK;
-    if (v.is_array || !specdec__gguf_integer(v.type, v.items, &value))
+    size = specdec__gguf_type_size[v.type];
+    if ((v.is_array && (!copies || v.count != (uint64_t)copies)) || !specdec__gguf_integer(v.type, v.items, &value))
         return specdec__gguf_wrong_type(key, "an ", "integer", &v, error);
+    for (i = 1; v.is_array && i < (size_t)copies; i++)
+        if (memcmp(v.items, v.items + i * size, size) != 0)
+            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s differs from layer to layer", key);
     if (value < low || value > high)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
     *out = value;
@@ -12944,7 +12956,7 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
     result = specdec__gguf_check_pairs(gguf, &c, error);
     if (result)
         return result;
-    result = specdec__gguf_get_integer(gguf, "general.alignment", 1, 1 << 20, &alignment, error);
+    result = specdec__gguf_get_integer(gguf, "general.alignment", 0, 1, 1 << 20, &alignment, error);
     if (result)
         return result;
     if (alignment & (alignment - 1))
@@ -13733,7 +13745,7 @@ static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specd
                                             int32_t *out, specdec_error *error)
 {
     int64_t id = *out < (int64_t)v->count ? *out : -1;
-    specdec_result result = specdec__gguf_get_integer(gguf, key, INT64_MIN, INT64_MAX, &id, error);
+    specdec_result result = specdec__gguf_get_integer(gguf, key, 0, INT64_MIN, INT64_MAX, &id, error);
 
     if (result)
         return result;
@@ -13854,7 +13866,7 @@ static specdec_result specdec__vocab_read_ids(specdec__vocab *v, const specdec__
         int64_t flag = *out;
 
         if (specdec__vocab_id_table[i].is_flag) {
-            result = specdec__gguf_get_integer(gguf, key, 0, 1, &flag, error);
+            result = specdec__gguf_get_integer(gguf, key, 0, 0, 1, &flag, error);
             *out = (int32_t)flag;
         } else {
             result = specdec__vocab_get_id(v, gguf, key, out, error);
@@ -14950,7 +14962,8 @@ enum { SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__U
 enum {
     SPECDEC__ATTENTION_NORM, SPECDEC__FFN_NORM, SPECDEC__Q_NORM, SPECDEC__K_NORM,
     SPECDEC__AFTER_ATTENTION, SPECDEC__AFTER_FFN, SPECDEC__READ_NORM,
-    SPECDEC__Q_BIAS, SPECDEC__K_BIAS, SPECDEC__V_BIAS, SPECDEC__O_BIAS, SPECDEC__VECTORS
+    SPECDEC__Q_BIAS, SPECDEC__K_BIAS, SPECDEC__V_BIAS, SPECDEC__O_BIAS,
+    SPECDEC__GATE_BIAS, SPECDEC__UP_BIAS, SPECDEC__DOWN_BIAS, SPECDEC__VECTORS
 };
 enum { SPECDEC__WHOLE, SPECDEC__WINDOW, SPECDEC__SPANS }; /* which keys a layer sees: all, or the last few */
 enum { SPECDEC__ROPE, SPECDEC__ROPE_OTHER, SPECDEC__ROPE_LONG, SPECDEC__ROPES }; /* long: ROPE in long contexts */
@@ -14980,7 +14993,7 @@ typedef struct specdec__architecture {
     unsigned fused;        /* bits of the rows of specdec__fused_table that hold its matrices */
     int period;
     unsigned others;
-    int window;            /* keys that the others see if the file does not say; 0: it must; < 0: all in any case */
+    int window;            /* keys that the others see if the file does not say; < 0: all in any case */
     float base;            /* of the others' RoPE if the file does not say; 0: as the rest, < 0: they do not rotate */
     int root_embedding;    /* embeddings are scaled by the root of their size */
     int wide_queries;      /* with so many layers, queries are scaled by the root of embedding / heads, not of a head */
@@ -15000,7 +15013,7 @@ static const specdec__architecture specdec__architectures[] = {
     {"qwen3", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0},
     {"gemma", 1, SPECDEC__GELU, 0, 0, 1, 0, -1, 0, 1, 0, 0, 0, 0},
     {"gemma2", 1, SPECDEC__GELU, SPECDEC__AFTER, 0, 2, 1, 4096, 0, 1, 46, 50, 30, 0},
-    {"gemma3", 1, SPECDEC__GELU, SPECDEC__AFTER | SPECDEC__QK_NORM, 0, 6, 31, 0, 10000, 1, 62, 0, 0, 0},
+    {"gemma3", 1, SPECDEC__GELU, SPECDEC__AFTER | SPECDEC__QK_NORM, 0, 6, 31, 1 << 30, 10000, 1, 62, 0, 0, 0},
     {"phi3", 1, SPECDEC__SILU, 0, 3, 1, 1, 1 << 30, 0, 0, 0, 0, 0, 0},
     {"smollm3", 0, SPECDEC__SILU, 0, 0, 4, 8, -1, -1, 0, 0, 0, 0, 0},
     {"granite", 0, SPECDEC__SILU, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0},
@@ -15099,7 +15112,8 @@ static const struct { const char *suffix; unsigned char size, wanted; } specdec_
     {"post_attention_norm.weight", SPECDEC__DIM_E, 0}, {"post_ffw_norm.weight", SPECDEC__DIM_E, 0},
     {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
     {"attn_q.bias", SPECDEC__DIM_Q, 0}, {"attn_k.bias", SPECDEC__DIM_KV, 0}, {"attn_v.bias", SPECDEC__DIM_KV, 0},
-    {"attn_output.bias", SPECDEC__DIM_E, 0}};
+    {"attn_output.bias", SPECDEC__DIM_E, 0},
+    {"ffn_gate.bias", SPECDEC__DIM_FF, 0}, {"ffn_up.bias", SPECDEC__DIM_FF, 0}, {"ffn_down.bias", SPECDEC__DIM_E, 0}};
 
 static const char *specdec__model_name(const specdec__model *m)
 {
@@ -15143,7 +15157,7 @@ static specdec__model_reader specdec__model_read(const specdec__model *model, sp
     return reader;
 }
 
-/* A required or (fallback >= 0) optional count. */
+/* A required or (fallback >= 0) optional count. A list with a number for each layer counts, if all are equal. */
 static int specdec__model_count(specdec__model_reader *r, const char *suffix, int low, int high, int fallback)
 {
     char key[96];
@@ -15151,7 +15165,7 @@ static int specdec__model_count(specdec__model_reader *r, const char *suffix, in
 
     if (!r->result)
         r->result = specdec__gguf_get_integer(&r->model->gguf, specdec__model_key(r->model, suffix, key, sizeof key),
-                                              low, high, &value, r->error);
+                                              r->model->layers, low, high, &value, r->error);
     if (!r->result && value < 0)
         r->result = specdec__fail(r->error, SPECDEC_ERROR_FORMAT, "%s is missing", key);
     return r->result ? low : (int)value;
@@ -15175,6 +15189,8 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     int value_dim;
 
     m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
+    if (specdec__model_count(&r, ".expert_count", 0, 1 << 20, 0))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "mixtures of experts are not read");
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
     m->feed_forward = specdec__model_count(&r, ".feed_forward_length", 1, most, -1);
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, 2048);
@@ -15232,7 +15248,7 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
     }
     if (window < 0)
         return SPECDEC_OK;
-    window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window ? window : -1);
+    window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window);
     m->window = window < 1 << 30 ? window : 0;
     return r.result;
 }
@@ -15246,7 +15262,7 @@ static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int in
     layer->span = other && m->window ? SPECDEC__WINDOW : SPECDEC__WHOLE;
     layer->place = m->span_layers[layer->span]++;
     m->span_used[layer->span] = 1;
-    layer->rope = other && a->base != 0 ? SPECDEC__ROPE_OTHER : SPECDEC__ROPE;
+    layer->rope = other && a->base != 0 && (m->window || a->window < 0) ? SPECDEC__ROPE_OTHER : SPECDEC__ROPE;
 }
 
 static specdec_result specdec__model_find(const specdec__model *m, const char *name, int required,
@@ -15341,9 +15357,12 @@ SPECDEC__INLINE int specdec__matrix_tiles(const specdec__matrix *matrix)
 
 static void specdec__model_count_weights(specdec__model *m, const specdec__matrix *matrix)
 {
+    const size_t tiles = (size_t)specdec__matrix_tiles(matrix);
+
     m->weight_bytes += matrix->row_bytes * (size_t)matrix->rows;
     m->weight_products += (uint64_t)matrix->rows * (uint64_t)matrix->columns;
-    m->tile_bytes += specdec__matrix_tile_bytes(matrix) * (size_t)specdec__matrix_tiles(matrix);
+    m->tile_bytes = specdec__size_add(m->tile_bytes, /* tensors may overlap: more than there is room for */
+                                      specdec__size_multiply(specdec__matrix_tile_bytes(matrix), tiles));
 }
 
 /* The tensor that holds matrix i of a layer: how many rows it has, and which of them is the matrix's first. */
@@ -15690,6 +15709,7 @@ static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__are
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     const int borrows = SPECDEC__HEADS && m->architecture->reads;
+    specdec__gguf_tensor bias;
     int found;
     size_t tile_bytes;
     specdec_result r = specdec__model_rope(m, arena, error);
@@ -15707,6 +15727,8 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
         return r;
     if (!found && !borrows)
         m->output = m->token_embedding;
+    if (specdec__gguf_find_tensor(&m->gguf, "output.bias", &bias))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "biases of logits (output.bias) are not read");
     tile_bytes = m->tile_bytes;
     specdec__model_count_weights(m, &m->output);
     if (SPECDEC__CLUSTER && m->bare)
@@ -15901,8 +15923,9 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
             m->speculator = &specdec__heads_kinds[i];
     if (!SPECDEC__HEADS && (m->speculator || (m->architecture && m->architecture->reads)))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "heads are left out of this build by SPECDEC_NO_HEADS");
-    if (SPECDEC__HEADS && m->speculator && !vocabulary_only)
-        return specdec__heads_bind(m, arena, error);
+    if (SPECDEC__HEADS && m->speculator)
+        return !vocabulary_only ? specdec__heads_bind(m, arena, error)
+                                : specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a file of heads has no vocabulary");
     if (!m->architecture)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "architecture \"%.*s\" is not known",
                              (int)(name.size < 64 ? name.size : 64), name.data ? (const char *)name.data : "");
@@ -17989,12 +18012,12 @@ static int specdec__forward_ffn_half(specdec__context *c, int thread, const spec
     specdec__input in = specdec__forward_input(c->h, c->n, c->e, layer->vector[SPECDEC__FFN_NORM], NULL);
     specdec__output t[2];
 
-    t[0] = specdec__forward_output(layer, SPECDEC__GATE, -1, c->hidden, c->ff);
-    t[1] = specdec__forward_output(layer, SPECDEC__UP, -1, c->y, c->ff);
+    t[0] = specdec__forward_output(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, c->ff);
+    t[1] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, c->y, c->ff);
     if (specdec__forward_project(c, thread, &in, t, 2))
         return 1;
     in = specdec__forward_input(c->hidden, c->n, c->ff, NULL, c->y);
-    t[0] = specdec__forward_output(layer, SPECDEC__DOWN, -1, c->y, c->e);
+    t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
     specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN]);
@@ -29624,6 +29647,8 @@ specdec_result specdec_tokenize(const specdec_model *model, const char *text, si
     if (!model || (!text && length) || !count || (capacity > 0 && !tokens))
         return specdec__is_missing(error);
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
+    if (!model->vocab.count)
+        return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a file of heads has no vocabulary");
     if (length > SPECDEC__TEXT_MAX_BYTES / 4) /* so that tokens can be counted by an int */
         return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "a text of %zu bytes is too long", length);
     result = specdec__tokenize(&model->vocab, text, length, flags, tokens, (size_t)specdec__max_int(capacity, 0), &all,
@@ -29838,7 +29863,7 @@ specdec_result specdec_gguf_get_integer(const specdec_gguf *gguf, const char *ke
 {
     if (!gguf || !key || !out)
         return specdec__is_missing(error);
-    return specdec__gguf_get_integer(gguf, key, low, high, out, error);
+    return specdec__gguf_get_integer(gguf, key, 0, low, high, out, error);
 }
 
 specdec_result specdec_gguf_get_float(const specdec_gguf *gguf, const char *key, float *out, specdec_error *error)
@@ -29931,6 +29956,9 @@ specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t v
 
     if (!type || (values && (!data || !out)))
         return type ? specdec__is_missing(error) : SPECDEC_ERROR_ARGUMENT;
+    if (specdec__quant_left_out(type))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "type %s is left out of this build by SPECDEC_TYPES",
+                             type->name);
     specdec__quant_to_float(type, data, values, out);
     return SPECDEC_OK;
 }

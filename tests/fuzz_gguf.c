@@ -21,7 +21,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
     (void)argc;
     (void)argv;
-    for (i = 0; folder && i < 8; i++) {
+    for (i = 0; folder && i < 10; i++) {
+        maker_heads_recipe h;
         maker_recipe r;
         unsigned char *data;
         size_t size;
@@ -30,16 +31,22 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 
         memset(&r, 0, sizeof r);
         r.architecture = specdec__architectures[i % (int)SPECDEC__COUNT(specdec__architectures)].name;
-        r.types[0] = types[i] + 1;
+        r.types[0] = types[i % 8] + 1;
         r.layers = 1;
         r.embedding = r.feed_forward = 32;
         r.heads = 2;
         r.kv_heads = 1 + i % 2;
         r.vocab = 262;
         r.version = 2 + i % 2;
-        r.output_type = i % 4 ? 0 : types[i] + 1;
+        r.output_type = i % 4 ? 0 : types[i % 8] + 1;
         r.may_end = 1;
-        data = maker_model(&r, &size);
+        memset(&h, 0, sizeof h);
+        h.medusa = i % 2;
+        h.embedding = h.inner = 32;
+        h.vocab = 262;
+        h.guesses = 2;
+        h.rows = 20;
+        data = i < 8 ? maker_model(&r, &size) : maker_heads(&h, &size);
         snprintf(path, sizeof path, "%s/seed-%d.gguf", folder, i);
         file = fopen(path, "wb");
         if (!file || fwrite(data, 1, size, file) != size)

@@ -677,14 +677,17 @@ static inline void maker_free(maker *m)
 }
 
 /* A finished model in memory that the caller frees. */
-static inline unsigned char *maker_model(const maker_recipe *recipe, size_t *size)
+static inline unsigned char *maker_model_or_heads(const maker_recipe *recipe, const maker_heads_recipe *heads, size_t *size)
 {
     maker *m = (maker *)malloc(sizeof *m);
     unsigned char *data;
 
     if (!m)
         abort();
-    maker_begin(m, recipe);
+    if (recipe)
+        maker_begin(m, recipe);
+    else
+        maker_begin_heads(m, heads);
     maker_write(m);
     *size = m->file.size;
     data = (unsigned char *)malloc(*size);
@@ -695,4 +698,7 @@ static inline unsigned char *maker_model(const maker_recipe *recipe, size_t *siz
     free(m);
     return data;
 }
+
+static inline unsigned char *maker_model(const maker_recipe *recipe, size_t *size) { return maker_model_or_heads(recipe, NULL, size); }
+static inline unsigned char *maker_heads(const maker_heads_recipe *recipe, size_t *size) { return maker_model_or_heads(NULL, recipe, size); }
 #endif
