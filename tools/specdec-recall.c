@@ -269,6 +269,8 @@ static int begin(recall *r, const options *o)
     if (!r->e)
         return 0;
     r->target = &r->e->engine->target;
+    if (r->target->kv.span[SPECDEC__WINDOW].layers)
+        return program_failed(o->model, ": all layers must see the whole text, and some see a window of it"), 0;
     m = r->target->model;
     sums = (size_t)m->layers * (size_t)m->kv_heads * (size_t)r->e->context;
     r->sampling.seed = o->seed;
@@ -375,7 +377,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--chunk", PROGRAM_INTEGER, &o->chunk, "N", "tokens that are chosen together (8)", 1, SPECDEC__KEYS},
         {"-n", PROGRAM_INTEGER, &o->limit, "N", "tokens of an answer (96)", 2, 4000},
         {"-c", PROGRAM_INTEGER, &o->config.context, "N", "tokens of prompt and answer (as the model was trained)", 64, 1 << 20},
-        {"-t", PROGRAM_INTEGER, &o->config.threads, "N", "threads; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
+        {"-t", PROGRAM_INTEGER, &o->config.threads, "N", "threads; 0: all processors, fewer for small models (0)", 0, SPECDEC_MAX_THREADS},
         {"--temp", PROGRAM_REAL, &o->temperature, "F", "temperature of the second answer (0.8)", 0, 100},
         {"--seed", PROGRAM_SEED, &o->seed, "S", "its seed (0)", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
