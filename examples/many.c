@@ -416,7 +416,7 @@ static int read_options(options *o, int argc, char **argv)
          "what was written is kept here, and guessed from the next time", 0, 0},
         {"-n", PROGRAM_INTEGER, &o->limit, "N",
          "tokens of an answer, at most; -1: until it ends or the context is full (-1)", -1, 1 << 24},
-        {"-t", PROGRAM_INTEGER, &c->threads, "N", "threads; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
+        {"-t", PROGRAM_INTEGER, &c->threads, "N", "threads; 0: all processors, fewer for small models (0)", 0, SPECDEC_MAX_THREADS},
         {"-c", PROGRAM_INTEGER, &c->context, "N",
          "tokens of context for each text; 0: the model's own, at most 4096 (0)", 0, 1 << 24},
         {"--cache", PROGRAM_INTEGER, &c->cache, "N",
@@ -443,6 +443,7 @@ static int read_options(options *o, int argc, char **argv)
     o->limit = -1;
     c->texts = 8;
     c->history = HISTORY;
+    c->fork_token = ""; /* a child would take a place that a line is meant for */
     c->hooks.progress = on_progress;
     status = program_read(flags, argc, argv, "many", "-m MODEL.gguf [-md DRAFT.gguf] -f FILE.jsonl [flags]",
                           "Lines in: {\"id\": any, \"prompt\": \"...\"}, or with \"messages\": [{\"role\": \"user\",\n"
