@@ -55,9 +55,9 @@ typedef struct step_result {
 
 typedef struct model_result {
     const char *file, *type;
-    int vocabulary;
-    double weight_bytes, kv_bytes, macs, load_seconds, decode_tok_s, first_token_ms;
-    double attention_macs; /* of a token, for each token before it */
+    int vocabulary, threads;
+    double weight_bytes, kv_bytes, macs, output_macs, load_seconds, decode_tok_s, first_token_ms;
+    double attention_macs; /* of a token, for each token before it; output_macs: of its row of logits */
     step_result steps[MAX_WIDTHS];
     int prefill_tokens[MAX_PREFILLS], prefill_count;
     double prefill_tok_s[MAX_PREFILLS], prefill_share[MAX_PREFILLS];
@@ -554,6 +554,12 @@ static double step_macs(const model_result *r, int context, int width)
     return width * (r->macs + (context + 0.5 * (width + 1)) * r->attention_macs);
 }
 
+/* And of a prompt, of which the last token alone gets a row of logits. */
+static double prefill_macs(const model_result *r, int count)
+{
+    return step_macs(r, 0, count) - (count - 1) * r->output_macs;
+}
+
 /* What the machine can do, in this repeat. */
 static void measure_machine(bench *b, int i)
 {
@@ -615,7 +621,7 @@ static void measure_prefill(bench *b, specdec *e, model_result *r)
             seconds[i] = fill_context(e, tokens[k], r->vocabulary);
         r->prefill_tokens[k] = tokens[k];
         r->prefill_tok_s[k] = tokens[k] / spread_of(seconds, 3).median;
-        r->prefill_share[k] = step_macs(r, 0, tokens[k]) / spread_of(seconds, 3).median / 1e9 / peak;
+        r->prefill_share[k] = prefill_macs(r, tokens[k]) / spread_of(seconds, 3).median / 1e9 / peak;
         r->prefill_count = k + 1;
     }
     specdec_rewind(e, 0);
@@ -691,6 +697,8 @@ static void describe(const options *o, specdec *e, model_result *r)
     r->vocabulary = model.vocabulary;
     r->weight_bytes = (double)model.weight_bytes;
     r->macs = (double)model.products_per_token;
+    r->output_macs = (double)model.vocabulary * model.embedding;
+    r->threads = info.threads;
     for (windowed = 0; windowed < 2; windowed++) {
         const double keys = windowed && model.window < o->context ? model.window : o->context;
         const double layers = windowed ? model.window_layers : model.layers - model.window_layers;
@@ -714,6 +722,7 @@ static int measure_plain(bench *b, const specdec_model *model, double start, mod
         describe(b->o, e, r);
         specdec_get_info(e, &info);
         b->m->isa = info.isa;
+        b->m->threads = info.threads; /* the roofline is that of as many */
         ok = measure_text(e, &r->decode_tok_s, &unused, &r->first_token_ms);
     }
     if (ok) {
@@ -772,15 +781,20 @@ static void print_md_machine(const bench *b)
 
 static void print_md(const bench *b, const model_result *results, int count)
 {
+    char ratio[32];
     int i, k;
 
     print_md_machine(b);
     for (i = 0; i < count; i++) {
         const model_result *r = &results[i];
 
-        printf("\n%s (%s, %.0f MB of weights, %.2f GMAC a token): loaded in %.2f s, first token %.0f ms, %.1f tok/s plain\n\n", r->file, r->type,
-               r->weight_bytes / 1e6, r->macs / 1e9, r->load_seconds, r->first_token_ms, r->decode_tok_s);
-        printf("| width | ms (min) | ms (median) | ms (max) | t(n) | roofline share |\n|---:|---:|---:|---:|---:|---:|\n");
+        printf("\n%s (%s, %.0f MB of weights, %.2f GMAC a token, %d threads): loaded in %.2f s, first token %.0f ms, %.1f tok/s plain\n\n", r->file,
+               r->type, r->weight_bytes / 1e6, r->macs / 1e9, r->threads, r->load_seconds, r->first_token_ms, r->decode_tok_s);
+        if (b->o->widths[0] == 1)
+            snprintf(ratio, sizeof ratio, "t(n)");
+        else
+            snprintf(ratio, sizeof ratio, "over width %d", b->o->widths[0]);
+        printf("| width | ms (min) | ms (median) | ms (max) | %s | roofline share |\n|---:|---:|---:|---:|---:|---:|\n", ratio);
         for (k = 0; k < b->o->width_count; k++)
             printf("| %d | %.2f | %.2f | %.2f | %.2f | %.2f |\n", r->steps[k].width, r->steps[k].ms.min, r->steps[k].ms.median, r->steps[k].ms.max,
                    r->steps[k].ms.median / r->steps[0].ms.median, r->steps[k].share);
@@ -831,6 +845,7 @@ static void print_json_model(json_writer *j, const model_result *r, int widths)
     json_text(j, "type", r->type);
     json_number(j, "weight_bytes", "%.0f", r->weight_bytes);
     json_number(j, "macs_per_token", "%.0f", r->macs);
+    json_integer(j, "threads", r->threads);
     json_number(j, "load_s", "%.3f", r->load_seconds);
     json_number(j, "first_token_ms", "%.1f", r->first_token_ms);
     json_number(j, "decode_tok_s", "%.2f", r->decode_tok_s);
@@ -965,7 +980,7 @@ static void print_svg(const bench *b, const model_result *results, int count)
     chart c = {NULL, 0, 0, 0, 0};
     double values[MAX_WIDTHS];
     char name[64];
-    int i, k, n = b->o->width_count;
+    int i, k, n = b->o->width_count, named = n > 3 ? 3 : n - 1; /* of the widths */
 
     c.x = b->o->widths;
     c.n = n;
@@ -986,11 +1001,12 @@ static void print_svg(const bench *b, const model_result *results, int count)
             values[k] = memory > integer ? memory : integer;
         }
         chart_line(&c, values, i, 1);
-        snprintf(name, sizeof name, "%s: %.2f at 8", r->type,
-                 r->steps[n > 3 ? 3 : n - 1].ms.median / r->steps[0].ms.median);
+        snprintf(name, sizeof name, "%s: %.2f at %d", r->type, r->steps[named].ms.median / r->steps[0].ms.median,
+                 c.x[named]);
         chart_name(&c, chart_colours[i % 8], name);
     }
-    chart_name(&c, "#555", "(time over that of one token)");
+    snprintf(name, sizeof name, "(time over that at %d)", c.x[0]);
+    chart_name(&c, "#555", name);
     printf("</svg>\n");
 }
 
@@ -1053,6 +1069,7 @@ static int open_crowd(const options *o, const specdec_model *model, specdec_draf
     config.draft.path = drafting == SPECDEC_DRAFT_OFF ? NULL : o->draft;
     config.drafting = drafting;
     config.texts = c->count;
+    config.fork_token = ""; /* a child would take a place that a text is meant for */
     config.context = context;
     config.settings.max_tokens = 0;
     c->tokens = o->tokens;
@@ -1246,6 +1263,7 @@ static void describe_crowd(bench *b, const crowd *c, crowd_result *r)
     describe(b->o, c->texts[0], &r->model);
     specdec_get_info(c->texts[0], &info);
     b->m->isa = info.isa;
+    b->m->threads = info.threads;
 }
 
 /* Texts side by side: steps, runs without and with speculation. Returns 0 when it failed. */
@@ -1904,7 +1922,7 @@ static int parse(options *o, int argc, char **argv)
     const program_flag flags[] = {
         {"-m", PROGRAM_TEXTS, (void *)o->models, "FILE", "a model; up to 8 of them, one after the other", 4096, MAX_MODELS},
         {"-md", PROGRAM_TEXT, (void *)&o->draft, "FILE", "a draft model: also measures speculation end to end", 0, 0},
-        {"-t", PROGRAM_INTEGER, &o->threads, "N", "threads (all processors)", 1, SPECDEC_MAX_THREADS},
+        {"-t", PROGRAM_INTEGER, &o->threads, "N", "threads (all processors, fewer for small models)", 1, SPECDEC_MAX_THREADS},
         {"-w", PROGRAM_TEXT, (void *)&o->width_list, "LIST", "step widths, 1 to 64 (1,2,4,8,16,32,64)", 0, 0},
         {"-c", PROGRAM_INTEGER, &o->context, "N", "context behind every step, in tokens (128)", 1, 1 << 20},
         {"-r", PROGRAM_INTEGER, &o->repeats, "N", "repeats (9)", 1, MAX_REPEATS},
@@ -1949,6 +1967,8 @@ static int parse(options *o, int argc, char **argv)
         return program_misused("--compare goes without --streams and --wait", "");
     if (o->wait && !o->stream_count && o->format == FORMAT_SVG)
         return program_misused("--wait has nothing to draw: -o md or json", "");
+    if (o->spec == SPECDEC_DRAFT_HEADS)
+        return program_misused("--spec heads needs heads, which are not measured here", "");
     if (o->spec == SPECDEC_DRAFT_MODEL && !o->draft)
         return program_misused("--spec draft needs a draft model: -md", "");
     if (o->compare && (o->model_count > 1 || !o->draft || !o->prompts || o->format == FORMAT_SVG))
