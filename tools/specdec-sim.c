@@ -760,6 +760,7 @@ static void *virtual_engine(specdec **t, int mode, const specdec_bytes *model)
     c.batch = simulated.stages ? 512 : 0; /* room for the nodes of several runs */
     world.made = 1;
     world.now = 0;
+    snprintf(error.text, sizeof error.text, "out of memory");
     if (specdec_memory_needed(&c, &bytes, &error) || !(block = malloc(bytes)) ||
         specdec_init(t, &c, block, bytes, &error))
         exit(program_failed(error.text, ""));
@@ -981,16 +982,29 @@ static void record_times(specdec *t, FILE *out)
             fprintf(out, "# step %d %d %.7f\n", less, 1 << i, mean[less][i]);
 }
 
+/* An engine of the real models. NULL after saying why not. */
+static specdec *make_engine(const specdec_config *config)
+{
+    specdec *engine = NULL;
+    specdec_error error;
+    size_t bytes;
+    void *block;
+
+    if (specdec_memory_needed(config, &bytes, &error))
+        return program_failed(error.text, ""), (specdec *)NULL;
+    block = program_memory(bytes, "");
+    if (block && specdec_init(&engine, config, block, bytes, &error))
+        program_failed(error.text, "");
+    return engine;
+}
+
 static int record(options *o)
 {
     const char *const inputs[] = {o->config.target.path, o->config.draft.path, o->prompts, NULL};
     program_output out = PROGRAM_NO_OUTPUT;
     char *prompts, *line, *next;
-    size_t bytes;
     const int32_t *tokens;
-    specdec_error error;
     specdec *t;
-    void *block;
     int status = PROGRAM_OK, count;
 
     o->config.drafting = SPECDEC_DRAFT_MODEL;
@@ -1003,9 +1017,9 @@ static int record(options *o)
         return PROGRAM_FAILED;
     if (!prompts[strspn(prompts, "\n")])
         return program_failed(o->prompts, " holds no prompts");
-    if (specdec_memory_needed(&o->config, &bytes, &error) || !(block = program_memory(bytes, "")) ||
-        specdec_init(&t, &o->config, block, bytes, &error))
-        return program_failed(error.text, "");
+    t = make_engine(&o->config);
+    if (!t)
+        return PROGRAM_FAILED;
     status = program_output_open(&out, o->out, inputs);
     if (!status)
         record_times(t, out.file);
@@ -1031,7 +1045,6 @@ static int record(options *o)
 /* A way to work, by the clock of this machine: what all answers took, once for each run. */
 typedef struct measurement {
     specdec *text;
-    void *block;
     double tokens, steps;
     double *seconds, *first; /* (runs) of writing; of all answers' first tokens */
 } measurement;
@@ -1040,15 +1053,13 @@ typedef struct measurement {
 static int real_engine(measurement *m, const options *o, int mode)
 {
     specdec_config c = o->config;
-    specdec_error error;
-    size_t bytes;
 
     c.drafting = modes[0][mode].drafts ? SPECDEC_DRAFT_AUTO : SPECDEC_DRAFT_OFF;
     c.policy = SPECDEC_POLICY_STATIC;
     c.async = modes[0][mode].async;
-    if (specdec_memory_needed(&c, &bytes, &error) || !(m->block = program_memory(bytes, "")) ||
-        specdec_init(&m->text, &c, m->block, bytes, &error))
-        return program_failed(error.text, ""), 0;
+    m->text = make_engine(&c);
+    if (!m->text)
+        return 0;
     if (mode) /* the draft model alone, as in the simulation */
         m->text->engine->drafter_count = m->text->engine->tune->count = 1;
     m->seconds = (double *)calloc((size_t)o->runs * 2, sizeof *m->seconds);
@@ -1183,7 +1194,7 @@ static int read_options(options *o, int argc, char **argv)
          "with --record: also writes the answers here, N times in each way, and shows that beside what is simulated", 1,
          1000},
         {"-n", PROGRAM_INTEGER, &o->limit, "N", "tokens of an answer (128)", 1, 4000},
-        {"-t", PROGRAM_INTEGER, &o->config.threads, "N", "threads; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
+        {"-t", PROGRAM_INTEGER, &o->config.threads, "N", "threads; 0: all processors, fewer for small models (0)", 0, SPECDEC_MAX_THREADS},
         {"--temp", PROGRAM_REAL, &o->temperature, "F", "temperature (0)", 0, 1e6},
         {"--seed", PROGRAM_SEED, &o->seed, "S", "seed (0)", 0, 0},
         {NULL, PROGRAM_SWITCH, NULL, NULL, NULL, 0, 0}};
@@ -1206,6 +1217,10 @@ static int read_options(options *o, int argc, char **argv)
         return program_misused("--runs needs --record", "");
     if (status == PROGRAM_GO_ON && o->svg && o->json && strcmp(o->svg, o->json) == 0)
         return program_misused("--svg and --json are the same file: ", o->svg);
+    if (status == PROGRAM_GO_ON && o->out && !o->runs && (o->svg || o->json))
+        return program_misused("--record writes no --svg and no --json without --runs", "");
+    if (status == PROGRAM_GO_ON && o->split && (o->runs || o->machine == MACHINES))
+        return program_misused("--split goes without --machine here and --runs", "");
     if (status == PROGRAM_GO_ON && !o->out && (o->config.target.path || o->config.draft.path || o->prompts))
         return program_misused("-m, -md and -f need --record", "");
     return status;
@@ -1251,12 +1266,23 @@ static int read_stages(const options *o)
     return PROGRAM_OK;
 }
 
+/* Files that no output may overwrite; NULL behind the last. */
+static void list_inputs(const options *o, const char **inputs)
+{
+    const char *const all[] = {o->trace, o->config.target.path, o->config.draft.path, o->prompts};
+    size_t i;
+
+    for (i = 0; i < PROGRAM_COUNT(all); i++)
+        if (all[i])
+            *inputs++ = all[i];
+}
+
 int main(int argc, char **argv)
 {
     static outcome outcomes[MODES];
     static trace t;
     static options o;
-    const char *inputs[2] = {NULL, NULL};
+    const char *inputs[5] = {NULL, NULL, NULL, NULL, NULL};
     int status = read_options(&o, argc, argv), i;
     maker_recipe recipe;
     specdec_bytes model;
@@ -1265,31 +1291,30 @@ int main(int argc, char **argv)
 
     if (status != PROGRAM_GO_ON)
         return status;
+    simulated.here = o.machine == MACHINES || o.runs;
+    simulated.table = machines[simulated.here ? 0 : o.split ? MACHINES - 1 : o.machine];
+    simulated.stages = simulated.table.stages && o.stages ? o.stages : simulated.table.stages;
+    if ((status = read_stages(&o)) != PROGRAM_OK)
+        return status;
     if (o.out) {
         status = record(&o);
         if (status || !o.runs)
             return status;
         o.trace = o.out;
-        o.machine = MACHINES;
     }
-    inputs[0] = o.trace;
+    list_inputs(&o, inputs);
     text = o.trace ? program_read_text(o.trace) : NULL;
     if (o.trace && (!text || !trace_parse(&t, text)))
         return text ? program_failed(o.trace, " is no trace: lines of a rank and falling shares") : PROGRAM_FAILED;
     if (!o.trace)
         trace_make(&t, (double)o.aligned, o.seed, o.tokens);
-    simulated.here = o.machine == MACHINES;
     if (simulated.here && !(measured.threads && is_time(measured.target[0][0]) && is_time(measured.target[1][0])))
         return program_failed("--machine here", " needs a trace that was recorded with two threads or more");
-    simulated.table = machines[simulated.here ? 0 : o.split ? MACHINES - 1 : o.machine];
     simulated.cores = simulated.here ? measured.threads : o.cores ? o.cores : simulated.table.cores;
     simulated.target_bytes = 1e6 * (o.target_mb > 0 ? (double)o.target_mb : simulated.table.target_mb);
     simulated.draft_bytes = 1e6 * (o.draft_mb > 0 ? (double)o.draft_mb : simulated.table.draft_mb);
     simulated.noise = (double)o.noise;
     simulated.seed = o.seed;
-    simulated.stages = simulated.table.stages && o.stages ? o.stages : simulated.table.stages;
-    if ((status = read_stages(&o)) != PROGRAM_OK)
-        return status;
     memset(&recipe, 0, sizeof recipe);
     recipe.embedding = 32;
     recipe.layers = 1;
@@ -1309,5 +1334,7 @@ int main(int argc, char **argv)
         return status;
     if (o.json && (status = save_json(o.json, outcomes, inputs)) != PROGRAM_OK)
         return status;
-    return o.svg ? save_svg(o.svg, outcomes, inputs) : program_flush();
+    if (o.svg && (status = save_svg(o.svg, outcomes, inputs)) != PROGRAM_OK)
+        return status;
+    return program_flush();
 }
