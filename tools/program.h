@@ -391,7 +391,7 @@ static void program_help(const program_flag *flags, const char *usage, const cha
     setvbuf(stdout, all, _IOFBF, sizeof all);
     printf("usage: %s %s\n\n", program_name, usage);
     for (; flags->name; flags++) {
-        char left[64];
+        char left[128];
         const char *line = flags->help;
         int size;
 
