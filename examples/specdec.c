@@ -41,6 +41,7 @@ typedef struct talk {
     const options *o;
     exchange exchanges[TALK_MOST]; /* [count], oldest first */
     int count;
+    int loaded; /* the text begins with what --load brought */
 } talk;
 
 /* Once: ends the work under way. Twice, or when nothing is under way: the program. */
@@ -237,15 +238,26 @@ static void forget(talk *t, int count)
     memmove(t->exchanges, t->exchanges + count, (size_t)t->count * sizeof *t->exchanges);
 }
 
-/* Begins the text anew with as many exchanges as leave room, and prompts a line. When it does not fit even alone, the
-   text becomes what it was before: its first `before` tokens. */
+/* Says what a full context made the conversation forget, so many exchanges among it. Without any it was what was
+   loaded, or a message that Ctrl-C left unanswered. */
+static void say_forgotten(const talk *t, int exchanges)
+{
+    fprintf(stderr, "%s: the context is full: ", program_name);
+    if (t->loaded || !exchanges)
+        fprintf(stderr, "what was %s is forgotten%s", t->loaded ? "loaded" : "not answered", exchanges ? ", and " : "\n");
+    if (exchanges)
+        fprintf(stderr, "%d of %d exchanges forgotten, the oldest\n", exchanges, t->count);
+}
+
+/* Begins the text anew with as many exchanges as leave room, and prompts a line. What was loaded goes first. When the
+   line does not fit even alone, the text becomes what it was before: its first `before` tokens. */
 static specdec_result ask_anew(talk *t, int before, const char *line, size_t length)
 {
     size_t bytes = (size_t)before * sizeof(int32_t);
     int32_t *saved = (int32_t *)malloc(bytes + 1);
     const int32_t *tokens;
     specdec_result result;
-    int from = 0, count;
+    int from = t->loaded ? -1 : 0, count;
 
     specdec_tokens(t->engine, &tokens, &count);
     if (saved)
@@ -255,9 +267,10 @@ static specdec_result ask_anew(talk *t, int before, const char *line, size_t len
         result = ask(t, ++from, line, length);
     } while (from < t->count && (result == SPECDEC_ERROR_CONTEXT || (!result && !has_room(t))));
     if (!result) {
-        fprintf(stderr, "%s: the context is full: %d of %d exchanges forgotten, the oldest\n", program_name, from,
-                t->count);
+        from = program_least(from, t->count);
+        say_forgotten(t, from);
         forget(t, from);
+        t->loaded = 0;
     } else if (result == SPECDEC_ERROR_CONTEXT && saved && before) {
         specdec_prompt_tokens(t->engine, saved, before); /* if it fails, ask begins anew next time */
     }
@@ -320,7 +333,7 @@ static int turn(talk *t, const char *line, size_t length, int only)
 
     interruptible(t->engine);
     result = ask(t, 0, line, length);
-    if (t->count && (result == SPECDEC_ERROR_CONTEXT ? fits_alone(t, line, length) : !result && !has_room(t)))
+    if ((before || t->count) && (result == SPECDEC_ERROR_CONTEXT ? fits_alone(t, line, length) : !result && !has_room(t)))
         result = ask_anew(t, before, line, length);
     if (result == SPECDEC_ERROR_CONTEXT && !only)
         return fprintf(stderr, "%s: this line does not fit into the context of %d tokens (-c)%s: left out\n",
@@ -399,6 +412,7 @@ static int chat(specdec *engine, const options *o, const char *prompt, size_t le
 
     t.engine = engine;
     t.o = o;
+    t.loaded = o->load && tokens_of(engine) > 0;
     status = prompt ? reply(&t, prompt, length) : converse(&t);
     forget(&t, t.count);
     return status;
@@ -642,7 +656,7 @@ static int read_options(options *o, int argc, char **argv)
          "to be faster (auto)", 0, 0},
         {"--chat", PROGRAM_SWITCH, &o->chat, NULL, "a conversation: lines from standard input, or one message by -p or -f", 0, 0},
         {"--chat-format", PROGRAM_NAME, &c->chat_format, PROGRAM_CHAT_FORMATS, "how (as the model says)", 0, 0},
-        {"--system", PROGRAM_TEXT, &o->system, "TEXT", "what a conversation begins with", 0, 0},
+        {"--system", PROGRAM_TEXT, &o->system, "TEXT", "what a conversation begins with; behind --load: when what was loaded is forgotten", 0, 0},
         {"--stop", PROGRAM_TEXTS, c->settings.stop, "TEXT", "ends the text, and is not part of it; up to 8 times", 256, 8},
         {"--special", PROGRAM_SWITCH, &c->settings.show_special, NULL, "control tokens are written, too", 0, 0},
         {"--no-echo", PROGRAM_NO, &o->echo, NULL, "the prompt is not written before its continuation", 0, 0},
