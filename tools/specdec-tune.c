@@ -321,12 +321,24 @@ static int measure_draft(report *r, double *seconds)
     return 1;
 }
 
-/* t(n) for every n, and c, behind a prompt. */
-static int measure_costs(report *r, const char *prompt)
+/* Prompts the first text that leaves room for steps. Returns 0 after saying what went wrong. */
+static int prompt_any(report *r, const measure_prompts *prompts)
+{
+    int i, fits = -1;
+
+    for (i = 0; i < prompts->count && fits < 0; i++)
+        fits = measure_prompt(&r->m, prompts->texts[i], MEASURE_NODES);
+    if (fits < 0)
+        program_failed("no prompt leaves room for steps", " (-c sets the context)");
+    return fits > 0;
+}
+
+/* t(n) for every n, and c, behind one of the prompts. */
+static int measure_costs(report *r, const measure_prompts *prompts)
 {
     int i, n;
 
-    if (measure_prompt(&r->m, prompt, MEASURE_NODES) <= 0 || !measure_draft(r, &r->draft) ||
+    if (!prompt_any(r, prompts) || !measure_draft(r, &r->draft) ||
         !measure_step_times(&r->m, step_widths, STEP_WIDTHS, STEP_REPEATS, r->seconds))
         return 0;
     for (i = 1, r->times[1] = 1; i < STEP_WIDTHS; i++)
@@ -738,7 +750,7 @@ static int run_tuning(options *o)
     plan_of.prompts = &prompts;
     plan_of.tokens = o->n;
     r.m.chat = o->chat;
-    if (!measure_acceptance(&r.m, rates, r.count, &plan_of) || !measure_costs(&r, prompts.texts[0]))
+    if (!measure_acceptance(&r.m, rates, r.count, &plan_of) || !measure_costs(&r, &prompts))
         return PROGRAM_FAILED;
     o->runs = program_least(o->runs, prompts.count);
     for (i = 0; i < r.count; i++) {
@@ -765,7 +777,7 @@ int main(int argc, char **argv)
         {"--temp", PROGRAM_TEXT, (void *)&o.temperatures, "LIST", "temperatures (0,0.6,1)", 0, 0},
         {"--chat", PROGRAM_SWITCH, &o.chat, NULL, "prompts are messages, in the model's chat format", 0, 0},
         {"--chat-format", PROGRAM_NAME, (void *)&o.config.chat_format, PROGRAM_CHAT_FORMATS, "how (as the model says)", 0, 0},
-        {"-t", PROGRAM_INTEGER, &o.config.threads, "N", "threads (all processors)", 1, SPECDEC_MAX_THREADS},
+        {"-t", PROGRAM_INTEGER, &o.config.threads, "N", "threads (all processors, fewer for small models)", 1, SPECDEC_MAX_THREADS},
         {"-c", PROGRAM_INTEGER, &o.config.context, "N", "context in tokens (the model's, at most 4096)", 1, 1 << 24},
         {"-o", PROGRAM_CHOICE, &o.format, "md|json|svg|c", "what is written to standard output (md); c is for #include", 0, 0},
         {"--tree", PROGRAM_TEXT, (void *)&o.tree, "P1,P2,...", "only: the best tree of -n nodes and -d levels for this acceptance, as JSON", 0, 0},
