@@ -55,7 +55,7 @@ static char *measure_json_prompt(char *at)
     return NULL;
 }
 
-/* Cuts the next prompt of plain text off, up to an empty line. NULL at the end. */
+/* Cuts the next prompt of plain text off, up to an empty line; the ends of its last line go. NULL at the end. */
 static char *measure_paragraph(char **rest)
 {
     char *at = *rest + strspn(*rest, "\r\n"), *end = at;
@@ -63,6 +63,8 @@ static char *measure_paragraph(char **rest)
     while (*end && !(end[0] == '\n' && (end[1] == '\n' || (end[1] == '\r' && end[2] == '\n'))))
         end++;
     *rest = *end ? end + 1 : end;
+    while (end > at && (end[-1] == '\n' || end[-1] == '\r'))
+        end--;
     *end = 0;
     return *at ? at : NULL;
 }
