@@ -99,7 +99,7 @@ def main():
     for temperature in a.temps.split(","):
         rows = {}
         for count, (path, i, prompt) in enumerate(jobs):
-            key = "%s %s %d" % (temperature, os.path.basename(path), i)
+            key = "%s %s %d" % (temperature, os.path.abspath(path), i)
             if key not in known or set(modes) - set(known[key]):
                 known[key] = measure(a, modes, prompt, temperature, stats)
                 if a.state:
