@@ -4,6 +4,8 @@ specdec=$1
 shift
 T=$(mktemp -d) || exit 1
 trap 'rm -rf "$T"' EXIT
+trap 'exit 130' INT # a signal alone does not make every shell run what stands above
+trap 'exit 143' TERM
 
 # measure MODE FLAGS...: one run; its text into $T/MODE, a line "tokens/s tokens-a-step" behind those in $T/MODE.speeds
 measure()

@@ -36,6 +36,8 @@ for tool in "${CC%% *}" ${prefix}objdump $emulator gcc python3; do
 done
 T=$(mktemp -d)
 trap 'rm -rf "$T"' EXIT
+trap 'exit 130' INT # a signal alone does not make every shell run what stands above
+trap 'exit 143' TERM
 gcc -O2 -shared -fPIC -o "$T/plugin.so" "$here/plugin.c"
 # shellcheck disable=SC2086
 $CC -std=gnu99 ${CFLAGS--O2} -DSPECDEC_STATIC -I"$root" -pthread -static -o "$T/multiply" "$here/multiply.c" -lm

@@ -12,6 +12,8 @@ root=$here/../..
 }
 T=$(mktemp -d)
 trap 'rm -rf "$T"' EXIT
+trap 'exit 130' INT # a signal alone does not make every shell run what stands above
+trap 'exit 143' TERM
 old=$1
 if [ ! -f "$old/specdec.h" ]; then
     git -C "$root" show "$1:specdec.h" > "$T/specdec.h"
