@@ -677,7 +677,7 @@ static int read_options(options *o, int argc, char **argv)
         {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a small draft model with the same vocabulary, for rank 0", 0, 0},
         {"-p", PROGRAM_TEXT, &o->prompt, "TEXT", "the prompt", 0, 0},
         {"-n", PROGRAM_INTEGER, &o->limit, "N", "tokens to write, at most; -1: until the text ends or the context is full (-1)", -1, 1 << 24},
-        {"-t", PROGRAM_INTEGER, &c->threads, "N", "threads of a rank; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
+        {"-t", PROGRAM_INTEGER, &c->threads, "N", "threads of a rank; 0: all processors, fewer for small models (0)", 0, SPECDEC_MAX_THREADS},
         {"-c", PROGRAM_INTEGER, &c->context, "N", "tokens of context; 0: the model's own, at most 4096 (0)", 0, 1 << 24},
         {"-b", PROGRAM_INTEGER, &c->batch, "N", "tokens of the prompt that are read at once; 0: 64 (0)", 0, 512},
         {"--temp", PROGRAM_REAL, &s->temperature, "F", "temperature; 0: greedy, always the most probable token (0)", 0, 1e6},

@@ -245,7 +245,7 @@ static int read_options(options *o, int argc, char **argv)
         {"-md", PROGRAM_TEXT, &c->draft.path, "FILE", "a draft model", 0, 0},
         {"-mh", PROGRAM_TEXT, &c->heads.path, "FILE", "heads trained for the model: an MLP speculator, Medusa, EAGLE-3", 0, 0},
         {"-c", PROGRAM_INTEGER, &c->context, "N", "tokens of context; 0: the model's own, at most 4096 (0)", 0, 1 << 24},
-        {"-t", PROGRAM_INTEGER, &c->threads, "N", "threads; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
+        {"-t", PROGRAM_INTEGER, &c->threads, "N", "threads; 0: all processors, fewer for small models (0)", 0, SPECDEC_MAX_THREADS},
         {"-b", PROGRAM_INTEGER, &c->batch, "N", "tokens of the prompt that are read at once; 0: 64 (0)", 0, 512},
         {"--kv", PROGRAM_NAME, &c->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
         {"--isa", PROGRAM_ISA, &c->isa, "NAME", "instruction set (the best)", 0, 0},

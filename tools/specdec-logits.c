@@ -203,7 +203,7 @@ static int read_options(options *o, int argc, char **argv)
         {"--tokens-file", PROGRAM_TEXT, &o->tokens_file, "FILE", "token ids, separated by white space or commas; - is standard input", 0, 0},
         {"--lines", PROGRAM_SWITCH, &o->lines, NULL, "every line of the file is a text of its own", 0, 0},
         {"-w", PROGRAM_INTEGER, &o->width, "WIDTH", "tokens a step (64); the last step may be shorter", 1, MAX_WIDTH},
-        {"-t", PROGRAM_INTEGER, &o->threads, "N", "threads; 0: all processors (0)", 0, SPECDEC_MAX_THREADS},
+        {"-t", PROGRAM_INTEGER, &o->threads, "N", "threads; 0: all processors, fewer for small models (0)", 0, SPECDEC_MAX_THREADS},
         {"--isa", PROGRAM_ISA, &o->isa, "NAME", "instruction set, see specdec-info (the best)", 0, 0},
         {"--kv", PROGRAM_NAME, &o->kv, "f16|f32|q8_0", "how keys and values are kept (f16)", 0, 0},
         {"--tree", PROGRAM_SWITCH, &o->tree, NULL,
