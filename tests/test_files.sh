@@ -28,6 +28,35 @@ until_true()
 }
 mode_of() { ls -l "$1" | cut -c 1-10; }
 
+# --- stages of made layers do not go with a measured machine
+printf 'Once upon a time\n' > "$T/prompts"
+for flags in "--machine here" "--record $T/trace -m $TARGET -md $DRAFT -f $T/prompts -n 4 -t 2 --runs 1"; do
+    # shellcheck disable=SC2086
+    within 20 "$B/specdec-sim" $flags --split 2,2 --pretend 5 > "$T/out" 2> "$T/err" < /dev/null
+    check "specdec-sim --split with ${flags%% -m*} is wrong usage" [ $? -eq 2 -a ! -e "$T/trace" ]
+done
+
+# --- scripts
+mkdir "$T/scratch"
+TMPDIR=$T/scratch sh tools/demo.sh "$B/specdec" -m $TARGET -p "Once upon a time" -n 200 -t 1 > "$T/out" 2> "$T/err" < /dev/null &
+process=$!
+# shellcheck disable=SC2016
+until_true sh -c '[ -n "$(ls "$1")" ]' sh "$T/scratch"
+kill -TERM $process
+wait $process
+check "a script that is ended by a signal says so" [ $? -eq 143 ]
+check "and leaves nothing behind" [ -z "$(ls "$T/scratch")" ]
+if command -v python3 > /dev/null; then
+    mkdir "$T/one" "$T/two"
+    echo '{"prompt": "Once upon a time"}' > "$T/one/p.jsonl"
+    echo '{"prompt": "Tom had a"}' > "$T/two/p.jsonl"
+    run python3 tools/compare_drafts.py -m $TARGET --mode 'n-grams=--spec ngram' --specdec "$B/specdec" --temps 0 -n 4 --state "$T/state" \
+        "$T/one/p.jsonl" "$T/two/p.jsonl"
+    check "compare_drafts.py: files of the same name are two" [ "$status $(grep -o 'p.jsonl 0' "$T/state" | wc -l | tr -d ' ')" = "0 2" ]
+else
+    skip "no python3"
+fi
+
 # --- inputs stay as they are
 "$B/specdec-quantize" $DRAFT "$T/q4.gguf" Q4_0 > /dev/null 2>&1
 cp $DRAFT "$T/a.gguf.part"
@@ -293,7 +322,7 @@ check "is valid, whatever the file is called" valid "$T/out"
 check "and has the name escaped" grep -q '"file":"we\\"ird\\\\name\\u0009with.gguf"' "$T/out"
 keys=$(tr ',{[' '\n\n\n' < "$T/out" | sed -n 's/^ *"\([a-z_0-9]*\)":.*/\1/p' | tr '\n' ' ')
 check "its keys are the promised ones" [ "$keys" = "threads isa context read_gbps int8_gmacs meeting_us models file type weight_bytes \
-macs_per_token load_s first_token_ms decode_tok_s steps width ms_min ms_median ms_max roofline_share width ms_min ms_median ms_max roofline_share \
+macs_per_token threads load_s first_token_ms decode_tok_s steps width ms_min ms_median ms_max roofline_share width ms_min ms_median ms_max roofline_share \
 prefill speculative mode tok_s tokens_per_step mode tok_s tokens_per_step " ]
 printf 'Once upon a time\n' > "$T/prompts"
 run "$B/specdec-tune" -m "$odd.gguf" -md "$odd.gguf" -t 1 --prompts "$T/prompts" -n 8 --runs 1 --temp 0 -o json

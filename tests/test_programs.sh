@@ -20,6 +20,14 @@ for program in specdec specdec-logits specdec-info specdec-tokens specdec-quanti
     run "$B/$program"
     check "$program without a model is wrong usage" [ $status -eq 2 ]
 done
+for program in specdec many specdec-bench specdec-tune specdec-recall; do
+    "$B/$program" --help > "$T/out"
+    check "$program --help names all chat formats" grep -q '^  --chat-format .*|granite$' "$T/out"
+done
+for program in specdec many specdec-bench specdec-tune specdec-recall specdec-sim specdec-info specdec-logits; do
+    "$B/$program" --help > "$T/out"
+    check "$program --help says that small models take fewer threads" grep -q '^  -t N .*all processors, fewer for small models' "$T/out"
+done
 for program in hello talk classify fork; do
     run "$B/$program"
     check "$program without a model is wrong usage" [ $status -eq 2 ]
@@ -380,6 +388,11 @@ check "messages are answered as in a chat" same "$T/answer" "$T/many-1"
 check "messages that are none are errors" [ "$status $(grep -c '"error"' "$T/out")" = "1 2" ]
 run many -f "$T/chat.jsonl" -n 20
 check "messages without a chat format: errors that say so" [ "$status $(grep -c '"error":.*chat format' "$T/out")" = "1 2" ]
+for id in 1 2 3 4 5 6; do # a model that forks by itself
+    printf '{"id":%d,"prompt":"Paul wants to make a boat on the island. What must he do?"}\n' $id
+done > "$T/forks.jsonl"
+run "$B/many" -m examples/models/tiny-fork-q8_0.gguf -f "$T/forks.jsonl" -n 200 --streams 2
+check "many: no text takes the place of another line by a fork" [ "$status $(grep -c '"text":' "$T/out")" = "0 6" ]
 : > "$T/none.jsonl"
 run many -f "$T/none.jsonl"
 check "no lines, no texts" [ "$status $(wc -c < "$T/out")" = "0 0" ]
@@ -449,6 +462,16 @@ printf 'Hello\nAnd then?\n' > "$T/lines"
 head -n 1 "$T/lines" | "$B/specdec" -m $TARGET --chat --chat-format zephyr -n 10 --save "$T/talked" > "$T/turns"
 tail -n 1 "$T/lines" | "$B/specdec" -m $TARGET --chat --chat-format zephyr -n 10 --load "$T/talked" >> "$T/turns"
 check "a conversation goes on" same "$T/talk" "$T/turns"
+printf 'Tell me a story about a dog\n' | "$B/specdec" -m $TARGET --chat --chat-format zephyr -c 100 --save "$T/full" > "$T/out" 2> "$T/err"
+printf 'Why?\nWho?\n' | "$B/specdec" -m $TARGET --chat --chat-format zephyr -c 100 --load "$T/full" > "$T/out" 2> "$T/err"
+check "a full conversation that is loaded is forgotten, which is said" says 'what was loaded is forgotten$'
+check "so that no line is left out" [ "$(grep -c 'left out' "$T/err")" -eq 0 ]
+"$B/specdec" -m $TARGET --chat --chat-format zephyr -c 100 -p 'Why?' > "$T/fresh" 2> "$T/err"
+head -c "$(wc -c < "$T/fresh")" "$T/out" > "$T/answer"
+check "and it goes on as a fresh one" same "$T/fresh" "$T/answer"
+printf 'Tell me a story about a dog\n' | "$B/specdec" -m $TARGET --chat --chat-format zephyr -n 30 -c 100 --save "$T/full" > "$T/out" 2> "$T/err"
+printf 'Why?\nWho?\nWhat is it?\nWhy not?\n' | "$B/specdec" -m $TARGET --chat --chat-format zephyr -n 10 -c 100 --load "$T/full" > "$T/out" 2> "$T/err"
+check "what was loaded is forgotten once, exchanges after it" [ "$(grep -c loaded "$T/err") $(grep -c 'left out' "$T/err")" = "1 0" ]
 head -c 5000 "$T/first" > "$T/cut"
 cp $TARGET "$T/model"
 for from in "$T/cut" "$T/absent" "$T" $TARGET; do
@@ -573,6 +596,12 @@ for format in md json svg c; do
         ${CC:-cc} -o $T/tuned $T/tuned.c && $T/tuned" ;;
     esac
 done
+{ awk 'BEGIN { for (i = 0; i < 40; i++) printf "Once upon a time " }'; printf '\n\nTom had a\n'; } > "$T/mixed"
+run "$B/specdec-tune" $pair --prompts "$T/mixed" -n 8 --runs 1 --temp 0 -c 200
+check "specdec-tune tries its steps behind a prompt that fits" [ $status -eq 0 -a -s "$T/out" ]
+printf 'Once upon a time\n' > "$T/mixed"
+run "$B/specdec-tune" $pair --prompts "$T/mixed" -n 8 --runs 1 --temp 0 -c 120
+check "specdec-tune says when no prompt leaves room for steps" [ $status -eq 1 -a "$(grep -c 'no prompt leaves room' "$T/err")" -eq 1 ]
 run "$B/specdec-bench" --compare $pair --prompts "$T/prompts.jsonl" --positions 20 --steps 4 -o json
 check "specdec-bench --compare -o json" [ $status -eq 0 ]
 check "is valid" valid "$T/out"
@@ -589,11 +618,23 @@ run "$B/specdec-bench" -m $TARGET -t 1 --streams 2 -r 1 -n 2 -c 16 --spec off
 check "specdec-bench --streams as a table" grep -q '^| 2 |.*|$' "$T/out"
 run "$B/specdec-bench" -m $TARGET -t 1 --streams 1,2 -r 1 -n 2 -c 16 -o svg
 check "specdec-bench --streams as a picture" [ "$status $(grep -c '^<polyline' "$T/out") $(tail -n 1 "$T/out")" = "0 3 </svg>" ]
-for bad in "--streams 0" "--streams 1,x" "--streams 65" "--streams 2 --compare" "--wait -o svg" "--streams 1 --spec draft"; do
+for bad in "--streams 0" "--streams 1,x" "--streams 65" "--streams 2 --compare" "--wait -o svg" "--streams 1 --spec draft" "--streams 1 --spec heads"; do
     # shellcheck disable=SC2086
     run "$B/specdec-bench" -m $TARGET --prompts "$T/prompts" $bad
     check "specdec-bench: wrong usage: $bad" [ $status -eq 2 ]
 done
+run "$B/specdec-bench" -m $TARGET -r 1 -n 2 -c 16 -w 1 -o json
+check "specdec-bench names as many threads as the engine has, which is one for a small model" [ "$(grep -c '"threads":1,' "$T/out")" -eq 2 ]
+check "the products of a prompt have one row of logits" awk '
+    { sub(/.*"int8_gmacs":/, "\n&"); text = text $0 }
+    function number(name) { match(text, "\"" name "\":[0-9.]*"); return substr(text, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0 }
+    END { gmacs = number("int8_gmacs"); macs = number("macs_per_token"); sub(/.*"prefill":/, "", text)
+        speed = number("tok_s"); share = number("peak_share")
+        exit !(speed > 0 && share > 0 && share * gmacs * 1e9 / speed < 0.95 * macs) }' "$T/out"
+run "$B/specdec-bench" -m $TARGET -t 1 -r 1 -n 2 -c 16 -w 1,2,64 --no-prefill -o svg
+check "specdec-bench names the width whose time it tells" sh -c "grep -q ': [0-9.]* at 64<' '$T/out' && grep -q 'over that at 1)' '$T/out'"
+run "$B/specdec-bench" -m $TARGET -t 1 -r 1 -n 2 -c 16 -w 8,16 --no-prefill
+check "and the width that times are over" grep -q '| over width 8 |' "$T/out"
 echo '{"turns":[3]}' > "$T/prompts.jsonl"
 run "$B/specdec-tune" $pair --prompts "$T/prompts.jsonl"
 check "prompts that are none are an error that names the line" sh -c "[ $status -eq 1 ] && grep -q 'prompts.jsonl:1: ' $T/err"
@@ -639,6 +680,18 @@ check "specdec-recall: a row for each policy and budget" [ "$status $(grep -c '^
 cp "$T/out" "$T/recall"
 run "$B/specdec-recall" -m $TARGET -f "$T/long" --keep 2,4 --chunk 4 -n 24 -t 1
 check "which are the same on one thread" same "$T/recall" "$T/out"
+printf 'A cat sat there.\n\n%s' "$(cat "$T/long")" > "$T/plain-prompts"
+printf 'A cat sat there.\r\n\r\n%s\r\n' "$(cat "$T/long")" > "$T/other-prompts"
+"$B/specdec-recall" -m $TARGET -f "$T/plain-prompts" --keep 4 -n 4 -t 1 > "$T/recall" 2> "$T/err"
+run "$B/specdec-recall" -m $TARGET -f "$T/other-prompts" --keep 4 -n 4 -t 1
+check "the ends of a prompt's last line are no part of it" same "$T/recall" "$T/out"
+if [ -f "$SHARED/conformance/more/phi3-q4_0.gguf" ]; then
+    run "$B/specdec-recall" -m "$SHARED/conformance/more/phi3-q4_0.gguf" -f "$T/long" --keep 4 -n 8 -t 1
+    check "specdec-recall refuses windows" [ "$status $(wc -c < "$T/out" | tr -d ' ')" = "1 0" ]
+    check "and says why" says 'must see the whole text'
+else
+    skip "no model with windows in $SHARED"
+fi
 run "$B/specdec-recall" -m $TARGET -f "$T/prompts" -c 100 -n 80
 check "specdec-recall says that no prompt fits" [ $status -eq 1 ]
 run "$B/specdec-recall" -m $TARGET -f "$T/long" --keep 4,1
@@ -709,6 +762,24 @@ run "$B/specdec-sim" --stages 4
 check "specdec-sim --stages without stages is wrong usage" [ $status -eq 2 ]
 run "$B/specdec-sim" --svg "$T/same" --json "$T/same"
 check "specdec-sim: two outputs that are one file are wrong usage" [ "$status" -eq 2 -a ! -e "$T/same" ]
+run "$B/specdec-sim" --record "$T/unwritten" -m $TARGET -md $DRAFT -f "$T/prompts" -n 4 -t 2 --svg "$T/unwritten.svg"
+check "specdec-sim --record --svg without --runs is wrong usage" [ "$status" -eq 2 -a ! -e "$T/unwritten" ]
+cp $DRAFT "$T/draft"
+for input in "$T/draft" "$T/prompts"; do
+    cp "$input" "$T/before"
+    run "$B/specdec-sim" --record "$T/runs" -m $TARGET -md "$T/draft" -f "$T/prompts" -n 4 -t 2 --runs 1 --json "$input"
+    check "what --runs reads is not written over: ${input##*/}" [ $status -eq 1 ]
+    check "and stays as it was: ${input##*/}" same "$T/before" "$input"
+done
+run "$B/specdec-sim" --record "$T/unwritten" -m $TARGET -md $DRAFT -f "$T/prompts" -n 4 -t 2 --runs 1 --link 5,100
+check "what is wrong about stages is said before anything is recorded" [ "$status" -eq 2 -a ! -e "$T/unwritten" ]
+if [ -c /dev/full ]; then
+    "$B/specdec-sim" --tokens 300 --svg "$T/sim.svg" > /dev/full 2> "$T/err"
+    check "specdec-sim --svg: a table on a full disk is an error" [ $? -eq 1 ]
+fi
+# shellcheck disable=SC2016
+run sh -c 'ulimit -v 12000 && exec "$@"' sh "$B/specdec-sim" --record "$T/unwritten" -m $TARGET -md $DRAFT -f "$T/prompts" -n 4 -t 2
+check "memory that is missing is said once" [ $status -ne 0 -a "$(grep -c '^specdec-sim: $' "$T/err")" -eq 0 ]
 for times in 'times 2 -1 -1' 'times 1 nan nan' 'times 0 1 1' 'step 0 1 nan' 'step 0 1 0' 'step 0 65 1'; do
     { grep -v "# ${times%% *}" "$T/trace"; echo "# $times"; } > "$T/odd"
     run "$B/specdec-sim" --trace "$T/odd" --machine here
