@@ -616,6 +616,8 @@ check "has a row for each number of streams" [ "$(grep -c '"streams":[138],.*"to
 check "and what a text waits" grep -q '"wait":{"prompt_tokens":2000,.*"steps_max":[0-9]' "$T/out"
 run "$B/specdec-bench" -m $TARGET -t 1 --streams 2 -r 1 -n 2 -c 16 --spec off
 check "specdec-bench --streams as a table" grep -q '^| 2 |.*|$' "$T/out"
+run "$B/specdec-bench" -m examples/models/tiny-fork-q8_0.gguf -t 1 --streams 2,4 -r 1 -n 200 -c 16 --spec off
+check "specdec-bench --streams: no text takes the place of another by a fork" [ $status -eq 0 ]
 run "$B/specdec-bench" -m $TARGET -t 1 --streams 1,2 -r 1 -n 2 -c 16 -o svg
 check "specdec-bench --streams as a picture" [ "$status $(grep -c '^<polyline' "$T/out") $(tail -n 1 "$T/out")" = "0 3 </svg>" ]
 for bad in "--streams 0" "--streams 1,x" "--streams 65" "--streams 2 --compare" "--wait -o svg" "--streams 1 --spec draft" "--streams 1 --spec heads"; do
@@ -765,7 +767,7 @@ check "specdec-sim: two outputs that are one file are wrong usage" [ "$status" -
 run "$B/specdec-sim" --record "$T/unwritten" -m $TARGET -md $DRAFT -f "$T/prompts" -n 4 -t 2 --svg "$T/unwritten.svg"
 check "specdec-sim --record --svg without --runs is wrong usage" [ "$status" -eq 2 -a ! -e "$T/unwritten" ]
 cp $DRAFT "$T/draft"
-for input in "$T/draft" "$T/prompts"; do
+for input in "$T/prompts" "$T/draft"; do
     cp "$input" "$T/before"
     run "$B/specdec-sim" --record "$T/runs" -m $TARGET -md "$T/draft" -f "$T/prompts" -n 4 -t 2 --runs 1 --json "$input"
     check "what --runs reads is not written over: ${input##*/}" [ $status -eq 1 ]
