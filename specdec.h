@@ -27639,6 +27639,14 @@ static void specdec__engine_write(specdec *t, const float *logits, int32_t token
     t->tokens[t->count++] = token;
 }
 
+/* Whether a text of so many tokens may fork: it has a fork left, and its child room for a token. */
+static int specdec__engine_may_fork(const specdec *t, int count)
+{
+    const specdec_config *c = &t->engine->config;
+
+    return SPECDEC__STREAMS && t->forks < c->forks && t->depth < c->fork_depth && count + 1 < t->context;
+}
+
 /* Forbids the tokens that may not be chosen here: the child token, and the fork token where there can be no fork.
    own[2] becomes what the model says of them. */
 static void specdec__engine_mask(const specdec *t, float *logits, float *own)
@@ -27651,7 +27659,7 @@ static void specdec__engine_mask(const specdec *t, float *logits, float *own)
     own[0] = logits[e->child_token];
     own[1] = logits[e->fork_token];
     logits[e->child_token] = forbidden;
-    if (t->forks >= e->config.forks || t->depth >= e->config.fork_depth || t->count + 2 >= t->context ||
+    if (!specdec__engine_may_fork(t, t->count + 1) ||
         specdec__vocab_type(&t->model->vocab, (uint32_t)t->tokens[t->count - 1]) == SPECDEC__TOKEN_CONTROL)
         logits[e->fork_token] = forbidden;
 }
@@ -27665,19 +27673,20 @@ static void specdec__engine_unmask(const specdec__engine *e, float *logits, cons
     logits[e->fork_token] = own[1];
 }
 
-/* Notes that the text forks behind the token that it has just got. Returns whether it does. */
+/* Notes that the text forks behind the token that it has just got. Returns whether it does. A fork token may come
+   although it is forbidden, where all others are, too. */
 static int specdec__engine_forks(specdec *t)
 {
     const specdec__engine *e = t->engine;
     const specdec_hooks *hooks = &e->config.hooks;
     int i, count = 0;
 
-    if (!SPECDEC__STREAMS)
+    if (!specdec__engine_may_fork(t, t->count))
         return 0;
     if (t->tokens[t->count - 1] == e->fork_token) {
         t->forced[0] = e->child_token;
         count = 1;
-    } else if (hooks->fork && t->forks < e->config.forks && t->depth < e->config.fork_depth) {
+    } else if (hooks->fork) {
         count = hooks->fork(hooks->user_data, t->tokens, t->count, t->forced);
         count = count <= SPECDEC_FORK_TOKENS && t->count + count + 1 < t->context ? count : 0;
     }

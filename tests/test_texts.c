@@ -1995,6 +1995,43 @@ static void test_forking_model(void)
     }
 }
 
+/* Where nothing may be chosen, token 0 is: here the one by which texts fork. */
+static void test_fork_barred(void)
+{
+    static specdec_bias biases[600];
+    static const int32_t tokens[] = {7, 9, 11};
+    specdec_config c = config_of(PLAIN, -1);
+    specdec_info info;
+    machine m;
+    int i;
+
+    TEST("a fork token that comes although all tokens are forbidden makes no fork more than a text may have");
+    c.texts = 9;
+    c.forks = 1;
+    c.fork_token = "0";
+    c.child_token = "41";
+    c.settings.max_tokens = 80;
+    c.settings.sampling.biases = biases;
+    if (!open_machine(&m, &c))
+        return;
+    specdec_get_info(m.first, &info);
+    CHECK(info.fork_token == 0 && info.vocabulary <= 600);
+    for (i = 1; i < info.vocabulary; i++) {
+        biases[i - 1].token = i;
+        biases[i - 1].bias = -INFINITY;
+    }
+    c.settings.sampling.bias_count = info.vocabulary - 1;
+    CHECK_EQUAL_INT(specdec_set(m.first, &c.settings), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 3), SPECDEC_OK);
+    for (i = 0; i < 20; i++)
+        specdec_work(m.first);
+    write_all(m.first);
+    CHECK(m.first->forks == 1 && m.first->placed == 1);
+    CHECK_EQUAL_INT(children_of(m.first), 1);
+    CHECK_EQUAL_INT(m.first->count, 83);
+    close_machine(&m);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
@@ -2004,7 +2041,7 @@ static const struct {
              {"forking_model", test_forking_model}, {"fork_limit", test_fork_limit}, {"fork_slides", test_fork_slides},
              {"bytes", test_bytes}, {"forks", test_forks}, {"schedules", test_schedules},
              {"beside", test_beside},
-             {"flight", test_flight}};
+             {"flight", test_flight}, {"fork_barred", test_fork_barred}};
 
 /* All tests, or the one named; "schedules 10 MODEL.gguf": so many of them, with this model. */
 int main(int argc, char **argv)
