@@ -2501,6 +2501,7 @@ typedef struct specdec__lane_kind {
 
 typedef struct specdec__lane {
     const specdec__lane_kind *kind;
+    specdec__pool *whole; /* it lends the lane its last threads while a job is not waited for */
     specdec__pool door; /* two threads: the lane's, and the caller, which comes in when it waits */
     specdec__pool team; /* what the lane's thread leads; its jobs run on that */
     specdec__lane_job *job;
@@ -2550,13 +2551,15 @@ static void specdec__lane_meet(specdec__lane *lane) { specdec__pool_meet(&lane->
 static const specdec__lane_kind specdec__lane_helper = {specdec__lane_call, specdec__lane_not_stopped,
                                                         specdec__lane_mark, specdec__lane_is_out, specdec__lane_meet};
 
-/* Makes a lane of the last helper of a pool and of the threads - 1 before it. They are called by nobody else. */
-static void specdec__lane_init(specdec__lane *lane, const specdec__pool *pool, int threads)
+/* Makes a lane of the last helper of a pool, which nobody else calls, and of the threads - 1 before it: the pool runs
+   without these while the lane has a job. */
+static void specdec__lane_init(specdec__lane *lane, specdec__pool *pool, int threads)
 {
     const int last = pool->crew ? pool->crew->count - 1 : 0;
 
     memset(lane, 0, sizeof *lane);
     lane->kind = &specdec__lane_helper;
+    lane->whole = pool;
     specdec__pool_part(&lane->door, pool, last, 2, &lane->cancel);
     specdec__pool_part(&lane->team, pool, last - threads + 1, threads, &lane->cancel);
 }
@@ -2567,6 +2570,7 @@ static void specdec__lane_submit(specdec__lane *lane, specdec__lane_job *job, vo
     lane->job = job;
     lane->argument = argument;
     lane->busy = 1;
+    lane->whole->threads -= lane->team.threads - 1;
     SPECDEC__STORE(&lane->cancel, 0);
     SPECDEC__STORE(&lane->stopped, 0);
     lane->kind->submit(lane);
@@ -2578,8 +2582,10 @@ static int specdec__lane_runs(specdec__lane *lane) { return lane->busy && lane->
 /* Waits until the job, if there is one, is done. */
 static void specdec__lane_wait(specdec__lane *lane)
 {
-    if (lane->busy)
-        lane->kind->wait(lane);
+    if (!lane->busy)
+        return;
+    lane->kind->wait(lane);
+    lane->whole->threads += lane->team.threads - 1;
     lane->busy = 0;
 }
 
@@ -29465,7 +29471,7 @@ void specdec_get_info(const specdec *t, specdec_info *info)
     info->isa = t->engine->kernels->name;
     info->kv = t->engine->config.kv;
     info->chat_format = t->engine->chat ? t->engine->chat->name : NULL;
-    info->threads = t->engine->pool.threads;
+    info->threads = SPECDEC__OS_THREADS ? t->engine->config.threads : 1; /* the pool has lent the lane's */
     info->context = t->context;
     info->vocabulary = m->vocab_size;
     info->layers = m->layers;

@@ -203,6 +203,70 @@ static void test_end(void)
     CHECK(slower <= i / 4 || getenv("TEST_WRAPPER")); /* the machine may make pauses of its own */
 }
 
+/* A model whose steps keep two threads busy. */
+static file huge_model(void)
+{
+    maker_recipe r;
+
+    memset(&r, 0, sizeof r);
+    r.seed = 21;
+    r.output_type = 1;
+    r.embedding = 512;
+    r.layers = 2;
+    return random_file(&r);
+}
+
+/* A lane that reads a long text keeps its threads between two steps. */
+static void test_reads(void)
+{
+    const file huge = huge_model();
+    specdec_config c = config_of(&huge, &huge, 3, 2);
+    static int32_t tokens[180];
+    int i, k, count, apart, read = 0, differ = 0;
+    const int32_t *got;
+    float *row[2];
+    specdec_info info;
+    machine m;
+
+    TEST("while the draft model reads on two threads, calls that run the target on all do so without these two");
+    c.settings.max_tokens = 0;
+    for (i = 0; i < 180; i++)
+        tokens[i] = 5 + (i * 37 + i * i * 11) % 250;
+    if (!open_machine(&m, &c))
+        return;
+    specdec_get_info(m.first, &info);
+    CHECK(m.first->engine->ahead->lane.team.threads == 2 && info.threads == 3);
+    CHECK_EQUAL_INT(((specdec__draft_model *)m.first->engine->drafters[0].state)->threads, 2);
+    for (k = 0; k < 2; k++)
+        row[k] = (float *)malloc((size_t)info.vocabulary * sizeof *row[k]);
+    for (i = 0; i < 6; i++) {
+        specdec__lane *lane = &m.first->engine->ahead->lane;
+
+        CHECK_EQUAL_INT(specdec_rewind(m.first, 0), SPECDEC_OK);
+        CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 180), SPECDEC_OK);
+        for (k = 0; k < 2; k++)
+            CHECK_EQUAL_INT(specdec_step(m.first, &got, &count), SPECDEC_OK);
+        apart = !lane->busy || m.first->engine->pool.threads - 1 <= lane->team.first;
+        CHECK(apart);
+        if (!apart) /* the next call would wait for ever */
+            break;
+        for (k = 0; k < 20 && m.first->engine->ahead->reads; k++, read++) {
+            CHECK_EQUAL_INT(specdec_logits(m.first, NULL, NULL, 0, row[k != 0]), SPECDEC_OK);
+            differ += k && memcmp(row[0], row[1], (size_t)info.vocabulary * sizeof *row[0]) != 0;
+        }
+        specdec_get_info(m.first, &info);
+        CHECK_EQUAL_INT(info.threads, 3);
+    }
+    CHECK(read > 6);
+    CHECK_EQUAL_INT(differ, 0);
+    specdec_rewind(m.first, 10);
+    CHECK_EQUAL_INT(m.first->engine->pool.threads, 3);
+    for (k = 0; k < 2; k++)
+        free(row[k]);
+    close_machine(&m);
+    free(huge.data);
+}
+
 /* --- many engines ------------------------------------------------------------------------------------------------- */
 
 typedef struct caller {
@@ -342,7 +406,8 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(void);
-    } tests[] = {{"ahead", test_ahead}, {"turns", test_turns}, {"end", test_end}, {"callers", test_callers}};
+    } tests[] = {{"ahead", test_ahead}, {"turns", test_turns}, {"end", test_end}, {"callers", test_callers},
+                 {"reads", test_reads}};
     size_t i;
 
     quick = getenv("SPECDEC_QUICK") != NULL;
