@@ -24823,7 +24823,7 @@ struct specdec {
     int answer_from;             /* where the answer to the last prompt begins */
     int slid;                    /* tokens of that answer that have slid out of the context */
     struct {
-        int count, answer_from, slid; /* tokens that slid out in this call, (0: none) and what the others were before */
+        int count, answer_from, slid, placed; /* tokens that slid out in this call (0: none); the others, before that */
     } before;
     int finished;                /* the answer has ended */
     int cancelled;               /* the last call was */
@@ -24839,7 +24839,8 @@ struct specdec {
     /* forks */
     specdec *parent;             /* whose child it is; NULL: nobody's */
     int fork_at, depth, forks;   /* tokens of the parent up to the fork; forks above it; its own since its prompt */
-    int32_t *fork_places;        /* (placed): its tokens up to each of the last ones, as far as that is known */
+    int32_t *fork_places;        /* (placed): its tokens up to each of the last ones, as far as that is known; at the
+                                    end (before.placed): those before it slid */
     int placed;
     int forced_count;
     int32_t forced[SPECDEC_FORK_TOKENS]; /* (forced_count) what the child begins with that is to be made */
@@ -24864,6 +24865,12 @@ struct specdec {
 
 SPECDEC__FOR_SIZE
 
+/* How many places of forks a text has room for: one each token, before it slides and behind that. */
+static int specdec__stream_places(const specdec_config *c, int room)
+{
+    return SPECDEC__STREAMS ? specdec__min_int(c->forks, 2 * room) : 0;
+}
+
 /* Takes from an arena what a text of room->length tokens needs. */
 static void specdec__stream_lay_out(specdec *t, const specdec__model *model, const specdec_config *c,
                                     const specdec__room *room, specdec__arena *arena)
@@ -24875,7 +24882,7 @@ static void specdec__stream_lay_out(specdec *t, const specdec__model *model, con
     t->room = (int)tokens;
     specdec__context_view(&t->view, room, arena);
     t->tokens = SPECDEC__TAKE(arena, int32_t, 2 * tokens);
-    t->fork_places = SPECDEC__TAKE(arena, int32_t, SPECDEC__STREAMS ? specdec__min_int(c->forks, t->room) : 0);
+    t->fork_places = SPECDEC__TAKE(arena, int32_t, specdec__stream_places(c, t->room));
     t->text_room = (size_t)model->vocab.longest + SPECDEC__TEXT_ROOM;
     t->token_text = SPECDEC__TAKE(arena, unsigned char, t->text_room);
     t->piece = SPECDEC__TAKE(arena, unsigned char, 2 * t->text_room + SPECDEC__STOP_MAX_BYTES);
@@ -26552,6 +26559,18 @@ static int specdec__engine_slides(const specdec *t)
     return others / 2;
 }
 
+/* Moves the places of forks to the end, or those before the text slid back. */
+static void specdec__engine_stow(specdec *t, int back)
+{
+    const int count = back ? t->before.placed : t->placed;
+    int32_t *end = t->fork_places + specdec__stream_places(&t->engine->config, t->room) - count;
+
+    if (count)
+        memmove(back ? t->fork_places : end, back ? end : t->fork_places, (size_t)count * sizeof *end);
+    t->before.placed = count;
+    t->placed = back ? count : 0;
+}
+
 /* Lets `gone` tokens go. What stays is computed anew, as a prompt is: so the text goes on as one that was given just
    these tokens. */
 static void specdec__engine_slide(specdec *t, int gone)
@@ -26570,7 +26589,7 @@ static void specdec__engine_slide(specdec *t, int gone)
     t->slid = specdec__min_int(t->slid + specdec__max_int(lost, 0), 1 << 30);
     if (t->answer_from > keep)
         t->answer_from = specdec__max_int(t->answer_from - gone, keep);
-    t->placed = 0; /* the forks were, wherever their places are now */
+    specdec__engine_stow(t, 0); /* the forks were, wherever their places are now */
     t->from_row = t->engine->room.views == 1;
     if (!t->from_row)
         specdec__engine_adopt(t);
@@ -26594,6 +26613,7 @@ static void specdec__engine_unslide(specdec *t)
     specdec__stream_turn(t, keep, t->context - keep - gone, gone);
     t->answer_from = t->before.answer_from;
     t->slid = t->before.slid;
+    specdec__engine_stow(t, 1);
     t->stats.slid -= gone;
     t->from_row = t->before.count = 0;
 }

@@ -1995,6 +1995,59 @@ static void test_forking_model(void)
     }
 }
 
+/* One fork, behind 23 tokens. */
+static int at_23(void *user_data, const int32_t *tokens, int count, int32_t *child)
+{
+    (void)user_data;
+    (void)tokens;
+    child[0] = 77;
+    return count == 23;
+}
+
+/* A call in which a text slides fails: it knows where it has forked, as before. */
+static void test_failed_slide(void)
+{
+    specdec_config c = config_of(PLAIN, -1);
+    static const specdec_bias endless = {2, -1e9f};
+    int32_t tokens[20];
+    const int32_t *got;
+    machine m;
+    int way, i, count;
+
+    TEST("a text whose slide fails forks again where it has forked, when it is rewound to before that");
+    c.texts = 3;
+    c.context = 60;
+    c.forks = 1;
+    c.fork_depth = 1;
+    c.hooks.fork = at_23;
+    c.settings.max_tokens = 0;
+    c.settings.slide = 4;
+    c.settings.sampling.biases = &endless;
+    c.settings.sampling.bias_count = 1;
+    for (i = 0; i < 20; i++)
+        tokens[i] = 5 + (i * 7 + i * i) % 200;
+    for (way = 0; way < 2; way++) {
+        if (!open_machine(&m, &c))
+            return;
+        CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 20), SPECDEC_OK);
+        while (m.first->handed_out < 60 && specdec_step(m.first, &got, &count) == SPECDEC_OK)
+            continue;
+        CHECK_EQUAL_INT(m.first->handed_out, 60);
+        CHECK_EQUAL_INT(children_of(m.first), 1);
+        specdec_close(specdec_child(m.first, 0));
+        if (way) {
+            specdec_cancel(m.first);
+            CHECK_EQUAL_INT(specdec_step(m.first, &got, &count), SPECDEC_ERROR_CANCELLED);
+        }
+        CHECK_EQUAL_INT(m.first->handed_out, 60);
+        CHECK_EQUAL_INT(specdec_rewind(m.first, 20), SPECDEC_OK);
+        for (i = 0; i < 8; i++)
+            specdec_step(m.first, &got, &count);
+        CHECK_EQUAL_INT(children_of(m.first), 1);
+        close_machine(&m);
+    }
+}
+
 /* Where nothing may be chosen, token 0 is: here the one by which texts fork. */
 static void test_fork_barred(void)
 {
@@ -2041,7 +2094,7 @@ static const struct {
              {"forking_model", test_forking_model}, {"fork_limit", test_fork_limit}, {"fork_slides", test_fork_slides},
              {"bytes", test_bytes}, {"forks", test_forks}, {"schedules", test_schedules},
              {"beside", test_beside},
-             {"flight", test_flight}, {"fork_barred", test_fork_barred}};
+             {"flight", test_flight}, {"fork_barred", test_fork_barred}, {"failed_slide", test_failed_slide}};
 
 /* All tests, or the one named; "schedules 10 MODEL.gguf": so many of them, with this model. */
 int main(int argc, char **argv)
