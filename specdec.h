@@ -26461,7 +26461,9 @@ static specdec_result specdec__engine_prefill(specdec *t, int count, const specd
     e->pool.cancel = &t->cancel;
     result = specdec__forward_text(&e->target, &t->view, t->tokens, count, e->config.batch, &heard, &e->config.hooks,
                                    &t->error);
-    if (!result && rows->from < count)
+    if (result)
+        specdec__view_unreserve(&t->view, &e->target.kv);
+    else if (rows->from < count)
         e->row_of = t;
     return result;
 }

@@ -2048,6 +2048,34 @@ static void test_failed_slide(void)
     }
 }
 
+/* A text whose reading is cancelled has the pages of what it has read. */
+static void test_cancelled_read(void)
+{
+    static int32_t tokens[600];
+    specdec_config c = config_of(PLAIN, -1);
+    machine m;
+    int i;
+
+    TEST("specdec_logits that is cancelled while it reads gives back the pages that it does not fill");
+    c.texts = 2;
+    c.cache = 700;
+    c.context = 1200;
+    c.batch = 512;
+    c.drafting = SPECDEC_DRAFT_OFF;
+    for (i = 0; i < 600; i++)
+        tokens[i] = 5 + (i * 7 + i * i) % 200;
+    if (!open_machine(&m, &c))
+        return;
+    CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 600), SPECDEC_OK);
+    CHECK_EQUAL_INT(used_pages(m.first), 0);
+    specdec_cancel(m.first);
+    CHECK_EQUAL_INT(specdec_logits(m.first, NULL, NULL, 0, NULL), SPECDEC_ERROR_CANCELLED);
+    CHECK_EQUAL_INT(m.first->view.length, 0);
+    CHECK_EQUAL_INT(used_pages(m.first), 0);
+    CHECK_EQUAL_INT(specdec_logits(m.first, NULL, NULL, 0, NULL), SPECDEC_OK);
+    close_machine(&m);
+}
+
 /* Where nothing may be chosen, token 0 is: here the one by which texts fork. */
 static void test_fork_barred(void)
 {
@@ -2094,7 +2122,8 @@ static const struct {
              {"forking_model", test_forking_model}, {"fork_limit", test_fork_limit}, {"fork_slides", test_fork_slides},
              {"bytes", test_bytes}, {"forks", test_forks}, {"schedules", test_schedules},
              {"beside", test_beside},
-             {"flight", test_flight}, {"fork_barred", test_fork_barred}, {"failed_slide", test_failed_slide}};
+             {"flight", test_flight}, {"fork_barred", test_fork_barred}, {"failed_slide", test_failed_slide},
+             {"cancelled_read", test_cancelled_read}};
 
 /* All tests, or the one named; "schedules 10 MODEL.gguf": so many of them, with this model. */
 int main(int argc, char **argv)
