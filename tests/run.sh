@@ -3,7 +3,8 @@
 # N failed". Those before -- may run side by side: JOBS at a time (1). TEST_WRAPPER goes before every built test: an emulator, for
 # instance.
 limit="" # a test that hangs is one that fails
-command -v timeout > /dev/null && limit="timeout 1200"
+timeout 9 true 2> /dev/null && limit="timeout 1200"
+timeout --foreground 9 true 2> /dev/null && limit="timeout --foreground 1200" # which Ctrl-C reaches
 
 if [ "$1" = --one ]; then # FOLDER TEST: what it prints and its status go there
     log=$2/$(echo "$3" | tr / _)
