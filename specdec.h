@@ -13614,6 +13614,8 @@ static const specdec__vocab_words specdec__vocab_words_known[] = {
 
 /* --- vocabulary: looking up --------------------------------------------------------------------------------------- */
 
+#define SPECDEC__VOCAB_FURTHEST 4096 /* places from its hash on among which an entry is */
+
 SPECDEC__INLINE uint32_t specdec__vocab_hash_byte(uint32_t hash, unsigned char byte)
 {
     return (hash ^ byte) * 16777619u;
@@ -13636,17 +13638,19 @@ static uint32_t specdec__vocab_hash(uint32_t hash, specdec__bytes part)
 /* The id of the token whose text is a, followed by b unless that is NULL, spelled as in the file; -1: none. */
 static int32_t specdec__vocab_find_spelled(const specdec__vocab *v, specdec__bytes a, const specdec__bytes *b)
 {
-    uint32_t hash = specdec__vocab_hash(0, a), slot;
+    uint32_t hash = specdec__vocab_hash(0, a), entry;
     size_t size = a.size + (b ? b->size : 0);
+    int i;
 
     if (b)
         hash = specdec__vocab_hash(hash, *b);
-    for (slot = specdec__vocab_hash_end(hash) & v->slot_mask; v->slots[slot]; slot = (slot + 1) & v->slot_mask) {
-        specdec__bytes text = specdec__vocab_text(v, v->slots[slot] - 1);
+    hash = specdec__vocab_hash_end(hash);
+    for (i = 0; i < SPECDEC__VOCAB_FURTHEST && (entry = v->slots[hash & v->slot_mask]) != 0; i++, hash++) {
+        specdec__bytes text = specdec__vocab_text(v, entry - 1);
 
         if (text.size == size && memcmp(text.data, a.data, a.size) == 0 &&
             (!b || memcmp(text.data + a.size, b->data, b->size) == 0))
-            return (int32_t)(v->slots[slot] - 1);
+            return (int32_t)(entry - 1);
     }
     return -1;
 }
@@ -13684,7 +13688,7 @@ static int specdec__text_run_equals(const specdec__text_run *run, size_t from, s
 static int32_t specdec__vocab_find(const specdec__vocab *v, const specdec__text_run *run, size_t from, size_t length)
 {
     unsigned char spelled[3];
-    uint32_t hash = 0, slot;
+    uint32_t hash = 0, entry;
     size_t i;
 
     if (length > v->longest)
@@ -13695,12 +13699,10 @@ static int32_t specdec__vocab_find(const specdec__vocab *v, const specdec__text_
         for (j = 0; j < size; j++)
             hash = specdec__vocab_hash_byte(hash, spelled[j]);
     }
-    for (slot = specdec__vocab_hash_end(hash) & v->slot_mask; v->slots[slot]; slot = (slot + 1) & v->slot_mask) {
-        uint32_t id = v->slots[slot] - 1;
-
-        if (specdec__text_run_equals(run, from, length, v->model, specdec__vocab_text(v, id)))
-            return (int32_t)id;
-    }
+    hash = specdec__vocab_hash_end(hash);
+    for (i = 0; i < SPECDEC__VOCAB_FURTHEST && (entry = v->slots[hash & v->slot_mask]) != 0; i++, hash++)
+        if (specdec__text_run_equals(run, from, length, v->model, specdec__vocab_text(v, entry - 1)))
+            return (int32_t)(entry - 1);
     return -1;
 }
 
@@ -13712,20 +13714,17 @@ SPECDEC__INLINE uint32_t specdec__vocab_pair_hash(uint32_t left, uint32_t right)
 /* The rank of the merge (left, right), lower is earlier; SPECDEC__TEXT_NONE: there is none. */
 static uint32_t specdec__vocab_rank(const specdec__vocab *v, uint32_t left, uint32_t right)
 {
-    uint32_t slot = specdec__vocab_pair_hash(left, right) & v->merge_mask;
+    uint32_t hash = specdec__vocab_pair_hash(left, right), entry;
+    int i;
 
-    for (; v->merge_slots[slot]; slot = (slot + 1) & v->merge_mask) {
-        uint32_t rank = v->merge_slots[slot] - 1;
-
-        if (v->merges[2 * (size_t)rank] == left && v->merges[2 * (size_t)rank + 1] == right)
-            return rank;
-    }
+    for (i = 0; i < SPECDEC__VOCAB_FURTHEST && (entry = v->merge_slots[hash & v->merge_mask]) != 0; i++, hash++)
+        if (v->merges[2 * (size_t)entry - 2] == left && v->merges[2 * (size_t)entry - 1] == right)
+            return entry - 1;
     return SPECDEC__TEXT_NONE;
 }
 
 /* Puts an entry into a table of open places. Returns 0 when its place would be further from its hash than chance ever
    puts it: a file whose texts all share one would take a time that grows with the square of their number. */
-#define SPECDEC__VOCAB_FURTHEST 4096
 static int specdec__vocab_put(uint32_t *slots, uint32_t mask, uint32_t hash, uint32_t entry)
 {
     int i;

@@ -732,6 +732,43 @@ static void test_collisions(void)
     CHECK_EQUAL_INT(outcome(&r, "collide"), SPECDEC_ERROR_FORMAT);
 }
 
+/* Tables may be made so that one run of entries has no end. */
+static void test_far_lookups(void)
+{
+    enum { PLACES = 8192 };
+    static uint32_t slots[PLACES], merges[4] = {5, 6, 0, 0};
+    static builder b;
+    specdec__bytes text = {(const unsigned char *)"abc", 3};
+    specdec__text_run run = {(const unsigned char *)"abc", 3, 0};
+    uint32_t home[2];
+    subject s;
+    int i, j;
+
+    TEST("entries are looked for no further than they are ever put, however long a run of them is");
+    CHECK_EQUAL_INT(open_recipe(&s, &b, &spm_recipe), SPECDEC_OK);
+    s.v.slots = s.v.merge_slots = slots;
+    s.v.slot_mask = s.v.merge_mask = PLACES - 1;
+    s.v.merges = merges;
+    home[0] = specdec__vocab_hash_end(specdec__vocab_hash(0, text));
+    home[1] = specdec__vocab_pair_hash(5, 6);
+    for (i = 0; i < 4; i++) {
+        const int within = i / 2;
+        const uint32_t at = home[i % 2] + SPECDEC__VOCAB_FURTHEST - (uint32_t)within;
+
+        for (j = 0; j < PLACES; j++)
+            slots[j] = 2; /* <s>, and the second merge */
+        slots[at % PLACES] = i % 2 ? 1 : 259 + 5 + 1;
+        slots[(at + 1) % PLACES] = 0;
+        if (i % 2) {
+            CHECK_EQUAL_INT(specdec__vocab_rank(&s.v, 5, 6), within ? 0 : SPECDEC__TEXT_NONE);
+        } else {
+            CHECK_EQUAL_INT(specdec__vocab_find_spelled(&s.v, text, NULL), within ? 259 + 5 : -1);
+            CHECK_EQUAL_INT(specdec__vocab_find(&s.v, &run, 0, 3), within ? 259 + 5 : -1);
+        }
+    }
+    close_subject(&s);
+}
+
 /* Everything that can be asked of a vocabulary, on some text. */
 static void exercise(const subject *s)
 {
@@ -1262,6 +1299,7 @@ int main(void)
     test_small_properties();
     test_bad_files();
     test_collisions();
+    test_far_lookups();
     test_limits();
     test_mutations();
     test_stream();
