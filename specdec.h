@@ -14067,8 +14067,7 @@ static void specdec__vocab_find_ends(specdec__vocab *v)
     specdec__vocab_add_end(v, v->eom);
     for (i = 0; i < v->special_count; i++)
         for (j = 0; j < SPECDEC__COUNT(specdec__vocab_end_texts); j++)
-            if (v->specials[i] != (uint32_t)v->unknown &&
-                specdec__bytes_are(specdec__vocab_text(v, v->specials[i]), specdec__vocab_end_texts[j]))
+            if (specdec__bytes_are(specdec__vocab_text(v, v->specials[i]), specdec__vocab_end_texts[j]))
                 specdec__vocab_add_end(v, (int32_t)v->specials[i]);
 }
 

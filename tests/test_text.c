@@ -631,6 +631,14 @@ static void test_small_bpe(void)
     GIVES(&s, "a\xff" "b", 0, 0, 'a', 'b');
     close_subject(&s);
 
+    TEST("the unknown token ends a text where it is one of the well-known ends (SmolLM2-Instruct)");
+    r = bpe_recipe;
+    r.id_key = "tokenizer.ggml.unknown_token_id";
+    r.id = 262;
+    CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+    CHECK(s.v.unknown == 262 && specdec__vocab_is_end(&s.v, 262));
+    close_subject(&s);
+
     TEST("llama-bpe takes a whole word when it is a token");
     r = bpe_recipe;
     r.pre = "llama3";
