@@ -779,9 +779,9 @@ typedef struct specdec_verdict {
     int32_t token; /* the token at this position, either way */
 } specdec_verdict;
 
-/* Decides by any rule but coupled, which needs no distributions: see specdec_verify_match. Children that the draft
-   could not have drawn, or drawn twice without replacement, are passed over. A few passes over the vocabulary and one
-   more for each rejected child (SpecTr: about 30); no memory. Errors: SPECDEC_ERROR_ARGUMENT. */
+/* Decides by any rule but coupled, see specdec_verify_match. A child drawn twice without replacement, or never by this
+   draft, is passed over; for Sequoia, one behind all that this draft can draw is a uniform draw: leave out those whose
+   draft share is 0. A few passes over the vocabulary, one for each rejected child (SpecTr: 30). Errors: ARGUMENT. */
 SPECDEC_DEF specdec_result specdec_verify(specdec_rule rule, const specdec_choice *choice, specdec_verdict *verdict,
                               specdec_error *error);
 
@@ -22818,20 +22818,26 @@ static uint64_t specdec__draft_seed(const specdec_sampling *s, specdec_rule rule
     return rule == SPECDEC_RULE_SEQUOIA ? seed : seed + (uint64_t)rank * 0x9e3779b97f4a7c15u;
 }
 
-/* Draws count children for a rejection rule, and notes the distribution they come from. Returns how many there are. */
+/* Draws count children for a rejection rule, and notes the distribution they come from. Without replacement, tokens
+   whose share is 0 are left out: they are no draws from it. Returns how many there are. */
 static int specdec__draft_draw(specdec__levels *m, const specdec__proposal *p, int node, const float *logits,
                                int length, int count, specdec_candidate *best)
 {
     const specdec_sampling *s = m->chooser.sampling;
     float *q = p->distributions + (size_t)node * (size_t)m->vocab_rows;
     specdec__row row;
-    int i;
+    int i, found, drawn = 0;
 
     if (specdec__row_init(&row, m->chooser.kernels, s, m->chooser.items, logits, m->vocab, p->text, length))
         return 0;
     specdec__row_weights(&row, q);
-    if (p->rule == SPECDEC_RULE_SEQUOIA)
-        return specdec__row_top(&row, specdec__draft_seed(s, p->rule, 1), (uint64_t)length, count, best);
+    if (p->rule == SPECDEC_RULE_SEQUOIA) {
+        found = specdec__row_top(&row, specdec__draft_seed(s, p->rule, 1), (uint64_t)length, count, best);
+        for (i = 0; i < found; i++)
+            if (q[best[i].token] > 0)
+                best[drawn++] = best[i];
+        return drawn;
+    }
     for (i = 0; i < count; i++)
         specdec__row_top(&row, specdec__draft_seed(s, p->rule, i + 1), (uint64_t)length, 1, &best[i]);
     return count;

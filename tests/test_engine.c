@@ -1666,6 +1666,92 @@ static void test_rules_alone(void)
             }
 }
 
+/* Logits behind a few tokens. */
+static void logits_of(int model, const int32_t *tokens, int count, float *logits)
+{
+    static float rows[4 * 301];
+    specdec_config c = config_of(model, -1);
+    session s;
+
+    CHECK(!open_session(&s, &c));
+    CHECK(!specdec_prompt_logits(s.engine, tokens, count, rows));
+    memcpy(logits, rows + (size_t)(count - 1) * 301, 301 * sizeof *logits);
+    close_session(&s);
+}
+
+/* Biases after which the target, behind tokens[3], finds three tokens equally likely, the draft finds two of them
+   impossible at this temperature, and the target's own choice of tokens[3] stays. Returns 0 when there are none. */
+static int make_faint(int first, float temperature, int32_t *tokens, specdec_bias *bias)
+{
+    float before[301], target[301], draft[301], best, at;
+    int i, x, winner, sure;
+
+    logits_of(PLAIN, tokens, 3, before);
+    for (x = 0; x < 3; x++) {
+        tokens[3] = first + x;
+        logits_of(PLAIN, tokens, 4, target);
+        logits_of(NOISY, tokens, 4, draft);
+        for (i = winner = 0; i < 3; i++) {
+            bias[i].token = first + i;
+            bias[i].bias = 60 - target[first + i];
+            if (before[first + i] + bias[i].bias > before[first + winner] + bias[winner].bias)
+                winner = i;
+        }
+        best = -INFINITY;
+        for (i = 0; i < 3; i++)
+            best = draft[first + i] + bias[i].bias > best ? draft[first + i] + bias[i].bias : best;
+        for (i = sure = 0; i < 3; i++) {
+            at = best - draft[first + i] - bias[i].bias;
+            sure += at > 90 * temperature;
+        }
+        if (winner == x && sure == 2)
+            return 1;
+    }
+    return 0;
+}
+
+static void test_faint(void)
+{
+    enum { TRIALS = 300 };
+    int32_t tokens[4] = {1, 104, 105, 0};
+    specdec_config c = config_of(PLAIN, NOISY);
+    specdec_bias bias[3];
+    int first = 100, counts[3] = {0, 0, 0}, i, k, count;
+    session s;
+
+    TEST("Sequoia at low temperatures: what the draft's distribution rounds to 0 is no child");
+    while (first < 290 && !make_faint(first, 0.002f, tokens, bias))
+        first += 3;
+    CHECK(first < 290);
+    c.rule = SPECDEC_RULE_SEQUOIA;
+    c.drafting = SPECDEC_DRAFT_MODEL;
+    c.tree_size = 4;
+    c.tree_depth = 2;
+    c.settings.max_tokens = 2;
+    c.settings.sampling.temperature = 0.002f;
+    c.settings.sampling.biases = bias;
+    c.settings.sampling.bias_count = 3;
+    CHECK(!open_session(&s, &c));
+    for (k = 0; k < TRIALS; k++) {
+        specdec_settings settings = c.settings;
+        const int32_t *out;
+
+        settings.sampling.seed = 777 + (uint64_t)k * 7919;
+        CHECK(!specdec_rewind(s.engine, 0) && !specdec_set(s.engine, &settings));
+        CHECK(!specdec_prompt_tokens(s.engine, tokens, 3));
+        while (specdec_step(s.engine, &out, &count) == SPECDEC_OK)
+            continue;
+        specdec_tokens(s.engine, &out, &count);
+        CHECK(count == 5 && out[3] == tokens[3]);
+        for (i = 0; i < 3; i++)
+            counts[i] += out[4] == first + i;
+    }
+    printf("  of %d draws, a third each: %d %d %d\n", TRIALS, counts[0], counts[1], counts[2]);
+    for (i = 0; i < 3; i++)
+        CHECK(counts[i] > TRIALS / 3 - 45 && counts[i] < TRIALS / 3 + 45);
+    close_session(&s);
+}
+
 /* A call that must fail, or that must not change the text. */
 static void disturb(specdec *e, int how)
 {
@@ -1861,7 +1947,7 @@ static const struct { const char *name; void (*run)(void); } tests[] = {
     {"stopped", test_stopped},
     {"chat", test_chat},
     {"failures", test_failures},
-    {"rules_alone", test_rules_alone},
+    {"rules_alone", test_rules_alone}, {"faint", test_faint},
     {"stock", test_stock},
     {"held_back", test_held_back},
     {"shared_arguments", test_shared_arguments},
