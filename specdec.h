@@ -350,8 +350,8 @@ typedef struct specdec_config {
                                    their places: 8 (k + 1) bytes for each token of the context */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
     const char *isa;            /* instruction set by name; NULL: the best this CPU has. All give the same bits */
-    const char *chat_format;    /* "zephyr", "chatml", "llama2", "llama3", "mistral", "gemma", "phi3", "phi4",
-                                   "phi4-mini", "granite"; NULL: as the model says */
+    const char *chat_format;    /* "zephyr", "chatml", "llama2", "llama3", "mistral", "mistral-v3", "mistral-v7",
+                                   "gemma", "phi3", "phi4", "phi4-mini", "granite", "tulu"; NULL: as the model says */
     int async;                  /* threads that go on with the draft model while the others verify, for one text alone,
                                    coupled; 0: one, where that was seen to be faster; -1: none */
     specdec_drafting drafting;
@@ -14810,45 +14810,58 @@ static SPECDEC__UNUSED size_t specdec__stop_end(specdec__stop_scan *scan, unsign
 
 /* --- chat formats ------------------------------------------------------------------------------------------------- */
 
-enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1 };
+enum { SPECDEC__CHAT_ROLES = SPECDEC_ASSISTANT + 1, SPECDEC__CHAT_HAS = 3 };
 
 /* A chat format is recognised by what its template contains; the template itself is never run. The token that begins a
    text is left to specdec__tokenize; special tokens are written as text, so PARSE_SPECIAL belongs to it. */
 typedef struct specdec__chat_format {
     const char *name;
-    const char *has[2], *lacks;          /* in the template; NULL: does not matter */
-    int trims;                           /* white space around messages is dropped */
+    const char *has[SPECDEC__CHAT_HAS], *lacks; /* in the template; NULL: does not matter */
+    int trims;                           /* of roles (1 << role): white space around messages is dropped */
+    int ends;                            /* of roles: the token that ends a text stands before `after` */
     const char *opening;                 /* before system messages, and before user ones that follow no system one */
     const char *reopening;               /* before every opening but the first */
     const char *before[SPECDEC__CHAT_ROLES], *after[SPECDEC__CHAT_ROLES];
     const char *generate;                /* what makes the model answer */
 } specdec__chat_format;
 
+enum { SPECDEC__CHAT_ANSWERS = 1 << SPECDEC_ASSISTANT, SPECDEC__CHAT_ALL = (1 << SPECDEC__CHAT_ROLES) - 1 };
+
+/* "tulu" has two rows: Tulu 2 and Tulu 3. "mistral" is that before v3. What has no space behind "[INST]" (tekken) is
+   none of the three. */
 static const specdec__chat_format specdec__chat_formats[] = {
-    {"zephyr", {"<|user|>", "eos_token"}, "<|end|>", 0, "", "",
-     {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"</s>\n", "</s>\n", "</s>\n"}, "<|assistant|>\n"},
-    {"phi4-mini", {"'|>' + message['content']", "<|end|>"}, NULL, 0, "", "",
+    {"phi4-mini", {"'|>' + message['content']", "<|end|>", NULL}, NULL, 0, 0, "", "",
      {"<|system|>", "<|user|>", "<|assistant|>"}, {"<|end|>", "<|end|>", "<|end|>"}, "<|assistant|>"},
-    {"phi3", {"<|assistant|>", "<|end|>"}, NULL, 0, "", "",
+    {"phi3", {"<|assistant|>", "<|end|>", NULL}, NULL, 0, 0, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"<|end|>\n", "<|end|>\n", "<|end|>\n"}, "<|assistant|>\n"},
-    {"phi4", {"<|im_start|>", "<|im_sep|>"}, NULL, 0, "", "",
+    {"tulu", {"<|user|>", "eos_token", "message['content'] }}"}, "<|end|>", 0, SPECDEC__CHAT_ANSWERS, "", "",
+     {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
+    {"tulu", {"<|user|>", "eos_token", "not loop.last"}, "<|end|>", 0, SPECDEC__CHAT_ANSWERS, "", "",
+     {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
+    {"zephyr", {"<|user|>", "eos_token", NULL}, "<|end|>", 0, SPECDEC__CHAT_ALL, "", "",
+     {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
+    {"phi4", {"<|im_start|>", "<|im_sep|>", NULL}, NULL, 0, 0, "", "",
      {"<|im_start|>system<|im_sep|>", "<|im_start|>user<|im_sep|>", "<|im_start|>assistant<|im_sep|>"},
      {"<|im_end|>", "<|im_end|>", "<|im_end|>"}, "<|im_start|>assistant<|im_sep|>"},
-    {"chatml", {"<|im_start|>", NULL}, NULL, 0, "", "",
+    {"chatml", {"<|im_start|>", NULL, NULL}, NULL, 0, 0, "", "",
      {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
      {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}, "<|im_start|>assistant\n"},
-    {"llama3", {"<|start_header_id|>", "<|end_header_id|>"}, NULL, 1, "", "",
+    {"llama3", {"<|start_header_id|>", "<|end_header_id|>", NULL}, NULL, SPECDEC__CHAT_ALL, 0, "", "",
      {"<|start_header_id|>system<|end_header_id|>\n\n", "<|start_header_id|>user<|end_header_id|>\n\n",
       "<|start_header_id|>assistant<|end_header_id|>\n\n"},
      {"<|eot_id|>", "<|eot_id|>", "<|eot_id|>"}, "<|start_header_id|>assistant<|end_header_id|>\n\n"},
-    {"granite", {"<|start_of_role|>", "<|end_of_role|>"}, NULL, 0, "", "",
+    {"granite", {"<|start_of_role|>", "<|end_of_role|>", NULL}, NULL, 0, 0, "", "",
      {"<|start_of_role|>system<|end_of_role|>", "<|start_of_role|>user<|end_of_role|>",
       "<|start_of_role|>assistant<|end_of_role|>"},
      {"<|end_of_text|>\n", "<|end_of_text|>\n", "<|end_of_text|>\n"}, "<|start_of_role|>assistant<|end_of_role|>"},
-    {"llama2", {"[INST]", "<<SYS>>"}, NULL, 1, "[INST] ", "<s>",
+    {"llama2", {"[INST]", "<<SYS>>", NULL}, NULL, SPECDEC__CHAT_ALL, 0, "[INST] ", "<s>",
      {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
-    {"mistral", {"[INST]", NULL}, NULL, 0, "[INST] ", "", {"", "", ""}, {"\n\n", " [/INST]", "</s>"}, ""},
-    {"gemma", {"<start_of_turn>", NULL}, NULL, 1, "<start_of_turn>user\n", "",
+    {"mistral-v7", {"[INST] ", "[SYSTEM_PROMPT]", NULL}, NULL, 0, 0, "", "",
+     {"[SYSTEM_PROMPT] ", "[INST] ", " "}, {"[/SYSTEM_PROMPT]", "[/INST]", "</s>"}, ""},
+    {"mistral-v3", {"[INST] ", "[AVAILABLE_TOOLS]", NULL}, NULL, SPECDEC__CHAT_ANSWERS, 0, "[INST] ", "",
+     {"", "", " "}, {"\n\n", "[/INST]", "</s>"}, ""},
+    {"mistral", {"[INST] ", NULL, NULL}, NULL, 0, 0, "[INST] ", "", {"", "", ""}, {"\n\n", " [/INST]", "</s>"}, ""},
+    {"gemma", {"<start_of_turn>", NULL, NULL}, NULL, SPECDEC__CHAT_ALL, 0, "<start_of_turn>user\n", "",
      {"", "", "<start_of_turn>model\n"}, {"\n\n", "<end_of_turn>\n", "<end_of_turn>\n"}, "<start_of_turn>model\n"}};
 
 /* Does a text contain a string? */
@@ -14873,10 +14886,11 @@ static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char
             return &specdec__chat_formats[i];
     for (i = 0; SPECDEC__CHATS && i < SPECDEC__COUNT(specdec__chat_formats); i++) {
         const specdec__chat_format *format = &specdec__chat_formats[i];
+        int fits = !format->lacks || !specdec__chat_contains(name_or_template, length, format->lacks), j;
 
-        if (specdec__chat_contains(name_or_template, length, format->has[0]) &&
-            (!format->has[1] || specdec__chat_contains(name_or_template, length, format->has[1])) &&
-            (!format->lacks || !specdec__chat_contains(name_or_template, length, format->lacks)))
+        for (j = 0; j < SPECDEC__CHAT_HAS && format->has[j] && fits; j++)
+            fits = specdec__chat_contains(name_or_template, length, format->has[j]);
+        if (fits)
             return format;
     }
     return NULL;
@@ -14907,23 +14921,32 @@ static specdec__bytes specdec__chat_trim(const specdec_message *message, int tri
     return out;
 }
 
-/* Writes a conversation as the model was trained to read it; add_generation_prompt ends it with what makes the model
-   answer. *needed is its length; no terminating zero is written. Errors: ARGUMENT; BUFFER when that is above size. */
-static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat_format *format,
-                                                           const specdec_message *messages, int count,
-                                                           int add_generation_prompt, char *out, size_t size,
-                                                           size_t *needed, specdec_error *error)
+/* Appends what stands behind a message of this role. end: the text of the token that ends a text. */
+static void specdec__chat_close(const specdec__chat_format *format, int role, specdec__bytes end, char *out,
+                                size_t size, size_t *needed)
 {
-    int i, openings = 0, previous = SPECDEC_ASSISTANT;
+    if (format->ends >> role & 1)
+        specdec__chat_append(out, size, needed, (const char *)end.data, end.size);
+    specdec__chat_append(out, size, needed, format->after[role], SPECDEC_WHOLE_STRING);
+}
 
-    *needed = 0;
+/* Appends a conversation as the model was trained to read it, with what makes the model answer. begun: the text holds
+   messages already. end: see specdec__chat_close. *needed becomes the length of all that was appended; no terminating
+   zero is written. Errors: ARGUMENT; BUFFER when that is above size. */
+static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat_format *format, specdec__bytes end,
+                                                           int begun, const specdec_message *messages, int count,
+                                                           char *out, size_t size, size_t *needed,
+                                                           specdec_error *error)
+{
+    int i, openings = begun, previous = SPECDEC_ASSISTANT;
+
     for (i = 0; i < count; i++) {
         const int role = (int)messages[i].role;
         specdec__bytes text;
 
         if (role < 0 || role >= SPECDEC__CHAT_ROLES || (!messages[i].text && messages[i].length))
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has an unknown role, or no text", i);
-        text = specdec__chat_trim(&messages[i], format->trims);
+        text = specdec__chat_trim(&messages[i], format->trims >> role & 1);
         if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM) {
             if (openings++)
                 specdec__chat_append(out, size, needed, format->reopening, SPECDEC_WHOLE_STRING);
@@ -14931,11 +14954,10 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat_f
         }
         specdec__chat_append(out, size, needed, format->before[role], SPECDEC_WHOLE_STRING);
         specdec__chat_append(out, size, needed, (const char *)text.data, text.size);
-        specdec__chat_append(out, size, needed, format->after[role], SPECDEC_WHOLE_STRING);
+        specdec__chat_close(format, role, end, out, size, needed);
         previous = role;
     }
-    if (add_generation_prompt)
-        specdec__chat_append(out, size, needed, format->generate, SPECDEC_WHOLE_STRING);
+    specdec__chat_append(out, size, needed, format->generate, SPECDEC_WHOLE_STRING);
     if (*needed > size)
         return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the conversation has %zu bytes, there is room for %zu",
                              *needed,
@@ -29169,7 +29191,8 @@ void specdec_get_settings(const specdec *t, specdec_settings *settings)
         *settings = t->settings;
 }
 
-/* Text straight into the engine's own token buffer, behind the text. */
+/* Text straight into the engine's own token buffer, behind the text. A special token that takes the white space behind
+   it with it does so here, too. */
 static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t length, int special)
 {
     const specdec__vocab *v = &t->model->vocab;
@@ -29181,6 +29204,9 @@ static specdec_result specdec__prompt_text(specdec *t, const char *text, size_t 
     specdec_result result;
 
     length = length == SPECDEC_WHOLE_STRING ? strlen(text) : length;
+    if (special && !flags && specdec__vocab_strips(v, specdec__vocab_text(v, last)))
+        for (; length && memchr(" \t\r\n\v\f", text[0], 6); length--)
+            text++;
     if (length > t->engine->chat_bytes)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a text of %zu bytes; with this context, %zu are the most", length, t->engine->chat_bytes);
@@ -29236,29 +29262,38 @@ specdec_result specdec_prompt_states(specdec *t, const int32_t *tokens, int coun
     return result ? result : specdec__engine_uncancel(t, specdec__engine_prompt(t, tokens, count, &wanted));
 }
 
-/* What the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended the
-   answer, the part behind the end token otherwise. */
-static specdec__bytes specdec__chat_turn_end(const specdec *t)
+/* The text of the token that ends a text; empty when there is none. */
+static specdec__bytes specdec__chat_end(const specdec__vocab *v)
 {
-    const char *after = t->engine->chat->after[SPECDEC_ASSISTANT];
-    specdec__bytes end, out;
+    static const specdec__bytes none = {NULL, 0};
 
-    out.data = (const unsigned char *)after;
-    out.size = t->handed_out ? strlen(after) : 0;
-    if (!t->handed_out || !specdec__vocab_is_end(&t->model->vocab, t->tokens[t->handed_out - 1]))
-        return out;
-    end = specdec__vocab_text(&t->model->vocab, (uint32_t)t->tokens[t->handed_out - 1]);
-    if (end.size <= out.size && memcmp(out.data, end.data, end.size) == 0) {
-        out.data += end.size;
-        out.size -= end.size;
+    return v->eos < 0 ? none : specdec__vocab_text(v, (uint32_t)v->eos);
+}
+
+/* Writes what the format has behind an answer and the text still lacks: all of it when a limit or a stop string ended
+   the answer, the part behind the end token otherwise. Returns its length, even when there is no room. */
+static size_t specdec__chat_end_turn(const specdec *t)
+{
+    const specdec__engine *e = t->engine;
+    const specdec__vocab *v = &t->model->vocab;
+    const char *after = e->chat->after[SPECDEC_ASSISTANT];
+    size_t size = strlen(after), from, needed = 0;
+    specdec__bytes end;
+
+    if (!specdec__vocab_is_end(v, t->tokens[t->handed_out - 1])) {
+        specdec__chat_close(e->chat, SPECDEC_ASSISTANT, specdec__chat_end(v), e->chat_text, e->chat_bytes, &needed);
+        return needed;
     }
-    return out;
+    end = specdec__vocab_text(v, (uint32_t)t->tokens[t->handed_out - 1]);
+    from = end.size ? specdec__text_search((const unsigned char *)after, 0, size, end) : size;
+    from = from < size ? from + end.size : 0;
+    specdec__chat_append(e->chat_text, e->chat_bytes, &needed, after + from, size - from);
+    return needed;
 }
 
 specdec_result specdec_chat(specdec *t, const specdec_message *messages, int count)
 {
-    specdec__bytes turn;
-    size_t needed;
+    size_t needed = 0;
     specdec_result result = specdec__check_call(t, messages != NULL);
 
     if (result)
@@ -29271,15 +29306,10 @@ specdec_result specdec_chat(specdec *t, const specdec_message *messages, int cou
                              "the model names no chat format that is known: config.chat_format chooses one");
     if (count < 1)
         return specdec__fail(&t->error, SPECDEC_ERROR_ARGUMENT, "%d messages", count);
-    turn = specdec__chat_turn_end(t);
-    needed = 0;
-    result = SPECDEC_ERROR_BUFFER;
-    if (turn.size <= t->engine->chat_bytes) {
-        memcpy(t->engine->chat_text, turn.data, turn.size);
-        result = specdec__chat_render(t->engine->chat, messages, count, 1, t->engine->chat_text + turn.size,
-                                      t->engine->chat_bytes - turn.size, &needed, &t->error);
-    }
-    needed += turn.size;
+    if (t->handed_out)
+        needed = specdec__chat_end_turn(t);
+    result = specdec__chat_render(t->engine->chat, specdec__chat_end(&t->model->vocab), t->handed_out > 0, messages,
+                                  count, t->engine->chat_text, t->engine->chat_bytes, &needed, &t->error);
     if (result == SPECDEC_ERROR_BUFFER)
         return specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                              "a conversation of %zu bytes; with this context, %zu are the most", needed,

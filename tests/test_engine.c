@@ -1363,7 +1363,7 @@ static void test_chat(void)
     specdec_config c = config_of(PLAIN, NOISY);
     specdec_message list[2] = {{SPECDEC_SYSTEM, "be kind", SPECDEC_WHOLE_STRING}, {SPECDEC_USER, "hello there", 5}};
     static const char *const formats[] = {"zephyr", "chatml", "llama2", "llama3", "mistral", "gemma", "phi3",
-                                          "phi4", "phi4-mini", "granite"};
+                                          "phi4", "phi4-mini", "granite", "mistral-v3", "mistral-v7", "tulu"};
     session s;
     int i;
 
@@ -1396,6 +1396,61 @@ static void test_chat(void)
         }
         CHECK(same_answer(&a, &b));
     }
+}
+
+/* A conversation at once, and the same in two calls with the answer's tokens between them: equal behind the answer's end
+   token. strips: the model's name says that its special tokens take the white space behind them with them. */
+static void check_second_turn(const char *format, int strips)
+{
+    static const int32_t reply[] = {100, 2}; /* and the end token */
+    specdec_message list[3] = {{SPECDEC_USER, "one", 3}, {SPECDEC_ASSISTANT, "x", 1}, {SPECDEC_USER, "two", 3}};
+    specdec_config c = config_of(PLAIN, -1);
+    static answer whole, parts;
+    int turn, i;
+    maker_recipe r;
+    maker m;
+    maker_buffer *file;
+
+    memset(&r, 0, sizeof r);
+    maker_begin(&m, &r);
+    if (strips)
+        maker_text(&m, "general.name", "Phi3");
+    file = maker_write(&m);
+    c.target.data = file->data;
+    c.target.size = file->size;
+    c.chat_format = format;
+    for (turn = 0; turn < 2; turn++) {
+        session s;
+
+        CHECK(!open_session(&s, &c));
+        CHECK_EQUAL_INT(specdec_chat(s.engine, list, turn ? 1 : 3), SPECDEC_OK);
+        if (turn) {
+            CHECK_EQUAL_INT(specdec_prompt_tokens(s.engine, reply, 2), SPECDEC_OK);
+            i = token_count(s.engine);
+            CHECK_EQUAL_INT(specdec_chat(s.engine, list + 2, 1), SPECDEC_OK);
+        }
+        take_tokens(s.engine, turn ? &parts : &whole);
+        close_session(&s);
+    }
+    for (turn = parts.count; turn > i && whole.count + turn > parts.count; turn--)
+        if (parts.tokens[turn - 1] != whole.tokens[whole.count + turn - 1 - parts.count])
+            break;
+    if (turn != i || whole.tokens[whole.count + i - 1 - parts.count] != 2)
+        fprintf(stderr, "%s, strips %d\n", format, strips);
+    CHECK_EQUAL_INT(turn, i);
+    CHECK_EQUAL_INT(whole.tokens[whole.count + i - 1 - parts.count], 2);
+    maker_free(&m);
+}
+
+static void test_second_turn(void)
+{
+    static const char *const formats[] = {"zephyr", "tulu", "llama2", "mistral", "mistral-v3", "mistral-v7"};
+    int i, strips;
+
+    TEST("chat: the second turn of a text goes on as the whole conversation would");
+    for (i = 0; i < COUNT(formats); i++)
+        for (strips = 0; strips < 2; strips++)
+            check_second_turn(formats[i], strips);
 }
 
 /* --- failures ---------------------------------------------------------------------------------------------------------- */
@@ -1945,7 +2000,7 @@ static const struct { const char *name; void (*run)(void); } tests[] = {
     {"limits", test_limits},
     {"stop", test_stop},
     {"stopped", test_stopped},
-    {"chat", test_chat},
+    {"chat", test_chat}, {"second_turn", test_second_turn},
     {"failures", test_failures},
     {"rules_alone", test_rules_alone}, {"faint", test_faint},
     {"stock", test_stock},

@@ -295,7 +295,7 @@ run talk -p "$long"
 check "one message that is too long is a failure" [ $status -eq 1 ]
 
 check "programs name the chat formats that specdec.h has" [ "$(sed -n 's/^#define PROGRAM_CHAT_FORMATS "\(.*\)"/\1/p' tools/program.h | tr '|' '\n' | sort)" = \
-    "$(sed -n '/specdec__chat_formats\[\] = {/,/};/s/^    {"\([a-z0-9-]*\)", {.*/\1/p' specdec.h | sort)" ]
+    "$(sed -n '/specdec__chat_formats\[\] = {/,/};/s/^    {"\([a-z0-9-]*\)", {.*/\1/p' specdec.h | sort -u)" ]
 run talk --chat-format nonsense -p hello
 check "an unknown chat format is wrong usage, and formats are named" [ $status -eq 2 -a "$(grep -c 'zephyr|chatml' "$T/err")" -eq 1 ]
 talk < "$T" > "$T/out" 2> "$T/err"

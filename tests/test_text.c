@@ -1159,21 +1159,23 @@ static void render(const char *format_name, const char *wanted, int with_system)
                                                      {SPECDEC_ASSISTANT, "Hello", 5}, {SPECDEC_USER, "Bye",
                                                                                              3}};
     const specdec__chat_format *format = specdec__chat_find(format_name, strlen(format_name));
+    const specdec__bytes end = {(const unsigned char *)"</s>", 4};
     char out[512];
-    size_t needed = 0, again, from = with_system ? 0 : 1;
+    size_t needed = 0, again = 0, from = with_system ? 0 : 1;
 
     CHECK(format != NULL);
     if (!format)
         return;
-    CHECK_EQUAL_INT(specdec__chat_render(format, messages + from, 4 - (int)from, 1, out, sizeof out, &needed, NULL),
-                    SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec__chat_render(format, end, 0, messages + from, 4 - (int)from, out, sizeof out, &needed,
+                                         NULL), SPECDEC_OK);
     CHECK(needed == strlen(wanted) && memcmp(out, wanted, needed) == 0);
     if (needed != strlen(wanted) || memcmp(out, wanted, needed) != 0)
         fprintf(stderr, "%s: %.*s\n", format_name, (int)needed, out);
-    CHECK_EQUAL_INT(specdec__chat_render(format, messages + from, 4 - (int)from, 1, NULL, 0, &again, NULL),
+    CHECK_EQUAL_INT(specdec__chat_render(format, end, 0, messages + from, 4 - (int)from, NULL, 0, &again, NULL),
                     SPECDEC_ERROR_BUFFER);
     CHECK(again == needed);
-    CHECK_EQUAL_INT(specdec__chat_render(format, messages + from, 4 - (int)from, 1, out, needed - 1, &again, NULL),
+    again = 0;
+    CHECK_EQUAL_INT(specdec__chat_render(format, end, 0, messages + from, 4 - (int)from, out, needed - 1, &again, NULL),
                     SPECDEC_ERROR_BUFFER);
 }
 
@@ -1193,10 +1195,23 @@ static void test_chat(void)
         {"llama3", "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim"},
         {"llama2", "{{ '<<SYS>>\n' + system_message + '\n<</SYS>>\n\n' %}{{ bos_token + '[INST] ' + content"},
         {"mistral", "{{ bos_token }}{{ '[INST] ' + message['content'] + ' [/INST]' }}"},
+        {"mistral", "{{- ' [INST] ' + message['content'] + ' [/INST]' }} {{- ' ' + message['content'] + eos_token}}"},
+        {"mistral-v3", "{{- \"[AVAILABLE_TOOLS] [\" }} {{- \"[INST] \" + message[\"content\"] + \"[/INST]\" }}"
+                       "{{- \" \" + message[\"content\"]|trim + eos_token}}"},
+        {"mistral-v7", "{{ '[SYSTEM_PROMPT] ' + message['content'] + '[/SYSTEM_PROMPT]' }}"
+                       "{{ '[INST] ' + message['content'] + '[/INST]' }}{{ ' ' + message['content'] + eos_token }}"},
+        {"tulu", "{% for message in messages %}\n{% if message['role'] == 'user' %}\n{{ '<|user|>\n' + "
+                 "message['content'] }}\n{% elif message['role'] == 'assistant' %}\n{{ '<|assistant|>\n'  + "
+                 "message['content'] + eos_token }}\n{% endif %}\n{% if loop.last and add_generation_prompt %}\n"
+                 "{{ '<|assistant|>' }}\n{% endif %}\n{% endfor %}"},
+        {"tulu", "{{ '<|user|>\n' + message['content'] + '\n' }}{% elif message['role'] == 'assistant' %}"
+                 "{% if not loop.last %}{{ '<|assistant|>\n'  + message['content'] + eos_token + '\n' }}{% else %}"
+                 "{{ '<|assistant|>\n'  + message['content'] + eos_token }}{% endif %}"},
         {"gemma", "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}"}};
     specdec_message bad = {SPECDEC_USER, "x", 1};
+    const specdec__bytes none_at_all = {NULL, 0};
     char out[8];
-    size_t i, needed;
+    size_t i, needed = 0;
     const int none = 7;
 
     memcpy(&bad.role, &none, sizeof bad.role);
@@ -1212,6 +1227,10 @@ static void test_chat(void)
                      "<|end_header_id|>\n\n", 0);
     render("llama2", "[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Hello </s><s>[INST] Bye [/INST]", 1);
     render("mistral", "[INST]  Hi [/INST]Hello</s>[INST] Bye [/INST]", 0);
+    render("mistral-v3", "[INST] Be kind.\n\n Hi[/INST] Hello</s>[INST] Bye[/INST]", 1);
+    render("mistral-v7", "[SYSTEM_PROMPT] Be kind.[/SYSTEM_PROMPT][INST]  Hi[/INST] Hello</s>[INST] Bye[/INST]", 1);
+    render("tulu", "<|system|>\nBe kind.\n<|user|>\n Hi\n<|assistant|>\nHello</s>\n<|user|>\nBye\n"
+                   "<|assistant|>\n", 1);
     render("gemma", "<start_of_turn>user\nBe kind.\n\nHi<end_of_turn>\n<start_of_turn>model\nHello<end_of_turn>\n"
                     "<start_of_turn>user\nBye<end_of_turn>\n<start_of_turn>model\n", 1);
     render("phi3", "<|system|>\nBe kind.<|end|>\n<|user|>\n Hi<|end|>\n<|assistant|>\nHello<|end|>\n"
@@ -1233,9 +1252,11 @@ static void test_chat(void)
     }
     CHECK(specdec__chat_find("{{ something else }}", 20) == NULL);
     CHECK(specdec__chat_find("'<|user|>' + '<|end|>' + eos_token", 34) == NULL);
+    CHECK(specdec__chat_find("{{- \"[INST]\" + message[\"content\"] + \"[/INST]\" }}", 48) == NULL);
     CHECK(specdec__chat_find("", 0) == NULL);
     TEST("an unknown role is refused");
-    CHECK_EQUAL_INT(specdec__chat_render(&specdec__chat_formats[0], &bad, 1, 0, out, sizeof out, &needed, NULL),
+    CHECK_EQUAL_INT(specdec__chat_render(&specdec__chat_formats[0], none_at_all, 0, &bad, 1, out, sizeof out, &needed,
+                                         NULL),
                     SPECDEC_ERROR_ARGUMENT);
 }
 
