@@ -25191,6 +25191,7 @@ typedef struct specdec__pipe {
     int32_t *node;  /* (capacity of a proposal): the numbers that candidates have as nodes; -1: not sent */
     specdec *text;  /* whose runs these are; its view is the lane's. NULL: nothing is on its way */
     int nodes;      /* behind the text, as many as have numbers */
+    int full;       /* there was no room for the run that was sent last: nothing but DROP may follow it */
     int count;      /* of runs */
     specdec__pipe_run runs[SPECDEC__PIPE_RUNS]; /* (count) the oldest first */
     specdec__tune_mean trip, draft; /* seconds of a run on its way, of a draft run */
@@ -26318,6 +26319,7 @@ static void specdec__ranks_submit(specdec__pipe *pipe, const specdec__order *ord
     link->flying = 1;
     result = specdec__stage_obey(&ranks->stage, order, 0, &ranks->error);
     link->flying = 0;
+    pipe->full = ranks->stage.failed;
     if (order->kind != SPECDEC__ORDER_RUN)
         return;
     link->own = specdec__os_seconds() - start;
@@ -28079,8 +28081,9 @@ static int specdec__pipe_choose(const specdec__engine *e, const specdec__proposa
     return count ? specdec__pipe_worth(pipe, p, chosen, count) : 0;
 }
 
-/* Sends chosen[count] as a run. */
-static void specdec__pipe_send(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen, int count)
+/* Sends chosen[count] as a run. Errors: CONTEXT. */
+static specdec_result specdec__pipe_send(specdec__pipe *pipe, const specdec__proposal *p, const int32_t *chosen,
+                                         int count)
 {
     specdec__pipe_run *run = &pipe->runs[pipe->count++];
     specdec__order order;
@@ -28104,6 +28107,7 @@ static void specdec__pipe_send(specdec__pipe *pipe, const specdec__proposal *p, 
     pipe->nodes += count;
     pipe->idle = 0;
     pipe->kind->submit(pipe, &order);
+    return pipe->full ? SPECDEC_ERROR_CONTEXT : SPECDEC_OK;
 }
 
 /* Writes what the rows of a run say, for as long as the text goes through it. The order becomes one to keep the keys of
@@ -28387,11 +28391,11 @@ static int specdec__pipe_step(specdec *t, double start)
         if (pipe->count && (state & SPECDEC__PIPE_BACK))
             result = specdec__pipe_take(t, p);
         else if (sends && !(holds > 0))
-            specdec__pipe_send(pipe, p, chosen, count);
+            result = specdec__pipe_send(pipe, p, chosen, count);
         else if ((sends || specdec__pipe_spares(pipe, count, due - now)) && specdec__pipe_draft(t, p, &result))
             continue;
         else if (sends && !afar)
-            specdec__pipe_send(pipe, p, chosen, count);
+            result = specdec__pipe_send(pipe, p, chosen, count);
         else
             specdec__pipe_wait(pipe, count && !goes, sends ? now + holds : goes ? due : 0);
     }
