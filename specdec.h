@@ -18496,7 +18496,7 @@ typedef struct specdec__link {
     specdec_cluster cluster;
     specdec__context *context; /* of its layers; whose link this is */
     specdec__view **views;     /* (view_count): views by number */
-    int view_count;
+    int view_count, length;    /* length: keys of a view, at most */
     uint64_t fingerprint;      /* of the model and of what all ranks must have in common */
     unsigned char *in, *out;   /* (room) a message each. out: orders that wait for the next run, behind the header */
     size_t room;
@@ -19154,6 +19154,8 @@ static int specdec__obey_commit(specdec__link *link, const specdec__kv_news *n)
     for (i = 0; i < count; i++)
         if (n->path[i] <= (i ? n->path[i - 1] : -1))
             return 0;
+    if (n->a > link->length - n->view->length)
+        return 0;
     if (count && n->path[count - 1] >= (known ? known : specdec__view_reserved(n->view, &c->kv)))
         return 0;
     if (known ? known != link->nodes || !n->a || link->flown < 0 || link->views[link->flown] != n->view : n->b)
@@ -19610,6 +19612,7 @@ static specdec__link *specdec__link_take(const specdec_cluster *cluster, specdec
     link->context = c;
     link->views = views;
     link->view_count = room->views;
+    link->length = room->length;
     link->in = in;
     link->out = out;
     link->room = bytes;
