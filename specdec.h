@@ -26385,8 +26385,10 @@ static specdec_result specdec__ranks_take(specdec__pipe *pipe, specdec_error *er
 
     while (!(specdec__ranks_state(ranks) & SPECDEC__PIPE_BACK))
         link->cluster.wait(link->cluster.user_data, SPECDEC__WIRE_PAUSE);
-    if (link->failed.code)
+    if (link->failed.code) {
+        specdec__link_land(link);
         return specdec__fail(error, link->failed.code, "%s", link->failed.text);
+    }
     pipe->longest = link->flights[0].longest;
     start = specdec__os_seconds();
     result = specdec__link_take_in(link);
