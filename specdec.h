@@ -19118,6 +19118,8 @@ static specdec_result specdec__link_run(specdec__context *c, specdec_error *erro
 
     while (!link->failed.code && !link->flying && link->flight_count > most)
         specdec__link_await(link, link->flights[0].run, NULL);
+    if (!link->flying && SPECDEC__LOAD(c->pool->cancel))
+        return specdec__fail(error, SPECDEC_ERROR_CANCELLED, "cancelled");
     specdec__link_play(link);
     specdec__link_flush(link, c->model->layers ? c->n : 0);
     if (link->failed.code)
