@@ -18523,7 +18523,8 @@ typedef struct specdec__link {
     double stage, own, free_at; /* seconds of a run on rank 1, on rank 0; when rank 1 is thought to be idle */
     double longest;            /* seconds of the run on the slowest rank so far */
     double heard[SPECDEC__WIRE_RANKS], beaten; /* by the clock; 0: never */
-    int ready;                 /* ranks that are */
+    int ready;                 /* ranks that are, */
+    unsigned char is_ready[SPECDEC__WIRE_RANKS]; /* and which */
     specdec_error failed;      /* why nothing goes on any more */
     double working;            /* seconds */
     int64_t runs, run_nodes, kept_nodes;
@@ -18588,6 +18589,12 @@ static int specdec__wire_check(const unsigned char *message, size_t size, size_t
            kind >> 16 < (uint64_t)ranks && rows <= 1 << 20 && floats <= 1 << 24 &&
            SPECDEC__WIRE_HEAD + words + rows * floats == size / 4 &&
            specdec__wire_sum(message, size / 4) == specdec__wire_get(message, SPECDEC__WIRE_SUM);
+}
+
+/* The rank that a message says it is from, whole or not; 0 where it does not say. */
+static int specdec__wire_sender(const unsigned char *message, size_t size)
+{
+    return size < 4 * SPECDEC__WIRE_HEAD ? 0 : (int)(specdec__wire_get(message, SPECDEC__WIRE_KIND) >> 16);
 }
 
 /* Words of orders that are read one after the other. */
@@ -18836,7 +18843,8 @@ static void specdec__link_hear(specdec__link *link, const unsigned char *message
     }
     switch (kind >> 8 & 255) {
     case SPECDEC__WIRE_READY:
-        link->ready++;
+        link->ready += !link->is_ready[rank];
+        link->is_ready[rank] = 1;
         if (specdec__load_u64(first) != (rank && rank == link->drafter ? link->draft_fingerprint : link->fingerprint) &&
             !link->failed.code) {
             specdec__fail(&link->failed, SPECDEC_ERROR_MISMATCH, "rank %d has another model or configuration than rank "
@@ -18890,7 +18898,7 @@ static void specdec__link_poll(specdec__link *link)
             return;
         if (specdec__wire_check(message, size, sizeof message, link->cluster.ranks)) {
             specdec__link_hear(link, message);
-        } else {
+        } else if (!specdec__link_lose(link, specdec__wire_sender(message, size), "an urgent message that is none")) {
             specdec__fail(&link->failed, SPECDEC_ERROR_PEER, "rank %d was sent an urgent message that is none",
                           specdec__link_rank(link));
             specdec__link_give_up(link);
@@ -19156,9 +19164,8 @@ static int specdec__obey_commit(specdec__link *link, const specdec__kv_news *n)
     for (i = 0; i < count; i++)
         if (n->path[i] <= (i ? n->path[i - 1] : -1))
             return 0;
-    if (n->a > link->length - n->view->length)
-        return 0;
-    if (count && n->path[count - 1] >= (known ? known : specdec__view_reserved(n->view, &c->kv)))
+    if (n->a > link->length - n->view->length ||
+        (count && n->path[count - 1] >= (known ? known : specdec__view_reserved(n->view, &c->kv))))
         return 0;
     if (known ? known != link->nodes || !n->a || link->flown < 0 || link->views[link->flown] != n->view : n->b)
         return 0;

@@ -369,6 +369,140 @@ static void test_right_drafts(void)
     close_machine(&oracle);
 }
 
+/* Another text holds some of the pages that both share. Returns the tokens of a text that then writes until it has no
+   room any more. */
+static int write_until_full(specdec *text, int length, const specdec_settings *settings)
+{
+    specdec_settings one = *settings;
+    int32_t prompted[CONTEXT_TOKENS];
+    const int32_t *tokens;
+    specdec *other;
+    specdec_result result;
+    int i, count;
+
+    one.max_tokens = 1;
+    for (i = 0; i < CONTEXT_TOKENS; i++)
+        prompted[i] = 5 + i * i % 90;
+    CHECK_EQUAL_INT(specdec_open(text, &other), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_set(other, &one), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_prompt_tokens(other, prompted + 20, 150), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_step(other, &tokens, &count), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_prompt_tokens(text, prompted, length), SPECDEC_OK);
+    while ((result = specdec_step(text, &tokens, &count)) == SPECDEC_OK)
+        continue;
+    CHECK_EQUAL_INT(result, SPECDEC_ERROR_CONTEXT);
+    CHECK(strstr(specdec_error_text(text), "no room in the cache") != NULL);
+    specdec_tokens(text, &tokens, &count);
+    specdec_close(other);
+    for (i = 0; i < 5; i++) /* now there is room */
+        CHECK_EQUAL_INT(specdec_step(text, &tokens, &length), SPECDEC_OK);
+    return count;
+}
+
+static void test_full(void)
+{
+    static party c;
+    file endless = random_model(6, 0, 0);
+    specdec_config config = config_of(PLAIN, PLAIN), alone;
+    const int32_t *tokens;
+    specdec_stats stats;
+    int i, length, count, reached;
+
+    TEST("runs that find no room in the cache end nothing: the text goes on in steps, as far as it does on one machine");
+    config.target = config.draft = source_of(&endless);
+    config.context = 600;
+    config.cache = 150;
+    config.texts = 2;
+    config.tree_size = config.batch = 40;
+    config.async = 1;
+    config.drafting = SPECDEC_DRAFT_MODEL;
+    alone = config;
+    alone.draft.data = NULL;
+    alone.drafting = SPECDEC_DRAFT_OFF;
+    for (length = 130; length < 190; length += 18) {
+        machine one;
+
+        if (!open_machine(&one, &alone))
+            break;
+        reached = write_until_full(one.first, length, &config.settings);
+        memset(&c, 0, sizeof c);
+        c.net.late = 6e-3;
+        c.net.random = 3;
+        deal_layers(&c, 4, 6);
+        if (start_cluster(&c, &config, 20)) {
+            specdec *text = c.ranks[0].text;
+
+            CHECK_EQUAL_INT(write_until_full(text, length, &config.settings), reached);
+            specdec_tokens(text, &tokens, &count);
+            check_written(&one, tokens, length, count, &config.settings);
+            specdec_get_stats(text, &stats);
+            printf("  %d tokens, then %d: %d steps, %d of them in flight\n", length, count - length, (int)stats.steps,
+                   (int)stats.steps_beside);
+            CHECK(stats.steps_beside > 0);
+        }
+        end_cluster(&c);
+        for (i = 1; i < 4; i++)
+            CHECK_EQUAL_INT(c.ranks[i].result, SPECDEC_DONE);
+        close_machine(&one);
+    }
+    free(endless.data);
+}
+
+/* Cancels rank 0's text in the second batch of a prompt. */
+static party stopped;
+static int listens, layers_run; /* layers of rank 1 since it listens */
+
+static void stop_soon(void *user_data, int nodes)
+{
+    (void)user_data;
+    (void)nodes;
+    if (SPECDEC__LOAD(&listens) && ++layers_run == 8)
+        specdec_cancel(stopped.ranks[0].text);
+}
+
+static void test_cancel(void)
+{
+    specdec_config config = config_of(PLAIN, -1);
+    int32_t prompted[190];
+    const int32_t *tokens;
+    int i, own, count;
+
+    TEST("a prompt that is cancelled ends soon, whether rank 0 has layers or not, and another one can follow");
+    config.batch = 4;
+    config.drafting = SPECDEC_DRAFT_OFF;
+    for (i = 0; i < 190; i++)
+        prompted[i] = 5 + i * i % 90;
+    if (!open_machine(&oracle, &config))
+        return;
+    for (own = 0; own < 2; own++) {
+        memset(&stopped, 0, sizeof stopped);
+        stopped.count = 2;
+        stopped.layers[0] = own;
+        stopped.layers[1] = 6 - own;
+        stopped.ranks[1].cluster.layer = stop_soon;
+        layers_run = 0;
+        SPECDEC__STORE(&listens, 0);
+        if (start_cluster(&stopped, &config, 20)) {
+            specdec *text = stopped.ranks[0].text;
+            uint32_t runs = text->engine->link->run;
+
+            SPECDEC__STORE(&listens, 1);
+            CHECK_EQUAL_INT(specdec_prompt_tokens(text, prompted, 190), SPECDEC_ERROR_CANCELLED);
+            runs = text->engine->link->run - runs;
+            printf("  %d runs of 48 were sent\n", (int)runs);
+            CHECK(runs < 20);
+            CHECK_EQUAL_INT(specdec_prompt_tokens(text, prompted, 30), SPECDEC_OK);
+            for (i = 0; i < 4; i++)
+                CHECK_EQUAL_INT(specdec_step(text, &tokens, &count), SPECDEC_OK);
+            specdec_tokens(text, &tokens, &count);
+            check_written(&oracle, tokens, 30, count, &config.settings);
+        }
+        end_cluster(&stopped);
+        CHECK_EQUAL_INT(stopped.ranks[1].result, SPECDEC_DONE);
+    }
+    close_machine(&oracle);
+}
+
 /* --- what goes wrong ------------------------------------------------------------------------------------------------------ */
 
 /* A cluster of some ranks that writes; whatever happens, all ranks end, soon, and those that fail say why. Returns how
@@ -579,6 +713,148 @@ static void test_hostile(void)
     test_garbage(on_purpose, 0);
 }
 
+/* Rank 0 sends orders as if a text had so many tokens, and lets the next one run. */
+static specdec_result run_behind(specdec *text, int tokens)
+{
+    specdec__context *c = &text->engine->target;
+    specdec__batch batch;
+    specdec_error error;
+    int i;
+
+    for (i = 0; i < c->most; i++)
+        c->path[i] = i;
+    for (; tokens; tokens -= i) {
+        i = specdec__min_int(tokens, c->most);
+        CHECK(specdec__view_reserve(&text->view, &c->kv, i));
+        specdec__view_commit(&text->view, &c->kv, c->path, i);
+    }
+    c->tokens[0] = 5;
+    c->parents[0] = -1;
+    batch = specdec__forward_alone(c, &text->view, 0, 1);
+    return specdec__forward(c, &batch, &error);
+}
+
+static void test_beyond(void)
+{
+    static const int targets[] = {PLAIN, WINDOWED};
+    static party c;
+    int i;
+
+    TEST("a rank takes no more keys of a text than its context has");
+    for (i = 0; i < 4; i++) {
+        specdec_config config = config_of(targets[i / 2], -1);
+
+        memset(&c, 0, sizeof c);
+        c.count = 2;
+        c.layers[1] = 6;
+        config.batch = 90;
+        config.drafting = SPECDEC_DRAFT_OFF;
+        if (start_cluster(&c, &config, 20))
+            CHECK_EQUAL_INT(run_behind(c.ranks[0].text, CONTEXT_TOKENS + i % 2), i % 2 ? SPECDEC_ERROR_PEER : SPECDEC_OK);
+        end_cluster(&c);
+        CHECK_EQUAL_INT(c.ranks[1].result, i % 2 ? SPECDEC_ERROR_PEER : SPECDEC_DONE);
+        CHECK(!(i % 2) || strstr(c.ranks[1].error.text, "orders that make no sense"));
+    }
+}
+
+static void test_retried(void)
+{
+    static party c;
+    specdec_config config = config_of(PLAIN, NOISY);
+    static const int32_t prompted[] = {7, 9, 11, 8, 6};
+    const int32_t *tokens;
+    int i, count, most = 0;
+
+    TEST("whoever asks for more after a rank was lost hears that again, and no runs pile up");
+    memset(&c, 0, sizeof c);
+    c.net.late = 1e-3;
+    deal_layers(&c, 3, 6);
+    config.async = 1;
+    config.drafting = SPECDEC_DRAFT_MODEL;
+    if (start_cluster(&c, &config, 20)) {
+        specdec *text = c.ranks[0].text;
+        specdec__link *link = text->engine->link;
+
+        CHECK_EQUAL_INT(specdec_prompt_tokens(text, prompted, 5), SPECDEC_OK);
+        for (i = 0; i < 10; i++)
+            CHECK_EQUAL_INT(specdec_step(text, &tokens, &count), SPECDEC_OK);
+        CHECK(text->stats.steps_beside > 0);
+        specdec__link_nonsense(link, 1, "something");
+        for (i = 0; i < 100 && most < SPECDEC__WIRE_FLIGHTS - 8; i++) {
+            CHECK_EQUAL_INT(specdec_step(text, &tokens, &count), SPECDEC_ERROR_PEER);
+            most = link->flight_count > most ? link->flight_count : most;
+        }
+        CHECK(most <= SPECDEC__PIPE_RUNS);
+        printf("  %d runs at most\n", most);
+    }
+    end_cluster(&c);
+    for (i = 1; i < 3; i++)
+        CHECK_EQUAL_INT(c.ranks[i].result, SPECDEC_ERROR_PEER);
+}
+
+/* Bytes of guesses are flipped. */
+static int guesses_break(mesh *n, int own, unsigned char *bytes, size_t *size)
+{
+    (void)own;
+    if ((specdec__wire_get(bytes, SPECDEC__WIRE_KIND) >> 8 & 255) == SPECDEC__WIRE_GUESSES && !dice(n, 4))
+        bytes[*size - 1] ^= 1;
+    return 1;
+}
+
+static void test_broken_guesses(void)
+{
+    static party c;
+    specdec_config config = config_of(PLAIN, NOISY), alone = config_of(PLAIN, -1);
+
+    TEST("a rank that drafts is lost when its messages come with other bytes, and the others go on");
+    alone.drafting = SPECDEC_DRAFT_OFF;
+    config.drafting = SPECDEC_DRAFT_MODEL;
+    if (!open_machine(&oracle, &alone))
+        return;
+    memset(&c, 0, sizeof c);
+    c.net.random = 2;
+    c.net.tamper = guesses_break;
+    CHECK_EQUAL_INT(run_broken(&c, &config, 3, 1, 20, -1, 1), 1);
+    CHECK_EQUAL_INT(c.ranks[1].result, SPECDEC_ERROR_PEER);
+    close_machine(&oracle);
+}
+
+/* Rank 1 says twice that it is ready, and rank 2 is not heard. */
+static int ready_twice(mesh *n, int own, unsigned char *bytes, size_t *size)
+{
+    (void)n;
+    (void)size;
+    return (specdec__wire_get(bytes, SPECDEC__WIRE_KIND) >> 8 & 255) != SPECDEC__WIRE_READY ? 1 : own == 2 ? 0 : 2;
+}
+
+/* hooks.progress: nobody waits long for ranks. */
+static int wait_little(void *user_data, const char *what, int done, int all)
+{
+    static int looks; /* of rank 0 */
+
+    (void)user_data;
+    (void)all;
+    return strcmp(what, "ranks") == 0 && done && ++looks > 6;
+}
+
+static void test_ready(void)
+{
+    static party c;
+    specdec_config config = config_of(PLAIN, -1);
+    int i;
+
+    TEST("rank 0 waits for each rank, whatever one of them says twice");
+    memset(&c, 0, sizeof c);
+    c.net.tamper = ready_twice;
+    config.hooks.progress = wait_little;
+    deal_layers(&c, 3, 6);
+    CHECK(!start_cluster(&c, &config, 20));
+    CHECK_EQUAL_INT(c.ranks[0].result, SPECDEC_ERROR_CANCELLED);
+    end_cluster(&c);
+    for (i = 1; i < 3; i++)
+        CHECK_EQUAL_INT(c.ranks[i].result, SPECDEC_ERROR_PEER);
+}
+
 /* --- what is refused --------------------------------------------------------------------------------------------------- */
 
 static void test_refused(void)
@@ -755,7 +1031,8 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } tests[] = {{"schedules", test_schedules}, {"drafter", test_draft_rank}, {"forks", test_fork_in_flight}, {"right", test_right_drafts},
-                 {"lost", test_lost}, {"lost_drafter", test_lost_drafter}, {"noise", test_noise}, {"hostile", test_hostile}, {"liar", test_liar},
+                 {"full", test_full}, {"cancel", test_cancel}, {"beyond", test_beyond}, {"retried", test_retried},
+                 {"guesses", test_broken_guesses}, {"ready", test_ready}, {"lost", test_lost}, {"lost_drafter", test_lost_drafter}, {"noise", test_noise}, {"hostile", test_hostile}, {"liar", test_liar},
                  {"refused", test_refused}, {"mismatch", test_mismatch}, {"stranger", test_draft_mismatch}, {"memory", test_memory},
                  {"width", test_width}};
     size_t i;
