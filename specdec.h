@@ -27464,18 +27464,23 @@ static double specdec__engine_worth_by(const specdec *t, int i, int drafter, int
            chance[specdec__min_int(p->tree.ranks[candidate], SPECDEC__TUNE_RANKS) - 1];
 }
 
-/* The same by all who proposed it, as if they did not know of each other; never above its parent's. */
+/* The same by all who proposed it, as if they did not know of each other; never above its parent's, nor, where children
+   are drawn without replacement, above that of the one drawn before it: that is verified first, or none of them. */
 static float specdec__engine_worth(const specdec *t, int i)
 {
     const specdec__engine *e = t->engine;
-    const float parent = t->merged.worth[t->merged.tree.parents[i]];
+    const specdec__merged *m = &t->merged;
+    const int parent = m->tree.parents[i];
+    int k, candidate, above = parent;
     double missed = 1;
-    int k, candidate;
 
     for (k = 0; k < e->drafter_count; k++)
         if ((candidate = specdec__draft_candidate(&e->drafters[k].proposals[t->at], i)) > 0)
             missed *= 1 - specdec__engine_worth_by(t, i, k, candidate);
-    return (float)(1 - missed) < parent ? (float)(1 - missed) : parent;
+    if (specdec__engine_rule(e, t) == SPECDEC_RULE_SEQUOIA)
+        for (above = i - 1; above > parent && m->tree.parents[above] != parent;)
+            above--;
+    return (float)(1 - missed) < m->worth[above] ? (float)(1 - missed) : m->worth[above];
 }
 
 /* How many tokens a text's tree promises. */

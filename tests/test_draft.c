@@ -541,6 +541,88 @@ static void test_lists(void)
     CHECK(both > bytes);
 }
 
+/* What is thought of a drafter: a node's third child, once those before it were rejected, is accepted more often than
+   they are. */
+static void expect_third(specdec__engine *e)
+{
+    specdec__tune_drafter *d = &e->tune->drafters[0];
+    int i;
+
+    for (i = 0; i < SPECDEC__TUNE_RANKS; i++) {
+        d->offered[i] = 1000;
+        d->accepted[i] = i == 0 ? 300 : i == 2 ? 900 : 100;
+    }
+    d->level.seconds = 1e-9; /* and it costs nothing */
+    d->level.seen = 7;
+    d->credit = 1e9;
+    d->idle = 0;
+}
+
+/* Children that were drawn of which one was dropped that had been drawn before them. */
+static int drawn_behind_dropped(const specdec *t)
+{
+    const specdec__proposal *p = &t->engine->drafters[0].proposals[t->at];
+    int i, k, count = 0;
+
+    for (i = 1; i < p->tree.n; i++)
+        for (k = 1; k < i; k++)
+            count += p->tree.parents[k] == p->tree.parents[i] && p->tokens[k] >= 0 && p->place[k] < 0 && p->place[i] >= 0;
+    return count;
+}
+
+/* Behind the prompt, two texts that share steps, with draws from other seeds each time. */
+static void test_drawn(void)
+{
+    const int draws = getenv("SPECDEC_QUICK") ? 800 : 1500;
+    specdec_config c = config_of(0.35f);
+    int i, k, out_of_turn = 0, offered = 0;
+    long counts[512] = {0};
+    double exact[512];
+    float logits[512];
+    specdec *first = NULL, *second = NULL, *both[2];
+    size_t bytes;
+    void *block;
+
+    c.drafting = SPECDEC_DRAFT_AUTO;
+    c.rule = SPECDEC_RULE_SEQUOIA;
+    c.texts = 2;
+    c.tree_size = 8;
+    CHECK(!specdec_memory_needed(&c, &bytes, &failure));
+    block = malloc(bytes);
+    CHECK(!specdec_init(&first, &c, block, bytes, &failure) && !specdec_open(first, &second));
+    CHECK(!specdec_prompt_tokens(first, prompt, PROMPT) && !specdec_logits(first, NULL, NULL, 0, logits));
+    CHECK(first->model->vocab_size <= 512);
+    for (i = 0; i < first->model->vocab_size; i++)
+        exact[i] = exp((double)(logits[i] - logits[0]) / (double)c.settings.sampling.temperature);
+    CHECK(!specdec_prompt_tokens(second, prompt, PROMPT) && !specdec_work(first) && !specdec_work(first));
+    both[0] = first;
+    both[1] = second;
+    for (i = 0; i < draws; i++) {
+        for (k = 0; k < 2; k++) {
+            specdec_rewind(both[k], PROMPT - 1);
+            specdec_prompt_tokens(both[k], prompt + PROMPT - 1, 1);
+            both[k]->settings.sampling.temperature = c.settings.sampling.temperature;
+            both[k]->settings.sampling.seed = (uint64_t)(2 * i + k + 1);
+        }
+        while (first->count == PROMPT) {
+            expect_third(first->engine);
+            CHECK(!specdec_work(first));
+        }
+        out_of_turn += drawn_behind_dropped(first) + drawn_behind_dropped(second);
+        offered += first->merged.tree.n > 1;
+        counts[first->tokens[PROMPT]]++;
+    }
+    TEST("of what was drawn without replacement for several texts, nothing is verified without what was drawn before it");
+    CHECK_EQUAL_INT(out_of_turn, 0);
+    printf("  %d texts, %d with guesses, %d out of turn, p = %g\n", draws, offered, out_of_turn,
+           statistics_p_value(counts, exact, first->model->vocab_size));
+    CHECK(offered > draws / 2);
+    TEST("and the texts have the target's distribution");
+    CHECK(statistics_p_value(counts, exact, first->model->vocab_size) > 1e-5);
+    specdec_deinit(first);
+    free(block);
+}
+
 /* Who chooses how trees come about, when the caller does not. */
 static void test_policy(void)
 {
@@ -591,6 +673,7 @@ int main(void)
     test_own_row();
     test_orders();
     test_policy();
+    test_drawn();
     free(files[0]);
     free(files[1]);
     return check_report("test_draft");
