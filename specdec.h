@@ -22890,6 +22890,17 @@ static int specdec__draft_likeliest(specdec__levels *m, const specdec__proposal 
     return specdec_sample_top(&candidates, 0, 0, count, best);
 }
 
+/* The tokens that become children of a node, as the rule wants them; length: of the text up to there. Returns how many
+   there are. */
+static int specdec__draft_best(specdec__levels *m, const specdec__proposal *p, int node, const float *logits,
+                               int length, int count, specdec_candidate *best)
+{
+    if (!SPECDEC__VERIFIERS || p->rule == SPECDEC_RULE_COUPLED)
+        return specdec__choose(&m->chooser, logits, m->vocab, p->text, length, count, best);
+    return p->rule == SPECDEC_RULE_TOP_K ? specdec__draft_likeliest(m, p, logits, length, count, best)
+                                         : specdec__draft_draw(m, p, node, logits, length, count, best);
+}
+
 /* Chooses the children of a node from a row of what was run. */
 static void specdec__draft_children(specdec__levels *m, const specdec__proposal *p, int node, int at)
 {
@@ -22900,10 +22911,7 @@ static void specdec__draft_children(specdec__levels *m, const specdec__proposal 
 
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         count++;
-    found = specdec__min_int(count, SPECDEC__MAX_CHILDREN);
-    found = !SPECDEC__VERIFIERS || p->rule == SPECDEC_RULE_COUPLED ? specdec__choose(&m->chooser, logits, m->vocab,
-                                                                                     p->text, length, found, best)
-                                          : specdec__draft_draw(m, p, node, logits, length, found, best);
+    found = specdec__draft_best(m, p, node, logits, length, specdec__min_int(count, SPECDEC__MAX_CHILDREN), best);
     for (i = first; i < tree->n; i = specdec__tree_child(tree, node, i + 1))
         p->tokens[i] = tree->ranks[i] <= found ? best[tree->ranks[i] - 1].token : -1;
 }
@@ -22917,12 +22925,9 @@ static void specdec__draft_offer(specdec__levels *m, specdec__proposal *p, int n
     const int length = specdec__draft_path(p, node);
     const int most = specdec__min_int(SPECDEC__OFFERS, p->tree.capacity - p->tree.n);
     float weight[SPECDEC__OFFERS], total = 0;
-    int found, i;
+    const int found = specdec__draft_best(m, p, node, logits, length, most, best);
+    int i;
 
-    if (p->rule == SPECDEC_RULE_TOP_K)
-        found = specdec__draft_likeliest(m, p, logits, length, most, best);
-    else
-        found = specdec__choose(&m->chooser, logits, m->vocab, p->text, length, most, best);
     for (i = 0; i < found; i++) {
         float below = best[i].logit - best[0].logit;
 
@@ -24134,7 +24139,9 @@ static specdec_result specdec__draft_recall_fill(specdec__drafter *d, specdec__p
     result = specdec__retrieve_begin(&m->cache, p->at, p->view) ? SPECDEC_OK : SPECDEC_ERROR_CONTEXT;
     m->levels.chooser.sampling = p->sampling;
     m->sampling = *p->sampling;
-    if (p->rule != SPECDEC_RULE_COUPLED)
+    if (p->rule == SPECDEC_RULE_TOP_K) /* its chain is of the likeliest tokens */
+        m->sampling.temperature = 0;
+    else if (p->rule != SPECDEC_RULE_COUPLED)
         m->sampling.seed = specdec__draft_seed(p->sampling, p->rule, 1);
     for (i = 1; i < p->tree.n; i++)
         p->tokens[i] = -1;

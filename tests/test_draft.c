@@ -623,6 +623,36 @@ static void test_drawn(void)
     free(block);
 }
 
+/* Where the target draws for itself, a guess that comes twice is lost. */
+static void test_top_k(void)
+{
+    specdec_config c = config_of(0.5f); /* few tokens are probable */
+    int twice = 0, nodes = 0, i, k, count;
+    const int32_t *tokens;
+    size_t bytes;
+    void *block;
+    specdec *e;
+
+    TEST("static trees of the top-k rule hold a node's likeliest children, none of them twice");
+    c.drafting = SPECDEC_DRAFT_MODEL;
+    c.rule = SPECDEC_RULE_TOP_K;
+    CHECK(!specdec_memory_needed(&c, &bytes, &failure));
+    block = malloc(bytes);
+    CHECK(!specdec_init(&e, &c, block, bytes, &failure));
+    CHECK(!specdec_prompt_tokens(e, prompt, PROMPT));
+    while (!specdec_step(e, &tokens, &count)) {
+        const specdec__proposal *p = &e->engine->drafters[0].proposals[0];
+
+        for (i = 1; i < p->tree.n; i++, nodes++)
+            for (k = 1; k < i; k++)
+                twice += p->tree.parents[k] == p->tree.parents[i] && p->tokens[k] == p->tokens[i];
+    }
+    CHECK(nodes > 100);
+    CHECK_EQUAL_INT(twice, 0);
+    specdec_deinit(e);
+    free(block);
+}
+
 /* Who chooses how trees come about, when the caller does not. */
 static void test_policy(void)
 {
@@ -673,6 +703,7 @@ int main(void)
     test_own_row();
     test_orders();
     test_policy();
+    test_top_k();
     test_drawn();
     free(files[0]);
     free(files[1]);

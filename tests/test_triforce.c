@@ -520,6 +520,73 @@ static void test_chunks(void)
         }
 }
 
+/* How often the first level's drafter is asked, and what for. */
+static struct {
+    const specdec__drafter_kind *kind;
+    specdec__drafter_kind row;
+    const specdec__proposal *outer;
+    int asked, in_vain, branched, guessed;
+} inner;
+
+static specdec_result inner_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+{
+    const int left = inner.outer->tree.n - 1 - (p->count - inner.outer->count);
+    const specdec_result result = inner.kind->fill(d, p, error);
+    int i;
+
+    inner.asked++;
+    inner.in_vain += left < 2 || specdec_tree_depth(&p->tree, NULL) > left;
+    for (i = 1; i < inner.outer->tree.n; i++)
+        inner.branched += inner.outer->tree.parents[i] != i - 1;
+    return result;
+}
+
+/* Writes behind a prompt with two levels and watches the first. */
+static void watch_inner(machine *m, const int32_t *tokens, int count, int length)
+{
+    int32_t *out = (int32_t *)malloc((size_t)length * sizeof *out);
+    specdec__draft_recall *r = recall_of(m);
+    specdec_stats stats;
+
+    memset(&inner, 0, sizeof inner);
+    inner.outer = &m->first->engine->drafters[0].proposals[0];
+    inner.kind = r->inner.kind;
+    inner.row = *r->inner.kind;
+    inner.row.fill = inner_fill;
+    r->inner.kind = &inner.row;
+    CHECK_EQUAL_INT(specdec_prompt_tokens(m->first, tokens, count), SPECDEC_OK);
+    CHECK_EQUAL_INT(write_tokens(m->first, length, out), length);
+    specdec_get_stats(m->first, &stats);
+    inner.guessed = (int)stats.drafted;
+    free(out);
+}
+
+static void test_first_level(void)
+{
+    double rates[2] = {0, 0};
+    int32_t tokens[400];
+    int i;
+
+    make_tokens(tokens, 400, 31);
+    TEST("the first level guesses what the second wants: with the top-k rule, the small cache's likeliest tokens");
+    for (i = 0; i < 2; i++) {
+        specdec_config c = config_of(TARGET, 700); /* its own draft model, but for what the cache lacks */
+        machine m;
+
+        c.drafting = SPECDEC_DRAFT_TRIFORCE;
+        c.retrieval = 300;
+        c.rule = SPECDEC_RULE_TOP_K;
+        c.settings.sampling.temperature = i ? 1.0f : 0;
+        if (!open_machine(&m, &c))
+            return;
+        watch_inner(&m, tokens, 400, 150);
+        rates[i] = (double)inner.guessed / inner.asked;
+        printf("  temperature %d: %.2f of its tokens a step\n", i, rates[i]);
+        close_machine(&m);
+    }
+    CHECK(rates[1] > 0.9 * rates[0]);
+}
+
 /* --- each level is lossless ----------------------------------------------------------------------------------------- */
 
 /* A token drawn from a distribution over two, with noise of this seed. */
@@ -700,6 +767,7 @@ int main(int argc, char **argv)
     if (!*only || !strcmp(only, "texts")) {
         test_texts(*only ? 20 : quick ? 6 : 12);
         test_chunks();
+        test_first_level();
     }
     if (!*only || !strcmp(only, "levels"))
         test_levels();
