@@ -24812,6 +24812,28 @@ static int specdec__tune_naps(const specdec__tune *tune, int drafter, int count)
     return tune->drafters[drafter].credit < 0 && count % SPECDEC__TUNE_NAP;
 }
 
+/* The tree of at most so many levels that pays best with a drafter, and the rate it promises; of one that proposes one
+   token behind a node a chain, of any length. Returns 0 when none pays. */
+static int specdec__tune_pick(const specdec__tune_drafter *t, specdec_tree *tree, const specdec__plan *plan,
+                              int levels, int grows, double level, double *found)
+{
+    double p[SPECDEC__TUNE_RANKS], expected = 1 + plan->others, worth = 1;
+    int n, best = 1;
+
+    specdec__tune_acceptance(t, p);
+    if (t->ranks > 1)
+        return !specdec__tree_pick(tree, found, p, t->ranks, plan->times, plan->most, levels, grows, level,
+                                   plan->others, NULL) && tree->n > 1;
+    for (*found = expected / plan->times[1], n = 2; n <= plan->most && n <= levels; n++) {
+        expected += worth *= p[0];
+        if (expected / (plan->times[n] + n * level) > *found) {
+            *found = expected / (plan->times[n] + n * level);
+            best = n;
+        }
+    }
+    return !specdec_tree_chains(tree, 1, best - 1, NULL) && best > 1;
+}
+
 /* The tree that a drafter shall fill (grows: grow) in this step, of so many levels at most, after others offered
    plan->rate. Before it can be asked, it has to read so many seconds of text. One that does not pay is asked again now
    and then, for one guess, so seldom that asking costs about a hundredth, and at once when that guess has come true.
@@ -24820,12 +24842,10 @@ static double specdec__tune_shape(specdec__tune_drafter *t, specdec_tree *tree, 
                                   int levels, int grows, double reading)
 {
     const double *times = plan->times, rate = plan->rate;
-    double p[SPECDEC__TUNE_RANKS], found = 0, level = specdec__tune_level(t, times[1]);
+    double found = 0, level = specdec__tune_level(t, times[1]);
 
-    specdec__tune_acceptance(t, p);
-    if (t->idle % SPECDEC__TUNE_NAP == 0 &&
-        !specdec__tree_pick(tree, &found, p, t->ranks, times, plan->most, levels, grows, level, plan->others, NULL) &&
-        tree->n > 1 && found > rate * 1.02 && reading <= SPECDEC__TUNE_HORIZON * times[1] * (found / rate - 1)) {
+    if (t->idle % SPECDEC__TUNE_NAP == 0 && specdec__tune_pick(t, tree, plan, levels, grows, level, &found) &&
+        found > rate * 1.02 && reading <= SPECDEC__TUNE_HORIZON * times[1] * (found / rate - 1)) {
         t->idle = 0;
         return found;
     }
@@ -25515,7 +25535,8 @@ static specdec_result specdec__engine_tree(specdec__engine *e, specdec__arena *a
     static const double acceptance[] = {0.62, 0.13, 0.06, 0.03, 0.02, 0.015, 0.01, 0.008};
     const int levels = e->drafter_count ? e->drafters[0].levels + 1 : SPECDEC_TREE_MAX_DEPTH;
     const int depth = specdec__min_int(e->config.tree_depth, levels), width = (int)SPECDEC__COUNT(acceptance);
-    const int size = depth > 2 ? e->config.tree_size : specdec__min_int(e->config.tree_size, width + 1);
+    const int chain = e->drafter_count && e->drafters[0].kind->ranks == 1;
+    const int size = chain ? depth : depth > 2 ? e->config.tree_size : specdec__min_int(e->config.tree_size, width + 1);
     size_t bytes = specdec_tree_memory(size, depth, width);
     void *memory = specdec__arena_take(arena, bytes, 1, SPECDEC__CACHE_LINE);
 

@@ -587,6 +587,79 @@ static void test_first_level(void)
     CHECK(rates[1] > 0.9 * rates[0]);
 }
 
+/* Occurrences that an index of n-grams counts, as it was told of them. */
+static int counted(const specdec__ngram *index)
+{
+    int i, sum = 0;
+
+    for (i = 1; i < index->count; i++)
+        sum += index->runs[i].depth == 1 ? index->runs[i].count : 0;
+    return sum;
+}
+
+static void test_chains(void)
+{
+    static const struct { int size, depth, chain; } trees[] = {{16, 4, 4}, {16, 0, 13}, {8, 8, 8}, {32, 6, 6}};
+    int32_t tokens[400];
+    specdec__tune tune;
+    specdec__plan plan;
+    int i, k, n;
+
+    make_tokens(tokens, 400, 32);
+    for (k = 200; k < 400; k++) /* there is something to be found */
+        tokens[k] = tokens[k - 200];
+    TEST("two levels draft chains, whatever the tree's size and depth, and n-grams count what was written");
+    for (i = 0; i < 4; i++) {
+        specdec_config c = config_of(NULL, 700);
+        const specdec__ngram *index;
+        machine m;
+
+        c.drafting = SPECDEC_DRAFT_TRIFORCE;
+        c.retrieval = 64;
+        c.tree_size = trees[i].size;
+        c.tree_depth = trees[i].depth;
+        if (!open_machine(&m, &c))
+            return;
+        CHECK_EQUAL_INT(m.first->engine->shape.n, trees[i].chain);
+        watch_inner(&m, tokens, 400, 100);
+        CHECK_EQUAL_INT(inner.branched, 0);
+        index = (const specdec__ngram *)recall_of(&m)->inner.state;
+        CHECK_EQUAL_INT(counted(index), index->readers[0].length);
+        close_machine(&m);
+    }
+    TEST("what auto lets them draft is the chain that pays best");
+    memset(&plan, 0, sizeof plan);
+    plan.most = 32;
+    for (k = 0; k <= 32; k++)
+        plan.times[k] = 1 + 0.02 * (k - 1);
+    for (i = 1; i < 20; i++) {
+        int32_t parents[32], ranks[32], best = 1;
+        double p[SPECDEC__TUNE_RANKS], expected = 1, rate, found = 1, node = 1;
+        specdec__proposal q;
+
+        memset(&tune, 0, sizeof tune);
+        memset(&q, 0, sizeof q);
+        specdec__tune_add(&tune, 0.1, 1);
+        tune.drafters[0].accepted[0] = tune.drafters[0].offered[0] * i / 20;
+        specdec__tune_acceptance(&tune.drafters[0], p);
+        q.tree.parents = parents;
+        q.tree.ranks = ranks;
+        q.tree.capacity = 32;
+        q.levels = 12;
+        plan.rate = plan.plain = 1;
+        specdec__tune_shape(&tune.drafters[0], &q.tree, &plan, q.levels, 0, 0);
+        for (n = 2; n <= 12; n++) { /* a level costs .02 + .1 */
+            expected += node *= p[0];
+            rate = expected / (plan.times[n] + 0.12 * n);
+            best = rate > found ? n : best;
+            found = rate > found ? rate : found;
+        }
+        CHECK_EQUAL_INT(q.tree.n, found > 1.02 ? best : 1);
+        for (n = 1; n < q.tree.n; n++)
+            CHECK_EQUAL_INT(parents[n], n - 1);
+    }
+}
+
 /* --- each level is lossless ----------------------------------------------------------------------------------------- */
 
 /* A token drawn from a distribution over two, with noise of this seed. */
@@ -768,6 +841,7 @@ int main(int argc, char **argv)
         test_texts(*only ? 20 : quick ? 6 : 12);
         test_chunks();
         test_first_level();
+        test_chains();
     }
     if (!*only || !strcmp(only, "levels"))
         test_levels();
