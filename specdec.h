@@ -25292,6 +25292,7 @@ typedef struct specdec__engine {
     specdec **members;           /* (member_count, at most room.views): the texts in the step under way */
     int member_count;
     int reading, roots;          /* nodes of prompts in it, and texts that it writes */
+    int waiting;                 /* texts that have something to do, but for which it has no node */
     int turn;                    /* which text is asked first whether it has something to do */
     double spare;                /* seconds that drafters may read in it while others wait; -1: that is not known */
     int32_t fork_token, child_token; /* -1: there are none */
@@ -26810,6 +26811,7 @@ static void specdec__engine_lead(specdec__engine *e)
         if (t->lead || t->writes)
             e->members[kept++] = t;
     }
+    e->waiting = e->member_count - kept;
     e->member_count = kept;
     if (slice.root)
         e->spare = slice.left > 0 ? slice.left : 0;
@@ -28069,7 +28071,8 @@ static void specdec__engine_begin_answer(specdec *t)
 /* --- the step, with several runs on their way --------------------------------------------------------------------- */
 
 /* Whether a text's runs may follow each other before they are verified: it writes alone, the same whoever guesses, and
-   nobody wants to hear the target's states. */
+   nobody wants to hear the target's states. Not in a step that leaves a prompt out: a usual one shows what steps take
+   without it, and then it is read again. */
 static int specdec__pipe_applies(const specdec__engine *e)
 {
     int i;
@@ -28077,7 +28080,7 @@ static int specdec__pipe_applies(const specdec__engine *e)
     for (i = 0; e->pipe && i < e->drafter_count; i++)
         if (e->drafters[i].kind->follow)
             return 0;
-    return e->pipe && specdec__ahead_applies(e);
+    return e->pipe && !e->waiting && specdec__ahead_applies(e);
 }
 
 /* times[1..PIPE_NODES]: what a run of so many nodes costs, in the time of its slowest stage. What it takes longer than

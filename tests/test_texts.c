@@ -2076,6 +2076,62 @@ static void test_cancelled_read(void)
     close_machine(&m);
 }
 
+/* An engine of two texts whose runs follow each other. Returns whether there is one. */
+static int open_pipe(machine *m, slow_lane *lane, specdec **other, int slice)
+{
+    static const specdec_bias endless = {2, -1e9f};
+    specdec_config c = config_of(PLAIN, PLAIN);
+
+    memset(&c.heads, 0, sizeof c.heads);
+    c.texts = c.threads = 2;
+    c.async = 1;
+    c.slice = slice;
+    c.context = 2000;
+    c.drafting = SPECDEC_DRAFT_MODEL;
+    c.policy = SPECDEC_POLICY_DYNAMIC;
+    c.settings.max_tokens = 0;
+    c.settings.sampling.biases = &endless;
+    c.settings.sampling.bias_count = 1;
+    if (!open_machine(m, &c))
+        return 0;
+    slow_attach(lane, m->first, 4, 3);
+    CHECK_EQUAL_INT(specdec_open(m->first, other), SPECDEC_OK);
+    return 1;
+}
+
+static void close_pipe(machine *m, slow_lane *lane)
+{
+    close_machine(m);
+    free(lane->pipe.node);
+}
+
+/* A prompt beside a text whose runs follow each other. */
+static void test_flight_waits(void)
+{
+    static slow_lane lane;
+    static int32_t tokens[300];
+    specdec_text piece;
+    specdec *late;
+    machine m;
+    int i;
+
+    TEST("a prompt is read while another text writes with several runs on their way");
+    for (i = 0; i < 300; i++)
+        tokens[i] = 5 + (i * 7 + i * i) % 200;
+    if (!open_pipe(&m, &lane, &late, 0))
+        return;
+    CHECK_EQUAL_INT(specdec_prompt_tokens(m.first, tokens, 3), SPECDEC_OK);
+    for (i = 0; i < 1000 && late->count == late->handed_out; i++) {
+        CHECK_EQUAL_INT(specdec_work(m.first), SPECDEC_OK);
+        while (specdec_take(m.first, &piece) == SPECDEC_OK)
+            continue;
+        if (i == 20)
+            CHECK_EQUAL_INT(specdec_prompt_tokens(late, tokens + 1, 299), SPECDEC_OK);
+    }
+    CHECK(late->count > late->handed_out);
+    close_pipe(&m, &lane);
+}
+
 /* Where nothing may be chosen, token 0 is: here the one by which texts fork. */
 static void test_fork_barred(void)
 {
@@ -2123,7 +2179,8 @@ static const struct {
              {"bytes", test_bytes}, {"forks", test_forks}, {"schedules", test_schedules},
              {"beside", test_beside},
              {"flight", test_flight}, {"fork_barred", test_fork_barred}, {"failed_slide", test_failed_slide},
-             {"cancelled_read", test_cancelled_read}};
+             {"cancelled_read", test_cancelled_read},
+             {"flight_waits", test_flight_waits}};
 
 /* All tests, or the one named; "schedules 10 MODEL.gguf": so many of them, with this model. */
 int main(int argc, char **argv)
