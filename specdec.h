@@ -28285,6 +28285,7 @@ static specdec_result specdec__pipe_take(specdec *t, specdec__proposal *p)
     t->length = order.n;
     t->stats.tokens += order.n;
     t->stats.steps++;
+    t->stats.steps_other_trees++; /* a run is a part of one */
     t->stats.steps_beside++;
     t->stats.drafted += run.n - run.root;
     t->stats.accepted += order.n - run.root;
@@ -28396,7 +28397,9 @@ static specdec__proposal *specdec__pipe_begin(specdec *t)
 
     if (a->lane.busy)
         specdec__ahead_halt(a, e);
-    if (a->text != t) /* what was drafted for another text is forgotten before a step without runs in flight */
+    if (a->text && a->text != t) /* its nodes will be overwritten in the draft model's context */
+        specdec__ahead_forget(a->text, a->copied);
+    if (a->text != t)
         a->copied = 0;
     a->text = t;
     a->on = 0;

@@ -2132,6 +2132,50 @@ static void test_flight_waits(void)
     close_pipe(&m, &lane);
 }
 
+/* Two texts whose runs follow each other, in turns: one whose stock is full takes no part. */
+static void test_flight_turns(void)
+{
+    static slow_lane lane;
+    static const int32_t tokens[] = {5, 9, 70, 9};
+    specdec_stats stats;
+    specdec_text piece;
+    specdec *texts[2];
+    int64_t trees;
+    machine m;
+    int i, k, changes = 0, left = 0;
+
+    TEST("of a text whose runs followed each other no draft stays when another one's do; and each of its steps is counted by its tree");
+    if (!open_pipe(&m, &lane, &texts[1], 8))
+        return;
+    texts[0] = m.first;
+    for (i = 0; i < 2; i++)
+        CHECK_EQUAL_INT(specdec_prompt_tokens(texts[i], tokens + i, 3), SPECDEC_OK);
+    for (i = 0; i < 60; i++) {
+        specdec *to = texts[i % 2], *from = texts[!(i % 2)];
+
+        for (k = 0; k < 200 && to->count - to->handed_out < 8; k++) {
+            const specdec *was = m.first->engine->pipe->text;
+
+            CHECK_EQUAL_INT(specdec_work(m.first), SPECDEC_OK);
+            if (was != from || m.first->engine->pipe->text != to)
+                continue;
+            changes++;
+            left += m.first->engine->drafters[0].proposals[from->at].stays != 0;
+        }
+        while (specdec_take(from, &piece) == SPECDEC_OK)
+            continue;
+    }
+    CHECK(changes > 3);
+    CHECK_EQUAL_INT(left, 0);
+    for (i = 0; i < 2; i++) {
+        specdec_get_stats(texts[i], &stats);
+        for (k = 0, trees = stats.steps_other_trees; k < SPECDEC_STATS_TREES; k++)
+            trees += stats.trees[k].steps;
+        CHECK_EQUAL_INT(trees, stats.steps);
+    }
+    close_pipe(&m, &lane);
+}
+
 /* Where nothing may be chosen, token 0 is: here the one by which texts fork. */
 static void test_fork_barred(void)
 {
@@ -2180,7 +2224,7 @@ static const struct {
              {"beside", test_beside},
              {"flight", test_flight}, {"fork_barred", test_fork_barred}, {"failed_slide", test_failed_slide},
              {"cancelled_read", test_cancelled_read},
-             {"flight_waits", test_flight_waits}};
+             {"flight_waits", test_flight_waits}, {"flight_turns", test_flight_turns}};
 
 /* All tests, or the one named; "schedules 10 MODEL.gguf": so many of them, with this model. */
 int main(int argc, char **argv)
