@@ -28277,6 +28277,7 @@ static specdec_result specdec__pipe_take(specdec *t, specdec__proposal *p)
     specdec__pipe_walk(t, p, &run, &order);
     if (!order.n)
         return SPECDEC_OK;
+    specdec__tune_fade(e->tune);
     root = specdec__ahead_path(&p->tree, p->tokens, t->tokens + t->count - order.n, order.n, path) < order.n
                ? -1 : path[order.n - 1];
     specdec__pipe_stay(pipe, p, root, e->target.most, &order);
@@ -28516,6 +28517,7 @@ static void specdec__guesser_settle(specdec *t, int n)
     memset(p->place, -1, (size_t)known * sizeof *p->place);
     for (i = 0; i < n && i <= length; i++)
         specdec__tune_note(&e->tune->drafters[0], p, i ? path[i - 1] : 0, -1, tokens[i]);
+    specdec__tune_fade(e->tune);
     if (e->guesser->text == t)
         specdec__ahead_settle(t, tokens, n);
     else if (p->extended[0])

@@ -351,7 +351,9 @@ static void test_right_drafts(void)
     if (start_cluster(&c, &config, 20)) {
         specdec *text = c.ranks[0].text;
         const specdec__pipe *pipe = text->engine->pipe;
+        double *long_ago = &text->engine->tune->drafters[0].predicted[0];
 
+        *long_ago = 1000;
         CHECK_EQUAL_INT(specdec_prompt_tokens(text, prompted, 10), SPECDEC_OK);
         while (specdec_step(text, &tokens, &count) == SPECDEC_OK) {
             steps++;
@@ -362,6 +364,9 @@ static void test_right_drafts(void)
         printf("  %d tokens, %d steps, %d of them with runs behind them, %d with hardly a number left\n", count - 10, steps, together, full);
         check_written(&oracle, tokens, 10, count, &config.settings);
         CHECK(steps > 20 && together > steps / 8 && full < steps / 4);
+        TEST("what was seen long ago counts less with every step");
+        CHECK(*long_ago < 1000 * pow(SPECDEC__TUNE_MEMORY, 0.7 * steps));
+        TEST("runs follow each other, and texts are those of one machine");
     }
     end_cluster(&c);
     for (i = 1; i < 4; i++)
