@@ -24075,7 +24075,8 @@ static void specdec__draft_recall_tree(specdec_tree *tree, int n)
         specdec__tree_put(tree, tree->n, parents[tree->n], ranks[tree->n]);
 }
 
-/* What the first level's drafter proposes behind a chain of so many tokens becomes a step of the small cache. */
+/* What the first level's drafter proposes behind a chain of so many tokens becomes a step of the small cache, as far as
+   the chain has places behind it. */
 static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const specdec__proposal *p, int done,
                                                 specdec_error *error)
 {
@@ -24086,13 +24087,15 @@ static specdec_result specdec__draft_recall_run(specdec__draft_recall *m, const 
     int i;
 
     q->at = p->at;
-    q->levels = p->tree.n - done;
+    q->levels = p->tree.n - 1 - done;
     q->most = m->nodes;
     q->stays = 0;
     specdec__draft_begin(q, p->text, specdec__draft_path(p, done), &m->sampling, SPECDEC_RULE_COUPLED);
     if (m->inner.kind->cost)
         specdec__draft_recall_tree(&q->tree, m->nodes);
     specdec_tree_depth(&q->tree, q->depth);
+    while (q->depth[q->tree.n - 1] >= q->levels)
+        q->tree.n--;
     if (q->levels > 1 && (result = m->inner.kind->fill(&m->inner, q, error)) != SPECDEC_OK)
         return result;
     for (i = 0; i < q->tree.n; i++) {

@@ -627,6 +627,21 @@ static void test_chains(void)
         CHECK_EQUAL_INT(counted(index), index->readers[0].length);
         close_machine(&m);
     }
+    TEST("the first level guesses no further than the chain has places");
+    for (i = 0; i < 2; i++) {
+        specdec_config c = config_of(i ? DRAFT : NULL, 700);
+        machine m;
+
+        c.drafting = SPECDEC_DRAFT_TRIFORCE;
+        c.retrieval = 64;
+        c.tree_size = c.tree_depth = 4;
+        if (!open_machine(&m, &c))
+            return;
+        watch_inner(&m, tokens, 400, 150);
+        printf("  %d guesses, %d times somebody guessed for them\n", inner.guessed, inner.asked);
+        CHECK_EQUAL_INT(inner.in_vain, 0);
+        close_machine(&m);
+    }
     TEST("what auto lets them draft is the chain that pays best");
     memset(&plan, 0, sizeof plan);
     plan.most = 32;
