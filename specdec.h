@@ -22529,6 +22529,7 @@ typedef struct specdec__proposal {
     int32_t *place;       /* (capacity): the node of the merged tree that a candidate has become, or -1 */
     double seconds;       /* that this took, without what is not held against the drafter */
     double patience;      /* so many seconds may be waited for what is on its way */
+    int idle;             /* steps since the drafter was asked for a tree that pays, or for one guess */
 } specdec__proposal;
 
 /* What a drafter may need to know when it is made. */
@@ -24325,7 +24326,7 @@ typedef struct specdec__tune_drafter {
     specdec__tune_mean level;   /* of drafting */
     specdec__tune_mean reading; /* a token of text that it catches up with */
     double credit;              /* seconds that it may still lose against plain steps */
-    int idle, patience;         /* steps since it was asked, and how many to wait */
+    int patience;               /* steps to wait before it is asked again for a text, when it does not pay */
     double offered[SPECDEC__TUNE_RANKS], accepted[SPECDEC__TUNE_RANKS]; /* children, by rank */
     double share[SPECDEC__TUNE_BINS], taken[SPECDEC__TUNE_BINS];        /* sums of shares, and how many of them came */
     double predicted[SPECDEC__TUNE_BINS], came[SPECDEC__TUNE_BINS];     /* nodes that it chose, by the path to them */
@@ -24837,28 +24838,29 @@ static int specdec__tune_pick(const specdec__tune_drafter *t, specdec_tree *tree
     return !specdec_tree_chains(tree, 1, best - 1, NULL) && best > 1;
 }
 
-/* The tree that a drafter shall fill (grows: grow) in this step, of so many levels at most, after others offered
-   plan->rate. Before it can be asked, it has to read so many seconds of text. One that does not pay is asked again now
-   and then, for one guess, so seldom that asking costs about a hundredth, and at once when that guess has come true.
-   Returns the best rate now promised. */
-static double specdec__tune_shape(specdec__tune_drafter *t, specdec_tree *tree, const specdec__plan *plan,
-                                  int levels, int grows, double reading)
+/* The tree that a drafter shall fill (p->grows: grow) for a text in this step, after others offered plan->rate. Before
+   it can be asked, it has to read so many seconds of text. One that does not pay is asked again now and then, for one
+   guess, so seldom that asking costs about a hundredth, and at once when that guess has come true. Returns the best
+   rate now promised. */
+static double specdec__tune_shape(specdec__tune_drafter *t, specdec__proposal *p, const specdec__plan *plan,
+                                  double reading)
 {
     const double *times = plan->times, rate = plan->rate;
     double found = 0, level = specdec__tune_level(t, times[1]);
 
-    if (t->idle % SPECDEC__TUNE_NAP == 0 && specdec__tune_pick(t, tree, plan, levels, grows, level, &found) &&
+    if (p->idle % SPECDEC__TUNE_NAP == 0 &&
+        specdec__tune_pick(t, &p->tree, plan, p->levels, p->grows, level, &found) &&
         found > rate * 1.02 && reading <= SPECDEC__TUNE_HORIZON * times[1] * (found / rate - 1)) {
-        t->idle = 0;
+        p->idle = 0;
         return found;
     }
-    tree->n = 1;
-    if (++t->idle < t->patience || reading > t->credit)
+    p->tree.n = 1;
+    if (++p->idle < t->patience || reading > t->credit)
         return rate;
-    specdec_tree_chains(tree, 1, 1, NULL);
+    specdec_tree_chains(&p->tree, 1, 1, NULL);
     found = (times[2] - times[1] + 3 * level) / times[1];
     t->patience = specdec__max_int(16, specdec__min_int(1024, (int)(100 * found)));
-    t->idle = 0;
+    p->idle = 0;
     return rate;
 }
 
@@ -26881,8 +26883,7 @@ static int specdec__engine_shape(const specdec *t, int drafter, int behind, spec
         memcpy(p->tree.ranks, e->shape.ranks, bytes);
         p->tree.n = e->shape.n;
     } else {
-        rate = specdec__tune_shape(&e->tune->drafters[drafter], &p->tree, plan, p->levels, p->grows,
-                                   specdec__engine_reading(t, drafter, behind));
+        rate = specdec__tune_shape(&e->tune->drafters[drafter], p, plan, specdec__engine_reading(t, drafter, behind));
         if (specdec__tune_rests(e->tune, drafter, plan, rate))
             p->tree.n = 1;
         if (p->tree.n > 1)

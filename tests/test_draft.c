@@ -555,7 +555,6 @@ static void expect_third(specdec__engine *e)
     d->level.seconds = 1e-9; /* and it costs nothing */
     d->level.seen = 7;
     d->credit = 1e9;
-    d->idle = 0;
 }
 
 /* Children that were drawn of which one was dropped that had been drawn before them. */
@@ -606,6 +605,8 @@ static void test_drawn(void)
         }
         while (first->count == PROMPT) {
             expect_third(first->engine);
+            for (k = 0; k < 2; k++)
+                first->engine->drafters[0].proposals[k].idle = 0;
             CHECK(!specdec_work(first));
         }
         out_of_turn += drawn_behind_dropped(first) + drawn_behind_dropped(second);
@@ -650,6 +651,65 @@ static void test_top_k(void)
     CHECK(nodes > 100);
     CHECK_EQUAL_INT(twice, 0);
     specdec_deinit(e);
+    free(block);
+}
+
+/* One with a price whose every guess for text 1 comes true; for text 0 it would have to read for a long time first. */
+static int late_behind(const specdec__drafter *d, int at, int count)
+{
+    (void)d;
+    return at ? 0 : count + 1000;
+}
+
+static specdec_result late_fill(specdec__drafter *d, specdec__proposal *p, specdec_error *error)
+{
+    const oracle *o = (const oracle *)d->state;
+    int i;
+
+    (void)error;
+    for (i = 1; i < p->tree.n; i++)
+        p->tokens[i] = p->tree.ranks[i] == 1 && p->count + p->depth[i] <= o->count ? o->text[p->count + p->depth[i] - 1] : -1;
+    return SPECDEC_OK;
+}
+
+static const specdec__drafter_kind late_kind = {
+    0, 0, 0, 0, 1, 8, 8, oracle_init, late_fill, NULL, NULL, NULL, NULL, NULL, liar_cost, late_behind, NULL, NULL, NULL, NULL,
+    NULL, NULL, NULL, NULL, NULL, NULL, NULL};
+
+/* With several texts each waits for itself. */
+static void test_late(void)
+{
+    static int32_t text[TEXT];
+    specdec__arena arena = {room, sizeof room, 0};
+    specdec_config c = config_of(0);
+    specdec *first = NULL, *second = NULL;
+    specdec_stats stats;
+    size_t bytes;
+    void *block;
+
+    know(&c, text);
+    c.texts = 2;
+    TEST("a drafter that does not pay for one text is asked for the other one all the same");
+    CHECK(!specdec_memory_needed(&c, &bytes, &failure));
+    block = malloc(bytes);
+    CHECK(!specdec_init(&first, &c, block, bytes, &failure) && !specdec_open(first, &second));
+    first->engine->config.drafting = SPECDEC_DRAFT_AUTO;
+    CHECK(!specdec__engine_add(first->engine, &late_kind, SPECDEC_DRAFT_MODEL, &arena, &first->error));
+    first->engine->tune->drafters[0].reading.seconds = 1;
+    CHECK(!specdec_prompt_tokens(first, prompt, PROMPT) && !specdec_prompt_tokens(second, prompt, PROMPT));
+    for (bytes = 0; bytes < 12; bytes++) {
+        specdec_text piece;
+
+        CHECK(!specdec_work(first));
+        while (!specdec_take(first, &piece) || !specdec_take(second, &piece))
+            continue;
+    }
+    specdec_get_stats(second, &stats);
+    printf("  %d tokens in %d steps\n", (int)stats.tokens, (int)stats.steps);
+    CHECK(stats.tokens > 5 * stats.steps);
+    specdec_get_stats(first, &stats);
+    CHECK(stats.tokens <= stats.steps + 1);
+    specdec_deinit(first);
     free(block);
 }
 
@@ -703,6 +763,7 @@ int main(void)
     test_own_row();
     test_orders();
     test_policy();
+    test_late();
     test_top_k();
     test_drawn();
     free(files[0]);

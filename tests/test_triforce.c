@@ -662,7 +662,7 @@ static void test_chains(void)
         q.tree.capacity = 32;
         q.levels = 12;
         plan.rate = plan.plain = 1;
-        specdec__tune_shape(&tune.drafters[0], &q.tree, &plan, q.levels, 0, 0);
+        specdec__tune_shape(&tune.drafters[0], &q, &plan, 0);
         for (n = 2; n <= 12; n++) { /* a level costs .02 + .1 */
             expected += node *= p[0];
             rate = expected / (plan.times[n] + 0.12 * n);
