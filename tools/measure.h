@@ -170,22 +170,6 @@ static int measure_share_draft(measure *m, specdec_config *config)
     return 1;
 }
 
-/* Makes an engine. Returns NULL after saying what went wrong. */
-static specdec *measure_engine(const specdec_config *config)
-{
-    specdec *engine = NULL;
-    specdec_error error;
-    size_t bytes;
-    void *memory;
-
-    if (specdec_memory_needed(config, &bytes, &error))
-        return program_failed("", error.text), (specdec *)NULL;
-    memory = program_memory(bytes, PROGRAM_LESS);
-    if (memory && specdec_init(&engine, config, memory, bytes, &error))
-        program_failed("", error.text);
-    return engine;
-}
-
 /* Room for rows, distributions and a text. Returns 0 after saying that there is none. */
 static int measure_take_room(measure *m)
 {
@@ -218,7 +202,7 @@ static PROGRAM_UNUSED int measure_open(measure *m, const specdec_config *given)
     config.hooks.progress = program_progress;
     if (!measure_share_draft(m, &config))
         return 0;
-    m->e = measure_engine(&config);
+    m->e = program_engine(&config, PROGRAM_LESS);
     if (!m->e)
         return 0;
     specdec_get_info(m->e, &m->info);
@@ -226,7 +210,7 @@ static PROGRAM_UNUSED int measure_open(measure *m, const specdec_config *given)
     config.target = config.draft;
     memset(&config.draft, 0, sizeof config.draft);
     config.context = m->info.context;
-    m->draft = measure_engine(&config);
+    m->draft = program_engine(&config, PROGRAM_LESS);
     if (!m->draft)
         return 0;
     specdec_get_info(m->draft, &draft);

@@ -493,6 +493,22 @@ static PROGRAM_UNUSED void *program_memory(size_t bytes, const char *hint)
     return block;
 }
 
+/* An engine in memory of its own; hint: as for program_memory. NULL after saying what went wrong. */
+static PROGRAM_UNUSED specdec *program_engine(const specdec_config *config, const char *hint)
+{
+    specdec *engine = NULL;
+    specdec_error error;
+    size_t bytes;
+    void *memory;
+
+    if (specdec_memory_needed(config, &bytes, &error))
+        return program_failed("", error.text), (specdec *)NULL;
+    memory = program_memory(bytes, hint);
+    if (memory && specdec_init(&engine, config, memory, bytes, &error))
+        program_failed("", error.text);
+    return engine;
+}
+
 /* --- input files -------------------------------------------------------------------------------------------------- */
 
 /* Bytes of a text that is read, at most: 16 for each token of the longest context. */

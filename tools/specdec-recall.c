@@ -265,7 +265,7 @@ static int begin(recall *r, const options *o)
     config.drafting = SPECDEC_DRAFT_OFF;
     config.batch = BATCH;
     config.hooks.progress = program_progress;
-    r->e = measure_engine(&config);
+    r->e = program_engine(&config, PROGRAM_LESS);
     if (!r->e)
         return 0;
     r->target = &r->e->engine->target;

@@ -982,22 +982,6 @@ static void record_times(specdec *t, FILE *out)
             fprintf(out, "# step %d %d %.7f\n", less, 1 << i, mean[less][i]);
 }
 
-/* An engine of the real models. NULL after saying why not. */
-static specdec *make_engine(const specdec_config *config)
-{
-    specdec *engine = NULL;
-    specdec_error error;
-    size_t bytes;
-    void *block;
-
-    if (specdec_memory_needed(config, &bytes, &error))
-        return program_failed(error.text, ""), (specdec *)NULL;
-    block = program_memory(bytes, "");
-    if (block && specdec_init(&engine, config, block, bytes, &error))
-        program_failed(error.text, "");
-    return engine;
-}
-
 static int record(options *o)
 {
     const char *const inputs[] = {o->config.target.path, o->config.draft.path, o->prompts, NULL};
@@ -1017,7 +1001,7 @@ static int record(options *o)
         return PROGRAM_FAILED;
     if (!prompts[strspn(prompts, "\n")])
         return program_failed(o->prompts, " holds no prompts");
-    t = make_engine(&o->config);
+    t = program_engine(&o->config, "");
     if (!t)
         return PROGRAM_FAILED;
     status = program_output_open(&out, o->out, inputs);
@@ -1057,7 +1041,7 @@ static int real_engine(measurement *m, const options *o, int mode)
     c.drafting = modes[0][mode].drafts ? SPECDEC_DRAFT_AUTO : SPECDEC_DRAFT_OFF;
     c.policy = SPECDEC_POLICY_STATIC;
     c.async = modes[0][mode].async;
-    m->text = make_engine(&c);
+    m->text = program_engine(&c, "");
     if (!m->text)
         return 0;
     if (mode) /* the draft model alone, as in the simulation */
