@@ -132,12 +132,12 @@ static void check_text(specdec *t)
         check_text(child);
 }
 
-static void write_one(specdec *t)
+static void write_one(specdec *t, int which)
 {
     const int32_t *tokens;
     int count;
 
-    prompt(t, 0);
+    prompt(t, which);
     while (specdec_step(t, &tokens, &count) == SPECDEC_OK)
         continue;
     CHECK_EQUAL_INT(specdec_stopped(t, NULL) == SPECDEC_STOP_LIMIT || specdec_stopped(t, NULL) == SPECDEC_STOP_END, 1);
@@ -176,8 +176,8 @@ static void change(specdec *t, uint64_t seed, float temperature, int limit)
     CHECK_EQUAL_INT(specdec_set(t, &settings), SPECDEC_OK);
 }
 
-/* Two prompts, a copy of each, and a child of the first: greedy and sampled ones side by side, of which one is last. Returns
-   how many steps were made beside others while several texts wrote. */
+/* Two prompts, a copy of each, and a child of the first: greedy and sampled ones side by side. When all have ended, one writes
+   alone. Returns how many steps were made beside others while several texts wrote. */
 static int write_five(specdec *first)
 {
     specdec *texts[TEXTS - 1];
@@ -207,6 +207,7 @@ static int write_five(specdec *first)
     CHECK(specdec_child(first, 0) != NULL);
     for (i = 0; i < 4; i++)
         check_text(texts[i]);
+    write_one(first, 1); /* alone, whoever was last of the five */
     return begun;
 }
 
@@ -255,7 +256,7 @@ static fate observe(specdec *t, int row, int asynchronous, int texts)
     if (texts > 1)
         among = write_five(t);
     else
-        write_one(t);
+        write_one(t, 0);
     stats = sum_stats(t);
     guessed[row] += stats.drafted;
     CHECK_EQUAL_INT(among, 0);
