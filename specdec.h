@@ -29549,7 +29549,8 @@ specdec_result specdec_rewind(specdec *t, int count)
         t->from_row = 0;
     }
     t->cancelled = 0;
-    t->failed = SPECDEC_OK;
+    if (t->failed != SPECDEC_ERROR_CANCELLED)
+        t->failed = SPECDEC_OK;
     specdec__stream_answer(t);
     return SPECDEC_OK;
 }

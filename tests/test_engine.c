@@ -1010,6 +1010,12 @@ static void test_cancel_pending(void)
     CHECK(strstr(specdec_error_text(s.engine), "cancelled") != NULL);
     CHECK_EQUAL_INT(specdec_prompt(s.engine, " there", SPECDEC_WHOLE_STRING), SPECDEC_OK);
     CHECK_EQUAL_INT(specdec_next(s.engine, &piece), SPECDEC_OK);
+    CHECK(!specdec_rewind(s.engine, 1));
+    specdec_cancel(s.engine);
+    CHECK_EQUAL_INT(specdec_work(s.engine), SPECDEC_OK);
+    CHECK(!specdec_rewind(s.engine, 1)); /* takes no cancellation back */
+    CHECK_EQUAL_INT(specdec_next(s.engine, &piece), SPECDEC_ERROR_CANCELLED);
+    CHECK_EQUAL_INT(specdec_next(s.engine, &piece), SPECDEC_OK);
     close_session(&s);
     TEST("a cancelled forward right behind a prompt does not spoil its row");
     CHECK(!open_session(&s, &c));

@@ -1757,6 +1757,7 @@ static void test_alone(void)
             specdec_cancel(m.first);
             CHECK_EQUAL_INT(specdec_rewind(m.first, 20), SPECDEC_OK);
             CHECK_EQUAL_INT(way ? specdec_work(m.first) : SPECDEC_OK, SPECDEC_OK); /* what went wrong, the text's next call tells */
+            CHECK_EQUAL_INT(specdec_rewind(m.first, 10), SPECDEC_OK); /* takes no cancellation back, nor what came of one */
             CHECK_EQUAL_INT(way ? specdec_take(m.first, &piece) : specdec_next(m.first, &piece), SPECDEC_ERROR_CANCELLED);
             close_machine(&m);
         }
