@@ -207,6 +207,7 @@ static int write_five(specdec *first)
     CHECK(specdec_child(first, 0) != NULL);
     for (i = 0; i < 4; i++)
         check_text(texts[i]);
+    CHECK_EQUAL_INT(specdec_rewind(first, 0), SPECDEC_OK);
     write_one(first, 1); /* alone, whoever was last of the five */
     return begun;
 }
