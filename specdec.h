@@ -27604,32 +27604,37 @@ static SPECDEC__NOINLINE void specdec__engine_draft(specdec__engine *e)
 
 /* --- the step ----------------------------------------------------------------------------------------------------- */
 
-/* Slots for all nodes. A text for whose tree there are too few goes on with the root alone, one without any is left
-   out. */
+/* Slots for all nodes: first for what has to be run, then for guesses. A text without the former is left out, one for
+   whose guesses there are too few goes on with the root alone. */
 static void specdec__engine_reserve(specdec__engine *e)
 {
     int i, kept = 0;
 
     for (i = 0; i < e->member_count; i++) {
         specdec *t = e->members[i];
-        int *nodes = &t->merged.tree.n;
+        const int needed = t->lead + t->writes;
 
         if (!t->writes)
-            *nodes = 0;
-        if (!specdec__view_reserve(&t->view, &e->target.kv, t->lead + *nodes) && *nodes > 1) {
-            specdec__view_unreserve(&t->view, &e->target.kv);
-            specdec__draft_prune(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
-        }
-        if (specdec__view_reserve(&t->view, &e->target.kv, t->lead + *nodes)) {
+            t->merged.tree.n = 0;
+        if (specdec__view_reserve(&t->view, &e->target.kv, needed)) {
             e->members[kept++] = t;
             continue;
         }
         specdec__engine_drop(t, specdec__fail(&t->error, SPECDEC_ERROR_CONTEXT,
                                               "no room in the cache, which all texts share, for %d more tokens",
-                                              t->lead + *nodes));
+                                              needed));
         specdec__engine_leave(e, t);
     }
     e->member_count = kept;
+    for (i = 0; i < e->member_count; i++) {
+        specdec *t = e->members[i];
+
+        if (!specdec__view_reserve(&t->view, &e->target.kv, t->lead + t->merged.tree.n)) {
+            specdec__view_unreserve(&t->view, &e->target.kv);
+            specdec__draft_prune(&t->merged, e->drafters, e->drafter_count, t->at, 2, 0);
+            specdec__view_reserve(&t->view, &e->target.kv, t->lead + 1); /* of what was given back just now */
+        }
+    }
 }
 
 /* The members' unread tokens and trees become a batch for the target. */

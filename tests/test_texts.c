@@ -1148,6 +1148,71 @@ static void test_bombs(void)
     close_machine(&oracle);
 }
 
+/* Two texts of three pages, of which at last one lacks a page for its next token. */
+static void lack_page(int drafting, int first, int second)
+{
+    static const specdec_bias endless = {2, -1e9f};
+    specdec_config c = config_of(PLAIN, NOISY);
+    int32_t tokens[SPECDEC__KEYS], parents[12], ranks[12];
+    specdec_tree tree = {NULL, NULL, 12, 0};
+    specdec_text piece;
+    specdec *texts[2];
+    specdec__pages *pages;
+    machine m;
+    int i, lacks = -1;
+
+    c.texts = 2;
+    c.drafting = drafting ? SPECDEC_DRAFT_MODEL : SPECDEC_DRAFT_OFF;
+    c.policy = SPECDEC_POLICY_STATIC;
+    c.slice = SPECDEC__KEYS;
+    c.tree_size = 12;
+    c.async = -1;
+    c.settings.sampling.biases = &endless;
+    c.settings.sampling.bias_count = 1;
+    for (i = 0; i < SPECDEC__KEYS; i++)
+        tokens[i] = 5 + i % 7;
+    if (!open_machine(&m, &c))
+        return;
+    pages = &m.first->engine->target.kv.span[0];
+    pages->free_count = 3;
+    tree.parents = parents;
+    tree.ranks = ranks;
+    CHECK(!specdec_tree_chains(&tree, 11, 1, NULL));
+    if (drafting)
+        CHECK_EQUAL_INT(specdec_set_tree(m.first, &tree), SPECDEC_OK);
+    texts[0] = m.first;
+    CHECK_EQUAL_INT(specdec_open(m.first, &texts[1]), SPECDEC_OK);
+    CHECK_EQUAL_INT(specdec_prompt_tokens(texts[0], tokens, first), SPECDEC_OK);
+    tokens[0] = 90; /* shares nothing */
+    CHECK_EQUAL_INT(specdec_prompt_tokens(texts[1], tokens, second), SPECDEC_OK);
+    while (lacks < 0) {
+        CHECK_EQUAL_INT(specdec_work(m.first), SPECDEC_OK);
+        for (i = 0; i < 2; i++) {
+            specdec_result result;
+
+            while ((result = specdec_take(texts[i], &piece)) == SPECDEC_OK)
+                continue;
+            if (result != SPECDEC_PENDING)
+                lacks = i;
+        }
+    }
+    CHECK_EQUAL_INT(pages->free_count, 0);
+    CHECK_EQUAL_INT(texts[lacks]->count % SPECDEC__KEYS, 1);
+    close_machine(&m);
+}
+
+static void test_last_page(void)
+{
+    int drafting, first;
+
+    TEST("no text lacks a page for its next token because another one guesses");
+    for (drafting = 0; drafting < 2; drafting++)
+        for (first = SPECDEC__KEYS - 20; first < SPECDEC__KEYS; first++) {
+            lack_page(drafting, first, SPECDEC__KEYS - 9);
+            lack_page(drafting, SPECDEC__KEYS - 9, first);
+        }
+}
+
 /* Whether some bytes are somewhere among others. */
 static int holds_bytes(const char *bytes, size_t length, const char *wanted, size_t count)
 {
@@ -2217,7 +2282,7 @@ static void test_fork_barred(void)
 static const struct {
     const char *name;
     void (*run)(void);
-} tests[] = {{"shared_prompt", test_shared_prompt}, {"bombs", test_bombs}, {"refusals", test_refusals}, {"slices", test_slices},
+} tests[] = {{"shared_prompt", test_shared_prompt}, {"bombs", test_bombs}, {"last_page", test_last_page}, {"refusals", test_refusals}, {"slices", test_slices},
              {"alone", test_alone}, {"most", test_most},
              {"seen", test_seen}, {"wild", test_wild}, {"ahead", test_forks_ahead}, {"families", test_families}, {"logits", test_logits_pages}, {"forbidden", test_forbidden}, {"closed", test_closed},
              {"forking_model", test_forking_model}, {"fork_limit", test_fork_limit}, {"fork_slides", test_fork_slides},
