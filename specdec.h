@@ -12198,16 +12198,27 @@ static void specdec__kernels_dots(specdec__kernels *table, specdec__dot_function
     } while (0)
 
 #define SPECDEC__KERNEL_ENTRY(isa, name, result, parameters) table->name = specdec__##isa##_##name;
-#define SPECDEC__FLOAT_KERNELS(isa) \
+/* Floats through panels, */
+#define SPECDEC__FLOAT_PANELS(isa) \
     do { \
-        table->name = #isa; \
-        table->interleave = specdec__quant_interleave; \
         table->unpack[SPECDEC__TYPE_F32] = specdec__##isa##_unpack_f32; \
         table->unpack[SPECDEC__TYPE_F16] = specdec__##isa##_unpack_f16; \
         table->unpack[SPECDEC__TYPE_BF16] = specdec__##isa##_unpack_bf16; \
         table->dot[SPECDEC__TYPE_F32] = specdec__##isa##_dot_float; \
         table->dot[SPECDEC__TYPE_F16] = specdec__##isa##_dot_float; \
         table->dot[SPECDEC__TYPE_BF16] = specdec__##isa##_dot_float; \
+    } while (0)
+/* or as they lie in tiles: instruction sets of 16 lanes. */
+#define SPECDEC__FLOAT_MULTIPLY(isa) \
+    do { \
+        table->multiply[SPECDEC__TYPE_F32] = specdec__##isa##_multiply_f32; \
+        table->multiply[SPECDEC__TYPE_F16] = specdec__##isa##_multiply_f16; \
+        table->multiply[SPECDEC__TYPE_BF16] = specdec__##isa##_multiply_bf16; \
+    } while (0)
+#define SPECDEC__FLOAT_KERNELS(isa) \
+    do { \
+        table->name = #isa; \
+        table->interleave = specdec__quant_interleave; \
         SPECDEC__KERNEL_LOOPS(SPECDEC__KERNEL_ENTRY, isa) \
         table->half_queries = specdec__##isa##_half_queries; \
         table->weigh_codes = specdec__##isa##_weigh_codes; \
@@ -12290,6 +12301,7 @@ static void specdec__kernels_plain(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__unpack_codes);
     SPECDEC__DOT_KERNELS(table, scalar_dot);
+    SPECDEC__FLOAT_PANELS(scalar);
 }
 
 /* Fills the table of plain C. */
@@ -12308,6 +12320,7 @@ static void specdec__kernels_sse41(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__sse41_unpack_any);
     SPECDEC__FLOAT_KERNELS(sse41);
+    SPECDEC__FLOAT_PANELS(sse41);
     SPECDEC__DOT_KERNELS(table, sse41_dot);
     SPECDEC__ENTRY(unpack, Q4_0, specdec__sse41_unpack_Q4_0);
     SPECDEC__ENTRY(unpack, Q4_K, specdec__sse41_unpack_Q4_K);
@@ -12330,6 +12343,7 @@ static SPECDEC__UNUSED void specdec__kernels_avx2_common(specdec__kernels *table
 {
     specdec__kernels_plain(table);
     SPECDEC__FLOAT_KERNELS(avx2);
+    SPECDEC__FLOAT_MULTIPLY(avx2);
 }
 
 /* Fill the tables of AVX2, AVX-VNNI and AVX-512. */
@@ -12358,6 +12372,7 @@ void specdec__kernels_avx512(specdec__kernels *table)
     SPECDEC__X86_SELDOM(SPECDEC__X86_MULTIPLY_ENTRY, avx512)
     SPECDEC__X86_GRIDS(SPECDEC__AVX512_GRID_ENTRY, avx512)
     SPECDEC__FLOAT_KERNELS(avx512);
+    SPECDEC__FLOAT_MULTIPLY(avx512);
     table->interleave = specdec__avx512_interleave;
     SPECDEC__ENTRY(rows, Q4_0, specdec__avx512_rows_Q4_0);
     SPECDEC__ENTRY(rows, Q8_0, specdec__avx512_rows_Q8_0);
@@ -12437,6 +12452,8 @@ static void specdec__kernels_neon(specdec__kernels *table)
 {
     specdec__kernels_all_types(table, specdec__neon_unpack_any);
     SPECDEC__FLOAT_KERNELS(neon);
+    SPECDEC__FLOAT_PANELS(scalar);
+    SPECDEC__FLOAT_MULTIPLY(neon);
     SPECDEC__DOT_KERNELS(table, neon_dot);
     SPECDEC__ENTRY(unpack, Q4_0, specdec__neon_unpack_q4_0);
     SPECDEC__ENTRY(unpack, Q4_1, specdec__neon_unpack_q4_1);
@@ -12523,7 +12540,11 @@ static void specdec__kernels_lines(specdec__kernels *table, specdec__dot_functio
 
 #ifdef SPECDEC__NEON32
 /* Fills the table of NEON of 32-bit ARM. */
-static void specdec__kernels_neon32(specdec__kernels *table) { SPECDEC__LINE_KERNELS(table, neon32); }
+static void specdec__kernels_neon32(specdec__kernels *table)
+{
+    SPECDEC__LINE_KERNELS(table, neon32);
+    SPECDEC__FLOAT_PANELS(neon32);
+}
 
 /* Does the CPU have NEON and VFPv4? Yes if the compiler was told so; else the system says. */
 static int specdec__cpu_neon32(void)
@@ -12540,7 +12561,12 @@ static int specdec__cpu_neon32(void)
 
 #ifdef SPECDEC__RVV
 /* Fills the table of RISC-V's vectors. */
-static void specdec__kernels_rvv(specdec__kernels *table) { SPECDEC__LINE_KERNELS(table, rvv); }
+static void specdec__kernels_rvv(specdec__kernels *table)
+{
+    SPECDEC__LINE_KERNELS(table, rvv);
+    SPECDEC__FLOAT_PANELS(scalar);
+    SPECDEC__FLOAT_MULTIPLY(rvv);
+}
 #endif
 
 typedef void specdec__fill_function(specdec__kernels *table);
@@ -30817,6 +30843,28 @@ SPECDEC__LANE void X(rotate)(float *x, const float *partner, const float *cosine
         X(store)(x + i, X(madd)(X(load)(x + i), X(load)(cosine + i), X(mul)(X(load)(partner + i), X(load)(sine + i))));
 }
 
+/* acc (count, chunks) += weight * row: a row of chunks vectors times the weights[c * stride] of count sums. */
+SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weights, int stride, const void *row,
+                                     int halves, int count, int chunks)
+{
+    V v[SPECDEC__WIDTH];
+    int c, i;
+
+    SPECDEC__UNROLL
+    for (i = 0; i < chunks; i++)
+        v[i] = halves ? X(load_f16)((const uint16_t *)row + i * SPECDEC__LANES)
+                      : X(load)((const float *)row + i * SPECDEC__LANES);
+    SPECDEC__UNROLL
+    for (c = 0; c < count; c++) {
+        V w = X(set)(weights[c * stride]);
+
+        SPECDEC__UNROLL
+        for (i = 0; i < chunks; i++)
+            acc[c][i] = X(madd)(w, v[i], acc[c][i]);
+    }
+}
+
+#if SPECDEC__LANES < 16
 /* Floats of a tile to a panel. */
 SPECDEC__LANE void X(unpack_f32)(const specdec__quant_type *type, const unsigned char *tile, int blocks,
                                  specdec__panel *panel)
@@ -30848,27 +30896,6 @@ SPECDEC__LANE void X(unpack_bf16)(const specdec__quant_type *type, const unsigne
     (void)type;
     for (i = 0; i < blocks * 32 * SPECDEC__ROWS; i += SPECDEC__LANES)
         X(store)(panel->u.values + i, X(load_bf16)(tile + i * 2));
-}
-
-/* acc (count, chunks) += weight * row: a row of chunks vectors times the weights[c * stride] of count sums. */
-SPECDEC__LANE_INLINE void X(add_row)(V (*acc)[SPECDEC__WIDTH], const float *weights, int stride, const void *row,
-                                     int halves, int count, int chunks)
-{
-    V v[SPECDEC__WIDTH];
-    int c, i;
-
-    SPECDEC__UNROLL
-    for (i = 0; i < chunks; i++)
-        v[i] = halves ? X(load_f16)((const uint16_t *)row + i * SPECDEC__LANES)
-                      : X(load)((const float *)row + i * SPECDEC__LANES);
-    SPECDEC__UNROLL
-    for (c = 0; c < count; c++) {
-        V w = X(set)(weights[c * stride]);
-
-        SPECDEC__UNROLL
-        for (i = 0; i < chunks; i++)
-            acc[c][i] = X(madd)(w, v[i], acc[c][i]);
-    }
 }
 
 /* sums (column, 16) += values (value, 16) * x (column, value), columns of them at once; of all 16,
@@ -30910,6 +30937,99 @@ SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const s
         X(dot_float_columns)(panel->u.values, blocks * 32, values, x->stride, sums, 1);
 #endif
 }
+
+#else
+/* 16 rows of value i of a tile of floats. */
+SPECDEC__LANE_INLINE V X(load_value)(int type, const unsigned char *tile, int i)
+{
+    return type == SPECDEC__TYPE_F16    ? X(load_f16)(tile + i * 32)
+           : type == SPECDEC__TYPE_BF16 ? X(load_bf16)(tile + i * 32)
+                                        : X(load)((const float *)(const void *)(tile + i * 64));
+}
+
+/* sums[t] (column, 16) += values (value, 16) of tile t * x (column, value), for so many tiles and columns at once. */
+SPECDEC__LANE_INLINE void X(multiply_values)(int type, const unsigned char *const *tile, size_t at, int values,
+                                             const float *x, int stride, float *const *sums, size_t column, int tiles,
+                                             int columns)
+{
+    const int bytes = type == SPECDEC__TYPE_F32 ? 64 : 32;
+    const unsigned char *from[2];
+    V acc[2][4], v[2];
+    int i, c, t;
+
+    SPECDEC__UNROLL
+    for (t = 0; t < tiles; t++) {
+        from[t] = tile[t] + at;
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            acc[t][c] = X(load)(sums[t] + (column + (size_t)c) * 16);
+    }
+    for (i = 0; i < values; i++) {
+        SPECDEC__UNROLL
+        for (t = 0; t < tiles; t++) {
+            v[t] = X(load_value)(type, from[t], i);
+            if (i * bytes % 64 == 0)
+                __builtin_prefetch(from[t] + i * bytes + SPECDEC__AHEAD, 0, 3);
+        }
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++) {
+            const V w = X(set)(x[c * stride + i]);
+
+            SPECDEC__UNROLL
+            for (t = 0; t < tiles; t++)
+                acc[t][c] = X(madd)(w, v[t], acc[t][c]);
+        }
+    }
+    SPECDEC__UNROLL
+    for (t = 0; t < tiles; t++)
+        SPECDEC__UNROLL
+        for (c = 0; c < columns; c++)
+            X(store)(sums[t] + (column + (size_t)c) * 16, acc[t][c]);
+}
+
+/* See specdec__multiply_function: tiles of floats, as many values at a time as stay in the first cache until all
+   columns have met them. */
+SPECDEC__LANE_INLINE void X(multiply_floats)(int type, const specdec__tiles *tiles, int blocks,
+                                             const specdec__columns *x, int block, int column, int count,
+                                             float *const *sums)
+{
+    const int both = tiles->tile[1] != NULL, wide = SPECDEC__WIDTH > 1 && both;
+    int from, run, t, c;
+
+    for (t = 0; t <= both && !block; t++)
+        memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
+    for (from = 0; from < blocks * 32; from += run) {
+        const float *values = x->values + (size_t)column * (size_t)x->stride + (size_t)block * 32 + (size_t)from;
+        const size_t at = (size_t)from * (type == SPECDEC__TYPE_F32 ? 64 : 32);
+
+        run = specdec__min_int(SPECDEC__PANEL, blocks * 32 - from);
+        for (c = 0; c + 4 <= count; c += 4, values += 4 * (size_t)x->stride)
+            for (t = 0; t <= both; t += 1 + wide)
+                if (wide)
+                    X(multiply_values)(type, tiles->tile, at, run, values, x->stride, sums, (size_t)c, 2, 4);
+                else
+                    X(multiply_values)(type, tiles->tile + t, at, run, values, x->stride, sums + t, (size_t)c, 1, 4);
+        for (; c < count; c++, values += x->stride)
+            if (both)
+                X(multiply_values)(type, tiles->tile, at, run, values, x->stride, sums, (size_t)c, 2, 1);
+            else
+                X(multiply_values)(type, tiles->tile, at, run, values, x->stride, sums, (size_t)c, 1, 1);
+    }
+}
+
+#define SPECDEC__MULTIPLY_FLOATS(name, type) \
+    /* See specdec__multiply_function. */ \
+    SPECDEC__LANE void X(name)(const specdec__tiles *tiles, int blocks, specdec__panel *panels, \
+                               const specdec__columns *x, int block, int column, int count, float *const *sums) \
+    { \
+        (void)panels; \
+        X(multiply_floats)(type, tiles, blocks, x, block, column, count, sums); \
+    }
+SPECDEC__MULTIPLY_FLOATS(multiply_f32, SPECDEC__TYPE_F32)
+SPECDEC__MULTIPLY_FLOATS(multiply_f16, SPECDEC__TYPE_F16)
+SPECDEC__MULTIPLY_FLOATS(multiply_bf16, SPECDEC__TYPE_BF16)
+#undef SPECDEC__MULTIPLY_FLOATS
+#endif
 
 /* Fetches what SPECDEC__WIDTH vectors take as values of two bytes; nothing where multiplying takes longer anyway. */
 SPECDEC__LANE_INLINE void X(fetch)(const void *next, int at)
