@@ -4984,15 +4984,19 @@ SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load_bf16(const void *at)
 {
     return _mm_castsi128_ps(_mm_unpacklo_epi16(_mm_setzero_si128(), _mm_loadl_epi64((const __m128i *)at)));
 }
-/* Half floats to floats: the bits, moved up by 13, times 2^112; subnormals, too. Infinities and NaNs get the rest of
-   their exponent. */
+/* Half floats to floats: the bits, moved up by 13, and 112 more in the exponent; infinities and NaNs get all of it. A
+   subnormal gets 113 and so a leading 1, which is taken off again: no operand is a subnormal float, which CPUs are
+   slow with, and take for 0 where a host wants that. */
 SPECDEC__SSE41 SPECDEC__INLINE __m128 specdec__sse41_load_f16(const void *at)
 {
     __m128i half = _mm_cvtepu16_epi32(_mm_loadl_epi64((const __m128i *)at));
     __m128i bits = _mm_slli_epi32(_mm_and_si128(half, _mm_set1_epi32(0x7FFF)), 13);
     __m128i sign = _mm_slli_epi32(_mm_and_si128(half, _mm_set1_epi32(0x8000)), 16);
     __m128i all_ones = _mm_and_si128(_mm_cmpgt_epi32(bits, _mm_set1_epi32(0x0F7FFFFF)), _mm_set1_epi32(0x7F800000));
-    __m128 magnitude = _mm_mul_ps(_mm_castsi128_ps(bits), _mm_set1_ps(5.192296858534828e33f));
+    __m128i small = _mm_cmplt_epi32(bits, _mm_set1_epi32(1 << 23));
+    __m128i exponent = _mm_sub_epi32(_mm_set1_epi32(112 << 23), _mm_slli_epi32(small, 23));
+    __m128 magnitude = _mm_sub_ps(_mm_castsi128_ps(_mm_add_epi32(bits, exponent)),
+                                  _mm_castsi128_ps(_mm_and_si128(small, _mm_set1_epi32(113 << 23))));
 
     return _mm_or_ps(magnitude, _mm_castsi128_ps(_mm_or_si128(sign, all_ones)));
 }
@@ -30733,14 +30737,19 @@ SPECDEC__LANE_INLINE void X(quantise_block)(const float *row, int32_t offset, fl
                                             const specdec__columns *out)
 {
     const V magic = X(set)(12582912.0f), inverses = X(set)(inverse), base = X(set)(12582912.0f + (float)offset);
+    const V least = X(set)(12582912.0f - 127);
     int8_t *codes = out->codes + at * 32;
     int32_t half0, half1;
     int i;
 
-    /* The low byte of (x/scale rounded, plus magic) - (magic + offset), brought back to magic: an exact integer sum. */
+    /* The low byte of (x/scale rounded, plus magic) - (magic + offset), brought back to magic: an exact integer sum.
+       NaNs get the lowest code. */
     SPECDEC__EACH_PART
-    for (i = 0; i < 32; i += SPECDEC__LANES)
-        X(store_low_bytes)(codes + i, X(add)(X(sub)(X(madd)(X(load)(row + i), inverses, magic), base), magic));
+    for (i = 0; i < 32; i += SPECDEC__LANES) {
+        const V code = X(add)(X(sub)(X(madd)(X(load)(row + i), inverses, magic), base), magic);
+
+        X(store_low_bytes)(codes + i, X(max)(code, least));
+    }
     half0 = X(sum_codes)(codes);
     half1 = X(sum_codes)(codes + 16);
     out->scale[at] = scale;
@@ -30752,7 +30761,7 @@ SPECDEC__LANE_INLINE void X(quantise_block)(const float *row, int32_t offset, fl
     out->sum32[at] = scale * (float)(half0 + half1 + 32 * offset);
 }
 
-/* How far 32 values reach above and below 0. */
+/* How far 32 values reach above and below 0, whatever NaNs are among them. */
 SPECDEC__LANE_INLINE void X(extent)(const float *values, float *high, float *low)
 {
     const V zero = X(set)(0);
@@ -30762,8 +30771,8 @@ SPECDEC__LANE_INLINE void X(extent)(const float *values, float *high, float *low
     for (p = 0; p < SPECDEC__PARTS; p++) {
         V x0 = X(load)(values + p * SPECDEC__LANES), x1 = X(load)(values + 16 + p * SPECDEC__LANES);
 
-        highs[p] = X(max)(X(max)(x0, x1), zero);
-        lows[p] = X(max)(X(max)(X(sub)(zero, x0), X(sub)(zero, x1)), zero);
+        highs[p] = X(max)(x0, X(max)(x1, zero));
+        lows[p] = X(max)(X(sub)(zero, x0), X(max)(X(sub)(zero, x1), zero));
     }
     *high = X(highest)(highs);
     *low = X(highest)(lows);
