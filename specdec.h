@@ -26001,6 +26001,7 @@ static void specdec__engine_measure(specdec__engine *e)
         return;
     slices.context = &e->target;
     e->target.columns.n = 1;
+    e->target.columns.values = e->target.h;
     for (i = 0; i < SPECDEC__READING_SLICES && now < begin + SPECDEC__READING_TRIAL; i++, last = now) {
         slices.matrix = &m->layer[i % m->layers].matrix[SPECDEC__UP];
         slices.at = i / m->layers;
