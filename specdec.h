@@ -30957,33 +30957,46 @@ SPECDEC__LANE_INLINE V X(load_value)(int type, const unsigned char *tile, int i)
                                         : X(load)((const float *)(const void *)(tile + i * 64));
 }
 
-/* sums[t] (column, 16) += values (value, 16) of tile t * x (column, value), for so many tiles and columns at once. */
+/* What a pass over a run of values of tiles of floats fetches: `step` bytes for each value, `ahead` bytes behind it at
+   first. All passes over a run together fetch the next one. */
+typedef struct X(pass) {
+    size_t ahead, step;
+} X(pass);
+
+/* sums[t] (column, 16) += values (value, 16) of tile t * x (column, value), for so many tiles and columns at once;
+   columns behind the last one are that one again. */
 SPECDEC__LANE_INLINE void X(multiply_values)(int type, const unsigned char *const *tile, size_t at, int values,
-                                             const float *x, int stride, float *const *sums, size_t column, int tiles,
-                                             int columns)
+                                             const float *x, int stride, float *const *sums, int column, int tiles,
+                                             int columns, int last, X(pass) pass)
 {
-    const int bytes = type == SPECDEC__TYPE_F32 ? 64 : 32;
     const unsigned char *from[2];
+    const float *row[4];
+    size_t place[4];
     V acc[2][4], v[2];
     int i, c, t;
+
+    SPECDEC__UNROLL
+    for (c = 0; c < columns; c++) {
+        place[c] = (size_t)specdec__min_int(column + c, last);
+        row[c] = x + place[c] * (size_t)stride;
+    }
 
     SPECDEC__UNROLL
     for (t = 0; t < tiles; t++) {
         from[t] = tile[t] + at;
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
-            acc[t][c] = X(load)(sums[t] + (column + (size_t)c) * 16);
+            acc[t][c] = X(load)(sums[t] + place[c] * 16);
     }
-    for (i = 0; i < values; i++) {
+    for (i = 0; i < values; i++, pass.ahead += pass.step) {
         SPECDEC__UNROLL
         for (t = 0; t < tiles; t++) {
             v[t] = X(load_value)(type, from[t], i);
-            if (i * bytes % 64 == 0)
-                __builtin_prefetch(from[t] + i * bytes + SPECDEC__AHEAD, 0, 3);
+            __builtin_prefetch(from[t] + pass.ahead, 0, 3);
         }
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++) {
-            const V w = X(set)(x[c * stride + i]);
+            const V w = X(set)(row[c][i]);
 
             SPECDEC__UNROLL
             for (t = 0; t < tiles; t++)
@@ -30994,7 +31007,7 @@ SPECDEC__LANE_INLINE void X(multiply_values)(int type, const unsigned char *cons
     for (t = 0; t < tiles; t++)
         SPECDEC__UNROLL
         for (c = 0; c < columns; c++)
-            X(store)(sums[t] + (column + (size_t)c) * 16, acc[t][c]);
+            X(store)(sums[t] + place[c] * 16, acc[t][c]);
 }
 
 /* See specdec__multiply_function: tiles of floats, as many values at a time as stay in the first cache until all
@@ -31003,27 +31016,34 @@ SPECDEC__LANE_INLINE void X(multiply_floats)(int type, const specdec__tiles *til
                                              const specdec__columns *x, int block, int column, int count,
                                              float *const *sums)
 {
-    const int both = tiles->tile[1] != NULL, wide = SPECDEC__WIDTH > 1 && both;
-    int from, run, t, c;
+    const int both = tiles->tile[1] != NULL;
+    const int bytes = type == SPECDEC__TYPE_F32 ? 64 : 32, most = 8192 / bytes;
+    const int few = SPECDEC__WIDTH > 1 ? 1 : 2; /* so many columns that are left, one by one; of more, four at once */
+    int from, run, t, c, n;
 
     for (t = 0; t <= both && !block; t++)
         memset(sums[t], 0, (size_t)count * SPECDEC__ROWS * sizeof(float));
     for (from = 0; from < blocks * 32; from += run) {
         const float *values = x->values + (size_t)column * (size_t)x->stride + (size_t)block * 32 + (size_t)from;
-        const size_t at = (size_t)from * (type == SPECDEC__TYPE_F32 ? 64 : 32);
+        const size_t at = (size_t)from * (size_t)bytes;
+        X(pass) pass;
 
-        run = specdec__min_int(SPECDEC__PANEL, blocks * 32 - from);
-        for (c = 0; c + 4 <= count; c += 4, values += 4 * (size_t)x->stride)
-            for (t = 0; t <= both; t += 1 + wide)
-                if (wide)
-                    X(multiply_values)(type, tiles->tile, at, run, values, x->stride, sums, (size_t)c, 2, 4);
-                else
-                    X(multiply_values)(type, tiles->tile + t, at, run, values, x->stride, sums + t, (size_t)c, 1, 4);
-        for (; c < count; c++, values += x->stride)
-            if (both)
-                X(multiply_values)(type, tiles->tile, at, run, values, x->stride, sums, (size_t)c, 2, 1);
+        run = specdec__min_int(most, blocks * 32 - from);
+        pass.ahead = (size_t)run * (size_t)bytes;
+        pass.step = (size_t)bytes / (size_t)(count / 4 + (count % 4 > few ? 1 : count % 4));
+        for (c = 0; c < count; c += n, pass.ahead += (size_t)run * pass.step) {
+            n = c + few < count && (SPECDEC__WIDTH == 1 || both) ? 4 : 1;
+            if (n == 1 && both)
+                X(multiply_values)(type, tiles->tile, at, run, values, x->stride, sums, c, 2, 1, c, pass);
+            else if (n == 1)
+                X(multiply_values)(type, tiles->tile, at, run, values, x->stride, sums, c, 1, 1, c, pass);
+            else if (SPECDEC__WIDTH > 1)
+                X(multiply_values)(type, tiles->tile, at, run, values, x->stride, sums, c, 2, 4, count - 1, pass);
             else
-                X(multiply_values)(type, tiles->tile, at, run, values, x->stride, sums, (size_t)c, 1, 1);
+                for (t = 0; t <= both; t++)
+                    X(multiply_values)(type, tiles->tile + t, at, run, values, x->stride, sums + t, c, 1, 4, count - 1,
+                                       pass);
+        }
     }
 }
 
