@@ -109,7 +109,8 @@ test: all tests
 # Cross-built for aarch64 and run in an emulator; the slow parts are left out.
 ARM_CC = aarch64-linux-gnu-gcc
 ARM_RUN = qemu-aarch64 -cpu max -L /usr/aarch64-linux-gnu
-ARM_TARGETS = -mcpu=cortex-a76 -march=armv8-a+crypto -march=armv8.2-a+i8mm -march=armv8.6-a
+ARM_TARGETS = -mcpu=cortex-a76 -mcpu=a64fx -march=armv8-a+crypto -march=armv8.2-a+rcpc -march=armv8.2-a+i8mm -march=armv8.3-a \
+    -march=armv8.6-a
 
 # The engine's and EAGLE's tests as a whole take many minutes in emulation; test_settings, test_verify, test_lossless, test_load
 # and test_save take long for what knows no instruction set; test_api, test_pipe and test_compose watch the clock; and test_pool
@@ -136,6 +137,7 @@ PORT_TESTS = quant text
 PORT_PARTS = tables kernels views states
 ARM32_CC = arm-linux-gnueabihf-gcc
 ARM32_RUN = qemu-arm -cpu max -L /usr/arm-linux-gnueabihf
+ARM32_TARGETS = -mcpu=cortex-a9 -mcpu=arm1176jzf-s
 BIG_CC = powerpc64-linux-gnu-gcc
 BIG_RUN = qemu-ppc64 -L /usr/powerpc64-linux-gnu
 RISCV_CC = $(firstword $(foreach clang,clang-19 clang-18 clang-17,$(shell command -v $(clang))) clang) --target=riscv64-linux-gnu
@@ -152,6 +154,8 @@ define port
 endef
 
 arm32:
+	@command -v $(ARM32_CC) > /dev/null || exit 0; for target in $(ARM32_TARGETS); do \
+	    $(ARM32_CC) -marm -O1 $$target -DSPECDEC_IMPLEMENTATION -x c -c specdec.h -o /dev/null || exit 1; done
 	$(call port,arm32,$(ARM32_CC),$(ARM32_RUN),gcc-arm-linux-gnueabihf libc6-dev-armhf-cross)
 
 bigendian:

@@ -1050,14 +1050,16 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #include <arm_neon.h>
 #elif defined(__arm__) && defined(__ARM_FP) && defined(__ARMEL__) && !defined(SPECDEC_NO_SIMD) && \
     ((defined(__ARM_NEON) && defined(__ARM_FEATURE_FMA)) || \
-     (!defined(__clang__) && (__ARM_ARCH == 6 || __ARM_ARCH == 7)))
-/* 32-bit ARM. gcc builds functions for NEON whatever the command line says, and the processor is asked. clang builds
-   them only where the command line has NEON and VFPv4 (-mfpu=neon-vfpv4). */
+     (!defined(__clang__) && defined(__linux__) && !defined(SPECDEC_FREESTANDING) && \
+      (__ARM_ARCH == 6 || (__ARM_ARCH == 7 && __ARM_ARCH_PROFILE != 'M'))))
+/* 32-bit ARM. gcc builds functions for NEON whatever the command line says, and the processor is asked: of Linux, as
+   others do not tell. clang builds them only where the command line has NEON and VFPv4 (-mfpu=neon-vfpv4). */
 #define SPECDEC__NEON32
 #if !(defined(__ARM_NEON) && defined(__ARM_FEATURE_FMA))
 #define SPECDEC__NEON32_ASKED
+/* No "arch=...": gcc inlines no helper into a function whose target lacks what the command line has. */
 #pragma GCC push_options
-#pragma GCC target("arch=armv7-a", "fpu=neon-vfpv4")
+#pragma GCC target("fpu=neon-vfpv4")
 #endif
 #include <arm_neon.h>
 #ifdef SPECDEC__NEON32_ASKED
@@ -8281,27 +8283,51 @@ SPECDEC__AVX512_ROWS(Q6_K)
 #define SPECDEC__NEON_APART ((void)0)
 #define SPECDEC__NEON_KEEPS 0
 #else
-/* With what the command line has, as gcc inlines no helper of a base that the function's own target does not have. */
-#ifdef __ARM_FEATURE_CRYPTO
+/* With what the command line has, as gcc inlines no helper of a base that the function's own target does not have. A
+   base that may be older than ARMv8.2 needs a whole architecture, for gcc's intrinsics and for the assembler, and each
+   extension by name. No macro tells of those of OTHERS, and none of them changes what is compiled. */
+#define SPECDEC__NEON_OTHERS "+rcpc+rng+ssbs+sb+predres+profile+memtag"
+#if defined(__ARM_FEATURE_AES) || defined(__ARM_FEATURE_SHA2) || defined(__ARM_FEATURE_CRYPTO)
 #define SPECDEC__NEON_CRYPTO "+crypto"
 #else
 #define SPECDEC__NEON_CRYPTO
 #endif
-#ifdef __ARM_FEATURE_FP16_SCALAR_ARITHMETIC
+#ifdef __ARM_FEATURE_SHA3
+#define SPECDEC__NEON_SHA3 "+sha3"
+#else
+#define SPECDEC__NEON_SHA3
+#endif
+#ifdef __ARM_FEATURE_BF16_SCALAR_ARITHMETIC
+#define SPECDEC__NEON_BF16 "+bf16"
+#else
+#define SPECDEC__NEON_BF16
+#endif
+#ifdef __ARM_FEATURE_FP16_FML
+#define SPECDEC__NEON_FP16 "+fp16fml"
+#elif defined(__ARM_FEATURE_FP16_SCALAR_ARITHMETIC)
 #define SPECDEC__NEON_FP16 "+fp16"
 #else
 #define SPECDEC__NEON_FP16
 #endif
+#ifdef __ARM_FEATURE_SVE
+#define SPECDEC__NEON_SVE "+sve"
+#else
+#define SPECDEC__NEON_SVE
+#endif
+#define SPECDEC__NEON_BASE \
+    SPECDEC__NEON_CRYPTO SPECDEC__NEON_SHA3 SPECDEC__NEON_BF16 SPECDEC__NEON_FP16 SPECDEC__NEON_SVE SPECDEC__NEON_OTHERS
 #ifdef __ARM_FEATURE_DOTPROD
 #define SPECDEC__DOTPROD
 #define SPECDEC__I8MM __attribute__((target("+i8mm")))
 #elif defined(__ARM_FEATURE_MATMUL_INT8)
 #define SPECDEC__DOTPROD __attribute__((target("+dotprod")))
 #define SPECDEC__I8MM __attribute__((target("+dotprod")))
+#elif defined(__ARM_FEATURE_COMPLEX) || defined(__ARM_FEATURE_SVE2) /* ARMv8.3, or newer */
+#define SPECDEC__DOTPROD __attribute__((target("+dotprod")))
+#define SPECDEC__I8MM __attribute__((target("+i8mm")))
 #else
-#define SPECDEC__DOTPROD \
-    __attribute__((target("arch=armv8.2-a+dotprod" SPECDEC__NEON_CRYPTO SPECDEC__NEON_FP16)))
-#define SPECDEC__I8MM __attribute__((target("arch=armv8.2-a+i8mm" SPECDEC__NEON_CRYPTO SPECDEC__NEON_FP16)))
+#define SPECDEC__DOTPROD __attribute__((target("arch=armv8.2-a+dotprod" SPECDEC__NEON_BASE)))
+#define SPECDEC__I8MM __attribute__((target("arch=armv8.2-a+i8mm" SPECDEC__NEON_BASE)))
 #endif
 #define SPECDEC__SDOT(sum, w, x, lane) ((sum) = vdotq_laneq_s32(sum, w, x, lane))
 #define SPECDEC__UDOT(sum, w, x, lane) ((sum) = vdotq_laneq_u32(sum, w, x, lane))
@@ -8613,8 +8639,8 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_value_sums(const int8_t *
 SPECDEC__WEIGH_CODES(dotprod, neon, SPECDEC__DOTPROD, 1, 4, SPECDEC__UNROLL)
 
 /* Unpacking. Codes are signed; pair is the sum of a granule's codes. Layout of codes: (value/4, row, 4). Plain NEON
-   multiplies narrow codes (-32..32) in longer chains of 16-bit sums. Granules of 32 without a minimum may hold narrow
-   codes or wide ones; a row of pair that they do not use says which. */
+   multiplies narrow codes (up to 32, in granules of 16 up to 64) in longer chains of 16-bit sums. Granules of 32
+   without a minimum may hold narrow codes or wide ones; a row of pair that they do not use says which. */
 #define SPECDEC__NEON_WIDE(panel) ((panel)->pair[SPECDEC__PANEL / 32][0])
 
 /* Stores 32 values of the 4 rows from 4*quad on, q[i] = values 4*i.. of each, and their sums. large: may one be
@@ -10437,6 +10463,7 @@ SPECDEC__DOTPROD SPECDEC__INLINE void specdec__dotprod_groups(int type, int pack
                                 int column, int count, float *sums) \
     { \
         specdec__dotprod_run run; \
+        run.tile = NULL; /* not read */ \
         run.panel = panel; \
         specdec__dotprod_groups(type, 0, 1, &run, blocks, NULL, x, (size_t)block * (size_t)x->n + (size_t)column, \
                                 count, &sums); \
@@ -11233,7 +11260,7 @@ SPECDEC__NEON_TYPES(SPECDEC__NEON_MULTIPLY)
 #ifdef SPECDEC__NEON32
 #ifdef SPECDEC__NEON32_ASKED
 #pragma GCC push_options
-#pragma GCC target("arch=armv7-a", "fpu=neon-vfpv4")
+#pragma GCC target("fpu=neon-vfpv4")
 #endif
 
 /* NEON takes floats below 2^-126 for 0 here; the processor's scalar arithmetic does not. So float loops have one lane,
