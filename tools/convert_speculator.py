@@ -39,9 +39,8 @@ def safetensors(path):
     if length > len(data) - 8:
         raise Wrong("%s is no safetensors file" % path)
     try:
-        header = json.loads(data[8:8 + length])
-        return {name: array_of(path, name, info, data[8 + length:]) for name, info in header.items()
-                if name != "__metadata__"}
+        header, values = json.loads(data[8:8 + length]), memoryview(data)[8 + length:]
+        return {name: array_of(path, name, info, values) for name, info in header.items() if name != "__metadata__"}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise Wrong("%s is no safetensors file: its header is wrong (%s)" % (path, error)) from None
 
@@ -57,6 +56,8 @@ def array_of(path, name, info, data):
     values = np.frombuffer(data[begin:end], KINDS[kind])
     if kind == "BF16":
         values = (values.astype(np.uint32) << 16).view(np.float32)
+    if not np.isfinite(values).all():
+        raise Wrong("%s: %s holds values that are not finite" % (path, name))
     return values.astype(np.float32).reshape(shape)
 
 
@@ -70,10 +71,13 @@ def read_folder(folder):
     tensors = {}
     for name in sorted(os.listdir(folder)):
         if name.endswith(".safetensors"):
-            tensors.update(safetensors(os.path.join(folder, name)))
+            for full, array in safetensors(os.path.join(folder, name)).items():
+                if bare(full) in tensors:
+                    raise Wrong("%s: the tensor %s is there twice" % (name, bare(full)))
+                tensors[bare(full)] = array
     if not tensors:
         raise Wrong("%s holds no safetensors file with tensors" % folder)
-    return config, {bare(name): array for name, array in tensors.items()}
+    return config, tensors
 
 
 def bare(name):
@@ -131,13 +135,11 @@ def medusa(config, tensors):
 
 
 def gathered(layout, pairs, tensors):
-    """name in the file -> array. Of tensors that are one in the file, the first must be there and all must be equal."""
+    """name in the file -> array. Of tensors that are one in the file, one must be there and all must be equal."""
     found, first = {}, {}
     for source, name in pairs:
         if source not in tensors:
-            if name in found:
-                continue
-            raise Wrong("the tensor %s is missing" % source)
+            continue
         array = tensors[source]
         if array.shape != layout.tensors[name]:
             raise Wrong("the tensor %s is %s and should be %s" % (source, shape_text(array.shape),
@@ -145,10 +147,13 @@ def gathered(layout, pairs, tensors):
         if name in found and not np.array_equal(found[name], array):
             raise Wrong("weights are tied, but %s is not equal to %s" % (source, first[name]))
         found.setdefault(name, array), first.setdefault(name, source)
+    for source, name in pairs:
+        if name not in found:
+            raise Wrong("the tensor %s is missing" % source)
     unknown = sorted(set(tensors) - {source for source, _ in pairs})
     if unknown:
         raise Wrong("the tensor %s is not one of these heads" % unknown[0])
-    return found
+    return {name: found[name] for _, name in pairs}
 
 
 def shape_text(shape):
@@ -167,7 +172,13 @@ def convert(folder, out, type_name, name):
     meta["general.file_type"] = (gguf.U32, FILE_TYPES[type_name])
     part = out + ".part"
     try:
-        gguf.write(part, meta, found, type_name)
+        with np.errstate(all="ignore"):
+            gguf.write(part, meta, found, type_name)
+            written = gguf.Reader(part).tensors
+            for name in written:
+                if not np.isfinite(written[name]).all():
+                    source = next(source for source, stored in pairs if stored == name)
+                    raise Wrong("the tensor %s holds values that are too large for %s" % (source, type_name))
         os.replace(part, out)
     finally:
         if os.path.exists(part):

@@ -108,6 +108,8 @@ def test_tied_tensors_may_be_there_once():
     once = {n: a for n, a in tensors.items() if ".0." in n or n.endswith("proj.1.weight")}
     whole, short = Folder(config, tensors).converted(), Folder(config, once).converted()
     assert list(whole.tensors) == list(short.tensors) and whole.bytes[:] == short.bytes[:]
+    later = {n: a for n, a in tensors.items() if ".2." in n or "proj" in n}
+    assert Folder(config, later).converted().bytes[:] == whole.bytes[:]
     assert "speculator.proj.1.weight" not in Folder(*mlp(True, 1)).converted().tensors
 
 
@@ -129,13 +131,14 @@ def test_every_tensor_of_medusa_comes_through():
     close(speculator.medusa_forward(file, x)[1], h @ tensors["1.2.weight"].T, 1e-6)
 
 
-def complaint(config, tensors, damage=None):
+def complaint(config, tensors, damage=None, files=1, type_name="Q8_0"):
     """What the converter says about a folder."""
-    folder = Folder(config, tensors)
+    folder = Folder(config, tensors, files=files)
     if damage:
         damage(folder.place.name)
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "convert_speculator.py")
-    ran = subprocess.run([sys.executable, program, folder.place.name, folder.out], capture_output=True, text=True)
+    ran = subprocess.run([sys.executable, program, folder.place.name, folder.out, "--type", type_name],
+                         capture_output=True, text=True)
     assert ran.returncode == 1 and not os.path.exists(folder.out), ran
     return ran.stderr
 
@@ -157,6 +160,20 @@ def test_what_is_wrong_is_named():
     config, tensors = mlp(True)
     assert "head.2.weight is not equal to head.0.weight" in complaint(
         config, {**tensors, "speculator.head.2.weight": tensors["speculator.head.2.weight"] + 1})
+    without_heads = {n: a for n, a in tensors.items() if "head" not in n}
+    assert "tensor head.0.weight is missing" in complaint(config, without_heads)
+    for files in 1, 2:  # side by side or in two files, which Folder fills by turns
+        twice = {**tensors, "head.2.weight": tensors["speculator.head.2.weight"]}
+        assert "tensor head.2.weight is there twice" in complaint(config, twice, files=files)
+    large = tensors["speculator.emb.0.weight"].copy()
+    for value, type_name, words in ((np.inf, "F32", "speculator.emb.0.weight holds values that are not finite"),
+                                    (np.nan, "Q8_0", "speculator.emb.0.weight holds values that are not finite"),
+                                    (1e5, "F16", "tensor emb.0.weight holds values that are too large for F16"),
+                                    (1e7, "Q8_0", "tensor emb.0.weight holds values that are too large for Q8_0"),
+                                    (1e7, "Q4_0", "tensor emb.0.weight holds values that are too large for Q4_0")):
+        large[3, 5] = value
+        said = complaint(config, {n: large if "emb" in n else a for n, a in tensors.items()}, type_name=type_name)
+        assert words in said and "Warning" not in said, said
     config, tensors = medusa()
     assert "tensor 1.0.linear.bias is missing" in complaint(
         config, {n: a for n, a in tensors.items() if n != "1.0.linear.bias"})
@@ -215,6 +232,7 @@ def main():
     test_tied_tensors_may_be_there_once()
     test_every_tensor_of_medusa_comes_through()
     test_what_is_wrong_is_named()
+    test_what_cannot_be_written_leaves_nothing_behind()
     golden = "%d golden cases" % test_golden(sys.argv[1]) if len(sys.argv) > 1 else "no golden file given"
     print("test_convert_speculator.py: right (%s)" % golden)
 
