@@ -5,8 +5,10 @@ decoding. Every text is compared with the plain one.
 python3 tools/compare_drafts.py -m MODEL.gguf --mode 'n-grams=--spec ngram' --mode 'heads=-mh HEADS.gguf' FILE.jsonl...
 
 Lines of the files have "turns" (the first is taken) or "prompt". Ratios are geometric means over prompts of the medians
-of --repeat pairs; with --state FILE what was run is kept, and a run that was stopped goes on."""
+of --repeat pairs; with --state FILE what was run is kept, and a run that was stopped goes on: the same prompts, model
+and flags are not run again."""
 import argparse
+import hashlib
 import json
 import math
 import os
@@ -24,6 +26,17 @@ def prompts_of(path, first):
                 item = json.loads(line)
                 prompts.append(item["turns"][0] if "turns" in item else item["prompt"])
     return prompts
+
+
+def stamp(path):
+    """What a file is known by; None: it is no file."""
+    return [os.path.abspath(path), os.path.getsize(path), os.path.getmtime(path)] if os.path.isfile(path) else None
+
+
+def key_of(a, path, i, prompt, temperature):
+    """By what the results of a prompt are kept: all that they depend on, but for the mode."""
+    asked = json.dumps([stamp(a.m), a.n, a.repeat, a.t, a.chat, os.path.abspath(a.specdec), prompt])
+    return "%s %s %d %s" % (temperature, os.path.abspath(path), i, hashlib.sha1(asked.encode()).hexdigest())
 
 
 def run_once(a, prompt, temperature, flags, stats):
@@ -86,27 +99,34 @@ def main():
     for mode in a.mode:
         name, _, flags = mode.partition("=")
         modes[name] = flags.split()
+    # by what the results of a mode are kept: its name, its flags, the files that these name
+    labels = {name: json.dumps([name, [[flag, stamp(flag)] for flag in flags]]) for name, flags in modes.items()}
+    prompts = {path: prompts_of(path, a.first) for path in a.files}
+    for path in prompts:
+        if not prompts[path]:
+            sys.exit("compare_drafts.py: there are no prompts in %s" % path)
     known = {}
     if a.state and os.path.exists(a.state):
         with open(a.state, encoding="utf-8") as file:
             known = json.load(file)
     handle, stats = tempfile.mkstemp(suffix=".json")
     os.close(handle)
-    jobs = [(path, i, prompt) for path in a.files for i, prompt in enumerate(prompts_of(path, a.first))]
+    jobs = [(path, i, prompt) for path in a.files for i, prompt in enumerate(prompts[path])]
     print("| temperature | prompts | %s |" % " | ".join("%s: tokens a step, drafting, over plain (least)" % name
                                                         for name in modes))
     print("|---|---|" + "---|" * len(modes))
     for temperature in a.temps.split(","):
         rows = {}
         for count, (path, i, prompt) in enumerate(jobs):
-            key = "%s %s %d" % (temperature, os.path.abspath(path), i)
-            if key not in known or set(modes) - set(known[key]):
-                known[key] = measure(a, modes, prompt, temperature, stats)
+            key = key_of(a, path, i, prompt, temperature)
+            if key not in known or set(labels.values()) - set(known[key]):
+                measured = measure(a, modes, prompt, temperature, stats)
+                known.setdefault(key, {}).update((labels[name], measured[name]) for name in modes)
                 if a.state:
                     with open(a.state + ".new", "w", encoding="utf-8") as file:
                         json.dump(known, file)
                     os.replace(a.state + ".new", a.state)
-            rows.setdefault(path, []).append(known[key])
+            rows.setdefault(path, []).append({name: known[key][labels[name]] for name in modes})
             if sys.stderr.isatty():
                 print("\r%s: %d of %d " % (temperature, count + 1, len(jobs)), end="", file=sys.stderr)
         everything = [row for path in rows for row in rows[path]]

@@ -121,11 +121,14 @@ def write_shard(given, number, records):
         finally:
             if process.poll() is None:
                 process.kill()
-    if status not in (0, 1):  # 1: some prompts were too long; their lines say so
-        sys.exit("answers.py: %s failed" % given.many)
+    with open(answers) as file:
+        said = file.readlines()
+    if status and (status != 1 or len(said) != len(records)):  # 1 with all lines: some say that they are too long
+        sys.exit("answers.py: %s failed with status %d after %d of %d prompts; what it says stands above" % (
+            given.many, status, len(said), len(records)))
     tokens = 0
-    with open(answers) as file, open(path + ".new", "w") as kept:
-        for line in file:
+    with open(path + ".new", "w") as kept:
+        for line in said:
             answer = json.loads(line)
             if "ids" in answer and answer["tokens"]:
                 tokens += answer["tokens"]

@@ -167,7 +167,7 @@ def main():
         return self_test() if given.self_test else parser.error("IN.jsonl and OUT.jsonl are needed")
     rng, count = random.Random(given.seed), {True: 0, False: 0}
     with open(given.output, "w", encoding="utf-8") as out:
-        for line in open(given.input, encoding="utf-8"):
+        for line in filter(str.strip, open(given.input, encoding="utf-8")):
             prompt, answer = pair(line)
             parts = parts_of(answer) if answer else []
             forks = records.forks(parts) > 0

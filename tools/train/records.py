@@ -14,7 +14,8 @@ FORKING = 4  # weight of the tokens of a stream that forks
 
 
 def read(path):
-    return [json.loads(line) for line in open(path, encoding="utf-8")]
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file if line.strip()]
 
 
 def restored(parts):

@@ -35,12 +35,27 @@ def test_records_keep_the_rules(model):
 
 
 def test_same_tokens_as_the_engine(model, programs):
-    """Prompts become the tokens that specdec-tokens finds."""
+    """Prompts become the tokens that specdec-tokens finds, control tokens in them those that --special finds."""
     texts = [r["prompt"] + records.restored(r["answer"]) for r in examples(20)]
     for text in texts + [" two  spaces", "\u00e4 \u2603\n\n1."]:
         found = subprocess.run([os.path.join(programs, "specdec-tokens"), "-m", MODEL, "-p", text], check=True,
                                capture_output=True, text=True).stdout.split()
         assert list(map(int, found)) == model.vocabulary.encode(text, prompt=True), text
+    for text in "", "<s>a", "</s>", "Tell a story.</s>\n b":
+        found = subprocess.run([os.path.join(programs, "specdec-tokens"), "-m", MODEL, "--special", "-p", text],
+                               check=True, capture_output=True, text=True).stdout.split()
+        assert list(map(int, found)) == model.vocabulary.encode(text, prompt=True), text
+
+
+def test_blank_lines_are_skipped():
+    """Records and answers may have blank lines between them."""
+    with tempfile.TemporaryDirectory() as folder:
+        lines, out = os.path.join(folder, "in.jsonl"), os.path.join(folder, "out.jsonl")
+        with open(lines, "w") as file:
+            file.write('\n{"prompt": "a", "answer": "b"}\n \n')
+        extract_ = os.path.join(os.path.dirname(os.path.abspath(__file__)), "extract.py")
+        subprocess.run([sys.executable, extract_, lines, out, "--plain", "1"], check=True, capture_output=True)
+        assert len(records.read(lines)) == len(records.read(out)) == 1
 
 
 @torch.no_grad()
@@ -95,6 +110,7 @@ def main():
     extract.self_test()
     test_records_keep_the_rules(model)
     test_same_tokens_as_the_engine(model, programs)
+    test_blank_lines_are_skipped()
     test_paths_of_a_tree_are_plain_texts(model)
     test_forked_streams_are_plain_texts(model)
     test_files_are_read_back(model, programs)

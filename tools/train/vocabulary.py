@@ -24,6 +24,8 @@ class Vocabulary:
         self.bytes = {i: int(t[3:5], 16) for i, t in enumerate(self.tokens) if self.types[i] == 6}
         self.byte_ids = {b: i for i, b in self.bytes.items()}
         self.words = {}
+        names = sorted((t for t, kind in zip(self.tokens, self.types) if t and kind == CONTROL), key=len, reverse=True)
+        self.control = re.compile("(%s)" % "|".join(map(re.escape, names)) if names else "(?!)")
         self.fork, self.child = self.ids.get(FORK), self.ids.get(CHILD)
 
     def add_control(self, name):
@@ -56,10 +58,13 @@ class Vocabulary:
         return ids
 
     def encode(self, text, prompt=False):
-        """Ids of a text; a prompt begins with the token of the beginning and a space."""
-        text = (" " + text if prompt else text).replace(" ", SPACE)
-        ids = [self.begin] if prompt else []
-        for word in WORD.findall(text):
+        """Ids of a text. A prompt begins with the token of the beginning; control tokens in it are known by name, and
+        each piece between them begins with a space."""
+        if prompt:
+            pieces = enumerate(self.control.split(text))  # every second one is a control token
+            return sum(([self.ids[p]] if i % 2 else self.encode(" " + p) for i, p in pieces if p), [self.begin])
+        ids = []
+        for word in WORD.findall(text.replace(" ", SPACE)):
             if word not in self.words:
                 self.words[word] = self.word(word)
             ids += self.words[word]
