@@ -1,6 +1,6 @@
 """Fine-tunes a small model that drafts for a larger one of the same vocabulary, on texts that the larger one wrote.
 
-    draft.py BASE.gguf OUT.gguf --from DRAFT.gguf --answers PATH [--rounded] [and the flags of heads.py]
+    draft.py BASE.gguf OUT.gguf --from DRAFT.gguf --answers PATH [--rounded] [and flags of heads.py]
 
 DRAFT.gguf is a llama in a type that gguf.py reads; one with a short vocabulary keeps that. What is learned: the base's
 own distribution behind every token (distillation, Zhou et al. 2024, arXiv 2310.08461), as far as its 32 most probable
@@ -23,7 +23,7 @@ def options():
     parser = training.parser_of(__doc__)
     parser.add_argument("--from", dest="draft", required=True)
     parser.add_argument("--rounded", action="store_true")
-    parser.set_defaults(rows=eagle.FEW_TEXTS, heads=1)
+    parser.set_defaults(rows=eagle.FEW_TEXTS, heads=1, slow=1.0, noise=0.0)
     return parser.parse_args()
 
 
@@ -96,7 +96,7 @@ class Draft(training.Drafts):
             model.names += [] if model.output in model.names else [model.output]
             model.output_weight = torch.nn.Parameter(rows)
         layout.tensors.update((name, tuple(model.tensor(name).shape)) for name in model.names)
-        self.model = model
+        self.model, self.output = model, model.output
 
     def tensor(self, name):
         return self.model.tensor(name)

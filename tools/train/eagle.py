@@ -32,7 +32,7 @@ FEW_TEXTS, MANY_TEXTS = 8, 160     # of a step, unless --rows says so; held-out 
 
 
 def options():
-    parser = training.parser_of(__doc__)
+    parser = training.heads_parser_of(__doc__)
     parser.add_argument("--layers", default="", help="of the base, whose states are read (1, half of them, all)")
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--size", type=int, default=32, help="of an attention head")

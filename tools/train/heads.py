@@ -11,12 +11,14 @@ learns from every token of all texts, the second one from what the base wrote it
 distribution at the places where the text goes on, as far as its 32 most probable tokens tell.
 
 Everything on the way is kept in --work: the states (--cache megabytes of them at most), and a checkpoint from which
-the same command goes on. One text in a hundred is held out; accuracy on those is printed and drawn."""
+the same command goes on; another command that finds it is refused. One text in a hundred is held out, but at least
+one; accuracy on those is printed and drawn."""
 import argparse
 import copy
 import json
 import math
 import os
+import pickle
 import time
 
 import numpy as np
@@ -43,7 +45,6 @@ def parser_of(description):
     parser.add_argument("out")
     parser.add_argument("--answers", action="append", default=[])
     parser.add_argument("--text", action="append", default=[])
-    parser.add_argument("--heads", type=int, default=4)
     parser.add_argument("--draft-vocab", type=int, default=0, help="the heads know the most frequent N tokens only")
     parser.add_argument("--begin", help="a file of the same shape, whose weights and short vocabulary are the beginning")
     parser.add_argument("--count", action="append", default=[], help="more texts to count tokens in")
@@ -54,12 +55,10 @@ def parser_of(description):
     parser.add_argument("--first", type=float, default=0.25, help="share of the first stage")
     parser.add_argument("--rows", type=int, default=512, help="places a step")
     parser.add_argument("--rate", type=float, default=1e-3)
-    parser.add_argument("--slow", type=float, default=1.0, help="rate of the embeddings, in --rate; less for few texts")
     parser.add_argument("--decay", type=float, default=0.05)
     parser.add_argument("--temp", type=float, default=1.0, help="at which the base's distribution is the goal")
     parser.add_argument("--rejected", type=float, default=0.0,
                         help="weight of what verification rejects, beside the cross-entropy; for the last steps")
-    parser.add_argument("--noise", type=float, default=0.0, help="added to states, in their length; for few texts")
     parser.add_argument("--held-out", type=float, default=0.01)
     parser.add_argument("--longest", type=int, default=1024, help="tokens of a text that are used")
     parser.add_argument("--seed", type=int, default=1)
@@ -74,8 +73,17 @@ def parser_of(description):
     return parser
 
 
+def heads_parser_of(description):
+    """The flags that all drafts have that read states."""
+    parser = parser_of(description)
+    parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--slow", type=float, default=1.0, help="rate of the embeddings, in --rate; less for few texts")
+    parser.add_argument("--noise", type=float, default=0.0, help="added to states, in their length; for few texts")
+    return parser
+
+
 def options():
-    parser = parser_of(__doc__)
+    parser = heads_parser_of(__doc__)
     parser.add_argument("--inner", type=int, default=256)
     parser.add_argument("--untied", action="store_true")
     return parser.parse_args()
@@ -121,6 +129,7 @@ class Drafts(nn.Module):
 
     ids_name = speculator.TOKENS    # the tensor with the ids that rows stand for
     sparse = ("emb",)               # in names of matrices of which a step meets few rows
+    output = None                   # the matrix that logits come from, where it may be an embedding, too
     unit, judged_most, judged_at_once = "places", 4096, 256
 
     def __init__(self, layout, heads, vocabulary, tokens, numbers):
@@ -174,7 +183,7 @@ class Drafts(nn.Module):
         tensors = {n: self.tensor(n).detach().numpy() for n in self.layout.tensors if n != self.ids_name}
         if self.tokens is not None:
             tensors[self.ids_name] = self.tokens.astype(np.int32)
-        mixed = lambda tensor: "Q4_0" if "emb" in tensor else "Q8_0"
+        mixed = lambda tensor: "Q4_0" if "emb" in tensor and tensor != self.output else "Q8_0"
         gguf.write(path + ".part", meta, tensors, mixed if type_name == "mixed" else type_name)
         os.replace(path + ".part", path)
 
@@ -308,10 +317,10 @@ def judged(heads, batches, ranks=RANKS):
 
 
 def held_out(store, shards, drafts, mark=states.WRITTEN, most=None, seed=0):
-    """Batches of held-out places that the base wrote; when it wrote nothing, of any held-out places."""
+    """Batches of held-out places that the base wrote; when it wrote none of them, of any held-out places."""
     most, at_once = most or drafts.judged_most, drafts.judged_at_once
-    mark = mark if any((s.marks & states.WRITTEN).any() for s in shards) else 0
-    pairs = []
+    own = any(len(s.places(mark | states.HELD_OUT, mark | states.HELD_OUT)) for s in shards)
+    mark, pairs = mark if own else 0, []
     for number, shard in enumerate(shards):
         places = drafts.units(shard, mark | states.HELD_OUT, mark | states.HELD_OUT)
         pairs.append(np.stack((np.full(len(places), number), places), 1))
@@ -344,6 +353,43 @@ def noisy(x, share, seed):
     return x + share * x.pow(2).mean(-1, keepdim=True).sqrt() * noise
 
 
+def checkpoint_of(given):
+    """Where the checkpoint of a training lies, or will lie."""
+    return os.path.join(given.work, os.path.basename(given.out) + ".checkpoint")
+
+
+def identity(given, heads, base):
+    """What a training is known by, each in words: a checkpoint of another one is not gone on with. How long it takes
+    and how it learns may change on the way, and texts may be added to the files."""
+    place = lambda path: os.path.abspath(path) if path else "none"
+    words = {"kind": type(heads).__name__, "OUT": place(given.out),
+             "base": "%s of %d bytes (%.8s)" % (os.path.basename(base.path), os.path.getsize(base.path), base.key),
+             "layers": ",".join(map(str, base.layers)), "--heads": heads.heads, "--begin": place(given.begin),
+             "--from": place(getattr(given, "draft", None)), "--rounded": getattr(given, "rounded", False),
+             "--rate": given.rate, "--seed": given.seed, "--held-out": given.held_out, "--longest": given.longest,
+             "--answers": " ".join(map(place, given.answers)), "--text": " ".join(map(place, given.text))}
+    words.update((name, " x ".join(map(str, shape))) for name, shape in heads.layout.tensors.items())
+    return {name: str(word) for name, word in words.items()}
+
+
+def checkpoint(path, wanted):
+    """What a checkpoint holds; None: there is none. One of another training is refused."""
+    if not os.path.exists(path):
+        return None
+    try:
+        kept = torch.load(path)
+        was = kept["identity"]
+    except (pickle.UnpicklingError, KeyError):  # newer versions of PyTorch do not load what older ones of this wrote
+        raise SystemExit("%s does not say what it is of, an older version wrote it: to begin anew, delete it" % path)
+    others = ["%s was %s, is %s" % (name, was.get(name, "not there") or "none", wanted.get(name, "not there") or "none")
+              for name in dict(was, **wanted) if was.get(name) != wanted.get(name)]
+    if others:
+        more = "; and %d more" % (len(others) - 4) if len(others) > 4 else ""
+        raise SystemExit("%s is of another training: %s%s. To go on with it, say what was said then; to begin anew, "
+                         "delete it or name another folder (--work)" % (path, "; ".join(others[:4]), more))
+    return kept
+
+
 class Trainer:
     """Heads, their optimiser, how far they are, and what was seen on the way."""
 
@@ -354,11 +400,12 @@ class Trainer:
         self.adams = [torch.optim.AdamW(others, betas=(0.9, 0.95), weight_decay=given.decay)]
         self.adams += [torch.optim.SparseAdam(few, betas=(0.9, 0.95))] if few else []
         self.step, self.seconds, self.curve = 0, 0.0, []
-        stages = (0, states.WRITTEN) if any((s.marks & states.WRITTEN).any() for s in shards) else (0, 0)
+        own = any(len(s.places(states.WRITTEN | states.HELD_OUT, states.WRITTEN)) for s in shards)
+        stages = (0, states.WRITTEN) if own else (0, 0)
         self.orders = [Order(store, shards, mark, given.rows, given.seed + i, heads.units)
                        for i, mark in enumerate(stages)]
         self.judges = held_out(store, shards, heads)
-        self.path = os.path.join(given.work, os.path.basename(given.out) + ".checkpoint")
+        self.path, self.identity = checkpoint_of(given), identity(given, heads, store.base)
 
     def done(self):
         """How much of the training is behind us, 0 to 1."""
@@ -366,7 +413,7 @@ class Trainer:
 
     def learn(self):
         """One step. Returns the losses of the heads."""
-        began, done = time.time(), self.done()
+        began, done = time.time() - self.store.making, self.done()
         stage = self.orders[0 if done < self.given.first else 1]
         batch = self.heads.batch(self.store, self.shards, stage.places(self.step), stage.mark)
         if self.given.noise:
@@ -380,7 +427,7 @@ class Trainer:
             adam.param_groups[0]["lr"] = rate * share
             adam.step()
         self.step += 1
-        self.seconds += time.time() - began
+        self.seconds += time.time() - self.store.making - began
         return [float(l) for l in losses]
 
     def judge(self, losses):
@@ -390,22 +437,22 @@ class Trainer:
         print("held out, best 1 2 4 8: " + accuracy_text(accuracy), flush=True)
 
     def save(self):
+        tokens = self.heads.tokens
         torch.save({"heads": self.heads.state_dict(), "adams": [a.state_dict() for a in self.adams],
-                    "step": self.step, "seconds": self.seconds, "curve": self.curve, "tokens": self.heads.tokens},
-                   self.path + ".part")
+                    "step": self.step, "seconds": self.seconds, "curve": self.curve, "identity": self.identity,
+                    "tokens": None if tokens is None else torch.from_numpy(tokens.copy())}, self.path + ".part")
         os.replace(self.path + ".part", self.path)
 
     def restore(self):
         """Goes on from a checkpoint. Returns whether there was one."""
-        found = os.path.exists(self.path)
-        if found:
-            kept = torch.load(self.path)
+        kept = checkpoint(self.path, self.identity)
+        if kept:
             self.heads.load_state_dict(kept["heads"])
             for adam, state in zip(self.adams, kept["adams"]):
                 adam.load_state_dict(state)
-            self.heads.stand_for(kept["tokens"])
+            self.heads.stand_for(None if kept["tokens"] is None else kept["tokens"].numpy())
             self.step, self.seconds, self.curve = kept["step"], kept["seconds"], kept["curve"]
-        return found
+        return kept is not None
 
     def run(self, until=1.0):
         """Learns until so much is done. A line of progress every ten seconds; held-out texts every twentieth."""
@@ -444,14 +491,17 @@ def prepare(given, make=make_heads, layers=(), kept=states.STATES):
     torch.manual_seed(given.seed)
     numbers = states.faster_numbers() if given.numbers == "auto" else NUMBERS[given.numbers]
     base = states.Base(given.base, given.programs, given.threads, layers)
-    paths = list(states.files_of(given.answers + given.text))
-    shards = [states.Shard(base, path, given.held_out, given.longest) for path in paths]
+    shards = states.read_shards(base, given.answers + given.text, given.held_out, given.longest)
+    if all((shard.marks & states.HELD_OUT).all() for shard in shards):
+        raise SystemExit("every text is held out (%d in all): more are needed, or a smaller --held-out" %
+                         sum(len(shard.texts) for shard in shards))
     store = states.Store(os.path.join(given.work, "states"), base, int(given.cache * 1e6), numbers, given.pause,
                          kept)
     more = [states.Shard(base, path, given.held_out, given.longest) for path in states.files_of(given.count)]
     counts = counts_of(shards + more, base.vocabulary)
     tokens = frequent(counts, given.draft_vocab) if given.draft_vocab else None
     heads = make(given, base, tokens, numbers)
+    checkpoint(checkpoint_of(given), identity(given, heads, base))  # is refused before states are made
     written = sum(int((s.marks & states.WRITTEN > 0).sum()) for s in shards)
     print("%d files, %d texts, %d tokens, %d written by the base; %s; %.1f million weights" % (
         len(shards), sum(len(s.texts) for s in shards), sum(len(s.ids) for s in shards), written, numbers,
@@ -463,7 +513,10 @@ def prepare(given, make=make_heads, layers=(), kept=states.STATES):
             print("states of file %d of %d: %.0f tokens a second" % (
                 number + 1, len(shards), len(shard.ids) / (time.time() - began)), flush=True)
     trainer = Trainer(given, heads, store, shards)
-    if not trainer.restore():
+    if trainer.restore():
+        print("%s: goes on behind step %d%s" % (trainer.path, trainer.step, "" if trainer.done() < 1 else
+              ", which was the last one: nothing is learned; to begin anew, delete it"), flush=True)
+    else:
         if given.begin:
             heads.take(given.begin)
         else:

@@ -59,7 +59,7 @@ def main():
     layers = eagle.layers_of_file(given.heads)
     base = states.Base(given.base, given.programs, given.threads, layers)
     heads = eagle.load(given.heads, base, given.guesses, numbers) if layers else training.load(given.heads, numbers)
-    shards = [states.Shard(base, path, given.held_out, given.longest) for path in states.files_of(given.answers)]
+    shards = states.read_shards(base, given.answers, given.held_out, given.longest)
     store = states.Store(os.path.join(given.work, "states"), base, int(given.cache * 1e6), numbers)
     batches = training.held_out(store, shards, heads, most=given.places or 2 * heads.judged_most)
     accuracy = training.judged(heads, batches, RANKS)

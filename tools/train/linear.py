@@ -42,7 +42,10 @@ class Places:
 def solved(moments, cross):
     """Ridge regression. moments: (features, features); cross: (features, targets)."""
     ridge = RIDGE * moments.diagonal().mean() * torch.eye(len(moments))
-    return torch.cholesky_solve(cross, torch.linalg.cholesky(moments + ridge))
+    factor, wrong = torch.linalg.cholesky_ex(moments + ridge)
+    if wrong:  # few texts, and moments rounded to bfloat16
+        factor = torch.linalg.cholesky(moments + ridge / RIDGE)
+    return torch.cholesky_solve(cross, factor)
 
 
 def guess_of_next(places, embedding, numbers):

@@ -22,6 +22,8 @@ from model import Llama
 TOP = 32           # most probable next tokens kept for each state
 READ_AT_ONCE = 512  # states
 STATES, TOPS = ("states", "tops", "chances"), ("tops", "chances")  # what a store may keep of a shard
+SHORTEST = 3       # tokens of a text that there is something to learn from
+SAMPLES, SAMPLE = 64, 4096  # places of a base's file that it is known by, bytes of each
 WRITTEN, HELD_OUT = 1, 2  # marks: the base wrote what follows this state; the text is not for training
 
 
@@ -46,7 +48,15 @@ class Base:
         self.scale = file.meta.get(name + ".logit_scale", (6, 0.0))[1] or 1.0
         self.output = "output.weight" if "output.weight" in file.tensors else "token_embd.weight"
         self.vocabulary = file.tensors.shape("token_embd.weight")[0]
-        self.matrices = {}
+        self.matrices, self.key = {}, self.digest()
+
+    def digest(self):
+        """What the file is known by: its size, its header, and a sample of its weights."""
+        data, start = self.file.bytes, self.file.tensors.start
+        digest = hashlib.sha1(b"%d" % len(data) + data[:start])
+        for at in np.linspace(start, max(start, len(data) - SAMPLE), SAMPLES).astype(int).tolist():
+            digest.update(data[at:at + SAMPLE])
+        return digest.hexdigest()
 
     def program(self, name):
         return os.path.join(self.programs, name)
@@ -130,19 +140,20 @@ class Shard:
         self.path = path
         with open(path, "rb") as file:
             data = file.read()
-        self.key = hashlib.sha1(data + b"%d %d" % (os.path.getsize(base.path), longest)).hexdigest()[:16]
-        self.texts, ends, marks = [], [], []
+        self.key = hashlib.sha1(data + b"%s %d" % (base.key.encode(), longest)).hexdigest()[:16]
+        self.texts, self.hashes, ends, marks = [], [], [], []
         for line in data.decode("utf-8").splitlines():
             ids, written = self.read(base, json.loads(line)) if line.strip() else ([], 0)
             ids = ids[:longest]
-            if len(ids) < 3:
+            if len(ids) < SHORTEST:
                 continue
             mark = np.zeros(len(ids), np.uint8)
             if written:
                 mark[max(0, written - 1):] |= WRITTEN
-            if zlib.crc32(np.array(ids, np.int32).tobytes()) % 1000 < 1000 * held_out:
+            crc = zlib.crc32(np.array(ids, np.int32).tobytes())
+            if crc % 1000 < 1000 * held_out:
                 mark |= HELD_OUT
-            self.texts.append(ids), marks.append(mark)
+            self.texts.append(ids), self.hashes.append((crc % 1000, crc)), marks.append(mark)
             ends += [len(ends) + len(ids)] * len(ids)
         self.ids = np.array([i for ids in self.texts for i in ids], np.int32)
         self.ends, self.marks = np.array(ends, np.int32), np.concatenate(marks or [np.zeros(0, np.uint8)])
@@ -163,6 +174,18 @@ class Shard:
         return places[(places + 2 < self.ends) & (self.marks & mark == value)]
 
 
+def read_shards(base, paths, held_out, longest):
+    """The shards of all files that paths name, but for empty ones. The text of the smallest hash is always held out."""
+    shards = [s for s in (Shard(base, path, held_out, longest) for path in files_of(paths)) if s.texts]
+    if not shards:
+        raise SystemExit("no texts of %d tokens or more: %s" % (SHORTEST, ", ".join(paths) or "no files are given"))
+    smallest = min(h for shard in shards for h in shard.hashes)
+    for shard in shards:
+        texts = np.repeat(np.array([h == smallest for h in shard.hashes], bool), list(map(len, shard.texts)))
+        shard.marks[texts] |= HELD_OUT
+    return shards
+
+
 def most_probable(logits):
     """The TOP most probable tokens of rows of logits, and their probabilities."""
     best = logits.topk(TOP, sorted=True)
@@ -171,12 +194,13 @@ def most_probable(logits):
 
 class Store:
     """The folder of states. rows(shard) -> states, tops, chances: (n, base.read_width) float16, (n, TOP) ids and their
-    probabilities under the base; kept=TOPS: tops and chances alone, which take far less room."""
+    probabilities under the base; kept=TOPS: tops and chances alone, which take far less room. making: seconds in which
+    states were made."""
 
     def __init__(self, folder, base, limit, numbers, pause="", kept=STATES):
         self.folder, self.base, self.limit, self.numbers, self.pause = folder, base, limit, numbers, pause
         self.kinds = {"states": (np.float16, base.read_width), "tops": (np.int32, TOP), "chances": (np.float16, TOP)}
-        self.kept, self.open = kept, {}
+        self.kept, self.open, self.making = kept, {}, 0.0
         os.makedirs(folder, exist_ok=True)
 
     def bytes(self, shard):
@@ -187,14 +211,16 @@ class Store:
     def place(self, shard):
         """Where the states of a shard lie, or will lie."""
         parts = list(map(str, self.base.layers)) if "states" in self.kept else ["tops"]
-        return os.path.join(self.folder, "-".join([shard.key] + parts))
+        return os.path.join(self.folder, "-".join([shard.key, str(self.numbers).replace("torch.", "")] + parts))
 
     def rows(self, shard):
         place = self.place(shard)
         if place not in self.open:
             if not os.path.isdir(place):
+                began = time.time()
                 self.make_room(self.bytes(shard))
                 self.put(shard, self.parts(shard))
+                self.making += time.time() - began
             self.open[place] = [np.load(os.path.join(place, name + ".npy"), mmap_mode="r") for name in self.kept]
             os.utime(place)
         return self.open[place]

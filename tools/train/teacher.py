@@ -12,7 +12,6 @@ where they are."""
 import collections
 import json
 import os
-import re
 import time
 
 import numpy as np
@@ -22,7 +21,6 @@ import answers
 import states
 from heads import NUMBERS
 from model import Llama
-from vocabulary import CONTROL
 
 READ_AT_ONCE = 1024     # tokens of prompts
 
@@ -38,21 +36,6 @@ def options():
     parser.add_argument("--states", action="store_true", help="are kept, too")
     parser.add_argument("--layers", default="", help="whose states are kept, as eagle.py is told")
     return parser.parse_args()
-
-
-def encoder(vocabulary):
-    """text -> ids, of texts with control tokens in them; each piece behind one begins with a space, as the first one
-    does."""
-    names = [t for t, kind in zip(vocabulary.tokens, vocabulary.types) if kind == CONTROL]
-    border = re.compile("(%s)" % "|".join(map(re.escape, names)))
-
-    def encoded(text):
-        ids = [vocabulary.begin]
-        for piece in filter(None, border.split(text)):
-            ids += [vocabulary.ids[piece]] if piece in names else vocabulary.encode(" " + piece)
-        return ids
-
-    return encoded
 
 
 class Text:
@@ -176,26 +159,28 @@ def enter(teacher, waiting):
 
 
 def write(given, store, number, texts):
-    """A shard: the file of answers and, in the store, the most probable tokens."""
-    path = answers.file_of(given, number)
+    """A shard: the file of answers and, in the store, the most probable tokens. Texts of less than states.SHORTEST
+    tokens are left out, for nobody learns from them."""
+    path, texts = answers.file_of(given, number), [text for text in texts if len(text.ids) >= states.SHORTEST]
     with open(path + ".new", "w") as file:
         for text in texts:
             file.write(json.dumps({"tokens": len(text.ids) - text.prompted, "ids": text.ids}) + "\n")
-    os.replace(path + ".new", path)
-    shard = states.Shard(store.base, path, 0, given.longest)
+    shard = states.Shard(store.base, path + ".new", 0, given.longest)
     nothing = {name: np.zeros((1, store.kinds[name][1])) for name in store.kept}
-    if not os.path.isdir(store.place(shard)):
+    if texts and not os.path.isdir(store.place(shard)):
         store.put(shard, (rows for text in texts for rows in text.rows + [nothing]))
+    os.replace(path + ".new", path)
 
 
 def texts_of(given, vocabulary):
     """number, texts of the shards that are not there yet; prompts that leave no room for half an answer are left
     out."""
-    encoded, longest = encoder(vocabulary), min(given.context, given.longest) - given.tokens // 2
+    longest = min(given.context, given.longest) - given.tokens // 2
     for number, _, records in answers.shards_of(given):
         asked = [("{prompt}" if r.get("plain") else given.template).replace("{prompt}", r["prompt"])
                  for r in records if "prompt" in r]
-        texts = [Text(ids, answers.is_greedy(given, number)) for ids in map(encoded, asked) if len(ids) <= longest]
+        prompts = [vocabulary.encode(text, prompt=True) for text in asked]
+        texts = [Text(ids, answers.is_greedy(given, number)) for ids in prompts if len(ids) <= longest]
         if texts:
             yield number, texts
 

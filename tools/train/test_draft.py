@@ -1,19 +1,22 @@
 """Checks what draft.py and teacher.py promise, from the repository's root: test_draft.py [FOLDER OF THE PROGRAMS].
-Needs PyTorch, specdec, specdec-logits, specdec-tokens and many. Takes half a minute on one core."""
+Needs PyTorch, specdec, specdec-logits, specdec-tokens and many. Takes a minute on one core."""
 import json
 import os
 import subprocess
 import sys
 import tempfile
+import types
 
 import numpy as np
 import torch
 
+import answers
 import beginnings
 import draft
 import gguf
 import heads as training
 import states
+import teacher
 import test_heads
 from model import Llama
 
@@ -138,6 +141,65 @@ def test_rounded_weights_stay(folder, programs):
             assert np.array_equal(gguf.decoded_q4_0(blocks), values), name
 
 
+def test_types_of_matrices(folder, programs):
+    """Of a mixed file the embedding is in Q4_0, unless it is the output, too; flags that mean nothing are refused."""
+    for count, embedding in ((0, "Q8_0"), (512, "Q4_0")):
+        given = options(folder, programs, draft=BASE, draft_vocab=count)
+        draft.prepare(given).heads.save(given.out, "mixed", "mixed")
+        tensors = gguf.Reader(given.out).tensors
+        assert tensors.type("token_embd.weight") == embedding
+        assert {tensors.type(n) for n in tensors if n != "token_embd.weight"} == {"Q8_0", "F32"} | (
+            {"I32"} if count else set())
+    for flag in "--noise", "--slow", "--heads":
+        said = test_heads.refused("draft.py", BASE, given.out, "--from", BASE, "--text", given.out, flag, 1)
+        assert "unrecognized arguments: %s 1" % flag in said, said
+
+
+def test_teacher_leaves_short_texts_out(folder, programs):
+    """Texts of less than three tokens end no run. A shard that cannot be kept leaves no file that counts as done."""
+    given = types.SimpleNamespace(folder=os.path.join(folder, "short-texts"), longest=64)
+    os.makedirs(given.folder)
+    base = states.Base(BASE, programs)
+    store = states.Store(os.path.join(folder, "short-tops"), base, 1 << 30, torch.float32, kept=states.TOPS)
+
+    def text(count, rows):
+        made = teacher.Text([1], True)
+        made.ids += range(5, 4 + count)
+        made.rows = [{name: np.full((rows, store.kinds[name][1]), count) for name in store.kept}]
+        return made
+
+    teacher.write(given, store, 0, [text(2, 1), text(5, 4), text(2, 1), text(3, 2)])
+    shard = states.Shard(base, answers.file_of(given, 0), 0, given.longest)
+    assert list(map(len, shard.texts)) == [5, 3] and os.path.isdir(store.place(shard))
+    assert list(store.rows(shard)[0][:, 0]) == [5] * 4 + [0] + [3] * 2 + [0]
+    teacher.write(given, store, 1, [text(2, 1)])
+    assert not open(answers.file_of(given, 1)).read()
+    try:
+        teacher.write(given, store, 2, [text(4, 9)])
+        raise AssertionError("nine rows were kept of three")
+    except ValueError:
+        assert not os.path.exists(answers.file_of(given, 2))
+
+
+def test_comparisons_are_kept_by_what_was_asked(folder, programs):
+    """compare_drafts.py --state: what was run with other flags is not taken for this; no prompts are no comparison."""
+    prompts, state = (os.path.join(folder, name) for name in ("compared.jsonl", "compared.json"))
+    ask = lambda *flags: (os.path.join("..", "compare_drafts.py"), "-m", BASE, "--specdec", os.path.join(
+        programs, "specdec"), "--temps", "0", "-t", 1, "--state", state, prompts) + flags
+    open(prompts, "w").close()
+    assert "no prompts in " + prompts in test_heads.refused(*ask("--mode", "a=--spec ngram"))
+    counts = []
+    for text, flags in (("Once", "--spec ngram"), ("Once", "--spec ngram"), ("Tom", "--spec ngram"),
+                        ("Tom", "--spec ngram --tree-size 2")):
+        with open(prompts, "w") as file:
+            file.write(json.dumps({"prompt": text}) + "\n")
+        for tokens in 4, 5:
+            test_heads.script(*ask("--mode", "a=" + flags, "-n", tokens))
+            with open(state) as file:
+                counts.append(sum(map(len, json.load(file).values())))
+    assert counts == [1, 2, 2, 2, 3, 4, 5, 6], counts
+
+
 def test_teacher_writes_what_the_base_does(folder, programs):
     """Its greedy texts are those of specdec, but behind places where two tokens are nearly equal; the states and the
     most probable tokens that it notes are specdec's, for every token but a text's last."""
@@ -185,6 +247,9 @@ def main():
         test_training_goes_on_where_it_stopped(folder, programs)
         test_short_vocabulary(folder, programs)
         test_rounded_weights_stay(folder, programs)
+        test_types_of_matrices(folder, programs)
+        test_teacher_leaves_short_texts_out(folder, programs)
+        test_comparisons_are_kept_by_what_was_asked(folder, programs)
         test_teacher_writes_what_the_base_does(folder, programs)
     print("test_draft.py: right")
 

@@ -1,14 +1,16 @@
 """Checks what the scripts for heads promise, from the repository's root: test_heads.py [FOLDER OF THE PROGRAMS].
-Needs PyTorch, specdec-logits, specdec-tokens, specdec-quantize and many. Takes half a minute on one core."""
+Needs PyTorch, specdec-logits, specdec-tokens, specdec-quantize and many. Takes a minute on one core."""
 import copy
 import glob
 import json
 import os
+import pickletools
 import subprocess
 import sys
 import tempfile
 import types
 import xml.dom.minidom
+import zipfile
 
 import numpy as np
 import torch
@@ -35,6 +37,23 @@ def script(name, *arguments):
                          text=True)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
+
+
+def refused(name, *arguments):
+    """What a script says that fails."""
+    ran = subprocess.run([sys.executable, os.path.join(HERE, name)] + list(map(str, arguments)), capture_output=True,
+                         text=True)
+    assert ran.returncode and "Traceback" not in ran.stderr, ran
+    return ran.stderr
+
+
+def refusal(call):
+    """What is said instead of doing something."""
+    try:
+        call()
+    except SystemExit as end:
+        return str(end)
+    raise AssertionError("it was done")
 
 
 def options(folder, programs, **others):
@@ -91,6 +110,20 @@ def test_answers_are_written_once(folder, programs):
             ids.append(line["id"])
             assert vocabulary.decode(line["ids"][-line["tokens"]:]).lstrip() == line["text"].lstrip(), line
     assert sorted(ids) == list(range(48))
+
+
+def test_failures_are_no_answers(folder, programs):
+    """A writer that fails leaves no shard that counts as done; a prompt that is too long is left out."""
+    prompts, out, broken = (os.path.join(folder, name) for name in ("few.jsonl", "few", "broken.gguf"))
+    with open(prompts, "w") as file:
+        file.writelines(json.dumps({"prompt": text}) + "\n" for text in ("Once", "Tom had " * 200))
+    with open(broken, "wb") as file:
+        file.write(open(BASE, "rb").read()[:100000])
+    arguments = [prompts, out, "--plain", "--tokens", 9, "--context", 100, "--many", os.path.join(programs, "many")]
+    ran = refused("answers.py", broken, *arguments)
+    assert "is it complete" in ran and "after 0 of 2 prompts" in ran and not glob.glob(out + "/*.jsonl"), ran
+    script("answers.py", BASE, *arguments)
+    assert len(open(out + "/00000.jsonl").readlines()) == 1
 
 
 def test_kinds_are_mixed():
@@ -226,8 +259,9 @@ def test_training_teaches_and_files_say_the_same(folder, programs):
             missing = [t for s in trainer.shards for ids in s.texts for t in ids if t not in set(tokens.tolist())]
             assert len(missing) < 0.1 * sum(len(s.ids) for s in trainer.shards)
     drawn = os.path.join(folder, "figure.svg")
-    figure.draw(drawn, trainer.curve * 2, "test")
-    assert len(xml.dom.minidom.parse(drawn).getElementsByTagName("polyline")) == 2
+    curve = [dict(entry, losses=entry["losses"] * 9, accuracy=entry["accuracy"] * 9) for entry in trainer.curve * 2]
+    figure.draw(drawn, curve, "this & that")
+    assert len(xml.dom.minidom.parse(drawn).getElementsByTagName("polyline")) == 18
 
 
 def test_training_goes_on_where_it_stopped(folder, programs):
@@ -250,11 +284,51 @@ def test_training_begins_with_a_file(folder, programs):
     again = training.prepare(options(folder, programs, draft_vocab=600, begin=begin, seed=2))
     assert np.array_equal(again.heads.tokens, trainer.heads.tokens)
     assert torch.equal(training.judged(again.heads, trainer.judges), taught)
-    try:
-        training.prepare(options(folder, programs, draft_vocab=600, begin=begin, inner=64))
-        assert False
-    except SystemExit as end:
-        assert "emb" in str(end) and "(4096, 32), not (4096, 64)" in str(end), end
+    said = refusal(lambda: training.prepare(options(folder, programs, draft_vocab=600, begin=begin, inner=64)))
+    assert "emb" in said and "(4096, 32), not (4096, 64)" in said, said
+
+
+def test_checkpoints_are_of_one_training(folder, programs):
+    """A checkpoint holds nothing but what PyTorch loads by itself (weights_only). Another training that finds it
+    is refused and says why; the same one that is done learns nothing more."""
+    given = options(folder, programs, steps=2, draft_vocab=600)
+    trainer = training.prepare(given)
+    trainer.run()
+    with zipfile.ZipFile(trainer.path) as file:
+        operations = pickletools.genops(file.read(next(n for n in file.namelist() if n.endswith("data.pkl"))))
+    code = {argument for operation, argument, _ in operations if "GLOBAL" in operation.name}
+    assert code <= {"torch IntStorage", "torch FloatStorage", "torch._utils _rebuild_tensor_v2",
+                    "collections OrderedDict"}, code
+    assert np.array_equal(torch.load(trainer.path)["tokens"], trainer.heads.tokens)
+    before = copy.deepcopy(trainer.heads.state_dict())
+    again = training.prepare(given)
+    again.run()
+    assert all(torch.equal(weight, before[name]) for name, weight in again.heads.state_dict().items())
+    elsewhere = os.path.join(folder, "elsewhere", "heads.gguf")
+    for others, words in (({"seed": 2}, "--seed was 1, is 2"), ({"out": elsewhere}, "OUT was " + given.out),
+                          ({"inner": 64}, "speculator.emb.weight was 4096 x 32, is 4096 x 64"),
+                          ({"held_out": 0.1}, "--held-out was 0.2"), ({"begin": BASE}, "--begin was none")):
+        said = refusal(lambda: training.prepare(types.SimpleNamespace(**dict(vars(given), **others))))
+        assert words in said and "to begin anew, delete it" in said, said
+    os.remove(trainer.path)
+
+
+def test_few_texts(folder, programs):
+    """Of two texts one is held out, whichever was written by the base; of one or none nothing is learned."""
+    path = os.path.join(folder, "few-texts.jsonl")
+    lines = [json.dumps({"ids": list(range(5, 25)), "tokens": 9}), json.dumps({"ids": list(range(40, 70))}), ""]
+    for kept in lines[:2], lines[1:], lines[2:]:
+        with open(path, "w") as file:
+            file.write("\n".join(kept))
+        given = options(folder, programs, answers=[], text=[path], held_out=0.0, rows=8, steps=2)
+        if len(kept) == 2 and all(kept):
+            trainer = training.prepare(given)
+            assert len(trainer.judges[0].states) and len(np.unique(trainer.shards[0].marks & states.HELD_OUT)) == 2
+            trainer.run()
+            os.remove(trainer.path)
+        else:
+            said = refusal(lambda: training.prepare(given))
+            assert ("no texts of 3 tokens" if kept == [""] else "(1 in all)") in said, said
 
 
 def test_the_store_keeps_its_limit(folder, programs):
@@ -308,12 +382,16 @@ def main():
     test_other_types_of_bases(programs)
     with tempfile.TemporaryDirectory() as folder:
         test_answers_are_written_once(folder, programs)
+        test_failures_are_no_answers(folder, programs)
         test_states_are_those_of_the_model(folder, programs)
         test_batches_follow_the_text(folder, programs)
         test_marks_say_what_is_for_training(folder, programs)
+        test_heads_begin_as_a_linear_guess(folder, programs)
         test_training_teaches_and_files_say_the_same(folder, programs)
         test_training_goes_on_where_it_stopped(folder, programs)
         test_training_begins_with_a_file(folder, programs)
+        test_checkpoints_are_of_one_training(folder, programs)
+        test_few_texts(folder, programs)
         test_the_store_keeps_its_limit(folder, programs)
     print("test_heads.py: right")
 
