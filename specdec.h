@@ -1050,10 +1050,10 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #include <arm_neon.h>
 #elif defined(__arm__) && defined(__ARM_FP) && defined(__ARMEL__) && !defined(SPECDEC_NO_SIMD) && \
     ((defined(__ARM_NEON) && defined(__ARM_FEATURE_FMA)) || \
-     (!defined(__clang__) && defined(__linux__) && !defined(SPECDEC_FREESTANDING) && \
+     (!defined(__clang__) && !defined(SPECDEC_FREESTANDING) && \
       (__ARM_ARCH == 6 || (__ARM_ARCH == 7 && __ARM_ARCH_PROFILE != 'M'))))
-/* 32-bit ARM. gcc builds functions for NEON whatever the command line says, and the processor is asked: of Linux, as
-   others do not tell. clang builds them only where the command line has NEON and VFPv4 (-mfpu=neon-vfpv4). */
+/* 32-bit ARM. gcc builds functions for NEON whatever the command line says, and the processor is asked; not where nobody
+   would answer. clang builds them only where the command line has NEON and VFPv4 (-mfpu=neon-vfpv4). */
 #define SPECDEC__NEON32
 #if !(defined(__ARM_NEON) && defined(__ARM_FEATURE_FMA))
 #define SPECDEC__NEON32_ASKED
