@@ -1052,8 +1052,8 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
     ((defined(__ARM_NEON) && defined(__ARM_FEATURE_FMA)) || \
      (!defined(__clang__) && !defined(SPECDEC_FREESTANDING) && \
       (__ARM_ARCH == 6 || (__ARM_ARCH == 7 && __ARM_ARCH_PROFILE != 'M'))))
-/* 32-bit ARM. gcc builds functions for NEON whatever the command line says, and the processor is asked; not where nobody
-   would answer. clang builds them only where the command line has NEON and VFPv4 (-mfpu=neon-vfpv4). */
+/* 32-bit ARM. gcc builds functions for NEON whatever the command line says, and the processor is asked; not where
+   nobody would answer. clang builds them only where the command line has NEON and VFPv4 (-mfpu=neon-vfpv4). */
 #define SPECDEC__NEON32
 #if !(defined(__ARM_NEON) && defined(__ARM_FEATURE_FMA))
 #define SPECDEC__NEON32_ASKED
