@@ -30935,44 +30935,25 @@ SPECDEC__LANE void X(unpack_bf16)(const specdec__quant_type *type, const unsigne
         X(store)(panel->u.values + i, X(load_bf16)(tile + i * 2));
 }
 
-/* sums (column, 16) += values (value, 16) * x (column, value), columns of them at once; of all 16,
-   SPECDEC__ROWS_AT_ONCE vectors. */
-SPECDEC__LANE_INLINE void X(dot_float_columns)(const float *values, int count, const float *x, int stride, float *sums,
-                                               int columns)
-{
-    V acc[4][SPECDEC__WIDTH];
-    int i, c, r;
-
-    SPECDEC__UNROLL
-    for (c = 0; c < columns; c++)
-        SPECDEC__UNROLL
-        for (r = 0; r < SPECDEC__ROWS_AT_ONCE; r++)
-            acc[c][r] = X(load)(sums + c * 16 + r * SPECDEC__LANES);
-    for (i = 0; i < count; i++)
-        X(add_row)(acc, x + i, stride, values + i * 16, 0, columns, SPECDEC__ROWS_AT_ONCE);
-    SPECDEC__UNROLL
-    for (c = 0; c < columns; c++)
-        SPECDEC__UNROLL
-        for (r = 0; r < SPECDEC__ROWS_AT_ONCE; r++)
-            X(store)(sums + c * 16 + r * SPECDEC__LANES, acc[c][r]);
-}
-
-/* Adds a panel of floats times count columns to sums (column, 16). */
+/* Adds a panel of floats times count columns to sums (column, 16); SPECDEC__ROWS_AT_ONCE vectors of 16 rows at once. */
 SPECDEC__LANE void X(dot_float)(const specdec__panel *panel, int blocks, const specdec__columns *x, int block,
                                 int column, int count, float *sums)
 {
     const float *values = x->values + (size_t)column * (size_t)x->stride + (size_t)block * 32;
-    int p;
+    V acc[1][SPECDEC__WIDTH];
+    int p, i, r;
 
-    for (; count >= SPECDEC__TOGETHER; count -= SPECDEC__TOGETHER, sums += SPECDEC__TOGETHER * 16) {
-        for (p = 0; p < 16; p += SPECDEC__LANES * SPECDEC__ROWS_AT_ONCE)
-            X(dot_float_columns)(panel->u.values + p, blocks * 32, values, x->stride, sums + p, SPECDEC__TOGETHER);
-        values += SPECDEC__TOGETHER * (size_t)x->stride;
-    }
-#if SPECDEC__TOGETHER > 1
     for (; count; count--, values += x->stride, sums += 16)
-        X(dot_float_columns)(panel->u.values, blocks * 32, values, x->stride, sums, 1);
-#endif
+        for (p = 0; p < 16; p += SPECDEC__LANES * SPECDEC__ROWS_AT_ONCE) {
+            SPECDEC__UNROLL
+            for (r = 0; r < SPECDEC__ROWS_AT_ONCE; r++)
+                acc[0][r] = X(load)(sums + p + r * SPECDEC__LANES);
+            for (i = 0; i < blocks * 32; i++)
+                X(add_row)(acc, values + i, 0, panel->u.values + i * 16 + p, 0, 1, SPECDEC__ROWS_AT_ONCE);
+            SPECDEC__UNROLL
+            for (r = 0; r < SPECDEC__ROWS_AT_ONCE; r++)
+                X(store)(sums + p + r * SPECDEC__LANES, acc[0][r]);
+        }
 }
 
 #else
