@@ -11264,7 +11264,8 @@ SPECDEC__NEON_TYPES(SPECDEC__NEON_MULTIPLY)
 #endif
 
 /* NEON takes floats below 2^-126 for 0 here; the processor's scalar arithmetic does not. So float loops have one lane,
-   that of plain C, whose multiply-add is an instruction here. */
+   that of plain C, whose multiply-add is an instruction here. clang makes vectors of such code by itself, unless it is
+   told -fno-slp-vectorize. */
 typedef float specdec__neon32_v;
 #define specdec__neon32_load specdec__scalar_load
 #define specdec__neon32_store specdec__scalar_store
