@@ -909,8 +909,8 @@ SPECDEC_DEF int specdec_type_by_name(const char *name, specdec_type *type);
 /* Bytes of so many values of a type. Errors: ARGUMENT (an unknown type, no whole blocks, too many). */
 SPECDEC_DEF specdec_result specdec_type_bytes(uint32_t number, uint64_t values, size_t *bytes, specdec_error *error);
 
-/* Values (whole blocks) of a type to floats, and back with the smallest squared error found. What half floats cannot
-   hold comes back infinite, or its block as NaN. Errors: ARGUMENT; UNSUPPORTED (only read, or left out). */
+/* Values (whole blocks) of a type to floats, and back with the smallest squared error found; from NaNs and what half
+   floats cannot hold, a block gets any values. Errors: ARGUMENT; UNSUPPORTED (only read, or left out). */
 SPECDEC_DEF specdec_result specdec_type_to_float(uint32_t number, const void *data, size_t values, float *out,
                                                  specdec_error *error);
 SPECDEC_DEF specdec_result specdec_type_from_float(uint32_t number, const float *values, size_t count, void *out,
@@ -3758,8 +3758,8 @@ SPECDEC__VECTORISE static SPECDEC__UNUSED void specdec__quant_to_float(const spe
             specdec__quant_block_to_float(type, at + i * type->bytes, out + i * type->block);
 }
 
-/* values (block) -> block (bytes), to the smallest (weighted) squared error found. Defined for every input, but what
-   lies beyond the range of half floats comes back infinite or clamped. */
+/* values (block) -> block (bytes), to the smallest (weighted) squared error found. Defined for every input, but a block
+   with NaNs, or with what half floats cannot hold, may come back as anything. */
 typedef void specdec__quant_encoder(const float *values, unsigned char *block);
 
 /* The encoder of a type, NULL for plain floats and for types that are only read. A function, not a row of a table: a
