@@ -30989,7 +30989,6 @@ SPECDEC__LANE_INLINE void X(multiply_values)(int type, const unsigned char *cons
         place[c] = (size_t)specdec__min_int(column + c, last);
         row[c] = x + place[c] * (size_t)stride;
     }
-
     SPECDEC__UNROLL
     for (t = 0; t < tiles; t++) {
         from[t] = tile[t] + at;
