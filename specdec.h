@@ -24,7 +24,8 @@
 
    WHAT IT DOES
 
-     Runs a model of the architectures llama, qwen2, qwen3, gemma, gemma2, gemma3, phi3, smollm3 and granite from a GGUF
+     Runs a model of the architectures llama, mistral3, qwen2, qwen3, qwen2vl and qwen3vl (their text), gemma, gemma2,
+     gemma3, phi3, smollm3, granite, ernie4_5, exaone, exaone4, glm4, internlm2, minicpm and olmo2 from a GGUF
      file or from memory. A cheap drafter guesses several tokens as a tree; one pass over the model's weights verifies
      all of them; what the model itself would have written is kept. The text is the one that plain decoding writes, byte
      for byte, greedy or sampled. One pass serves many texts (specdec_open, specdec_fork), also some that fork by
@@ -13629,9 +13630,9 @@ static size_t specdec__text_head_and_tail(const unsigned char *text, size_t leng
     return end;
 }
 
-/* [^\r\n\p{L}\p{N}]?HEAD*TAIL+C?|[^\r\n\p{L}\p{N}]?HEAD+TAIL*C?| and the rest with slashes, where C is
-   (?i:'s|'t|'re|'ve|'m|'ll|'d) (GPT-4o: digits 3). The second one only ever meets upper case. */
-static size_t specdec__text_word_cased(const unsigned char *text, size_t length, size_t digits)
+/* [^\r\n\p{L}\p{N}]?HEAD*TAIL+|[^\r\n\p{L}\p{N}]?HEAD+TAIL* at the beginning of a text: its bytes, 0 when there is
+   none. The second one only ever meets upper case. */
+static size_t specdec__text_cased(const unsigned char *text, size_t length)
 {
     specdec__text_character c = specdec__text_character_at(text, length, 0);
     size_t from = specdec__text_before_letters(c), end = specdec__text_head_and_tail(text, length, from);
@@ -13639,9 +13640,24 @@ static size_t specdec__text_word_cased(const unsigned char *text, size_t length,
 
     if (end == from && !mark)
         end = specdec__text_skip(text, length, from, SPECDEC__TEXT_LETTER, SIZE_MAX);
-    if (end > from || mark)
-        return end + specdec__text_contraction(text + end, length - end, 1);
-    return specdec__text_word_rest(text, length, digits, 1);
+    return end > from || mark ? end : 0;
+}
+
+/* These letters, and the rest with slashes (Tekken: digits 1). */
+static size_t specdec__text_word_cased(const unsigned char *text, size_t length, size_t digits)
+{
+    size_t end = specdec__text_cased(text, length);
+
+    return end ? end : specdec__text_word_rest(text, length, digits, 1);
+}
+
+/* The same where (?i:'s|'t|'re|'ve|'m|'ll|'d) behind letters is a part of their word (GPT-4o: digits 3). */
+static size_t specdec__text_word_contracted(const unsigned char *text, size_t length, size_t digits)
+{
+    size_t end = specdec__text_cased(text, length);
+
+    return end ? end + specdec__text_contraction(text + end, length - end, 1)
+               : specdec__text_word_rest(text, length, digits, 1);
 }
 
 /* How a byte-level BPE cuts text into words, by tokenizer.ggml.pre. */
@@ -13653,21 +13669,31 @@ typedef struct specdec__vocab_words {
     int add_bos;       /* the default for add_bos_token */
 } specdec__vocab_words;
 
-/* Which models have them: "smaug-bpe" SmolLM3; "dbrx" Phi-4 and Granite 4; "refact" Granite 3; "starcoder" older ones;
-   "gpt-4o" Phi-4-mini. */
+/* Which models have them: "smaug-bpe" SmolLM3; "dbrx" Phi-4, Granite 4 and OLMo 2; "refact" Granite 3; "starcoder"
+   older ones; "gpt-4o" Phi-4-mini; "tekken" Mistral Nemo and later ones. */
 static const specdec__vocab_words specdec__vocab_words_known[] = {
     {"gpt-2", specdec__text_word_gpt2, 0, 0, 0},
+    {"olmo", specdec__text_word_gpt2, 0, 0, 0},
+    {"exaone4", specdec__text_word_gpt2, 0, 0, 0},
     {"llama-bpe", specdec__text_word_modern, 3, 1, 1},
     {"llama3", specdec__text_word_modern, 3, 1, 1},
     {"llama-v3", specdec__text_word_modern, 3, 1, 1},
+    {"falcon3", specdec__text_word_modern, 3, 1, 1},
+    {"pixtral", specdec__text_word_modern, 3, 1, 1},
     {"smaug-bpe", specdec__text_word_modern, 3, 0, 0},
     {"dbrx", specdec__text_word_modern, 3, 0, 0},
+    {"glm4", specdec__text_word_modern, 3, 0, 0},
+    {"chatglm-bpe", specdec__text_word_modern, 3, 0, 0},
     {"qwen2", specdec__text_word_modern, 1, 0, 0},
     {"deepseek-r1-qwen", specdec__text_word_modern, 1, 0, 0},
-    {"gpt-4o", specdec__text_word_cased, 3, 0, 0},
-    {"llama4", specdec__text_word_cased, 3, 0, 0},
+    {"megrez", specdec__text_word_modern, 1, 0, 0},
+    {"gpt-4o", specdec__text_word_contracted, 3, 0, 0},
+    {"llama4", specdec__text_word_contracted, 3, 0, 0},
+    {"kanana2", specdec__text_word_contracted, 3, 0, 0},
+    {"tekken", specdec__text_word_cased, 1, 1, 1},
     {"smollm", specdec__text_word_gpt2_digits, 1, 0, 0},
     {"starcoder", specdec__text_word_gpt2_digits, 1, 0, 0},
+    {"exaone", specdec__text_word_gpt2_digits, 1, 0, 0},
     {"refact", specdec__text_word_gpt2_digits, 1, 0, 0}};
 
 /* --- vocabulary: looking up --------------------------------------------------------------------------------------- */
@@ -13820,21 +13846,6 @@ static specdec_result specdec__vocab_get_id(const specdec__vocab *v, const specd
     return SPECDEC_OK;
 }
 
-/* Refuses a way to cut words that is not in the table; says which ones are. */
-static specdec_result specdec__vocab_unknown_words(specdec__bytes name, specdec_error *error)
-{
-    char known[SPECDEC_ERROR_TEXT_SIZE];
-    specdec__writer w = specdec__writer_to(known, sizeof known);
-    size_t i;
-
-    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_words_known); i++) {
-        specdec__write_bytes(&w, ", ", i ? 2 : 0);
-        specdec__write_string(&w, specdec__vocab_words_known[i].name);
-    }
-    return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tokenizer.ggml.pre is %.*s; known are %s",
-                         (int)(name.size < 64 ? name.size : 64), (const char *)name.data, known);
-}
-
 /* Reads tokenizer.ggml.model and .pre, and sets the defaults that go with them. */
 static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec__gguf *gguf, specdec_error *error)
 {
@@ -13871,7 +13882,9 @@ static specdec_result specdec__vocab_read_kind(specdec__vocab *v, const specdec_
         if (!words.data || specdec__bytes_are(words, specdec__vocab_words_known[i].name))
             v->words = &specdec__vocab_words_known[i];
     if (!v->words)
-        return specdec__vocab_unknown_words(words, error);
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "tokenizer.ggml.pre is %.*s, a way to cut text into words that is not known",
+                             (int)(words.size < 64 ? words.size : 64), (const char *)words.data);
     v->add_bos = v->words->add_bos;
     return SPECDEC_OK;
 }
@@ -15071,38 +15084,62 @@ typedef struct specdec__layer {
    % period of `others` is set. */
 typedef struct specdec__architecture {
     const char *name;
-    int halves;            /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
-    int activation;
-    unsigned vectors;      /* bits of the optional vectors that must be there */
-    unsigned fused;        /* bits of the rows of specdec__fused_table that hold its matrices */
-    int period;
-    unsigned others;
-    int window;            /* keys that the others see if the file does not say; < 0: all in any case */
-    float base;            /* of the others' RoPE if the file does not say; 0: as the rest, < 0: they do not rotate */
-    int root_embedding;    /* embeddings are scaled by the root of their size */
-    int wide_queries;      /* with so many layers, queries are scaled by the root of embedding / heads, not of a head */
-    float score_cap, logit_cap; /* if the file does not say */
-    int reads;             /* its one layer reads states of another model next to embeddings: it can only draft */
+    unsigned char halves;       /* RoPE pairs (i, i + dim/2); otherwise (2i, 2i + 1) */
+    unsigned char activation;
+    unsigned short vectors;     /* bits of the optional vectors that must be there */
+    unsigned short lacks;       /* bits of those that other architectures always have, and this one never */
+    unsigned char joint_norms;  /* norms of queries and keys, if there are any, are of all heads of a row together */
+    unsigned char fused;        /* bits of the rows of specdec__fused_table that hold its matrices */
+    unsigned char period, others;
+    int window;                 /* keys that the others see if the file does not say; -1: all in any case, -2: all, and
+                                   files that say otherwise are refused */
+    float base;                 /* of the others' RoPE if the file does not say; 1: the rest's, but unscaled, 0: as the
+                                   rest, < 0: they do not rotate */
+    unsigned char root_embedding; /* embeddings are scaled by the root of their size */
+    unsigned char wide_queries; /* with so many layers, queries are scaled by the root of embedding / heads, not of a
+                                   head */
+    unsigned char score_cap, logit_cap; /* if the file does not say */
+    unsigned char says;         /* bits of the facts that its files must give */
+    unsigned char tempered;     /* queries grow behind the original context, if the file says so */
+    unsigned char reads;        /* its one layer reads states of another model next to embeddings: it can only draft */
 } specdec__architecture;
+
 
 #define SPECDEC__BIT(i) (1u << (i))
 #define SPECDEC__QKV_BIAS \
     (SPECDEC__BIT(SPECDEC__Q_BIAS) | SPECDEC__BIT(SPECDEC__K_BIAS) | SPECDEC__BIT(SPECDEC__V_BIAS))
 #define SPECDEC__QK_NORM (SPECDEC__BIT(SPECDEC__Q_NORM) | SPECDEC__BIT(SPECDEC__K_NORM))
+#define SPECDEC__BEFORE (SPECDEC__BIT(SPECDEC__ATTENTION_NORM) | SPECDEC__BIT(SPECDEC__FFN_NORM))
 #define SPECDEC__AFTER (SPECDEC__BIT(SPECDEC__AFTER_ATTENTION) | SPECDEC__BIT(SPECDEC__AFTER_FFN))
+#define SPECDEC__SCALES \
+    (SPECDEC__BIT(SPECDEC__EMBEDDING_SCALE) | SPECDEC__BIT(SPECDEC__RESIDUAL_SCALE) | \
+     SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR))
 
 static const specdec__architecture specdec__architectures[] = {
-    {"llama", 0, SPECDEC__SILU, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0},
-    {"qwen2", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0},
-    {"qwen3", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0},
-    {"gemma", 1, SPECDEC__GELU, 0, 0, 1, 0, -1, 0, 1, 0, 0, 0, 0},
-    {"gemma2", 1, SPECDEC__GELU, SPECDEC__AFTER, 0, 2, 1, 4096, 0, 1, 46, 50, 30, 0},
-    {"gemma3", 1, SPECDEC__GELU, SPECDEC__AFTER | SPECDEC__QK_NORM, 0, 6, 31, 1 << 30, 10000, 1, 62, 0, 0, 0},
-    {"phi3", 1, SPECDEC__SILU, 0, 3, 1, 1, 1 << 30, 0, 0, 0, 0, 0, 0},
-    {"smollm3", 0, SPECDEC__SILU, 0, 0, 4, 8, -1, -1, 0, 0, 0, 0, 0},
-    {"granite", 0, SPECDEC__SILU, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0},
+    {"llama", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"qwen2", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"qwen3", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"gemma", 1, SPECDEC__GELU, 0, 0, 0, 0, 1, 0, -1, 0, 1, 0, 0, 0, 0, 0, 0},
+    {"gemma2", 1, SPECDEC__GELU, SPECDEC__AFTER, 0, 0, 0, 2, 1, 4096, 0, 1, 46, 50, 30, 0, 0, 0},
+    {"gemma3", 1, SPECDEC__GELU, SPECDEC__AFTER | SPECDEC__QK_NORM, 0, 0, 0, 6, 31, 1 << 30, 10000, 1, 62, 0, 0, 0, 0,
+     0},
+    {"phi3", 1, SPECDEC__SILU, 0, 0, 0, 3, 1, 1, 1 << 30, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"smollm3", 0, SPECDEC__SILU, 0, 0, 0, 0, 4, 8, -1, -1, 0, 0, 0, 0, 0, 0, 0},
+    {"granite", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"mistral3", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 1, 0},
+    {"ernie4_5", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"minicpm", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, SPECDEC__SCALES, 0, 0},
+    {"internlm2", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"qwen2vl", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"qwen3vl", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"glm4", 0, SPECDEC__SILU, SPECDEC__AFTER, 0, 0, 2, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"exaone", 1, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"exaone4", 1, SPECDEC__SILU, SPECDEC__AFTER | SPECDEC__QK_NORM, SPECDEC__BEFORE, 0, 0, 1, 0, -2, 0, 0, 0, 0, 0, 0,
+     0, 0},
+    {"olmo2", 1, SPECDEC__SILU, SPECDEC__AFTER | SPECDEC__QK_NORM, SPECDEC__BEFORE, 1, 0, 4, 7,
+     1 << 30, 1, 0, 0, 0, 0, 0, 0, 0},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
-    {"eagle3", 0, SPECDEC__SILU, SPECDEC__BIT(SPECDEC__READ_NORM), 0, 1, 0, -1, 0, 0, 0, 0, 0, 1},
+    {"eagle3", 0, SPECDEC__SILU, SPECDEC__BIT(SPECDEC__READ_NORM), 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 1},
 };
 
 /* A file of heads, which guess the next tokens from a state of the target. What a head reads is the target's state, or,
@@ -15150,6 +15187,8 @@ typedef struct specdec_model {
     int span_layers[SPECDEC__SPANS], window; /* keys that layers of SPECDEC__WINDOW see */
     int span_used[SPECDEC__SPANS];           /* whether any layer of the model, here or not, is of that span */
     float fact[SPECDEC__FACTS];
+    float query_growth;                      /* queries at p times the original context are scaled by 1 + this * log(1 +
+                                                floor(p)) */
     float epsilon, rope_base, rope_scale[SPECDEC__ROPES] /* of cosine and sine: YaRN's attention factor */;
     double *rope_frequency[SPECDEC__ROPES]; /* (rope_dim / 2) radians a position; NULL: no layer has it */
     int rope_original;                      /* contexts above this are long */
@@ -15168,8 +15207,9 @@ typedef struct specdec_model {
 
 /* Dimensions that a tensor's shape is checked against. */
 enum {
-    SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_KV, SPECDEC__DIM_FF, SPECDEC__DIM_HEAD,
+    SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_KV, SPECDEC__DIM_FF,
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
+    SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM,
     SPECDEC__DIM_COUNT
 };
 
@@ -15192,7 +15232,7 @@ enum { SPECDEC__IF_THERE, SPECDEC__ALWAYS, SPECDEC__IF_NAMED };
 
 static const struct { const char *suffix; unsigned char size, wanted; } specdec__vector_table[SPECDEC__VECTORS] = {
     {"attn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS}, {"ffn_norm.weight", SPECDEC__DIM_E, SPECDEC__ALWAYS},
-    {"attn_q_norm.weight", SPECDEC__DIM_HEAD, 0}, {"attn_k_norm.weight", SPECDEC__DIM_HEAD, 0},
+    {"attn_q_norm.weight", SPECDEC__DIM_Q_NORM, 0}, {"attn_k_norm.weight", SPECDEC__DIM_K_NORM, 0},
     {"post_attention_norm.weight", SPECDEC__DIM_E, 0}, {"post_ffw_norm.weight", SPECDEC__DIM_E, 0},
     {"attn_norm_2.weight", SPECDEC__DIM_E, SPECDEC__IF_NAMED},
     {"attn_q.bias", SPECDEC__DIM_Q, 0}, {"attn_k.bias", SPECDEC__DIM_KV, 0}, {"attn_v.bias", SPECDEC__DIM_KV, 0},
@@ -15273,6 +15313,7 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     int value_dim;
 
     m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
+    m->layers -= specdec__model_count(&r, ".nextn_predict_layers", 0, m->layers - 1, 0); /* those draft */
     if (specdec__model_count(&r, ".expert_count", 0, 1 << 20, 0))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "mixtures of experts are not read");
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
@@ -15285,6 +15326,9 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     m->rope_dim = specdec__model_count(&r, ".rope.dimension_count", 1, 4096, m->head_dim);
     if (r.result)
         return r.result;
+    if (m->architecture->joint_norms && m->kv_heads * m->head_dim % 16)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "keys of %d values together, no multiple of 16",
+                             m->kv_heads * m->head_dim);
     if (m->heads % m->kv_heads)
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%d heads cannot share %d kv heads", m->heads, m->kv_heads);
     if (m->head_dim < 2 || m->head_dim > 1024 || value_dim != m->head_dim)
@@ -15322,6 +15366,8 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
             return r.result;
         if (!(value >= 0 && value < 1e6f))
             return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", specdec__fact_table[i] + 1);
+        if (!(value > 0) && a->says >> i & 1)
+            return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is missing", specdec__fact_table[i] + 1);
         m->fact[i] = value > 0 ? value : 1;
         if (i == SPECDEC__SCORE_CAP || i == SPECDEC__LOGIT_CAP)
             m->fact[i] = value > 0 ? value : i == SPECDEC__SCORE_CAP ? a->score_cap : a->logit_cap;
@@ -15330,9 +15376,11 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
         else if (i == SPECDEC__QUERY_SCALE && !(value > 0))
             m->fact[i] = (float)specdec__inverse_root((double)queries);
     }
-    if (window < 0)
+    if (window == -1)
         return SPECDEC_OK;
-    window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window);
+    window = specdec__model_count(&r, ".attention.sliding_window", 0, 1 << 30, window < 0 ? 0 : window);
+    if (window && a->window < 0)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s with a sliding window is not read", a->name);
     m->window = window < 1 << 30 ? window : 0;
     return r.result;
 }
@@ -15473,6 +15521,7 @@ static const char *specdec__model_holder(const specdec__model *m, int i, const i
 
 static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
 {
+    const int whole = m->architecture->joint_norms;
     specdec__layer scratch, *layer = &scratch;
     int size[SPECDEC__DIM_COUNT], i, found;
     specdec_result result;
@@ -15482,7 +15531,8 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     size[SPECDEC__DIM_Q] = m->heads * m->head_dim;
     size[SPECDEC__DIM_KV] = m->kv_heads * m->head_dim;
     size[SPECDEC__DIM_FF] = m->feed_forward;
-    size[SPECDEC__DIM_HEAD] = m->head_dim;
+    size[SPECDEC__DIM_Q_NORM] = whole ? size[SPECDEC__DIM_Q] : m->head_dim;
+    size[SPECDEC__DIM_K_NORM] = whole ? size[SPECDEC__DIM_KV] : m->head_dim;
     size[SPECDEC__DIM_READ] = m->embedding * (1 + m->architecture->reads);
     if (m->layer && index >= m->first && index < m->first + m->layers)
         layer = &m->layer[index - m->first];
@@ -15504,7 +15554,7 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         const int named = m->architecture->vectors >> i & 1, wanted = specdec__vector_table[i].wanted;
         const int required = named || wanted == SPECDEC__ALWAYS;
 
-        if (!named && wanted == SPECDEC__IF_NAMED)
+        if ((!named && wanted == SPECDEC__IF_NAMED) || m->architecture->lacks >> i & 1)
             continue;
         specdec__model_tensor_name(name, sizeof name, index, specdec__vector_table[i].suffix);
         result = specdec__model_vector(m, name, size[specdec__vector_table[i].size], required, arena,
@@ -15520,6 +15570,7 @@ typedef struct specdec__rope {
     int yarn;
     float divisor; /* of all frequencies */
     float factor, attention, fast, slow;
+    float shared;  /* of what YaRN's attention factor grows by, the share that is taken back */
 } specdec__rope;
 
 /* YaRN (Peng et al. 2023, 2309.00071): the dimension at which a rotation makes `turns` turns over the original
@@ -15564,6 +15615,8 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     rope->attention = specdec__model_float(&r, ".rope.scaling.attn_factor", 1);
     rope->fast = specdec__model_float(&r, ".rope.scaling.yarn_beta_fast", 32);
     rope->slow = specdec__model_float(&r, ".rope.scaling.yarn_beta_slow", 1);
+    rope->shared = m->architecture->tempered ? specdec__model_float(&r, ".rope.scaling.yarn_log_multiplier", 0) : 0;
+    m->query_growth = m->architecture->tempered ? specdec__model_float(&r, ".attention.temperature_scale", 0) : 0;
     m->rope_original = specdec__model_count(&r, ".rope.scaling.original_context_length", 1, 1 << 30, m->context);
     if (r.result)
         return r.result;
@@ -15579,6 +15632,7 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
                              (int)(kind.size < 32 ? kind.size : 32), (const char *)kind.data);
     if (!(rope->factor >= 1e-2f && rope->factor <= 1e6f) || !(rope->attention > 0 && rope->attention < 1e3f) ||
         !(rope->fast >= 1e-3f && rope->fast <= 1e6f) || !(rope->slow >= 1e-3f && rope->slow <= 1e6f) ||
+        !(rope->shared >= 0 && rope->shared <= 1e3f) || !(m->query_growth >= 0 && m->query_growth <= 1e3f) ||
         !(m->rope_base >= 1 && m->rope_base < 1e12f) || (rope->yarn && m->rope_base < 2))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "RoPE base or scaling values are out of range");
     return SPECDEC_OK;
@@ -15627,14 +15681,15 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
         return r;
     m->rope_scale[SPECDEC__ROPE] = m->rope_scale[SPECDEC__ROPE_LONG] = rope.attention;
     if (rope.yarn) {
-        const double stretch = 1 + specdec__product(0.1, specdec__log_double(rope.factor));
+        const double stretch = specdec__product(0.1, specdec__log_double(rope.factor));
 
-        m->rope_scale[SPECDEC__ROPE] = (float)specdec__product(rope.attention, stretch);
+        m->rope_scale[SPECDEC__ROPE] = (float)(specdec__product(rope.attention, 1 + stretch) /
+                                               (1 + specdec__product(stretch, rope.shared)));
         if (m->rope_frequency[SPECDEC__ROPE])
             specdec__model_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE]);
     }
     if (other > 0)
-        other = specdec__model_float(&reader, ".rope.freq_base_swa", other);
+        other = specdec__model_float(&reader, ".rope.freq_base_swa", other > 1 ? other : m->rope_base);
     if (reader.result)
         return reader.result;
     if (!(other < 1e12f) || (other > 0 && other < 1))
@@ -17270,12 +17325,13 @@ static specdec__part specdec__forward_part(const specdec__context *c, int thread
     return part;
 }
 
-/* What the next matrices read: rows of values (n, stride), which are made first from something else if one of these is
-   set. */
+/* What the next matrices read: rows of values (n, stride), which are made first from something else if `from` or `up`
+   is set. */
 typedef struct specdec__input {
     float *values;
     int n, stride;
-    const float *norm; /* its weight: values = norm of row rows[i] of x (or i) */
+    const float *from; /* values = row rows[i] (or i) of these, */
+    const float *norm; /* or its norm with this weight */
     const int *rows;
     const float *up;   /* (n, stride): values = activation(values) * up */
 } specdec__input;
@@ -17300,10 +17356,12 @@ static void specdec__forward_quantise(specdec__context *c, int thread, const spe
     columns.values = in->values;
     for (i = part.first; i < part.last; i++) {
         float *row = in->values + (size_t)i * (size_t)in->stride;
+        const float *from = in->from ? in->from + (size_t)(in->rows ? in->rows[i] : i) * (size_t)in->stride : NULL;
 
-        if (in->norm)
-            c->kernels->norm(c->x + (size_t)(in->rows ? in->rows[i] : i) * (size_t)in->stride, in->norm, m->epsilon,
-                             width, at, part.to * 32, row);
+        if (from && in->norm)
+            c->kernels->norm(from, in->norm, m->epsilon, width, at, part.to * 32, row);
+        else if (from)
+            memcpy(row + at, from + at, (size_t)(part.to * 32 - at) * sizeof *row);
         if (in->up)
             c->kernels->activate[m->architecture->activation](row + at, in->up + (size_t)i * (size_t)in->stride + at,
                                                               part.to * 32 - at);
@@ -17387,11 +17445,8 @@ static void specdec__forward_head(const specdec__context *c, int rope, int row, 
     memcpy(out, from, (size_t)m->head_dim * sizeof *out);
     for (i = m->head_dim; i < dim; i++)
         out[i] = 0;
-    if (norm) {
-        int padded = specdec__round_up(m->head_dim, 16);
-
-        c->kernels->norm(out, norm, m->epsilon, m->head_dim, 0, padded, out);
-    }
+    if (norm && !m->architecture->joint_norms)
+        c->kernels->norm(out, norm, m->epsilon, m->head_dim, 0, specdec__round_up(m->head_dim, 16), out);
     memset(partner, 0, (size_t)dim * sizeof *partner);
     if (m->architecture->halves) {
         memcpy(partner, out + half, (size_t)half * sizeof *out);
@@ -17403,6 +17458,33 @@ static void specdec__forward_head(const specdec__context *c, int rope, int row, 
         }
     }
     c->kernels->rotate(out, partner, c->cosine + at, c->sine + at, dim);
+}
+
+/* By what queries of a row are scaled. */
+static float specdec__forward_query_scale(const specdec__context *c, int row)
+{
+    const specdec__model *m = c->model;
+    const int times = m->query_growth > 0 ? c->position[c->first + row] / m->rope_original : 0;
+
+    if (!times)
+        return m->fact[SPECDEC__QUERY_SCALE];
+    return m->fact[SPECDEC__QUERY_SCALE] *
+           (float)(1 + specdec__product((double)m->query_growth, specdec__log_double(1.0 + times)));
+}
+
+/* A thread's share of the norms of queries and keys, all heads of a row together. */
+static void specdec__forward_joint_norms(specdec__context *c, int thread, const specdec__layer *l)
+{
+    const int q = c->model->heads * c->model->head_dim, kv = c->model->kv_heads * c->model->head_dim;
+    const float epsilon = c->model->epsilon;
+    int i;
+
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool)) {
+        float *queries = c->queries + (size_t)i * (size_t)c->q, *keys = c->keys + (size_t)i * (size_t)c->kv_width;
+
+        c->kernels->norm(queries, l->vector[SPECDEC__Q_NORM], epsilon, q, 0, q, queries);
+        c->kernels->norm(keys, l->vector[SPECDEC__K_NORM], epsilon, kv, 0, kv, keys);
+    }
 }
 
 /* Which column of c->turned a query is: those that see the same keys lie together. */
@@ -17419,6 +17501,7 @@ static void specdec__forward_rotate(specdec__context *c, int thread, const specd
     const specdec__model *m = c->model;
     const size_t dim = (size_t)c->kv.dim, size = (size_t)m->head_dim;
     int group = m->heads / m->kv_heads, slot = c->slots[l->span][c->first + row], i;
+    const float scale = specdec__forward_query_scale(c, row);
     specdec__scratch *s = &c->scratch[thread];
 
     specdec__forward_head(c, l->rope, row, c->keys + (size_t)row * (size_t)c->kv_width + (size_t)head * size,
@@ -17433,7 +17516,7 @@ static void specdec__forward_rotate(specdec__context *c, int thread, const specd
 
         specdec__forward_head(c, l->rope, row, c->queries + (size_t)row * (size_t)c->q + (size_t)i * size,
                               l->vector[SPECDEC__Q_NORM], s->partner, out);
-        c->kernels->scale(out, m->fact[SPECDEC__QUERY_SCALE], c->kv.dim);
+        c->kernels->scale(out, scale, c->kv.dim);
         if (specdec__kv_types[c->kv.type].tiles)
             c->kernels->quantise(out, 0, c->kv.dim / 32, specdec__forward_column(c, row, i), &c->turned);
     }
@@ -18030,16 +18113,27 @@ static specdec__output specdec__forward_output(const specdec__layer *layer, int 
     return t;
 }
 
-static specdec__input specdec__forward_input(float *values, int n, int stride, const float *norm, const float *up)
+static specdec__input specdec__forward_input(float *values, int n, int stride, const float *up)
 {
     specdec__input in;
 
     in.values = values;
     in.n = n;
     in.stride = stride;
-    in.norm = norm;
+    in.from = NULL;
+    in.norm = NULL;
     in.rows = NULL;
     in.up = up;
+    return in;
+}
+
+/* Rows of h that are those of x, or, where there is a weight, their norms. */
+static specdec__input specdec__forward_normed(specdec__context *c, int n, const float *norm)
+{
+    specdec__input in = specdec__forward_input(c->h, n, c->e, NULL);
+
+    in.from = c->x;
+    in.norm = norm;
     return in;
 }
 
@@ -18057,19 +18151,24 @@ static int specdec__forward_project(specdec__context *c, int thread, const specd
 /* x += attention of it. Returns 1 when cancelled. */
 static int specdec__forward_attention_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    specdec__input in = specdec__forward_input(c->h, c->n, c->e, layer->vector[SPECDEC__ATTENTION_NORM], NULL);
+    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__ATTENTION_NORM]);
     const int items = c->n * c->model->kv_heads;
     specdec__output t[3];
     int from, end = 0;
 
     if (c->model->architecture->reads)
-        in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL, NULL);
+        in = specdec__forward_input(c->h, c->n, specdec__forward_stride(2 * c->model->embedding), NULL);
 
     t[0] = specdec__forward_output(layer, SPECDEC__Q, SPECDEC__Q_BIAS, c->queries, c->q);
     t[1] = specdec__forward_output(layer, SPECDEC__K, SPECDEC__K_BIAS, c->keys, c->kv_width);
     t[2] = specdec__forward_output(layer, SPECDEC__V, SPECDEC__V_BIAS, c->values, c->kv_width);
     if (specdec__forward_project(c, thread, &in, t, 3))
         return 1;
+    if (c->model->architecture->joint_norms) {
+        specdec__forward_joint_norms(c, thread, layer);
+        if (specdec__pool_barrier(c->pool))
+            return 1;
+    }
     while ((from = specdec__pool_claim(c->pool, items, 1, &end)) < items)
         for (; from < end; from++)
             specdec__forward_rotate(c, thread, layer, from / c->model->kv_heads, from % c->model->kv_heads);
@@ -18082,7 +18181,7 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
     }
     if (specdec__forward_attention(c, thread, layer))
         return 1;
-    in = specdec__forward_input(c->h, c->n, c->q, NULL, NULL);
+    in = specdec__forward_input(c->h, c->n, c->q, NULL);
     t[0] = specdec__forward_output(layer, SPECDEC__O, SPECDEC__O_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
@@ -18093,14 +18192,14 @@ static int specdec__forward_attention_half(specdec__context *c, int thread, cons
 /* x += down(activation(gate x) * up x). Returns 1 when cancelled. */
 static int specdec__forward_ffn_half(specdec__context *c, int thread, const specdec__layer *layer)
 {
-    specdec__input in = specdec__forward_input(c->h, c->n, c->e, layer->vector[SPECDEC__FFN_NORM], NULL);
+    specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
     specdec__output t[2];
 
     t[0] = specdec__forward_output(layer, SPECDEC__GATE, SPECDEC__GATE_BIAS, c->hidden, c->ff);
     t[1] = specdec__forward_output(layer, SPECDEC__UP, SPECDEC__UP_BIAS, c->y, c->ff);
     if (specdec__forward_project(c, thread, &in, t, 2))
         return 1;
-    in = specdec__forward_input(c->hidden, c->n, c->ff, NULL, c->y);
+    in = specdec__forward_input(c->hidden, c->n, c->ff, c->y);
     t[0] = specdec__forward_output(layer, SPECDEC__DOWN, SPECDEC__DOWN_BIAS, c->y, c->e);
     if (specdec__forward_project(c, thread, &in, t, 1))
         return 1;
@@ -18148,7 +18247,7 @@ static void specdec__forward_beside(specdec__context *c, int i, const float *emb
 /* Makes x of the states that a step reads. Returns 1 when cancelled. */
 static int specdec__forward_read(specdec__context *c, int thread)
 {
-    specdec__input in = specdec__forward_input(c->reads, c->n, specdec__forward_read_stride(c->model), NULL, NULL);
+    specdec__input in = specdec__forward_input(c->reads, c->n, specdec__forward_read_stride(c->model), NULL);
     specdec__output t;
 
     t.matrix = &c->model->reads.matrix;
@@ -18188,7 +18287,7 @@ static void specdec__forward_logits(void *argument, int thread)
 {
     specdec__context *c = (specdec__context *)argument;
     const specdec__model *m = c->model;
-    specdec__input in = specdec__forward_input(c->h, c->row_count, c->e, m->output_norm, NULL);
+    specdec__input in = specdec__forward_normed(c, c->row_count, m->output_norm);
     specdec__output t;
 
     t.matrix = c->output;
@@ -19829,7 +19928,7 @@ static void specdec__heads_worker(void *argument, int thread)
     const specdec__layer *own = &m->layer[specdec__min_int(h->level, m->layers - 1)];
     const int stride = specdec__forward_stride(m->feed_forward);
     specdec__input in = specdec__forward_input(
-        h->input, h->n, specdec__forward_stride(specdec__heads_width(m, h->level)), NULL, NULL);
+        h->input, h->n, specdec__forward_stride(specdec__heads_width(m, h->level)), NULL);
     specdec__output t;
 
     t.matrix = &own->matrix[SPECDEC__HEAD_INPUT];
@@ -19841,7 +19940,7 @@ static void specdec__heads_worker(void *argument, int thread)
     specdec__heads_states(h, thread);
     if (specdec__pool_barrier(c->pool))
         return;
-    in = specdec__forward_input(h->inner, h->n, stride, NULL, NULL);
+    in = specdec__forward_input(h->inner, h->n, stride, NULL);
     t.matrix = &m->layer[m->tied ? 0 : h->level].matrix[SPECDEC__HEAD_OUTPUT];
     t.out = h->logits;
     t.stride = (size_t)specdec__heads_rows(m);

@@ -416,8 +416,16 @@ static inline void maker_facts(maker *m, const maker_recipe *r)
 
     if (a->window >= 0)
         maker_u32(m, maker_key(r, ".attention.sliding_window"), (uint32_t)(r->window ? r->window : 24));
-    for (i = 0; i < SPECDEC__FACTS && r->scales; i++)
-        maker_f32(m, maker_key(r, specdec__fact_table[i]), scale[i]);
+    for (i = 0; i < SPECDEC__FACTS; i++)
+        if (r->scales || a->says >> i & 1)
+            maker_f32(m, maker_key(r, specdec__fact_table[i]), scale[i]);
+    if (a->tempered) {
+        maker_text(m, maker_key(r, ".rope.scaling.type"), "yarn");
+        maker_f32(m, maker_key(r, ".rope.scaling.factor"), 8);
+        maker_u32(m, maker_key(r, ".rope.scaling.original_context_length"), 16);
+        maker_f32(m, maker_key(r, ".rope.scaling.yarn_log_multiplier"), 1);
+        maker_f32(m, maker_key(r, ".attention.temperature_scale"), 0.1f);
+    }
     if (r->long_rope) {
         maker_u32(m, maker_key(r, ".rope.scaling.original_context_length"), (uint32_t)r->long_rope);
         maker_vector(m, r, "rope_factors_short.weight", r->rope_dim / 2, 1.5f, 0.4f);
@@ -430,7 +438,9 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
 {
     const specdec__architecture *a = maker_architecture(r);
     const int q = r->heads * r->head_dim, kv = r->kv_heads * r->head_dim;
-    const int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, r->feed_forward, r->head_dim, r->embedding * (1 + a->reads)};
+    const int whole = a->joint_norms;
+    const int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, r->feed_forward, r->embedding * (1 + a->reads),
+                                          whole ? q : r->head_dim, whole ? kv : r->head_dim};
     char name[80];
     int j, k, f, rows;
 
@@ -452,7 +462,7 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     for (j = 0; j < SPECDEC__VECTORS; j++) {
         const int is_bias = j >= SPECDEC__Q_BIAS;
 
-        if (specdec__vector_table[j].wanted != SPECDEC__ALWAYS && !(a->vectors >> j & 1))
+        if ((specdec__vector_table[j].wanted != SPECDEC__ALWAYS && !(a->vectors >> j & 1)) || a->lacks >> j & 1)
             continue;
         snprintf(name, sizeof name, "blk.%d.%s", i, specdec__vector_table[j].suffix);
         maker_vector(m, r, name, size[specdec__vector_table[j].size], is_bias ? 0 : 1, is_bias ? 0.5f : 0.3f);

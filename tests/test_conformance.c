@@ -441,6 +441,62 @@ static void test_types(void)
     }
 }
 
+/* Architectures without a conformance model: logits of tokens 7, 57, 107 ... behind the last of 80 tokens, as llama.cpp of
+   September 2026 computes them for the same files, with F32 weights and cache. */
+static void test_peers(void)
+{
+    static const struct { const char *architecture; int rope_dim; float last[6]; } peer[] = {
+        {"mistral3", 0, {-0.3759f, 0.9090f, -2.5091f, 2.4530f, -2.6215f, -0.9133f}},
+        {"ernie4_5", 0, {-1.9118f, 0.9179f, -5.1986f, 0.1721f, -2.5606f, -3.4846f}},
+        {"minicpm", 0, {-0.1863f, 1.5170f, -0.8729f, -2.1571f, 0.7594f, 0.0356f}},
+        {"internlm2", 0, {-1.9118f, 0.9179f, -5.1986f, 0.1721f, -2.5606f, -3.4846f}},
+        {"qwen2vl", 0, {4.6996f, 0.5960f, -8.8431f, 2.2511f, 2.5554f, 2.8373f}},
+        {"qwen3vl", 0, {3.5363f, 2.4989f, -4.0673f, 0.6873f, 4.0681f, -3.2647f}},
+        {"glm4", 16, {2.8890f, -4.0905f, 4.5267f, -0.1006f, 1.4415f, -1.3411f}},
+        {"exaone", 0, {-1.5045f, 0.0964f, -7.6451f, 2.2741f, -2.8520f, -1.6736f}},
+        {"exaone4", 0, {6.2414f, -0.6986f, -3.7278f, 1.2533f, 1.7861f, 0.1147f}},
+        {"olmo2", 0, {4.5179f, 1.1829f, -1.1565f, 0.2528f, 5.2256f, 2.2603f}}};
+    enum { TOKENS = 80 };
+    int32_t tokens[TOKENS];
+    uint64_t state = 7;
+    size_t i;
+    int k;
+
+    for (k = 0; k < TOKENS; k++)
+        tokens[k] = (int32_t)(maker_random(&state) % 260);
+    for (i = 0; i < SPECDEC__COUNT(peer); i++) {
+        maker_recipe r;
+        subject s;
+        unsigned char *data;
+        float *rows;
+        int vocab = 0;
+
+        TEST("logits of every architecture are those of llama.cpp");
+        memset(&r, 0, sizeof r);
+        r.architecture = peer[i].architecture;
+        r.rope_dim = peer[i].rope_dim;
+        r.layers = 5;
+        r.embedding = 128;
+        r.feed_forward = 160;
+        r.head_dim = 32;
+        r.output_type = 1;
+        r.seed = 7;
+        s.data = data = maker_model(&r, &s.size);
+        s.name = peer[i].architecture;
+        s.tokens = tokens;
+        s.count = TOKENS;
+        rows = reference(&s, SPECDEC__KV_F32, &vocab);
+        CHECK(rows != NULL && vocab == 301);
+        for (k = 0; rows && k < 6; k++) {
+            const float got = rows[(TOKENS - 1) * vocab + 7 + 50 * k];
+
+            CHECK(fabsf(got - peer[i].last[k]) < 1e-3f);
+        }
+        free(rows);
+        free(data);
+    }
+}
+
 static void test_shapes(void)
 {
     static const struct { const char *architecture; int embedding, feed_forward, heads, kv_heads, head_dim, rope_dim, vocab, alignment, version, layers, window; } shape[] = {
@@ -1570,7 +1626,7 @@ int main(int argc, char **argv)
     static const struct { const char *name; void (*run)(void); } parts[] = {
         {"tables", test_tables}, {"kernels", test_kernels}, {"views", test_views}, {"parts", test_parts}, {"windows", test_windows},
         {"stretches", test_stretches},
-        {"states", test_states}, {"types", test_types}, {"shapes", test_shapes}, {"shared", test_shared}};
+        {"states", test_states}, {"types", test_types}, {"peers", test_peers}, {"shapes", test_shapes}, {"shared", test_shared}};
     size_t i;
 
     quick = getenv("SPECDEC_QUICK") != NULL;
