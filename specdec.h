@@ -24,8 +24,9 @@
 
    WHAT IT DOES
 
-     Runs a model of the architectures llama, mistral3, qwen2, qwen3, qwen2vl and qwen3vl (their text), gemma, gemma2,
-     gemma3, phi3, smollm3, granite, ernie4_5, exaone, exaone4, glm4, internlm2, minicpm and olmo2 from a GGUF
+     Runs a model of the architectures llama, mistral3, qwen2, qwen3, qwen3moe, qwen2vl, qwen3vl and qwen3vlmoe (their
+     text), gemma, gemma2, gemma3, phi3, smollm3, granite, granitemoe, ernie4_5, exaone, exaone4, glm4, internlm2,
+     minicpm, olmo2 and olmoe, dense or, where these have them, with experts (llama: Mixtral), from a GGUF
      file or from memory. A cheap drafter guesses several tokens as a tree; one pass over the model's weights verifies
      all of them; what the model itself would have written is kept. The text is the one that plain decoding writes, byte
      for byte, greedy or sampled. One pass serves many texts (specdec_open, specdec_fork), also some that fork by
@@ -33,8 +34,7 @@
 
    WHAT IT DOES NOT
 
-     No training, no GPU, no downloads, no templates evaluated, no mixture of experts, no images. Chat templates are
-     recognised, not run.
+     No training, no GPU, no downloads, no templates evaluated, no images. Chat templates are recognised, not run.
 
    STEP BY STEP
 
@@ -131,6 +131,7 @@ extern "C" {
    SPECDEC_NO_HEADS    without drafts that read the target's states: config.heads counts for nothing; 8 KB less
    SPECDEC_NO_TRIFORCE  without two levels of speculation: SPECDEC_DRAFT_TRIFORCE is refused; 5 KB less
    SPECDEC_NO_NGRAM    without drafts by n-grams: SPECDEC_DRAFT_NGRAM is refused; 5 KB less
+   SPECDEC_NO_EXPERTS  without mixtures of experts: a model of these is refused; 3 KB less
    SPECDEC_NO_STREAMS  one text an engine, no forks: specdec_open and config.texts above 1 are refused; 4 KB less
    SPECDEC_CLUSTER     with config.cluster, the target's layers on several machines; it is left out otherwise
    SPECDEC_NO_ERROR_TEXTS  errors are codes (see specdec_result_text) without words of their own, and the log is
@@ -930,7 +931,7 @@ typedef struct specdec_model_info {
     const char *tokenizer, *words;          /* "SPM"; or "byte-level BPE" and its pre-tokenizer's name */
     int has_template;                       /* it brings a chat template, recognised or not */
     int context, vocabulary, layers, embedding, feed_forward; /* context: tokens that it was trained for */
-    int heads, kv_heads, head_size;
+    int heads, kv_heads, head_size, experts, chosen; /* networks of a layer, 0: it is one; how many a token visits */
     int window, window_layers;              /* keys that some layers see, and how many layers those are; 0: none */
     size_t weight_bytes;                    /* of the matrices that a step reads */
     uint64_t products_per_token;            /* multiply-adds in matrices */
@@ -1165,6 +1166,13 @@ SPECDEC__OPTIMIZE(SPECDEC__SMALLEST)
 #define SPECDEC__NGRAMS 0
 #else
 #define SPECDEC__NGRAMS 1
+#endif
+
+/* Whether mixtures of experts are there. */
+#ifdef SPECDEC_NO_EXPERTS
+#define SPECDEC__EXPERTS 0
+#else
+#define SPECDEC__EXPERTS 1
 #endif
 
 /* Whether there is more to draft with than a model. */
@@ -15045,6 +15053,8 @@ SPECDEC__FOR_SPEED
 SPECDEC__FOR_SIZE
 
 #define SPECDEC__MAX_DIMENSION (1 << 20) /* of embedding, feed-forward and head counts times sizes */
+#define SPECDEC__MAX_EXPERTS 1024        /* feed-forward networks of a layer, */
+#define SPECDEC__MAX_CHOSEN 64           /* and how many of them a token visits */
 
 /* A weight matrix: y (rows) = W (rows, columns) * x (columns). */
 typedef struct specdec__matrix {
@@ -15055,7 +15065,10 @@ typedef struct specdec__matrix {
     size_t row_bytes;
 } specdec__matrix;
 
-enum { SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN, SPECDEC__MATRICES };
+enum {
+    SPECDEC__Q, SPECDEC__K, SPECDEC__V, SPECDEC__O, SPECDEC__GATE, SPECDEC__UP, SPECDEC__DOWN, SPECDEC__ROUTER,
+    SPECDEC__MATRICES
+};
 enum {
     SPECDEC__ATTENTION_NORM, SPECDEC__FFN_NORM, SPECDEC__Q_NORM, SPECDEC__K_NORM,
     SPECDEC__AFTER_ATTENTION, SPECDEC__AFTER_FFN, SPECDEC__READ_NORM,
@@ -15101,9 +15114,14 @@ typedef struct specdec__architecture {
     unsigned char score_cap, logit_cap; /* if the file does not say */
     unsigned char says;         /* bits of the facts that its files must give */
     unsigned char tempered;     /* queries grow behind the original context, if the file says so */
+    unsigned char experts;      /* whether its files may have, instead of one feed-forward network, several, of which a
+                                   few are chosen for a token */
     unsigned char reads;        /* its one layer reads states of another model next to embeddings: it can only draft */
 } specdec__architecture;
 
+
+/* Whether the shares of a token's experts are made 1 together, or are what a softmax over all experts gives. */
+enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW };
 
 #define SPECDEC__BIT(i) (1u << (i))
 #define SPECDEC__QKV_BIAS \
@@ -15115,31 +15133,37 @@ typedef struct specdec__architecture {
     (SPECDEC__BIT(SPECDEC__EMBEDDING_SCALE) | SPECDEC__BIT(SPECDEC__RESIDUAL_SCALE) | \
      SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR))
 
+/* name, halves, activation, vectors, lacks, joint_norms, fused, period, others, window, base, root_embedding,
+   wide_queries, score_cap, logit_cap, says, tempered, experts, reads */
 static const specdec__architecture specdec__architectures[] = {
-    {"llama", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"qwen2", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"qwen3", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"gemma", 1, SPECDEC__GELU, 0, 0, 0, 0, 1, 0, -1, 0, 1, 0, 0, 0, 0, 0, 0},
-    {"gemma2", 1, SPECDEC__GELU, SPECDEC__AFTER, 0, 0, 0, 2, 1, 4096, 0, 1, 46, 50, 30, 0, 0, 0},
+    {"llama", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
+    {"qwen2", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"qwen3", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"gemma", 1, SPECDEC__GELU, 0, 0, 0, 0, 1, 0, -1, 0, 1, 0, 0, 0, 0, 0, 0, 0},
+    {"gemma2", 1, SPECDEC__GELU, SPECDEC__AFTER, 0, 0, 0, 2, 1, 4096, 0, 1, 46, 50, 30, 0, 0, 0, 0},
     {"gemma3", 1, SPECDEC__GELU, SPECDEC__AFTER | SPECDEC__QK_NORM, 0, 0, 0, 6, 31, 1 << 30, 10000, 1, 62, 0, 0, 0, 0,
-     0},
-    {"phi3", 1, SPECDEC__SILU, 0, 0, 0, 3, 1, 1, 1 << 30, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"smollm3", 0, SPECDEC__SILU, 0, 0, 0, 0, 4, 8, -1, -1, 0, 0, 0, 0, 0, 0, 0},
-    {"granite", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"mistral3", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 1, 0},
-    {"ernie4_5", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"minicpm", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, SPECDEC__SCALES, 0, 0},
-    {"internlm2", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"qwen2vl", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"qwen3vl", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"glm4", 0, SPECDEC__SILU, SPECDEC__AFTER, 0, 0, 2, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"exaone", 1, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"exaone4", 1, SPECDEC__SILU, SPECDEC__AFTER | SPECDEC__QK_NORM, SPECDEC__BEFORE, 0, 0, 1, 0, -2, 0, 0, 0, 0, 0, 0,
      0, 0},
+    {"phi3", 1, SPECDEC__SILU, 0, 0, 0, 3, 1, 1, 1 << 30, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"smollm3", 0, SPECDEC__SILU, 0, 0, 0, 0, 4, 8, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"granite", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"granitemoe", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
+    {"qwen3moe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
+    {"qwen3vlmoe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
+    {"olmoe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 1, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__RAW, 0},
+    {"mistral3", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 1, 0, 0},
+    {"ernie4_5", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"minicpm", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, SPECDEC__SCALES, 0, 0, 0},
+    {"internlm2", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"qwen2vl", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"qwen3vl", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"glm4", 0, SPECDEC__SILU, SPECDEC__AFTER, 0, 0, 2, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"exaone", 1, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+    {"exaone4", 1, SPECDEC__SILU, SPECDEC__AFTER | SPECDEC__QK_NORM, SPECDEC__BEFORE, 0, 0, 1, 0, -2, 0, 0, 0, 0, 0, 0,
+     0, 0, 0},
     {"olmo2", 1, SPECDEC__SILU, SPECDEC__AFTER | SPECDEC__QK_NORM, SPECDEC__BEFORE, 1, 0, 4, 7,
-     1 << 30, 1, 0, 0, 0, 0, 0, 0, 0},
+     1 << 30, 1, 0, 0, 0, 0, 0, 0, 0, 0},
     /* EAGLE-3 (Li et al. 2025, arXiv 2503.01840) */
-    {"eagle3", 0, SPECDEC__SILU, SPECDEC__BIT(SPECDEC__READ_NORM), 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 1},
+    {"eagle3", 0, SPECDEC__SILU, SPECDEC__BIT(SPECDEC__READ_NORM), 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 1},
 };
 
 /* A file of heads, which guess the next tokens from a state of the target. What a head reads is the target's state, or,
@@ -15182,6 +15206,8 @@ typedef struct specdec_model {
     const int32_t *ids;                        /* (id_count) tokens that rows of logits stand for; NULL: all of them */
     int id_count;
     int layers, embedding, feed_forward, heads, kv_heads, head_dim, rope_dim, context, vocab_size;
+    int experts, chosen;                     /* networks of a layer, 0: it is one; how many of them a token visits */
+    float expert_scale;                      /* of their shares */
     int first, all;                          /* layers of the model before these, if it is a part of one; all of them */
     int bare;                                /* the output head is another part's */
     int span_layers[SPECDEC__SPANS], window; /* keys that layers of SPECDEC__WINDOW see */
@@ -15207,17 +15233,25 @@ typedef struct specdec_model {
 
 /* Dimensions that a tensor's shape is checked against. */
 enum {
-    SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_KV, SPECDEC__DIM_FF,
+    SPECDEC__DIM_E, SPECDEC__DIM_Q, SPECDEC__DIM_KV, SPECDEC__DIM_FF, SPECDEC__DIM_EXPERTS,
     SPECDEC__DIM_READ, /* what a layer's first matrices read: embedding, or embedding and states */
     SPECDEC__DIM_Q_NORM, SPECDEC__DIM_K_NORM,
     SPECDEC__DIM_COUNT
 };
 
-static const struct { const char *suffix; unsigned char rows, columns; } specdec__matrix_table[SPECDEC__MATRICES] = {
-    {"attn_q.weight", SPECDEC__DIM_Q, SPECDEC__DIM_READ}, {"attn_k.weight", SPECDEC__DIM_KV, SPECDEC__DIM_READ},
-    {"attn_v.weight", SPECDEC__DIM_KV, SPECDEC__DIM_READ}, {"attn_output.weight", SPECDEC__DIM_E, SPECDEC__DIM_Q},
-    {"ffn_gate.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E}, {"ffn_up.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
-    {"ffn_down.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF}};
+/* of_experts: the tensor that holds those of all experts, one behind the other. */
+static const struct {
+    const char *suffix, *of_experts;
+    unsigned char rows, columns;
+} specdec__matrix_table[SPECDEC__MATRICES] = {
+    {"attn_q.weight", NULL, SPECDEC__DIM_Q, SPECDEC__DIM_READ},
+    {"attn_k.weight", NULL, SPECDEC__DIM_KV, SPECDEC__DIM_READ},
+    {"attn_v.weight", NULL, SPECDEC__DIM_KV, SPECDEC__DIM_READ},
+    {"attn_output.weight", NULL, SPECDEC__DIM_E, SPECDEC__DIM_Q},
+    {"ffn_gate.weight", "ffn_gate_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
+    {"ffn_up.weight", "ffn_up_exps.weight", SPECDEC__DIM_FF, SPECDEC__DIM_E},
+    {"ffn_down.weight", "ffn_down_exps.weight", SPECDEC__DIM_E, SPECDEC__DIM_FF},
+    {"ffn_gate_inp.weight", NULL, SPECDEC__DIM_EXPERTS, SPECDEC__DIM_E}};
 
 /* Tensors that hold several matrices, one below the other. */
 static const struct { const char *suffix; int first, count; } specdec__fused_table[] = {
@@ -15243,6 +15277,9 @@ static const char *specdec__model_name(const specdec__model *m)
 {
     return m->architecture ? m->architecture->name : m->speculator->name;
 }
+
+/* Whether layers have several feed-forward networks, of which a few are chosen for a token. */
+SPECDEC__INLINE int specdec__model_mixes(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
 
 /* Whether a part of a model has the first layers, and so the embedding; the last ones. */
 SPECDEC__INLINE int specdec__model_begins(const specdec__model *m) { return !SPECDEC__CLUSTER || !m->first; }
@@ -15305,6 +15342,39 @@ static float specdec__model_float(specdec__model_reader *r, const char *suffix, 
     return fallback;
 }
 
+/* Reads what a mixture of experts has beside what others have. Its feed-forward networks have a size of their own. */
+static specdec_result specdec__model_experts(specdec__model *m, specdec_error *error)
+{
+    specdec__model_reader r = specdec__model_read(m, error);
+
+    m->experts = specdec__model_count(&r, ".expert_count", 0, SPECDEC__MAX_EXPERTS, 0);
+    if (!m->experts)
+        return r.result;
+    if (!SPECDEC__EXPERTS)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "mixtures of experts are left out of this build by SPECDEC_NO_EXPERTS");
+    if (!m->architecture->experts)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "mixtures of experts are not read of %s",
+                             m->architecture->name);
+    if (specdec__model_count(&r, ".expert_shared_feed_forward_length", 0, 1 << 30, 0) ||
+        specdec__model_count(&r, ".expert_group_count", 0, 1 << 30, 0) > 1)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "shared experts and groups of experts are not read");
+    m->chosen = specdec__model_count(&r, ".expert_used_count", 1, specdec__min_int(m->experts, SPECDEC__MAX_CHOSEN),
+                                     -1);
+    m->feed_forward = specdec__model_count(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
+                                           m->feed_forward);
+    m->expert_scale = specdec__model_float(&r, ".expert_weights_scale", 0);
+    if (r.result)
+        return r.result;
+    m->expert_scale = m->expert_scale != 0 ? m->expert_scale : 1;
+    if (!(m->expert_scale > 0 && m->expert_scale < 1e6f))
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "expert_weights_scale is out of range");
+    if (m->feed_forward % 16 || m->embedding % 16)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "experts of %d and %d rows, no multiples of 16",
+                             m->feed_forward, m->embedding);
+    return SPECDEC_OK;
+}
+
 /* Reads the sizes of a model and checks them. */
 static specdec_result specdec__model_shape(specdec__model *m, specdec_error *error)
 {
@@ -15314,8 +15384,6 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
 
     m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
     m->layers -= specdec__model_count(&r, ".nextn_predict_layers", 0, m->layers - 1, 0); /* those draft */
-    if (specdec__model_count(&r, ".expert_count", 0, 1 << 20, 0))
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "mixtures of experts are not read");
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
     m->feed_forward = specdec__model_count(&r, ".feed_forward_length", 1, most, -1);
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, 2048);
@@ -15347,7 +15415,7 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
         return r.result;
     if (!(m->epsilon >= 0 && m->epsilon < 1))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "layer_norm_rms_epsilon is out of range");
-    return SPECDEC_OK;
+    return specdec__model_experts(m, error);
 }
 
 /* Scales, caps and the window: the architecture's, unless the file says otherwise. A scale of 0 in the file counts as
@@ -15409,10 +15477,10 @@ static specdec_result specdec__model_find(const specdec__model *m, const char *n
     return SPECDEC_OK;
 }
 
-/* Binds a matrix of exactly (rows, columns); *found tells whether an optional one is there. */
-static specdec_result specdec__model_matrix(const specdec__model *m, const char *name, int rows, int columns,
-                                            int required,
-                                            specdec__matrix *out, int *found, specdec_error *error)
+/* Binds `count` matrices of exactly (rows, columns) as one; *found tells whether an optional one is there. */
+static specdec_result specdec__model_matrices(const specdec__model *m, const char *name, int count, int rows,
+                                              int columns, int required,
+                                              specdec__matrix *out, int *found, specdec_error *error)
 {
     specdec__gguf_tensor t;
     specdec_result result = specdec__model_find(m, name, required, &t, found, error);
@@ -15427,19 +15495,27 @@ static specdec_result specdec__model_matrix(const specdec__model *m, const char 
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "tensor %s is of type %s, which SPECDEC_TYPES leaves out of this build", name,
                              out->type->name);
-    if (t.dimensions < 2 || t.shape[0] != (uint64_t)columns || t.shape[1] != (uint64_t)rows || t.shape[2] != 1 ||
-        t.shape[3] != 1)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu, it should be %d x %d", name,
-                             (unsigned long long)t.shape[0], (unsigned long long)t.shape[1], columns, rows);
+    if (t.dimensions < 2 || t.shape[0] != (uint64_t)columns || t.shape[1] != (uint64_t)rows ||
+        t.shape[2] != (uint64_t)count || t.shape[3] != 1)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "tensor %s is %llu x %llu x %llu, it should be %d x %d x %d",
+                             name, (unsigned long long)t.shape[0], (unsigned long long)t.shape[1],
+                             (unsigned long long)t.shape[2], columns, rows, count);
     if (columns % 32)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %s has rows of %d values, no multiple of 32",
                              name, columns);
-    out->rows = rows;
+    out->rows = rows * count;
     out->columns = columns;
     out->file = t.data;
     out->tiles = NULL;
-    out->row_bytes = t.size / (size_t)rows;
+    out->row_bytes = t.size / (size_t)out->rows;
     return SPECDEC_OK;
+}
+
+static specdec_result specdec__model_matrix(const specdec__model *m, const char *name, int rows, int columns,
+                                            int required,
+                                            specdec__matrix *out, int *found, specdec_error *error)
+{
+    return specdec__model_matrices(m, name, 1, rows, columns, required, out, found, error);
 }
 
 /* A vector of exactly size values, copied into the arena and padded to a multiple of 16; NULL when absent. */
@@ -15487,14 +15563,20 @@ SPECDEC__INLINE int specdec__matrix_tiles(const specdec__matrix *matrix)
     return (matrix->rows + SPECDEC__QUANT_ROWS - 1) / SPECDEC__QUANT_ROWS;
 }
 
-static void specdec__model_count_weights(specdec__model *m, const specdec__matrix *matrix)
+/* Counts a matrix, of which a token needs so many rows. */
+static void specdec__model_count_rows(specdec__model *m, const specdec__matrix *matrix, int rows)
 {
     const size_t tiles = (size_t)specdec__matrix_tiles(matrix);
 
-    m->weight_bytes += matrix->row_bytes * (size_t)matrix->rows;
-    m->weight_products += (uint64_t)matrix->rows * (uint64_t)matrix->columns;
+    m->weight_bytes += matrix->row_bytes * (size_t)rows;
+    m->weight_products += (uint64_t)rows * (uint64_t)matrix->columns;
     m->tile_bytes = specdec__size_add(m->tile_bytes, /* tensors may overlap: more than there is room for */
                                       specdec__size_multiply(specdec__matrix_tile_bytes(matrix), tiles));
+}
+
+static void specdec__model_count_weights(specdec__model *m, const specdec__matrix *matrix)
+{
+    specdec__model_count_rows(m, matrix, matrix->rows);
 }
 
 /* The tensor that holds matrix i of a layer: how many rows it has, and which of them is the matrix's first. */
@@ -15504,6 +15586,8 @@ static const char *specdec__model_holder(const specdec__model *m, int i, const i
 
     *first = 0;
     *rows = size[specdec__matrix_table[i].rows];
+    if (specdec__model_mixes(m) && specdec__matrix_table[i].of_experts)
+        return specdec__matrix_table[i].of_experts;
     for (f = 0; f < (int)SPECDEC__COUNT(specdec__fused_table); f++) {
         const int from = specdec__fused_table[f].first, to = from + specdec__fused_table[f].count;
 
@@ -15519,11 +15603,39 @@ static const char *specdec__model_holder(const specdec__model *m, int i, const i
     return specdec__matrix_table[i].suffix;
 }
 
+/* Binds the matrices of a layer. */
+static specdec_result specdec__model_layer_matrices(specdec__model *m, int index, const int *size,
+                                                    specdec__layer *layer, specdec_error *error)
+{
+    char name[64];
+    int i, found;
+
+    for (i = 0; i < SPECDEC__MATRICES; i++) {
+        const int parts = specdec__model_mixes(m) && specdec__matrix_table[i].of_experts ? m->experts : 1;
+        specdec__matrix *matrix = &layer->matrix[i];
+        specdec_result result;
+        int rows, first;
+
+        if (i == SPECDEC__ROUTER && !specdec__model_mixes(m))
+            continue;
+        specdec__model_tensor_name(name, sizeof name, index, specdec__model_holder(m, i, size, &rows, &first));
+        result = specdec__model_matrices(m, name, parts, rows, size[specdec__matrix_table[i].columns], 1, matrix,
+                                         &found, error);
+        if (result)
+            return result;
+        rows = size[specdec__matrix_table[i].rows];
+        matrix->rows = rows * parts;
+        matrix->file += (size_t)first * matrix->row_bytes;
+        specdec__model_count_rows(m, matrix, parts > 1 ? rows * m->chosen : rows);
+    }
+    return SPECDEC_OK;
+}
+
 static specdec_result specdec__model_layer(specdec__model *m, int index, specdec__arena *arena, specdec_error *error)
 {
     const int whole = m->architecture->joint_norms;
     specdec__layer scratch, *layer = &scratch;
-    int size[SPECDEC__DIM_COUNT], i, found;
+    int size[SPECDEC__DIM_COUNT], i;
     specdec_result result;
     char name[64];
 
@@ -15531,6 +15643,7 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
     size[SPECDEC__DIM_Q] = m->heads * m->head_dim;
     size[SPECDEC__DIM_KV] = m->kv_heads * m->head_dim;
     size[SPECDEC__DIM_FF] = m->feed_forward;
+    size[SPECDEC__DIM_EXPERTS] = m->experts;
     size[SPECDEC__DIM_Q_NORM] = whole ? size[SPECDEC__DIM_Q] : m->head_dim;
     size[SPECDEC__DIM_K_NORM] = whole ? size[SPECDEC__DIM_KV] : m->head_dim;
     size[SPECDEC__DIM_READ] = m->embedding * (1 + m->architecture->reads);
@@ -15538,18 +15651,9 @@ static specdec_result specdec__model_layer(specdec__model *m, int index, specdec
         layer = &m->layer[index - m->first];
     memset(layer, 0, sizeof *layer);
     specdec__model_kind(m, layer, index);
-    for (i = 0; i < SPECDEC__MATRICES; i++) {
-        specdec__matrix *matrix = &layer->matrix[i];
-        int rows, first;
-
-        specdec__model_tensor_name(name, sizeof name, index, specdec__model_holder(m, i, size, &rows, &first));
-        result = specdec__model_matrix(m, name, rows, size[specdec__matrix_table[i].columns], 1, matrix, &found, error);
-        if (result)
-            return result;
-        matrix->rows = size[specdec__matrix_table[i].rows];
-        matrix->file += (size_t)first * matrix->row_bytes;
-        specdec__model_count_weights(m, matrix);
-    }
+    result = specdec__model_layer_matrices(m, index, size, layer, error);
+    if (result)
+        return result;
     for (i = 0; i < SPECDEC__VECTORS; i++) {
         const int named = m->architecture->vectors >> i & 1, wanted = specdec__vector_table[i].wanted;
         const int required = named || wanted == SPECDEC__ALWAYS;
@@ -15961,13 +16065,19 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
     return SPECDEC_OK;
 }
 
-/* Every matrix of a step, by number: layers * SPECDEC__MATRICES of them, the output head, and that of what is read. The
-   last two a part of a model may lack. */
+/* Matrices of a layer: only mixtures have the last one. */
+static int specdec__model_each(const specdec__model *m)
+{
+    return specdec__model_mixes(m) ? SPECDEC__MATRICES : SPECDEC__ROUTER;
+}
+
+/* Every matrix of a step, by number: those of layers, the output head, and that of what is read. The last two a part of
+   a model may lack. */
 static specdec__matrix *specdec__model_matrix_at(specdec__model *m, int i)
 {
-    const int in_layers = m->layers * SPECDEC__MATRICES;
+    const int each = specdec__model_each(m), in_layers = m->layers * each;
 
-    return i < in_layers    ? &m->layer[i / SPECDEC__MATRICES].matrix[i % SPECDEC__MATRICES]
+    return i < in_layers    ? &m->layer[i / each].matrix[i % each]
            : i == in_layers ? &m->output
                             : &m->reads.matrix;
 }
@@ -15984,7 +16094,7 @@ static void specdec__model_repack_worker(void *argument, int thread)
     specdec__repack *job = (specdec__repack *)argument;
     specdec__model *m = job->model;
     unsigned char *out = job->tiles;
-    int count = m->layers * SPECDEC__MATRICES + !m->bare + (m->reads.count > 0), i;
+    int count = m->layers * specdec__model_each(m) + !m->bare + (m->reads.count > 0), i;
 
     for (i = 0; i < count; i++) {
         specdec__matrix *matrix = specdec__model_matrix_at(m, i);
@@ -16941,6 +17051,23 @@ typedef struct specdec__scratch {
     float *partner;            /* (dim) */
 } specdec__scratch;
 
+/* At most SPECDEC__COLUMNS columns that go through one expert. */
+typedef struct specdec__job {
+    int expert, column, count;
+} specdec__job;
+
+/* Which experts the rows of a step go through. Each row is a column for each of its experts; those of an expert lie
+   side by side. */
+typedef struct specdec__routes {
+    int *expert;       /* (n, chosen): of a row, best first */
+    float *share;      /* (n, chosen): what they count for */
+    int *column;       /* (n, chosen): where they are */
+    int *row;          /* (n * chosen): whose a column is */
+    int *begin;        /* (experts + 1): the columns of an expert */
+    specdec__job *job; /* (n * chosen) */
+    int jobs;
+} specdec__routes;
+
 /* A model with its KV cache and everything a step needs. */
 typedef struct specdec__context {
     const specdec__model *model;
@@ -16969,7 +17096,10 @@ typedef struct specdec__context {
     specdec__sums sums;        /* then, in that place, (room_for_sums) of queries (n, heads), stretch by stretch */
     /* the rest of the time, in the same place */
     float *hidden;             /* (most, ff): gate, then gated feed-forward */
-    float *y;                  /* (most, max(e, ff)): up; what x grows by */
+    float *y;                  /* (most, max(e, ff, stride of experts)): up; what the router says; what x grows by */
+    float *up, *parts;         /* of experts, hidden is (most * chosen, ff), as is up; (most * chosen, e): what they
+                                  give */
+    specdec__routes routes;
     specdec__columns columns;
     specdec__columns turned;   /* rotated queries as columns (kv head, node, query head), where keys are tiles */
     int *slots[SPECDEC__SPANS]; /* (most) by node */
@@ -17048,11 +17178,31 @@ static void specdec__columns_take(specdec__columns *columns, size_t count, size_
     columns->sum16 = SPECDEC__TAKE(arena, float, count * (width / 16));
 }
 
+/* Columns that matrices of a step are multiplied by, at most. */
+static size_t specdec__context_columns(const specdec__context *c)
+{
+    return (size_t)c->most * (size_t)(specdec__model_mixes(c->model) ? c->model->chosen : 1);
+}
+
+static void specdec__context_routes(specdec__context *c, specdec__arena *arena)
+{
+    const size_t columns = specdec__context_columns(c);
+
+    c->routes.expert = SPECDEC__TAKE(arena, int, columns);
+    c->routes.share = SPECDEC__TAKE(arena, float, columns);
+    c->routes.column = SPECDEC__TAKE(arena, int, columns);
+    c->routes.row = SPECDEC__TAKE(arena, int, columns);
+    c->routes.begin = SPECDEC__TAKE(arena, int, c->model->experts + 1);
+    c->routes.job = SPECDEC__TAKE(arena, specdec__job, columns);
+}
+
 /* What layers need while they attend, and the rest of the time: never both, so they share memory. So do what is rotated
    or stored and what attention then sums up. */
 static void specdec__context_halves(specdec__context *c, size_t n, specdec__arena *arena)
 {
     const size_t heads = (size_t)c->model->heads, sums = (size_t)c->room_for_sums, begin = arena->used;
+    const size_t columns = specdec__context_columns(c);
+    const int routed = specdec__forward_stride(c->model->experts);
     size_t rotated, end;
 
     c->rotated = SPECDEC__TAKE(arena, float, n * heads * (size_t)c->kv.dim);
@@ -17066,8 +17216,12 @@ static void specdec__context_halves(specdec__context *c, size_t n, specdec__aren
     c->sums.row = SPECDEC__TAKE(arena, float, sums * (size_t)c->sums.width);
     specdec__arena_beyond(arena, end);
     end = specdec__arena_again(arena, begin);
-    c->hidden = SPECDEC__TAKE(arena, float, n * (size_t)c->ff);
-    c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(c->e, c->ff));
+    c->hidden = SPECDEC__TAKE(arena, float, columns * (size_t)c->ff);
+    c->y = SPECDEC__TAKE(arena, float, n * (size_t)specdec__max_int(specdec__max_int(c->e, c->ff), routed));
+    if (specdec__model_mixes(c->model)) {
+        c->up = SPECDEC__TAKE(arena, float, columns * (size_t)c->ff);
+        c->parts = SPECDEC__TAKE(arena, float, columns * (size_t)c->e);
+    }
     specdec__arena_beyond(arena, end);
 }
 
@@ -17109,7 +17263,9 @@ static void specdec__context_init(specdec__context *c, const specdec__model *mod
     c->cosine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     c->sine = SPECDEC__TAKE(arena, float, ropes * n * (size_t)c->kv.dim);
     specdec__context_halves(c, n, arena);
-    specdec__columns_take(&c->columns, n, widest, arena);
+    specdec__columns_take(&c->columns, specdec__context_columns(c), widest, arena);
+    if (specdec__model_mixes(model))
+        specdec__context_routes(c, arena);
     if (specdec__kv_types[kv_type].tiles)
         specdec__columns_take(&c->turned, n * (size_t)model->heads, (size_t)c->kv.dim, arena);
     for (i = 0; i < SPECDEC__SPANS; i++)
@@ -18207,6 +18363,175 @@ static int specdec__forward_ffn_half(specdec__context *c, int thread, const spec
     return specdec__pool_barrier(c->pool);
 }
 
+/* Chooses the experts of a row by what the router says (experts). */
+static void specdec__forward_choose(const specdec__context *c, int row, const float *router)
+{
+    const specdec__model *m = c->model;
+    int *expert = c->routes.expert + row * m->chosen, i, at;
+    float *share = c->routes.share + row * m->chosen, sum = 0;
+
+    for (i = 0; i < m->experts; i++) {
+        at = specdec__min_int(i, m->chosen - 1);
+        if (i >= m->chosen && !(router[i] > router[expert[at]]))
+            continue;
+        for (; at > 0 && router[i] > router[expert[at - 1]]; at--)
+            expert[at] = expert[at - 1];
+        expert[at] = i;
+    }
+    for (i = 0; i < m->chosen; i++)
+        sum += share[i] = specdec__exp(router[expert[i]] - router[expert[0]]);
+    if (m->architecture->experts == SPECDEC__RAW)
+        for (sum = 0, i = 0; i < m->experts; i++)
+            sum += specdec__exp(router[i] - router[expert[0]]);
+    for (i = 0; i < m->chosen; i++)
+        share[i] = share[i] / sum * m->expert_scale;
+}
+
+/* Lays the columns of each expert side by side. */
+static void specdec__forward_sort(specdec__context *c)
+{
+    const int chosen = c->model->chosen, experts = c->model->experts, columns = c->n * chosen;
+    specdec__routes *r = &c->routes;
+    int i, at;
+
+    memset(r->begin, 0, (size_t)(experts + 1) * sizeof *r->begin);
+    for (i = 0; i < columns; i++)
+        r->begin[r->expert[i] + 1]++;
+    for (i = 0; i < experts; i++)
+        r->begin[i + 1] += r->begin[i];
+    for (r->jobs = 0, i = 0; i < experts; i++)
+        for (at = r->begin[i]; at < r->begin[i + 1]; at += SPECDEC__COLUMNS) {
+            specdec__job *job = &r->job[r->jobs++];
+
+            job->expert = i;
+            job->column = at;
+            job->count = specdec__min_int(SPECDEC__COLUMNS, r->begin[i + 1] - at);
+        }
+    for (i = 0; i < columns; i++) {
+        r->column[i] = r->begin[r->expert[i]]++;
+        r->row[r->column[i]] = i / chosen;
+    }
+}
+
+/* The tiles of item `at` of a walk, of which each job has so many, and the job. */
+static const specdec__output *specdec__forward_routed(const specdec__context *c, const specdec__output *targets,
+                                                      int at, int tiles, specdec__place *places,
+                                                      const specdec__job **job)
+{
+    int own, i = at % tiles;
+
+    *job = &c->routes.job[at / tiles];
+    for (;; targets++, i -= own) {
+        own = specdec__matrix_tiles(targets->matrix) / c->model->experts;
+        if (i < own)
+            break;
+    }
+    places[0].matrix = places[1].matrix = targets->matrix;
+    places[0].tile = (*job)->expert * own + i;
+    places[1].tile = places[0].tile + 1;
+    return targets;
+}
+
+/* Matrices of experts, each over its own columns; as specdec__forward_multiply. */
+static void specdec__forward_multiply_routed(specdec__context *c, int thread, const specdec__output *targets, int count)
+{
+    specdec__scratch *scratch = &c->scratch[thread];
+    const specdec__job *job, *unused;
+    specdec__walk walk;
+    int tiles = 0, i, own, pair;
+    float *sums[2];
+
+    sums[0] = scratch->sums;
+    sums[1] = scratch->sums + SPECDEC__COLUMNS * SPECDEC__ROWS;
+    for (i = 0; i < count; i++)
+        tiles += specdec__matrix_tiles(targets[i].matrix) / c->model->experts;
+    for (specdec__walk_begin(&walk, c->pool, tiles * c->routes.jobs, 2); walk.at < walk.count;
+         specdec__walk_on(&walk, pair)) {
+        specdec__place places[2], next[2];
+        const specdec__output *t = specdec__forward_routed(c, targets, walk.at, tiles, places, &job);
+
+        own = specdec__matrix_tiles(t->matrix) / c->model->experts;
+        pair = places[1].tile % own && walk.at + 1 < walk.end ? 2 : 1;
+        specdec__forward_routed(c, targets, specdec__walk_next(&walk, pair), tiles, next, &unused);
+        specdec__forward_tiles(c, places, pair, next, job->column, job->count, scratch, sums);
+        for (i = 0; i < pair; i++)
+            specdec__forward_put(c, t, places[i].tile % own, job->column, job->count, sums[i]);
+    }
+}
+
+/* Quantises an input and multiplies matrices of experts by it. Returns 1 when cancelled. */
+static int specdec__forward_project_routed(specdec__context *c, int thread, const specdec__input *in,
+                                           const specdec__output *targets, int count)
+{
+    specdec__forward_quantise(c, thread, in);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    specdec__forward_multiply_routed(c, thread, targets, count);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* y = what the experts of each row give, by their shares, best first. */
+static void specdec__forward_blend(specdec__context *c, int thread)
+{
+    const specdec__part part = specdec__forward_part(c, thread, c->n, c->e);
+    const int at = part.from * 32, count = part.to * 32 - at, chosen = c->model->chosen;
+    int i, k;
+
+    for (i = part.first; i < part.last; i++) {
+        float *y = c->y + (size_t)i * (size_t)c->e + at;
+
+        memset(y, 0, (size_t)count * sizeof *y);
+        for (k = i * chosen; k < (i + 1) * chosen; k++)
+            c->kernels->add_scaled(y, c->routes.share[k],
+                                   c->parts + (size_t)c->routes.column[k] * (size_t)c->e + at, count);
+    }
+}
+
+/* The routes of all rows: choices are shared out. Returns 1 when cancelled. */
+static int specdec__forward_route(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const int stride = specdec__forward_stride(c->model->experts);
+    const specdec__input in = specdec__forward_normed(c, c->n, layer->vector[SPECDEC__FFN_NORM]);
+    const specdec__output t = specdec__forward_output(layer, SPECDEC__ROUTER, -1, c->y, stride);
+    int i;
+
+    if (specdec__forward_project(c, thread, &in, &t, 1))
+        return 1;
+    for (i = thread; i < c->n; i += specdec__pool_active(c->pool))
+        specdec__forward_choose(c, i, c->y + (size_t)i * (size_t)stride);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    if (thread == 0)
+        specdec__forward_sort(c);
+    return specdec__pool_barrier(c->pool);
+}
+
+/* x += the sum of down(activation(gate x) * up x) of each row's experts. Returns 1 when cancelled. */
+static int specdec__forward_experts(specdec__context *c, int thread, const specdec__layer *layer)
+{
+    const int columns = c->n * c->model->chosen;
+    specdec__input in = specdec__forward_input(c->parts, columns, c->e, NULL);
+    specdec__output t[2];
+
+    if (specdec__forward_route(c, thread, layer))
+        return 1;
+    in.from = c->h;
+    in.rows = c->routes.row;
+    t[0] = specdec__forward_output(layer, SPECDEC__GATE, -1, c->hidden, c->ff);
+    t[1] = specdec__forward_output(layer, SPECDEC__UP, -1, c->up, c->ff);
+    if (specdec__forward_project_routed(c, thread, &in, t, 2))
+        return 1;
+    in = specdec__forward_input(c->hidden, columns, c->ff, c->up);
+    t[0] = specdec__forward_output(layer, SPECDEC__DOWN, -1, c->parts, c->e);
+    if (specdec__forward_project_routed(c, thread, &in, t, 1))
+        return 1;
+    specdec__forward_blend(c, thread);
+    if (specdec__pool_barrier(c->pool))
+        return 1;
+    specdec__forward_grow(c, thread, layer->vector[SPECDEC__AFTER_FFN]);
+    return specdec__pool_barrier(c->pool);
+}
+
 /* Hands out states after so many layers. */
 static void specdec__forward_tap(const specdec__context *c, int thread, int layer)
 {
@@ -18316,7 +18641,8 @@ static void specdec__forward_worker(void *argument, int thread)
         if (SPECDEC__CLUSTER && c->between && !thread)
             c->between(c);
         if (specdec__forward_attention_half(c, thread, &m->layer[i]) ||
-            specdec__forward_ffn_half(c, thread, &m->layer[i]))
+            (specdec__model_mixes(m) ? specdec__forward_experts(c, thread, &m->layer[i])
+                                      : specdec__forward_ffn_half(c, thread, &m->layer[i])))
             return;
     }
     specdec__forward_tap(c, thread, m->layers);
@@ -30311,6 +30637,8 @@ specdec_result specdec_get_model_info(const specdec_model *model, specdec_model_
     info->heads = m->heads;
     info->kv_heads = m->kv_heads;
     info->head_size = m->head_dim;
+    info->experts = m->experts;
+    info->chosen = m->chosen;
     info->window = m->window;
     info->window_layers = m->span_layers[SPECDEC__WINDOW];
     info->weight_bytes = m->weight_bytes;

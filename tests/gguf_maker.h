@@ -11,6 +11,7 @@
 typedef struct maker_recipe {
     const char *architecture; /* of specdec__architectures [llama]; its row says which tensors a model has */
     int layers, embedding, feed_forward, heads, kv_heads; /* [2, 64, 96, 4, 2] */
+    int experts, chosen;      /* of architectures that can have them; experts -1: none [5, 2, of llama none] */
     int head_dim;             /* [embedding / heads] */
     int rope_dim;             /* [head_dim] */
     int vocab;                /* tokens, at least 260 [301] */
@@ -278,6 +279,16 @@ static inline void maker_matrix(maker *m, const maker_recipe *r, const char *nam
         maker_row(&t->data, t->type, columns, i == zero_row ? 0 : r->gain * size, r->noise, &state, &other);
 }
 
+/* Gives the newest matrix a third dimension: its rows are those of so many matrices. */
+static inline void maker_third(maker *m, uint64_t parts)
+{
+    maker_tensor *t = &m->tensor[m->tensors - 1];
+
+    t->shape[1] /= parts;
+    t->shape[2] = parts;
+    t->dimensions = 3;
+}
+
 /* Values around middle. */
 static inline void maker_vector(maker *m, const maker_recipe *r, const char *name, int count, float middle, float spread)
 {
@@ -341,6 +352,17 @@ static inline void maker_vocab(maker *m, int vocab)
     maker_bool(m, "tokenizer.ggml.add_bos_token", 1);
 }
 
+/* The row of an architecture. */
+static inline const specdec__architecture *maker_architecture(const maker_recipe *r)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
+        if (strcmp(specdec__architectures[i].name, r->architecture) == 0)
+            return &specdec__architectures[i];
+    abort();
+}
+
 static inline void maker_defaults(maker_recipe *r)
 {
     r->architecture = r->architecture ? r->architecture : "llama";
@@ -355,18 +377,9 @@ static inline void maker_defaults(maker_recipe *r)
     r->context = r->context ? r->context : 512;
     r->types[0] = r->types[0] ? r->types[0] : 1;
     r->embedding_type = r->embedding_type ? r->embedding_type : r->types[0];
+    r->experts = r->experts ? r->experts : maker_architecture(r)->experts && strcmp(r->architecture, "llama") ? 5 : -1;
+    r->chosen = r->chosen ? r->chosen : 2;
     r->gain = r->gain > 0 ? r->gain : 1;
-}
-
-/* The row of an architecture. */
-static inline const specdec__architecture *maker_architecture(const maker_recipe *r)
-{
-    size_t i;
-
-    for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
-        if (strcmp(specdec__architectures[i].name, r->architecture) == 0)
-            return &specdec__architectures[i];
-    abort();
 }
 
 /* Architectures that can write texts: they come first. */
@@ -419,6 +432,11 @@ static inline void maker_facts(maker *m, const maker_recipe *r)
     for (i = 0; i < SPECDEC__FACTS; i++)
         if (r->scales || a->says >> i & 1)
             maker_f32(m, maker_key(r, specdec__fact_table[i]), scale[i]);
+    if (r->experts > 0) {
+        maker_u32(m, maker_key(r, ".expert_count"), (uint32_t)r->experts);
+        maker_u32(m, maker_key(r, ".expert_used_count"), (uint32_t)r->chosen);
+        maker_u32(m, maker_key(r, ".expert_feed_forward_length"), (uint32_t)r->feed_forward);
+    }
     if (a->tempered) {
         maker_text(m, maker_key(r, ".rope.scaling.type"), "yarn");
         maker_f32(m, maker_key(r, ".rope.scaling.factor"), 8);
@@ -439,24 +457,29 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     const specdec__architecture *a = maker_architecture(r);
     const int q = r->heads * r->head_dim, kv = r->kv_heads * r->head_dim;
     const int whole = a->joint_norms;
-    const int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, r->feed_forward, r->embedding * (1 + a->reads),
+    const int size[SPECDEC__DIM_COUNT] = {r->embedding, q, kv, r->feed_forward, r->experts, r->embedding * (1 + a->reads),
                                           whole ? q : r->head_dim, whole ? kv : r->head_dim};
     char name[80];
     int j, k, f, rows;
 
     for (j = 0; j < SPECDEC__MATRICES; j += k) {
-        const int columns = size[specdec__matrix_table[j].columns];
+        const int columns = size[specdec__matrix_table[j].columns], parts = r->experts > 0 && specdec__matrix_table[j].of_experts;
 
-        snprintf(name, sizeof name, "blk.%d.%s", i, specdec__matrix_table[j].suffix);
-        rows = size[specdec__matrix_table[j].rows];
         k = 1;
+        if (j == SPECDEC__ROUTER && r->experts < 0)
+            continue;
+        snprintf(name, sizeof name, "blk.%d.%s", i, parts ? specdec__matrix_table[j].of_experts : specdec__matrix_table[j].suffix);
+        rows = size[specdec__matrix_table[j].rows];
         for (f = 0; f < (int)SPECDEC__COUNT(specdec__fused_table); f++)
             if (a->fused >> f & 1 && specdec__fused_table[f].first == j) {
                 snprintf(name, sizeof name, "blk.%d.%s", i, specdec__fused_table[f].suffix);
                 for (; k < specdec__fused_table[f].count; k++)
                     rows += size[specdec__matrix_table[j + k].rows];
             }
-        maker_matrix(m, r, name, r->types[*made % type_count] - 1, columns, rows, (float)specdec__inverse_root(columns), -1);
+        maker_matrix(m, r, name, r->types[*made % type_count] - 1, columns, parts ? rows * r->experts : rows,
+                     (float)specdec__inverse_root(columns), -1);
+        if (parts)
+            maker_third(m, (uint64_t)r->experts);
         ++*made;
     }
     for (j = 0; j < SPECDEC__VECTORS; j++) {

@@ -31,12 +31,14 @@ static inline file random_file(const maker_recipe *r)
     return f;
 }
 
-/* A small model with random weights. noise: how far they are from those of the one without, which it can draft for. */
-static inline file random_model(int layers, float noise, int may_end)
+/* A small model with random weights, with experts, or none if that is 0. noise: how far they are from those of the one
+   without, which it can draft for. */
+static inline file random_mixture(int experts, int layers, float noise, int may_end)
 {
     maker_recipe r;
 
     memset(&r, 0, sizeof r);
+    r.experts = experts;
     r.seed = 11;
     r.output_type = 1;
     r.embedding = 32;
@@ -45,6 +47,8 @@ static inline file random_model(int layers, float noise, int may_end)
     r.may_end = may_end;
     return random_file(&r);
 }
+
+static inline file random_model(int layers, float noise, int may_end) { return random_mixture(0, layers, noise, may_end); }
 
 /* Drafts that guess at random, for targets whose states are 32 wide: heads, and a layer that reads states. */
 static inline file random_heads(void)

@@ -441,21 +441,26 @@ static void test_types(void)
     }
 }
 
-/* Architectures without a conformance model: logits of tokens 7, 57, 107 ... behind the last of 80 tokens, as llama.cpp of
-   September 2026 computes them for the same files, with F32 weights and cache. */
+/* Architectures without a conformance model, and models with experts: logits of tokens 7, 57, 107 ... behind the last of 80
+   tokens, as llama.cpp of September 2026 computes them for the same files, with F32 weights and cache. */
 static void test_peers(void)
 {
-    static const struct { const char *architecture; int rope_dim; float last[6]; } peer[] = {
-        {"mistral3", 0, {-0.3759f, 0.9090f, -2.5091f, 2.4530f, -2.6215f, -0.9133f}},
-        {"ernie4_5", 0, {-1.9118f, 0.9179f, -5.1986f, 0.1721f, -2.5606f, -3.4846f}},
-        {"minicpm", 0, {-0.1863f, 1.5170f, -0.8729f, -2.1571f, 0.7594f, 0.0356f}},
-        {"internlm2", 0, {-1.9118f, 0.9179f, -5.1986f, 0.1721f, -2.5606f, -3.4846f}},
-        {"qwen2vl", 0, {4.6996f, 0.5960f, -8.8431f, 2.2511f, 2.5554f, 2.8373f}},
-        {"qwen3vl", 0, {3.5363f, 2.4989f, -4.0673f, 0.6873f, 4.0681f, -3.2647f}},
-        {"glm4", 16, {2.8890f, -4.0905f, 4.5267f, -0.1006f, 1.4415f, -1.3411f}},
-        {"exaone", 0, {-1.5045f, 0.0964f, -7.6451f, 2.2741f, -2.8520f, -1.6736f}},
-        {"exaone4", 0, {6.2414f, -0.6986f, -3.7278f, 1.2533f, 1.7861f, 0.1147f}},
-        {"olmo2", 0, {4.5179f, 1.1829f, -1.1565f, 0.2528f, 5.2256f, 2.2603f}}};
+    static const struct { const char *architecture; int rope_dim, experts, chosen, kv_heads; float last[6]; } peer[] = {
+        {"llama", 0, 8, 2, 2, {-3.0015f, 8.9446f, -2.5253f, -1.4702f, -1.2946f, -1.2299f}},
+        {"granitemoe", 0, 7, 3, 2, {2.4075f, 1.6326f, -0.4304f, -0.5742f, -0.9048f, 1.8121f}},
+        {"qwen3moe", 0, 40, 8, 2, {1.8893f, 0.9065f, -0.4407f, -2.1147f, 2.4038f, 3.0002f}},
+        {"qwen3vlmoe", 0, 16, 4, 2, {4.5610f, 0.4979f, -1.8266f, 0.9756f, 3.1747f, 2.0269f}},
+        {"olmoe", 0, 12, 5, 4, {1.5798f, -0.9658f, 3.0105f, 3.7637f, -1.0430f, 0.0633f}},
+        {"mistral3", 0, 0, 0, 2, {-0.3759f, 0.9090f, -2.5091f, 2.4530f, -2.6215f, -0.9133f}},
+        {"ernie4_5", 0, 0, 0, 2, {-1.9118f, 0.9179f, -5.1986f, 0.1721f, -2.5606f, -3.4846f}},
+        {"minicpm", 0, 0, 0, 2, {-0.1863f, 1.5170f, -0.8729f, -2.1571f, 0.7594f, 0.0356f}},
+        {"internlm2", 0, 0, 0, 2, {-1.9118f, 0.9179f, -5.1986f, 0.1721f, -2.5606f, -3.4846f}},
+        {"qwen2vl", 0, 0, 0, 2, {4.6996f, 0.5960f, -8.8431f, 2.2511f, 2.5554f, 2.8373f}},
+        {"qwen3vl", 0, 0, 0, 2, {3.5363f, 2.4989f, -4.0673f, 0.6873f, 4.0681f, -3.2647f}},
+        {"glm4", 16, 0, 0, 2, {2.8890f, -4.0905f, 4.5267f, -0.1006f, 1.4415f, -1.3411f}},
+        {"exaone", 0, 0, 0, 2, {-1.5045f, 0.0964f, -7.6451f, 2.2741f, -2.8520f, -1.6736f}},
+        {"exaone4", 0, 0, 0, 2, {6.2414f, -0.6986f, -3.7278f, 1.2533f, 1.7861f, 0.1147f}},
+        {"olmo2", 0, 0, 0, 2, {4.5179f, 1.1829f, -1.1565f, 0.2528f, 5.2256f, 2.2603f}}};
     enum { TOKENS = 80 };
     int32_t tokens[TOKENS];
     uint64_t state = 7;
@@ -475,6 +480,9 @@ static void test_peers(void)
         memset(&r, 0, sizeof r);
         r.architecture = peer[i].architecture;
         r.rope_dim = peer[i].rope_dim;
+        r.experts = peer[i].experts;
+        r.chosen = peer[i].chosen;
+        r.kv_heads = peer[i].kv_heads;
         r.layers = 5;
         r.embedding = 128;
         r.feed_forward = 160;

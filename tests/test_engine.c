@@ -163,7 +163,7 @@ static void make_models(void)
     models[NOISY].data = maker_model(&r, &models[NOISY].size);
     memset(&r, 0, sizeof r);
     r.seed = 12;
-    r.architecture = "qwen3";
+    r.architecture = "qwen3moe";
     r.embedding = 32;
     r.layers = 1;
     models[FOREIGN].data = maker_model(&r, &models[FOREIGN].size);

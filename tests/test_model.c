@@ -1195,6 +1195,80 @@ static void test_windowless(void)
     end_maker(m);
 }
 
+/* A model with experts whose key is set to this; value < 0: has no such key. */
+static int with_experts(const char *key, int value)
+{
+    maker *m = new_maker("qwen3moe", 0);
+    int result;
+
+    if (value < 0)
+        maker_remove_pair(m, key);
+    else
+        maker_u32(m, key, (uint32_t)value);
+    result = try_maker(m);
+    end_maker(m);
+    return result;
+}
+
+/* Multiply-adds, or bytes, of a token that visits so many of six experts. */
+static size_t weigh(int chosen, int products)
+{
+    maker *m = (maker *)malloc(sizeof *m);
+    specdec__model model;
+    maker_recipe r;
+    void *memory;
+
+    memset(&r, 0, sizeof r);
+    r.architecture = "qwen3moe";
+    r.experts = 6;
+    r.chosen = chosen;
+    maker_begin(m, &r);
+    CHECK_EQUAL_INT(bind(m, &model, &memory), SPECDEC_OK);
+    free(memory);
+    end_maker(m);
+    return products ? (size_t)model.weight_products : model.weight_bytes;
+}
+
+static void test_experts(void)
+{
+    static const char *const tensors[] = {"blk.0.ffn_gate_inp.weight", "blk.0.ffn_gate_exps.weight", "blk.0.ffn_up_exps.weight",
+                                          "blk.0.ffn_down_exps.weight"};
+    maker *m;
+    size_t i;
+
+    TEST("mixtures of experts are refused by name where they are not known, or are of an unknown kind");
+    m = new_maker("qwen3", 0);
+    maker_u32(m, "qwen3.expert_count", 8);
+    CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_UNSUPPORTED);
+    CHECK(names("experts") && names("qwen3"));
+    end_maker(m);
+    CHECK_EQUAL_INT(with_experts("qwen3moe.expert_shared_feed_forward_length", 64), SPECDEC_ERROR_UNSUPPORTED);
+    CHECK(names("shared"));
+    CHECK_EQUAL_INT(with_experts("qwen3moe.expert_group_count", 2), SPECDEC_ERROR_UNSUPPORTED);
+    CHECK(names("groups"));
+    CHECK_EQUAL_INT(with_experts("qwen3moe.expert_group_count", 1), SPECDEC_OK);
+    TEST("experts: counts and shapes that do not fit");
+    CHECK_EQUAL_INT(with_experts("qwen3moe.expert_used_count", -1), SPECDEC_ERROR_FORMAT);
+    CHECK_EQUAL_INT(with_experts("qwen3moe.expert_used_count", 0), SPECDEC_ERROR_FORMAT);
+    CHECK_EQUAL_INT(with_experts("qwen3moe.expert_used_count", 6), SPECDEC_ERROR_FORMAT);
+    CHECK_EQUAL_INT(with_experts("qwen3moe.expert_used_count", 5), SPECDEC_OK);
+    CHECK_EQUAL_INT(with_experts("qwen3moe.expert_count", 4), SPECDEC_ERROR_FORMAT);
+    CHECK_EQUAL_INT(with_experts("qwen3moe.expert_count", 1 << 20), SPECDEC_ERROR_FORMAT);
+    CHECK_EQUAL_INT(with_experts("qwen3moe.expert_feed_forward_length", 64), SPECDEC_ERROR_FORMAT);
+    CHECK_EQUAL_INT(with_experts("qwen3moe.expert_feed_forward_length", 8), SPECDEC_ERROR_UNSUPPORTED);
+    CHECK_EQUAL_INT(with_experts("qwen3moe.expert_feed_forward_length", -1), SPECDEC_OK); /* as feed_forward_length says */
+    for (i = 0; i < SPECDEC__COUNT(tensors); i++) {
+        m = new_maker("qwen3moe", 0);
+        maker_find_tensor(m, tensors[i])->name[6] = 'x';
+        CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_FORMAT);
+        CHECK(names(tensors[i]));
+        end_maker(m);
+    }
+    TEST("what a token reads of a model with experts is those that it visits");
+    CHECK_EQUAL_INT(weigh(3, 1) - weigh(1, 1), 2 * 2 * 3 * 64 * 96); /* layers, experts, matrices */
+    CHECK_EQUAL_INT(weigh(3, 0) - weigh(1, 0), 4 * 2 * 2 * 3 * 64 * 96);
+}
+
 static void test_refused(void)
 {
     maker *m = new_maker("llama", 0);
@@ -1202,11 +1276,7 @@ static void test_refused(void)
     specdec__gguf gguf;
     specdec__bytes file;
 
-    TEST("mixtures of experts, and biases that would be left out, are refused by name");
-    maker_u32(m, "llama.expert_count", 8);
-    CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_UNSUPPORTED);
-    CHECK(names("experts"));
-    maker_remove_pair(m, "llama.expert_count");
+    TEST("biases that would be left out are refused by name");
     CHECK_EQUAL_INT(try_maker(m), SPECDEC_OK);
     {
         maker_tensor *t = maker_add_tensor(m, "output.bias", 0, 301, 0);
@@ -1239,7 +1309,8 @@ static void test_refused(void)
 static const struct { const char *name; void (*run)(void); } tests[] = {
     {"rope", test_rope}, {"config", test_config}, {"cut", test_cut}, {"wrapping", test_wrapping}, {"values", test_values}, {"arrays", test_arrays},
     {"missing", test_missing}, {"texts", test_texts}, {"prompts", test_prompts}, {"pairs", test_pairs}, {"many", test_many},
-    {"biases", test_biases}, {"layers", test_layers}, {"windowless", test_windowless}, {"refused", test_refused},
+    {"biases", test_biases}, {"layers", test_layers}, {"windowless", test_windowless}, {"experts", test_experts},
+    {"refused", test_refused},
     {"fields", test_fields}, {"random", test_random}, {"poison", test_poison}};
 
 int main(int argc, char **argv)

@@ -39,6 +39,34 @@ run "$T/plain" "$q4_0"
 check "a type that was left out is an error" [ $status -eq 1 ]
 check "which names the type and the option" says 'type Q4_0.*SPECDEC_TYPES'
 
+cat > "$T/experts.c" << 'END'
+#define SPECDEC_IMPLEMENTATION
+#include "specdec.h"
+#include "tests/gguf_maker.h"
+int main(void)
+{
+    maker_recipe recipe = {0};
+    specdec_config config;
+    specdec_error error;
+    size_t bytes;
+
+    memset(&config, 0, sizeof config);
+    recipe.architecture = "qwen3moe";
+    config.target.data = maker_model(&recipe, &config.target.size);
+    if (specdec_memory_needed(&config, &bytes, &error) == SPECDEC_OK)
+        return puts("taken"), 0;
+    return fputs(error.text, stderr), error.code == SPECDEC_ERROR_UNSUPPORTED ? 1 : 2;
+}
+END
+run $CC -std=c99 -O0 -pthread -DSPECDEC_NO_SIMD -I. -o "$T/experts" "$T/experts.c" -lm
+run "$T/experts"
+check "mixtures of experts are taken" [ $status -eq 0 ]
+run $CC -std=c99 -O0 -pthread $WARNINGS -DSPECDEC_NO_SIMD -DSPECDEC_NO_EXPERTS -I. -o "$T/experts" "$T/experts.c" -lm
+check "compiles without a warning: -DSPECDEC_NO_EXPERTS" [ $status -eq 0 ]
+run "$T/experts"
+check "mixtures of experts that were left out are an error" [ $status -eq 1 ]
+check "which names the option" says SPECDEC_NO_EXPERTS
+
 # --- what the header leaves behind: nothing
 cat > "$T/after.c" << 'END'
 #define V 1

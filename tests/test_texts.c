@@ -21,7 +21,7 @@ static const char *given_model; /* for schedules; NULL: small ones of random wei
 
 /* --- models ----------------------------------------------------------------------------------------------------------- */
 
-enum { PLAIN, NOISY, WINDOWED, MODELS };
+enum { PLAIN, NOISY, WINDOWED, EXPERTS, NOISY_EXPERTS, MODELS };
 static file models[MODELS];
 
 /* Drafts that guess at random, for all of them: heads, and a layer that reads states. */
@@ -31,6 +31,8 @@ static void make_models(void)
 {
     models[PLAIN] = random_model(1, 0, 1);
     models[NOISY] = random_model(1, 0.25f, 1);
+    models[EXPERTS] = random_mixture(4, 1, 0, 1);
+    models[NOISY_EXPERTS] = random_mixture(4, 1, 0.25f, 1);
     models[WINDOWED] = random_windowed(1);
 }
 
@@ -52,6 +54,12 @@ static specdec_config config_of(int target, int draft)
     c.threads = 1;
     c.context = CONTEXT_TOKENS;
     return c;
+}
+
+/* A target and its draft; every third one that is plain has experts. */
+static specdec_config pair_of(int target, int i)
+{
+    return target != PLAIN ? config_of(target, target) : i % 3 ? config_of(PLAIN, NOISY) : config_of(EXPERTS, NOISY_EXPERTS);
 }
 
 /* Pages that some view of target or draft still has. */
@@ -445,7 +453,7 @@ static void test_schedules(void)
     TEST("each text is what it is alone: random arrivals, forks, cancellations, rewinds, settings and departures");
     for (i = 0; i < schedules; i++) {
         const int small = maker_random(&random) % 3 ? PLAIN : WINDOWED;
-        specdec_config c = config_of(small, small == PLAIN ? NOISY : WINDOWED);
+        specdec_config c = pair_of(small, i);
 
         if (given_model) {
             memset(&c.target, 0, sizeof c.target);
@@ -510,7 +518,7 @@ static void test_beside(void)
     }
     for (i = 0; i < schedules / 2; i++) {
         const int small = maker_random(&random) % 4 ? PLAIN : WINDOWED;
-        specdec_config c = config_of(small, small == PLAIN ? NOISY : WINDOWED);
+        specdec_config c = pair_of(small, i);
 
         memset(&c.heads, 0, sizeof c.heads);
         c.texts = counts[i % 5];

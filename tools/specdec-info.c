@@ -107,6 +107,10 @@ static void print_model(const specdec_model_info *m)
 {
     print_label("architecture");
     printf("%s: %d layers, embedding %d, feed-forward %d\n", m->architecture, m->layers, m->embedding, m->feed_forward);
+    if (m->experts) {
+        print_label("experts");
+        printf("%d in each layer, a token visits %d\n", m->experts, m->chosen);
+    }
     if (m->heads) {
         print_label("attention");
         printf("%d heads of %d, %d of keys and values\n", m->heads, m->head_size, m->kv_heads);
