@@ -15212,6 +15212,7 @@ typedef struct specdec_model {
     int bare;                                /* the output head is another part's */
     int span_layers[SPECDEC__SPANS], window; /* keys that layers of SPECDEC__WINDOW see */
     int span_used[SPECDEC__SPANS];           /* whether any layer of the model, here or not, is of that span */
+    specdec__gguf_value pattern;             /* which layers are the others; see specdec__model_pattern */
     float fact[SPECDEC__FACTS];
     float query_growth;                      /* queries at p times the original context are scaled by 1 + this * log(1 +
                                                 floor(p)) */
@@ -15418,6 +15419,39 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     return specdec__model_experts(m, error);
 }
 
+/* Reads which layers have a window, if the file says so: those that a list of all layers marks, or all but the last of
+   every so many (of 0: all). */
+static specdec_result specdec__model_pattern(specdec__model *m, specdec_error *error)
+{
+    int64_t value;
+    char key[96];
+
+    specdec__model_key(m, ".attention.sliding_window_pattern", key, sizeof key);
+    if (!specdec__gguf_find(&m->gguf, key, &m->pattern))
+        return SPECDEC_OK;
+    if (m->pattern.is_array && m->pattern.count != (uint64_t)m->layers)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s tells of %llu layers, there are %d", key,
+                             (unsigned long long)m->pattern.count, m->layers);
+    if (!specdec__gguf_integer(m->pattern.type, m->pattern.items, &value))
+        return specdec__gguf_wrong_type(key, "an ", "integer", &m->pattern, error);
+    return m->pattern.is_array || value >= 0
+               ? SPECDEC_OK
+               : specdec__fail(error, SPECDEC_ERROR_FORMAT, "%s is out of range", key);
+}
+
+/* Whether a layer is one of the others, by that or by the architecture's row. */
+static int specdec__model_other(const specdec__model *m, int index)
+{
+    const specdec__gguf_value *p = &m->pattern;
+    int64_t value = 0;
+
+    if (!p->items)
+        return (int)(m->architecture->others >> index % m->architecture->period & 1);
+    specdec__gguf_integer(p->type, p->items + (p->is_array ? (size_t)index * specdec__gguf_type_size[p->type] : 0),
+                          &value);
+    return p->is_array ? value != 0 : !value || index % value < value - 1;
+}
+
 /* Scales, caps and the window: the architecture's, unless the file says otherwise. A scale of 0 in the file counts as
    absent. */
 static specdec_result specdec__model_facts(specdec__model *m, specdec_error *error)
@@ -15450,14 +15484,14 @@ static specdec_result specdec__model_facts(specdec__model *m, specdec_error *err
     if (window && a->window < 0)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s with a sliding window is not read", a->name);
     m->window = window < 1 << 30 ? window : 0;
-    return r.result;
+    return r.result ? r.result : specdec__model_pattern(m, error);
 }
 
 /* Notes which keys a layer sees and how it rotates. */
 static void specdec__model_kind(specdec__model *m, specdec__layer *layer, int index)
 {
     const specdec__architecture *a = m->architecture;
-    const int other = (int)(a->others >> index % a->period & 1);
+    const int other = specdec__model_other(m, index);
 
     layer->span = other && m->window ? SPECDEC__WINDOW : SPECDEC__WHOLE;
     layer->place = m->span_layers[layer->span]++;

@@ -1269,6 +1269,94 @@ static void test_experts(void)
     CHECK_EQUAL_INT(weigh(3, 0) - weigh(1, 0), 4 * 2 * 2 * 3 * 64 * 96);
 }
 
+#define LAYERS 7
+
+/* Which layers have a window, and rotate as layers with one do: bit i for layer i. */
+static unsigned windowed(maker *m)
+{
+    specdec__model model;
+    void *memory;
+    unsigned bits = 0;
+    int i, own = 0;
+
+    CHECK_EQUAL_INT(bind(m, &model, &memory), SPECDEC_OK);
+    for (i = 0; i < model.layers; i++) {
+        const int other = model.layer[i].span == SPECDEC__WINDOW;
+
+        bits |= (unsigned)other << i;
+        CHECK_EQUAL_INT(model.layer[i].rope, other && model.architecture->base > 0 ? SPECDEC__ROPE_OTHER : SPECDEC__ROPE);
+        own += other;
+    }
+    CHECK_EQUAL_INT(model.span_layers[SPECDEC__WINDOW], own);
+    free(memory);
+    return bits;
+}
+
+static void test_windowed(void)
+{
+    static const struct { const char *architecture; unsigned usual; } kinds[] = {{"gemma2", 0x55}, {"gemma3", 0x5F}, {"phi3", 0x7F}};
+    static const uint32_t types[] = {7, 0, 4, 5, 10}; /* bool, u8, u32, i32, u64 */
+    static const int widths[] = {1, 1, 4, 4, 8};
+    maker *m = (maker *)malloc(sizeof *m);
+    maker_buffer *b;
+    maker_recipe r;
+    char key[64];
+    size_t k, type;
+    int n, i;
+
+    for (k = 0; k < SPECDEC__COUNT(kinds); k++) {
+        memset(&r, 0, sizeof r);
+        r.architecture = kinds[k].architecture;
+        r.layers = LAYERS;
+        maker_begin(m, &r);
+        snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", r.architecture);
+        TEST("which layers have a window: the architecture's, unless the file says that all but the last of every n have one");
+        CHECK_EQUAL_INT(windowed(m), kinds[k].usual);
+        for (n = 0; n < 9; n++) {
+            unsigned expected = 0;
+
+            for (i = 0; i < LAYERS; i++)
+                expected |= (unsigned)(n == 0 || (i + 1) % n != 0) << i;
+            maker_u32(m, key, (uint32_t)n);
+            CHECK_EQUAL_INT(windowed(m), expected);
+            CHECK_EQUAL_INT(try_maker(m), SPECDEC_OK);
+        }
+        TEST("or those that a list marks, of any type of integers");
+        for (type = 0; type < SPECDEC__COUNT(types); type++) {
+            const unsigned marked = (0x2Cu + 17 * (unsigned)type) & 0x7F;
+
+            b = maker_array(m, key, types[type], LAYERS);
+            for (i = 0; i < LAYERS; i++)
+                maker_put_number(b, marked >> i & 1, widths[type]);
+            CHECK_EQUAL_INT(windowed(m), marked);
+            CHECK_EQUAL_INT(try_maker(m), SPECDEC_OK);
+        }
+        TEST("a list of another length, and what are no integers, are refused");
+        for (n = LAYERS - 1; n <= LAYERS + 1; n += 2) {
+            b = maker_array(m, key, 7, (uint64_t)n);
+            for (i = 0; i < n; i++)
+                maker_put_number(b, 1, 1);
+            CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_FORMAT);
+            CHECK(names(key));
+        }
+        maker_array(m, key, 7, 0);
+        CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_FORMAT);
+        maker_f32(m, key, 2);
+        CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_FORMAT);
+        maker_text(m, key, "2");
+        CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_FORMAT);
+        maker_put_number(&maker_pair_of(m, key, 5)->value, (uint64_t)-1, 4);
+        CHECK(try_maker(m) == SPECDEC_ERROR_FORMAT && names(key));
+        maker_remove_pair(m, key);
+        CHECK_EQUAL_INT(windowed(m), kinds[k].usual);
+        if (k + 1 < SPECDEC__COUNT(kinds)) {
+            end_maker(m);
+            m = (maker *)malloc(sizeof *m);
+        }
+    }
+    end_maker(m);
+}
+
 static void test_refused(void)
 {
     maker *m = new_maker("llama", 0);
@@ -1309,8 +1397,8 @@ static void test_refused(void)
 static const struct { const char *name; void (*run)(void); } tests[] = {
     {"rope", test_rope}, {"config", test_config}, {"cut", test_cut}, {"wrapping", test_wrapping}, {"values", test_values}, {"arrays", test_arrays},
     {"missing", test_missing}, {"texts", test_texts}, {"prompts", test_prompts}, {"pairs", test_pairs}, {"many", test_many},
-    {"biases", test_biases}, {"layers", test_layers}, {"windowless", test_windowless}, {"experts", test_experts},
-    {"refused", test_refused},
+    {"biases", test_biases}, {"layers", test_layers}, {"windowless", test_windowless}, {"windowed", test_windowed},
+    {"experts", test_experts}, {"refused", test_refused},
     {"fields", test_fields}, {"random", test_random}, {"poison", test_poison}};
 
 int main(int argc, char **argv)
