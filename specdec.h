@@ -15384,7 +15384,6 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
     int value_dim;
 
     m->layers = specdec__model_count(&r, ".block_count", 1, 1 << 20, -1);
-    m->layers -= specdec__model_count(&r, ".nextn_predict_layers", 0, m->layers - 1, 0); /* those draft */
     m->embedding = specdec__model_count(&r, ".embedding_length", 1, most, -1);
     m->feed_forward = specdec__model_count(&r, ".feed_forward_length", 1, most, -1);
     m->context = specdec__model_count(&r, ".context_length", 1, 1 << 30, 2048);
@@ -15450,6 +15449,26 @@ static int specdec__model_other(const specdec__model *m, int index)
     specdec__gguf_integer(p->type, p->items + (p->is_array ? (size_t)index * specdec__gguf_type_size[p->type] : 0),
                           &value);
     return p->is_array ? value != 0 : !value || index % value < value - 1;
+}
+
+/* Refuses a file with a key that asks for what is not done: a text that sees what follows, layers of another kind
+   behind the others, other sizes where there is a window. */
+static specdec_result specdec__model_demands(const specdec__model *m, specdec_error *error)
+{
+    const struct { const char *suffix; int done; } key[] = {
+        {".attention.causal", 1}, {".nextn_predict_layers", 0}, {".attention.key_length_swa", m->head_dim},
+        {".attention.value_length_swa", m->head_dim}, {".rope.dimension_count_swa", m->rope_dim}};
+    specdec__model_reader r = specdec__model_read(m, error);
+    int i;
+
+    for (i = 0; i < (int)SPECDEC__COUNT(key); i++) {
+        const int asked = specdec__model_count(&r, key[i].suffix, 0, 1 << 30, key[i].done);
+
+        if (!r.result && asked != key[i].done)
+            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%s%s is %d (%d is read)", specdec__model_name(m),
+                                 key[i].suffix, asked, key[i].done);
+    }
+    return r.result;
 }
 
 /* Scales, caps and the window: the architecture's, unless the file says otherwise. A scale of 0 in the file counts as
@@ -16213,6 +16232,7 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "architecture \"%.*s\" is not known",
                              (int)(name.size < 64 ? name.size : 64), name.data ? (const char *)name.data : "");
     if ((result = specdec__model_shape(m, error)) != SPECDEC_OK ||
+        (result = specdec__model_demands(m, error)) != SPECDEC_OK ||
         (result = specdec__model_facts(m, error)) != SPECDEC_OK ||
         (result = specdec__vocab_init(&m->vocab, &m->gguf, arena, error)) != SPECDEC_OK ||
         (result = specdec__gguf_get_string(&m->gguf, "tokenizer.chat_template", &m->chat_template, error)) !=

@@ -1357,6 +1357,36 @@ static void test_windowed(void)
     end_maker(m);
 }
 
+static void test_demands(void)
+{
+    static const struct { const char *suffix; uint32_t done, asked; } keys[] = {
+        {".attention.causal", 1, 0}, {".nextn_predict_layers", 0, 1}, {".attention.key_length_swa", 16, 8},
+        {".attention.value_length_swa", 16, 8}, {".rope.dimension_count_swa", 16, 8}};
+    static const char *const architectures[] = {"llama", "gemma3"};
+    size_t i, k;
+
+    TEST("keys that ask for what is not done are refused by name, with the values that are done they are not");
+    for (i = 0; i < SPECDEC__COUNT(architectures); i++) {
+        for (k = 0; k < SPECDEC__COUNT(keys); k++) {
+            maker *m = new_maker(architectures[i], 0);
+            char key[64];
+
+            snprintf(key, sizeof key, "%s%s", architectures[i], keys[k].suffix);
+            maker_u32(m, key, keys[k].done);
+            CHECK_EQUAL_INT(try_maker(m), SPECDEC_OK);
+            if (k == 0)
+                maker_bool(m, key, 0);
+            else
+                maker_u32(m, key, keys[k].asked);
+            CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_UNSUPPORTED);
+            CHECK(names(key));
+            maker_text(m, key, "so");
+            CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_FORMAT);
+            end_maker(m);
+        }
+    }
+}
+
 static void test_refused(void)
 {
     maker *m = new_maker("llama", 0);
@@ -1398,7 +1428,7 @@ static const struct { const char *name; void (*run)(void); } tests[] = {
     {"rope", test_rope}, {"config", test_config}, {"cut", test_cut}, {"wrapping", test_wrapping}, {"values", test_values}, {"arrays", test_arrays},
     {"missing", test_missing}, {"texts", test_texts}, {"prompts", test_prompts}, {"pairs", test_pairs}, {"many", test_many},
     {"biases", test_biases}, {"layers", test_layers}, {"windowless", test_windowless}, {"windowed", test_windowed},
-    {"experts", test_experts}, {"refused", test_refused},
+    {"experts", test_experts}, {"refused", test_refused}, {"demands", test_demands},
     {"fields", test_fields}, {"random", test_random}, {"poison", test_poison}};
 
 int main(int argc, char **argv)
