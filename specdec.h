@@ -15113,12 +15113,14 @@ typedef struct specdec__architecture {
                                    head */
     unsigned char score_cap, logit_cap; /* if the file does not say */
     unsigned char says;         /* bits of the facts that its files must give */
-    unsigned char tempered;     /* queries grow behind the original context, if the file says so */
+    unsigned char rope_also;    /* what else its files may say of RoPE: see below */
     unsigned char experts;      /* whether its files may have, instead of one feed-forward network, several, of which a
                                    few are chosen for a token */
     unsigned char reads;        /* its one layer reads states of another model next to embeddings: it can only draft */
 } specdec__architecture;
 
+/* That it is not done, if it is not finetuned; that queries grow behind the original context. */
+enum { SPECDEC__NOTHING_ELSE, SPECDEC__MAY_REST, SPECDEC__TEMPERED };
 
 /* Whether the shares of a token's experts are made 1 together, or are what a softmax over all experts gives. */
 enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW };
@@ -15134,7 +15136,7 @@ enum { SPECDEC__DENSE, SPECDEC__NORMED, SPECDEC__RAW };
      SPECDEC__BIT(SPECDEC__LOGIT_DIVISOR))
 
 /* name, halves, activation, vectors, lacks, joint_norms, fused, period, others, window, base, root_embedding,
-   wide_queries, score_cap, logit_cap, says, tempered, experts, reads */
+   wide_queries, score_cap, logit_cap, says, rope_also, experts, reads */
 static const specdec__architecture specdec__architectures[] = {
     {"llama", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
     {"qwen2", 1, SPECDEC__SILU, SPECDEC__QKV_BIAS, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
@@ -15145,12 +15147,12 @@ static const specdec__architecture specdec__architectures[] = {
      0, 0},
     {"phi3", 1, SPECDEC__SILU, 0, 0, 0, 3, 1, 1, 1 << 30, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"smollm3", 0, SPECDEC__SILU, 0, 0, 0, 0, 4, 8, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"granite", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
-    {"granitemoe", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
+    {"granite", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, SPECDEC__MAY_REST, 0, 0},
+    {"granitemoe", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, SPECDEC__MAY_REST, SPECDEC__NORMED, 0},
     {"qwen3moe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
     {"qwen3vlmoe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__NORMED, 0},
     {"olmoe", 1, SPECDEC__SILU, SPECDEC__QK_NORM, 0, 1, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, SPECDEC__RAW, 0},
-    {"mistral3", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 1, 0, 0},
+    {"mistral3", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, SPECDEC__TEMPERED, 0, 0},
     {"ernie4_5", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
     {"minicpm", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, SPECDEC__SCALES, 0, 0, 0},
     {"internlm2", 0, SPECDEC__SILU, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
@@ -15759,6 +15761,7 @@ static void specdec__model_yarn(const specdec__model *m, const specdec__rope *ro
 /* How RoPE is scaled: not at all, linearly, by YaRN, or by factors alone. */
 static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__rope *rope, specdec_error *error)
 {
+    const int tempered = m->architecture->rope_also == SPECDEC__TEMPERED;
     specdec__model_reader r = specdec__model_read(m, error);
     char key[96];
     float linear;
@@ -15772,8 +15775,8 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     rope->attention = specdec__model_float(&r, ".rope.scaling.attn_factor", 1);
     rope->fast = specdec__model_float(&r, ".rope.scaling.yarn_beta_fast", 32);
     rope->slow = specdec__model_float(&r, ".rope.scaling.yarn_beta_slow", 1);
-    rope->shared = m->architecture->tempered ? specdec__model_float(&r, ".rope.scaling.yarn_log_multiplier", 0) : 0;
-    m->query_growth = m->architecture->tempered ? specdec__model_float(&r, ".attention.temperature_scale", 0) : 0;
+    rope->shared = tempered ? specdec__model_float(&r, ".rope.scaling.yarn_log_multiplier", 0) : 0;
+    m->query_growth = tempered ? specdec__model_float(&r, ".attention.temperature_scale", 0) : 0;
     m->rope_original = specdec__model_count(&r, ".rope.scaling.original_context_length", 1, 1 << 30, m->context);
     if (r.result)
         return r.result;
@@ -15829,15 +15832,17 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     specdec__model_reader reader = specdec__model_read(m, error);
     specdec_result r = specdec__model_rope_scaling(m, &rope, error);
     const int has_long = specdec__gguf_find_tensor(&m->gguf, longer, &unused);
+    const int still = m->architecture->rope_also == SPECDEC__MAY_REST && !specdec__model_count(&reader, ".rope.scaling.finetuned", 0, 1, 1);
+    const float base = still ? 0 : m->rope_base;
 
     if (r ||
-        (r = specdec__model_frequencies(m, SPECDEC__ROPE, m->rope_base, rope.divisor, factors[has_long > 0], arena,
+        (r = specdec__model_frequencies(m, SPECDEC__ROPE, base, rope.divisor, factors[has_long > 0], arena,
                                         error)) != SPECDEC_OK ||
-        (has_long && (r = specdec__model_frequencies(m, SPECDEC__ROPE_LONG, m->rope_base, rope.divisor, longer, arena,
+        (has_long && (r = specdec__model_frequencies(m, SPECDEC__ROPE_LONG, base, rope.divisor, longer, arena,
                                                      error)) != SPECDEC_OK))
         return r;
-    m->rope_scale[SPECDEC__ROPE] = m->rope_scale[SPECDEC__ROPE_LONG] = rope.attention;
-    if (rope.yarn) {
+    m->rope_scale[SPECDEC__ROPE] = m->rope_scale[SPECDEC__ROPE_LONG] = still ? 1 : rope.attention;
+    if (rope.yarn && !still) {
         const double stretch = specdec__product(0.1, specdec__log_double(rope.factor));
 
         m->rope_scale[SPECDEC__ROPE] = (float)(specdec__product(rope.attention, 1 + stretch) /

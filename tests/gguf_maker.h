@@ -437,7 +437,7 @@ static inline void maker_facts(maker *m, const maker_recipe *r)
         maker_u32(m, maker_key(r, ".expert_used_count"), (uint32_t)r->chosen);
         maker_u32(m, maker_key(r, ".expert_feed_forward_length"), (uint32_t)r->feed_forward);
     }
-    if (a->tempered) {
+    if (a->rope_also == SPECDEC__TEMPERED) {
         maker_text(m, maker_key(r, ".rope.scaling.type"), "yarn");
         maker_f32(m, maker_key(r, ".rope.scaling.factor"), 8);
         maker_u32(m, maker_key(r, ".rope.scaling.original_context_length"), 16);

@@ -862,7 +862,7 @@ static void check_frequencies(maker *m, const double *expected, int pairs, doubl
     CHECK_EQUAL_INT(bind(m, &model, &memory), SPECDEC_OK);
     CHECK_EQUAL_INT(model.rope_dim, 2 * pairs);
     for (i = 0; i < pairs && model.rope_dim == 2 * pairs; i++) {
-        double off = fabs(model.rope_frequency[SPECDEC__ROPE][i] / expected[i] - 1);
+        double got = model.rope_frequency[SPECDEC__ROPE][i], off = expected[i] != 0 ? fabs(got / expected[i] - 1) : fabs(got);
 
         if (!(off < 1e-6))
             fprintf(stderr, "pair %d: %.9g, not %.9g\n", i, model.rope_frequency[SPECDEC__ROPE][i], expected[i]);
@@ -1387,6 +1387,37 @@ static void test_demands(void)
     }
 }
 
+static void test_standing(void)
+{
+    static const double still[8];
+    maker *m = new_maker("granite", 0);
+    double turning[8];
+    int i;
+
+    TEST("a Granite whose RoPE is not finetuned does not rotate, whatever its scaling");
+    for (i = 0; i < 8; i++)
+        turning[i] = pow(10000, -i / 8.0);
+    check_frequencies(m, turning, 8, 1);
+    maker_bool(m, "granite.rope.scaling.finetuned", 1);
+    check_frequencies(m, turning, 8, 1);
+    maker_f32(m, "granite.rope.scaling.attn_factor", 1.5f);
+    check_frequencies(m, turning, 8, 1.5);
+    maker_bool(m, "granite.rope.scaling.finetuned", 0);
+    check_frequencies(m, still, 8, 1);
+    maker_text(m, "granite.rope.scaling.type", "yarn");
+    maker_f32(m, "granite.rope.scaling.factor", 4);
+    check_frequencies(m, still, 8, 1);
+    CHECK_EQUAL_INT(try_maker(m), SPECDEC_OK);
+    maker_text(m, "granite.rope.scaling.finetuned", "no");
+    CHECK(try_maker(m) == SPECDEC_ERROR_FORMAT && names("granite.rope.scaling.finetuned"));
+    end_maker(m);
+    TEST("in other architectures that key says nothing");
+    m = new_maker("llama", 0);
+    maker_bool(m, "llama.rope.scaling.finetuned", 0);
+    check_frequencies(m, turning, 8, 1);
+    end_maker(m);
+}
+
 static void test_refused(void)
 {
     maker *m = new_maker("llama", 0);
@@ -1428,7 +1459,7 @@ static const struct { const char *name; void (*run)(void); } tests[] = {
     {"rope", test_rope}, {"config", test_config}, {"cut", test_cut}, {"wrapping", test_wrapping}, {"values", test_values}, {"arrays", test_arrays},
     {"missing", test_missing}, {"texts", test_texts}, {"prompts", test_prompts}, {"pairs", test_pairs}, {"many", test_many},
     {"biases", test_biases}, {"layers", test_layers}, {"windowless", test_windowless}, {"windowed", test_windowed},
-    {"experts", test_experts}, {"refused", test_refused}, {"demands", test_demands},
+    {"experts", test_experts}, {"refused", test_refused}, {"demands", test_demands}, {"standing", test_standing},
     {"fields", test_fields}, {"random", test_random}, {"poison", test_poison}};
 
 int main(int argc, char **argv)
