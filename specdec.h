@@ -15832,7 +15832,8 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     specdec__model_reader reader = specdec__model_read(m, error);
     specdec_result r = specdec__model_rope_scaling(m, &rope, error);
     const int has_long = specdec__gguf_find_tensor(&m->gguf, longer, &unused);
-    const int still = m->architecture->rope_also == SPECDEC__MAY_REST && !specdec__model_count(&reader, ".rope.scaling.finetuned", 0, 1, 1);
+    const int still = m->architecture->rope_also == SPECDEC__MAY_REST &&
+                      !specdec__model_count(&reader, ".rope.scaling.finetuned", 0, 1, 1);
     const float base = still ? 0 : m->rope_base;
 
     if (r ||
@@ -15847,8 +15848,11 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
 
         m->rope_scale[SPECDEC__ROPE] = (float)(specdec__product(rope.attention, 1 + stretch) /
                                                (1 + specdec__product(stretch, rope.shared)));
+        m->rope_scale[SPECDEC__ROPE_LONG] = m->rope_scale[SPECDEC__ROPE];
         if (m->rope_frequency[SPECDEC__ROPE])
             specdec__model_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE]);
+        if (m->rope_frequency[SPECDEC__ROPE_LONG])
+            specdec__model_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE_LONG]);
     }
     if (other > 0)
         other = specdec__model_float(&reader, ".rope.freq_base_swa", other > 1 ? other : m->rope_base);

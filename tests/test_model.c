@@ -853,7 +853,7 @@ static specdec_result bind(maker *m, specdec__model *model, void **memory)
     return r;
 }
 
-static void check_frequencies(maker *m, const double *expected, int pairs, double scale)
+static void check_frequencies_of(maker *m, int which, const double *expected, int pairs, double scale)
 {
     specdec__model model;
     void *memory;
@@ -861,15 +861,21 @@ static void check_frequencies(maker *m, const double *expected, int pairs, doubl
 
     CHECK_EQUAL_INT(bind(m, &model, &memory), SPECDEC_OK);
     CHECK_EQUAL_INT(model.rope_dim, 2 * pairs);
-    for (i = 0; i < pairs && model.rope_dim == 2 * pairs; i++) {
-        double got = model.rope_frequency[SPECDEC__ROPE][i], off = expected[i] != 0 ? fabs(got / expected[i] - 1) : fabs(got);
+    CHECK(model.rope_frequency[which] != NULL);
+    for (i = 0; i < pairs && model.rope_dim == 2 * pairs && model.rope_frequency[which]; i++) {
+        double got = model.rope_frequency[which][i], off = expected[i] != 0 ? fabs(got / expected[i] - 1) : fabs(got);
 
         if (!(off < 1e-6))
-            fprintf(stderr, "pair %d: %.9g, not %.9g\n", i, model.rope_frequency[SPECDEC__ROPE][i], expected[i]);
+            fprintf(stderr, "pair %d: %.9g, not %.9g\n", i, got, expected[i]);
         CHECK(off < 1e-6);
     }
-    CHECK(fabs((double)model.rope_scale[SPECDEC__ROPE] - scale) < 1e-5);
+    CHECK(fabs((double)model.rope_scale[which] - scale) < 1e-5);
     free(memory);
+}
+
+static void check_frequencies(maker *m, const double *expected, int pairs, double scale)
+{
+    check_frequencies_of(m, SPECDEC__ROPE, expected, pairs, scale);
 }
 
 static void test_rope(void)
@@ -1418,6 +1424,46 @@ static void test_standing(void)
     end_maker(m);
 }
 
+/* What RoPE's factors are called. */
+static const char *const factor_names[2] = {"rope_factors_short.weight", "rope_factors_long.weight"};
+
+static void add_factors(maker *m, int which, const float *factors, int count)
+{
+    maker_tensor *t = maker_add_tensor(m, factor_names[which], 0, (uint64_t)count, 0);
+    int i;
+
+    for (i = 0; i < count; i++)
+        maker_put_float(&t->data, factors[i]);
+}
+
+static void test_factors(void)
+{
+    static const float factors[2][8] = {{1, 1.25f, 1.5f, 2, 2, 2.5f, 3, 4}, {1, 2, 4, 8, 12, 20, 30, 40}};
+    double plain[2][8], yarn[2][8];
+    maker *m = new_maker("phi3", 0);
+    int i, k;
+
+    /* 64 tokens make 32 turns up to dimension 16 ln(64 / (64 pi)) / (2 ln 10000) < 0, one turn up to 2.02: ramp 0 to 3 */
+    for (k = 0; k < 2; k++) {
+        for (i = 0; i < 8; i++) {
+            double ramp = i < 3 ? i / 3.0 : 1;
+
+            plain[k][i] = pow(10000, -i / 8.0) / (double)factors[k][i];
+            yarn[k][i] = plain[k][i] * (1 - ramp) + plain[k][i] / 4 * ramp;
+        }
+        add_factors(m, k, factors[k], 8);
+    }
+    maker_u32(m, "phi3.rope.scaling.original_context_length", 64);
+    check_frequencies_of(m, SPECDEC__ROPE, plain[0], 8, 1);
+    check_frequencies_of(m, SPECDEC__ROPE_LONG, plain[1], 8, 1);
+    TEST("YaRN is for both kinds of factors");
+    maker_text(m, "phi3.rope.scaling.type", "yarn");
+    maker_f32(m, "phi3.rope.scaling.factor", 4);
+    check_frequencies_of(m, SPECDEC__ROPE, yarn[0], 8, 1 + 0.1 * log(4));
+    check_frequencies_of(m, SPECDEC__ROPE_LONG, yarn[1], 8, 1 + 0.1 * log(4));
+    end_maker(m);
+}
+
 static void test_refused(void)
 {
     maker *m = new_maker("llama", 0);
@@ -1459,7 +1505,7 @@ static const struct { const char *name; void (*run)(void); } tests[] = {
     {"rope", test_rope}, {"config", test_config}, {"cut", test_cut}, {"wrapping", test_wrapping}, {"values", test_values}, {"arrays", test_arrays},
     {"missing", test_missing}, {"texts", test_texts}, {"prompts", test_prompts}, {"pairs", test_pairs}, {"many", test_many},
     {"biases", test_biases}, {"layers", test_layers}, {"windowless", test_windowless}, {"windowed", test_windowed},
-    {"experts", test_experts}, {"refused", test_refused}, {"demands", test_demands}, {"standing", test_standing},
+    {"experts", test_experts}, {"refused", test_refused}, {"demands", test_demands}, {"standing", test_standing}, {"factors", test_factors},
     {"fields", test_fields}, {"random", test_random}, {"poison", test_poison}};
 
 int main(int argc, char **argv)
