@@ -15831,7 +15831,8 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
     specdec__rope rope;
     specdec__model_reader reader = specdec__model_read(m, error);
     specdec_result r = specdec__model_rope_scaling(m, &rope, error);
-    const int has_long = specdec__gguf_find_tensor(&m->gguf, longer, &unused);
+    const int has_long = specdec__gguf_find_tensor(&m->gguf, longer, &unused) ||
+                         specdec__gguf_find_tensor(&m->gguf, factors[1], &unused);
     const int still = m->architecture->rope_also == SPECDEC__MAY_REST &&
                       !specdec__model_count(&reader, ".rope.scaling.finetuned", 0, 1, 1);
     const float base = still ? 0 : m->rope_base;

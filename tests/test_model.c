@@ -1456,6 +1456,18 @@ static void test_factors(void)
     maker_u32(m, "phi3.rope.scaling.original_context_length", 64);
     check_frequencies_of(m, SPECDEC__ROPE, plain[0], 8, 1);
     check_frequencies_of(m, SPECDEC__ROPE_LONG, plain[1], 8, 1);
+    TEST("factors for short contexts count without those for long ones, too, and those without them");
+    for (k = 0; k < 2; k++) {
+        maker *one = new_maker("phi3", 0);
+        double none[8];
+
+        for (i = 0; i < 8; i++)
+            none[i] = pow(10000, -i / 8.0);
+        add_factors(one, k, factors[k], 8);
+        check_frequencies_of(one, k ? SPECDEC__ROPE : SPECDEC__ROPE_LONG, none, 8, 1);
+        check_frequencies_of(one, k ? SPECDEC__ROPE_LONG : SPECDEC__ROPE, plain[k], 8, 1);
+        end_maker(one);
+    }
     TEST("YaRN is for both kinds of factors");
     maker_text(m, "phi3.rope.scaling.type", "yarn");
     maker_f32(m, "phi3.rope.scaling.factor", 4);
