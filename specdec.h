@@ -15764,14 +15764,13 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     const int tempered = m->architecture->rope_also == SPECDEC__TEMPERED;
     specdec__model_reader r = specdec__model_read(m, error);
     char key[96];
-    float linear;
     specdec__bytes kind;
 
     r.result = specdec__gguf_get_string(&m->gguf, specdec__model_key(m, ".rope.scaling.type", key, sizeof key), &kind,
                                         error);
     m->rope_base = specdec__model_float(&r, ".rope.freq_base", 10000);
-    rope->factor = specdec__model_float(&r, ".rope.scaling.factor", 0);
-    linear = specdec__model_float(&r, ".rope.scale_linear", 0);
+    rope->factor = specdec__model_float(&r, ".rope.scale_linear", 0);
+    rope->factor = specdec__model_float(&r, ".rope.scaling.factor", rope->factor);
     rope->attention = specdec__model_float(&r, ".rope.scaling.attn_factor", 1);
     rope->fast = specdec__model_float(&r, ".rope.scaling.yarn_beta_fast", 32);
     rope->slow = specdec__model_float(&r, ".rope.scaling.yarn_beta_slow", 1);
@@ -15780,13 +15779,12 @@ static specdec_result specdec__model_rope_scaling(specdec__model *m, specdec__ro
     m->rope_original = specdec__model_count(&r, ".rope.scaling.original_context_length", 1, 1 << 30, m->context);
     if (r.result)
         return r.result;
-    rope->divisor = 1;
     rope->yarn = specdec__bytes_are(kind, "yarn");
-    if (rope->factor <= 0)
-        rope->factor = linear > 0 ? linear : 1;
-    if (!kind.data || specdec__bytes_are(kind, "linear"))
-        rope->divisor = rope->factor;
-    else if (!rope->yarn && !specdec__bytes_are(kind, "none") && !specdec__bytes_are(kind, "longrope"))
+    if (!(rope->factor < 0 || rope->factor > 0))
+        rope->factor = 1;
+    rope->divisor = rope->yarn || specdec__bytes_are(kind, "none") ? 1 : rope->factor;
+    if (kind.data && !rope->yarn && !specdec__bytes_are(kind, "none") && !specdec__bytes_are(kind, "linear") &&
+        !specdec__bytes_are(kind, "longrope"))
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
                              "RoPE scaling \"%.*s\" (none, linear, yarn and longrope are known)",
                              (int)(kind.size < 32 ? kind.size : 32), (const char *)kind.data);

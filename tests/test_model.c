@@ -1476,6 +1476,33 @@ static void test_factors(void)
     end_maker(m);
 }
 
+static void test_scalings(void)
+{
+    static const struct { const char *type; float factor, old; int divided; } scalings[] = {
+        {NULL, 4, 2, 4}, {"linear", 4, 2, 4}, {"longrope", 4, 2, 4}, {"none", 4, 2, 1}, {NULL, 0, 2, 1},
+        {"linear", 0, 2, 1}, {NULL, -2, 0, -1}, {NULL, -2, 4, -1}};
+    double expected[8];
+    size_t k;
+    int i;
+
+    TEST("what RoPE's frequencies are divided by: the factor; 0 is none, the old key only counts without the new one");
+    for (k = 0; k < SPECDEC__COUNT(scalings); k++) {
+        maker *m = new_maker("llama", 0);
+
+        if (scalings[k].type)
+            maker_text(m, "llama.rope.scaling.type", scalings[k].type);
+        maker_f32(m, "llama.rope.scaling.factor", scalings[k].factor);
+        maker_f32(m, "llama.rope.scale_linear", scalings[k].old);
+        for (i = 0; i < 8; i++)
+            expected[i] = pow(10000, -i / 8.0) / scalings[k].divided;
+        if (scalings[k].divided > 0)
+            check_frequencies(m, expected, 8, 1);
+        else
+            CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_FORMAT);
+        end_maker(m);
+    }
+}
+
 static void test_refused(void)
 {
     maker *m = new_maker("llama", 0);
@@ -1517,7 +1544,7 @@ static const struct { const char *name; void (*run)(void); } tests[] = {
     {"rope", test_rope}, {"config", test_config}, {"cut", test_cut}, {"wrapping", test_wrapping}, {"values", test_values}, {"arrays", test_arrays},
     {"missing", test_missing}, {"texts", test_texts}, {"prompts", test_prompts}, {"pairs", test_pairs}, {"many", test_many},
     {"biases", test_biases}, {"layers", test_layers}, {"windowless", test_windowless}, {"windowed", test_windowed},
-    {"experts", test_experts}, {"refused", test_refused}, {"demands", test_demands}, {"standing", test_standing}, {"factors", test_factors},
+    {"experts", test_experts}, {"refused", test_refused}, {"demands", test_demands}, {"standing", test_standing}, {"factors", test_factors}, {"scalings", test_scalings},
     {"fields", test_fields}, {"random", test_random}, {"poison", test_poison}};
 
 int main(int argc, char **argv)
