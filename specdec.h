@@ -15853,13 +15853,20 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
         if (m->rope_frequency[SPECDEC__ROPE_LONG])
             specdec__model_yarn(m, &rope, m->rope_frequency[SPECDEC__ROPE_LONG]);
     }
-    if (other > 0)
-        other = specdec__model_float(&reader, ".rope.freq_base_swa", other > 1 ? other : m->rope_base);
+    if (m->architecture->window >= 0)
+        other = specdec__model_float(&reader, ".rope.freq_base_swa", other == 1 ? m->rope_base : other);
     if (reader.result)
         return reader.result;
-    if (!(other < 1e12f) || (other > 0 && other < 1))
+    if (other != m->architecture->base && !(other >= 1 && other < 1e12f))
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "rope.freq_base_swa is out of range");
-    return other != 0 ? specdec__model_frequencies(m, SPECDEC__ROPE_OTHER, other, 1, NULL, arena, error) : SPECDEC_OK;
+    if (other > 0 && !(m->architecture->base > 0) && other != m->rope_base)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "rope.freq_base_swa is not rope.freq_base, which is not read of %s",
+                             specdec__model_name(m));
+    if (m->architecture->base != 0)
+        r = specdec__model_frequencies(m, SPECDEC__ROPE_OTHER, other, 1, NULL, arena, error);
+    m->rope_scale[SPECDEC__ROPE_OTHER] = other > 0 ? rope.attention : 1;
+    return r;
 }
 
 /* Reads which tokens the rows of a short vocabulary stand for. */

@@ -1503,6 +1503,55 @@ static void test_scalings(void)
     }
 }
 
+static void test_others(void)
+{
+    static const char *const architectures[] = {"gemma2", "phi3"};
+    static const float wild[] = {0, -1, 0.5f, 1e12f, NAN};
+    double expected[8];
+    maker *m = new_maker("gemma3", 0);
+    char key[64];
+    size_t k;
+    int i;
+
+    TEST("layers with a window rotate by a base of their own, not scaled, but for the attention factor that the file names");
+    for (i = 0; i < 8; i++)
+        expected[i] = pow(10000, -i / 8.0);
+    maker_f32(m, "gemma3.rope.freq_base", 1e6f);
+    maker_f32(m, "gemma3.rope.scaling.factor", 8);
+    check_frequencies_of(m, SPECDEC__ROPE_OTHER, expected, 8, 1);
+    maker_text(m, "gemma3.rope.scaling.type", "yarn");
+    check_frequencies_of(m, SPECDEC__ROPE_OTHER, expected, 8, 1);
+    maker_f32(m, "gemma3.rope.scaling.attn_factor", 1.25f);
+    check_frequencies_of(m, SPECDEC__ROPE_OTHER, expected, 8, 1.25);
+    for (i = 0; i < 8; i++)
+        expected[i] = pow(500, -i / 8.0);
+    maker_f32(m, "gemma3.rope.freq_base_swa", 500);
+    check_frequencies_of(m, SPECDEC__ROPE_OTHER, expected, 8, 1.25);
+    for (k = 0; k < SPECDEC__COUNT(wild); k++) {
+        maker_f32(m, "gemma3.rope.freq_base_swa", wild[k]);
+        CHECK(try_maker(m) == SPECDEC_ERROR_FORMAT && names("rope.freq_base_swa"));
+    }
+    end_maker(m);
+    TEST("layers that do not rotate are not scaled, either");
+    m = new_maker("smollm3", 0);
+    for (i = 0; i < 8; i++)
+        expected[i] = 0;
+    maker_f32(m, "smollm3.rope.scaling.attn_factor", 1.25f);
+    check_frequencies_of(m, SPECDEC__ROPE_OTHER, expected, 8, 1);
+    end_maker(m);
+    TEST("where they rotate as all others do, a base of their own is refused");
+    for (k = 0; k < SPECDEC__COUNT(architectures); k++) {
+        m = new_maker(architectures[k], 0);
+        snprintf(key, sizeof key, "%s.rope.freq_base_swa", architectures[k]);
+        maker_f32(m, key, 10000);
+        CHECK_EQUAL_INT(try_maker(m), SPECDEC_OK);
+        maker_f32(m, key, 500);
+        CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_UNSUPPORTED);
+        CHECK(names("rope.freq_base_swa"));
+        end_maker(m);
+    }
+}
+
 static void test_refused(void)
 {
     maker *m = new_maker("llama", 0);
@@ -1544,7 +1593,7 @@ static const struct { const char *name; void (*run)(void); } tests[] = {
     {"rope", test_rope}, {"config", test_config}, {"cut", test_cut}, {"wrapping", test_wrapping}, {"values", test_values}, {"arrays", test_arrays},
     {"missing", test_missing}, {"texts", test_texts}, {"prompts", test_prompts}, {"pairs", test_pairs}, {"many", test_many},
     {"biases", test_biases}, {"layers", test_layers}, {"windowless", test_windowless}, {"windowed", test_windowed},
-    {"experts", test_experts}, {"refused", test_refused}, {"demands", test_demands}, {"standing", test_standing}, {"factors", test_factors}, {"scalings", test_scalings},
+    {"experts", test_experts}, {"refused", test_refused}, {"demands", test_demands}, {"standing", test_standing}, {"factors", test_factors}, {"scalings", test_scalings}, {"others", test_others},
     {"fields", test_fields}, {"random", test_random}, {"poison", test_poison}};
 
 int main(int argc, char **argv)
