@@ -16017,10 +16017,58 @@ static specdec_result specdec__model_bind_layers(specdec__model *m, specdec__are
     return r;
 }
 
+/* Whether tensors of this name are read: of layers that there are, or of the whole. */
+static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
+{
+    static const char *const whole[] = {
+        "token_embd.weight", "output_norm.weight", "output.weight", "rope_freqs.weight", "rope_factors_short.weight",
+        "rope_factors_long.weight", "d2t", "cls.output.weight" /* of rerankers; a text needs none */};
+    int i, layer = 0, known = 0;
+
+    for (i = 0; i < (int)SPECDEC__COUNT(whole); i++)
+        known |= specdec__bytes_are(name, whole[i]);
+    if (known || name.size < 5 || memcmp(name.data, "blk.", 4) != 0)
+        return known;
+    for (name.data += 4, name.size -= 4; name.size && *name.data >= '0' && *name.data <= '9' && layer < m->all;
+         name.data++, name.size--)
+        layer = layer * 10 + *name.data - '0';
+    if (layer >= m->all || !name.size || *name.data != '.')
+        return 0;
+    name.data++;
+    name.size--;
+    for (i = 0; i < SPECDEC__MATRICES; i++)
+        known |= specdec__bytes_are(name, specdec__matrix_table[i].suffix);
+    for (i = 0; i < (int)SPECDEC__COUNT(specdec__fused_table); i++)
+        known |= m->architecture->fused >> i & 1 && specdec__bytes_are(name, specdec__fused_table[i].suffix);
+    for (i = 0; i < SPECDEC__VECTORS; i++)
+        known |= specdec__vector_table[i].wanted != SPECDEC__IF_NAMED &&
+                 specdec__bytes_are(name, specdec__vector_table[i].suffix);
+    return known;
+}
+
+/* Refuses a model with a tensor that nobody reads: with it, texts would be others. A draft model may have some. */
+static specdec_result specdec__model_strangers(const specdec__model *m, specdec_error *error)
+{
+    specdec__cursor c = specdec__cursor_over(m->gguf.file.data, m->gguf.file.size);
+    uint64_t i;
+
+    c.at = m->gguf.tensors_at;
+    for (i = 0; i < m->gguf.tensor_count && !m->architecture->reads; i++) {
+        const specdec__bytes name = specdec__cursor_string(&c);
+        const uint32_t dimensions = specdec__cursor_u32(&c);
+
+        if (!specdec__model_knows(m, name))
+            return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "tensor %.*s is not read of %s models",
+                                 (int)(name.size < 64 ? name.size : 64), (const char *)name.data,
+                                 specdec__model_name(m));
+        c.at += (size_t)dimensions * 8 + 12;
+    }
+    return SPECDEC_OK;
+}
+
 static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *arena, specdec_error *error)
 {
     const int borrows = SPECDEC__HEADS && m->architecture->reads;
-    specdec__gguf_tensor bias;
     int found;
     size_t tile_bytes;
     specdec_result r = specdec__model_rope(m, arena, error);
@@ -16034,12 +16082,11 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
             SPECDEC_OK ||
         (r = specdec__model_ids(m, "d2t", arena, error)) != SPECDEC_OK ||
         (r = specdec__model_matrix(m, "output.weight", m->id_count ? m->id_count : m->vocab_size, m->embedding,
-                                   m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK)
+                                   m->id_count > 0, &m->output, &found, error)) != SPECDEC_OK ||
+        (r = specdec__model_strangers(m, error)) != SPECDEC_OK)
         return r;
     if (!found && !borrows)
         m->output = m->token_embedding;
-    if (specdec__gguf_find_tensor(&m->gguf, "output.bias", &bias))
-        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "biases of logits (output.bias) are not read");
     tile_bytes = m->tile_bytes;
     specdec__model_count_weights(m, &m->output);
     if (SPECDEC__CLUSTER && m->bare)
