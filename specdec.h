@@ -15284,6 +15284,12 @@ static const char *specdec__model_name(const specdec__model *m)
 /* Whether layers have several feed-forward networks, of which a few are chosen for a token. */
 SPECDEC__INLINE int specdec__model_mixes(const specdec__model *m) { return SPECDEC__EXPERTS && m->experts; }
 
+/* Matrices of a layer: only mixtures have the last one. */
+static int specdec__model_each(const specdec__model *m)
+{
+    return specdec__model_mixes(m) ? SPECDEC__MATRICES : SPECDEC__ROUTER;
+}
+
 /* Whether a part of a model has the first layers, and so the embedding; the last ones. */
 SPECDEC__INLINE int specdec__model_begins(const specdec__model *m) { return !SPECDEC__CLUSTER || !m->first; }
 SPECDEC__INLINE int specdec__model_ends(const specdec__model *m)
@@ -15665,14 +15671,12 @@ static specdec_result specdec__model_layer_matrices(specdec__model *m, int index
     char name[64];
     int i, found;
 
-    for (i = 0; i < SPECDEC__MATRICES; i++) {
+    for (i = 0; i < specdec__model_each(m); i++) {
         const int parts = specdec__model_mixes(m) && specdec__matrix_table[i].of_experts ? m->experts : 1;
         specdec__matrix *matrix = &layer->matrix[i];
         specdec_result result;
         int rows, first;
 
-        if (i == SPECDEC__ROUTER && !specdec__model_mixes(m))
-            continue;
         specdec__model_tensor_name(name, sizeof name, index, specdec__model_holder(m, i, size, &rows, &first));
         result = specdec__model_matrices(m, name, parts, rows, size[specdec__matrix_table[i].columns], 1, matrix,
                                          &found, error);
@@ -15865,7 +15869,7 @@ static specdec_result specdec__model_rope(specdec__model *m, specdec__arena *are
                              specdec__model_name(m));
     if (m->architecture->base != 0)
         r = specdec__model_frequencies(m, SPECDEC__ROPE_OTHER, other, 1, NULL, arena, error);
-    m->rope_scale[SPECDEC__ROPE_OTHER] = other > 0 ? rope.attention : 1;
+    m->rope_scale[SPECDEC__ROPE_OTHER] = other > 0 && m->architecture->base != 1 ? rope.attention : 1;
     return r;
 }
 
@@ -16036,12 +16040,15 @@ static int specdec__model_knows(const specdec__model *m, specdec__bytes name)
         return 0;
     name.data++;
     name.size--;
-    for (i = 0; i < SPECDEC__MATRICES; i++)
-        known |= specdec__bytes_are(name, specdec__matrix_table[i].suffix);
+    for (i = 0; i < specdec__model_each(m); i++) {
+        const char *const mixed = specdec__model_mixes(m) ? specdec__matrix_table[i].of_experts : NULL;
+
+        known |= specdec__bytes_are(name, mixed ? mixed : specdec__matrix_table[i].suffix);
+    }
     for (i = 0; i < (int)SPECDEC__COUNT(specdec__fused_table); i++)
         known |= m->architecture->fused >> i & 1 && specdec__bytes_are(name, specdec__fused_table[i].suffix);
     for (i = 0; i < SPECDEC__VECTORS; i++)
-        known |= specdec__vector_table[i].wanted != SPECDEC__IF_NAMED &&
+        known |= specdec__vector_table[i].wanted != SPECDEC__IF_NAMED && !(m->architecture->lacks >> i & 1) &&
                  specdec__bytes_are(name, specdec__vector_table[i].suffix);
     return known;
 }
@@ -16178,12 +16185,6 @@ static specdec_result specdec__heads_bind(specdec__model *m, specdec__arena *are
         if ((result = specdec__heads_layer(m, i, arena, error)) != SPECDEC_OK)
             return result;
     return SPECDEC_OK;
-}
-
-/* Matrices of a layer: only mixtures have the last one. */
-static int specdec__model_each(const specdec__model *m)
-{
-    return specdec__model_mixes(m) ? SPECDEC__MATRICES : SPECDEC__ROUTER;
 }
 
 /* Every matrix of a step, by number: those of layers, the output head, and that of what is read. The last two a part of

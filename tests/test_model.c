@@ -1560,10 +1560,6 @@ static void test_refused(void)
     maker_heads_recipe h;
     specdec__gguf gguf;
     specdec__bytes file;
-
-<<<<<<< HEAD
-    TEST("biases that would be left out are refused by name");
-=======
     static const struct { const char *architecture, *tensor; specdec_result result; } strangers[] = {
         {"llama", "output.bias", SPECDEC_ERROR_UNSUPPORTED}, {"llama", "output_norm.bias", SPECDEC_ERROR_UNSUPPORTED},
         {"llama", "blk.0.attn_norm.bias", SPECDEC_ERROR_UNSUPPORTED}, {"llama", "blk.0.attn_sinks.weight", SPECDEC_ERROR_UNSUPPORTED},
@@ -1588,12 +1584,7 @@ static void test_refused(void)
         CHECK(strangers[k].result != SPECDEC_ERROR_UNSUPPORTED || names(strangers[k].tensor));
         end_maker(stranger);
     }
-    TEST("mixtures of experts, and biases that would be left out, are refused by name");
-    maker_u32(m, "llama.expert_count", 8);
-    CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_UNSUPPORTED);
-    CHECK(names("experts"));
-    maker_remove_pair(m, "llama.expert_count");
->>>>>>> 9897381 (A tensor that nobody reads is refused)
+    TEST("biases that would be left out are refused by name");
     CHECK_EQUAL_INT(try_maker(m), SPECDEC_OK);
     {
         maker_tensor *t = maker_add_tensor(m, "output.bias", 0, 301, 0);
