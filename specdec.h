@@ -15209,7 +15209,6 @@ typedef struct specdec_model {
     int id_count;
     int layers, embedding, feed_forward, heads, kv_heads, head_dim, rope_dim, context, vocab_size;
     int experts, chosen;                     /* networks of a layer, 0: it is one; how many of them a token visits */
-    float expert_scale;                      /* of their shares */
     int first, all;                          /* layers of the model before these, if it is a part of one; all of them */
     int bare;                                /* the output head is another part's */
     int span_layers[SPECDEC__SPANS], window; /* keys that layers of SPECDEC__WINDOW see */
@@ -15355,6 +15354,7 @@ static float specdec__model_float(specdec__model_reader *r, const char *suffix, 
 static specdec_result specdec__model_experts(specdec__model *m, specdec_error *error)
 {
     specdec__model_reader r = specdec__model_read(m, error);
+    float scale;
 
     m->experts = specdec__model_count(&r, ".expert_count", 0, SPECDEC__MAX_EXPERTS, 0);
     if (!m->experts)
@@ -15372,12 +15372,11 @@ static specdec_result specdec__model_experts(specdec__model *m, specdec_error *e
                                      -1);
     m->feed_forward = specdec__model_count(&r, ".expert_feed_forward_length", 1, SPECDEC__MAX_DIMENSION,
                                            m->feed_forward);
-    m->expert_scale = specdec__model_float(&r, ".expert_weights_scale", 0);
+    scale = specdec__model_float(&r, ".expert_weights_scale", 0);
     if (r.result)
         return r.result;
-    m->expert_scale = m->expert_scale != 0 ? m->expert_scale : 1;
-    if (!(m->expert_scale > 0 && m->expert_scale < 1e6f))
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "expert_weights_scale is out of range");
+    if (scale != 0 && scale != 1)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "expert_weights_scale is not read");
     if (m->feed_forward % 16 || m->embedding % 16)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "experts of %d and %d rows, no multiples of 16",
                              m->feed_forward, m->embedding);
@@ -18501,7 +18500,7 @@ static void specdec__forward_choose(const specdec__context *c, int row, const fl
         for (sum = 0, i = 0; i < m->experts; i++)
             sum += specdec__exp(router[i] - router[expert[0]]);
     for (i = 0; i < m->chosen; i++)
-        share[i] = share[i] / sum * m->expert_scale;
+        share[i] /= sum;
 }
 
 /* Lays the columns of each expert side by side. */

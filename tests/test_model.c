@@ -1255,6 +1255,13 @@ static void test_experts(void)
     CHECK_EQUAL_INT(with_experts("qwen3moe.expert_group_count", 2), SPECDEC_ERROR_UNSUPPORTED);
     CHECK(names("groups"));
     CHECK_EQUAL_INT(with_experts("qwen3moe.expert_group_count", 1), SPECDEC_OK);
+    m = new_maker("qwen3moe", 0);
+    maker_f32(m, "qwen3moe.expert_weights_scale", 1);
+    CHECK_EQUAL_INT(try_maker(m), SPECDEC_OK);
+    maker_f32(m, "qwen3moe.expert_weights_scale", 2.5f);
+    CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_UNSUPPORTED);
+    CHECK(names("expert_weights_scale"));
+    end_maker(m);
     TEST("experts: counts and shapes that do not fit");
     CHECK_EQUAL_INT(with_experts("qwen3moe.expert_used_count", -1), SPECDEC_ERROR_FORMAT);
     CHECK_EQUAL_INT(with_experts("qwen3moe.expert_used_count", 0), SPECDEC_ERROR_FORMAT);
