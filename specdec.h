@@ -13018,6 +13018,8 @@ static SPECDEC__UNUSED specdec_result specdec__gguf_open(specdec__gguf *gguf, sp
         return specdec__fail(error, SPECDEC_ERROR_FORMAT, "not a GGUF file");
     c.at = 4;
     version = specdec__cursor_u32(&c);
+    if (version && !(version & 0xFFFF))
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "a big-endian GGUF file (little-endian ones are read)");
     if (version != 2 && version != 3)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "GGUF version %u (2 and 3 are read)", version);
     gguf->tensor_count = specdec__cursor_u64(&c);

@@ -331,6 +331,18 @@ static void test_values(void)
         CHECK(try_maker(m) != SPECDEC_OK);
         end_maker(m);
     }
+    {
+        maker *m = new_maker("llama", 0);
+
+        TEST("a file of the other byte order, and one of another version, are refused as such");
+        m->version = 3 << 24;
+        CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_UNSUPPORTED);
+        CHECK(names("big-endian"));
+        m->version = 4;
+        CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_UNSUPPORTED);
+        CHECK(names("version 4"));
+        end_maker(m);
+    }
 }
 
 /* Every kind of array in every key that has one, and arrays where none belong. */
