@@ -16276,11 +16276,16 @@ static specdec_result specdec__model_parse(specdec__model *m, specdec__bytes fil
 {
     specdec_result result;
     specdec__bytes name;
+    int64_t files = 1;
     size_t i;
 
     if ((result = specdec__gguf_open(&m->gguf, file, error)) != SPECDEC_OK ||
+        (result = specdec__gguf_get_integer(&m->gguf, "split.count", 0, 0, 65535, &files, error)) != SPECDEC_OK ||
         (result = specdec__gguf_get_string(&m->gguf, "general.architecture", &name, error)) != SPECDEC_OK)
         return result;
+    if (files > 1 && !vocabulary_only)
+        return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED,
+                             "the model is split into %d files: join them (llama-gguf-split --merge)", (int)files);
     for (i = 0; i < SPECDEC__COUNT(specdec__architectures); i++)
         if (specdec__bytes_are(name, specdec__architectures[i].name))
             m->architecture = &specdec__architectures[i];

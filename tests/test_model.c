@@ -1615,6 +1615,16 @@ static void test_refused(void)
     CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_UNSUPPORTED);
     CHECK(names("output.bias"));
     end_maker(m);
+    m = new_maker("llama", 0);
+    TEST("a file that holds only a part of a model is refused as such");
+    maker_put_number(&maker_pair_of(m, "split.count", 2)->value, 1, 2);
+    CHECK_EQUAL_INT(try_maker(m), SPECDEC_OK);
+    maker_put_number(&maker_pair_of(m, "split.count", 2)->value, 3, 2);
+    m->tensor[0].name[0] = 'X';
+    CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_UNSUPPORTED);
+    CHECK(names("split into 3 files"));
+    m->tensor[0].name[0] = 't';
+    end_maker(m);
     TEST("token ids that would lie behind the end of the file are not looked for there");
     m = (maker *)malloc(sizeof *m);
     memset(&h, 0, sizeof h);
