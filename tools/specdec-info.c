@@ -30,11 +30,26 @@ static void print_size(const char *label, double bytes, const char *what)
     printf("%.0f bytes (%.1f MB)%s\n", bytes, bytes / 1e6, what);
 }
 
-/* Types of tensors that hold no weights: the ids of a short vocabulary, say. */
+/* Types of tensors that specdec.h has no kernels for: integers, such as the ids of a short vocabulary, and what others
+   write. */
 static const struct {
-    uint32_t number, bytes; /* of an element */
+    uint32_t number, block, bytes; /* elements of a block, its bytes */
     const char *name;
-} integers[] = {{26, 4, "I32"}, {27, 8, "I64"}};
+} others[] = {{26, 1, 4, "I32"},
+              {27, 1, 8, "I64"},
+              {9, 32, 36, "Q8_1 (not read)"},
+              {15, 256, 292, "Q8_K (not read)"},
+              {19, 256, 50, "IQ1_S (not read)"},
+              {24, 1, 1, "I8 (not read)"},
+              {25, 1, 2, "I16 (not read)"},
+              {28, 1, 8, "F64 (not read)"},
+              {29, 256, 56, "IQ1_M (not read)"},
+              {34, 256, 54, "TQ1_0 (not read)"},
+              {35, 256, 66, "TQ2_0 (not read)"},
+              {39, 32, 17, "MXFP4 (not read)"},
+              {40, 64, 36, "NVFP4 (not read)"},
+              {41, 128, 18, "Q1_0 (not read)"},
+              {42, 64, 18, "Q2_0 (not read)"}};
 
 static const char *type_name(uint32_t type, char *buffer, size_t size)
 {
@@ -43,9 +58,9 @@ static const char *type_name(uint32_t type, char *buffer, size_t size)
 
     if (specdec_type_by_number(type, &known))
         return known.name;
-    for (i = 0; i < PROGRAM_COUNT(integers); i++)
-        if (integers[i].number == type)
-            return integers[i].name;
+    for (i = 0; i < PROGRAM_COUNT(others); i++)
+        if (others[i].number == type)
+            return others[i].name;
     snprintf(buffer, size, "type %u (not read)", (unsigned)type);
     return buffer;
 }
@@ -55,9 +70,10 @@ static uint64_t tensor_bytes(const specdec_gguf_tensor *tensor)
     uint64_t bytes = tensor->size;
     size_t i;
 
-    for (i = 0; i < PROGRAM_COUNT(integers); i++)
-        if (integers[i].number == tensor->type)
-            bytes = integers[i].bytes * tensor->shape[0] * tensor->shape[1] * tensor->shape[2] * tensor->shape[3];
+    for (i = 0; i < PROGRAM_COUNT(others); i++)
+        if (others[i].number == tensor->type)
+            bytes = tensor->shape[0] * tensor->shape[1] * tensor->shape[2] * tensor->shape[3] / others[i].block *
+                    others[i].bytes;
     return bytes;
 }
 
