@@ -13113,7 +13113,7 @@ enum {
 
 /* Tokens that end a text wherever they exist as control or user-defined tokens. */
 static const char *const specdec__vocab_end_texts[] = {
-    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>"};
+    "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>", "<eos>"};
 
 /* A vocabulary. Texts, scores and types stay in the mapped file; only indexes are built. */
 typedef struct specdec__vocab {

@@ -604,6 +604,28 @@ static void test_small_spm(void)
     close_subject(&s);
 }
 
+static void test_ends(void)
+{
+    static const char *const tokens[] = {SPACE, "c", "<eos>", "<end_of_turn>", "<start_of_turn>"};
+    static const int types[] = {1, 1, 3, 3, 3};
+    static builder b;
+    recipe r = spm_recipe;
+    subject s;
+
+    TEST("Gemma 3: a text ends by <eos> as by <end_of_turn>, whichever of them the file names");
+    r.tokens = tokens;
+    r.types = types;
+    r.count = SPECDEC__COUNT(tokens);
+    r.id_key = "tokenizer.ggml.eos_token_id";
+    for (r.id = 261; r.id <= 262; r.id++) {
+        CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+        CHECK_EQUAL_INT(s.v.eos, r.id);
+        CHECK(specdec__vocab_is_end(&s.v, 261) && specdec__vocab_is_end(&s.v, 262) &&
+              !specdec__vocab_is_end(&s.v, 263));
+        close_subject(&s);
+    }
+}
+
 static void test_small_bpe(void)
 {
     static builder b;
@@ -1325,6 +1347,7 @@ int main(void)
     test_words();
     test_words_gpt4o();
     test_small_spm();
+    test_ends();
     test_small_bpe();
     test_small_properties();
     test_bad_files();
