@@ -13111,7 +13111,8 @@ enum {
 #define SPECDEC__TEXT_NONE UINT32_MAX
 #define SPECDEC__TEXT_BLOCK 16             /* symbols that are searched one by one for the best pair */
 
-/* Tokens that end a text wherever they exist as control or user-defined tokens. */
+/* Tokens that end a text wherever they exist as control or user-defined tokens. The latter count as control tokens,
+   as llama.cpp has it: what ends an answer is no part of its text. */
 static const char *const specdec__vocab_end_texts[] = {
     "<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>", "<|end_of_text|>", "<|endoftext|>", "<end_of_turn>", "<eos>"};
 
@@ -13171,6 +13172,18 @@ static int specdec__vocab_byte_of(specdec__bytes text)
     return value;
 }
 
+SPECDEC__FOR_SIZE
+/* Is this text one of those that end texts? */
+static int specdec__vocab_is_end_text(specdec__bytes text)
+{
+    size_t i;
+
+    for (i = 0; i < SPECDEC__COUNT(specdec__vocab_end_texts); i++)
+        if (specdec__bytes_are(text, specdec__vocab_end_texts[i]))
+            return 1;
+    return 0;
+}
+
 /* SPECDEC__TOKEN_... of a token with this text; in a file without types it is guessed from id and text. */
 static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec__bytes text)
 {
@@ -13178,6 +13191,9 @@ static int specdec__vocab_type_of(const specdec__vocab *v, uint32_t id, specdec_
 
     if (v->types) {
         uint32_t type = specdec__load_u32(v->types + (size_t)id * 4);
+
+        if (type == SPECDEC__TOKEN_USER_DEFINED && specdec__vocab_is_end_text(text))
+            return SPECDEC__TOKEN_CONTROL;
         return type <= SPECDEC__TOKEN_BYTE ? (int)type : (int)SPECDEC__TOKEN_UNDEFINED;
     }
     if (i == v->bos || i == v->eos || i == v->eot || i == v->eom)
@@ -13229,7 +13245,6 @@ static SPECDEC__UNUSED int specdec__vocab_is_end(const specdec__vocab *v, int32_
     return 0;
 }
 
-SPECDEC__FOR_SIZE
 /* --- characters --------------------------------------------------------------------------------------------------- */
 
 /* Kinds of characters as the pre-tokenizers tell them apart: \p{L}, \p{N}, \s and the rest. */
@@ -14141,15 +14156,13 @@ static void specdec__vocab_add_end(specdec__vocab *v, int32_t id)
 static void specdec__vocab_find_ends(specdec__vocab *v)
 {
     uint32_t i;
-    size_t j;
 
     specdec__vocab_add_end(v, v->eos);
     specdec__vocab_add_end(v, v->eot);
     specdec__vocab_add_end(v, v->eom);
     for (i = 0; i < v->special_count; i++)
-        for (j = 0; j < SPECDEC__COUNT(specdec__vocab_end_texts); j++)
-            if (specdec__bytes_are(specdec__vocab_text(v, v->specials[i]), specdec__vocab_end_texts[j]))
-                specdec__vocab_add_end(v, (int32_t)v->specials[i]);
+        if (specdec__vocab_is_end_text(specdec__vocab_text(v, v->specials[i])))
+            specdec__vocab_add_end(v, (int32_t)v->specials[i]);
 }
 
 /* The merges, "left right" each, in order of rank. One that names no token is passed over; of equal ones the first

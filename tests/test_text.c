@@ -607,10 +607,13 @@ static void test_small_spm(void)
 static void test_ends(void)
 {
     static const char *const tokens[] = {SPACE, "c", "<eos>", "<end_of_turn>", "<start_of_turn>"};
-    static const int types[] = {1, 1, 3, 3, 3};
+    static const int types[] = {1, 1, 3, 3, 3}, gemma2_types[] = {1, 1, 3, 4, 4};
+    static const int32_t answer[] = {260, 262, 263};
     static builder b;
     recipe r = spm_recipe;
     subject s;
+    int32_t *ids;
+    char *text;
 
     TEST("Gemma 3: a text ends by <eos> as by <end_of_turn>, whichever of them the file names");
     r.tokens = tokens;
@@ -624,6 +627,20 @@ static void test_ends(void)
               !specdec__vocab_is_end(&s.v, 263));
         close_subject(&s);
     }
+
+    TEST("an end token that a file has as user-defined is a control token all the same: no part of a text");
+    r.types = gemma2_types;
+    r.id = 261;
+    CHECK_EQUAL_INT(open_recipe(&s, &b, &r), SPECDEC_OK);
+    CHECK(specdec__vocab_is_end(&s.v, 262));
+    CHECK(detokenize(&s, answer, 3, -1, 0, &text) == 16 && memcmp(text, "c<start_of_turn>", 16) == 0);
+    free(text);
+    CHECK(detokenize(&s, answer, 3, -1, 1, &text) == 29);
+    free(text);
+    GIVES(&s, "<end_of_turn>", SPECDEC_TOKENIZE_SPECIAL, 0, 262);
+    CHECK_EQUAL_INT(tokenize(&s, "<end_of_turn>", 13, 0, &ids), 14); /* the space in front, and bytes */
+    free(ids);
+    close_subject(&s);
 }
 
 static void test_small_bpe(void)
