@@ -14922,11 +14922,12 @@ typedef struct specdec__chat_format {
 enum { SPECDEC__CHAT_ANSWERS = 1 << SPECDEC_ASSISTANT, SPECDEC__CHAT_ALL = (1 << SPECDEC__CHAT_ROLES) - 1 };
 
 /* "tulu" has two rows: Tulu 2 and Tulu 3. "mistral" is that before v3. What has no space behind "[INST]" (tekken) is
-   none of the three. */
+   none of the three. What a row lacks tells others from it: Apriel from Phi-3, SmolVLM from ChatML, Functionary from
+   Llama 3. */
 static const specdec__chat_format specdec__chat_formats[] = {
     {"phi4-mini", {"'|>' + message['content']", "<|end|>", NULL}, NULL, 0, 0, "", "",
      {"<|system|>", "<|user|>", "<|assistant|>"}, {"<|end|>", "<|end|>", "<|end|>"}, "<|assistant|>"},
-    {"phi3", {"<|assistant|>", "<|end|>", NULL}, NULL, 0, 0, "", "",
+    {"phi3", {"<|assistant|>", "<|end|>", NULL}, "\\n<|end|>", 0, 0, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"<|end|>\n", "<|end|>\n", "<|end|>\n"}, "<|assistant|>\n"},
     {"tulu", {"<|user|>", "eos_token", "message['content'] }}"}, "<|end|>", 0, SPECDEC__CHAT_ANSWERS, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
@@ -14937,10 +14938,10 @@ static const specdec__chat_format specdec__chat_formats[] = {
     {"phi4", {"<|im_start|>", "<|im_sep|>", NULL}, NULL, 0, 0, "", "",
      {"<|im_start|>system<|im_sep|>", "<|im_start|>user<|im_sep|>", "<|im_start|>assistant<|im_sep|>"},
      {"<|im_end|>", "<|im_end|>", "<|im_end|>"}, "<|im_start|>assistant<|im_sep|>"},
-    {"chatml", {"<|im_start|>", NULL, NULL}, NULL, 0, 0, "", "",
+    {"chatml", {"<|im_start|>", NULL, NULL}, "<end_of_utterance>", 0, 0, "", "",
      {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
      {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}, "<|im_start|>assistant\n"},
-    {"llama3", {"<|start_header_id|>", "<|end_header_id|>", NULL}, NULL, SPECDEC__CHAT_ALL, 0, "", "",
+    {"llama3", {"<|start_header_id|>", NULL, NULL}, ">>>", SPECDEC__CHAT_ALL, 0, "", "",
      {"<|start_header_id|>system<|end_header_id|>\n\n", "<|start_header_id|>user<|end_header_id|>\n\n",
       "<|start_header_id|>assistant<|end_header_id|>\n\n"},
      {"<|eot_id|>", "<|eot_id|>", "<|eot_id|>"}, "<|start_header_id|>assistant<|end_header_id|>\n\n"},

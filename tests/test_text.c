@@ -1248,6 +1248,12 @@ static void test_chat(void)
                  "{% if not loop.last %}{{ '<|assistant|>\n'  + message['content'] + eos_token + '\n' }}{% else %}"
                  "{{ '<|assistant|>\n'  + message['content'] + eos_token }}{% endif %}"},
         {"gemma", "{{ '<start_of_turn>' + role + '\n' + message['content'] | trim + '<end_of_turn>\n' }}"}};
+    static const char *const others[] = { /* much as the above, and not the same: SmolVLM, Functionary v3.2, Apriel */
+        "<|im_start|>{% for message in messages %}{{message['role'] | capitalize}}{{': '}}{{message['content']}}"
+        "<end_of_utterance>\n{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}",
+        "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] + '<|eot_id|>' }}"
+        "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n>>>' }}",
+        "{{- '<|user|>\\n' }}{{- message['content'] }}{{- '\\n<|end|>\\n' }}{{- '<|assistant|>\\n' -}}"};
     specdec_message bad = {SPECDEC_USER, "x", 1};
     const specdec__bytes none_at_all = {NULL, 0};
     char out[8];
@@ -1294,6 +1300,8 @@ static void test_chat(void)
     CHECK(specdec__chat_find("'<|user|>' + '<|end|>' + eos_token", 34) == NULL);
     CHECK(specdec__chat_find("{{- \"[INST]\" + message[\"content\"] + \"[/INST]\" }}", 48) == NULL);
     CHECK(specdec__chat_find("", 0) == NULL);
+    for (i = 0; i < SPECDEC__COUNT(others); i++)
+        CHECK(specdec__chat_find(others[i], strlen(others[i])) == NULL);
     TEST("an unknown role is refused");
     CHECK_EQUAL_INT(specdec__chat_render(&specdec__chat_formats[0], none_at_all, 0, &bad, 1, out, sizeof out, &needed,
                                          NULL),
