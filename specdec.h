@@ -14921,9 +14921,9 @@ typedef struct specdec__chat_format {
 
 enum { SPECDEC__CHAT_ANSWERS = 1 << SPECDEC_ASSISTANT, SPECDEC__CHAT_ALL = (1 << SPECDEC__CHAT_ROLES) - 1 };
 
-/* "tulu" has two rows: Tulu 2 and Tulu 3. "mistral" is that before v3. What has no space behind "[INST]" (tekken) is
-   none of the three. What a row lacks tells others from it: Apriel from Phi-3, SmolVLM from ChatML, Functionary from
-   Llama 3. */
+/* "tulu" has two rows: Tulu 2 and Tulu 3. "mistral" is that before v3, whose older templates have no space before
+   answers; the one before "[INST]" is the tokenizer's. What has none behind it (tekken) is none of the three. What a
+   row lacks tells others from it: Apriel from Phi-3, SmolVLM from ChatML, Functionary from Llama 3. */
 static const specdec__chat_format specdec__chat_formats[] = {
     {"phi4-mini", {"'|>' + message['content']", "<|end|>", NULL}, NULL, 0, 0, "", "",
      {"<|system|>", "<|user|>", "<|assistant|>"}, {"<|end|>", "<|end|>", "<|end|>"}, "<|assistant|>"},
@@ -14953,9 +14953,12 @@ static const specdec__chat_format specdec__chat_formats[] = {
      {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
     {"mistral-v7", {"[INST] ", "[SYSTEM_PROMPT]", NULL}, NULL, 0, 0, "", "",
      {"[SYSTEM_PROMPT] ", "[INST] ", " "}, {"[/SYSTEM_PROMPT]", "[/INST]", "</s>"}, ""},
-    {"mistral-v3", {"[INST] ", "[AVAILABLE_TOOLS]", NULL}, NULL, SPECDEC__CHAT_ANSWERS, 0, "[INST] ", "",
+    {"mistral-v3", {"[INST] ", NULL, NULL}, " [/INST]", SPECDEC__CHAT_ANSWERS, 0, "[INST] ", "",
      {"", "", " "}, {"\n\n", "[/INST]", "</s>"}, ""},
-    {"mistral", {"[INST] ", NULL, NULL}, NULL, 0, 0, "[INST] ", "", {"", "", ""}, {"\n\n", " [/INST]", "</s>"}, ""},
+    {"mistral", {"[INST] ", NULL, NULL}, " [INST] ", 0, 0, "[INST] ", "",
+     {"", "", ""}, {"\n\n", " [/INST]", "</s>"}, ""},
+    {"mistral", {"[INST] ", NULL, NULL}, NULL, 0, 0, "[INST] ", "",
+     {"", "", " "}, {"\n\n", " [/INST]", "</s>"}, ""},
     {"gemma", {"<start_of_turn>", NULL, NULL}, NULL, SPECDEC__CHAT_ALL, 0, "<start_of_turn>user\n", "",
      {"", "", "<start_of_turn>model\n"}, {"\n\n", "<end_of_turn>\n", "<end_of_turn>\n"}, "<start_of_turn>model\n"}};
 

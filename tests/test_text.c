@@ -1238,6 +1238,7 @@ static void test_chat(void)
         {"mistral", "{{- ' [INST] ' + message['content'] + ' [/INST]' }} {{- ' ' + message['content'] + eos_token}}"},
         {"mistral-v3", "{{- \"[AVAILABLE_TOOLS] [\" }} {{- \"[INST] \" + message[\"content\"] + \"[/INST]\" }}"
                        "{{- \" \" + message[\"content\"]|trim + eos_token}}"},
+        {"mistral-v3", "{{ '[INST] ' + message['content'] + '[/INST]' }}{{ ' ' + message['content'] + eos_token }}"},
         {"mistral-v7", "{{ '[SYSTEM_PROMPT] ' + message['content'] + '[/SYSTEM_PROMPT]' }}"
                        "{{ '[INST] ' + message['content'] + '[/INST]' }}{{ ' ' + message['content'] + eos_token }}"},
         {"tulu", "{% for message in messages %}\n{% if message['role'] == 'user' %}\n{{ '<|user|>\n' + "
@@ -1273,6 +1274,8 @@ static void test_chat(void)
                      "<|end_header_id|>\n\n", 0);
     render("llama2", "[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Hello </s><s>[INST] Bye [/INST]", 1);
     render("mistral", "[INST]  Hi [/INST]Hello</s>[INST] Bye [/INST]", 0);
+    render("{{- ' [INST] ' + message['content'] + ' [/INST]' }}{{- ' ' + message['content'] + eos_token}}",
+           "[INST] Be kind.\n\n Hi [/INST] Hello</s>[INST] Bye [/INST]", 1);
     render("mistral-v3", "[INST] Be kind.\n\n Hi[/INST] Hello</s>[INST] Bye[/INST]", 1);
     render("mistral-v7", "[SYSTEM_PROMPT] Be kind.[/SYSTEM_PROMPT][INST]  Hi[/INST] Hello</s>[INST] Bye[/INST]", 1);
     render("tulu", "<|system|>\nBe kind.\n<|user|>\n Hi\n<|assistant|>\nHello</s>\n<|user|>\nBye\n"
