@@ -14921,9 +14921,10 @@ typedef struct specdec__chat_format {
 
 enum { SPECDEC__CHAT_ANSWERS = 1 << SPECDEC_ASSISTANT, SPECDEC__CHAT_ALL = (1 << SPECDEC__CHAT_ROLES) - 1 };
 
-/* "tulu" has two rows: Tulu 2 and Tulu 3. "mistral" is that before v3, whose older templates have no space before
-   answers; the one before "[INST]" is the tokenizer's. What has none behind it (tekken) is none of the three. What a
-   row lacks tells others from it: Apriel from Phi-3, SmolVLM from ChatML, Functionary from Llama 3. */
+/* "tulu" has two rows: Tulu 2 and Tulu 3; so has "llama2": with "<s>" before every question, or before the first. So
+   has "mistral", which is that before v3: older templates have no space before answers; the one before "[INST]" is the
+   tokenizer's. What has none behind it (tekken) is none of the three. What a row lacks tells others from it: Apriel
+   from Phi-3, SmolVLM from ChatML, Functionary from Llama 3. */
 static const specdec__chat_format specdec__chat_formats[] = {
     {"phi4-mini", {"'|>' + message['content']", "<|end|>", NULL}, NULL, 0, 0, "", "",
      {"<|system|>", "<|user|>", "<|assistant|>"}, {"<|end|>", "<|end|>", "<|end|>"}, "<|assistant|>"},
@@ -14949,7 +14950,9 @@ static const specdec__chat_format specdec__chat_formats[] = {
      {"<|start_of_role|>system<|end_of_role|>", "<|start_of_role|>user<|end_of_role|>",
       "<|start_of_role|>assistant<|end_of_role|>"},
      {"<|end_of_text|>\n", "<|end_of_text|>\n", "<|end_of_text|>\n"}, "<|start_of_role|>assistant<|end_of_role|>"},
-    {"llama2", {"[INST]", "<<SYS>>", NULL}, NULL, SPECDEC__CHAT_ALL, 0, "[INST] ", "<s>",
+    {"llama2", {"[INST]", "<<SYS>>", NULL}, "{{ '[INST] '", SPECDEC__CHAT_ALL, 0, "[INST] ", "<s>",
+     {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
+    {"llama2", {"[INST]", "<<SYS>>", NULL}, NULL, SPECDEC__CHAT_ALL, 0, "[INST] ", "",
      {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
     {"mistral-v7", {"[INST] ", "[SYSTEM_PROMPT]", NULL}, NULL, 0, 0, "", "",
      {"[SYSTEM_PROMPT] ", "[INST] ", " "}, {"[/SYSTEM_PROMPT]", "[/INST]", "</s>"}, ""},

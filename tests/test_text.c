@@ -1273,6 +1273,8 @@ static void test_chat(void)
                      "<|start_header_id|>assistant"
                      "<|end_header_id|>\n\n", 0);
     render("llama2", "[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Hello </s><s>[INST] Bye [/INST]", 1);
+    render("{% set content = '<<SYS>>\\n' + system_message %}{{ '[INST] ' + content.strip() + ' [/INST]' }}",
+           "[INST] <<SYS>>\nBe kind.\n<</SYS>>\n\nHi [/INST] Hello </s>[INST] Bye [/INST]", 1);
     render("mistral", "[INST]  Hi [/INST]Hello</s>[INST] Bye [/INST]", 0);
     render("{{- ' [INST] ' + message['content'] + ' [/INST]' }}{{- ' ' + message['content'] + eos_token}}",
            "[INST] Be kind.\n\n Hi [/INST] Hello</s>[INST] Bye [/INST]", 1);
