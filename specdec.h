@@ -353,7 +353,8 @@ typedef struct specdec_config {
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
     const char *isa;            /* instruction set by name; NULL: the best this CPU has. All give the same bits */
     const char *chat_format;    /* "zephyr", "chatml", "llama2", "llama3", "mistral", "mistral-v3", "mistral-v7",
-                                   "gemma", "phi3", "phi4", "phi4-mini", "granite", "tulu"; NULL: as the model says */
+                                   "gemma", "phi3", "phi4", "phi4-mini", "granite", "tulu", "deepseek-r1"; NULL: as the
+                                   model says */
     int async;                  /* threads that go on with the draft model while the others verify, for one text alone,
                                    coupled; 0: one, where that was seen to be faster; -1: none */
     specdec_drafting drafting;
@@ -14921,12 +14922,17 @@ typedef struct specdec__chat_format {
 
 enum { SPECDEC__CHAT_ANSWERS = 1 << SPECDEC_ASSISTANT, SPECDEC__CHAT_ALL = (1 << SPECDEC__CHAT_ROLES) - 1 };
 
+/* DeepSeek's tokens, with wide bars. */
+#define SPECDEC__CHAT_USER      "<\xef\xbd\x9c" "User\xef\xbd\x9c>"
+#define SPECDEC__CHAT_ASSISTANT "<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>"
+
 /* "tulu" has two rows: Tulu 2 and Tulu 3; so has "llama2": with "<s>" before every question, or before the first. So
    has "mistral", which is that before v3: older templates have no space before answers; the one before "[INST]" is the
-   tokenizer's. What has none behind it (tekken) is none of the three. What a row lacks tells others from it: Apriel
-   from Phi-3, SmolVLM from ChatML, Functionary from Llama 3. */
+   tokenizer's. What has none behind it (tekken) is none of the three. So has "deepseek-r1": older templates leave it to
+   the model to begin with "<think>". What a row lacks tells others from it: Apriel from Phi-3, SmolVLM from ChatML,
+   Functionary from Llama 3. */
 static const specdec__chat_format specdec__chat_formats[] = {
-    {"phi4-mini", {"'|>' + message['content']", "<|end|>", NULL}, NULL, 0, 0, "", "",
+    {"phi4-mini", {"'|>' + message", "<|end|>", NULL}, NULL, 0, 0, "", "",
      {"<|system|>", "<|user|>", "<|assistant|>"}, {"<|end|>", "<|end|>", "<|end|>"}, "<|assistant|>"},
     {"phi3", {"<|assistant|>", "<|end|>", NULL}, "\\n<|end|>", 0, 0, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"<|end|>\n", "<|end|>\n", "<|end|>\n"}, "<|assistant|>\n"},
@@ -14946,15 +14952,19 @@ static const specdec__chat_format specdec__chat_formats[] = {
      {"<|start_header_id|>system<|end_header_id|>\n\n", "<|start_header_id|>user<|end_header_id|>\n\n",
       "<|start_header_id|>assistant<|end_header_id|>\n\n"},
      {"<|eot_id|>", "<|eot_id|>", "<|eot_id|>"}, "<|start_header_id|>assistant<|end_header_id|>\n\n"},
-    {"granite", {"<|start_of_role|>", "<|end_of_role|>", NULL}, NULL, 0, 0, "", "",
+    {"granite", {"<|start_of_role|>", NULL, NULL}, NULL, 0, 0, "", "",
      {"<|start_of_role|>system<|end_of_role|>", "<|start_of_role|>user<|end_of_role|>",
       "<|start_of_role|>assistant<|end_of_role|>"},
      {"<|end_of_text|>\n", "<|end_of_text|>\n", "<|end_of_text|>\n"}, "<|start_of_role|>assistant<|end_of_role|>"},
+    {"deepseek-r1", {"'" SPECDEC__CHAT_ASSISTANT "' + content", "><think>", NULL}, NULL, 0, SPECDEC__CHAT_ANSWERS, "",
+     "", {"", SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, {"", "", ""}, SPECDEC__CHAT_ASSISTANT "<think>\n"},
+    {"deepseek-r1", {"'" SPECDEC__CHAT_ASSISTANT "' + content", NULL, NULL}, NULL, 0, SPECDEC__CHAT_ANSWERS, "", "",
+     {"", SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, {"", "", ""}, SPECDEC__CHAT_ASSISTANT},
     {"llama2", {"[INST]", "<<SYS>>", NULL}, "{{ '[INST] '", SPECDEC__CHAT_ALL, 0, "[INST] ", "<s>",
      {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
     {"llama2", {"[INST]", "<<SYS>>", NULL}, NULL, SPECDEC__CHAT_ALL, 0, "[INST] ", "",
      {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
-    {"mistral-v7", {"[INST] ", "[SYSTEM_PROMPT]", NULL}, NULL, 0, 0, "", "",
+    {"mistral-v7", {"[INST] ", "[SYSTEM_PROMPT] ", NULL}, NULL, 0, 0, "", "",
      {"[SYSTEM_PROMPT] ", "[INST] ", " "}, {"[/SYSTEM_PROMPT]", "[/INST]", "</s>"}, ""},
     {"mistral-v3", {"[INST] ", NULL, NULL}, " [/INST]", SPECDEC__CHAT_ANSWERS, 0, "[INST] ", "",
      {"", "", " "}, {"\n\n", "[/INST]", "</s>"}, ""},
@@ -14976,22 +14986,19 @@ static int specdec__chat_contains(const char *text, size_t length, const char *w
     return 0;
 }
 
-/* The chat format of this name, or the one that a template (tokenizer.chat_template) is recognised as; NULL: none. */
+/* The chat format of this name, or the one that a template (tokenizer.chat_template) is recognised as; NULL: none. No
+   name contains what templates are recognised by. */
 static SPECDEC__UNUSED const specdec__chat_format *specdec__chat_find(const char *name_or_template, size_t length)
 {
     size_t i;
 
-    for (i = 0; SPECDEC__CHATS && i < SPECDEC__COUNT(specdec__chat_formats); i++)
-        if (strlen(specdec__chat_formats[i].name) == length &&
-            memcmp(specdec__chat_formats[i].name, name_or_template, length) == 0)
-            return &specdec__chat_formats[i];
     for (i = 0; SPECDEC__CHATS && i < SPECDEC__COUNT(specdec__chat_formats); i++) {
         const specdec__chat_format *format = &specdec__chat_formats[i];
         int fits = !format->lacks || !specdec__chat_contains(name_or_template, length, format->lacks), j;
 
         for (j = 0; j < SPECDEC__CHAT_HAS && format->has[j] && fits; j++)
             fits = specdec__chat_contains(name_or_template, length, format->has[j]);
-        if (fits)
+        if (fits || (strlen(format->name) == length && memcmp(format->name, name_or_template, length) == 0))
             return format;
     }
     return NULL;
@@ -15033,7 +15040,7 @@ static void specdec__chat_close(const specdec__chat_format *format, int role, sp
 
 /* Appends a conversation as the model was trained to read it, with what makes the model answer. begun: the text holds
    messages already. end: see specdec__chat_close. *needed becomes the length of all that was appended; no terminating
-   zero is written. Errors: ARGUMENT; BUFFER when that is above size. */
+   zero is written. Errors: ARGUMENT; BUFFER, without words, when that is above size. */
 static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat_format *format, specdec__bytes end,
                                                            int begun, const specdec_message *messages, int count,
                                                            char *out, size_t size, size_t *needed,
@@ -15059,11 +15066,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat_f
         previous = role;
     }
     specdec__chat_append(out, size, needed, format->generate, SPECDEC_WHOLE_STRING);
-    if (*needed > size)
-        return specdec__fail(error, SPECDEC_ERROR_BUFFER, "the conversation has %zu bytes, there is room for %zu",
-                             *needed,
-                             size);
-    return SPECDEC_OK;
+    return *needed > size ? SPECDEC_ERROR_BUFFER : SPECDEC_OK;
 }
 SPECDEC__FOR_SPEED
 

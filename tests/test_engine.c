@@ -1370,7 +1370,8 @@ static void test_chat(void)
     specdec_config c = config_of(PLAIN, NOISY);
     specdec_message list[2] = {{SPECDEC_SYSTEM, "be kind", SPECDEC_WHOLE_STRING}, {SPECDEC_USER, "hello there", 5}};
     static const char *const formats[] = {"zephyr", "chatml", "llama2", "llama3", "mistral", "gemma", "phi3",
-                                          "phi4", "phi4-mini", "granite", "mistral-v3", "mistral-v7", "tulu"};
+                                          "phi4", "phi4-mini", "granite", "mistral-v3", "mistral-v7", "tulu",
+                                          "deepseek-r1"};
     session s;
     int i;
 
@@ -1451,7 +1452,8 @@ static void check_second_turn(const char *format, int strips)
 
 static void test_second_turn(void)
 {
-    static const char *const formats[] = {"zephyr", "tulu", "llama2", "mistral", "mistral-v3", "mistral-v7"};
+    static const char *const formats[] = {"zephyr", "tulu", "llama2", "mistral", "mistral-v3", "mistral-v7",
+                                          "deepseek-r1"};
     int i, strips;
 
     TEST("chat: the second turn of a text goes on as the whole conversation would");

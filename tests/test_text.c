@@ -1228,6 +1228,8 @@ static void test_chat(void)
                  "{{ '<|assistant|>\n' }}{% else %}{{ eos_token }}"},
         {"phi4-mini", "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}{% endif %}{% endfor %}"
                       "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% else %}{{ eos_token }}{% endif %}"},
+        {"deepseek-r1", "{{'<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>' + content}}"
+                        "{{'<\xef\xbd\x9c" "Assistant\xef\xbd\x9c><think>\\n'}}"},
         {"phi4", "{{'<|im_start|>user<|im_sep|>' + message['content'] + '<|im_end|>'}}"},
         {"granite", "{{- '<|start_of_role|>user<|end_of_role|>' + message['content'] + '<|end_of_text|>\n' }}"},
         {"zephyr", "{% if message['role'] == 'user' %}{{ '<|user|>\n' + message['content'] + eos_token }}"},
@@ -1254,6 +1256,7 @@ static void test_chat(void)
         "<end_of_utterance>\n{% endfor %}{% if add_generation_prompt %}{{ 'Assistant:' }}{% endif %}",
         "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\\n\\n' + message['content'] + '<|eot_id|>' }}"
         "{{ '<|start_header_id|>assistant<|end_header_id|>\\n\\n>>>' }}",
+        "{{'<\xef\xbd\x9c" "Assistant\xef\xbd\x9c><think></think>'}}", /* DeepSeek V3.1 */
         "{{- '<|user|>\\n' }}{{- message['content'] }}{{- '\\n<|end|>\\n' }}{{- '<|assistant|>\\n' -}}"};
     specdec_message bad = {SPECDEC_USER, "x", 1};
     const specdec__bytes none_at_all = {NULL, 0};
@@ -1296,6 +1299,11 @@ static void test_chat(void)
                       "<|start_of_role|>assistant<|end_of_role|>Hello<|end_of_text|>\n"
                       "<|start_of_role|>user<|end_of_role|>Bye<|end_of_text|>\n"
                       "<|start_of_role|>assistant<|end_of_role|>", 1);
+    render("deepseek-r1", "Be kind.<\xef\xbd\x9c" "User\xef\xbd\x9c> Hi<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>Hello</s>"
+                          "<\xef\xbd\x9c" "User\xef\xbd\x9c>Bye<\xef\xbd\x9c" "Assistant\xef\xbd\x9c><think>\n", 1);
+    render("{{'<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>' + content}}{{'<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>'}}",
+           "<\xef\xbd\x9c" "User\xef\xbd\x9c> Hi<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>Hello</s>"
+           "<\xef\xbd\x9c" "User\xef\xbd\x9c>Bye<\xef\xbd\x9c" "Assistant\xef\xbd\x9c>", 0);
     TEST("templates are recognised, never run");
     for (i = 0; i < SPECDEC__COUNT(templates); i++) {
         const specdec__chat_format *format = specdec__chat_find(templates[i][1], strlen(templates[i][1]));

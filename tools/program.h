@@ -297,7 +297,7 @@ typedef struct program_flag {
 } program_flag;
 
 /* The words behind --chat-format. */
-#define PROGRAM_CHAT_FORMATS "zephyr|chatml|llama2|llama3|mistral|mistral-v3|mistral-v7|gemma|phi3|phi4|phi4-mini|granite|tulu"
+#define PROGRAM_CHAT_FORMATS "zephyr|chatml|llama2|llama3|mistral|mistral-v3|mistral-v7|gemma|phi3|phi4|phi4-mini|granite|tulu|deepseek-r1"
 
 /* The words behind --spec, in the order of specdec_drafting. */
 #define PROGRAM_DRAFTER(NAME, kind, name) "|" name
@@ -391,7 +391,7 @@ static void program_help(const program_flag *flags, const char *usage, const cha
     setvbuf(stdout, all, _IOFBF, sizeof all);
     printf("usage: %s %s\n\n", program_name, usage);
     for (; flags->name; flags++) {
-        char left[128];
+        char left[192];
         const char *line = flags->help;
         int size;
 
@@ -414,7 +414,7 @@ static void program_help(const program_flag *flags, const char *usage, const cha
 /* Says why a flag does not take a value. Returns PROGRAM_USAGE. */
 static int program_refuse(const program_flag *flag, const char *value)
 {
-    char what[160];
+    char what[240];
 
     if (flag->kind == PROGRAM_INTEGER)
         snprintf(what, sizeof what, "%s takes a whole number from %.0f to %.0f, not ", flag->name, flag->low,
