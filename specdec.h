@@ -352,9 +352,9 @@ typedef struct specdec_config {
                                    their places: 8 (k + 1) bytes for each token of the context */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
     const char *isa;            /* instruction set by name; NULL: the best this CPU has. All give the same bits */
-    const char *chat_format;    /* "zephyr", "chatml", "llama2", "llama3", "mistral", "mistral-v3", "mistral-v7",
-                                   "gemma", "phi3", "phi4", "phi4-mini", "granite", "tulu", "deepseek-r1"; NULL: as the
-                                   model says */
+    const char *chat_format;    /* "zephyr", "chatml", "chatml-think", "llama2", "llama3", "mistral", "mistral-v3",
+                                   "mistral-v7", "gemma", "phi3", "phi4", "phi4-mini", "granite", "tulu",
+                                   "deepseek-r1"; NULL: as the model says */
     int async;                  /* threads that go on with the draft model while the others verify, for one text alone,
                                    coupled; 0: one, where that was seen to be faster; -1: none */
     specdec_drafting drafting;
@@ -14914,8 +14914,8 @@ typedef struct specdec__chat_format {
     const char *has[SPECDEC__CHAT_HAS], *lacks; /* in the template; NULL: does not matter */
     int trims;                           /* of roles (1 << role): white space around messages is dropped */
     int ends;                            /* of roles: the token that ends a text stands before `after` */
-    const char *opening;                 /* before system messages, and before user ones that follow no system one */
-    const char *reopening;               /* before every opening but the first */
+    const char *opening;                 /* before system messages, and before user ones that follow no system one: */
+    const char *reopening;               /* the first, all others */
     const char *before[SPECDEC__CHAT_ROLES], *after[SPECDEC__CHAT_ROLES];
     const char *generate;                /* what makes the model answer */
 } specdec__chat_format;
@@ -14929,14 +14929,14 @@ enum { SPECDEC__CHAT_ANSWERS = 1 << SPECDEC_ASSISTANT, SPECDEC__CHAT_ALL = (1 <<
 /* "tulu" has two rows: Tulu 2 and Tulu 3; so has "llama2": with "<s>" before every question, or before the first. So
    has "mistral", which is that before v3: older templates have no space before answers; the one before "[INST]" is the
    tokenizer's. What has none behind it (tekken) is none of the three. So has "deepseek-r1": older templates leave it to
-   the model to begin with "<think>". What a row lacks tells others from it: Apriel from Phi-3, SmolVLM from ChatML,
-   Functionary from Llama 3. */
+   the model to begin with "<think>", as "chatml" does. What a row lacks tells others from it: Apriel from Phi-3,
+   SmolVLM from ChatML, Functionary from Llama 3. */
 static const specdec__chat_format specdec__chat_formats[] = {
-    {"phi4-mini", {"'|>' + message", "<|end|>", NULL}, NULL, 0, 0, "", "",
+    {"phi4-mini", {"|>' + message", "<|end|>", NULL}, NULL, 0, 0, "", "",
      {"<|system|>", "<|user|>", "<|assistant|>"}, {"<|end|>", "<|end|>", "<|end|>"}, "<|assistant|>"},
     {"phi3", {"<|assistant|>", "<|end|>", NULL}, "\\n<|end|>", 0, 0, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"<|end|>\n", "<|end|>\n", "<|end|>\n"}, "<|assistant|>\n"},
-    {"tulu", {"<|user|>", "eos_token", "message['content'] }}"}, "<|end|>", 0, SPECDEC__CHAT_ANSWERS, "", "",
+    {"tulu", {"<|user|>", "eos_token", "'content'] }}"}, "<|end|>", 0, SPECDEC__CHAT_ANSWERS, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
     {"tulu", {"<|user|>", "eos_token", "not loop.last"}, "<|end|>", 0, SPECDEC__CHAT_ANSWERS, "", "",
      {"<|system|>\n", "<|user|>\n", "<|assistant|>\n"}, {"\n", "\n", "\n"}, "<|assistant|>\n"},
@@ -14945,6 +14945,9 @@ static const specdec__chat_format specdec__chat_formats[] = {
     {"phi4", {"<|im_start|>", "<|im_sep|>", NULL}, NULL, 0, 0, "", "",
      {"<|im_start|>system<|im_sep|>", "<|im_start|>user<|im_sep|>", "<|im_start|>assistant<|im_sep|>"},
      {"<|im_end|>", "<|im_end|>", "<|im_end|>"}, "<|im_start|>assistant<|im_sep|>"},
+    {"chatml-think", {"<|im_start|>", "assistant\\n<think>", NULL}, NULL, 0, 0, "", "",
+     {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
+     {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}, "<|im_start|>assistant\n<think>\n"},
     {"chatml", {"<|im_start|>", NULL, NULL}, "<end_of_utterance>", 0, 0, "", "",
      {"<|im_start|>system\n", "<|im_start|>user\n", "<|im_start|>assistant\n"},
      {"<|im_end|>\n", "<|im_end|>\n", "<|im_end|>\n"}, "<|im_start|>assistant\n"},
@@ -14960,19 +14963,20 @@ static const specdec__chat_format specdec__chat_formats[] = {
      "", {"", SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, {"", "", ""}, SPECDEC__CHAT_ASSISTANT "<think>\n"},
     {"deepseek-r1", {"'" SPECDEC__CHAT_ASSISTANT "' + content", NULL, NULL}, NULL, 0, SPECDEC__CHAT_ANSWERS, "", "",
      {"", SPECDEC__CHAT_USER, SPECDEC__CHAT_ASSISTANT}, {"", "", ""}, SPECDEC__CHAT_ASSISTANT},
-    {"llama2", {"[INST]", "<<SYS>>", NULL}, "{{ '[INST] '", SPECDEC__CHAT_ALL, 0, "[INST] ", "<s>",
+    {"llama2", {"[INST]", "<<SYS>>", NULL}, "{{ '[INST] '", SPECDEC__CHAT_ALL, 0, "[INST] ", "<s>[INST] ",
      {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
-    {"llama2", {"[INST]", "<<SYS>>", NULL}, NULL, SPECDEC__CHAT_ALL, 0, "[INST] ", "",
+    {"llama2", {"[INST]", "<<SYS>>", NULL}, NULL, SPECDEC__CHAT_ALL, 0, "[INST] ", "[INST] ",
      {"<<SYS>>\n", "", " "}, {"\n<</SYS>>\n\n", " [/INST]", " </s>"}, ""},
     {"mistral-v7", {"[INST] ", "[SYSTEM_PROMPT] ", NULL}, NULL, 0, 0, "", "",
      {"[SYSTEM_PROMPT] ", "[INST] ", " "}, {"[/SYSTEM_PROMPT]", "[/INST]", "</s>"}, ""},
-    {"mistral-v3", {"[INST] ", NULL, NULL}, " [/INST]", SPECDEC__CHAT_ANSWERS, 0, "[INST] ", "",
+    {"mistral-v3", {"[INST] ", NULL, NULL}, " [/INST]", SPECDEC__CHAT_ANSWERS, 0, "[INST] ", "[INST] ",
      {"", "", " "}, {"\n\n", "[/INST]", "</s>"}, ""},
-    {"mistral", {"[INST] ", NULL, NULL}, " [INST] ", 0, 0, "[INST] ", "",
+    {"mistral", {"[INST] ", NULL, NULL}, " [INST] ", 0, 0, "[INST] ", "[INST] ",
      {"", "", ""}, {"\n\n", " [/INST]", "</s>"}, ""},
-    {"mistral", {"[INST] ", NULL, NULL}, NULL, 0, 0, "[INST] ", "",
+    {"mistral", {"[INST] ", NULL, NULL}, NULL, 0, 0, "[INST] ", "[INST] ",
      {"", "", " "}, {"\n\n", " [/INST]", "</s>"}, ""},
-    {"gemma", {"<start_of_turn>", NULL, NULL}, NULL, SPECDEC__CHAT_ALL, 0, "<start_of_turn>user\n", "",
+    {"gemma", {"<start_of_turn>", NULL, NULL}, NULL, SPECDEC__CHAT_ALL, 0, "<start_of_turn>user\n",
+     "<start_of_turn>user\n",
      {"", "", "<start_of_turn>model\n"}, {"\n\n", "<end_of_turn>\n", "<end_of_turn>\n"}, "<start_of_turn>model\n"}};
 
 /* Does a text contain a string? */
@@ -15018,11 +15022,12 @@ static specdec__bytes specdec__chat_trim(const specdec_message *message, int tri
 {
     const char *text = message->text;
     size_t length = message->length == SPECDEC_WHOLE_STRING ? strlen(text) : message->length;
+    size_t kinds = trims ? 6 : 0; /* of white space */
     specdec__bytes out;
 
-    while (trims && length && memchr(" \t\r\n\v\f", text[length - 1], 6))
+    while (length && memchr(" \t\r\n\v\f", text[length - 1], kinds))
         length--;
-    for (; trims && length && memchr(" \t\r\n\v\f", text[0], 6); length--)
+    for (; length && memchr(" \t\r\n\v\f", text[0], kinds); length--)
         text++;
     out.data = (const unsigned char *)text;
     out.size = length;
@@ -15046,7 +15051,7 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat_f
                                                            char *out, size_t size, size_t *needed,
                                                            specdec_error *error)
 {
-    int i, openings = begun, previous = SPECDEC_ASSISTANT;
+    int i, previous = SPECDEC_ASSISTANT;
 
     for (i = 0; i < count; i++) {
         const int role = (int)messages[i].role;
@@ -15056,9 +15061,9 @@ static SPECDEC__UNUSED specdec_result specdec__chat_render(const specdec__chat_f
             return specdec__fail(error, SPECDEC_ERROR_ARGUMENT, "message %d has an unknown role, or no text", i);
         text = specdec__chat_trim(&messages[i], format->trims >> role & 1);
         if (role != SPECDEC_ASSISTANT && previous != SPECDEC_SYSTEM) {
-            if (openings++)
-                specdec__chat_append(out, size, needed, format->reopening, SPECDEC_WHOLE_STRING);
-            specdec__chat_append(out, size, needed, format->opening, SPECDEC_WHOLE_STRING);
+            specdec__chat_append(out, size, needed, begun ? format->reopening : format->opening,
+                                 SPECDEC_WHOLE_STRING);
+            begun = 1;
         }
         specdec__chat_append(out, size, needed, format->before[role], SPECDEC_WHOLE_STRING);
         specdec__chat_append(out, size, needed, (const char *)text.data, text.size);

@@ -1369,7 +1369,7 @@ static void test_chat(void)
     static answer a, b;
     specdec_config c = config_of(PLAIN, NOISY);
     specdec_message list[2] = {{SPECDEC_SYSTEM, "be kind", SPECDEC_WHOLE_STRING}, {SPECDEC_USER, "hello there", 5}};
-    static const char *const formats[] = {"zephyr", "chatml", "llama2", "llama3", "mistral", "gemma", "phi3",
+    static const char *const formats[] = {"zephyr", "chatml", "chatml-think", "llama2", "llama3", "mistral", "gemma", "phi3",
                                           "phi4", "phi4-mini", "granite", "mistral-v3", "mistral-v7", "tulu",
                                           "deepseek-r1"};
     session s;

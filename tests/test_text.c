@@ -1234,6 +1234,10 @@ static void test_chat(void)
         {"granite", "{{- '<|start_of_role|>user<|end_of_role|>' + message['content'] + '<|end_of_text|>\n' }}"},
         {"zephyr", "{% if message['role'] == 'user' %}{{ '<|user|>\n' + message['content'] + eos_token }}"},
         {"chatml", "{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n'}}"},
+        {"chatml", "{{- '<|im_start|>' + message.role + '\\n<think>\\n' + reasoning + '\\n</think>\\n\\n' + content }}"
+                   "{{- '<|im_start|>assistant\\n' }}{{- '<think>\\n\\n</think>\\n\\n' }}"},
+        {"chatml-think", "{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>' + '\\n' }}"
+                         "{{- '<|im_start|>assistant\\n<think>\\n' }}"},
         {"llama3", "{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'+ message['content'] | trim"},
         {"llama2", "{{ '<<SYS>>\n' + system_message + '\n<</SYS>>\n\n' %}{{ bos_token + '[INST] ' + content"},
         {"mistral", "{{ bos_token }}{{ '[INST] ' + message['content'] + ' [/INST]' }}"},
@@ -1270,6 +1274,8 @@ static void test_chat(void)
                      "<|assistant|>\n", 1);
     render("chatml", "<|im_start|>user\n Hi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
                      "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n", 0);
+    render("chatml-think", "<|im_start|>user\n Hi<|im_end|>\n<|im_start|>assistant\nHello<|im_end|>\n"
+                           "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n<think>\n", 0);
     render("llama3", "<|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
                      "<|start_header_id|>assistant<|end_header_id|>\n\n"
                      "Hello<|eot_id|><|start_header_id|>user<|end_header_id|>\n\nBye<|eot_id|>"

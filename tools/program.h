@@ -297,7 +297,7 @@ typedef struct program_flag {
 } program_flag;
 
 /* The words behind --chat-format. */
-#define PROGRAM_CHAT_FORMATS "zephyr|chatml|llama2|llama3|mistral|mistral-v3|mistral-v7|gemma|phi3|phi4|phi4-mini|granite|tulu|deepseek-r1"
+#define PROGRAM_CHAT_FORMATS "zephyr|chatml|chatml-think|llama2|llama3|mistral|mistral-v3|mistral-v7|gemma|phi3|phi4|phi4-mini|granite|tulu|deepseek-r1"
 
 /* The words behind --spec, in the order of specdec_drafting. */
 #define PROGRAM_DRAFTER(NAME, kind, name) "|" name
