@@ -482,8 +482,9 @@ typedef struct specdec_message {
 } specdec_message;
 
 /* Appends messages in the model's chat format, and what makes the model answer; all in all at most 16 bytes for each
-   token of the context. Control tokens are recognised, also inside the messages: clean what comes from strangers.
-   Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
+   token of the context. Control tokens are recognised, also inside the messages: clean what comes from strangers. What
+   a template adds of its own, such as a default system message or the date, is left out; what it drops, such as the
+   thoughts of old answers, stays. Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
 /* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. */
