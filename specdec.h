@@ -352,9 +352,8 @@ typedef struct specdec_config {
                                    their places: 8 (k + 1) bytes for each token of the context */
     const char *kv;             /* cache of keys and values: "f16" (also NULL), "f32", "q8_0" */
     const char *isa;            /* instruction set by name; NULL: the best this CPU has. All give the same bits */
-    const char *chat_format;    /* "zephyr", "chatml", "chatml-think", "llama2", "llama3", "mistral", "mistral-v3",
-                                   "mistral-v7", "gemma", "phi3", "phi4", "phi4-mini", "granite", "tulu",
-                                   "deepseek-r1"; NULL: as the model says */
+    const char *chat_format;    /* zephyr, chatml, chatml-think, llama2, llama3, mistral, mistral-v3, mistral-v7, gemma,
+                                   phi3, phi4, phi4-mini, granite, tulu, deepseek-r1; NULL: as the model says */
     int async;                  /* threads that go on with the draft model while the others verify, for one text alone,
                                    coupled; 0: one, where that was seen to be faster; -1: none */
     specdec_drafting drafting;
@@ -482,9 +481,8 @@ typedef struct specdec_message {
 } specdec_message;
 
 /* Appends messages in the model's chat format, and what makes the model answer; all in all at most 16 bytes for each
-   token of the context. Control tokens are recognised, also inside the messages: clean what comes from strangers. What
-   a template adds of its own, such as a default system message or the date, is left out; what it drops, such as the
-   thoughts of old answers, stays. Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
+   token of the context. Control tokens are recognised, also inside the messages: clean what comes from strangers.
+   Errors: as specdec_prompt; UNSUPPORTED when the format is not known. */
 SPECDEC_DEF specdec_result specdec_chat(specdec *engine, const specdec_message *messages, int count);
 
 /* A piece of text: valid until the next call on that text; whole UTF-8 characters, not terminated. */
@@ -13702,11 +13700,14 @@ static const specdec__vocab_words specdec__vocab_words_known[] = {
     {"gpt-2", specdec__text_word_gpt2, 0, 0, 0},
     {"olmo", specdec__text_word_gpt2, 0, 0, 0},
     {"exaone4", specdec__text_word_gpt2, 0, 0, 0},
+    {"a.x-4.0", specdec__text_word_gpt2, 0, 0, 0},
+    {"trillion", specdec__text_word_gpt2, 0, 0, 0},
     {"llama-bpe", specdec__text_word_modern, 3, 1, 1},
     {"llama3", specdec__text_word_modern, 3, 1, 1},
     {"llama-v3", specdec__text_word_modern, 3, 1, 1},
     {"falcon3", specdec__text_word_modern, 3, 1, 1},
     {"pixtral", specdec__text_word_modern, 3, 1, 1},
+    {"midm-2.0", specdec__text_word_modern, 3, 1, 1},
     {"smaug-bpe", specdec__text_word_modern, 3, 0, 0},
     {"dbrx", specdec__text_word_modern, 3, 0, 0},
     {"glm4", specdec__text_word_modern, 3, 0, 0},
@@ -13721,6 +13722,7 @@ static const specdec__vocab_words specdec__vocab_words_known[] = {
     {"smollm", specdec__text_word_gpt2_digits, 1, 0, 0},
     {"starcoder", specdec__text_word_gpt2_digits, 1, 0, 0},
     {"exaone", specdec__text_word_gpt2_digits, 1, 0, 0},
+    {"minerva-7b", specdec__text_word_gpt2_digits, 1, 0, 0},
     {"refact", specdec__text_word_gpt2_digits, 1, 0, 0}};
 
 /* --- vocabulary: looking up --------------------------------------------------------------------------------------- */
@@ -15445,9 +15447,6 @@ static specdec_result specdec__model_shape(specdec__model *m, specdec_error *err
                              m->head_dim);
     if (m->heads * m->head_dim > most)
         return specdec__fail(error, SPECDEC_ERROR_UNSUPPORTED, "%d heads of %d are too many", m->heads, m->head_dim);
-    if (m->layers > (int)m->gguf.tensor_count)
-        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors",
-                             m->layers, (int)m->gguf.tensor_count);
     m->epsilon = specdec__model_float(&r, ".attention.layer_norm_rms_epsilon", 1e-5f);
     if (r.result)
         return r.result;
@@ -16111,6 +16110,9 @@ static specdec_result specdec__model_bind(specdec__model *m, specdec__arena *are
     specdec_result r = specdec__model_rope(m, arena, error);
 
     m->vocab_size = (int)m->vocab.count;
+    if (!r && m->all > (int)m->gguf.tensor_count)
+        return specdec__fail(error, SPECDEC_ERROR_FORMAT, "block_count %d, but the file holds only %d tensors", m->all,
+                             (int)m->gguf.tensor_count);
     if (r || (r = specdec__model_bind_layers(m, arena, error)) != SPECDEC_OK ||
         (borrows && (r = specdec__model_bind_reads(m, arena, error)) != SPECDEC_OK) ||
         (r = specdec__model_matrix(m, "token_embd.weight", m->vocab_size, m->embedding, !borrows, &m->token_embedding,

@@ -1579,6 +1579,9 @@ static void test_refused(void)
     maker_heads_recipe h;
     specdec__gguf gguf;
     specdec__bytes file;
+    specdec_config config;
+    size_t bytes;
+    int tensors;
     static const struct { const char *architecture, *tensor; specdec_result result; } strangers[] = {
         {"llama", "output.bias", SPECDEC_ERROR_UNSUPPORTED}, {"llama", "output_norm.bias", SPECDEC_ERROR_UNSUPPORTED},
         {"llama", "blk.0.attn_norm.bias", SPECDEC_ERROR_UNSUPPORTED}, {"llama", "blk.0.attn_sinks.weight", SPECDEC_ERROR_UNSUPPORTED},
@@ -1614,6 +1617,18 @@ static void test_refused(void)
     }
     CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_UNSUPPORTED);
     CHECK(names("output.bias"));
+    end_maker(m);
+    TEST("a file of a vocabulary alone is one to tokenise with, and no model");
+    m = new_maker("llama", 0);
+    tensors = m->tensors;
+    m->tensors = 0;
+    CHECK_EQUAL_INT(try_maker(m), SPECDEC_ERROR_FORMAT);
+    memset(&config, 0, sizeof config);
+    config.target.data = m->file.data;
+    config.target.size = m->file.size;
+    config.vocabulary_only = 1;
+    CHECK_EQUAL_INT(specdec_model_memory_needed(&config, &bytes, &failure), SPECDEC_OK);
+    m->tensors = tensors;
     end_maker(m);
     m = new_maker("llama", 0);
     TEST("a file that holds only a part of a model is refused as such");
