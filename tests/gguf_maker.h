@@ -280,12 +280,12 @@ static inline void maker_matrix(maker *m, const maker_recipe *r, const char *nam
 }
 
 /* Gives the newest matrix a third dimension: its rows are those of so many matrices. */
-static inline void maker_third(maker *m, uint64_t parts)
+static inline void maker_third(maker *m, uint64_t matrices)
 {
     maker_tensor *t = &m->tensor[m->tensors - 1];
 
-    t->shape[1] /= parts;
-    t->shape[2] = parts;
+    t->shape[1] /= matrices;
+    t->shape[2] = matrices;
     t->dimensions = 3;
 }
 
@@ -463,12 +463,12 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
     int j, k, f, rows;
 
     for (j = 0; j < SPECDEC__MATRICES; j += k) {
-        const int columns = size[specdec__matrix_table[j].columns], parts = r->experts > 0 && specdec__matrix_table[j].of_experts;
+        const int columns = size[specdec__matrix_table[j].columns], mixed = r->experts > 0 && specdec__matrix_table[j].of_experts;
 
         k = 1;
         if (j == SPECDEC__ROUTER && r->experts < 0)
             continue;
-        snprintf(name, sizeof name, "blk.%d.%s", i, parts ? specdec__matrix_table[j].of_experts : specdec__matrix_table[j].suffix);
+        snprintf(name, sizeof name, "blk.%d.%s", i, mixed ? specdec__matrix_table[j].of_experts : specdec__matrix_table[j].suffix);
         rows = size[specdec__matrix_table[j].rows];
         for (f = 0; f < (int)SPECDEC__COUNT(specdec__fused_table); f++)
             if (a->fused >> f & 1 && specdec__fused_table[f].first == j) {
@@ -476,9 +476,9 @@ static inline void maker_layer(maker *m, const maker_recipe *r, int i, int type_
                 for (; k < specdec__fused_table[f].count; k++)
                     rows += size[specdec__matrix_table[j + k].rows];
             }
-        maker_matrix(m, r, name, r->types[*made % type_count] - 1, columns, parts ? rows * r->experts : rows,
+        maker_matrix(m, r, name, r->types[*made % type_count] - 1, columns, mixed ? rows * r->experts : rows,
                      (float)specdec__inverse_root(columns), -1);
-        if (parts)
+        if (mixed)
             maker_third(m, (uint64_t)r->experts);
         ++*made;
     }

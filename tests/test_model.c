@@ -1216,10 +1216,10 @@ static void test_windowless(void)
 }
 
 /* A model with experts whose key is set to this; value < 0: has no such key. */
-static int with_experts(const char *key, int value)
+static specdec_result with_experts(const char *key, int value)
 {
     maker *m = new_maker("qwen3moe", 0);
-    int result;
+    specdec_result result;
 
     if (value < 0)
         maker_remove_pair(m, key);
@@ -1416,7 +1416,7 @@ static void test_demands(void)
 
 static void test_standing(void)
 {
-    static const double still[8];
+    static const double still[8] = {0};
     maker *m = new_maker("granite", 0);
     double turning[8];
     int i;
