@@ -12668,7 +12668,7 @@ static const unsigned char specdec__gguf_type_size[SPECDEC_GGUF_TYPES] = {1, 1, 
 static const char *const specdec__gguf_type_name[SPECDEC_GGUF_TYPES] = {
     "u8", "i8", "u16", "i16", "u32", "i32", "f32", "bool", "string", "array", "u64", "i64", "f64"};
 
-#define SPECDEC__GGUF_MAX_TENSORS 4096   /* far above any dense model; bounds the time that a hostile file can take */
+#define SPECDEC__GGUF_MAX_TENSORS 4096   /* far above any model; bounds the time that a hostile file can take */
 #define SPECDEC__GGUF_MAX_PAIRS 65536
 
 typedef specdec_gguf specdec__gguf;
